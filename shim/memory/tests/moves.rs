@@ -184,8 +184,8 @@ fn the_spare_of_a_move_that_is_given_up_lay_beside_what_could_not_be_unmapped() 
     world.run(&Step::SynchronizeAll);
     assert_eq!(world.manager.usage().reserved, on(8, 4));
     let unmapped = world.manager.gpu().calls("unmap");
-    // The first call asks whether the free is past.
-    world.manager.gpu().fail_in(2, 1);
+    // The free has asked whether it is past.
+    world.manager.gpu().fail_in(1, 1);
     world.manager.trim(10 * MIB);
     world.manager.gpu().fail_no_more();
     assert_eq!((world.manager.gpu().calls("unmap") - unmapped, world.manager.usage().quarantined), (1, 2));

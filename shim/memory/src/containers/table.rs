@@ -20,6 +20,9 @@ pub(crate) trait Keyed {
 /// A full table has this many cells at least.
 const LEAST: usize = 8;
 
+/// One with fewer than one value in so many cells is rehashed into fewer: eight times as many as a fresh one has at most.
+const SPARSE: usize = 64;
+
 #[derive(Debug)]
 pub(crate) struct ProbingTable<T> {
     /// None, or a power of two.
@@ -75,6 +78,10 @@ impl<T: Keyed> ProbingTable<T> {
         let removed = self.cells.get_mut(at)?.take()?;
         self.full -= 1;
         self.close(at);
+        // Who looks at all values looks at all cells.
+        if self.cells.len() > LEAST.max(self.full * SPARSE) {
+            self.retain(|_| true);
+        }
         Some(removed)
     }
 

@@ -90,11 +90,12 @@ impl<G: Gpu> Manager<G> {
         let fence = Arc::new(Fence { events: vec![event], order, upto: number, exact, life });
         let mut state = self.lock();
         let given_up = state.timeline.add_fence(&fence);
-        let overdue = state.timeline.overdue(order);
+        // So that fences do not pile up where nobody asks about them.
+        let mut queries = state.timeline.polls();
+        queries.extend(state.timeline.overdue(order).map(Query::Ask));
         drop(state);
         self.recycle(given_up.into_iter().chain([fence]));
-        // So that fences do not pile up where nobody asks about them.
-        self.run_queries(overdue.into_iter().map(Query::Ask).collect());
+        self.run_queries(queries);
     }
 
     /// Asks how far streams have come.
@@ -161,6 +162,10 @@ impl<G: Gpu> Manager<G> {
         let query = state.timeline.last(order);
         drop(state);
         self.run_queries(query.into_iter().collect());
-        self.lock().timeline.retire(stream);
+        let mut state = self.lock();
+        state.timeline.retire(stream);
+        let queries = state.timeline.polls();
+        drop(state);
+        self.run_queries(queries);
     }
 }

@@ -172,8 +172,10 @@ impl<G: Gpu> Manager<G> {
         let (upto, life) = numbered.map_or((0, 0), |numbered| (numbered.number, numbered.life));
         let fence = Arc::new(Fence { events, order: Order::Device, upto, exact: true, life });
         let given_up = numbered.and_then(|_| state.timeline.add_fence(&fence));
+        let queries = state.timeline.polls();
         drop(state);
         self.recycle(given_up.into_iter().chain([fence]));
+        self.run_queries(queries);
         freed.map(drop)
     }
 

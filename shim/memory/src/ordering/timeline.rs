@@ -11,78 +11,47 @@
 //!
 //! Pure data: nothing here calls the driver.
 //!
-//! Invariant: a point is reported past only if the host knows that the GPU passed it. A clock that is not known counts
-//! as past: it never had a free, or it was retired and drained.
+//! A program may use a stream for one block and end it, a hundred thousand times. So a clock goes as soon as all its frees are past, and
+//! what goes with it is found by its order: nothing is searched. Of a stream that has ended, and of a thread's own one, nobody asks again how
+//! far it has come; their fences stand in a queue of their own, of which a few are asked each time that one joins it.
+//!
+//! Invariants: a point is reported past only if the host knows that the GPU passed it. A clock that is not known counts
+//! as past: it never had a free, or all of them are past. Numbers never come again, so what was learned of a clock that went
+//! tells nothing of the next one of its order. A fence that is noted is of a clock, and has something to tell of it.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
 
 use rustc_hash::FxHashMap;
 use wm_driver::StreamId;
 
-use crate::containers::table::{Keyed, ProbingTable};
+use crate::containers::table::ProbingTable;
+use crate::ordering::clock::StreamClock;
 use crate::ordering::fence::{Fence, Marks, Numbered, Query};
 use crate::vocabulary::order::{Order, Pending, Point};
-use crate::vocabulary::sizes::{FENCES, RECORDED};
-
-/// A cache line: a free looks at one.
-#[derive(Debug)]
-#[repr(align(64))]
-struct StreamClock {
-    order: Order,
-    /// The number of the latest free.
-    freed: u64,
-    past: u64,
-    /// Bytes of small frees that no event was recorded behind.
-    unrecorded: u64,
-    /// The next small free shares the latest number.
-    open: bool,
-    retired: bool,
-}
-
-impl StreamClock {
-    fn new(order: Order) -> Self {
-        Self { order, freed: 0, past: 0, unrecorded: 0, open: false, retired: false }
-    }
-
-    /// All frees up to now. Later ones get another number.
-    fn close(&mut self) -> Point {
-        self.open = false;
-        (self.order, self.freed)
-    }
-
-    fn is_behind(&self) -> bool {
-        self.past < self.freed
-    }
-
-    fn is_drained(&self) -> bool {
-        self.retired && !self.is_behind()
-    }
-}
-
-impl Keyed for StreamClock {
-    type Key = Order;
-
-    fn key(&self) -> Order {
-        self.order
-    }
-}
+use crate::vocabulary::sizes::{FENCES, POLLED, RECORDED};
 
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     clocks: ProbingTable<StreamClock>,
-    /// In the order in which they were recorded.
-    fences: Vec<Arc<Fence>>,
-    /// `(waiter, order)`: the last free of `order` that `waiter`'s later work comes after.
-    behind: FxHashMap<(StreamId, Order), u64>,
+    /// The number of the latest free of all: no two clocks share one.
+    latest: u64,
+    /// By order, in the order in which they were recorded.
+    fences: FxHashMap<Order, Vec<Arc<Fence>>>,
+    /// Fences of streams that have ended, and of threads' own ones; some have nothing to tell any more.
+    polled: VecDeque<Weak<Fence>>,
+    /// By order: who waits for a free of it, and the last free that the waiter's later work comes after. Waiters that have ended stay until
+    /// the order has passed that free.
+    behind: FxHashMap<Order, Vec<(StreamId, u64)>>,
     /// The first stream that asked for memory or freed some.
     first: Option<StreamId>,
     /// Another stream has, too. What names no stream does not count: it cannot be ordered behind an event.
     several: bool,
-    /// Which life this is: with the device's contexts everything is forgotten, and numbers begin anew.
+    /// Which life this is: with the device's contexts everything is forgotten.
     life: u64,
     /// Where among the clocks the next round of queries begins.
     turn: usize,
-    /// A clock was dropped since [`Timeline::has_dropped`] was last asked.
+    /// A clock has passed a point since [`Timeline::has_dropped`] was last asked.
     dropped: bool,
 }
 
@@ -96,22 +65,27 @@ impl Timeline {
 
     /// Numbers a free of `bytes`. `eager`: no event can be recorded in this order later.
     pub(crate) fn freed(&mut self, order: Order, bytes: u64, eager: bool) -> Numbered {
-        let mut fresh = false;
+        let (mut fresh, latest) = (false, &mut self.latest);
         let clock = self.clocks.get_or_insert(order, || {
             fresh = true;
-            StreamClock::new(order)
+            StreamClock::new(order, *latest)
         });
         if fresh && let Order::Stream(stream) = order {
             self.several |= *self.first.get_or_insert(stream) != stream;
         }
         let life = self.life;
+        let mut next = || {
+            *latest += 1;
+            *latest
+        };
         if eager || self.several && bytes >= RECORDED {
-            clock.freed += 1;
-            clock.open = false;
-            clock.unrecorded = 0;
+            clock.freed = next();
+            (clock.open, clock.unrecorded, clock.eager) = (false, 0, eager);
             return Numbered { number: clock.freed, life, record: Some(true) };
         }
-        clock.freed += u64::from(!clock.open);
+        if !clock.open {
+            clock.freed = next();
+        }
         clock.open = true;
         let number = clock.freed;
         // Where one stream uses the memory, nobody asks how far it has come.
@@ -135,9 +109,12 @@ impl Timeline {
     fn is_behind(&self, user: Order, point: Point) -> bool {
         let (order, number) = point;
         let Order::Stream(stream) = user else { return self.is_past(point) };
-        user == order
-            || self.behind.get(&(stream, order)).is_some_and(|upto| *upto >= number)
-            || self.is_past(point)
+        user == order || self.waits(stream, point) || self.is_past((order, number))
+    }
+
+    fn waits(&self, stream: StreamId, (order, number): Point) -> bool {
+        let waiters = self.behind.get(&order).map_or(&[][..], Vec::as_slice);
+        waiters.iter().any(|(waiter, upto)| *waiter == stream && *upto >= number)
     }
 
     pub(crate) fn is_ready(&self, user: Order, pending: &Pending) -> bool {
@@ -150,8 +127,13 @@ impl Timeline {
         !pending.is_blurred() && pending.points().iter().all(is_exact)
     }
 
+    /// The fences of an order, the oldest first.
+    fn fences_of(&self, order: Order) -> &[Arc<Fence>] {
+        self.fences.get(&order).map_or(&[], Vec::as_slice)
+    }
+
     fn exact(&self, (order, number): Point) -> Option<&Arc<Fence>> {
-        self.fences.iter().find(|fence| fence.exact && fence.order == order && fence.upto == number)
+        self.fences_of(order).iter().find(|fence| fence.exact && fence.upto == number)
     }
 
     /// The fences that `user` must be ordered behind before it may touch what is `pending`; `None` where one is missing,
@@ -163,14 +145,15 @@ impl Timeline {
 
     /// Is there any other order that `user` could be ordered behind?
     pub(crate) fn has_exact(&self, user: Order) -> bool {
-        self.fences.iter().any(|fence| fence.exact && fence.order != user)
+        let mut others = self.fences.iter().filter(|(order, _)| **order != user);
+        others.any(|(_, own)| own.iter().any(|fence| fence.exact))
     }
 
     /// The fences that tell when what is `pending` and not past will be.
     pub(crate) fn awaited(&self, pending: &Pending) -> Vec<Arc<Fence>> {
         let open = pending.points().iter().filter(|point| !self.is_past(**point));
         let telling = |(order, number): &Point| {
-            self.fences.iter().find(|fence| fence.order == *order && fence.upto >= *number).cloned()
+            self.fences_of(*order).iter().find(|fence| fence.upto >= *number).cloned()
         };
         open.filter_map(telling).collect()
     }
@@ -188,7 +171,7 @@ impl Timeline {
         }
         let mut queries = Vec::new();
         for (order, freed, retired) in open {
-            let mut own = self.fences.iter().filter(|fence| fence.order == order);
+            let mut own = self.fences_of(order).iter();
             let (oldest, newest) = (own.next(), own.next_back());
             queries.extend(oldest.into_iter().chain(newest).cloned().map(Query::Ask));
             let told = newest.or(oldest).map_or(0, |fence| fence.upto);
@@ -205,13 +188,30 @@ impl Timeline {
             && let Some(clock) = self.clocks.get_mut(*order)
         {
             clock.close();
-            clock.unrecorded = 0;
         }
+    }
+
+    /// Queries about orders of which nobody asks otherwise, a few, those first that were not asked for longest. To be made wherever a fence
+    /// of such an order was noted: then no more are left than the GPU is behind with.
+    pub(crate) fn polls(&mut self) -> Vec<Query> {
+        let mut queries = Vec::new();
+        for _ in 0..self.polled.len() {
+            let Some(fence) = self.polled.pop_front().and_then(|fence| fence.upgrade()) else { continue };
+            if fence.life != self.life || self.is_past((fence.order, fence.upto)) {
+                continue;
+            }
+            self.polled.push_back(Arc::downgrade(&fence));
+            queries.push(Query::Ask(fence));
+            if queries.len() == POLLED {
+                break;
+            }
+        }
+        queries
     }
 
     /// What is left to learn about an order that is about to end, if anything is.
     pub(crate) fn last(&mut self, order: Order) -> Option<Query> {
-        let told = self.fences.iter().rfind(|fence| fence.order == order).map_or(0, |fence| fence.upto);
+        let told = self.fences_of(order).last().map_or(0, |fence| fence.upto);
         let clock = self.clocks.get_mut(order).filter(|clock| clock.is_behind())?;
         let (_, freed) = clock.close();
         (told < freed).then_some(Query::Record { order, upto: freed, life: self.life })
@@ -236,30 +236,38 @@ impl Timeline {
     }
 
     /// Notes a fence. Returns one that is given up for it, where an order has too many: they would pile up behind a stream
-    /// that makes no progress; or the fence itself, where it is of an earlier life.
+    /// that makes no progress; or the fence itself, where it has nothing to tell: its frees are past, or of an earlier life.
     #[must_use = "its events are to be recycled, outside the lock"]
     pub(crate) fn add_fence(&mut self, fence: &Arc<Fence>) -> Option<Arc<Fence>> {
-        if fence.life != self.life {
-            return Some(Arc::clone(fence));
+        let clock = self.clocks.get_mut(fence.order).filter(|clock| clock.past < fence.upto);
+        let Some(clock) = clock.filter(|_| fence.life == self.life) else { return Some(Arc::clone(fence)) };
+        if fence.upto == clock.freed && !clock.open {
+            clock.unrecorded = 0;
         }
-        self.fences.push(Arc::clone(fence));
-        let own = self.fences.iter().enumerate().filter(|(_, other)| other.order == fence.order);
-        let positions: Vec<usize> = own.map(|(position, _)| position).collect();
+        if clock.retired || clock.eager {
+            self.polled.push_back(Arc::downgrade(fence));
+        }
+        let own = self.fences.entry(fence.order).or_default();
+        own.push(Arc::clone(fence));
         // The oldest tells of progress soonest, and the newest of all frees.
-        (positions.len() > FENCES).then(|| self.fences.remove(positions[1]))
+        (own.len() > FENCES).then(|| own.remove(1))
     }
 
     /// The oldest fence of an order that has several.
     pub(crate) fn overdue(&self, order: Order) -> Option<Arc<Fence>> {
-        let mut own = self.fences.iter().filter(|fence| fence.order == order);
-        let oldest = own.next()?;
-        own.next().map(|_| Arc::clone(oldest))
+        self.fences_of(order).first().filter(|_| self.fences_of(order).len() > 1).cloned()
     }
 
     /// `stream` now waits for the fence on the GPU.
     pub(crate) fn now_behind(&mut self, stream: StreamId, fence: &Fence) {
-        let upto = self.behind.entry((stream, fence.order)).or_default();
-        *upto = (*upto).max(fence.upto);
+        if self.is_past((fence.order, fence.upto)) {
+            return;
+        }
+        let waiters = self.behind.entry(fence.order).or_default();
+        match waiters.iter_mut().find(|(waiter, _)| *waiter == stream) {
+            Some((_, upto)) => *upto = (*upto).max(fence.upto),
+            None => waiters.push((stream, fence.upto)),
+        }
     }
 
     /// The host has seen these fences done.
@@ -271,32 +279,37 @@ impl Timeline {
     /// The host knows that these points are past. Returns the fences that have nothing left to tell.
     #[must_use = "their events are to be recycled, outside the lock"]
     pub(crate) fn reached(&mut self, marks: &Marks) -> Vec<Arc<Fence>> {
-        let mut further = false;
+        let mut told = Vec::new();
         let points = if marks.life == self.life { &marks.points[..] } else { &[] };
-        for (order, number) in points {
-            if let Some(clock) = self.clocks.get_mut(*order).filter(|clock| clock.past < *number) {
-                clock.past = *number;
-                further = true;
-            }
+        for point in points {
+            self.reach(*point, &mut told);
         }
-        if !further {
-            return Vec::new();
-        }
-        self.dropped = true;
-        self.drop_drained();
-        let clocks = &self.clocks;
-        let told =
-            |fence: &mut Arc<Fence>| clocks.get(fence.order).is_none_or(|clock| clock.past >= fence.upto);
-        self.fences.extract_if(.., told).collect()
+        told
     }
 
-    fn drop_drained(&mut self) {
-        if self.clocks.iter().any(StreamClock::is_drained) {
-            self.clocks.retain(|clock| !clock.is_drained());
-            self.dropped = true;
-            let clocks = &self.clocks;
-            self.behind.retain(|(_, order), _| clocks.get(*order).is_some());
+    fn reach(&mut self, (order, number): Point, told: &mut Vec<Arc<Fence>>) {
+        let Some(clock) = self.clocks.get_mut(order) else { return };
+        if clock.past >= number {
+            return;
         }
+        clock.past = number;
+        self.dropped = true;
+        if !clock.is_behind() {
+            return self.drop_clock(order, told);
+        }
+        if let Some(own) = self.fences.get_mut(&order) {
+            told.extend(own.extract_if(.., |fence| fence.upto <= number));
+        }
+        if let Some(waiters) = self.behind.get_mut(&order) {
+            waiters.retain(|(_, upto)| *upto > number);
+        }
+    }
+
+    /// All frees of an order are past: nothing has to be remembered of it.
+    fn drop_clock(&mut self, order: Order, told: &mut Vec<Arc<Fence>>) {
+        self.clocks.remove(order);
+        self.behind.remove(&order);
+        told.extend(self.fences.remove(&order).into_iter().flatten());
     }
 
     /// Has anything passed, so that points that name it only cost time?
@@ -306,11 +319,12 @@ impl Timeline {
 
     /// The stream is about to be destroyed: nothing can be recorded in it any more.
     pub(crate) fn retire(&mut self, stream: StreamId) {
-        self.behind.retain(|(waiter, _), _| *waiter != stream);
-        if let Some(clock) = self.clocks.get_mut(Order::Stream(stream)) {
+        let order = Order::Stream(stream);
+        if let Some(clock) = self.clocks.get_mut(order) {
             clock.retired = true;
+            // The newest tells of all frees.
+            self.polled.extend(self.fences_of(order).last().map(Arc::downgrade));
         }
-        self.drop_drained();
     }
 
     /// Forgets everything; the fences are the caller's.
@@ -318,7 +332,8 @@ impl Timeline {
         self.life += 1;
         self.clocks = ProbingTable::default();
         self.behind.clear();
-        std::mem::take(&mut self.fences)
+        self.polled.clear();
+        std::mem::take(&mut self.fences).into_values().flatten().collect()
     }
 }
 

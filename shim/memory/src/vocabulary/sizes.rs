@@ -71,6 +71,10 @@ pub(crate) const FENCES: usize = 16;
 /// Streams whose progress a request without ready memory queries, at 0.1 to 0.3 us each, before it gets new memory.
 pub(crate) const QUERIES: usize = 4;
 
+/// Fences of streams that have ended and of threads' own ones that are asked, at 0.1 to 0.3 us each, where another one joins them. More than one, so that
+/// they become fewer once the GPU has caught up, and some beside those of streams that stand still.
+pub(crate) const POLLED: usize = 4;
+
 /// Segments of a free run, which differ in the points that they wait for.
 pub(crate) const SEGMENTS: usize = 8;
 
