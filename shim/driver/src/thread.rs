@@ -44,6 +44,24 @@ pub fn beside<F: FnOnce() + Send>(
     here();
 }
 
+/// The kernel's name of a thread, which it may give to another one once the thread has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KernelThread(libc::pid_t);
+
+impl KernelThread {
+    pub(crate) fn current() -> Self {
+        // SAFETY: a system call without arguments.
+        Self(unsafe { libc::gettid() })
+    }
+
+    /// Is there no thread of this process under the name? One that was given it later hides the end.
+    pub(crate) fn has_ended(self) -> bool {
+        // SAFETY: no signal is sent, it is only looked whether one could be.
+        let found = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, 0) };
+        found != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
+    }
+}
+
 unsafe extern "C" {
     /// Of the C library; a state is 0 (enabled) or 1 (disabled).
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
