@@ -10,7 +10,7 @@
 //! memory of no use, or an event where that is as good. What was seen on an H200 stands in `docs/ordering.md`.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
 
@@ -37,8 +37,8 @@ pub(crate) struct Spares {
     /// Of `cuMemAlloc`, to be freed in a context where the driver's own call must answer.
     plain: Mutex<Vec<(CUcontext, CUdeviceptr)>>,
     held: Mutex<HeldAllocations>,
-    /// A pool of ours; null where the driver makes none.
-    pool: OnceLock<CUmemoryPool>,
+    /// A pool of ours, once it was asked for; null where the driver makes none.
+    pool: Mutex<Option<CUmemoryPool>>,
 }
 
 /// Allocations that were made in blocking streams in place of the program's, to be freed in place of a free. None in a thread's own stream:
@@ -83,6 +83,15 @@ impl Spares {
         plain.retain(|(owner, _)| *owner != context);
         drop(plain);
         let _gone = self.held().take_all(|(owner, _)| *owner == context);
+    }
+
+    /// The pool went with the device's contexts.
+    pub(crate) fn forget_pool(&self) {
+        *self.pool() = None;
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Option<CUmemoryPool>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn held(&self) -> MutexGuard<'_, HeldAllocations> {
@@ -191,12 +200,21 @@ impl Device {
     }
 
     fn allocate_spare(&self, stream: CUstream) -> Result<CUdeviceptr> {
-        let pool = *self.spares().pool.get_or_init(|| self.make_pool().unwrap_or(CUmemoryPool::NULL));
+        let pool = self.pool_of_spares();
         if pool.is_null() {
             return Err(CUresult::NOT_SUPPORTED);
         }
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         self.measured().mem_alloc_from_pool_async(LEAST, pool, stream)
+    }
+
+    fn pool_of_spares(&self) -> CUmemoryPool {
+        let known = *self.spares().pool();
+        known.unwrap_or_else(|| {
+            let made = self.make_pool().unwrap_or(CUmemoryPool::NULL);
+            // Of two threads that make one at once, one has its own for nothing.
+            *self.spares().pool().get_or_insert(made)
+        })
     }
 
     fn free_in(&self, spare: CUdeviceptr, stream: CUstream) -> Result<()> {

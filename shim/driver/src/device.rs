@@ -169,6 +169,12 @@ impl Device {
         self.windows.roam();
     }
 
+    /// All contexts of the device had ended, and there is one again.
+    pub fn begin_again(&self, context: CUcontext) {
+        self.spares.forget_pool();
+        self.adopt(context);
+    }
+
     /// Another context of this device allocates: what is freed waits for its work too.
     pub fn adopt(&self, context: CUcontext) {
         let context = self.streams.home(context);
@@ -293,7 +299,8 @@ impl Gpu for Device {
 
     fn reserve(&self, bytes: usize) -> Result<u64> {
         let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
-        self.windows.take(bytes as u64, |window| self.measured().mem_address_reserve(window as usize))
+        let reserve = |window: u64, wish| self.measured().mem_address_reserve_at(window as usize, wish);
+        self.windows.take(bytes as u64, reserve)
     }
 
     fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {

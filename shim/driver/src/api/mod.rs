@@ -231,6 +231,9 @@ pub trait Api {
         mem_release(handle: u64) = cuMemRelease(handle);
         /// A range of addresses at which nothing is.
         mem_address_reserve(bytes: usize) -> (address: CUdeviceptr) = cuMemAddressReserve(&mut address, bytes, 0, 0, 0);
+        /// At an address, if it is free there.
+        mem_address_reserve_at(bytes: usize, wish: CUdeviceptr) -> (address: CUdeviceptr)
+            = cuMemAddressReserve(&mut address, bytes, 0, wish, 0);
         /// The same, beginning at a multiple of `alignment`.
         mem_address_reserve_aligned(bytes: usize, alignment: usize) -> (address: CUdeviceptr)
             = cuMemAddressReserve(&mut address, bytes, alignment, 0, 0);

@@ -128,6 +128,7 @@ impl ProgramBlocks {
         self.cache = FreeCache::default();
         self.blocks.clear();
         self.live.now = TierBytes::default();
+        self.pooled.now = 0;
     }
 
     pub(crate) fn directory(&self) -> &Arc<Directory> {

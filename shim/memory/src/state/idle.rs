@@ -10,6 +10,8 @@ use wm_driver::Tier;
 
 use crate::ordering::fence::{Fence, Query};
 use crate::policy::growth::Growth;
+use crate::policy::keep::{Keep, KeepElsewhere};
+use crate::policy::scarcity::Scarcity;
 use crate::state::State;
 use crate::vocabulary::plan::{Steps, Undo};
 
@@ -76,8 +78,11 @@ impl State {
         let steps = self.holdings.forget_all();
         self.program.forget_all();
         self.under_way.end_epoch();
-        self.scarcity.end();
+        self.scarcity = Scarcity::default();
         self.growth = Growth::default();
+        (self.keep, self.keep_elsewhere) = (Keep::default(), KeepElsewhere::default());
+        self.fixed = false;
+        self.pinned = Vec::new();
         (steps, self.timeline.clear())
     }
 

@@ -98,6 +98,7 @@ fn end_device(device: CUdevice) {
         ipc::end_device(device);
         physical::kept::end_device(device);
         manager.discard();
+        registry::rest(device, manager);
     }
 }
 

@@ -85,6 +85,8 @@ hooks! {
         // Waits of the host.
         cuStreamSynchronize, cuStreamSynchronize_ptsz
             => wait::stream_synchronize::<Function, NullStream>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
+        cuStreamQuery, cuStreamQuery_ptsz
+            => wait::stream_query::<Function, NullStream>, Memory, "what was freed in a stream that has nothing left to do is past";
         cuEventSynchronize
             => wait::event_synchronize, Memory, "a pool gives back what is above its threshold; guarded blocks are looked at";
         cuCtxSynchronize

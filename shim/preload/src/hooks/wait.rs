@@ -33,6 +33,23 @@ where
     end_wait(wait, unsafe { driver().get::<S>()(stream) })
 }
 
+/// `cuStreamQuery`, and its per-thread twin. A stream that has nothing left to do is as one that was waited for; but the driver's pool gives nothing back
+/// for that, so ours does not.
+pub(super) unsafe fn stream_query<S, D>(stream: CUstream) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
+    D: DefaultStream,
+{
+    let id = registry::any().then(|| registry::known_stream(stream, D::HANDLE)).flatten();
+    let wait = id.map(Wait::for_stream);
+    // SAFETY: the program's argument.
+    let result = unsafe { driver().get::<S>()(stream) };
+    if result == CUresult::SUCCESS {
+        wait.iter().for_each(Wait::pass);
+    }
+    result
+}
+
 /// `cuCtxSynchronize`.
 pub(super) fn ctx_synchronize() -> CUresult {
     let wait = registry::existing_site().map(|site| Wait::for_context(site.manager, site.context));
@@ -89,8 +106,13 @@ impl Wait {
         Self { watch: guard::before_wait(target), ..self }
     }
 
-    fn end(self) {
+    /// What was freed before is past.
+    fn pass(&self) {
         self.marks.iter().for_each(|(manager, mark)| manager.reached(mark));
+    }
+
+    fn end(self) {
+        self.pass();
         let Some(manager) = registry::existing_site().map(|site| site.manager) else { return };
         if let Some(stream) = self.traced {
             trace::waited(manager.gpu().ordinal(), stream);

@@ -9,7 +9,7 @@ use wm_abi::{CUcontext, CUdevice};
 use wm_driver::{Api, Aside, Bears, Device, Gpu, Shortfall, Tier, host};
 use wm_memory::Manager;
 
-use super::managers::{DEVICES, existing, publish};
+use super::managers::{DEVICES, existing, publish, wake};
 use super::{budget, devices, peers};
 use crate::process::{driver, streams};
 use crate::settings::{self, Guard, Overflow};
@@ -43,12 +43,19 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
     if UNMANAGED[index].load(Ordering::Relaxed) {
         return None;
     }
+    if let Some(manager) = wake(index) {
+        manager.gpu().begin_again(context);
+        manager.reset_live_peak();
+        manager.reset_reserved_peak();
+        manager.allow_dependencies(may_depend(index));
+        return Some(publish(index, manager));
+    }
     let built = CALLBACKS.get().ok_or_else(|| "no hooks are installed".to_owned());
     match built.and_then(|callbacks| Ok((build(device, context, callbacks)?, callbacks))) {
         Ok((manager, callbacks)) => {
-            manager.allow_dependencies(INDEPENDENT.load(Ordering::Relaxed) & (1 << index) == 0);
+            manager.allow_dependencies(may_depend(index));
             (callbacks.on_create)();
-            Some(publish(index, manager))
+            Some(publish(index, Box::leak(Box::new(manager))))
         }
         Err(reason) => {
             UNMANAGED[index].store(true, Ordering::Relaxed);
@@ -60,6 +67,10 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
 
 /// Devices whose default pool forbids internal dependencies (a stream that waits for another stream's free), a bit each.
 static INDEPENDENT: AtomicU64 = AtomicU64::new(0);
+
+fn may_depend(index: usize) -> bool {
+    INDEPENDENT.load(Ordering::Relaxed) & (1 << index) == 0
+}
 
 /// Sets whether internal dependencies are allowed. The device need not have a manager yet.
 pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {

@@ -26,7 +26,9 @@ pub(crate) use create::{Callbacks, allow_dependencies, set_callbacks};
 pub(crate) use devices::{
     active_primary, current_device, device_count, device_of, is_active, label, pitch_alignment,
 };
-pub(crate) use managers::{all, any, existing, owner, take};
+pub(crate) use managers::{all, any, existing, owner, rest, take};
 pub(crate) use peers::{can_access_peer, grant};
 pub(crate) use sites::{current_site, existing_site, of_device};
-pub(crate) use streams::{NamedStream, context_of_stream, existing_site_of_stream, site_of_stream};
+pub(crate) use streams::{
+    NamedStream, context_of_stream, existing_site_of_stream, known_stream, site_of_stream,
+};

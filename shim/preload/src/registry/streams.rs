@@ -107,6 +107,14 @@ fn resolve(context: CUcontext, stream: CUstream) -> Option<NamedStream> {
     Some(NamedStream { context, stream, id: streams().identify(context, stream), kind })
 }
 
+/// The name of a stream that was met before; the driver is not asked. `default` is what the null handle stands for.
+pub(crate) fn known_stream(stream: CUstream, default: CUstream) -> Option<StreamId> {
+    match if stream.is_null() { default } else { stream } {
+        own @ (CUstream::LEGACY | CUstream::PER_THREAD) => streams().known(current_context()?, own),
+        created => streams().known_handle(created),
+    }
+}
+
 /// The context that a stream's work runs in.
 pub(crate) fn context_of_stream(stream: CUstream) -> Option<CUcontext> {
     let is_default = matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD);

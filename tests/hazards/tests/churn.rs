@@ -1,0 +1,112 @@
+//! Guards against leaks: a program that makes and ends streams, threads, graphs or contexts for as long as it runs takes no more for the last one than for
+//! the first, neither memory nor time.
+//!
+//! The driver is the simulated one, and takes some bytes for what has ended, too: so each way runs bare as well, and what counts is the difference.
+
+use hazards::{Host, Scratch, c, driver};
+use serde_json::Value;
+
+/// Enough that the device memory of the first part is used again several times.
+const ROUNDS: i64 = 2000;
+
+/// What a run may take more in its second half than the driver alone takes. The simulated device is memory of the process, of which each large block takes
+/// a little.
+fn growth_allowed(bytes: i64) -> i64 {
+    (320 << 10) + bytes / 16
+}
+
+/// Device memory that it may hold more at its end than at first: blocks of work that the GPU was still doing then, and some handles.
+fn in_flight(bytes: i64) -> i64 {
+    (8 * bytes).max(4 << 20)
+}
+
+/// A look at the program after a part of its rounds.
+struct Sample(Value);
+
+impl Sample {
+    fn resident(&self) -> i64 {
+        self.0["resident"].as_i64().expect("bytes")
+    }
+
+    /// Device memory that the library holds: none before it is asked for any.
+    fn held(&self) -> i64 {
+        self.0["stats"]["devices"][0]["tiers"]["device"]["reserved_bytes"].as_i64().unwrap_or(0)
+    }
+
+    /// Driver calls that the library has made.
+    fn calls(&self) -> i64 {
+        let calls = self.0["stats"]["driver_calls"].as_array().expect("a list");
+        calls.iter().filter_map(|call| call["count"].as_i64()).sum()
+    }
+
+    fn cpu(&self) -> i64 {
+        self.0["cpu_ns"].as_i64().expect("nanoseconds")
+    }
+}
+
+/// What `c/churn.c` says after 1, 2, 5, 9 and 10 tenths of its rounds.
+fn samples(host: Host, arguments: &[&str]) -> Vec<Sample> {
+    let outcome = host.args(arguments).env("SIMCUDA_MEMORY", "2GiB").run();
+    let said = outcome.expect_success().lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let samples: Vec<_> = said.map(Sample).collect();
+    assert_eq!(samples.len(), 5, "{}", outcome.stdout);
+    samples
+}
+
+/// What the second half of the rounds took of the host's memory.
+fn growth(samples: &[Sample]) -> i64 {
+    samples[4].resident() - samples[2].resident()
+}
+
+/// Ends things in this way, with blocks of so many bytes, in streams with such flags.
+fn is_flat(way: &str, bytes: &str, flags: &str) {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "churn");
+    let arguments = [way, &ROUNDS.to_string(), bytes, flags];
+    let bare = samples(Host::bare(&program).env("LD_LIBRARY_PATH", &driver), &arguments);
+    let shimmed = samples(Host::shimmed(&program, &scratch, &driver), &arguments);
+    let size: i64 = bytes.parse().expect("bytes");
+    let (ours, drivers) = (growth(&shimmed), growth(&bare).max(0));
+    let allowed = drivers + growth_allowed(size);
+    assert!(ours <= allowed, "{way} {bytes}: {ours} bytes more, the driver alone {drivers}");
+    let (early, late) = (shimmed[1].held(), shimmed[4].held());
+    assert!(late <= early + in_flight(size), "{way} {bytes}: {early} bytes of the device, later {late}");
+    let tenth = |end: usize, of: fn(&Sample) -> i64| of(&shimmed[end]) - of(&shimmed[end - 1]);
+    let (early, late) = (tenth(1, Sample::calls), tenth(4, Sample::calls));
+    assert!(late <= 2 * early + ROUNDS / 10, "{way} {bytes}: {early} calls of ours, later {late}");
+    let (early, late) = (tenth(1, Sample::cpu), tenth(4, Sample::cpu));
+    assert!(late <= 4 * early + 100_000_000, "{way} {bytes}: {early} ns, later {late}");
+}
+
+/// One test a way, with blocks of a few sizes: small ones lie together, and each large one alone.
+macro_rules! ways {
+    ($($name:ident: $way:literal $([$bytes:literal $flags:literal])+;)+) => {$(
+        #[test]
+        fn $name() {
+            $(is_flat($way, $bytes, $flags);)+
+        }
+    )+};
+}
+
+ways! {
+    streams_that_nobody_waits_for: "streams" ["4096" "0"] ["4096" "1"] ["300000" "1"] ["8000000" "1"];
+    streams_that_are_found_empty: "query" ["4096" "0"];
+    streams_before_whose_last_free_a_copy_waits: "copy" ["4096" "0"];
+    streams_behind_whose_last_free_a_copy_waits: "freecopy" ["4096" "0"];
+    streams_that_are_empty: "idle" ["4096" "1"];
+    streams_that_are_waited_for: "sync" ["4096" "0"] ["8000000" "0"];
+    streams_that_an_event_ends: "eventsync" ["4096" "0"];
+    streams_that_another_stream_waits_for: "join" ["4096" "0"];
+    streams_that_their_context_is_waited_for_with: "context" ["4096" "0"];
+    streams_whose_blocks_are_freed_in_the_default_stream: "elsewhere" ["4096" "0"];
+    streams_that_last_and_are_found_empty: "lasting" ["4096" "0"];
+    streams_beside_some_that_stand_still: "held" ["4096" "0"] ["4096" "1"];
+    threads_with_work_in_their_own_streams: "threads" ["4096" "0"] ["8000000" "0"];
+    threads_that_wait_for_their_own_streams: "waiting" ["4096" "0"];
+    pools: "pools" ["4096" "0"];
+    graphs_with_memory: "graphs" ["4096" "0"];
+    contexts: "contexts" ["4096" "0"];
+    resets_of_the_primary_context: "resets" ["4096" "0"] ["8000000" "0"];
+    releases_of_the_primary_context: "releases" ["4096" "0"];
+}
