@@ -172,6 +172,7 @@ impl Device {
     /// All contexts of the device had ended, and there is one again.
     pub fn begin_again(&self, context: CUcontext) {
         self.spares.forget_pool();
+        self.contexts.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.adopt(context);
     }
 

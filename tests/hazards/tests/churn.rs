@@ -15,9 +15,9 @@ fn growth_allowed(bytes: i64) -> i64 {
     (320 << 10) + bytes / 16
 }
 
-/// Device memory that it may hold more at its end than at first: blocks of work that the GPU was still doing then, and some handles.
+/// Device memory that it may hold more at its end than at first, where the GPU was further behind meanwhile: a few of two thousand blocks, and some handles.
 fn in_flight(bytes: i64) -> i64 {
-    (8 * bytes).max(4 << 20)
+    (64 * bytes).max(4 << 20)
 }
 
 /// A look at the program after a part of its rounds.
