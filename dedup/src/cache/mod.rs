@@ -13,13 +13,14 @@
 mod record;
 mod verdicts;
 
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use thiserror::Error;
+use wm_trust::{folder, user};
 
 pub use verdicts::{KeptVerdict, Verdicts};
 
@@ -58,7 +59,10 @@ impl VerdictCache {
     /// # Errors
     /// The file cannot be read, or is not this user's.
     pub fn load(&self) -> Result<Verdicts, CacheError> {
-        match open(&self.path(""), OFlags::RDONLY) {
+        match folder::check(&self.folder)
+            .map_err(CacheError::from)
+            .and_then(|()| open(&self.path(""), OFlags::RDONLY))
+        {
             Ok(file) => {
                 let mut bytes = Vec::new();
                 file.take(MOST_BYTES as u64).read_to_end(&mut bytes)?;
@@ -75,7 +79,8 @@ impl VerdictCache {
     /// [`CacheError::Busy`] while another process or thread adds; else the files cannot be written, or are not this user's. Nothing was
     /// added.
     pub fn add(&self, news: &Verdicts) -> Result<Verdicts, CacheError> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        folder::make(&self.folder)?;
+        folder::check(&self.folder)?;
         let _locked = CacheLock::take(&self.path(".lock"))?;
         let before = self.load()?;
         let mut all = before.clone();
@@ -105,7 +110,7 @@ fn open(path: &Path, flags: OFlags) -> Result<File, CacheError> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?);
     let found = file.metadata()?;
-    let is_ours = found.is_file() && found.uid() == rustix::process::geteuid().as_raw();
+    let is_ours = found.is_file() && user::is_own(found.uid());
     if is_ours { Ok(file) } else { Err(CacheError::Foreign) }
 }
 

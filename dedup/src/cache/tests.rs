@@ -167,6 +167,18 @@ fn garbage_is_replaced_and_what_is_no_file_is_left_alone() {
     assert!(matches!(cache.load(), Err(CacheError::Foreign)));
 }
 
+/// Hazard: verdicts of a stranger's, who may write in the folder.
+#[test]
+fn a_folder_that_others_may_write_in_is_not_believed() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("open");
+    let cache = folder.cache();
+    let news = of(&[(1, KeptVerdict::Writer { day: 1 })]);
+    cache.add(&news).expect("a new file");
+    std::fs::set_permissions(&cache.folder, std::fs::Permissions::from_mode(0o777)).expect("open to all");
+    assert!(cache.load().is_err() && cache.add(&news).is_err());
+}
+
 #[test]
 fn nobody_waits_for_a_process_that_holds_the_lock() {
     let folder = Folder::new("lock");

@@ -3,16 +3,9 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-/// Who is at the other end of a socket, as the kernel says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerIdentity {
-    /// Its process when it connected; 0 if that is not seen from here.
-    pub process: u32,
-    /// Its effective user.
-    pub user: u32,
-}
+pub use wm_trust::peer::PeerIdentity;
 
-/// Asks the kernel who is at the other end: that takes a system call that is not safe, so whoever may make it brings it along.
+/// Asks the kernel who is at the other end. Tests bring answers of their own along.
 pub type AskPeer = fn(BorrowedFd<'_>) -> io::Result<PeerIdentity>;
 
 /// May this user's processes be served? Those of our own, and root's, who may do everything here anyway.

@@ -64,11 +64,14 @@ pub struct BrokerPlace {
 
 /// The folder where brokers of this user meet: created if it is missing, and checked either way.
 ///
+/// One that the user has named is made in any folder, the others only in the user's own, or root's.
+///
 /// # Errors
 /// What is wrong with it.
-pub fn folder(path: &Path, user: u32) -> io::Result<PathBuf> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+pub fn folder(path: &Path, user: u32, is_named: bool) -> io::Result<PathBuf> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => wm_trust::folder::make(path)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_named(path)?,
         _ => {}
     }
     let status = fs::symlink_metadata(path)?;
@@ -77,6 +80,13 @@ pub fn folder(path: &Path, user: u32) -> io::Result<PathBuf> {
         return Err(io::Error::other(format!("{}: {why}", path.display())));
     }
     std::path::absolute(path)
+}
+
+fn make_named(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
 /// Becomes the broker of a folder, or finds that there is one.

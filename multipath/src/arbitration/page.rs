@@ -6,11 +6,13 @@
 //! that is half written, or not ours, is passed over. Records of processes that are gone are taken over under a file
 //! lock, which is held only then.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+
+use wm_trust::user;
 
 use crate::vocabulary::machine::Link;
 
@@ -82,13 +84,14 @@ pub struct ClaimsPage {
     file: File,
     start: u64,
     record: OnceLock<Option<usize>>,
+    /// Held while a record is taken: a file lock does not keep threads of one process apart.
+    admitting: Mutex<()>,
 }
 
 impl ClaimsPage {
-    /// Where the calling user's page is.
-    pub fn of_user() -> PathBuf {
-        let user = std::fs::metadata("/proc/self").map_or(0, |process| process.uid());
-        PathBuf::from(format!("/dev/shm/wmshim-links-{user}"))
+    /// Where the calling user's page is. `None` for a user whose number does not tell it from others.
+    pub fn of_user() -> Option<PathBuf> {
+        Some(format!("/dev/shm/wmshim-links-{}", user::own()?).into())
     }
 
     /// Opens or makes the page.
@@ -104,14 +107,14 @@ impl ClaimsPage {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
         let file = options.open(path)?;
-        if file.metadata()?.uid() != std::fs::metadata("/proc/self")?.uid() {
+        if !user::is_own(file.metadata()?.uid()) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         if file.metadata()?.len() < (RECORD * RECORDS) as u64 {
             file.set_len((RECORD * RECORDS) as u64)?;
         }
         let start = started(std::process::id()).unwrap_or(0);
-        Ok(Self { file, start, record: OnceLock::new() })
+        Ok(Self { file, start, record: OnceLock::new(), admitting: Mutex::new(()) })
     }
 
     /// Links that other processes claim at a time.
@@ -127,10 +130,29 @@ impl ClaimsPage {
     }
 
     /// Says which links this process uses until when, as many as a record can name. Without a free record: nothing, and
-    /// others may relay through them.
+    /// others may relay through them. So it is also while another process takes a record, or was stopped while it did: this is
+    /// called from copies, which wait for no other process.
     pub fn publish(&self, links: &[(Link, u64)]) {
-        let Some(index) = *self.record.get_or_init(|| self.admit().ok().flatten()) else { return };
-        let _ = self.write(index, links);
+        if let Some(index) = self.index() {
+            let _ = self.write(index, links);
+        }
+    }
+
+    /// This process's record, which is taken at the first call that finds the page unlocked.
+    fn index(&self) -> Option<usize> {
+        if let Some(index) = self.record.get() {
+            return *index;
+        }
+        let _admitting = self.admitting.try_lock().ok()?;
+        if self.record.get().is_none() {
+            let admitted = match self.file.try_lock() {
+                Ok(()) => self.admit().ok().flatten(),
+                Err(TryLockError::WouldBlock) => return None,
+                Err(TryLockError::Error(_)) => None,
+            };
+            let _ = self.record.set(admitted);
+        }
+        *self.record.get()?
     }
 
     fn write(&self, index: usize, links: &[(Link, u64)]) -> io::Result<()> {
@@ -146,9 +168,8 @@ impl ClaimsPage {
         }
     }
 
-    /// Takes a record that no living process has.
+    /// Takes a record that no living process has, and unlocks the page.
     fn admit(&self) -> io::Result<Option<usize>> {
-        self.file.lock()?;
         let is_free = |record: &Option<ClaimsRecord>| {
             record.as_ref().is_none_or(|record| started(record.pid) != Some(record.start))
         };
@@ -220,6 +241,31 @@ mod tests {
         page.publish(&[(Link(3), 1000)]);
         assert_eq!(page.read()[0], Some(living));
         assert_eq!(page.read()[1].as_ref().map(|record| record.links.clone()), Some(vec![(Link(3), 1000)]));
+        std::fs::remove_file(path).expect("removes");
+    }
+
+    /// Hazard: a copy that hangs while a process that is stopped, or being debugged, holds the lock.
+    #[test]
+    fn a_page_that_another_process_has_locked_delays_nobody() {
+        let path = scratch("locked");
+        let page = ClaimsPage::open(&path).expect("a writable folder");
+        let holder = File::open(&path).expect("it is there");
+        holder.lock().expect("nobody else has it");
+        std::thread::scope(|scope| {
+            let (done, published) = std::sync::mpsc::channel();
+            let page = &page;
+            scope.spawn(move || {
+                page.publish(&[(Link(3), 1000)]);
+                let _ = done.send(());
+            });
+            let outcome = published.recv_timeout(std::time::Duration::from_secs(10));
+            assert!(page.read().iter().all(Option::is_none), "nothing is written without the lock");
+            // A thread that waits would keep this test from its end.
+            holder.unlock().expect("it is held");
+            outcome.expect("a copy waits for the lock");
+        });
+        page.publish(&[(Link(3), 1000)]);
+        assert_eq!(page.read()[0].as_ref().map(|record| record.links.clone()), Some(vec![(Link(3), 1000)]));
         std::fs::remove_file(path).expect("removes");
     }
 

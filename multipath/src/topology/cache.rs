@@ -9,8 +9,10 @@ use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use wm_trust::{environment, folder};
 
 use crate::topology::Topology;
 use crate::vocabulary::machine::MachineKey;
@@ -21,7 +23,7 @@ const FORMAT: u32 = 5;
 
 /// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user without a home.
 pub fn folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let set = |name: &str| environment::variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
     Some(base.join("wmshim"))
 }
@@ -40,7 +42,7 @@ fn machine_id() -> String {
 
 /// The kept measurement for a key, if there is a sound one.
 pub fn load(folder: &Path, key: &MachineKey) -> Option<Topology> {
-    check(folder).ok()?;
+    folder::check(folder).ok()?;
     let text = fs::read(path(folder, key)).ok()?;
     let topology: Topology = serde_json::from_slice(&text).ok()?;
     (topology.key == *key && is_sound(&topology)).then_some(topology)
@@ -61,18 +63,8 @@ pub fn store(folder: &Path, topology: &Topology) -> std::io::Result<()> {
 
 /// Makes the folder, or finds one that may be used.
 fn make(folder: &Path) -> std::io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    check(folder)
-}
-
-/// Is the folder this user's alone? Where the cache is in a place for all, anybody can make it first.
-fn check(folder: &Path) -> std::io::Result<()> {
-    let (status, own) = (fs::metadata(folder)?, fs::metadata("/proc/self")?.uid());
-    if status.uid() == own && status.mode() & 0o022 == 0 {
-        return Ok(());
-    }
-    let problem = format!("{} is not a folder that is yours alone", folder.display());
-    Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, problem))
+    folder::make(folder)?;
+    folder::check(folder)
 }
 
 /// Whose turn it is to measure. Ranks of one job start together, and would measure each other.

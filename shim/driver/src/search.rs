@@ -91,7 +91,7 @@ fn candidates(explicit: Option<&Path>) -> Vec<PathBuf> {
 }
 
 fn library_path() -> impl Iterator<Item = PathBuf> {
-    let directories = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let directories = wm_trust::environment::variable("LD_LIBRARY_PATH").unwrap_or_default();
     let directories: Vec<_> = std::env::split_paths(&directories).filter(|d| d.is_absolute()).collect();
     directories.into_iter().map(|directory| directory.join(NAME))
 }

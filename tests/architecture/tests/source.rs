@@ -13,7 +13,7 @@ const SAFE: [&str; 4] = [
 ];
 
 /// Folders of crates that call the driver, are the driver, or open libraries. `unsafe` is nowhere else.
-const UNSAFE: [&str; 27] = [
+const UNSAFE: [&str; 29] = [
     "dedup/src/bin/wmshimd/system.rs",
     "kernels",
     "multipath/src/driver/table.rs",
@@ -22,6 +22,8 @@ const UNSAFE: [&str; 27] = [
     "shim/abi",
     "shim/driver",
     "shim/preload",
+    "shim/trust/src/environment.rs",
+    "shim/trust/src/peer.rs",
     "shim/wholememory/src/capi",
     "shim/wholememory/src/environment.rs",
     "shim/wholememory/src/files/place.rs",
@@ -49,6 +51,15 @@ const INCLUDED: [&str; 1] = ["shim/preload/src/hooks/table.rs"];
 /// Longest file, in lines.
 const LONGEST: usize = 500;
 
+/// Crates that live in somebody else's program, and the one file of them that reads the environment: in a program with more rights than its
+/// caller, a variable is the caller's word.
+const LIBRARY: [&str; 4] = ["dedup/src", "kernels/src", "multipath/src", "shim"];
+const ENVIRONMENT: &str = "shim/trust/src/environment.rs";
+
+/// What reads or writes the environment.
+const READS: [&str; 6] =
+    ["env::var", "env::set_var", "env::remove_var", "env::temp_dir", "env::home_dir", "libc::getenv"];
+
 /// Paths of an author's machine, in two halves so that this file does not contain them.
 const FOREIGN: [(&str, &str); 4] = [("/wo", "rk/"), ("../sha", "red"), ("/tmp/br", "ief"), ("/ro", "ot/")];
 
@@ -65,6 +76,22 @@ fn unsafe_is_where_it_may_be() {
     let mut wrong = architecture::rust_files().collect::<Vec<_>>();
     wrong.retain(|path| !UNSAFE.iter().any(|folder| path.starts_with(folder)) && has_unsafe(path));
     assert!(wrong.is_empty(), "unsafe is not expected here, see ARCHITECTURE.md: {wrong:?}");
+}
+
+#[test]
+fn the_library_reads_the_environment_in_one_place() {
+    let files =
+        architecture::rust_files().filter(|path| LIBRARY.iter().any(|folder| path.starts_with(folder)));
+    let wrong: Vec<_> = files.filter(|path| reads_environment(path)).collect();
+    assert_eq!(wrong, [Path::new(ENVIRONMENT)], "read variables by wm_trust::environment");
+}
+
+/// Outside of tests, which run with their caller's rights.
+fn reads_environment(path: &Path) -> bool {
+    let is_test = path.ends_with("tests.rs") || path.components().any(|part| part.as_os_str() == "tests");
+    let text = architecture::text(path).unwrap_or_default();
+    let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(&text);
+    !is_test && READS.iter().any(|word| product.contains(word))
 }
 
 /// In two halves, so that this file does not contain them.

@@ -6,15 +6,16 @@
 //! replaced or removed.
 
 use std::collections::hash_map::DefaultHasher;
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use wm_driver::interposer::is_interposer;
+use wm_trust::{folder, user};
 
 use crate::shim;
 
@@ -86,9 +87,6 @@ fn links(library: &Path) -> Result<PathBuf, String> {
 /// The user's cache folder, and the private folders of sockets where that cannot be had.
 fn bases() -> Vec<PathBuf> {
     let (cache, sockets) = (wm_multipath::measured::cache::folder(), crate::client::directories());
-    // A fresh home has no `.cache` yet. Where it cannot be made, that is said when it is used.
-    let parent = cache.as_deref().and_then(Path::parent);
-    let _ = parent.map(|parent| DirBuilder::new().mode(0o700).create(parent));
     cache.into_iter().chain(sockets).filter(|path| path.is_absolute()).collect()
 }
 
@@ -107,14 +105,11 @@ fn links_in(base: &Path, library: &Path) -> Result<PathBuf, String> {
 
 /// Makes a folder, or finds one that is the user's alone: whoever may write there decides what programs load.
 fn prepare(folder: &Path) -> Result<(), String> {
-    let made = DirBuilder::new().mode(0o700).create(folder);
-    if let Err(error) = made
-        && error.kind() != ErrorKind::AlreadyExists
-    {
-        return Err(format!("{}: {error}", folder.display()));
+    if fs::symlink_metadata(folder).is_err() {
+        folder::make(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
     let status = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
-    let own = status.uid() == rustix::process::geteuid().as_raw();
+    let own = user::is_own(status.uid());
     if own && status.is_dir() && status.mode() & 0o022 == 0 {
         return Ok(());
     }

@@ -75,8 +75,9 @@ impl BrokerArguments {
     /// None can be used, and why.
     pub(super) fn folder(&self, user: u32) -> io::Result<PathBuf> {
         let mut problem = io::Error::from(io::ErrorKind::NotFound);
-        for path in self.candidates(user) {
-            match place::folder(&path, user) {
+        let (paths, is_named) = self.candidates(user);
+        for path in paths {
+            match place::folder(&path, user, is_named) {
                 Ok(folder) => return Ok(folder),
                 Err(error) => problem = error,
             }
@@ -84,15 +85,17 @@ impl BrokerArguments {
         Err(problem)
     }
 
-    /// Where the library, with the same environment, has its folder.
-    fn candidates(&self, user: u32) -> Vec<PathBuf> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    /// Where the library, with the same environment, has its folder, and whether the user has named it.
+    fn candidates(&self, user: u32) -> (Vec<PathBuf>, bool) {
+        let set = |name: &str| {
+            wm_trust::environment::variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+        };
         if let Some(path) = self.folder.clone().or_else(|| set("WMSHIM_STATS_DIR")) {
-            return vec![path];
+            return (vec![path], true);
         }
         let runtime = set("XDG_RUNTIME_DIR").map(|path| path.join("wmshim"));
         let shared = set("TMPDIR").unwrap_or_else(|| "/tmp".into()).join(format!("wmshim-{user}"));
-        runtime.into_iter().chain([shared]).collect()
+        (runtime.into_iter().chain([shared]).collect(), false)
     }
 }
 

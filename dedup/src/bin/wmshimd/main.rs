@@ -45,7 +45,12 @@ fn outcome(result: io::Result<()>) -> ExitCode {
 }
 
 fn broker(arguments: &BrokerArguments) -> io::Result<()> {
-    let user = rustix::process::geteuid().as_raw();
+    let unknown = || {
+        io::Error::other(
+            "users without a number in this user namespace look alike, and this process is one of them",
+        )
+    };
+    let user = wm_trust::user::own().ok_or_else(unknown)?;
     // Before anything is opened, and before the working folder changes.
     system::close_inherited();
     let folder = arguments.folder(user)?;
@@ -60,7 +65,7 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
         log::info!("another broker listens in {}", folder.display());
         return Ok(());
     };
-    let (limits, ask_peer) = (limits::raise(), system::ask_peer as _);
+    let (limits, ask_peer) = (limits::raise(), wm_trust::peer::identity as _);
     let settings = ServerSettings { idle: arguments.idle, look: LOOK, limits, user, ask_peer };
     let server = BrokerServer::listen(place, settings)?;
     log::info!("listens in {}, with room for {} chunks", folder.display(), limits.chunks);

@@ -1,9 +1,4 @@
-//! The two system calls of the broker that no safe wrapper makes.
-
-use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-
-use wm_dedup::server::PeerIdentity;
+//! The system call of the broker that no safe wrapper makes.
 
 /// Numbers that are tried one by one, where the kernel does not close a range.
 const TRIED: u64 = 1 << 16;
@@ -19,20 +14,4 @@ pub(super) fn close_inherited() {
         // SAFETY: as above; of a number that is not open nothing comes but an error.
         unsafe { libc::close(number) };
     }
-}
-
-/// The process and the user at the other end of a connected socket.
-pub(super) fn ask_peer(socket: BorrowedFd<'_>) -> io::Result<PeerIdentity> {
-    // Not by rustix, whose process numbers are never 0: a peer in another namespace of process numbers has that one.
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    let place = (&raw mut peer).cast();
-    // SAFETY: the option's value is a `ucred`, and its size is given.
-    let outcome = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut bytes)
-    };
-    if outcome != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(PeerIdentity { process: peer.pid as u32, user: peer.uid })
 }

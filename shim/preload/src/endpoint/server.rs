@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
+use wm_trust::peer::is_trusted;
 
 use super::connection::{Connection, Disconnected};
 use super::dump::Dumps;
@@ -19,7 +20,6 @@ use super::rate_limit::RateLimit;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
 use super::{Source, dump, exit_reply, request};
-use crate::sockets;
 use crate::sockets::descriptor::Descriptor;
 
 /// Clients served at a time.
@@ -252,7 +252,7 @@ fn accept_one(listener: BorrowedFd<'_>) -> Result<Descriptor, AcceptError> {
         Errno::AGAIN | Errno::INTR | Errno::CONNABORTED => AcceptError::NoClient,
         _ => AcceptError::Resources,
     })?;
-    if !sockets::is_trusted(socket.as_fd()) {
+    if !is_trusted(socket.as_fd()) {
         return Err(AcceptError::WrongUser);
     }
     Descriptor::adopt(socket).map_err(|_| AcceptError::Resources)

@@ -14,13 +14,14 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{SocketAddrUnix, connect};
 use wm_abi::CUresult;
+use wm_trust::{peer, user};
 
 use super::handle::Ticket;
 use super::key::{Purpose, nonce};
 use super::names;
 use super::wire::{self, Failure, Packet, malformed};
 use crate::sockets::descriptor::Descriptor;
-use crate::sockets::{self, file, private_folder};
+use crate::sockets::file;
 
 /// For everything before the first batch.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -103,11 +104,11 @@ impl Exchange {
 
     /// Is it the user that the handle names, or one that could be that user anyway? A name can be taken by anybody.
     fn check(self, ticket: &Ticket) -> Result<Self> {
-        let user = sockets::peer_user(self.socket.get()?)?;
-        if [ticket.user, private_folder::user(), 0].contains(&user) {
+        let peer = peer::identity(self.socket.get()?)?.user;
+        if user::own().is_some_and(|own| [ticket.user, own, 0].contains(&peer)) && user::is_one(peer) {
             return Ok(self);
         }
-        Err(Error::new(ErrorKind::PermissionDenied, format!("a process of user {user} has taken its name")))
+        Err(Error::new(ErrorKind::PermissionDenied, format!("a process of user {peer} has taken its name")))
     }
 
     fn send(&self, words: &[u64]) -> Result<()> {

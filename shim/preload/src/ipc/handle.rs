@@ -1,9 +1,9 @@
 //! The 64 bytes of an IPC handle, as we fill them.
 
 use wm_abi::CUipcMemHandle;
+use wm_trust::user;
 
 use super::key::ExporterKey;
-use crate::sockets::private_folder;
 
 /// First bytes of every handle of ours; the driver's begin otherwise. The last is the version of the exchange.
 const MAGIC: [u8; 8] = *b"wmshim\0\x02";
@@ -26,7 +26,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// For an allocation of this process.
     pub(crate) fn new(id: u64, address: u64, key: ExporterKey) -> Self {
-        Self { pid: std::process::id(), user: private_folder::user(), key, id, address }
+        Self { pid: std::process::id(), user: user::effective(), key, id, address }
     }
 
     pub(crate) fn encode(&self) -> CUipcMemHandle {

@@ -15,12 +15,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use wm_driver::thread;
+use wm_trust::peer::is_trusted;
 
 use super::key::ExporterKey;
 use super::names;
 use super::peer::Peer;
 use crate::sockets::descriptor::Descriptor;
-use crate::sockets::is_trusted;
 
 /// Stack of the thread, bytes: it exchanges short packets and looks blocks up.
 const STACK: usize = 256 << 10;

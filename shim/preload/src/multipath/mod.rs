@@ -152,7 +152,7 @@ fn make(devices: CUdevice) -> Option<Engine<TableDriver>> {
         patience,
         eager,
         cache: cache::folder(),
-        page: Some(ClaimsPage::of_user()),
+        page: ClaimsPage::of_user(),
         ..EngineSettings::default()
     };
     Some(Engine::new(TableDriver::new(driver()), settings))

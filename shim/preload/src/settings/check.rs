@@ -8,6 +8,7 @@ use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
+use wm_trust::environment;
 
 use super::{Settings, strangers};
 
@@ -15,11 +16,11 @@ use super::{Settings, strangers};
 /// this process. A JSON text that the caller frees with `free`; null without memory for it.
 ///
 /// # Safety
-/// `environment` is null, or an array of C strings that ends with a null pointer.
+/// `listed` is null, or an array of C strings that ends with a null pointer.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn wmshim_check_settings(environment: *const *const c_char) -> *mut c_char {
+unsafe extern "C" fn wmshim_check_settings(listed: *const *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
-    let variables = unsafe { variables(environment) };
+    let variables = unsafe { variables(listed) };
     let text = CString::new(look(&variables).to_string()).unwrap_or_default();
     // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller can free.
     unsafe { libc::strdup(text.as_ptr()) }
@@ -27,13 +28,13 @@ unsafe extern "C" fn wmshim_check_settings(environment: *const *const c_char) ->
 
 /// # Safety
 /// As of [`wmshim_check_settings`].
-unsafe fn variables(mut environment: *const *const c_char) -> HashMap<OsString, OsString> {
-    if environment.is_null() {
-        return std::env::vars_os().collect();
+unsafe fn variables(mut listed: *const *const c_char) -> HashMap<OsString, OsString> {
+    if listed.is_null() {
+        return environment::all().collect();
     }
     let mut variables = HashMap::new();
     // SAFETY: the array ends with a null pointer, and nothing behind it is read.
-    while let Some(pair) = unsafe { (*environment).as_ref() } {
+    while let Some(pair) = unsafe { (*listed).as_ref() } {
         // SAFETY: a C string, as the caller promised.
         let pair = unsafe { CStr::from_ptr(pair) }.to_bytes();
         if let Some(end) = pair.iter().position(|byte| *byte == b'=') {
@@ -42,7 +43,7 @@ unsafe fn variables(mut environment: *const *const c_char) -> HashMap<OsString, 
             variables.insert(name, value);
         }
         // SAFETY: not the end yet.
-        environment = unsafe { environment.add(1) };
+        listed = unsafe { listed.add(1) };
     }
     variables
 }

@@ -14,6 +14,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use wm_trust::environment;
+
 use shown::Shown;
 use values::{
     Parsed, allowance, amount, bytes, created, dedup, guard, headroom, launches, level, limit, migrate,
@@ -211,11 +213,11 @@ const TORCH_CHOICE: &str = "WMSHIM_TORCH_CHOICE";
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
     SETTINGS.get_or_init(|| {
-        let settings = Settings::read(&|name| std::env::var_os(name), &mut |line| {
+        let settings = Settings::read(&|name| environment::variable(name), &mut |line| {
             log::warn!("{line}. The default is used")
         });
         log::set_max_level(settings.log);
-        for line in strangers(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+        for line in strangers(environment::all().filter_map(|(name, _)| name.into_string().ok())) {
             log::warn!("{line}");
         }
         settings

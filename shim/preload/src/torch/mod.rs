@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::sync::{Once, OnceLock};
 
 use wm_driver::share::may_fetch_descriptors;
+use wm_trust::environment;
 
 use crate::settings::{self, TorchAllocator};
 
@@ -46,6 +47,9 @@ type TorchVariable = (&'static str, &'static str);
 /// At load: writes the choice into the environment. Does nothing in a process that is no Python. What a parent chose for itself is
 /// none of this program's, unless it is a worker.
 pub(crate) fn choose() {
+    if environment::is_withheld() {
+        return;
+    }
     let command = command_line();
     // A library that is loaded late, as a drop-in is, may not write to an environment that other threads read.
     if !is_python(&command) || !is_single_threaded() {
@@ -57,7 +61,7 @@ pub(crate) fn choose() {
     let parents = inherited();
     if let Some((variable, _)) = &parents {
         // SAFETY: this is the only thread there is.
-        unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::remove_var(name)) };
+        unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, None)) };
     }
     if set(VARIABLE) || set(NEWER) {
         return;
@@ -66,7 +70,7 @@ pub(crate) fn choose() {
     let written = choice.written;
     if let Some((variable, value)) = written {
         // SAFETY: as above.
-        unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
+        unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, Some(value))) };
     }
     let known = parents.zip(written).is_some_and(|(before, (name, value))| before == (name, value.into()));
     if !known {
@@ -76,9 +80,9 @@ pub(crate) fn choose() {
 
 /// What stands in the environment, if it is a choice of ours that was made in another process.
 fn inherited() -> Option<(&'static str, OsString)> {
-    let written = std::env::var_os(WRITTEN).filter(|value| !value.is_empty())?;
+    let written = environment::variable(WRITTEN).filter(|value| !value.is_empty())?;
     let ours =
-        [VARIABLE, NEWER].into_iter().find(|name| std::env::var_os(name).as_ref() == Some(&written))?;
+        [VARIABLE, NEWER].into_iter().find(|name| environment::variable(name).as_ref() == Some(&written))?;
     Some((ours, written))
 }
 
@@ -115,7 +119,7 @@ pub(crate) fn back_end() -> &'static str {
     if devices::is_any_keeping() {
         return "pluggable";
     }
-    let named = [VARIABLE, NEWER].into_iter().find_map(|name| std::env::var(name).ok());
+    let named = [VARIABLE, NEWER].into_iter().find_map(environment::text);
     match named.unwrap_or_default().as_str() {
         ASYNC => "async",
         NATIVE | MOVABLE => "native",
@@ -125,7 +129,7 @@ pub(crate) fn back_end() -> &'static str {
 }
 
 fn set(variable: &str) -> bool {
-    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
+    environment::variable(variable).is_some_and(|value| !value.is_empty())
 }
 
 const EXPANDABLE: &str = "expandable_segments:True";
@@ -153,19 +157,19 @@ fn named(value: &'static str) -> Choice {
 /// The user's wish. The settings are read at the first call, which is later: here only what bears on PyTorch is.
 fn wanted() -> Option<TorchAllocator> {
     let off = |name: &str, word: &[&str]| {
-        std::env::var(name).is_ok_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
+        environment::text(name).is_some_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
     };
     if off("WMSHIM_STITCH", &["off", "0", "false", "no"])
         || off("WMSHIM_DISABLE", &["on", "1", "true", "yes"])
     {
         return None;
     }
-    let text = std::env::var("WMSHIM_TORCH_ALLOCATOR").unwrap_or_default();
+    let text = environment::text("WMSHIM_TORCH_ALLOCATOR").unwrap_or_default();
     Some(settings::torch_allocator(&text).unwrap_or(TorchAllocator::Auto))
 }
 
 fn automatic(command: &[String]) -> Choice {
-    if std::env::var("WMSHIM_DEDUP").is_ok_and(|value| value.eq_ignore_ascii_case("on")) {
+    if environment::text("WMSHIM_DEDUP").is_some_and(|value| value.eq_ignore_ascii_case("on")) {
         return Choice { written: None, reason: "blocks of its own allocator can be shared" };
     }
     let forbidden = "expandable segments could not be shared between processes here";
@@ -179,7 +183,7 @@ fn automatic(command: &[String]) -> Choice {
 
 /// Does the user want memory to move? What makes its memory itself, as expandable segments do, does not move.
 fn migrates() -> bool {
-    std::env::var("WMSHIM_MIGRATE").is_ok_and(|value| settings::migrates(&value))
+    environment::text("WMSHIM_MIGRATE").is_some_and(|value| settings::migrates(&value))
 }
 
 fn command_line() -> Vec<String> {

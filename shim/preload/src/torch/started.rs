@@ -10,6 +10,8 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use wm_trust::environment;
+
 /// Programs that keep PyTorch's defaults, by a component of the command's first words, or by what is imported.
 const PROGRAMS: &[(&str, &str)] = &[
     ("vllm", "vllm passes addresses of tensors between processes"),
@@ -122,7 +124,7 @@ struct ModuleSearch {
 
 impl ModuleSearch {
     fn new() -> Self {
-        let path = std::env::var_os("PYTHONPATH").unwrap_or_default();
+        let path = environment::variable("PYTHONPATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect();
         Self { folders, queue: Vec::new(), seen: HashSet::new() }
     }
@@ -238,7 +240,7 @@ fn packages(started: &Path, real: &Path) -> Vec<PathBuf> {
     if !environment.as_ref().is_some_and(is_alone) {
         prefixes.extend(prefix(real));
         prefixes.push("/usr/local".into());
-        prefixes.extend(std::env::var_os("HOME").map(|home| Path::new(&home).join(".local")));
+        prefixes.extend(environment::variable("HOME").map(|home| Path::new(&home).join(".local")));
     }
     prefixes.extend(environment.map(|(_, folder)| folder));
     let version = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -263,7 +265,7 @@ fn located(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(program.into());
     }
-    let path = std::env::var_os("PATH")?;
+    let path = environment::variable("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 

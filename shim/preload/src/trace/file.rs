@@ -12,9 +12,9 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use wm_abi::CUdevice;
+use wm_trust::user;
 
 use crate::settings::{replace, with_process};
-use crate::sockets::private_folder;
 
 /// What every recording begins with, once it is unpacked.
 const BEGINNING: &[u8] = b"# wmshim-trace ";
@@ -43,7 +43,7 @@ impl File {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(explain)?;
         let found = file.metadata().map_err(explain)?;
-        if !plain(&found) || found.uid() != private_folder::user() {
+        if !plain(&found) || found.uid() != user::effective() {
             return Err(format!("{name} is no plain file of yours: name another"));
         }
         claim(&file, path)?;

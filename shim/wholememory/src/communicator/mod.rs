@@ -12,6 +12,7 @@ use wm_abi::{CUcontext, CUdevice};
 use wm_driver::api::Named;
 use wm_driver::api::scope::Current;
 use wm_driver::{Api, Table};
+use wm_trust::environment;
 
 use crate::error::{Error, Result, require};
 use crate::exchange::{Key, Part, RankExchange};
@@ -61,7 +62,7 @@ pub fn unique_id() -> Result<[u8; UNIQUE_ID_BYTES]> {
 
 /// How long ranks wait for each other: `WMSHIM_WHOLEMEMORY_TIMEOUT`, in seconds.
 fn patience() -> Duration {
-    let Ok(text) = std::env::var("WMSHIM_WHOLEMEMORY_TIMEOUT") else { return RankExchange::PATIENCE };
+    let Some(text) = environment::text("WMSHIM_WHOLEMEMORY_TIMEOUT") else { return RankExchange::PATIENCE };
     match text.trim().parse() {
         Ok(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => {

@@ -22,7 +22,7 @@ const MOST_THREADS: u64 = 256;
 impl ReadSettings {
     /// What the environment says now. A bad value is warned about, and not used.
     pub fn of_environment() -> Self {
-        Self::of(|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()))
+        Self::of(|name| wm_trust::environment::variable(name).map(|text| text.to_string_lossy().into_owned()))
     }
 
     fn of(text: impl Fn(&str) -> Option<String>) -> Self {

@@ -209,7 +209,7 @@ fn rank(device: CUdevice, bytes: usize) -> Result<()> {
         patience: 0,
         eager: true,
         prompt: true,
-        page: Some(ClaimsPage::of_user()),
+        page: ClaimsPage::of_user(),
         ..EngineSettings::default()
     };
     let mut machine = Machine::new(device, topology, settings, bytes)?;

@@ -1,0 +1,60 @@
+//! Users, by their numbers.
+//!
+//! In a user namespace that does not map all users, the kernel shows every user without a number there as one, the *overflow user*. So
+//! that number says nothing: a file or a process that has it may be anybody's. A process whose own number it is knows nobody but root.
+
+use std::fs;
+
+/// What the kernel shows for users without a number, unless the administrator has chosen another one.
+const OVERFLOW: u32 = 65_534;
+
+/// A namespace in which every user has a number, as the machine's first one.
+const ALL: [u64; 3] = [0, 0, u32::MAX as u64];
+
+/// The effective user, where its number tells it from others.
+pub fn own() -> Option<u32> {
+    Some(effective()).filter(|user| is_one(*user))
+}
+
+/// The effective user's number, whatever it says.
+pub fn effective() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Is this the effective user's number, and no other's?
+pub fn is_own(user: u32) -> bool {
+    own() == Some(user)
+}
+
+/// Does a number stand for one user?
+pub fn is_one(user: u32) -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let overflow = read("/proc/sys/kernel/overflowuid").trim().parse().unwrap_or(OVERFLOW);
+    user != overflow || maps_all(&read("/proc/self/uid_map"))
+}
+
+/// Has every user a number? A map has a line for each range: its first number inside and outside, and how many there are.
+fn maps_all(map: &str) -> bool {
+    map.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>().is_ok_and(|words| words == ALL)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a stranger whom the kernel shows under this user's number is trusted.
+    use super::*;
+
+    #[test]
+    fn only_a_map_of_everybody_leaves_nobody_without_a_number() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        for partial in ["", "0 1000 1\n", "0 0 65536\n", "0 1000 1\n1 100000 65536\n", "0 0 all\n"] {
+            assert!(!maps_all(partial), "{partial}");
+        }
+    }
+
+    #[test]
+    fn a_user_with_a_number_is_known_by_it() {
+        assert!(is_one(0) && is_one(1000));
+        assert_eq!(is_own(effective()), is_one(effective()));
+        assert!(!is_own(effective() ^ 1));
+    }
+}
