@@ -5,19 +5,21 @@
 
 use std::hash::Hasher;
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use siphasher::sip::SipHasher24;
+use wm_trust::peer::may_be_own;
 
+use super::guests::Guests;
 use crate::error::{Error, Result};
 
 /// How long a rank that finds nobody waits before it looks again: there is no event for a name that comes to be.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long one that has connected may take to say who it is.
-const GREETING: Duration = Duration::from_secs(10);
+/// How long one that has connected may take to say who it is, and rank 0 to answer.
+pub(super) const GREETING: Duration = Duration::from_secs(10);
 
 /// What ranks that belong together have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,11 +43,11 @@ impl Key {
         self.proof("id", 0, 0)
     }
 
-    fn address(self) -> io::Result<SocketAddr> {
+    pub(super) fn address(self) -> io::Result<SocketAddr> {
         SocketAddr::from_abstract_name(format!("wmshim-wholememory-{:016x}", self.proof("name", 0, 0)))
     }
 
-    fn proof(self, role: &str, nonce: u64, rank: u64) -> u64 {
+    pub(super) fn proof(self, role: &str, nonce: u64, rank: u64) -> u64 {
         digest(self.0, &[role.as_bytes(), &nonce.to_le_bytes(), &rank.to_le_bytes()].concat())
     }
 }
@@ -62,22 +64,24 @@ pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Result<Vec<Un
     let listener = UnixListener::bind_addr(&key.address()?).map_err(|error| {
         Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}"))
     })?;
+    listener.set_nonblocking(true)?;
     let mut spokes: Vec<Option<UnixStream>> = (1..size).map(|_| None).collect();
+    let mut guests = Guests::default();
     while spokes.iter().any(Option::is_none) {
         let missing = || (1..size).filter(|rank| spokes[rank - 1].is_none()).collect::<Vec<_>>();
-        if !is_readable(&listener, deadline)? {
+        if !guests.wait(&listener, deadline)? {
             return Err(Error::Communication(format!(
                 "ranks {:?} did not come within {patience:?}",
                 missing()
             )));
         }
-        let (socket, _) = listener.accept()?;
-        // Whoever does not have the key is nobody of ours.
-        let Ok(rank) = receive(key, &socket) else { continue };
-        match spokes.get_mut(rank.wrapping_sub(1)) {
-            Some(place @ None) => *place = Some(socket),
-            Some(Some(_)) => return Err(Error::Communication(format!("rank {rank} came twice"))),
-            None => return Err(Error::Communication(format!("rank {rank} of {size} came"))),
+        guests.admit(&listener)?;
+        for (rank, socket) in guests.known(key) {
+            match spokes.get_mut(rank.wrapping_sub(1)) {
+                Some(place @ None) => *place = Some(socket),
+                Some(Some(_)) => return Err(Error::Communication(format!("rank {rank} came twice"))),
+                None => return Err(Error::Communication(format!("rank {rank} of {size} came"))),
+            }
         }
     }
     let spokes: Vec<_> = spokes.into_iter().flatten().collect();
@@ -89,8 +93,7 @@ pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Result<Vec<Un
 pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Result<UnixStream> {
     let deadline = Instant::now() + patience;
     loop {
-        let found = UnixStream::connect_addr(&key.address()?);
-        match found.and_then(|socket| greet(key, rank, socket)) {
+        match connect(key).and_then(|socket| greet(key, rank, socket)) {
             Ok(socket) => {
                 with_patience(&socket, patience)?;
                 return Ok(socket);
@@ -100,30 +103,30 @@ pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Result<UnixStre
                     "rank 0 did not come within {patience:?}: {error}"
                 )));
             }
-            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted) => {
-                std::thread::sleep(PAUSE);
-            }
+            Err(error) if is_early(&error) => std::thread::sleep(PAUSE),
             Err(error) => return Err(Error::Communication(format!("rank 0 does not answer: {error}"))),
         }
     }
 }
 
+/// Is rank 0 not there yet, or has it closed this connection for want of room?
+fn is_early(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, Interrupted, UnexpectedEof, WouldBlock};
+    matches!(
+        error.kind(),
+        ConnectionRefused | Interrupted | UnexpectedEof | ConnectionReset | BrokenPipe | WouldBlock
+    )
+}
+
+/// A connection to a process of this user, or root's, that listens under the name.
+fn connect(key: Key) -> io::Result<UnixStream> {
+    let socket = UnixStream::connect_addr(&key.address()?)?;
+    if may_be_own(socket.as_fd()) { Ok(socket) } else { Err(ErrorKind::PermissionDenied.into()) }
+}
+
 fn with_patience(socket: &UnixStream, patience: Duration) -> io::Result<()> {
     socket.set_read_timeout(Some(patience))?;
     socket.set_write_timeout(Some(patience))
-}
-
-/// Rank 0's part of a greeting: its nonce; then the rank, its nonce and its proof; then rank 0's proof.
-fn receive(key: Key, mut socket: &UnixStream) -> io::Result<usize> {
-    with_patience(socket, GREETING)?;
-    let nonce = random()?;
-    socket.write_all(&nonce.to_le_bytes())?;
-    let [rank, theirs, proof] = words(socket)?;
-    if proof != key.proof("rank", nonce, rank) {
-        return Err(ErrorKind::PermissionDenied.into());
-    }
-    socket.write_all(&key.proof("hub", theirs, rank).to_le_bytes())?;
-    usize::try_from(rank).map_err(io::Error::other)
 }
 
 fn greet(key: Key, rank: usize, mut socket: UnixStream) -> io::Result<UnixStream> {
@@ -146,23 +149,8 @@ fn words<const COUNT: usize>(mut socket: &UnixStream) -> io::Result<[u64; COUNT]
     Ok(words)
 }
 
-fn random() -> io::Result<u64> {
+pub(super) fn random() -> io::Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u64::from_le_bytes(bytes))
-}
-
-fn is_readable(listener: &UnixListener, deadline: Instant) -> Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout)) {
-            Ok(count) => return Ok(count > 0),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
 }

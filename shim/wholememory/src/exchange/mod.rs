@@ -11,6 +11,7 @@
 //!   A rank that stays away is given up after the [patience](RankExchange::PATIENCE).
 //! * The name is an abstract one, which ends with the process: nothing is left by one that is killed.
 
+mod guests;
 mod meeting;
 mod wire;
 

@@ -116,3 +116,98 @@ fn who_does_not_have_the_key_is_not_let_in() {
     assert_ne!(ours.of_part(1, 0), ours.of_part(1, 1));
     assert_ne!(ours.of_part(1, 0), ours.of_part(2, 0));
 }
+
+/// Another user's process. `None` where this one is not root's, who alone can become another user.
+fn as_stranger<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
+    let user = rustix::process::Uid::from_raw(65_431);
+    thread::scope(|scope| {
+        let run = || rustix::thread::set_thread_res_uid(user, user, user).is_ok().then(body);
+        scope.spawn(run).join().expect("no panic")
+    })
+}
+
+/// Connects to rank 0 as often, as soon as it listens, and says nothing.
+fn silent(key: Key, count: usize) -> Vec<UnixStream> {
+    let address = key.address().expect("an abstract name");
+    let mut open = Vec::new();
+    while open.len() < count {
+        match UnixStream::connect_addr(&address) {
+            Ok(socket) => open.push(socket),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => thread::yield_now(),
+            Err(error) => panic!("{} connections: {error}", open.len()),
+        }
+    }
+    open
+}
+
+/// Two ranks meet while these connections are silent. How long that takes.
+fn met_beside(key: Key, connect: impl FnOnce() -> Vec<UnixStream> + Send) -> Duration {
+    thread::scope(|scope| {
+        let meet = |rank| RankExchange::meet(key, rank, 2, RankExchange::PATIENCE);
+        let hub = scope.spawn(move || meet(0));
+        let open = connect();
+        let begin = Instant::now();
+        let joined = meet(1);
+        let took = begin.elapsed();
+        // Where rank 0 waits for the silent ones, it goes on now.
+        drop(open);
+        assert!(joined.and(hub.join().expect("no panic")).is_ok());
+        took
+    })
+}
+
+/// Descriptors for both ends of many connections.
+fn raise_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit })
+        .expect("up to the hard limit");
+}
+
+const MANY: usize = 1000;
+
+#[test]
+fn silent_connections_of_this_user_hold_nobody_up() {
+    raise_limit();
+    let key = key("silent");
+    let took = met_beside(key, || silent(key, MANY));
+    assert!(took < meeting::GREETING / 2, "{took:?}");
+}
+
+#[test]
+fn silent_connections_of_another_user_hold_nobody_up() {
+    raise_limit();
+    let key = key("strangers");
+    let mut is_tested = true;
+    let took = met_beside(key, || {
+        as_stranger(|| silent(key, MANY)).unwrap_or_else(|| {
+            is_tested = false;
+            Vec::new()
+        })
+    });
+    if !is_tested {
+        return eprintln!("skipped: needs root");
+    }
+    assert!(took < meeting::GREETING / 2, "{took:?}");
+}
+
+/// What a stranger has said is not looked at: it is sent away before.
+#[test]
+fn a_stranger_is_sent_away_before_it_is_told_anything() {
+    let key = key("told");
+    thread::scope(|scope| {
+        let hub = scope.spawn(move || RankExchange::meet(key, 0, 2, RankExchange::PATIENCE).is_ok());
+        let told = as_stranger(|| {
+            let mut socket = silent(key, 1).remove(0);
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut socket, &mut bytes).map(|_| bytes)
+        });
+        match told {
+            Some(told) => assert_eq!(told.expect("closed"), [0; 0]),
+            None => eprintln!("skipped: needs root"),
+        }
+        assert!(
+            RankExchange::meet(key, 1, 2, RankExchange::PATIENCE).is_ok() && hub.join().expect("no panic")
+        );
+    });
+}

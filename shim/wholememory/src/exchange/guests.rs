@@ -1,0 +1,138 @@
+//! Who has connected to rank 0 and has not shown yet that it belongs here.
+//!
+//! Everybody on the machine can read the name and connect. Other users' processes are sent away before anything is read of them. All
+//! others are heard at the same time, so that one that says nothing delays nobody. There is room for [`MOST`] of them: where more come,
+//! the one that has been silent for longest is sent away, and a rank that was busy for so long connects again.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use wm_trust::peer::may_be_own;
+
+use super::meeting::{GREETING, Key, random};
+use crate::error::Result;
+
+/// Connections that wait for their first words: more than ranks of a machine, and few enough to leave descriptors to the program.
+const MOST: usize = 128;
+/// The rank, its nonce, its proof.
+const ANSWER: usize = 24;
+
+/// One that has been sent a nonce.
+#[derive(Debug)]
+struct Guest {
+    socket: UnixStream,
+    nonce: u64,
+    answer: [u8; ANSWER],
+    heard: usize,
+    until: Instant,
+}
+
+/// All of them, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Guests(VecDeque<Guest>);
+
+impl Guests {
+    /// Waits until somebody connects, says something, or has been silent for too long. False: the deadline has passed.
+    pub(super) fn wait(&self, listener: &UnixListener, deadline: Instant) -> Result<bool> {
+        let now = Instant::now();
+        if now >= deadline {
+            return Ok(false);
+        }
+        let until = self.0.front().map_or(deadline, |oldest| oldest.until.min(deadline));
+        let left = until.saturating_duration_since(now);
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut polled = vec![PollFd::new(listener, PollFlags::IN)];
+        polled.extend(self.0.iter().map(|guest| PollFd::new(&guest.socket, PollFlags::IN)));
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Lets in those that have connected, and sends away those that were silent for too long.
+    pub(super) fn admit(&mut self, listener: &UnixListener) -> Result<()> {
+        let now = Instant::now();
+        self.0.retain(|guest| guest.until > now);
+        // More than have room could be sent away before they were heard.
+        for _ in 0..MOST / 2 {
+            match listener.accept() {
+                Ok((socket, _)) => self.greet(socket),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return Ok(()),
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                // No descriptors are left: one that is silent gives its own.
+                Err(error) if self.0.pop_front().is_none() => return Err(error.into()),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, socket: UnixStream) {
+        if !may_be_own(socket.as_fd()) {
+            return;
+        }
+        if let Ok(guest) = Guest::new(socket) {
+            self.0.extend([guest]);
+        }
+        if self.0.len() > MOST {
+            self.0.pop_front();
+        }
+    }
+
+    /// Those that have proved to be ranks, with their connections. One that does not have the key is sent away.
+    pub(super) fn known(&mut self, key: Key) -> Vec<(usize, UnixStream)> {
+        let mut known = Vec::new();
+        for mut guest in std::mem::take(&mut self.0) {
+            match guest.hear().and_then(|is_whole| is_whole.then(|| guest.rank(key)).transpose()) {
+                Ok(None) => self.0.push_back(guest),
+                Ok(Some(rank)) => known.push((rank, guest.socket)),
+                Err(_) => {}
+            }
+        }
+        known
+    }
+}
+
+impl Guest {
+    fn new(mut socket: UnixStream) -> io::Result<Self> {
+        let (nonce, until) = (random()?, Instant::now() + GREETING);
+        socket.set_nonblocking(true)?;
+        // There is room in a socket that is new.
+        socket.write_all(&nonce.to_le_bytes())?;
+        Ok(Self { socket, nonce, answer: [0; ANSWER], heard: 0, until })
+    }
+
+    /// Reads what has come. Is that all?
+    fn hear(&mut self) -> io::Result<bool> {
+        match self.socket.read(&mut self.answer[self.heard..]) {
+            Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => {
+                self.heard += bytes;
+                Ok(self.heard == ANSWER)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its rank, if it has the key; then it is told that this process has it, too.
+    fn rank(&mut self, key: Key) -> io::Result<usize> {
+        let (words, _) = self.answer.as_chunks::<8>();
+        let [rank, theirs, proof] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
+        if proof != key.proof("rank", self.nonce, rank) {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        self.socket.set_nonblocking(false)?;
+        self.socket.write_all(&key.proof("hub", theirs, rank).to_le_bytes())?;
+        usize::try_from(rank).map_err(io::Error::other)
+    }
+}
