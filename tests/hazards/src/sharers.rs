@@ -1,6 +1,8 @@
 //! Programs that hold the same bytes and obey commands (`c/shared.c`), and the broker at which they meet.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
@@ -46,6 +48,13 @@ impl Stage {
     /// The user's cache folder, for programs.
     pub fn cache(&self) -> PathBuf {
         self.scratch.folder("cache")
+    }
+
+    /// The folder where programs meet, made before any of them starts.
+    pub fn sockets(&self) -> PathBuf {
+        let folder = self.scratch.folder("stats");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("the mode can be set");
+        folder
     }
 
     /// A program that shares, with more variables.

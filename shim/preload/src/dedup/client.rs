@@ -64,14 +64,24 @@ impl Client {
     /// Chunks that one call looks up or offers, at most.
     pub(crate) const BATCH: usize = BATCH;
 
-    /// Connects to the user's broker, and starts it if there is none.
+    /// Connects to the user's broker, and starts it if there is none. One that gives no answer, as one that is stopped for a moment, is asked
+    /// again [later](Self::retry_at).
     ///
     /// # Errors
-    /// A sentence for the log.
+    /// There will be none for this process. A sentence for the log.
     pub(crate) fn connect(home: BrokerHome) -> Result<Self, String> {
-        let link = Some(reach(&home)?);
-        let (held, now) = (HashMap::new(), Instant::now());
-        Ok(Self { home, link, held, last: 0, rest: REST.0, retry_at: now })
+        let reached = reach(&home);
+        let mut client =
+            Self { home, link: None, held: HashMap::new(), last: 0, rest: REST.0, retry_at: Instant::now() };
+        match reached {
+            Ok(link) => client.link = Some(link),
+            Err(Unreached::ForNow(problem)) => {
+                log::warn!("sharing with other processes begins later: {problem}");
+                client.lose();
+            }
+            Err(Unreached::ForGood(problem)) => return Err(problem),
+        }
+        Ok(client)
     }
 
     /// Is there no broker to talk to? Then everything but [`release`](Self::release) fails until [`reconnect`](Self::reconnect).
@@ -152,7 +162,7 @@ impl Client {
         }
         match reach(&self.home) {
             Ok(link) => self.link = Some(link),
-            Err(problem) => {
+            Err(Unreached::ForNow(problem) | Unreached::ForGood(problem)) => {
                 log::info!("sharing between processes pauses: {problem}");
                 self.lose();
                 return false;
@@ -290,16 +300,26 @@ impl Client {
     }
 }
 
+/// Why there is no broker, in a sentence for the log.
+enum Unreached {
+    /// Another attempt may succeed.
+    ForNow(String),
+    /// The one that there is refuses this process, or none can be started from it.
+    ForGood(String),
+}
+
 /// Connects, and starts a broker if nobody listens.
-fn reach(home: &BrokerHome) -> Result<BrokerLink, String> {
+fn reach(home: &BrokerHome) -> Result<BrokerLink, Unreached> {
     for _ in 0..ATTEMPTS {
         match BrokerLink::open(&home.folder) {
             Ok(link) => return Ok(link),
-            Err(NoLink::Unfit(problem)) => return Err(problem),
-            Err(NoLink::Nobody) => start::broker(home)?,
+            Err(NoLink::Silent(problem)) => return Err(Unreached::ForNow(problem)),
+            Err(NoLink::Refused(problem)) => return Err(Unreached::ForGood(problem)),
+            Err(NoLink::Nobody) => start::broker(home).map_err(Unreached::ForGood)?,
         }
     }
-    Err(format!("the broker was started, and nobody listens in {}", home.folder.display()))
+    // A machine that is busy may start it later than it was waited for.
+    Err(Unreached::ForNow(format!("the broker was started, and nobody listens in {}", home.folder.display())))
 }
 
 /// Did the kernel refuse to take more descriptors under way, of all the user's processes? Nothing has left this one then.

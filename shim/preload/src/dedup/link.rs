@@ -11,9 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrUnix, SocketType, connect};
 use wm_dedup::protocol::{self, BrokerAnswer, BrokerRequest, Role, SOCKET, VERSION};
+use wm_trust::peer::is_trusted;
 
 use crate::sockets::descriptor::Descriptor;
-use crate::sockets::{self, file};
+use crate::sockets::file;
 
 /// For one answer. The broker gives it in far less; longer means that it is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -23,8 +24,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) enum NoLink {
     /// Nobody listens, or somebody who is just ending.
     Nobody,
-    /// A sentence for the log.
-    Unfit(String),
+    /// One that serves nobody now, as one that is stopped. A sentence for the log.
+    Silent(String),
+    /// One that will not serve this process, however long it waits. A sentence for the log.
+    Refused(String),
 }
 
 /// A broker that has greeted.
@@ -39,16 +42,17 @@ impl BrokerLink {
     /// Connects to the broker of a folder.
     pub(super) fn open(folder: &Path) -> Result<Self, NoLink> {
         let path = folder.join(SOCKET);
-        let unfit = |error: io::Error| NoLink::Unfit(format!("{}: {error}", path.display()));
-        let socket = file::socket(SocketType::SEQPACKET).and_then(Descriptor::adopt).map_err(unfit)?;
-        let address = SocketAddrUnix::new(&path).map_err(|error| unfit(error.into()))?;
-        match socket.get().map(|open| connect(open, &address)).map_err(unfit)? {
+        let because = |error: io::Error| format!("{}: {error}", path.display());
+        let silent = |error: io::Error| NoLink::Silent(because(error));
+        let socket = file::socket(SocketType::SEQPACKET).and_then(Descriptor::adopt).map_err(silent)?;
+        let address = SocketAddrUnix::new(&path).map_err(|error| NoLink::Refused(because(error.into())))?;
+        match socket.get().map(|open| connect(open, &address)).map_err(silent)? {
             Ok(()) => {}
             Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(NoLink::Nobody),
-            Err(error) => return Err(unfit(error.into())),
+            Err(error) => return Err(silent(error.into())),
         }
-        if !socket.get().is_ok_and(sockets::is_trusted) {
-            return Err(NoLink::Unfit(format!("{}: another user's process listens there", path.display())));
+        if !socket.get().is_ok_and(is_trusted) {
+            return Err(NoLink::Refused(format!("{}: another user's process listens there", path.display())));
         }
         let mut link = Self { socket, process: 0 };
         link.process = link.greet()?;
@@ -59,13 +63,13 @@ impl BrokerLink {
     fn greet(&self) -> Result<u32, NoLink> {
         match self.ask(&BrokerRequest::Hello { version: VERSION, role: Role::User }, &[]) {
             Ok((BrokerAnswer::Hello { version: VERSION, process }, _)) => Ok(process),
-            Ok((BrokerAnswer::Hello { version, .. }, _)) => Err(NoLink::Unfit(format!(
+            Ok((BrokerAnswer::Hello { version, .. }, _)) => Err(NoLink::Refused(format!(
                 "the broker that runs speaks version {version} of the protocol, not {VERSION}: it is of another installation, and \
                  ends a minute after its last program"
             ))),
-            Ok(_) => Err(NoLink::Unfit("the broker serves as many programs as it can".into())),
+            Ok(_) => Err(NoLink::Silent("the broker serves as many programs as it can".into())),
             Err(error) if is_end(&error) => Err(NoLink::Nobody),
-            Err(error) => Err(NoLink::Unfit(format!("the broker does not answer: {error}"))),
+            Err(error) => Err(NoLink::Silent(format!("the broker does not answer: {error}"))),
         }
     }
 

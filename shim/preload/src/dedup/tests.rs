@@ -157,7 +157,7 @@ fn the_program_sees_nothing_of_the_start() {
     let missing = BrokerHome::at(stage.home.folder.clone(), Some("/nonexistent/wmshimd".into()));
     assert!(Client::connect(missing).expect_err("no program").contains("No such file"));
     let wrong = BrokerHome::at(stage.home.folder.clone(), Some("/bin/true".into()));
-    assert!(Client::connect(wrong).expect_err("no broker").contains("nobody listens"));
+    assert!(Client::connect(wrong).expect("one may come").is_lost());
     assert_eq!(wait_for_any(), Err(libc::ECHILD));
     assert_eq!((TOLD.load(Ordering::Relaxed), descriptors()), (0, before));
     let own = Command::new("/bin/true").status().expect("the program's own children are as ever");
