@@ -44,6 +44,7 @@ pub struct Device {
     copy_streams: CopyStreams,
     aside: fn(CUdevice) -> Aside,
     bears: fn(CUdevice, Shortfall) -> Bears,
+    overflowed: fn(),
     windows: Windows,
     host: MachineMemory,
     /// What our driver calls cost.
@@ -84,6 +85,7 @@ impl Device {
             copy_streams: CopyStreams::default(),
             aside: |_| Aside::default(),
             bears: |_, _| Bears::Elsewhere,
+            overflowed: || (),
             windows: Windows::default(),
             host: MachineMemory::default(),
             probes: Box::new(Probes::new()),
@@ -96,10 +98,15 @@ impl Device {
     }
 
     /// The same device, with somebody who knows what the program made on it by itself, and what the code that calls at this
-    /// moment bears where the device is full.
+    /// moment bears where the device is full, and is told when that was given a block.
     #[must_use]
-    pub fn beside(self, aside: fn(CUdevice) -> Aside, bears: fn(CUdevice, Shortfall) -> Bears) -> Self {
-        Self { aside, bears, ..self }
+    pub fn beside(
+        self,
+        aside: fn(CUdevice) -> Aside,
+        bears: fn(CUdevice, Shortfall) -> Bears,
+        overflowed: fn(),
+    ) -> Self {
+        Self { aside, bears, overflowed, ..self }
     }
 
     /// The same device, beside whose memory on the host so many bytes of that stay available, whatever all processes pin.
@@ -414,5 +421,9 @@ impl Gpu for Device {
 
     fn bears(&self, short: Shortfall) -> Bears {
         (self.bears)(self.ordinal, short)
+    }
+
+    fn overflowed(&self) {
+        (self.overflowed)();
     }
 }

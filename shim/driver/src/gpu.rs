@@ -227,4 +227,7 @@ pub trait Gpu: Send + Sync {
     fn bears(&self, _: Shortfall) -> Bears {
         Bears::Elsewhere
     }
+
+    /// A block that the device has no room for was given out. Called without a lock, by the thread that asked for it.
+    fn overflowed(&self) {}
 }

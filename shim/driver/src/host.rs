@@ -144,16 +144,41 @@ fn free_pages() -> u64 {
 
 /// Bytes that can be pinned now so that the reserve stays; 0 where the kernel does not tell.
 fn left(reserve: u64) -> i64 {
-    let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let Some(free) = field(&machine, "MemAvailable:") else { return 0 };
-    let margin = margin(field(&machine, "MemTotal:").unwrap_or(0));
-    let groups = groups().iter().filter_map(MemoryGroup::left).min();
-    let group = groups.map_or(i64::MAX, |left| beyond(left, GROUP_MARGIN.max(reserve)));
-    beyond(free, margin.max(reserve)).min(group)
+    room(reserve).left()
 }
 
-fn beyond(bytes: u64, kept: u64) -> i64 {
-    (bytes.min(i64::MAX as u64) as i64).saturating_sub(kept.min(i64::MAX as u64) as i64)
+/// What bounds the host memory that can be pinned now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostRoom {
+    /// Free, by the kernel's estimate; 0 where it does not tell.
+    pub free: u64,
+    /// Of this, what is left to others.
+    pub kept: u64,
+    /// The limit of the control group that `free` is of; `None`: it is the machine's.
+    pub container: Option<u64>,
+}
+
+impl HostRoom {
+    fn left(&self) -> i64 {
+        (self.free.min(i64::MAX as u64) as i64).saturating_sub(self.kept.min(i64::MAX as u64) as i64)
+    }
+}
+
+/// The machine's bound, or that of the process's control groups, whichever leaves less, if such a reserve is to stay.
+pub fn room(reserve: u64) -> HostRoom {
+    let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let Some(free) = field(&machine, "MemAvailable:") else {
+        return HostRoom { free: 0, kept: 0, container: None };
+    };
+    let kept = margin(field(&machine, "MemTotal:").unwrap_or(0)).max(reserve);
+    let of_group = |group: &MemoryGroup| {
+        Some(HostRoom { free: group.left()?, kept: GROUP_MARGIN.max(reserve), container: group.limit() })
+    };
+    let groups = groups();
+    let rooms = groups.iter().filter_map(of_group);
+    rooms.fold(HostRoom { free, kept, container: None }, |least, next| {
+        if next.left() < least.left() { next } else { least }
+    })
 }
 
 /// Bytes of memory that the process could have if it were alone: the machine's, or its control groups' limit; 0 where the kernel does not tell.

@@ -28,6 +28,7 @@ mod ipc;
 mod launches;
 mod moves;
 mod multipath;
+mod overflow;
 mod physical;
 mod pluggable;
 mod process;

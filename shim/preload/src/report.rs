@@ -126,6 +126,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         tiers: tiers(&usage),
         pieces: pieces(ordinal),
         moves: move_stats(manager, &usage),
+        peak_live_bytes: usage.live_peaks.total,
         cached_bytes: usage.cached,
         idle_bytes: usage.idle.total(),
         utilization: usage.utilization,
@@ -133,7 +134,10 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         extents: usage.extents as u64,
         idle_views: usage.idle_views as u64,
         quarantined: usage.quarantined as u64,
-        counters: usage.counters,
+        counters: schema::Counters {
+            out_of_memory: usage.counters.out_of_memory + physical::account(ordinal).refused,
+            ..usage.counters
+        },
         audit: None,
     }
 }
@@ -180,6 +184,9 @@ fn pieces(device: CUdevice) -> schema::PieceStats {
         idle_bytes: physical::kept::idle(device, Tier::Device),
         host_bytes: account.held.host,
         host_idle_bytes: physical::kept::idle(device, Tier::Host),
+        peak_device_bytes: account.peaks.tiers.device,
+        peak_host_bytes: account.peaks.tiers.host,
+        peak_bytes: account.peaks.total,
         overflows: account.overflows,
     }
 }

@@ -19,6 +19,7 @@ use wm_driver::{Bears, Shortfall, Tier};
 
 use crate::ahead::{self, HostNeed};
 use crate::moves;
+use crate::overflow;
 use crate::physical::{self, kept};
 use crate::process::{callers, streams};
 use crate::registry;
@@ -203,6 +204,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
     }
     ahead::needed(device, HostNeed::Block(bytes as u64));
     if moves::make_for(manager, bytes as u64) {
+        overflow::noted();
         return Bears::LookAgain;
     }
     physical::make_host_room(manager, bytes as u64);

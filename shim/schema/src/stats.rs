@@ -73,6 +73,8 @@ pub struct DeviceStats {
     pub tiers: Tiers,
     /// *Optional*: physical memory that the program made itself with `cuMemCreate`.
     pub pieces: PieceStats,
+    /// *Optional*: the most that blocks of all tiers held at once, since the start.
+    pub peak_live_bytes: u64,
     /// *Optional*: memory of live blocks that moved between tiers.
     pub moves: MoveStats,
     /// *Optional*: freed blocks that are kept whole for the next request of their size.
@@ -146,6 +148,12 @@ pub struct PieceStats {
     pub host_bytes: u64,
     /// Beside these, what is kept on the host for PyTorch's next pages.
     pub host_idle_bytes: u64,
+    /// The most that was on the device.
+    pub peak_device_bytes: u64,
+    /// The most that was on the host.
+    pub peak_host_bytes: u64,
+    /// The most that was on both at once.
+    pub peak_bytes: u64,
     /// Times that it went to the host because the device was full.
     pub overflows: u64,
 }
@@ -194,7 +202,7 @@ pub struct Counters {
     pub releases: u64,
     /// Steps of giving back that were put off, as the driver refused or another thread is about to unmap something there (`quarantined` until they are done).
     pub failed_releases: u64,
-    /// Allocations refused.
+    /// Allocations refused, and memory that the program makes itself.
     pub out_of_memory: u64,
 }
 

@@ -45,6 +45,9 @@ class PieceStats(TypedDict, total=False):
     idle_bytes: int
     host_bytes: int
     host_idle_bytes: int
+    peak_device_bytes: int
+    peak_host_bytes: int
+    peak_bytes: int
     overflows: int
 
 
@@ -145,6 +148,7 @@ class DeviceStats(TypedDict, total=False):
     headroom_bytes: int
     tiers: Tiers
     pieces: PieceStats
+    peak_live_bytes: int
     moves: MoveStats
     cached_bytes: int
     idle_bytes: int

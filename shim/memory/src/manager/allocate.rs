@@ -33,6 +33,9 @@ impl<G: Gpu> Manager<G> {
                 Decision::Full(shortage) => return Err(AllocateError::OutOfMemory(shortage)),
             };
             if let Some(address) = met {
+                if attempt.bears == Some(Bears::Elsewhere) {
+                    self.gpu.overflowed();
+                }
                 return Ok(address);
             }
         }

@@ -19,8 +19,9 @@ mod share;
 mod stock;
 mod waiters;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, TryLockError};
 
 use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId, Tier};
@@ -36,6 +37,7 @@ use crate::vocabulary::order::Order;
 use crate::vocabulary::request::{FirstTier, Freed, Request};
 use crate::vocabulary::settings::ManagerSettings;
 use crate::vocabulary::settings::Rules;
+use crate::vocabulary::tiers::TierBytes;
 use crate::vocabulary::usage::Usage;
 use waiters::Waiters;
 
@@ -243,30 +245,33 @@ impl<G: Gpu> Manager<G> {
 
     /// What is where, and what happened so far.
     pub fn usage(&self) -> Usage {
-        let state = self.lock();
-        let (live, pooled, reserved) =
-            (state.program.live(), state.program.pooled(), state.holdings.reserved());
-        let ledger = &state.holdings.ledger;
-        let [shared, parked] = state.shared_bytes();
-        Usage {
-            live: live.now,
-            live_peak: live.peak,
-            pooled: pooled.now,
-            pooled_peak: pooled.peak,
-            reserved: reserved.now,
-            reserved_peak: reserved.peak,
-            cached: state.program.cached_bytes(),
-            largest_free_run: ledger.runs().largest(),
-            idle: ledger.handles().idle_bytes(),
-            utilization: ratio(live.now.total().saturating_sub(shared), reserved.now.total()),
-            shared,
-            parked,
-            extents: ledger.extents().len(),
-            idle_views: ledger.extents().idle_views().len(),
-            quarantined: state.holdings.quarantined(),
-            moves: state.moves,
-            counters: state.counters,
+        usage(&self.lock())
+    }
+
+    /// The same for the process's exit, which waits for nothing: `None` while another thread has the lock, or this one, which a signal
+    /// has interrupted.
+    pub fn usage_now(&self) -> Option<Usage> {
+        match self.state.try_lock() {
+            Ok(state) => Some(usage(&state)),
+            Err(TryLockError::Poisoned(state)) => Some(usage(&state.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Bytes of live blocks, by where they are.
+    pub fn live(&self) -> TierBytes {
+        self.lock().program.live().now
+    }
+
+    /// Of these, those that are not on the device, by the GPU or the host that has them. Looks at every handle.
+    pub fn elsewhere(&self) -> BTreeMap<Tier, u64> {
+        let mut places = BTreeMap::new();
+        for (_, memory) in self.lock().holdings.ledger.handles().all() {
+            if memory.tier != Tier::Device && memory.used > 0 {
+                *places.entry(memory.tier).or_default() += memory.used;
+            }
+        }
+        places
     }
 
     /// Lowers the peak of live bytes to what is live now.
@@ -307,6 +312,32 @@ impl<G: Gpu> Manager<G> {
             state = self.waiters.wait(state);
         }
         state
+    }
+}
+
+fn usage(state: &State) -> Usage {
+    let (live, pooled, reserved) = (state.program.live(), state.program.pooled(), state.holdings.reserved());
+    let ledger = &state.holdings.ledger;
+    let [shared, parked] = state.shared_bytes();
+    Usage {
+        live: live.now,
+        live_peak: live.peak,
+        live_peaks: live.peaks(),
+        pooled: pooled.now,
+        pooled_peak: pooled.peak,
+        reserved: reserved.now,
+        reserved_peak: reserved.peak,
+        cached: state.program.cached_bytes(),
+        largest_free_run: ledger.runs().largest(),
+        idle: ledger.handles().idle_bytes(),
+        utilization: ratio(live.now.total().saturating_sub(shared), reserved.now.total()),
+        shared,
+        parked,
+        extents: ledger.extents().len(),
+        idle_views: ledger.extents().idle_views().len(),
+        quarantined: state.holdings.quarantined(),
+        moves: state.moves,
+        counters: state.counters,
     }
 }
 

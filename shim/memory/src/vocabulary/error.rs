@@ -118,7 +118,7 @@ impl fmt::Display for Shortage {
 }
 
 /// Bytes for people.
-struct ReadableBytes(u64);
+pub struct ReadableBytes(pub u64);
 
 impl fmt::Display for ReadableBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

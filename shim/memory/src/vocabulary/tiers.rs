@@ -66,17 +66,47 @@ impl TierBytes {
     }
 }
 
-/// A quantity and the highest value it had since the last reset.
+/// The most that there was since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Peaks {
+    /// On each kind of tier, each at its own time.
+    pub tiers: TierBytes,
+    /// On all of them at once.
+    pub total: u64,
+}
+
+impl Peaks {
+    /// There is so much now.
+    pub fn note(&mut self, now: &TierBytes) {
+        self.tiers.raise_to(now);
+        self.total = self.total.max(now.total());
+    }
+}
+
+/// A quantity and the highest values it had.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gauge {
     pub(crate) now: TierBytes,
+    /// Since the last reset.
     pub(crate) peak: TierBytes,
+    /// Before the last reset.
+    before: TierBytes,
+    /// On all tiers at once, whatever was reset.
+    total_peak: u64,
 }
 
 impl Gauge {
     pub(crate) fn add(&mut self, bytes: &TierBytes) {
         self.now.add(bytes);
         self.peak.raise_to(&self.now);
+        self.total_peak = self.total_peak.max(self.now.total());
+    }
+
+    /// Since the start, whatever was reset.
+    pub(crate) fn peaks(&self) -> Peaks {
+        let mut tiers = self.before;
+        tiers.raise_to(&self.peak);
+        Peaks { tiers, total: self.total_peak }
     }
 
     pub(crate) fn subtract(&mut self, bytes: &TierBytes) {
@@ -84,6 +114,7 @@ impl Gauge {
     }
 
     pub(crate) fn reset_peak(&mut self) {
+        self.before.raise_to(&self.peak);
         self.peak = self.now;
     }
 }
@@ -115,4 +146,21 @@ pub(crate) fn only(tier: Tier, bytes: u64) -> TierBytes {
     let mut all = TierBytes::default();
     *all.part(tier) = bytes;
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peaks_outlive_a_reset_and_the_total_is_what_there_was_at_once() {
+        let mut gauge = Gauge::default();
+        gauge.add(&only(Tier::Device, 8));
+        gauge.subtract(&only(Tier::Device, 6));
+        gauge.add(&only(Tier::Host, 5));
+        gauge.reset_peak();
+        gauge.add(&only(Tier::Peer(1), 2));
+        assert_eq!(gauge.peak, TierBytes { device: 2, peer: 2, host: 5 });
+        assert_eq!(gauge.peaks(), Peaks { tiers: TierBytes { device: 8, peer: 2, host: 5 }, total: 9 });
+    }
 }

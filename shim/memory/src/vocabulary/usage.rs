@@ -5,7 +5,7 @@ use serde::Serialize;
 use wm_schema::Counters;
 
 use crate::vocabulary::moves::Moves;
-use crate::vocabulary::tiers::TierBytes;
+use crate::vocabulary::tiers::{Peaks, TierBytes};
 
 /// One GPU's memory, as its manager sees it. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -14,6 +14,9 @@ pub struct Usage {
     pub live: TierBytes,
     /// Highest `live` since the start or the last reset.
     pub live_peak: TierBytes,
+    /// Highest `live` since the start, whatever was reset. Not part of the manager's statistics.
+    #[serde(skip)]
+    pub live_peaks: Peaks,
     /// Bytes that were asked for by the live blocks of streams, not rounded: what a stream-ordered pool calls used.
     pub pooled: u64,
     /// Highest `pooled` since the start or the last reset.

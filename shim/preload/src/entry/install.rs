@@ -16,7 +16,7 @@ use super::lifecycle;
 use crate::hooks::{self, Exports};
 use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
 use crate::registry::{self, Callbacks};
-use crate::{dedup, guard, moves, physical, settings, shortage, torch, trace};
+use crate::{dedup, guard, moves, overflow, physical, settings, shortage, torch, trace};
 
 static INSTALLED: Once = Once::new();
 
@@ -86,6 +86,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     registry::set_callbacks(Callbacks {
         external_usage: physical::aside,
         on_shortage: shortage::of_block,
+        on_overflow: overflow::noted,
         on_create: torch::announce,
     });
     hooks::prepare(exports);

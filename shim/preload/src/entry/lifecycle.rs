@@ -10,7 +10,7 @@ use wm_driver::{departure, interposer};
 
 use super::loader;
 use crate::process::{self, keep_errno};
-use crate::{dedup, endpoint, guard, ipc, multipath, torch, trace};
+use crate::{dedup, endpoint, guard, ipc, multipath, overflow, torch, trace};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -51,5 +51,6 @@ extern "C" fn at_exit() {
         departure::close(DEPARTURE);
         trace::finish();
         guard::finish();
+        overflow::finish();
     }
 }

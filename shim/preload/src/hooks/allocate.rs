@@ -5,11 +5,10 @@
 //! addresses that lie in none of our blocks.
 
 use std::ffi::c_uint;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
 use wm_driver::{Api, Device};
-use wm_memory::{AllocateError, FirstTier, FreeError, Manager, Order, OverflowVerdict, Shortage};
+use wm_memory::{AllocateError, FirstTier, FreeError, Manager, Order, OverflowVerdict};
 
 use super::boundary::Outcome;
 use super::pool;
@@ -19,7 +18,7 @@ use crate::gate;
 use crate::guard::{self, Call};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, context_blocks};
-use crate::{dedup, moves, settings, shortage, trace};
+use crate::{dedup, moves, overflow, settings, shortage, trace};
 
 /// `cuMemAlloc`.
 pub(super) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
@@ -66,7 +65,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
             Ok(address)
         }
         Err(AllocateError::OutOfMemory(report)) => {
-            log_refusal(site.device, &report);
+            overflow::say(site.device, || *report);
             Err(CUresult::OUT_OF_MEMORY)
         }
         Err(AllocateError::Driver(code)) => Err(code),
@@ -210,7 +209,7 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
                 OverflowVerdict::Later => log::debug!("device {device}: {report}"),
                 _ => {
                     shortage::refused();
-                    log_refusal(device, &report);
+                    overflow::say(device, || *report);
                 }
             }
             Outcome::Return(CUresult::OUT_OF_MEMORY)
@@ -229,16 +228,6 @@ fn failures(device: CUdevice) -> String {
     let readings = registry::existing(device).map(|manager| manager.gpu().probes.read()).unwrap_or_default();
     let names: Vec<&str> = readings.iter().filter(|it| it.errors > 0).map(|it| it.name.as_str()).collect();
     names.join(", ")
-}
-
-/// Logs the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch size is refused hundreds of times.
-fn log_refusal(device: CUdevice, report: &Shortage) {
-    static REFUSALS: AtomicU64 = AtomicU64::new(0);
-    match REFUSALS.fetch_add(1, Relaxed) + 1 {
-        1 => log::warn!("device {device}: {report}"),
-        count if count.is_power_of_two() => log::warn!("device {device}: refusal {count}: {report}"),
-        _ => {}
-    }
 }
 
 /// `cuMemFree`. Waits as the driver does. For memory of a pool the driver does not wait: the caller promises that nothing uses it.

@@ -15,7 +15,7 @@ use super::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, context_blocks};
 use crate::torch::devices;
-use crate::{dedup, guard, ipc, launches, multipath, physical};
+use crate::{dedup, guard, ipc, launches, multipath, overflow, physical};
 
 /// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
 pub(super) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
@@ -97,6 +97,7 @@ fn end_device(device: CUdevice) {
         guard::end_device(device);
         ipc::end_device(device);
         physical::kept::end_device(device);
+        overflow::ended(manager);
         manager.discard();
         registry::rest(device, manager);
     }

@@ -14,6 +14,7 @@ use wm_memory::Manager;
 use super::boundary;
 use crate::counters::{Calls, fail_open};
 use crate::moves;
+use crate::overflow;
 use crate::physical::kept;
 use crate::process::{self, keep_errno};
 use crate::registry;
@@ -78,7 +79,10 @@ fn make_cold_leave(manager: &Manager<Device>) -> u64 {
     let left = catch_unwind(AssertUnwindSafe(|| moves::leave_device(manager, BYTES as u64)));
     match left {
         Ok(0) => 0,
-        Ok(_) => give_back(manager, u64::MAX),
+        Ok(_) => {
+            overflow::noted();
+            give_back(manager, u64::MAX)
+        }
         Err(_) => {
             fail_open("a panic while blocks left the device");
             0

@@ -11,12 +11,13 @@ use std::mem::MaybeUninit;
 
 use wm_abi::*;
 use wm_driver::{Api, Bears, Device, Gpu, Tier};
-use wm_memory::Manager;
+use wm_memory::{Manager, OverflowVerdict};
 
 use super::boundary::Outcome;
 use super::{oom, reserved};
 use crate::ahead::{self, HostNeed};
 use crate::gate;
+use crate::overflow;
 use crate::physical::{self, Asked, MemoryKind, book, kept, segment};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
@@ -115,11 +116,11 @@ impl CreateRequest {
 
     /// `code` is why the device did not do.
     fn on_host(&self, code: CUresult) -> Result<u64, CUresult> {
-        let Some(manager) = self.manager.filter(|_| code == CUresult::OUT_OF_MEMORY && self.is_plain())
-        else {
+        let Some(manager) = self.manager.filter(|_| code == CUresult::OUT_OF_MEMORY) else {
             return Err(code);
         };
-        if !self.may_overflow(manager) || shortage::of_piece() != Bears::Elsewhere {
+        if let Some(verdict) = self.stays(manager) {
+            self.note_refusal(manager, verdict);
             return Err(code);
         }
         let made = self.promised(Tier::Host).ok_or(code).or_else(|_| {
@@ -131,14 +132,44 @@ impl CreateRequest {
         });
         match made {
             Ok(made) => {
-                physical::note_overflow(self.device());
+                physical::note_overflow();
+                overflow::noted();
                 if let Some(kind) = self.kind {
                     ahead::needed(self.device(), HostNeed::Piece(kind));
                 }
                 Ok(made)
             }
             // The driver's headroom is better than an error.
-            Err(_) => self.attempt(Tier::Device).map_err(|_| code),
+            Err(_) => self.attempt(Tier::Device).map_err(|_| {
+                self.note_refusal(manager, OverflowVerdict::Allowed);
+                code
+            }),
+        }
+    }
+
+    /// Why it may not lie elsewhere, if it may not.
+    fn stays(&self, manager: &Manager<Device>) -> Option<OverflowVerdict> {
+        if !self.is_plain() {
+            return Some(OverflowVerdict::Unfit);
+        }
+        if manager.settings().overflow.is_empty() {
+            return Some(OverflowVerdict::Off);
+        }
+        if !self.may_overflow(manager) {
+            return Some(OverflowVerdict::Allowed);
+        }
+        match shortage::of_piece() {
+            Bears::Elsewhere => None,
+            Bears::NotYet => Some(OverflowVerdict::Later),
+            _ => Some(OverflowVerdict::Unfit),
+        }
+    }
+
+    /// The program is refused the memory, and asks for it again if the verdict is that it does.
+    fn note_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
+        if verdict != OverflowVerdict::Later {
+            book().refused(self.device());
+            overflow::say(self.device(), || overflow::of_piece(manager, self.bytes as u64, verdict));
         }
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use wm_abi::{CUdevice, CUmemAllocationFlags};
 use wm_driver::Tier;
-use wm_memory::TierBytes;
+use wm_memory::{Peaks, TierBytes};
 
 /// What the program asked for.
 #[derive(Debug, Clone, Copy)]
@@ -60,8 +60,12 @@ pub(crate) struct MappedPiece {
 pub(crate) struct Account {
     /// Bytes, by where they are.
     pub(crate) held: TierBytes,
+    /// The most that was held.
+    pub(crate) peaks: Peaks,
     /// Pieces that were made elsewhere, for want of room on the device.
     pub(crate) overflows: u64,
+    /// Pieces that were not made, as no tier had room.
+    pub(crate) refused: u64,
 }
 
 /// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a const.
@@ -107,9 +111,16 @@ impl Book {
     pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, bytes: u64) {
         self.last += 1;
         let stands_in = tier != Tier::Device;
-        self.accounts.entry(asked.device).or_default().overflows += u64::from(stands_in);
+        let account = self.accounts.entry(asked.device).or_default();
+        account.overflows += u64::from(stands_in);
+        account.peaks.note(&account.held);
         self.pieces.insert(self.last, Piece { asked, tier, bytes, stands_in, references: 0, mappings: 0 });
         self.hold(handle, self.last);
+    }
+
+    /// A piece was refused, for want of room on every tier.
+    pub(crate) fn refused(&mut self, device: CUdevice) {
+        self.accounts.entry(device).or_default().refused += 1;
     }
 
     /// The program got a handle for memory that another process made, or that it made itself and knows by another handle.
@@ -232,6 +243,11 @@ impl Book {
     /// What a device's pieces come to.
     pub(crate) fn account(&self, device: CUdevice) -> Account {
         self.accounts.get(&device).copied().unwrap_or_default()
+    }
+
+    /// The same of every device that had any.
+    pub(crate) fn accounts(&self) -> &BTreeMap<CUdevice, Account> {
+        &self.accounts
     }
 
     fn mapping(&self, address: u64) -> Option<(u64, ProgramMapping)> {

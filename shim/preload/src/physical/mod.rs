@@ -9,9 +9,10 @@ pub(crate) mod kept;
 pub(crate) mod segment;
 mod shelf;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 pub(crate) use book::{Account, Asked, Book, MappedPiece};
 pub(crate) use shelf::MemoryKind;
@@ -32,10 +33,8 @@ pub(crate) fn book() -> MutexGuard<'static, Book> {
 }
 
 /// A piece was made in host memory, for want of room on the device.
-pub(crate) fn note_overflow(device: CUdevice) {
-    if !ANY_ELSEWHERE.swap(true, Relaxed) {
-        log::info!("device {device} is full: memory that the program makes itself goes on in host memory");
-    }
+pub(crate) fn note_overflow() {
+    ANY_ELSEWHERE.store(true, Relaxed);
 }
 
 /// A piece was imported that lies in host memory.
@@ -48,7 +47,21 @@ pub(crate) fn account(device: CUdevice) -> Account {
     book().account(device)
 }
 
-/// The same, as the manager of our blocks counts it against the limits.
+/// What the pieces of each device come to.
+pub(crate) fn accounts() -> BTreeMap<CUdevice, Account> {
+    book().accounts().clone()
+}
+
+/// The same for the process's exit, which waits for nothing: `None` while a thread is changing the books.
+pub(crate) fn accounts_now() -> Option<BTreeMap<CUdevice, Account>> {
+    match BOOK.try_lock() {
+        Ok(book) => Some(book.accounts().clone()),
+        Err(TryLockError::Poisoned(book)) => Some(book.into_inner().accounts().clone()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// What a device's pieces come to, as the manager of our blocks counts it against the limits.
 pub(crate) fn aside(device: CUdevice) -> Aside {
     let held = account(device).held;
     Aside {

@@ -20,6 +20,8 @@ pub(crate) struct Callbacks {
     pub(crate) external_usage: fn(CUdevice) -> Aside,
     /// What the calling code can cope with, if a device has no room for a block of so many bytes.
     pub(crate) on_shortage: fn(CUdevice, Shortfall) -> Bears,
+    /// A block was given out that its device has no room for.
+    pub(crate) on_overflow: fn(),
     /// A manager was made.
     pub(crate) on_create: fn(),
 }
@@ -84,8 +86,11 @@ pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
 }
 
 fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<Manager<Device>, String> {
-    let gpu = Device::new(driver(), streams(), device, context)?
-        .beside(callbacks.external_usage, callbacks.on_shortage);
+    let gpu = Device::new(driver(), streams(), device, context)?.beside(
+        callbacks.external_usage,
+        callbacks.on_shortage,
+        callbacks.on_overflow,
+    );
     for from in peers::granted(device) {
         gpu.admit_peer(from);
     }

@@ -93,14 +93,16 @@ fn pieces(device: &Value) -> String {
     let Some(pieces) = device.get("pieces") else { return String::new() };
     let figure = |name| number(pieces, name).unwrap_or(0);
     let (here, host, overflows) = (figure("device_bytes"), figure("host_bytes"), figure("overflows"));
-    if here + host + overflows == 0 {
+    let most = figure("peak_bytes");
+    if here + host + overflows + most == 0 {
         return String::new();
     }
     format!(
-        "made by the program itself: {} on the device, {} on the host, overflows {}\n",
+        "made by the program itself: {} on the device, {} on the host, overflows {}; at most {} at once\n",
         human::bytes(here),
         human::bytes(host),
-        human::count(overflows)
+        human::count(overflows),
+        human::bytes(most)
     )
 }
 

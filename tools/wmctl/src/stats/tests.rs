@@ -34,6 +34,8 @@ fn device() -> DeviceStats {
             host_bytes: 143 << 30,
             host_idle_bytes: 145 << 30,
             overflows: 144,
+            peak_bytes: 149 << 30,
+            ..PieceStats::default()
         },
         moves: MoveStats {
             in_bytes: 146 << 30,
@@ -140,7 +142,10 @@ fn what_the_library_says_is_in_the_tables() {
         &text,
         &["hits 151", "splits 152", "stitches 153", "creates 154", "out of memory 155", "a run is lost"],
     );
-    assert_shown(&text, &["141.0 GiB on the device", "143.0 GiB on the host", "overflows 144"]);
+    assert_shown(
+        &text,
+        &["141.0 GiB on the device", "143.0 GiB on the host", "overflows 144", "149.0 GiB at once"],
+    );
     assert_shown(&text, &["146.0 GiB to the device", "147.0 GiB off it", "stayed 148 times: it is in use"]);
     assert_shown(&text, &["cuMemAlloc_v2", "161", "162", "cuMemMap", "171", "172", "173.0 s", "64.0 µs"]);
     assert_shown(

@@ -1,0 +1,150 @@
+//! When it is said that memory lies elsewhere, and in which words. Pure.
+
+use std::collections::BTreeMap;
+
+use wm_abi::CUdevice;
+use wm_driver::Tier;
+use wm_memory::{Peaks, ReadableBytes};
+
+/// Bytes of one device that lie elsewhere, by where.
+pub(super) type BytesElsewhere = BTreeMap<Tier, u64>;
+
+/// When a line is due: at the first byte elsewhere, and whenever twice as much lies there as at the last line.
+#[derive(Debug)]
+pub(super) struct Notices {
+    said: u32,
+    next: u64,
+}
+
+impl Notices {
+    pub(super) const NEW: Self = Self { said: 0, next: 1 };
+
+    /// Lines of one process, but for the one at its end.
+    const MOST: u32 = 8;
+
+    /// So many bytes lie elsewhere now. Is that to be said?
+    pub(super) fn is_due(&mut self, elsewhere: u64) -> bool {
+        let is_due = elsewhere >= self.next && !self.are_over();
+        if is_due {
+            self.said += 1;
+            self.next = elsewhere.saturating_mul(2);
+        }
+        is_due
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.said > 0
+    }
+
+    pub(super) fn are_over(&self) -> bool {
+        self.said == Self::MOST
+    }
+}
+
+/// Where memory lies that is not on its device.
+pub(super) fn whereabouts(places: &BTreeMap<CUdevice, BytesElsewhere>) -> String {
+    let of_device = |(device, places): (&CUdevice, &BytesElsewhere)| {
+        let parts: Vec<String> =
+            places.iter().filter(|(_, bytes)| **bytes > 0).map(|(tier, bytes)| part(*tier, *bytes)).collect();
+        (!parts.is_empty()).then(|| format!("of device {device} {}", parts.join(", ")))
+    };
+    places.iter().filter_map(of_device).collect::<Vec<_>>().join("; ")
+}
+
+fn part(tier: Tier, bytes: u64) -> String {
+    let bytes = ReadableBytes(bytes);
+    match tier {
+        Tier::Device => format!("{bytes} on it"),
+        Tier::Peer(other) => format!("{bytes} on device {other}"),
+        Tier::Host => format!("{bytes} on the host"),
+    }
+}
+
+/// What a program has had of a device's memory, wherever it lay.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Needs {
+    pub(super) peaks: Peaks,
+    /// Blocks and pieces that lay elsewhere, in whole or in part.
+    pub(super) overflows: u64,
+    /// What stays free on the device besides.
+    pub(super) headroom: u64,
+}
+
+impl Needs {
+    /// Another time of the same memory: a device before and after a reset.
+    pub(super) fn or(&mut self, other: &Self) {
+        self.peaks.note(&other.peaks.tiers);
+        self.peaks.total = self.peaks.total.max(other.peaks.total);
+        self.overflows += other.overflows;
+        self.headroom = self.headroom.max(other.headroom);
+    }
+
+    /// Other memory at the same time. When each had most of it is not known: the sum is what suffices for both.
+    pub(super) fn and(&mut self, other: &Self) {
+        let Peaks { tiers, total } = other.peaks;
+        self.peaks.tiers.device += tiers.device;
+        self.peaks.tiers.peer += tiers.peer;
+        self.peaks.tiers.host += tiers.host;
+        self.peaks.total += total;
+        self.overflows += other.overflows;
+    }
+
+    /// The part of one device in the line at the process's end.
+    pub(super) fn said(&self, device: CUdevice) -> String {
+        let Peaks { tiers, total } = self.peaks;
+        let bytes = ReadableBytes;
+        let mut most = vec![format!("{} on it", bytes(tiers.device))];
+        most.extend((tiers.peer > 0).then(|| format!("{} on other devices", bytes(tiers.peer))));
+        most.extend((tiers.host > 0).then(|| format!("{} on the host", bytes(tiers.host))));
+        let headroom = match self.headroom {
+            0 => String::new(),
+            headroom => format!(", beside {} that stay free (WMSHIM_HEADROOM)", bytes(headroom)),
+        };
+        format!(
+            "of device {device} {} times, at most {}; this program needs {} on device {device}{headroom}",
+            self.overflows,
+            most.join(", "),
+            bytes(total)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a terminal that is filled, or a program that is slow and does not say why.
+    use super::*;
+    use wm_memory::TierBytes;
+
+    #[test]
+    fn the_first_byte_and_each_doubling_are_said_and_eight_lines_are_enough() {
+        let mut notices = Notices::NEW;
+        assert!(!notices.is_due(0) && !notices.has_begun());
+        assert!(notices.is_due(3) && !notices.is_due(5) && notices.is_due(6), "at twice as much");
+        assert!(!notices.is_due(1) && !notices.is_due(6), "not again, when it has been less");
+        let lines = (0..64).filter(|bit| notices.is_due(1 << bit)).count();
+        assert!((lines, notices.are_over()) == (6, true));
+        assert!(!notices.is_due(u64::MAX));
+    }
+
+    #[test]
+    fn each_place_is_named_and_what_is_nowhere_is_not() {
+        let places = [(Tier::Peer(2), 4 << 20), (Tier::Host, 1 << 30)].into();
+        let all = BTreeMap::from([(0, BytesElsewhere::from([(Tier::Host, 0)])), (1, places)]);
+        assert_eq!(whereabouts(&all), "of device 1 4.0 MiB on device 2, 1.00 GiB on the host");
+    }
+
+    #[test]
+    fn what_is_needed_is_the_most_of_any_time_and_the_sum_of_blocks_and_pieces() {
+        let needs = |device, host, total| {
+            let peaks = Peaks { tiers: TierBytes { device, peer: 0, host }, total };
+            Needs { peaks, overflows: 1, headroom: 0 }
+        };
+        let mut all = needs(8 << 20, 2 << 20, 9 << 20);
+        all.or(&needs(4 << 20, 5 << 20, 6 << 20));
+        all.and(&needs(1 << 20, 0, 1 << 20));
+        assert_eq!(
+            all.said(0),
+            "of device 0 3 times, at most 9.0 MiB on it, 5.0 MiB on the host; this program needs 10.0 MiB on device 0"
+        );
+    }
+}
