@@ -1,10 +1,11 @@
-//! What a copy may use beside others: links, threads, and contexts on siblings.
+//! What a copy may use beside others: links, threads, contexts on siblings, and its stream.
 //!
-//! Invariants: nothing here calls a driver, and a wrong answer costs speed, never bytes.
+//! Invariants: nothing here calls a driver, and a wrong answer costs speed, never bytes; but for [`stream_turns`], on which the order of copies rests.
 
 pub(crate) mod claims;
 pub(crate) mod link_claims;
 pub(crate) mod opening;
 pub(crate) mod opposing;
 pub(crate) mod page;
+pub(crate) mod stream_turns;
 pub(crate) mod threads;

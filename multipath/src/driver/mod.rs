@@ -144,6 +144,12 @@ pub trait CopyDriver: Send + Sync {
     /// A sticky error of the context.
     fn passed(&self, context: CUcontext, event: CUevent) -> DriverResult<bool>;
 
+    /// Is all work of a stream over?
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    fn is_empty(&self, context: CUcontext, stream: CUstream) -> DriverResult<bool>;
+
     /// Time between the last records of two [`WaitMode::Timed`] events of one context, both of which have been passed.
     ///
     /// # Errors

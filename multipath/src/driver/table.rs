@@ -198,6 +198,11 @@ impl CopyDriver for TableDriver {
         self.table.event_query(event)
     }
 
+    fn is_empty(&self, context: CUcontext, stream: CUstream) -> DriverResult<bool> {
+        let _current = self.enter(context)?;
+        self.table.stream_query(stream)
+    }
+
     fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> DriverResult<Duration> {
         let _current = self.enter(context)?;
         let milliseconds = self.table.event_elapsed_time(from, to)?;

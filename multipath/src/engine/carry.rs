@@ -75,12 +75,16 @@ impl<D: CopyDriver + 'static> Inner<D> {
         };
         let split = split.over(&lanes.iter().map(RelayPipeline::relay).collect::<Vec<_>>());
         let mut timer = self.timer(copy);
+        let turn = self.turns.take(&copy.user);
         let free = timer.as_mut().filter(|timer| timer.is_free());
         let free = free.map(|timer| timer.followed(copy));
         let outcome = enqueue(&self.driver, copy, &split, self.settings.chunk, &mut lanes, &start, free);
         timer.into_iter().for_each(|timer| self.pool.give_timer(&self.driver, timer));
         self.pool.give_event(start);
-        self.take_back(copy, lanes, &outcome)
+        // Lanes at fault end with waits of the stream.
+        let outcome = self.take_back(copy, lanes, &outcome);
+        drop(turn);
+        outcome
     }
 
     /// Counts what went through relays, and gives up lanes at fault.

@@ -25,6 +25,7 @@ use wm_abi::CUdevice;
 use crate::arbitration::link_claims::LinkClaims;
 use crate::arbitration::opening::DeferredBenefit;
 use crate::arbitration::opposing::OpposingTraffic;
+use crate::arbitration::stream_turns::StreamTurns;
 use crate::arbitration::threads::ThreadBudget;
 use crate::driver::CopyDriver;
 use crate::engine::request::{CopyOutcome, CopyRequest};
@@ -36,7 +37,7 @@ use crate::topology::{Topology, cache};
 use crate::transfer::pool::{Pool, RelayUsage};
 use crate::vocabulary::copy::{HostMemory, LinkDirection};
 use crate::vocabulary::sizes::SMALLEST_CHUNK;
-use crate::vocabulary::stream::Home;
+use crate::vocabulary::stream::{Home, ProgramStream};
 
 /// The copies of one process.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ pub struct Inner<D> {
     traffic: Traffic,
     corrections: RateCorrections,
     opposing: OpposingTraffic,
+    turns: StreamTurns,
     deferred: DeferredBenefit,
 }
 
@@ -88,6 +90,7 @@ impl<D: CopyDriver + 'static> Engine<D> {
             traffic: Traffic::default(),
             corrections: RateCorrections::default(),
             opposing: OpposingTraffic::default(),
+            turns: StreamTurns::default(),
             deferred: DeferredBenefit::default(),
         }))
     }
@@ -139,6 +142,18 @@ impl<D: CopyDriver + 'static> Inner<D> {
             return CopyOutcome::Plain;
         }
         self.driver.quietly(|| self.large(request))
+    }
+
+    /// Is a copy of several parts being put into any stream? Then other threads' work may have to wait for its end ([`Inner::follow`]).
+    #[inline]
+    pub fn has_turns(&self) -> bool {
+        self.turns.any()
+    }
+
+    /// Waits until no other thread is in the middle of putting a copy of several parts into this stream, or into one whose work this
+    /// stream's waits for.
+    pub fn follow(&self, user: &ProgramStream) {
+        self.turns.follow(user);
     }
 
     fn large(&self, request: &CopyRequest) -> CopyOutcome {

@@ -32,6 +32,9 @@ use crate::vocabulary::times::ThreadTimes;
 /// Fewer workers than this move less than the driver does by itself.
 const WORKERS_LEAST: usize = FEWEST + 1;
 
+/// How often a copy looks for its stream to be empty, when other threads put work there all the time.
+const TRIES: usize = 4;
+
 /// An idle stream passes an event sooner than this.
 const MOMENT: Duration = Duration::from_micros(200);
 
@@ -51,9 +54,37 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
         let Ok(start) = self.pool.event(&self.driver, copy.user.home) else { return CopyOutcome::Plain };
         let begun = self.begin(request, &start);
-        let answer = begun.map_or(CopyOutcome::Plain, |rest| self.fill(request, paths, &rest, &start));
+        let answer = if begun { self.in_turn(request, paths, &start) } else { CopyOutcome::Plain };
         self.pool.give_event(start);
         answer
+    }
+
+    /// The stream is empty where its turn is taken: what the copy then waits for ends by itself, and so does the turn. Another thread that has put
+    /// work into the stream meanwhile comes first, and is waited for without the turn; a stream that is never empty leaves the copy to the driver.
+    fn in_turn(&self, request: &CopyRequest, paths: &[Path], start: &Arc<StreamEvent>) -> CopyOutcome {
+        let user = request.copy.user;
+        for _ in 0..TRIES {
+            let turn = self.turns.take(&user);
+            // Its start has been passed, so it is empty but for what others have put there since.
+            if self.driver.is_empty(user.home.context, user.stream) == Ok(true) {
+                return self.fill(request, paths, start);
+            }
+            drop(turn);
+            if !self.starts(request, start) {
+                break;
+            }
+        }
+        CopyOutcome::Plain
+    }
+
+    /// An idle stream passes an event within a moment.
+    fn passes_soon(&self, event: &StreamEvent) -> bool {
+        let end = self.driver.clock() + MOMENT;
+        let mut passed = event.is_passed(&self.driver);
+        while !passed && self.driver.clock() < end {
+            passed = event.is_passed(&self.driver);
+        }
+        passed
     }
 
     fn cores(&self) -> usize {
@@ -82,15 +113,14 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.worthwhile(copy).saturating_sub(1)
     }
 
-    /// Waits for the copy's start. What workers are to carry.
-    fn begin(&self, request: &CopyRequest, start: &StreamEvent) -> Option<HostDeviceCopy> {
+    /// Waits for the copy's start.
+    fn begin(&self, request: &CopyRequest, start: &StreamEvent) -> bool {
         let copy = &request.copy;
         // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
-        let [head, body, _] = parts(Chunk { offset: 0, bytes: copy.bytes }, copy.user.kind);
-        // The driver may read these bytes at once, before the stream has made them: on the way in they are carried again with the rest.
-        let from = if copy.direction == LinkDirection::In { 0 } else { body.offset };
-        let begun = direct(&self.driver, copy, head).is_ok() && self.starts(request, start);
-        begun.then(|| copy.part(Chunk { offset: from, bytes: copy.bytes - from }))
+        let [head, ..] = parts(Chunk { offset: 0, bytes: copy.bytes }, copy.user.kind);
+        // They are carried again with the rest: on the way in the driver may read them at once, before the stream has made them, and either way another thread's
+        // work may come between them and the copy's turn.
+        direct(&self.driver, copy, head).is_ok() && self.starts(request, start)
     }
 
     /// Has the host seen the start? A copy to the device that is not waited for may return before its stream gets there, if the driver
@@ -100,31 +130,19 @@ impl<D: CopyDriver + 'static> Inner<D> {
         if request.waits || copy.direction == LinkDirection::Out {
             return self.wait_for(copy, start);
         }
-        let recorded = start.record(&self.driver, copy.user.stream).is_ok();
-        let end = self.driver.clock() + MOMENT;
-        let mut passed = recorded && start.is_passed(&self.driver);
-        while recorded && !passed && self.driver.clock() < end {
-            passed = start.is_passed(&self.driver);
-        }
-        passed
+        start.record(&self.driver, copy.user.stream).is_ok() && self.passes_soon(start)
     }
 
     /// The threads are taken only now: until its start, a copy has no use for them.
-    fn fill(
-        &self,
-        request: &CopyRequest,
-        paths: &[Path],
-        rest: &HostDeviceCopy,
-        start: &Arc<StreamEvent>,
-    ) -> CopyOutcome {
+    fn fill(&self, request: &CopyRequest, paths: &[Path], start: &Arc<StreamEvent>) -> CopyOutcome {
         let copy = &request.copy;
         let [_] = paths else {
             let fillers = self.fillers(copy, paths);
-            return self.carried(request, paths, &fillers, rest, start, &ThreadTimes::default());
+            return self.carried(request, paths, &fillers, start, &ThreadTimes::default());
         };
         let lent = self.threads.borrow(self.cores(), self.beside(copy), self.driver.clock());
         let waits = ThreadTimes::default();
-        let answer = self.carried(request, paths, &[lent + 1], rest, start, &waits);
+        let answer = self.carried(request, paths, &[lent + 1], start, &waits);
         self.threads.give_back(lent, &waits, self.driver.clock());
         answer
     }
@@ -135,7 +153,6 @@ impl<D: CopyDriver + 'static> Inner<D> {
         request: &CopyRequest,
         paths: &[Path],
         fillers: &[usize],
-        rest: &HostDeviceCopy,
         start: &Arc<StreamEvent>,
         waits: &ThreadTimes,
     ) -> CopyOutcome {
@@ -147,7 +164,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         // Without a direct worker nobody would carry what relays give back.
         let has_direct = workers.first().is_some_and(|worker| worker.relay().is_none());
         let carries = has_direct && workers.len() >= WORKERS_LEAST;
-        let arrived = carries && pull(&self.driver, rest, BOUNCE, &mut workers, waits).is_ok();
+        let arrived = carries && pull(&self.driver, &request.copy, BOUNCE, &mut workers, waits).is_ok();
         self.settle(&request.copy, workers, arrived)
     }
 

@@ -11,6 +11,7 @@ mod order;
 mod own;
 mod pageable;
 mod support;
+mod threads;
 
 use std::collections::BTreeMap;
 

@@ -121,6 +121,12 @@ impl CopyDriver for Model {
         Ok(event.passed >= event.recorded)
     }
 
+    fn is_empty(&self, context: CUcontext, stream: CUstream) -> DriverResult<bool> {
+        let mut state = self.state();
+        state.call(context)?;
+        Ok(state.streams.get(&stream).is_none_or(|stream| stream.steps.is_empty()))
+    }
+
     fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> DriverResult<Duration> {
         let mut state = self.state();
         state.call(context)?;

@@ -334,6 +334,19 @@ pub trait Api {
         }
     }
 
+    /// Is all work of a stream over?
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    #[inline]
+    fn stream_query(&self, stream: CUstream) -> Result<bool, Self::Error> {
+        // SAFETY: a function without pointers.
+        match self.call::<symbol::cuStreamQuery>(|function| unsafe { function(stream) }) {
+            CUresult::NOT_READY => Ok(false),
+            code => Ok(Failed::check::<symbol::cuStreamQuery>(code).map(|()| true)?),
+        }
+    }
+
     /// Exchanges the calling thread's capture mode; the one before.
     ///
     /// # Errors

@@ -5,7 +5,10 @@
 //!
 //! Each name is whole. A later version of a function may have other arguments: it is not looked at until it has a row here.
 
+use wm_abi::CUstream;
 use wm_abi::symbol::{self, COUNT, Symbol};
+
+use super::stream::is_per_thread;
 
 /// A function that is looked at.
 struct Bounded {
@@ -39,8 +42,9 @@ macro_rules! bounded {
             use wm_abi::symbol::{self, Symbol};
             use wm_abi::*;
 
-            use crate::hooks::bounded::next;
+            use crate::hooks::bounded::{default_of, is_work, next};
             use crate::hooks::bounds;
+            use crate::multipath;
 
             $($(wm_abi::with_parameters!($name => bounded_entry!($name, $look));)+)*
         }
@@ -57,18 +61,40 @@ macro_rules! bounded {
 }
 
 macro_rules! bounded_entry {
-    (($($argument:ident: $type:ty),*) $name:ident, $look:ident) => {
+    ($parameters:tt $name:ident, $look:ident) => { bounded_entry!($parameters $parameters $name, $look); };
+    (($($argument:ident: $type:ty),*) $parameters:tt $name:ident, $look:ident) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             // SAFETY: the program's arguments, for the function that it called.
             #[allow(unused_unsafe, reason = "some take no pointers")]
             if unsafe { bounds::$look($($argument),*) } {
                 return CUresult::INVALID_VALUE;
             }
+            if const { is_work(stringify!($name)) } {
+                let stream: CUstream = stream_of!($parameters);
+                multipath::follow(if stream.is_null() { const { default_of(stringify!($name)) } } else { stream });
+            }
             // SAFETY: the same.
             unsafe { next::$name.get()($($argument),*) }
         }
         const _: <symbol::$name as Symbol>::Function = $name;
     };
+}
+
+/// The stream that a call names, or null.
+macro_rules! stream_of {
+    (($stream:ident: CUstream $($rest:tt)*)) => { $stream };
+    (($other:ident: $type:ty $(, $($rest:tt)*)?)) => { stream_of!(($($($rest)*)?)) };
+    (()) => { CUstream::NULL };
+}
+
+/// Does a function put work into a stream? Those that make or change nodes do not.
+const fn is_work(name: &str) -> bool {
+    matches!(name.as_bytes(), [b'c', b'u', b'M', b'e', b'm', ..])
+}
+
+/// What the null stream stands for in a function.
+const fn default_of(name: &str) -> CUstream {
+    if is_per_thread(name) { CUstream::PER_THREAD } else { CUstream::LEGACY }
 }
 
 /// What a function's slot is to lead to, where it would lead to `next` if nothing looked.

@@ -11,6 +11,7 @@ use wm_driver::Api;
 
 use super::boundary::Outcome;
 use crate::dedup::program;
+use crate::multipath;
 use crate::process::{driver, streams};
 use crate::registry;
 
@@ -46,30 +47,33 @@ pub(super) fn resolve_default<D: DefaultStream>(stream: CUstream) -> CUstream {
 
 /// An argument that names a stream.
 pub(super) trait NamesStream {
-    fn is_per_thread(&self) -> bool;
+    fn stream(&self) -> CUstream;
 }
 
 impl NamesStream for CUstream {
     #[inline]
-    fn is_per_thread(&self) -> bool {
-        *self == CUstream::PER_THREAD
+    fn stream(&self) -> CUstream {
+        *self
     }
 }
 
 impl NamesStream for *const CUlaunchConfig {
     #[inline]
-    fn is_per_thread(&self) -> bool {
+    fn stream(&self) -> CUstream {
         // SAFETY: null, or the program's description of a launch.
-        unsafe { self.as_ref() }.is_some_and(|config| config.hStream == CUstream::PER_THREAD)
+        unsafe { self.as_ref() }.map_or(CUstream::NULL, |config| config.hStream)
     }
 }
 
-/// Notes that work goes into this stream. A per-thread default stream is blocking and is never created: its first use is seen here.
+/// Notes that work goes into this stream. A per-thread default stream is blocking and is never created: its first use is seen here. Where another
+/// thread is in the middle of a copy there, the work comes behind it.
 #[inline]
 pub(super) fn note_use(stream: impl NamesStream) {
-    if stream.is_per_thread() {
+    let stream = stream.stream();
+    if stream == CUstream::PER_THREAD {
         streams().note_blocking();
     }
+    multipath::follow(stream);
 }
 
 /// Is any stream of the process being captured?

@@ -22,6 +22,7 @@ use wm_abi::{
     CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUstream,
 };
 use wm_driver::Api;
+use wm_driver::thread::Uncancelled;
 use wm_multipath::measured::cache;
 use wm_multipath::{
     ClaimsPage, CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
@@ -30,7 +31,7 @@ use wm_multipath::{
 
 pub(crate) use linear::Linear;
 
-use crate::process::{self, driver, streams};
+use crate::process::{self, driver, keep_errno, streams};
 use crate::registry;
 use crate::settings::{self, Multipath};
 
@@ -53,6 +54,31 @@ pub(crate) fn may_be_large(bytes: usize) -> bool {
     bytes >= LEAST.load(Ordering::Relaxed)
 }
 
+/// Work of the calling thread is about to go into a stream, where another thread may be in the middle of putting a copy of several parts: it then comes
+/// behind the whole of it. One look where there is no such copy.
+#[inline]
+pub(crate) fn follow(stream: CUstream) {
+    if ENGINE.get().and_then(Option::as_ref).is_some_and(|engine| engine.has_turns()) {
+        follow_turns(stream);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn follow_turns(stream: CUstream) {
+    if process::forked() {
+        return;
+    }
+    let _whole = Uncancelled::new();
+    keep_errno(|| {
+        let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
+        let known = existing().zip(registry::context_of_stream(stream)).zip(kind(stream));
+        if let Some(((engine, context), kind)) = known {
+            engine.follow(&ProgramStream { home: Home { context, life: 0 }, device: 0, stream, kind });
+        }
+    });
+}
+
 /// Is it a copy of plain memory, between its ends, in a stream that we know?
 pub(crate) fn is_plain(linear: &Linear) -> bool {
     request(linear, None).is_some()
@@ -70,7 +96,12 @@ fn large(linear: &Linear, expected: Option<LinkDirection>) -> bool {
     {
         return false;
     }
-    engine.copy(&request) == CopyOutcome::Done
+    let is_done = engine.copy(&request) == CopyOutcome::Done;
+    if !is_done {
+        // Another thread may have begun since this call passed the door.
+        follow(linear.stream);
+    }
+    is_done
 }
 
 fn request(linear: &Linear, expected: Option<LinkDirection>) -> Option<CopyRequest> {
