@@ -3,13 +3,17 @@
 //! NVIDIA's driver ends in an exit handler, or with its library, and does not wait for calls that other threads are making: such a call crashes. So each call that a
 //! thread of ours makes is counted. Once exit has begun none begins any more, and the exit waits for those that are under way.
 //!
-//! Exit handlers run in reverse: one that was registered before the driver's own runs after it. So ours is registered anew whenever a thread of ours starts.
+//! Exit handlers run in reverse: one that was registered before the driver's own runs after it. So ours is registered anew when the first, second, fourth, eighth ... thread of ours
+//! starts: the driver registers its own with its first calls, and a process never forgets a handler, so one a thread would be a leak.
 //!
 //! Invariant: a thread of the program's is never counted, refused or waited for: its calls at exit are what they are without us.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
@@ -56,8 +60,18 @@ pub fn before_exit(handler: extern "C" fn()) {
     register();
 }
 
+/// Threads of ours that were started.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// A thread of ours is about to start.
+pub(crate) fn thread_starts() {
+    if (STARTED.fetch_add(1, Relaxed) + 1).is_power_of_two() {
+        register();
+    }
+}
+
 /// Puts the handler in front of those that others have registered since.
-pub(crate) fn register() {
+fn register() {
     if let Some(handler) = HANDLER.get() {
         // SAFETY: a handler without arguments that stays valid, for the library is never unloaded.
         unsafe { libc::atexit(*handler) };

@@ -24,7 +24,7 @@ struct Start<F> {
 /// # Errors
 /// Those of `pthread_create`; `body` is dropped.
 pub fn spawn(name: &'static CStr, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    departure::register();
+    departure::thread_starts();
     create(libc::PTHREAD_CREATE_DETACHED, stack, Start { name, body }).map(drop)
 }
 
