@@ -17,27 +17,31 @@ use wm_multipath::{
 const MIB: usize = 1 << 20;
 const RANGE: usize = 12 * MIB;
 
-/// The simulator beside the test's folder; `None` if it has not been built.
-fn simulator() -> Option<std::path::PathBuf> {
-    let test = std::env::current_exe().expect("this test has a path");
-    let path = test.ancestors().nth(2).expect("target/<profile>").join("libsimcuda.so");
-    path.is_file().then_some(path)
-}
+/// What a process that ran a test's body ends with. A harness that finds no test of the name ends with 0.
+const DONE: i32 = 94;
 
 /// Runs `body` in a process of its own with these variables; fails if it does.
 fn alone(name: &str, variables: &[(&str, &str)], body: fn()) {
     if std::env::var_os("WM_MULTIPATH_INNER").is_some() {
         body();
         // Once is enough, also where the test has several environments to go through.
-        std::process::exit(0);
+        std::process::exit(DONE);
     }
-    let path = simulator().expect("run `cargo build -p simcuda` first");
+    let path = hazards::places::simulated_driver();
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     command.args(["--exact", name, "--nocapture"]).env("WM_MULTIPATH_INNER", path);
     command.envs(variables.iter().copied());
     let output = command.output().expect("it can be started");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{variables:?}\n{text}{}", String::from_utf8_lossy(&output.stdout));
+    let is_done = output.status.code() == Some(DONE);
+    assert!(is_done, "{name} {variables:?}\n{text}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Hazard: a test that was renamed runs nothing, and passes.
+#[test]
+#[should_panic(expected = "no_test_has_this_name")]
+fn a_name_that_no_test_has_is_a_failure() {
+    alone("no_test_has_this_name", &[], || {});
 }
 
 fn table() -> &'static Table {

@@ -17,7 +17,7 @@ use wm_dedup::protocol::{
 };
 
 /// Longest wait for anything that must happen.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// A folder of this test's own, removed afterwards.
 pub(crate) struct Folder(PathBuf);

@@ -224,7 +224,7 @@ impl Model {
             if state.step() {
                 self.moved.notify_all();
             } else {
-                let waited = self.moved.wait_timeout(state, Duration::from_secs(20)).expect("not poisoned");
+                let waited = self.moved.wait_timeout(state, Duration::from_secs(100)).expect("not poisoned");
                 assert!(!waited.1.timed_out(), "waits for a stream that makes no step");
                 state = waited.0;
             }

@@ -200,7 +200,7 @@ fn not_awaited() {
     let (before, start) = (relayed(), Instant::now());
     // A loaded machine does not always see in time that the stream is idle.
     while relayed() == before {
-        assert!(start.elapsed() < Duration::from_secs(60), "an idle stream's copies took several paths");
+        assert!(start.elapsed() < Duration::from_secs(300), "an idle stream's copies took several paths");
         cu!(cuMemcpyHtoDAsync_v2(p.device, host.as_ptr().cast(), BYTES, stream));
         cu!(cuStreamSynchronize(stream));
     }

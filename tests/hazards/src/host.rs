@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::{Scratch, shim};
 
 /// Long enough for a loaded machine, short enough that a hang is told from slowness by the test run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Variables by their beginnings that would make a test depend on whoever starts it.
 const FOREIGN: [&str; 7] = ["WMSHIM_", "SIMCUDA_", "PYTORCH_", "CUDA_", "LD_", "XDG_RUNTIME_DIR", "HAZARD_"];

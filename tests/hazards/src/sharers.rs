@@ -16,9 +16,9 @@ pub const MIB: u64 = 1 << 20;
 /// A chunk, in MiB.
 pub const CHUNK: u64 = 2;
 /// Milliseconds in which all is shared, on a busy machine.
-pub const PATIENCE: u64 = 30_000;
+pub const PATIENCE: u64 = 120_000;
 /// Longest wait for the broker to see that a program is gone.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(120);
 
 /// A folder with its broker, and the program.
 #[derive(Debug)]

@@ -126,7 +126,7 @@ fn a_graph_that_was_made_before_writes_right() {
         let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 8)]);
         sharers[0].obey("capture kernel 0 901");
         sharers[0].obey("launch");
-        let shared = read_until(&mut sharers, 8, PATIENCE / 2);
+        let shared = read_until(&mut sharers, 8, PATIENCE / 8);
         sharers[0].obey("launch");
         sharers.iter_mut().for_each(|sharer| sharer.expect_right("the graph was launched again"));
         stage.end(sharers);

@@ -415,7 +415,7 @@ fn a_stopped_exporter_is_an_error_after_seconds() {
     exporter.signal(libc::SIGSTOP);
     let outcome = stage.import(&exporter.handle, &["once"]);
     assert_eq!(outcome.expect_success(), INVALID_HANDLE);
-    assert!(outcome.took < Duration::from_secs(12), "{:?}", outcome.took);
+    assert!(outcome.took < Duration::from_secs(60), "{:?}", outcome.took);
     assert!(outcome.stderr.contains("does not answer; is it stopped?"), "{}", outcome.stderr);
 }
 

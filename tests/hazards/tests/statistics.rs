@@ -14,7 +14,7 @@ use hazards::{Host, Scratch, c, driver};
 use serde_json::Value;
 
 /// Longest time for an answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn connect(socket: &Path) -> UnixStream {
     let stream = UnixStream::connect(socket).expect("the socket answers");

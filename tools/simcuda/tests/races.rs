@@ -11,12 +11,15 @@ use common::*;
 const INNER: &str = "SIMCUDA_RACES_INNER";
 const BYTES: usize = 1 << 20;
 
+/// What a process that ran a test's body ends with. A harness that finds no test of the name ends with 0.
+const DONE: i32 = 94;
+
 /// Runs the test's program in a process of its own, under the check.
 fn alone(name: &str, program: fn()) -> Output {
     if std::env::var_os(INNER).is_some() {
         start(&[]);
         program();
-        std::process::exit(0);
+        std::process::exit(DONE);
     }
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     command.args(["--exact", name, "--nocapture"]).env(INNER, "1").env("SIMCUDA_RACES", "1");
@@ -31,7 +34,15 @@ fn races(name: &str, program: fn()) {
 
 fn does_not_race(name: &str, program: fn()) {
     let output = alone(name, program);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let is_done = output.status.code() == Some(DONE);
+    assert!(is_done, "{name}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Hazard: a test that was renamed runs nothing, and passes.
+#[test]
+#[should_panic(expected = "no_test_has_this_name")]
+fn a_name_that_no_test_has_is_a_failure() {
+    does_not_race("no_test_has_this_name", || {});
 }
 
 fn pinned() -> u64 {

@@ -115,7 +115,7 @@ fn an_exit_that_nobody_waits_for_does_not_pause() {
     let _running = Running::start("swift", None);
     let before = Instant::now();
     stop();
-    assert!(before.elapsed() < Duration::from_millis(500));
+    assert!(before.elapsed() < Duration::from_secs(2), "the longest pause is three seconds");
 }
 
 #[test]
