@@ -133,6 +133,7 @@ pub union CUgraphNodeBody {
     pub memcpy: CUDA_MEMCPY_NODE_PARAMS,
     pub memset: CUDA_MEMSET_NODE_PARAMS_v2,
     pub alloc: CUDA_MEM_ALLOC_NODE_PARAMS,
+    pub free: CUdeviceptr,
     pub graph: CUgraph,
 }
 

@@ -15,7 +15,7 @@ use crate::copy::{self, Shape};
 use crate::entry::{Call, Outcome, exports, get, put, require};
 use crate::graph::{CopyNode, Kind, graph, node};
 use crate::graph_api::{add, exec};
-use crate::graph_memory::add_allocation;
+use crate::graph_memory::{add_allocation, add_free};
 use crate::lane::Work;
 use crate::memory::Owner;
 use crate::memset::{self, Fill};
@@ -155,6 +155,7 @@ unsafe fn add_any(
         let params = &get(place)?;
         match Kind(params.type_) {
             Kind::ALLOCATE => add_allocation(out, into, after, &raw mut (*place).body.alloc),
+            Kind::FREE => add_free(out, into, after, params.body.free),
             Kind::MEMCPY => {
                 let p = params.body.memcpy;
                 add_copy(call, out, into, after, &p.copyParams, p.copyCtx)

@@ -57,18 +57,34 @@ pub(crate) unsafe fn add_allocation(
     }
 }
 
+/// Adds a node that frees what a memory node allocates.
+///
+/// # Safety
+/// As [`add`].
+pub(crate) unsafe fn add_free(
+    out: *mut CUgraphNode,
+    into: CUgraph,
+    after: (*const CUgraphNode, usize),
+    address: CUdeviceptr,
+) -> Outcome {
+    let memory = driver().memory();
+    let is_graphs = memory.find(address).is_some_and(|area| matches!(area.owner, Owner::Graph { .. }));
+    drop(memory);
+    require(is_graphs, CUresult::INVALID_VALUE)?;
+    // SAFETY: by contract.
+    unsafe {
+        add(out, into, after.0, after.1, Kind::FREE, Arc::new(|| Ok(())))?;
+        note(*out, (address, 0))
+    }
+}
+
 exports! {
     fn cuGraphAddMemAllocNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void) |call| {
         add_allocation(phGraphNode, hGraph, (dependencies, numDependencies), nodeParams.cast())
     }
 
     fn cuGraphAddMemFreeNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, dptr: CUdeviceptr) |call| {
-        let memory = driver().memory();
-        let is_graphs = memory.find(dptr).is_some_and(|area| matches!(area.owner, Owner::Graph { .. }));
-        drop(memory);
-        require(is_graphs, CUresult::INVALID_VALUE)?;
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::FREE, Arc::new(|| Ok(())))?;
-        note(*phGraphNode, (dptr, 0))
+        add_free(phGraphNode, hGraph, (dependencies, numDependencies), dptr)
     }
 
     fn cuGraphMemAllocNodeGetParams(hNode: CUgraphNode, params_out: *mut c_void) |call| {
