@@ -229,7 +229,7 @@ hooks! {
         cuDevicePrimaryCtxRetain, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3, cuCtxCreate_v4, cuEventCreate
             => "contexts, streams and events live in device memory";
         cuGraphInstantiate, cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
-        cuGraphInstantiateWithParams_ptsz, cuGraphAddChildGraphNode, cuGraphAddNode_v3, cuGraphClone, cuGraphLaunch, cuGraphLaunch_ptsz, cuGraphUpload, cuGraphUpload_ptsz
+        cuGraphInstantiateWithParams_ptsz, cuGraphLaunch, cuGraphLaunch_ptsz, cuGraphUpload, cuGraphUpload_ptsz
             => "an instantiated graph and its memory nodes live in device memory";
         // What may be the first to work in a per-thread default stream that is named by its handle.
         cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async, cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async,
