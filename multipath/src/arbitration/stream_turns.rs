@@ -1,11 +1,11 @@
 //! Whose turn it is in a stream of the program: a copy of several parts is one in its stream, whatever other threads put there.
 //!
 //! The plain copy is one command, so of two that two threads put into one stream one comes first. A copy of ours begins in the stream with an event and ends
-//! there with waits; what comes between would run beside its parts. So who makes such a copy has the stream's turn from before the first command
+//! there with waits; what comes between would run beside its parts. So a thread that makes such a copy has the stream's turn from before the first command
 //! until behind the last, and other threads' copies wait for it. A turn lasts as long as the calls that enqueue the copy, and for pageable memory as
 //! long as the copy.
 //!
-//! Invariants: whoever has a turn waits for nothing that another thread may only do after it has had one. The thread that has it never waits for itself: a
+//! Invariants: a thread that has a turn waits for nothing that another thread may only do after it has had one. The thread that has it never waits for itself: a
 //! handler of a signal may be running on it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ fn this_thread() -> usize {
 /// The turns that threads have now.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTurns {
-    /// How many, for those who look without the lock.
+    /// How many, for a look without the lock.
     taken: AtomicUsize,
     turns: Mutex<Vec<(StreamPlace, usize)>>,
     ended: Condvar,

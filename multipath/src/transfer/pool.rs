@@ -358,7 +358,7 @@ pub(crate) fn has_room<D: CopyDriver>(driver: &D, context: CUcontext) -> DriverR
     if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(total.saturating_sub(free)) }
 }
 
-/// A relay could not be opened, or a lane made. At the end of the process nobody needs either.
+/// A relay could not be opened, or a lane made. At the end of the process neither is needed.
 fn complain(relay: CUdevice, code: CUresult) {
     if code != CUresult::DEINITIALIZED {
         log::warn!("device {relay} does not serve as a relay now: {code}");

@@ -32,7 +32,7 @@ const FAR: i64 = 1 << 30;
 const SELDOM: i64 = 16 << 20;
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Where less is left than shall be, others may be about to give up what they made: so often it is looked again, after up to so long. Who gives up first lets
+/// Where less is left than shall be, others may be about to give up what they made: so often it is looked again, after up to so long. The process that gives up first lets
 /// the others go on, so the pauses differ.
 const LOOKS: u32 = 3;
 const PAUSE_MS: u64 = 16;

@@ -7,7 +7,7 @@
 //! The look-up is on the path of every stream-ordered allocation, so each thread remembers its last answer; an epoch
 //! that moves with every forgotten stream says whether the memory is still good.
 //!
-//! A thread's own stream ends with its thread, of which nobody tells. So wherever one is met first, it is looked whether the threads of a
+//! A thread's own stream ends with its thread, which no call tells. So wherever one is met first, it is looked whether the threads of a
 //! few others are still there: names do not become more with every thread that ever was.
 
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Users, by their numbers.
 //!
 //! In a user namespace that does not map all users, the kernel shows every user without a number there as one, the *overflow user*. So
-//! that number says nothing: a file or a process that has it may be anybody's. A process whose own number it is knows nobody but root.
+//! that number says nothing: a file or a process that has it may be any user's. A process whose own number it is can tell root alone from others.
 
 use std::fs;
 

@@ -78,7 +78,7 @@ impl<T: Keyed> ProbingTable<T> {
         let removed = self.cells.get_mut(at)?.take()?;
         self.full -= 1;
         self.close(at);
-        // Who looks at all values looks at all cells.
+        // A walk over all values is a walk over all cells.
         if self.cells.len() > LEAST.max(self.full * SPARSE) {
             self.retain(|_| true);
         }

@@ -90,7 +90,7 @@ impl<G: Gpu> Manager<G> {
         let fence = Arc::new(Fence { events: vec![event], order, upto: number, exact, life });
         let mut state = self.lock();
         let given_up = state.timeline.add_fence(&fence);
-        // So that fences do not pile up where nobody asks about them.
+        // So that fences do not pile up where no wait covers them.
         let mut queries = state.timeline.polls();
         queries.extend(state.timeline.overdue(order).map(Query::Ask));
         drop(state);

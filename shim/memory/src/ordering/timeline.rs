@@ -40,7 +40,7 @@ pub(crate) struct Timeline {
     fences: FxHashMap<Order, Vec<Arc<Fence>>>,
     /// Fences of streams that have ended, and of threads' own ones; some have nothing to tell any more.
     polled: VecDeque<Weak<Fence>>,
-    /// By order: who waits for a free of it, and the last free that the waiter's later work comes after. Waiters that have ended stay until
+    /// By order: the streams that wait for a free of it, and the last free that the waiter's later work comes after. Waiters that have ended stay until
     /// the order has passed that free.
     behind: FxHashMap<Order, Vec<(StreamId, u64)>>,
     /// The first stream that asked for memory or freed some.

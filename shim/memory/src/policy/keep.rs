@@ -2,7 +2,7 @@
 //!
 //! The driver's `cuMemFree` gives memory back at once, and other processes can have it. Ours keeps a stated amount, since mapping
 //! costs more than a hit. A program that soon needs again what was given back repeats itself: then as much more is kept, up to
-//! a bound, until it needs no call. What nobody used for a whole period is not kept beyond the stated amount.
+//! a bound, until it needs no call. What was idle for a whole period is not kept beyond the stated amount.
 //!
 //! Pure: the caller says what time it is, and looks again when a period ends, also if the program makes no call any more.
 

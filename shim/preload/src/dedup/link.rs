@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) enum NoLink {
     /// Nobody listens, or somebody who is just ending.
     Nobody,
-    /// One that serves nobody now, as one that is stopped. A sentence for the log.
+    /// One that does not answer now, as one that is stopped. A sentence for the log.
     Silent(String),
     /// One that will not serve this process, however long it waits. A sentence for the log.
     Refused(String),

@@ -1,7 +1,7 @@
 //! A request of PyTorch's that has no room in an expandable segment is refused, however much memory there is.
 //!
 //! A segment has addresses for 1.125 times the device's memory. A request goes to a segment that has addresses for it, else to a new one,
-//! whose end nothing looks at: when all of it is filled and the request is not met, PyTorch goes on behind the last block, through a
+//! whose end PyTorch does not check: when all of it is filled and the request is not met, PyTorch goes on behind the last block, through a
 //! null pointer. Bare that cannot be, for the device is full before. How much is requested is in no call, but what the request does is:
 //! it reserves a segment, makes all of its pieces, and then maps them; refused, it comes once more, to that segment if it has room
 //! there, else to another one that it reserves.

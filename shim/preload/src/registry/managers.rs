@@ -18,7 +18,7 @@ pub(super) const DEVICES: usize = 64;
 static MANAGERS: [AtomicPtr<Manager<Device>>; DEVICES] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
 
-/// No device from here on has a manager. A program has few devices, and those who look for an address's owner ask each.
+/// No device from here on has a manager. A program has few devices, and a look for an address's owner asks each.
 static END: AtomicUsize = AtomicUsize::new(0);
 
 /// Managers of devices without a context. They hold nothing.

@@ -115,7 +115,7 @@ fn imported(command: &[String]) -> Option<&'static str> {
     })
 }
 
-/// Files that are to be read, and the folders in which Python looks for modules that nobody installed.
+/// Files that are to be read, and the folders in which Python looks for modules that are not installed.
 struct ModuleSearch {
     folders: Vec<PathBuf>,
     queue: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! Who has connected to rank 0 and has not shown yet that it belongs here.
+//! Connections to rank 0 that have not shown yet that they belong here.
 //!
 //! Everybody on the machine can read the name and connect. Other users' processes are sent away before anything is read of them. All
 //! others are heard at the same time, so that one that says nothing delays nobody. There is room for [`MOST`] of them: where more come,

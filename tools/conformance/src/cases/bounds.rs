@@ -196,7 +196,5 @@ pub(super) fn of_a_batch(case: &mut Case) -> Verdict {
     case.expect_code("submit", code, CUresult::INVALID_VALUE);
     case.observe("named", failed as u64);
     must!(d, cuCtxSynchronize());
-    let kept = blocks.first.read()?.iter().all(|byte| *byte == 0xEE);
-    case.expect_that("the wrong one wrote nothing", kept);
     Ok(())
 }
