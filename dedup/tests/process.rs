@@ -100,7 +100,7 @@ fn it_ends_when_idle_and_not_before() {
     assert!(!folder.socket().exists());
     let started = Instant::now();
     let next = RunningBroker::start(&folder, "60");
-    assert!(started.elapsed() < Duration::from_secs(60), "what the first one left is in nobody's way");
+    assert!(started.elapsed() < Duration::from_secs(60), "what the first one left delays the second one");
     assert_eq!(PlainClient::user(&folder).report().process, next.pid());
 }
 

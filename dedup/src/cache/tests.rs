@@ -167,7 +167,7 @@ fn garbage_is_replaced_and_what_is_no_file_is_left_alone() {
     assert!(matches!(cache.load(), Err(CacheError::Foreign)));
 }
 
-/// Hazard: verdicts of a stranger's, who may write in the folder.
+/// Hazard: verdicts of another user that may write in the folder.
 #[test]
 fn a_folder_that_others_may_write_in_is_not_believed() {
     use std::os::unix::fs::PermissionsExt;

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 pub use wm_trust::peer::PeerIdentity;
 
-/// Asks the kernel who is at the other end. Tests bring answers of their own along.
+/// Asks the kernel which user's process is at the other end. Tests hand over answers of their own.
 pub type AskPeer = fn(BorrowedFd<'_>) -> io::Result<PeerIdentity>;
 
 /// May this user's processes be served? Those of our own, and root's, who may do everything here anyway.

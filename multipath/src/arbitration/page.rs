@@ -250,7 +250,7 @@ mod tests {
         let path = scratch("locked");
         let page = ClaimsPage::open(&path).expect("a writable folder");
         let holder = File::open(&path).expect("it is there");
-        holder.lock().expect("nobody else has it");
+        holder.lock().expect("the only holder");
         std::thread::scope(|scope| {
             let (done, published) = std::sync::mpsc::channel();
             let page = &page;

@@ -1,4 +1,4 @@
-//! Whose turn it is in a stream of the program: a copy of several parts is one in its stream, whatever other threads put there.
+//! Turns of threads in a stream of the program: a copy of several parts is one in its stream, whatever other threads put there.
 //!
 //! The plain copy is one command, so of two that two threads put into one stream one comes first. A copy of ours begins in the stream with an event and ends
 //! there with waits; what comes between would run beside its parts. So a thread that makes such a copy has the stream's turn from before the first command

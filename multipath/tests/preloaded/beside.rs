@@ -17,7 +17,7 @@ fn measured_beside() {
     // A thread gets its name when it begins.
     let start = Instant::now();
     let measuring = loop {
-        assert!(start.elapsed() < Duration::from_secs(120), "nobody else measures");
+        assert!(start.elapsed() < Duration::from_secs(120), "no other process measures");
         // Threads that it makes have its name for a moment.
         if let Some(first) = threads_called("wm-links").first() {
             break first.clone();

@@ -109,7 +109,7 @@ impl Device {
         Self { aside, bears, overflowed, ..self }
     }
 
-    /// The same device, beside whose memory on the host so many bytes of that stay available, whatever all processes pin.
+    /// The same device. So many bytes of the host stay available, whatever all processes pin.
     #[must_use]
     pub fn leaving(self, reserve: u64) -> Self {
         Self { host: MachineMemory::leaving(reserve), ..self }

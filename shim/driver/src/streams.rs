@@ -49,7 +49,7 @@ struct Names {
     keys: StreamMap<StreamId, StreamKey>,
     /// Contexts of created streams, by handle: a handle is in one context at a time.
     contexts: StreamMap<CUstream, CUcontext>,
-    /// Threads' own streams, those first whose threads were not looked for longest.
+    /// Threads' own streams, in the order in which their threads were last looked for.
     own: VecDeque<(KernelThread, StreamId)>,
 }
 

@@ -4,7 +4,7 @@
  *
  * Unless said otherwise, a round creates a stream, allocates and frees a block there with work between, and destroys the stream.
  *
- *   streams     nobody waits
+ *   streams     without a wait
  *   query       cuStreamQuery says that the stream is empty, before the destroy
  *   copy        a synchronous copy of the block, before the free
  *   freecopy    the same of another block, after the free

@@ -1,4 +1,4 @@
-/* Counts the files that are opened in this process while it does memory calls, for whoever asks: the C library's functions are found here first.
+/* Counts the files that are opened in this process while it does memory calls: the C library's functions are found here first.
  *
  *   rounds N          N times: allocate in stream order, set, free, wait. Holds nothing else
  *   refused N BYTES   N times: a request that is refused

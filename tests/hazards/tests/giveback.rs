@@ -1,4 +1,4 @@
-//! Guards processes beside ours: against memory that nobody uses and that they do not get, and against a place on the host
+//! Guards processes beside ours: against idle memory that they do not get, and against a place on the host
 //! that memory keeps although the device has become free.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -109,15 +109,12 @@ fn what_a_silent_program_used_again_and_again_goes_back_by_itself() {
         let mut silent = Staying::start(machine.shimmed(&idler).args([way, "6144"]));
         assert_eq!(silent.line(), "idle", "{way}");
         until(|| machine.gets(machine.bare(&want).args(["14336"])));
-        assert!(
-            machine.gets(machine.shimmed(&want).args(["14336"])),
-            "{way}: beside memory that nobody uses"
-        );
+        assert!(machine.gets(machine.shimmed(&want).args(["14336"])), "{way}: beside idle memory");
         silent.end();
     }
 }
 
-/// Hazard: a thread that nobody needs, or one that wakes up for nothing, for as long as the program runs.
+/// Hazard: a thread without a task, or one that wakes up for nothing, for as long as the program runs.
 #[test]
 fn a_thread_looks_at_idle_memory_while_there_is_some_and_sleeps_then() {
     let machine = Machine::new("16GiB");

@@ -1,7 +1,7 @@
 //! Hazard: a program with more rights than its caller loads code or writes files of the caller's choice (privilege escalation), memory goes
 //! to another user's process, or root leaves folders in a user's home that the user cannot use.
 //!
-//! The tests need root, who alone can become other users. Others skip them.
+//! The tests need root, which alone can become other users. Under other users they are skipped.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -66,7 +66,7 @@ impl Installation {
         Self { scratch, program, installed, chosen, written }
     }
 
-    /// Runs the program as the caller, who sets every variable that names a file.
+    /// Runs the program as the caller, with every variable set that names a file.
     fn run(&self, bits: u32) -> Outcome {
         mode(&self.program, bits);
         let at = |name: &str| self.written.join(name);
@@ -120,7 +120,7 @@ fn a_program_with_more_rights_than_its_caller_takes_nothing_from_the_environment
     assert_eq!(privileged.stderr, "", "nor the level of the log");
 }
 
-/// In a user namespace without a map all users look alike: a folder that seems to be one's own may be anybody's, and so may a process.
+/// In a user namespace without a map all users look alike: a folder that seems to be one's own may be any user's, and so may a process.
 #[test]
 fn a_user_who_looks_like_others_trusts_nobody() {
     if !is_root() {

@@ -175,7 +175,7 @@ fn however_an_engine_comes_into_a_program_pytorch_keeps_its_defaults() {
     assert_eq!(started(&[("train", "{show}\nvllm = 1")], &["python3", "train"], None), automatic());
 }
 
-/// Hazard: the same where a library imports the engine that nobody reads, because it is installed.
+/// Hazard: the same where an installed library, which is not read, imports the engine.
 #[test]
 fn where_an_engine_is_installed_pytorch_keeps_its_defaults() {
     let told = shown(

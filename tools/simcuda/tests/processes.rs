@@ -202,7 +202,7 @@ fn after_the_drivers_exit_handler_there_is_no_driver() {
     assert_eq!(status_of(child), 1);
 }
 
-/// Ends the process while another thread waits for a stream that nobody lets go.
+/// Ends the process while another thread waits for a stream that is held for good.
 fn exit_beside_a_call(variable: &[(&str, &str)]) -> i32 {
     let child = in_child(|| {
         let context = start(variable);

@@ -12,7 +12,7 @@
 //! Pure data: nothing here calls the driver.
 //!
 //! A program may use a stream for one block and end it, a hundred thousand times. So a clock goes as soon as all its frees are past, and
-//! what goes with it is found by its order: nothing is searched. Of a stream that has ended, and of a thread's own one, nobody asks again how
+//! what goes with it is found by its order: nothing is searched. Of a stream that has ended, and of a thread's own one, no wait tells how
 //! far it has come; their fences stand in a queue of their own, of which a few are asked each time that one joins it.
 //!
 //! Invariants: a point is reported past only if the host knows that the GPU passed it. A clock that is not known counts
@@ -191,7 +191,7 @@ impl Timeline {
         }
     }
 
-    /// Queries about orders of which nobody asks otherwise, a few, those first that were not asked for longest. To be made wherever a fence
+    /// Queries about orders that no wait covers, a few, those first that were not asked for longest. To be made wherever a fence
     /// of such an order was noted: then no more are left than the GPU is behind with.
     pub(crate) fn polls(&mut self) -> Vec<Query> {
         let mut queries = Vec::new();

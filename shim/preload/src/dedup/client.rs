@@ -315,11 +315,14 @@ fn reach(home: &BrokerHome) -> Result<BrokerLink, Unreached> {
             Ok(link) => return Ok(link),
             Err(NoLink::Silent(problem)) => return Err(Unreached::ForNow(problem)),
             Err(NoLink::Refused(problem)) => return Err(Unreached::ForGood(problem)),
-            Err(NoLink::Nobody) => start::broker(home).map_err(Unreached::ForGood)?,
+            Err(NoLink::Absent) => start::broker(home).map_err(Unreached::ForGood)?,
         }
     }
     // A machine that is busy may start it later than it was waited for.
-    Err(Unreached::ForNow(format!("the broker was started, and nobody listens in {}", home.folder.display())))
+    Err(Unreached::ForNow(format!(
+        "the broker was started, and no process listens in {}",
+        home.folder.display()
+    )))
 }
 
 /// Did the kernel refuse to take more descriptors under way, of all the user's processes? Nothing has left this one then.

@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Why there is no connection.
 #[derive(Debug)]
 pub(super) enum NoLink {
-    /// Nobody listens, or somebody who is just ending.
-    Nobody,
+    /// No process listens, or one that is just ending.
+    Absent,
     /// One that does not answer now, as one that is stopped. A sentence for the log.
     Silent(String),
     /// One that will not serve this process, however long it waits. A sentence for the log.
@@ -48,7 +48,7 @@ impl BrokerLink {
         let address = SocketAddrUnix::new(&path).map_err(|error| NoLink::Refused(because(error.into())))?;
         match socket.get().map(|open| connect(open, &address)).map_err(silent)? {
             Ok(()) => {}
-            Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(NoLink::Nobody),
+            Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(NoLink::Absent),
             Err(error) => return Err(silent(error.into())),
         }
         if !socket.get().is_ok_and(is_trusted) {
@@ -68,7 +68,7 @@ impl BrokerLink {
                  ends a minute after its last program"
             ))),
             Ok(_) => Err(NoLink::Silent("the broker serves as many programs as it can".into())),
-            Err(error) if is_end(&error) => Err(NoLink::Nobody),
+            Err(error) if is_end(&error) => Err(NoLink::Absent),
             Err(error) => Err(NoLink::Silent(format!("the broker does not answer: {error}"))),
         }
     }

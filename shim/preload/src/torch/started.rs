@@ -23,7 +23,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("openrlhf", "openrlhf runs vllm beside its processes"),
 ];
 
-/// Those of them that hardly anybody installs and does not run.
+/// Those of them that are seldom installed and not run.
 const ENGINES: &[&str] = &["vllm", "sglang", "lmdeploy"];
 
 const INSTALLED: &str = "an engine that passes addresses of tensors between processes is installed";

@@ -1,7 +1,7 @@
 //! Connections to rank 0 that have not shown yet that they belong here.
 //!
 //! Everybody on the machine can read the name and connect. Other users' processes are sent away before anything is read of them. All
-//! others are heard at the same time, so that one that says nothing delays nobody. There is room for [`MOST`] of them: where more come,
+//! others are heard at the same time, so that a silent one delays no other. There is room for [`MOST`] of them: where more come,
 //! the one that has been silent for longest is sent away, and a rank that was busy for so long connects again.
 
 use std::collections::VecDeque;

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 
 /// How long a rank that finds nobody waits before it looks again: there is no event for a name that comes to be.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long one that has connected may take to say who it is, and rank 0 to answer.
+/// How long a connection may take to prove its key, and rank 0 to answer.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 
 /// What ranks that belong together have in common.

@@ -117,7 +117,7 @@ fn who_does_not_have_the_key_is_not_let_in() {
     assert_ne!(ours.of_part(1, 0), ours.of_part(2, 0));
 }
 
-/// Another user's process. `None` where this one is not root's, who alone can become another user.
+/// Another user's process. `None` where this one is not root's: root alone can become another user.
 fn as_stranger<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
     let user = rustix::process::Uid::from_raw(65_431);
     thread::scope(|scope| {

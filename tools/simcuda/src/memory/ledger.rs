@@ -3,7 +3,7 @@
 //! The file is an array of 64-bit counts in bytes: a row of [`COLUMNS`] for each process, the host first, then the devices.
 //!
 //! Invariants: a process changes its own row alone. It holds its row by a lock on a byte of the file, which the kernel releases however the process
-//! ends; a row that nobody holds counts as empty. Sum and change are one step for all processes, under the lock of [`TURN`].
+//! ends; a row that no process holds counts as empty. Sum and change are one step for all processes, under the lock of [`TURN`].
 
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
