@@ -114,10 +114,18 @@ fn paths(text: &str) -> (Vec<Segments>, Vec<Segments>) {
     (imports, exports)
 }
 
-/// Without comments and without the tests at its end.
+/// Without comments, without the paths of visibilities, and without the tests at its end.
 fn code(text: &str) -> String {
     let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    product.lines().map(|line| format!("{}\n", line.split("//").next().unwrap_or_default())).collect()
+    let lines = product.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.map(|line| without_visibility(line) + "\n").collect()
+}
+
+/// `pub(in crate::hooks) fn` says who may call the function, and imports nothing.
+fn without_visibility(line: &str) -> String {
+    let Some((before, rest)) = line.split_once("pub(in ") else { return line.to_owned() };
+    let after = rest.split_once(')').map_or("", |(_, after)| after);
+    format!("{before}pub{}", without_visibility(after))
 }
 
 /// Whether a `use` is public, and what follows the word.
@@ -192,7 +200,7 @@ mod tests {
     #[test]
     fn comments_tests_and_other_crates_are_no_edges() {
         let texts = [
-            ("a.rs", "//! crate::b\nuse std::fmt; // crate::b\n#[cfg(test)]\nmod tests { use crate::b; }\n"),
+            ("a.rs", "//! crate::b\npub(in crate::b) fn f() {}\nuse std::fmt; // crate::b\n#[cfg(test)]\nmod tests { use crate::b; }\n"),
             ("b.rs", ""),
         ];
         assert!(graph(&texts).is_empty());

@@ -1,6 +1,6 @@
 //! The calls whose ranges are looked at before anything else is done for them: copies, memsets, and nodes of graphs that are either.
 //!
-//! Each has an entry here that asks [`super::bounds`] and then calls what would be in the slot otherwise: the gate, the entry of the function's row, or the
+//! Each has an entry here that asks [`crate::hooks::copy::bounds`] and then calls what would be in the slot otherwise: the gate, the entry of the function's row, or the
 //! real function. A call that is refused gets there by no way, so nothing of the library has to judge a range that is none.
 //!
 //! Each name is whole. A later version of a function may have other arguments: it is not looked at until it has a row here.
@@ -8,7 +8,7 @@
 use wm_abi::CUstream;
 use wm_abi::symbol::{self, COUNT, Symbol};
 
-use super::stream::is_per_thread;
+use crate::hooks::call::stream::is_per_thread;
 
 /// A function that is looked at.
 struct Bounded {
@@ -43,7 +43,7 @@ macro_rules! bounded {
             use wm_abi::*;
 
             use crate::hooks::bounded::{default_of, is_work, next};
-            use crate::hooks::bounds;
+            use crate::hooks::copy::bounds;
             use crate::multipath;
 
             $($(wm_abi::with_parameters!($name => bounded_entry!($name, $look));)+)*

@@ -44,9 +44,9 @@ macro_rules! gated {
             use crate::dedup::program;
             use crate::gate::{self, Keeps::*, Passage::*};
             use crate::hooks::gated::next;
-            use crate::hooks::stream::{is_per_thread, note_per_thread};
-            use crate::hooks::write_kinds::{self, WriteKind};
-            use crate::hooks::writes;
+            use crate::hooks::call::stream::{is_per_thread, note_per_thread};
+            use crate::hooks::work::write_kinds::{self, WriteKind};
+            use crate::hooks::work::writes;
 
             $($(wm_abi::with_parameters!($name => gated_entry!($name, $meaning));)+)*
         }

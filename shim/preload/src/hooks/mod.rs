@@ -4,41 +4,17 @@
 //! serves, the handler, the switch that turns the row off, and the purpose. Parameters come from the driver's headers, so a handler
 //! that takes others does not compile. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
 //!
-//! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The files group handlers by
-//! subject; besides, [`boundary`] is what every handler runs in, [`gated`] what stands before it while memory may move, [`bounded`] what stands before both, [`oom`] makes a call again that was short of memory, and [`exports`]
-//! are the trampolines.
+//! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The folders group handlers
+//! by subject: [`call`] is what every handler runs in, [`memory`] and [`order`] serve memory, contexts and waits, [`copy`] and
+//! [`work`] serve what runs on the GPU. [`gated`] stands before a handler while memory may move, [`bounded`] before both.
 
-mod allocate;
-mod batch;
-mod batch_volumes;
-mod boundary;
 mod bounded;
-mod bounds;
-mod code;
-mod context;
-mod copies;
-mod crossing;
-mod cut;
-mod exports;
+mod call;
+mod copy;
 mod gated;
-mod graph;
-mod initialise;
-mod launch;
-mod lookup;
-mod marked;
-mod mem_info;
-mod oom;
-mod peer_access;
-mod physical;
-mod pointer;
-mod pool;
-mod reserved;
-mod sharing;
-mod stream;
-mod volume;
-mod wait;
-mod write_kinds;
-mod writes;
+mod memory;
+mod order;
+mod work;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -50,11 +26,16 @@ use crate::counters::{self, Calls};
 use crate::launches;
 use crate::process::CachedFn;
 use crate::settings::{self, Multipath, Settings};
-pub(crate) use allocate::allocate_placed;
-use boundary::{Pace, enter_hook};
-pub(crate) use exports::Exports;
-pub(crate) use stream::is_per_thread;
-use stream::{DefaultStreamOf, Legacy, PerThread, note_per_thread};
+use call::boundary::{Pace, enter_hook};
+pub(crate) use call::exports::Exports;
+pub(crate) use call::stream::is_per_thread;
+use call::stream::{DefaultStreamOf, Legacy, PerThread, note_per_thread};
+use call::{exports, initialise, lookup, oom, stream};
+use copy::{batch, batch_volumes, copies, crossing};
+pub(crate) use memory::allocate_placed;
+use memory::{allocate, peer_access, physical, pointer, pool, reserved, sharing};
+use order::{context, wait};
+use work::{code, graph, launch};
 
 /// What turns a row off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

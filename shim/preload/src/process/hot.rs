@@ -32,7 +32,7 @@ pub(crate) struct ProcessHot {
     pub(crate) traced: AtomicBool,
     /// `launches`: who wants to know of kernel launches, a bit each.
     pub(crate) launches: AtomicU8,
-    /// `hooks/pool.rs`, a bit a device: the program chose another pool.
+    /// `hooks/memory/pool.rs`, a bit a device: the program chose another pool.
     pub(crate) replaced: AtomicU64,
     /// The same: the default pool has been allocated from.
     pub(crate) used: AtomicU64,
@@ -64,7 +64,7 @@ pub(crate) fn streams() -> &'static Streams {
 /// The thread's line.
 #[repr(C, align(64))]
 pub(crate) struct ThreadHot {
-    /// `hooks/boundary.rs`: the thread is in a handler.
+    /// `hooks/call/boundary.rs`: the thread is in a handler.
     pub(crate) inside: Cell<bool>,
     errno: Cell<Option<&'static Cell<c_int>>>,
     /// `registry/sites.rs`: where the thread's last call acted.

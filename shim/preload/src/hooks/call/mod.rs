@@ -1,0 +1,8 @@
+//! What every handler runs in: the boundary to the program, the real functions, streams, and a call made again after an out-of-memory.
+
+pub(in crate::hooks) mod boundary;
+pub(in crate::hooks) mod exports;
+pub(in crate::hooks) mod initialise;
+pub(in crate::hooks) mod lookup;
+pub(in crate::hooks) mod oom;
+pub(in crate::hooks) mod stream;

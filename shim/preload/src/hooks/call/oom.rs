@@ -1,0 +1,101 @@
+//! Retries of driver calls that were out of memory.
+//!
+//! The driver needs device memory for its own purposes, and our unused memory must not make such a call fail. After the first failure we
+//! give some back, after the second all, and make the call again. Where memory may move (`WMSHIM_MIGRATE=on`) and the call fails for a third time, blocks leave the
+//! device, if it has nothing to do. A call that fails so has changed nothing, so making it again is safe.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use wm_abi::{CUdevice, CUresult};
+use wm_driver::thread::Uncancelled;
+use wm_driver::{Device, Tier};
+use wm_memory::Manager;
+
+use super::boundary;
+use crate::counters::{Calls, fail_open};
+use crate::moves;
+use crate::overflow;
+use crate::physical::kept;
+use crate::process::{self, keep_errno};
+use crate::registry;
+
+/// Bytes that are given back at first: the driver allocates code, local memory and the like in such amounts.
+const BYTES: usize = 256 << 20;
+
+/// As [`retry`], for a call that no handler serves: counts it by its result.
+#[inline]
+pub(in crate::hooks) fn retry_counted(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
+    let result = retry(call);
+    boundary::count(calls, result);
+    result
+}
+
+/// Makes the call, and makes it again if it was out of memory and we could give some back. `call` is called from one place only, so
+/// that it is inlined once and the way of a launch stays short.
+#[inline]
+pub(in crate::hooks) fn retry(call: impl Fn() -> CUresult) -> CUresult {
+    retry_on(None, call)
+}
+
+/// The same for a call that names the device whose memory it takes; `None`: it is the current one.
+#[inline]
+pub(in crate::hooks) fn retry_on(device: Option<CUdevice>, call: impl Fn() -> CUresult) -> CUresult {
+    let mut attempt = 0;
+    loop {
+        let result = call();
+        if result != CUresult::OUT_OF_MEMORY || !make_room(device, &mut attempt) {
+            return result;
+        }
+    }
+}
+
+/// What is done before a call is made again, one after the other; what brings nothing is passed over.
+const STEPS: [fn(&Manager<Device>) -> u64; 3] =
+    [|manager| give_back(manager, BYTES as u64), |manager| give_back(manager, u64::MAX), make_cold_leave];
+
+/// Takes the next step that brings some memory; `false` if there is none.
+#[cold]
+#[inline(never)]
+fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
+    if process::forked() || process::exiting() {
+        return false;
+    }
+    keep_errno(|| {
+        let _whole = Uncancelled::new();
+        let current = || registry::existing_site().map(|site| site.manager);
+        let Some(manager) = device.map_or_else(current, registry::existing) else { return false };
+        while let Some(step) = STEPS.get(*next) {
+            *next += 1;
+            if step(manager) > 0 {
+                return true;
+            }
+        }
+        false
+    })
+}
+
+/// The memory that blocks leave behind goes to the driver.
+fn make_cold_leave(manager: &Manager<Device>) -> u64 {
+    let left = catch_unwind(AssertUnwindSafe(|| moves::leave_device(manager, BYTES as u64)));
+    match left {
+        Ok(0) => 0,
+        Ok(_) => {
+            overflow::noted();
+            give_back(manager, u64::MAX)
+        }
+        Err(_) => {
+            fail_open("a panic while blocks left the device");
+            0
+        }
+    }
+}
+
+/// Gives at least `bytes` of a device's unused memory back to the driver, as far as there is some; `false` if there was none.
+pub(in crate::hooks) fn release_unused(manager: &Manager<Device>, bytes: usize) -> bool {
+    give_back(manager, bytes.max(BYTES) as u64) > 0
+}
+
+fn give_back(manager: &Manager<Device>, bytes: u64) -> u64 {
+    let kept = kept::give_back(manager.gpu().ordinal(), Tier::Device, bytes);
+    kept + manager.relieve(bytes.saturating_sub(kept))
+}

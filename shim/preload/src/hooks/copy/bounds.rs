@@ -1,0 +1,460 @@
+//! Does a call stay inside the blocks that its ranges begin in?
+//!
+//! The driver refuses a copy or memset that runs past the end of an allocation, and writes nothing. Our blocks are cut from larger mappings, so the driver
+//! sees no end there, and the next block would be overwritten. One function here answers for each form of call, by the arguments of the driver's own.
+//!
+//! A range that begins in no block of ours is the driver's to judge. So is a call that it refuses for another reason: without a context, or in one that has
+//! failed. What counts is the size that was asked for, as in every query. Rows are looked at as the one range from the first byte to the last.
+//!
+//! Invariant: a call that stays inside costs a look-up an end, without a lock, a system call or a driver call.
+
+use std::ffi::{c_uint, c_void};
+use std::slice;
+
+use wm_abi::*;
+use wm_driver::Api;
+
+use super::cut::CopyEnd;
+use super::volume::{self, Description};
+use crate::counters;
+use crate::hooks::call::boundary;
+use crate::process::{driver, exiting, forked, sticky_error};
+use crate::{ipc, registry};
+
+/// Does a range run past the end of the block that it begins in?
+#[inline]
+fn runs_past(address: u64, bytes: u64) -> bool {
+    let Some(manager) = registry::owner(address) else { return false };
+    match manager.bounds(address) {
+        Some(block) => bytes > block.end.saturating_sub(address),
+        None => runs_past_opened(address, bytes),
+    }
+}
+
+/// The same for memory of another process, which is mapped here with what lies around it.
+#[cold]
+#[inline(never)]
+fn runs_past_opened(address: u64, bytes: u64) -> bool {
+    // In a forked child the table's lock may be held for ever.
+    let opened = if forked() { None } else { ipc::view(address) };
+    opened.is_some_and(|view| bytes > view.address + view.bytes as u64 - address)
+}
+
+/// Is a call refused that runs past a block? Where the driver would refuse it for another reason it gets the call.
+#[inline]
+fn refused(runs_past: bool) -> bool {
+    runs_past && is_ours_to_refuse()
+}
+
+#[cold]
+#[inline(never)]
+fn is_ours_to_refuse() -> bool {
+    let mut refuses = false;
+    boundary::look(|| {
+        let has_context = || driver().ctx_current().is_ok_and(|context| !context.is_null());
+        refuses = !exiting() && sticky_error::failure().is_none() && has_context();
+    });
+    if refuses {
+        counters::out_of_bounds();
+    }
+    refuses
+}
+
+/// `cuMemcpyHtoD`.
+#[inline]
+pub(in crate::hooks) fn load(to: CUdeviceptr, _from: *const c_void, bytes: usize) -> bool {
+    refused(runs_past(to, bytes as u64))
+}
+
+/// `cuMemcpyHtoDAsync`.
+#[inline]
+pub(in crate::hooks) fn load_async(
+    to: CUdeviceptr,
+    from: *const c_void,
+    bytes: usize,
+    _stream: CUstream,
+) -> bool {
+    load(to, from, bytes)
+}
+
+/// `cuMemcpyDtoH`.
+#[inline]
+pub(in crate::hooks) fn store(_to: *mut c_void, from: CUdeviceptr, bytes: usize) -> bool {
+    refused(runs_past(from, bytes as u64))
+}
+
+/// `cuMemcpyDtoHAsync`.
+#[inline]
+pub(in crate::hooks) fn store_async(
+    to: *mut c_void,
+    from: CUdeviceptr,
+    bytes: usize,
+    _stream: CUstream,
+) -> bool {
+    store(to, from, bytes)
+}
+
+/// `cuMemcpyDtoD`, `cuMemcpy`.
+#[inline]
+pub(in crate::hooks) fn copy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> bool {
+    refused(runs_past(to, bytes as u64) || runs_past(from, bytes as u64))
+}
+
+/// `cuMemcpyDtoDAsync`, `cuMemcpyAsync`.
+#[inline]
+pub(in crate::hooks) fn copy_async(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    _stream: CUstream,
+) -> bool {
+    copy(to, from, bytes)
+}
+
+/// `cuMemcpyWithAttributesAsync`.
+#[inline]
+pub(in crate::hooks) fn copy_with_attributes(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    _attributes: *mut CUmemcpyAttributes,
+    _stream: CUstream,
+) -> bool {
+    copy(to, from, bytes)
+}
+
+/// `cuMemcpyPeer`.
+#[inline]
+pub(in crate::hooks) fn peer(
+    to: CUdeviceptr,
+    _: CUcontext,
+    from: CUdeviceptr,
+    _: CUcontext,
+    bytes: usize,
+) -> bool {
+    copy(to, from, bytes)
+}
+
+/// `cuMemcpyPeerAsync`.
+#[inline]
+pub(in crate::hooks) fn peer_async(
+    to: CUdeviceptr,
+    _to_context: CUcontext,
+    from: CUdeviceptr,
+    _from_context: CUcontext,
+    bytes: usize,
+    _stream: CUstream,
+) -> bool {
+    copy(to, from, bytes)
+}
+
+/// `cuMemcpyDtoA`.
+#[inline]
+pub(in crate::hooks) fn to_array(_array: CUarray, _offset: usize, from: CUdeviceptr, bytes: usize) -> bool {
+    refused(runs_past(from, bytes as u64))
+}
+
+/// `cuMemcpyAtoD`.
+#[inline]
+pub(in crate::hooks) fn from_array(to: CUdeviceptr, _array: CUarray, _offset: usize, bytes: usize) -> bool {
+    refused(runs_past(to, bytes as u64))
+}
+
+/// `cuMemsetD8`, `cuMemsetD16`, `cuMemsetD32`.
+#[inline]
+pub(in crate::hooks) fn set<T>(to: CUdeviceptr, _value: T, count: usize) -> bool {
+    refused(runs_past(to, (count as u64).saturating_mul(size_of::<T>() as u64)))
+}
+
+/// `cuMemsetD8Async` and its kin.
+#[inline]
+pub(in crate::hooks) fn set_async<T>(to: CUdeviceptr, value: T, count: usize, _stream: CUstream) -> bool {
+    set(to, value, count)
+}
+
+/// `cuMemsetD2D8` and its kin.
+#[inline]
+pub(in crate::hooks) fn set_rows<T>(
+    to: CUdeviceptr,
+    pitch: usize,
+    _value: T,
+    width: usize,
+    height: usize,
+) -> bool {
+    refused(rows_run_past(to, pitch, size_of::<T>() as c_uint, [width, height]))
+}
+
+/// `cuMemsetD2D8Async` and its kin.
+#[inline]
+pub(in crate::hooks) fn set_rows_async<T>(
+    to: CUdeviceptr,
+    pitch: usize,
+    value: T,
+    width: usize,
+    height: usize,
+    _stream: CUstream,
+) -> bool {
+    set_rows(to, pitch, value, width, height)
+}
+
+/// Rows of so many elements of so many bytes.
+fn rows_run_past(to: u64, pitch: usize, element: c_uint, [width, height]: [usize; 2]) -> bool {
+    let end = CopyEnd { address: to, steps: [1, pitch as u64, 0] };
+    end_runs_past(&end, &[(width as u64).saturating_mul(element.into()), height as u64, 1])
+}
+
+fn sets_past(set: &CUDA_MEMSET_NODE_PARAMS) -> bool {
+    rows_run_past(set.dst, set.pitch, set.elementSize, [set.width, set.height])
+}
+
+fn end_runs_past(end: &CopyEnd, size: &[u64; 3]) -> bool {
+    // Empty where nothing is copied, and where the range ends behind all addresses, which the driver refuses.
+    let range = end.range(size);
+    runs_past(range.start, range.end - range.start)
+}
+
+fn copies_past<D: Description>(copy: &D) -> bool {
+    let general = volume::filled(&copy.general());
+    let size = volume::size(&general);
+    volume::ends(&general).iter().flatten().any(|end| end_runs_past(end, &size))
+}
+
+/// `cuMemcpy2D`, `cuMemcpy3D`, `cuMemcpy3DPeer`.
+///
+/// # Safety
+/// As of all that follow: pointers are null or the program's, for the function that it called.
+pub(in crate::hooks) unsafe fn shaped<D: Description>(copy: *const D) -> bool {
+    // SAFETY: by contract.
+    refused(unsafe { copy.as_ref() }.is_some_and(copies_past))
+}
+
+/// `cuMemcpy2DAsync`, `cuMemcpy3DAsync`, `cuMemcpy3DPeerAsync`.
+pub(in crate::hooks) unsafe fn shaped_async<D: Description>(copy: *const D, _stream: CUstream) -> bool {
+    // SAFETY: by contract.
+    unsafe { shaped(copy) }
+}
+
+/// `cuMemcpyBatchAsync`: the program is told which copy is refused.
+#[allow(clippy::too_many_arguments, reason = "the driver's function")]
+pub(in crate::hooks) unsafe fn batch(
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    bytes: *mut usize,
+    count: usize,
+    _attributes: *mut CUmemcpyAttributes,
+    _indices: *mut usize,
+    attribute_count: usize,
+    failed: *mut usize,
+    stream: CUstream,
+) -> bool {
+    let is_a_batch = !stream.is_null() && (1..=count).contains(&attribute_count);
+    if !is_a_batch || to.is_null() || from.is_null() || bytes.is_null() {
+        return false;
+    }
+    // SAFETY: arrays of so many, by contract.
+    let arrays = unsafe {
+        (
+            slice::from_raw_parts(to, count),
+            slice::from_raw_parts(from, count),
+            slice::from_raw_parts(bytes, count),
+        )
+    };
+    let past =
+        |at: &usize| [arrays.0[*at], arrays.1[*at]].iter().any(|end| runs_past(*end, arrays.2[*at] as u64));
+    // SAFETY: null, or the program's place for it.
+    unsafe { named((0..count).find(past), failed) }
+}
+
+/// `cuMemcpyBatchAsync_v2`.
+#[allow(clippy::too_many_arguments, reason = "the driver's function")]
+pub(in crate::hooks) unsafe fn batch_v2(
+    to: *mut CUdeviceptr,
+    from: *mut CUdeviceptr,
+    bytes: *mut usize,
+    count: usize,
+    attributes: *mut CUmemcpyAttributes,
+    indices: *mut usize,
+    attribute_count: usize,
+    stream: CUstream,
+) -> bool {
+    let failed = std::ptr::null_mut();
+    // SAFETY: by contract.
+    unsafe { batch(to, from, bytes, count, attributes, indices, attribute_count, failed, stream) }
+}
+
+/// `cuMemcpy3DBatchAsync`.
+pub(in crate::hooks) unsafe fn volumes(
+    count: usize,
+    operations: *mut c_void,
+    failed: *mut usize,
+    flags: u64,
+    stream: CUstream,
+) -> bool {
+    if operations.is_null() || stream.is_null() || flags != 0 {
+        return false;
+    }
+    // SAFETY: a list of so many, by contract.
+    let operations = unsafe { slice::from_raw_parts(operations.cast::<CUDA_MEMCPY3D_BATCH_OP>(), count) };
+    // SAFETY: null, or the program's place for it.
+    unsafe { named(operations.iter().position(operation_runs_past), failed) }
+}
+
+/// `cuMemcpy3DBatchAsync_v2`.
+pub(in crate::hooks) unsafe fn volumes_v2(
+    count: usize,
+    operations: *mut c_void,
+    flags: u64,
+    stream: CUstream,
+) -> bool {
+    // SAFETY: by contract.
+    unsafe { volumes(count, operations, std::ptr::null_mut(), flags, stream) }
+}
+
+/// `cuMemcpy3DWithAttributesAsync`.
+pub(in crate::hooks) unsafe fn volume_with_attributes(
+    operation: *mut c_void,
+    _flags: u64,
+    _stream: CUstream,
+) -> bool {
+    // SAFETY: by contract.
+    refused(unsafe { operation.cast::<CUDA_MEMCPY3D_BATCH_OP>().as_ref() }.is_some_and(operation_runs_past))
+}
+
+/// An end that is an array has no address.
+fn operation_runs_past(operation: &CUDA_MEMCPY3D_BATCH_OP) -> bool {
+    let general = volume::filled(&operation.general());
+    let (size, kinds) = (volume::size(&general), [operation.dst.type_, operation.src.type_]);
+    let ends = volume::ends(&general).into_iter().zip(kinds);
+    let pointers = ends.filter(|(_, kind)| *kind == CU_MEMCPY_OPERAND_TYPE_POINTER);
+    pointers.filter_map(|(end, _)| end).any(|end| end_runs_past(&end, &size))
+}
+
+/// Refuses a batch for one of its copies, and says for which.
+unsafe fn named(copy: Option<usize>, failed: *mut usize) -> bool {
+    let Some(copy) = copy.filter(|_| is_ours_to_refuse()) else { return false };
+    // SAFETY: by contract.
+    if let Some(place) = unsafe { failed.as_mut() } {
+        *place = copy;
+    }
+    true
+}
+
+/// `cuGraphAddMemcpyNode`.
+pub(in crate::hooks) unsafe fn added_copy(
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _after: *const CUgraphNode,
+    _count: usize,
+    copy: *const CUDA_MEMCPY3D,
+    _context: CUcontext,
+) -> bool {
+    // SAFETY: by contract.
+    unsafe { shaped(copy) }
+}
+
+/// `cuGraphMemcpyNodeSetParams`.
+pub(in crate::hooks) unsafe fn changed_copy(_node: CUgraphNode, copy: *const CUDA_MEMCPY3D) -> bool {
+    // SAFETY: by contract.
+    unsafe { shaped(copy) }
+}
+
+/// `cuGraphExecMemcpyNodeSetParams`.
+pub(in crate::hooks) unsafe fn changed_ready_copy(
+    _graph: CUgraphExec,
+    _node: CUgraphNode,
+    copy: *const CUDA_MEMCPY3D,
+    _context: CUcontext,
+) -> bool {
+    // SAFETY: by contract.
+    unsafe { shaped(copy) }
+}
+
+/// `cuGraphAddMemsetNode`.
+pub(in crate::hooks) unsafe fn added_set(
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _after: *const CUgraphNode,
+    _count: usize,
+    set: *const CUDA_MEMSET_NODE_PARAMS,
+    _context: CUcontext,
+) -> bool {
+    // SAFETY: by contract.
+    refused(unsafe { set.as_ref() }.is_some_and(sets_past))
+}
+
+/// `cuGraphMemsetNodeSetParams`.
+pub(in crate::hooks) unsafe fn changed_set(_node: CUgraphNode, set: *const CUDA_MEMSET_NODE_PARAMS) -> bool {
+    // SAFETY: by contract.
+    refused(unsafe { set.as_ref() }.is_some_and(sets_past))
+}
+
+/// `cuGraphExecMemsetNodeSetParams`.
+pub(in crate::hooks) unsafe fn changed_ready_set(
+    _graph: CUgraphExec,
+    _node: CUgraphNode,
+    set: *const CUDA_MEMSET_NODE_PARAMS,
+    _context: CUcontext,
+) -> bool {
+    // SAFETY: by contract.
+    refused(unsafe { set.as_ref() }.is_some_and(sets_past))
+}
+
+/// `cuGraphAddNode`.
+pub(in crate::hooks) unsafe fn added(
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _after: *const CUgraphNode,
+    _count: usize,
+    params: *mut c_void,
+) -> bool {
+    // SAFETY: by contract.
+    unsafe { node(params) }
+}
+
+/// `cuGraphAddNode_v2`.
+pub(in crate::hooks) unsafe fn added_v2(
+    _node: *mut CUgraphNode,
+    _graph: CUgraph,
+    _after: *const CUgraphNode,
+    _data: *const c_void,
+    _count: usize,
+    params: *mut c_void,
+) -> bool {
+    // SAFETY: by contract.
+    unsafe { node(params) }
+}
+
+/// `cuGraphNodeSetParams`.
+pub(in crate::hooks) unsafe fn changed(_node: CUgraphNode, params: *mut c_void) -> bool {
+    // SAFETY: by contract.
+    unsafe { node(params) }
+}
+
+/// `cuGraphExecNodeSetParams`.
+pub(in crate::hooks) unsafe fn changed_ready(
+    _graph: CUgraphExec,
+    _node: CUgraphNode,
+    params: *mut c_void,
+) -> bool {
+    // SAFETY: by contract.
+    unsafe { node(params) }
+}
+
+/// A node whose kind is told with it.
+unsafe fn node(params: *mut c_void) -> bool {
+    // SAFETY: null, or the program's parameters: every kind of them begins with the kind.
+    let kind = unsafe { params.cast::<c_uint>().as_ref() }.copied();
+    let params = params.cast::<CUgraphNodeParams>();
+    match kind {
+        Some(CU_GRAPH_NODE_TYPE_MEMCPY) => {
+            // SAFETY: of this kind.
+            refused(copies_past(unsafe { &(*params).body.memcpy.copyParams }))
+        }
+        Some(CU_GRAPH_NODE_TYPE_MEMSET) => {
+            // SAFETY: of this kind.
+            let set = unsafe { (*params).body.memset };
+            refused(rows_run_past(set.dst, set.pitch, set.elementSize, [set.width, set.height]))
+        }
+        _ => false,
+    }
+}

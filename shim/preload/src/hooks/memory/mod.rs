@@ -1,0 +1,13 @@
+//! Memory calls: allocation, release, pools, physical memory, access of peers, and what the program asks about a pointer.
+
+pub(in crate::hooks) mod allocate;
+pub(in crate::hooks) mod marked;
+pub(in crate::hooks) mod mem_info;
+pub(in crate::hooks) mod peer_access;
+pub(in crate::hooks) mod physical;
+pub(in crate::hooks) mod pointer;
+pub(in crate::hooks) mod pool;
+pub(in crate::hooks) mod reserved;
+pub(in crate::hooks) mod sharing;
+
+pub(crate) use allocate::allocate_placed;

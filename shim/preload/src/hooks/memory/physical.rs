@@ -1,0 +1,457 @@
+//! Physical memory that the program makes itself: where the device is full, it may go on in host memory.
+//!
+//! The order is that of a block of ours: the device; the device once more after our unused memory was given back; then pinned host
+//! memory, if the user allows it and the caller is known to cope with it; the device's headroom last. PyTorch's allocator can. Libraries that pass memory to peers,
+//! network cards or multicast objects cannot: NCCL's flags come in lines of 128 bytes, which arrive whole over NVLink only. If all
+//! fails, the program gets the driver's first answer. Memory that went elsewhere answers queries as device memory, the CPU has no
+//! access to it, and only the process that made it may pass it on.
+
+use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
+
+use wm_abi::*;
+use wm_driver::{Api, Bears, Device, Gpu, Tier};
+use wm_memory::{Manager, OverflowVerdict};
+
+use crate::ahead::{self, HostNeed};
+use crate::gate;
+use crate::hooks::call::boundary::Outcome;
+use crate::hooks::call::oom;
+use crate::hooks::memory::reserved;
+use crate::overflow;
+use crate::physical::{self, Asked, MemoryKind, book, kept, segment};
+use crate::process::{self, callers, driver};
+use crate::settings::{self, Created};
+use crate::{registry, shortage};
+
+/// Handle types that host memory can be shared by.
+const SHAREABLE: c_uint = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+/// A request for memory on a device.
+struct CreateRequest {
+    property: CUmemAllocationProp,
+    bytes: usize,
+    manager: Option<&'static Manager<Device>>,
+    /// What it is kept as, if it is, on the device.
+    kind: Option<MemoryKind>,
+}
+
+/// `cuMemCreate`.
+pub(in crate::hooks) unsafe fn mem_create(
+    handle: *mut u64,
+    bytes: usize,
+    property: *const CUmemAllocationProp,
+    flags: u64,
+) -> Outcome {
+    if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
+        return Outcome::Forward;
+    }
+    gate::look_at_caller();
+    // SAFETY: the program's description of what it wants, not null.
+    let property = unsafe { *property };
+    let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
+    if !on_a_device || property.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
+        return Outcome::Forward;
+    }
+    let manager = registry::of_device(property.location.id);
+    let request = CreateRequest { property, bytes, manager, kind: kept::kind(&property, bytes) };
+    let has_room = !segment::refuses(bytes as u64);
+    let made = if has_room { request.anywhere() } else { Err(CUresult::OUT_OF_MEMORY) };
+    let comes_again = segment::answered(bytes as u64, made.map(drop).into());
+    if !has_room {
+        shortage::refused_piece(comes_again);
+    }
+    if made == Err(CUresult::OUT_OF_MEMORY) && request.kind.is_some() {
+        kept::refused();
+    }
+    // SAFETY: the program's out-pointer, not null.
+    made.map(|made| unsafe { *handle = made }).into()
+}
+
+impl CreateRequest {
+    /// Memory that was given up before, if there is some.
+    fn promised(&self, tier: Tier) -> Option<u64> {
+        let (device, bytes) = (self.device(), self.bytes as u64);
+        let kind = self.kind?.on(tier);
+        if kept::idle(device, tier) == 0 {
+            return None;
+        }
+        // What was made ahead may have come at the same time as what the program took last.
+        let most = if tier == Tier::Host { self.most_in_use(tier) } else { u64::MAX };
+        if !book().charge(device, tier, bytes, most) {
+            return None;
+        }
+        let Some(token) = kept::promise(kind) else {
+            book().discharge(device, tier, bytes);
+            return None;
+        };
+        book().made(token, self.asked(), tier, self.bytes as u64);
+        Some(token)
+    }
+
+    fn anywhere(&self) -> Result<u64, CUresult> {
+        self.on_device().or_else(|code| self.on_host(code))
+    }
+
+    fn on_device(&self) -> Result<u64, CUresult> {
+        if let Some(token) = self.promised(Tier::Device) {
+            return Ok(token);
+        }
+        let first = self.beside_headroom();
+        let is_short = first == Err(CUresult::OUT_OF_MEMORY);
+        let relieved =
+            is_short && self.manager.is_some_and(|manager| oom::release_unused(manager, self.bytes));
+        if relieved { self.beside_headroom() } else { first }
+    }
+
+    /// New memory of the device. What could lie on the host leaves the headroom to the driver.
+    fn beside_headroom(&self) -> Result<u64, CUresult> {
+        let is_taken = |manager: &&Manager<Device>| !physical::headroom::is_left(manager, self.bytes as u64);
+        let could_overflow =
+            |manager: &&Manager<Device>| self.is_plain() && self.may_overflow(manager) && is_borne();
+        if self.manager.filter(is_taken).is_some_and(|manager| could_overflow(&manager)) {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        self.attempt(Tier::Device)
+    }
+
+    /// `code` is why the device did not do.
+    fn on_host(&self, code: CUresult) -> Result<u64, CUresult> {
+        let Some(manager) = self.manager.filter(|_| code == CUresult::OUT_OF_MEMORY) else {
+            return Err(code);
+        };
+        if let Some(verdict) = self.stays(manager) {
+            self.note_refusal(manager, verdict);
+            return Err(code);
+        }
+        let made = self.promised(Tier::Host).ok_or(code).or_else(|_| {
+            // Memory of other kinds may lie idle there.
+            physical::make_host_room(manager, self.bytes as u64);
+            let first = self.attempt(Tier::Host);
+            let is_relieved = first.is_err() && manager.relieve_host(self.bytes as u64) > 0;
+            if is_relieved { self.attempt(Tier::Host) } else { first }
+        });
+        match made {
+            Ok(made) => {
+                physical::note_overflow();
+                overflow::noted();
+                if let Some(kind) = self.kind {
+                    ahead::needed(self.device(), HostNeed::Piece(kind));
+                }
+                Ok(made)
+            }
+            // The driver's headroom is better than an error.
+            Err(_) => self.attempt(Tier::Device).map_err(|_| {
+                self.note_refusal(manager, OverflowVerdict::Allowed);
+                code
+            }),
+        }
+    }
+
+    /// Why it may not lie elsewhere, if it may not.
+    fn stays(&self, manager: &Manager<Device>) -> Option<OverflowVerdict> {
+        if !self.is_plain() {
+            return Some(OverflowVerdict::Unfit);
+        }
+        if manager.settings().overflow.is_empty() {
+            return Some(OverflowVerdict::Off);
+        }
+        if !self.may_overflow(manager) {
+            return Some(OverflowVerdict::Allowed);
+        }
+        match shortage::of_piece() {
+            Bears::Elsewhere => None,
+            Bears::NotYet => Some(OverflowVerdict::Later),
+            _ => Some(OverflowVerdict::Unfit),
+        }
+    }
+
+    /// The program is refused the memory, and asks for it again if the verdict is that it does.
+    fn note_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
+        if verdict != OverflowVerdict::Later {
+            book().refused(self.device());
+            overflow::say(self.device(), || overflow::of_piece(manager, self.bytes as u64, verdict));
+        }
+    }
+
+    fn attempt(&self, tier: Tier) -> Result<u64, CUresult> {
+        let (device, bytes) = (self.device(), self.bytes as u64);
+        let most = self.most(tier);
+        if !book().charge(device, tier, bytes, most) {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        let keep = |handle| self.kind.map_or(handle, |kind| kept::made(kind.on(tier), handle));
+        let made = self.make(tier).map(keep);
+        match made {
+            Ok(handle) => book().made(handle, self.asked(), tier, bytes),
+            Err(_) => book().discharge(device, tier, bytes),
+        }
+        made
+    }
+
+    fn make(&self, tier: Tier) -> Result<u64, CUresult> {
+        let made = driver().mem_create(self.bytes, &self.property_on(tier))?;
+        let is_held = tier != Tier::Host
+            || self.manager.is_none_or(|manager| manager.gpu().host_holds(self.bytes as u64));
+        if is_held || driver().mem_release(made).is_err() { Ok(made) } else { Err(CUresult::OUT_OF_MEMORY) }
+    }
+
+    fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
+        match kept::location(self.device(), tier).filter(|_| tier == Tier::Host) {
+            Some(location) => {
+                CUmemAllocationProp { location, allocFlags: CUmemAllocationFlags::default(), ..self.property }
+            }
+            None => self.property,
+        }
+    }
+
+    /// Bytes that the program's own memory may have on a tier: what the limit leaves beside our blocks.
+    fn most(&self, tier: Tier) -> u64 {
+        match self.most_in_use(tier) {
+            u64::MAX => u64::MAX,
+            most => most.saturating_sub(kept::idle(self.device(), tier)),
+        }
+    }
+
+    /// The same where what lies idle is about to be used.
+    fn most_in_use(&self, tier: Tier) -> u64 {
+        let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
+        let (limits, reserved) = (manager.settings(), manager.usage().reserved);
+        let limit = match tier {
+            Tier::Host => limits.host_limit.saturating_sub(physical::host_of_others(self.device())),
+            _ => limits.device_limit,
+        };
+        if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier)) }
+    }
+
+    /// Memory whose place the program would not notice, and that a limit may therefore refuse.
+    fn is_plain(&self) -> bool {
+        let flags = &self.property.allocFlags;
+        self.property.requestedHandleTypes & !SHAREABLE == 0 && flags.compressionType == 0 && flags.usage == 0
+    }
+
+    fn may_overflow(&self, manager: &Manager<Device>) -> bool {
+        let idle = kept::idle(self.device(), Tier::Host);
+        let suffices = |available: u64| available.saturating_add(idle) >= self.bytes as u64;
+        // A program that is refused again and again does not pay for the current figure each time.
+        manager.settings().overflow.contains(&Tier::Host)
+            && suffices(manager.gpu().host_estimate())
+            && suffices(manager.gpu().host_available())
+    }
+
+    fn device(&self) -> CUdevice {
+        self.property.location.id
+    }
+
+    fn asked(&self) -> Asked {
+        let CUmemAllocationProp { requestedHandleTypes, allocFlags, .. } = self.property;
+        Asked { device: self.device(), handle_types: requestedHandleTypes, flags: allocFlags }
+    }
+}
+
+/// Can the caller cope with memory that is not where it asked for it?
+fn is_borne() -> bool {
+    match settings::load().overflow_created {
+        Created::Torch => callers::is_torch(),
+        Created::All => true,
+        Created::Off => false,
+    }
+}
+
+/// `cuMemExportToShareableHandle`. A process that opened the memory would take it for device memory.
+pub(in crate::hooks) fn mem_export_to_shareable_handle(
+    shared: *mut c_void,
+    handle: u64,
+    kind: c_uint,
+    flags: u64,
+) -> Outcome {
+    let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
+    if is_elsewhere && !is_borne() {
+        log::warn!(
+            "memory that lies on the host for want of room on the device was not exported as device memory"
+        );
+        return Outcome::Return(CUresult::NOT_SUPPORTED);
+    }
+    let Some(handle) = kept::share(handle) else { return Outcome::Forward };
+    // SAFETY: the program's arguments, with the handle that its own stands for.
+    let exported =
+        unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
+    Outcome::Return(exported)
+}
+
+/// `cuMemRelease`.
+pub(in crate::hooks) fn mem_release(handle: u64) -> CUresult {
+    // Before the call: afterwards the driver may give the number to another thread's piece.
+    let gone = book().let_go(handle);
+    let result = kept::release(handle).unwrap_or_else(|| driver().mem_release(handle).into());
+    match gone {
+        Some(number) if result == CUresult::SUCCESS => book().settle(number),
+        Some(number) => book().keep(handle, number),
+        None => {}
+    }
+    result
+}
+
+pub(in crate::hooks) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuMemRetainAllocationHandle>()(handle, address) };
+    if result == CUresult::SUCCESS {
+        kept::share_at(address as u64);
+        // SAFETY: the driver has just written there.
+        book().retained(address as u64, unsafe { *handle });
+    }
+    result
+}
+
+/// `cuMemImportFromShareableHandle`.
+pub(in crate::hooks) unsafe fn mem_import_from_shareable_handle(
+    handle: *mut u64,
+    shared: *mut c_void,
+    kind: c_uint,
+) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuMemImportFromShareableHandle>()(handle, shared, kind) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: the driver has just written there.
+        learn(unsafe { *handle });
+    }
+    result
+}
+
+/// Memory that was imported. Where it is the driver tells, and not what it was asked for: host memory that comes to the code whose own may
+/// lie there stands in for a device's.
+fn learn(handle: u64) {
+    if book().held_again(handle) {
+        return;
+    }
+    let mut property = MaybeUninit::<CUmemAllocationProp>::uninit();
+    let properties = driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>();
+    // SAFETY: a live local, and the program's handle.
+    if unsafe { properties(property.as_mut_ptr(), handle) } != CUresult::SUCCESS {
+        return;
+    }
+    // SAFETY: the driver has just written there.
+    let property = unsafe { property.assume_init() };
+    let CUmemAllocationProp { location, requestedHandleTypes, allocFlags, .. } = property;
+    let is_here = location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
+    let (tier, device) = match registry::current_device().filter(|_| !is_here) {
+        Some(current) => (Tier::Host, current),
+        None => (Tier::Device, location.id),
+    };
+    let asked = Asked { device, handle_types: requestedHandleTypes, flags: allocFlags };
+    book().imported(handle, asked, tier, tier == Tier::Host && is_borne());
+    if tier == Tier::Host {
+        physical::note_elsewhere();
+    }
+}
+
+/// `cuMemGetAllocationPropertiesFromHandle`.
+pub(in crate::hooks) unsafe fn mem_get_allocation_properties_from_handle(
+    property: *mut CUmemAllocationProp,
+    handle: u64,
+) -> CUresult {
+    let named = kept::bound(handle).unwrap_or(handle);
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, named) };
+    let asked = book().asked(handle);
+    if let Some(asked) = asked.filter(|_| result == CUresult::SUCCESS) {
+        // SAFETY: the driver has just written there.
+        let property = unsafe { &mut *property };
+        property.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: asked.device };
+        property.requestedHandleTypes = asked.handle_types;
+        property.allocFlags = asked.flags;
+    }
+    result
+}
+
+/// `cuMemMap`.
+pub(in crate::hooks) fn mem_map(
+    address: CUdeviceptr,
+    bytes: usize,
+    offset: usize,
+    handle: u64,
+    flags: u64,
+) -> Outcome {
+    if reserved::is_ours(address) {
+        return Outcome::Return(CUresult::INVALID_VALUE);
+    }
+    // SAFETY: a function without pointers.
+    let plainly = || unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
+    let result = kept::map(address, bytes, offset, handle, flags).unwrap_or_else(plainly);
+    if result == CUresult::SUCCESS {
+        book().mapped(address, bytes as u64, handle);
+        shortage::mapped();
+        segment::changed();
+    }
+    Outcome::Return(result)
+}
+
+/// `cuMemUnmap`.
+pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome {
+    if reserved::is_ours(address) {
+        return Outcome::Return(CUresult::INVALID_VALUE);
+    }
+    let result = kept::unmap(address, bytes).unwrap_or_else(|| {
+        driver().mem_unmap(address, bytes).inspect(|()| kept::unmapped(address, bytes)).into()
+    });
+    if result == CUresult::SUCCESS {
+        book().unmapped(address, bytes as u64);
+    }
+    Outcome::Return(result)
+}
+
+/// `cuMemSetAccess`. The CPU gets no access to device memory, and none to what stands in for it: with it, a copy across the border between
+/// the two would crash inside the driver.
+pub(in crate::hooks) unsafe fn mem_set_access(
+    address: CUdeviceptr,
+    bytes: usize,
+    wanted: *const CUmemAccessDesc,
+    count: usize,
+) -> Outcome {
+    if reserved::is_ours(address) {
+        return Outcome::Return(CUresult::INVALID_VALUE);
+    }
+    if wanted.is_null() || count == 0 {
+        return Outcome::Forward;
+    }
+    // SAFETY: the program's list of `count` entries, not null.
+    let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
+    let to_cpu = |entry: &CUmemAccessDesc| {
+        entry.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE && entry.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
+    };
+    if wanted.iter().any(to_cpu) {
+        let mut book = book();
+        book.disclose(address, bytes as u64);
+        if book.reaches_elsewhere(address, bytes as u64) {
+            return Outcome::Return(CUresult::NOT_SUPPORTED);
+        }
+    }
+    kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return)
+}
+
+/// `cuMemAddressFree`. Addresses are given back, and with them what lies unused there.
+pub(in crate::hooks) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> Outcome {
+    if reserved::is_ours(address) {
+        return Outcome::Return(CUresult::INVALID_VALUE);
+    }
+    kept::clear(address, bytes);
+    segment::changed();
+    Outcome::Forward
+}
+
+/// `cuMemAddressReserve`.
+pub(in crate::hooks) unsafe fn mem_address_reserve(
+    address: *mut CUdeviceptr,
+    bytes: usize,
+    alignment: usize,
+    wanted: CUdeviceptr,
+    flags: u64,
+) -> CUresult {
+    let reserve = driver().get::<symbol::cuMemAddressReserve>();
+    // SAFETY: the program's arguments.
+    let result = unsafe { reserve(address, bytes, alignment, wanted, flags) };
+    if result == CUresult::SUCCESS {
+        segment::reserved(bytes as u64);
+    }
+    result
+}

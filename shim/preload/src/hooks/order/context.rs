@@ -1,0 +1,198 @@
+//! The ends of contexts, green contexts included, and in which order every subsystem learns of them.
+//!
+//! The driver is asked first. Once it has ended a context, the context's work is over, and we give up what lived in it. If the driver
+//! refuses, everything stays. [`ending`] has the order.
+
+use std::ffi::{c_uint, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wm_abi::symbol::{self, Symbol};
+use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::Device;
+use wm_memory::{Manager, Order};
+
+use crate::hooks::memory::pool;
+use crate::process::{driver, streams};
+use crate::registry::{self, context_blocks};
+use crate::torch::devices;
+use crate::{dedup, guard, ipc, launches, multipath, overflow, physical};
+
+/// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
+pub(in crate::hooks) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUcontext) -> CUresult>,
+{
+    // SAFETY: the program's argument.
+    let destroy = || unsafe { driver().get::<S>()(context) };
+    if context.is_null() {
+        return destroy();
+    }
+    last_look(|| registry::device_of(context));
+    ending(context, destroy, || true)
+}
+
+/// `cuCtxAttach`: the context has one more user.
+pub(in crate::hooks) unsafe fn ctx_attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuCtxAttach>()(place, flags) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: the driver has just written a context there.
+        users().push(unsafe { *place });
+    }
+    result
+}
+
+/// `cuCtxDetach`: the context ends with its last user.
+pub(in crate::hooks) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
+    let is_last = || {
+        let mut users = users();
+        let other = users.iter().position(|user| *user == context);
+        other.map(|position| users.swap_remove(position)).is_none()
+    };
+    // SAFETY: the program's argument.
+    ending(context, || unsafe { driver().get::<symbol::cuCtxDetach>()(context) }, is_last)
+}
+
+/// Users of contexts beyond those that made them: a context is in the list once for each.
+fn users() -> MutexGuard<'static, Vec<CUcontext>> {
+    static USERS: Mutex<Vec<CUcontext>> = Mutex::new(Vec::new());
+    USERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
+fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
+    dedup::program::context_ends();
+    guard::end_context(context);
+    launches::layouts::forget();
+    launches::images::forget_modules();
+    registry::suspend_context(context);
+    let home = multipath::before_end(context);
+    let result = call();
+    if result == CUresult::SUCCESS && has_ended() {
+        multipath::end(home);
+        registry::end_context(context);
+        free_blocks_of(context);
+        registry::all().for_each(pool::give_back_idle);
+    } else {
+        registry::resume_context(context);
+    }
+    result
+}
+
+/// Blocks of `cuMemAlloc` end with the context that they were allocated in.
+fn free_blocks_of(context: CUcontext) {
+    for (address, id) in context_blocks::take(context) {
+        let owner = registry::owner(address);
+        let is_it = |manager: &Manager<Device>| manager.block(address).is_some_and(|block| block.id == id);
+        if let Some(manager) = owner.filter(|manager| is_it(manager)) {
+            guard::forget(address);
+            let _ = manager.free(address, Order::Device);
+        }
+    }
+}
+
+/// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
+fn end_device(device: CUdevice) {
+    if let Some(manager) = registry::take(device) {
+        guard::end_device(device);
+        ipc::end_device(device);
+        physical::kept::end_device(device);
+        overflow::ended(manager);
+        manager.discard();
+        registry::rest(device, manager);
+    }
+}
+
+/// `cuDevicePrimaryCtxReset`. The driver waits for the device's work and ends the primary context, however many hold it.
+pub(in crate::hooks) unsafe fn device_primary_ctx_reset<S>(device: CUdevice) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
+{
+    // SAFETY: a function without pointers.
+    let result = end_primary(device, || unsafe { driver().get::<S>()(device) }, || true);
+    if result == CUresult::SUCCESS {
+        devices::forget_hold(device);
+    }
+    result
+}
+
+/// `cuDevicePrimaryCtxRelease`. The last release ends the context, and only the driver counts: its state is asked afterwards.
+pub(in crate::hooks) unsafe fn device_primary_ctx_release<S>(device: CUdevice) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
+{
+    // SAFETY: a function without pointers.
+    end_primary(device, || unsafe { driver().get::<S>()(device) }, || !registry::is_active(device))
+}
+
+/// Makes a call that may end a device's primary context. If the program made other contexts on the device, their blocks stay.
+/// The device's blocks go only when its work is over, or kernels would fault.
+fn end_primary(
+    device: CUdevice,
+    call: impl FnOnce() -> CUresult,
+    has_ended: impl FnOnce() -> bool,
+) -> CUresult {
+    last_look(|| Some(device));
+    let Some(context) = primary(device) else { return call() };
+    let ended = std::cell::Cell::new(false);
+    let result = ending(context, call, || {
+        ended.set(has_ended());
+        ended.get()
+    });
+    if ended.get() {
+        for green in streams().greens_of(context) {
+            registry::end_context(green);
+            streams().forget_green(green);
+        }
+        if registry::existing(device).is_some_and(|manager| manager.gpu().context().is_null()) {
+            end_device(device);
+        }
+    }
+    result
+}
+
+/// `cuCtxFromGreenCtx`: the program can work in the green context as in any other from here on.
+pub(in crate::hooks) unsafe fn ctx_from_green_ctx(place: *mut CUcontext, green: *mut c_void) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(place, green) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: the driver has just written a context there.
+        let context = unsafe { *place };
+        if let Some(home) = registry::device_of(context).and_then(registry::active_primary) {
+            streams().note_green(context, home);
+        }
+    }
+    result
+}
+
+/// `cuGreenCtxDestroy` does not wait: the work of the context's streams goes on.
+pub(in crate::hooks) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    let known = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(&mut context, green) };
+    if known == CUresult::SUCCESS {
+        registry::retire_streams(&streams().of_context(context));
+    }
+    // SAFETY: the program's argument.
+    let result = unsafe { driver().get::<symbol::cuGreenCtxDestroy>()(green) };
+    if known == CUresult::SUCCESS && result == CUresult::SUCCESS {
+        streams().forget_green(context);
+        streams().advance_epoch();
+    }
+    result
+}
+
+/// Looks at guarded blocks while their memory is still there.
+fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
+    if !guard::is_off() {
+        device().and_then(registry::existing).into_iter().for_each(guard::before_end);
+    }
+}
+
+/// The device's primary context, if it is active and concerns us.
+fn primary(device: CUdevice) -> Option<CUcontext> {
+    if registry::existing(device).is_none() && !multipath::is_in_use() {
+        return None;
+    }
+    registry::active_primary(device)
+}

@@ -1,0 +1,132 @@
+//! Waits of the host.
+//!
+//! After a wait, memory that was freed before it is reusable anywhere, a trace records it, pools give back what is above their
+//! threshold as the driver's do, and guarded blocks are looked at.
+//!
+//! Invariant: what was freed is marked *before* the wait, because another thread may free while the host waits. No manager is made
+//! for a wait: a device on which nothing was allocated through us is left alone.
+
+use wm_abi::symbol::Symbol;
+use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
+use wm_driver::{Api, Device, StreamId};
+use wm_memory::{Manager, Mark};
+
+use crate::guard::{self, SyncTarget, Watch};
+use crate::hooks::call::stream::{DefaultStream, resolve_default};
+use crate::hooks::memory::pool;
+use crate::process::{driver, streams};
+use crate::registry::{self, NamedStream};
+use crate::{dedup, moves, trace};
+
+/// `cuStreamSynchronize`, and its per-thread twin.
+pub(in crate::hooks) unsafe fn stream_synchronize<S, D>(stream: CUstream) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
+    D: DefaultStream,
+{
+    let named = registry::any().then(|| NamedStream::of(stream, D::HANDLE)).flatten();
+    let wait = named.map(|named| {
+        Wait::for_stream(named.id)
+            .looking_after(&SyncTarget::Stream(named.context, resolve_default::<D>(stream)))
+    });
+    // SAFETY: the program's argument.
+    end_wait(wait, unsafe { driver().get::<S>()(stream) })
+}
+
+/// `cuStreamQuery`, and its per-thread twin. A stream that has nothing left to do is as one that was waited for; but the driver's pool gives nothing back
+/// for that, so ours does not.
+pub(in crate::hooks) unsafe fn stream_query<S, D>(stream: CUstream) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
+    D: DefaultStream,
+{
+    let id = registry::any().then(|| registry::known_stream(stream, D::HANDLE)).flatten();
+    let wait = id.map(Wait::for_stream);
+    // SAFETY: the program's argument.
+    let result = unsafe { driver().get::<S>()(stream) };
+    if result == CUresult::SUCCESS {
+        wait.iter().for_each(Wait::pass);
+    }
+    result
+}
+
+/// `cuCtxSynchronize`.
+pub(in crate::hooks) fn ctx_synchronize() -> CUresult {
+    let wait = registry::existing_site().map(|site| Wait::for_context(site.manager, site.context));
+    end_wait(wait, driver().ctx_synchronize().into())
+}
+
+/// `cuCtxSynchronize_v2`, of a context that need not be current.
+pub(in crate::hooks) unsafe fn ctx_synchronize_v2(context: CUcontext) -> CUresult {
+    let manager = registry::any().then(|| registry::existing(registry::device_of(context)?)).flatten();
+    let wait = manager.map(|manager| Wait::for_context(manager, context));
+    end_wait(wait, driver().ctx_synchronize_named(context).into())
+}
+
+/// `cuEventSynchronize`. We do not know what the event is behind, so nothing becomes reusable; the pool trims all the same.
+pub(in crate::hooks) unsafe fn event_synchronize(event: CUevent) -> CUresult {
+    let wait = registry::any().then(|| Wait::for_something().looking_after(&SyncTarget::Event));
+    end_wait(wait, driver().event_synchronize(event).into())
+}
+
+/// A wait of the host that begins. It may cover frees of every device's memory.
+struct Wait {
+    /// What the GPU has passed when the wait succeeds.
+    marks: Vec<(&'static Manager<Device>, Mark)>,
+    /// What a trace records: a stream, or (`Some(None)`) the device.
+    traced: Option<Option<StreamId>>,
+    /// Which guarded blocks can be looked at then.
+    watch: Option<Watch>,
+}
+
+impl Wait {
+    fn for_stream(id: StreamId) -> Self {
+        let marks = registry::all().map(|manager| (manager, manager.mark(id))).collect();
+        Self { marks, traced: Some(Some(id)), watch: None }
+    }
+
+    /// A wait for a context covers its own streams and those of its green contexts. Other contexts of the device, and other devices,
+    /// go on.
+    fn for_context(manager: &Manager<Device>, context: CUcontext) -> Self {
+        manager.flush();
+        let covers = |id| {
+            let owner = streams().context(id);
+            owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
+        };
+        let marks = registry::all().map(|manager| (manager, manager.mark_all(covers))).collect();
+        Self { marks, traced: Some(None), watch: None }.looking_after(&SyncTarget::Context(context))
+    }
+
+    /// For an event, of which we do not know what it is behind.
+    fn for_something() -> Self {
+        Self { marks: Vec::new(), traced: None, watch: None }
+    }
+
+    fn looking_after(self, target: &SyncTarget) -> Self {
+        Self { watch: guard::before_wait(target), ..self }
+    }
+
+    /// What was freed before is past.
+    fn pass(&self) {
+        self.marks.iter().for_each(|(manager, mark)| manager.reached(mark));
+    }
+
+    fn end(self) {
+        self.pass();
+        let Some(manager) = registry::existing_site().map(|site| site.manager) else { return };
+        if let Some(stream) = self.traced {
+            trace::waited(manager.gpu().ordinal(), stream);
+        }
+        self.watch.into_iter().for_each(|watch| watch.end(manager));
+        pool::trim_to_threshold(manager);
+        moves::come_back(manager);
+        dedup::program::waited(manager);
+    }
+}
+
+fn end_wait(wait: Option<Wait>, result: CUresult) -> CUresult {
+    if result == CUresult::SUCCESS {
+        wait.into_iter().for_each(Wait::end);
+    }
+    result
+}
