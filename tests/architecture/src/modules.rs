@@ -200,7 +200,10 @@ mod tests {
     #[test]
     fn comments_tests_and_other_crates_are_no_edges() {
         let texts = [
-            ("a.rs", "//! crate::b\npub(in crate::b) fn f() {}\nuse std::fmt; // crate::b\n#[cfg(test)]\nmod tests { use crate::b; }\n"),
+            (
+                "a.rs",
+                "//! crate::b\npub(in crate::b) fn f() {}\nuse std::fmt; // crate::b\n#[cfg(test)]\nmod tests { use crate::b; }\n",
+            ),
             ("b.rs", ""),
         ];
         assert!(graph(&texts).is_empty());
