@@ -1,5 +1,5 @@
 #!/bin/sh
-# The order of memory (docs/ordering.md) on GPUs: what is timed first, then what answers by yes or no, then the random judge.
+# The order of memory (docs/dev/ordering.md) on GPUs: what is timed first, then what answers by yes or no, then the random judge.
 # On one GPU Llama by token and single calls are timed, on two the copies between them are tried. Run from the repository root after
 # `make dist` and `cargo build --release -p latency`. FOLDER gets what each step printed.
 #

@@ -5,7 +5,7 @@
 //! start early; last, the user's stream waits for the lanes.
 //!
 //! The legacy default stream and blocking streams wait for each other's work, but not all that is put into them is work: an event that
-//! is recorded in a blocking stream does not wait for the legacy one (`docs/ordering.md`). A copy does. So in these streams the
+//! is recorded in a blocking stream does not wait for the legacy one (`docs/dev/ordering.md`). A copy does. So in these streams the
 //! direct share's first bytes go ahead of that event, and its last ones behind the waits. Each call is a moment in which a link may idle, so there are few of them
 //! (`multipath/tests/copies/calls.rs` counts). Whoever asks the stream, an event behind the copy, or the context, gets the
 //! truth without help from us.

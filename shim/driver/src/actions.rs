@@ -7,7 +7,7 @@
 //!   the legacy default stream a free is one: the blocking streams wait for it, and it for them.
 //!
 //! Our own serve memory without such a call. So where a program could tell, one is made that does the same: the driver's own, on
-//! memory of no use, or an event where that is as good. What was seen on an H200 stands in `docs/ordering.md`.
+//! memory of no use, or an event where that is as good. What was seen on an H200 stands in `docs/dev/ordering.md`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

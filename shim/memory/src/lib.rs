@@ -5,7 +5,7 @@
 //!
 //! Handles and extents are many-to-many: a handle may be mapped in several extents, and is *active* in at most one, where
 //! its bytes are used or free. So a large block can be *stitched* from free handles of any extents without moving or
-//! unmapping anything, and the stitched extent is kept for the next request of its size. `docs/memory.md` walks one
+//! unmapping anything, and the stitched extent is kept for the next request of its size. `docs/dev/memory.md` walks one
 //! allocation through all of it.
 //!
 //! | layer | one idea |

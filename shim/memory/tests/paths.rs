@@ -1,5 +1,5 @@
 //! Hazard: a path that silently costs more than it should, or answers what it should not. One test a promise of the
-//! walk in `docs/memory.md`, counted in driver calls.
+//! walk in `docs/dev/memory.md`, counted in driver calls.
 
 mod support;
 

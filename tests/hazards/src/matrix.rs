@@ -1,6 +1,6 @@
 //! The loader matrix: every way in which a program can reach the driver, and whose library it then reaches.
 //!
-//! One row a way, measured in four layouts. The tests in `tests/loader.rs` run each row; `docs/interception.md` shows
+//! One row a way, measured in four layouts. The tests in `tests/loader.rs` run each row; `docs/dev/interception.md` shows
 //! this table, and a test compares the two.
 
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! Guards against a program that reaches the driver past the shim, or is kept from libraries of its own.
 //!
 //! A row of the matrix that changes for the worse means programs whose memory is not served; one that changes for the
-//! better must be written into the table, which the page `docs/interception.md` shows.
+//! better must be written into the table, which the page `docs/dev/interception.md` shows.
 
 use hazards::matrix::{self, Bench, LAYOUTS, ROWS};
 use hazards::places;
@@ -40,9 +40,13 @@ fn check(name: &str) {
 
 #[test]
 fn the_page_shows_the_matrix() {
-    let page =
-        std::fs::read_to_string(places::workspace("docs/interception.md")).expect("docs/interception.md");
-    assert!(page.contains(&matrix::page()), "docs/interception.md must hold this table:\n{}", matrix::page());
+    let page = std::fs::read_to_string(places::workspace("docs/dev/interception.md"))
+        .expect("docs/dev/interception.md");
+    assert!(
+        page.contains(&matrix::page()),
+        "docs/dev/interception.md must hold this table:\n{}",
+        matrix::page()
+    );
 }
 
 /// The column of `wmctl run` above is measured with what it should set; here the command itself sets it.

@@ -243,7 +243,7 @@ impl Running<'_> {
     }
 
     /// Waits for a thread's own default streams: one that ended with work in them could stay there, in the driver's own
-    /// clean-up, with nothing preloaded as well (docs/ordering.md).
+    /// clean-up, with nothing preloaded as well (docs/dev/ordering.md).
     fn end_own_streams(&self, thread: usize) {
         let d = self.world.driver;
         let own = |stream: &&Stream| stream.kind == Kind::PerThread(thread);

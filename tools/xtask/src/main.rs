@@ -93,7 +93,7 @@ enum XtaskCommand {
     },
     /// Look for two owners of one block, in many long runs with different seeds
     Stress(stress::StressArguments),
-    /// Break one rule of docs/ordering.md at a time, and see whether the oracle finds it (about an hour)
+    /// Break one rule of docs/dev/ordering.md at a time, and see whether the oracle finds it (about an hour)
     Mutations(mutations::MutationsArguments),
     /// Run a program that outgrows its GPU, bare and under the shim
     Demo {

@@ -1,4 +1,4 @@
-//! `cargo xtask mutations`: breaks one rule of docs/ordering.md at a time, and sees whether the oracle finds it.
+//! `cargo xtask mutations`: breaks one rule of docs/dev/ordering.md at a time, and sees whether the oracle finds it.
 //!
 //! Each patch of tools/oracle/mutations says in its first line what it breaks, and in its second the oracle's options. It is applied
 //! to a copy of what git tracks, in the target folder; the working tree is never touched. A patch that no longer
@@ -179,7 +179,7 @@ impl Bench {
     }
 }
 
-/// A table as docs/oracle.md has it.
+/// A table as docs/dev/oracle.md has it.
 fn show(rows: &[MutationResult]) {
     let wide = |cell: fn(&MutationResult) -> &str, least: usize| {
         rows.iter().map(|row| cell(row).len()).chain([least]).max().unwrap_or(least)

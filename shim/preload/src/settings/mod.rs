@@ -107,7 +107,7 @@ settings! {
         "WMSHIM_KEEP_IDLE": "a size with its unit such as 512MiB or 2GiB, a share such as 5%, or 0", "512MiB"
             => keep_idle: Option<Size> = None, amount;
         /// `cuMemFree` waits for the work of the block's context, as the driver's does. Off: it returns at once, and the block is used
-        /// again once all work that was on the device then is done ([ordering.md](ordering.md)).
+        /// again once all work that was on the device then is done ([ordering.md](dev/ordering.md)).
         "WMSHIM_FREE_WAITS": "on, off", "on"
             => free_waits: bool = true, |text| words(text, switch);
         // Where the device is full.
@@ -177,7 +177,7 @@ settings! {
         "WMSHIM_LOG": "error, warn, info, debug, trace, off", "warn"
             => log: log::LevelFilter = log::LevelFilter::Warn, |text| words(text, level);
         /// Where allocations and frees are written down, for `wmctl replay`; `%p` is the process, `%d` the device
-        /// ([replay.md](replay.md)).
+        /// ([replay.md](dev/replay.md)).
         "WMSHIM_TRACE": "a path, or off", "off"
             => trace: Option<PathBuf> = None, path_or_off;
         /// A trace also has each kernel launch, with the blocks that its parameters point into, for `wmctl replay --tiers`.

@@ -1,7 +1,7 @@
 //! `wmctl replay`: what memory a recorded program needs, without the program.
 //!
 //! The trace's allocations and frees go through the same manager that serves programs under the shim, on the simulated
-//! driver or on a GPU. `docs/replay.md` is the page for users.
+//! driver or on a GPU. `docs/dev/replay.md` is the page for users.
 //!
 //! | module | one idea |
 //! |---|---|

@@ -1,0 +1,84 @@
+//! Guards against a link of a page that leads to no file or to no heading.
+
+use std::collections::BTreeSet;
+use std::path::{Component, Path, PathBuf};
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let pages =
+        || architecture::files().into_iter().filter(|path| path.extension().is_some_and(|it| it == "md"));
+    assert!(pages().count() > 20, "the pages are not found");
+    let wrong: Vec<_> = pages().flat_map(|page| broken(&page)).collect();
+    assert!(wrong.is_empty(), "links that lead nowhere:\n{}", wrong.join("\n"));
+}
+
+/// The broken links of a page, as `page: target`.
+fn broken(page: &Path) -> Vec<String> {
+    let text = architecture::text(page).unwrap_or_default();
+    let wrong = links(&text).into_iter().filter(|target| !leads(page, target));
+    wrong.map(|target| format!("{}: {target}", page.display())).collect()
+}
+
+/// The targets of the links in a page, without those that name a protocol.
+fn links(text: &str) -> Vec<&str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    targets.filter(|target| !target.contains(':') && !target.contains(' ')).collect()
+}
+
+fn leads(page: &Path, target: &str) -> bool {
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let path = match file {
+        "" => page.to_owned(),
+        _ => plain(&page.parent().unwrap_or(Path::new("")).join(file)),
+    };
+    let text = || architecture::text(&path).unwrap_or_default();
+    architecture::root().join(&path).exists() && (anchor.is_empty() || anchors(&text()).contains(anchor))
+}
+
+/// A path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            _ => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// The anchors that a forge makes of a page's headings and of `<a id="...">`.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = outside_fences(text).filter(|line| line.starts_with('#'));
+    let named = text.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let mut found = BTreeSet::new();
+    for heading in headings.map(|line| anchor(line.trim_start_matches('#'))) {
+        let again = (1..).map(|count| format!("{heading}-{count}"));
+        let free = [heading.clone()].into_iter().chain(again).find(|name| !found.contains(name));
+        found.extend(free);
+    }
+    found.extend(named.map(str::to_owned));
+    found
+}
+
+fn outside_fences(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```").step_by(2).flat_map(str::lines)
+}
+
+/// Lower case, blanks as dashes, and nothing else but letters, digits, `-` and `_`.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// The rule must be able to fail.
+#[test]
+fn anchors_are_those_of_a_forge() {
+    let text = "# One `two`, three\n```\n# no heading\n```\n## Once\n## Once\n| <a id=\"row\"></a> |\n";
+    let expected = ["one-two-three", "once", "once-1", "row"].map(str::to_owned);
+    assert_eq!(anchors(text), expected.into());
+    assert_eq!(links("[a](b.md#c) [d](https://e) [f](#g)"), ["b.md#c", "#g"]);
+    assert_eq!(plain(Path::new("docs/dev/../adr/x.md")), Path::new("docs/adr/x.md"));
+    assert!(leads(Path::new("README.md"), "LICENSE") && !leads(Path::new("README.md"), "LICENCE"));
+}
