@@ -1,4 +1,6 @@
-//! Hazard: a chunk that outlives its users or goes before them, a lease that serves somebody else, and tables that grow without end.
+//! Hazard (use after free): the broker gives a chunk back while a client maps it, or keeps it
+//! after its last client. A lease that is renewed for the wrong client and a table that grows
+//! without end are the same fault in the broker's books.
 //!
 //! Random clients against a model that is a list of leases and nothing else.
 

@@ -1,4 +1,5 @@
-//! Hazard: a client that breaks the rules reaches another's chunks, delays others, or ends the broker.
+//! Hazard (privilege boundary): a client that violates the protocol reads another client's chunks,
+//! delays other clients, or ends the broker.
 //!
 //! It is a process of the same user, so it may connect; everything else it is to be kept from.
 

@@ -1,4 +1,5 @@
-//! Hazard: advice that counts what a client has taken back, or one that is gone, or grows without a bound.
+//! Hazard (wrong report): advice of the broker counts bytes that a client has withdrawn or that
+//! belong to a client that is gone, or its memory grows without bound.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

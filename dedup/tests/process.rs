@@ -1,4 +1,5 @@
-//! Hazard: descriptors that stay when their users are gone, two brokers in one folder, and a broker that never ends or ends too soon.
+//! Hazard (resource leak): descriptors stay open after their clients are gone, two brokers serve
+//! one folder, or a broker ends too early or never.
 
 mod support;
 

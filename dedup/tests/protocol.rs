@@ -1,4 +1,5 @@
-//! Hazard: what is understood is not what was said, or bytes of anybody end the process that reads them.
+//! Hazard (corrupt input): a message is decoded as another one, or bytes from an arbitrary process
+//! end the process that reads them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

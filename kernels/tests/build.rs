@@ -1,5 +1,5 @@
-//! Hazard: GPU code that is not that of the sources beside it, or a declaration that is read as something
-//! else. These are the build script's own modules.
+//! Hazard (source drift): a GPU image that was not built from the sources beside it, or a kernel's
+//! declaration that the build script parses wrongly. These are the build script's own modules.
 
 #[allow(dead_code, reason = "the build script uses all of it")]
 #[path = "../build/declarations.rs"]

@@ -1,5 +1,5 @@
-//! Hazard: an image that the oldest supported driver does not load, or whose kernels take other parameters
-//! than the tables say. Nothing here needs a GPU: the PTX states both.
+//! Hazard (API conformance): the oldest supported driver does not load an image, or its kernels
+//! take other parameters than the tables state. The PTX states both, so that no GPU is needed.
 
 use wm_kernels::{Arguments, IMAGES, Image, diagnostics};
 

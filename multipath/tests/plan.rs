@@ -1,4 +1,5 @@
-//! Guards against bytes that no path copies, or two paths, and pieces that overrun a staging slot.
+//! Hazard (wrong result): a plan assigns a byte to no path or to two, or a piece overruns its
+//! staging slot.
 
 use proptest::prelude::*;
 use wm_multipath::LinkDirection;

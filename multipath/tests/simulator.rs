@@ -1,5 +1,5 @@
-//! Guards against what a model cannot show: calls that a driver refuses, real threads, memory of every kind, and
-//! streams that a simulated driver delays at random.
+//! Hazard (stream order): real threads, refused driver calls, every kind of memory and streams
+//! that are delayed at random. A model shows none of these.
 //!
 //! Each test starts itself again with the simulator's settings in its environment, as they are read only once.
 

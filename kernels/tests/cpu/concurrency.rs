@@ -1,5 +1,5 @@
-//! Hazard: state shared between launches. Streams run on their own threads, and faults of one must not end
-//! another.
+//! Hazard (data race): two launches share state. Streams run on their own threads, and a fault in
+//! one must not end another.
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! Hazard: a launch outside CUDA's limits that runs anyway, or a registry that does not match the images.
+//! Hazard (API conformance): a launch outside CUDA's limits runs anyway, or the registry of
+//! kernels differs from the images.
 
 use wm_kernels::cpu::{self, Fault};
 use wm_kernels::diagnostics::{FillU32, ShuffleU32};

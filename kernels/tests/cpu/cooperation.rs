@@ -1,5 +1,5 @@
-//! Hazard: a barrier or shuffle that lets a thread through early reads a neighbour's old value. Integer
-//! results are exact.
+//! Hazard (data race): a barrier or a shuffle lets a thread pass early, and the thread reads its
+//! neighbour's old value. Integer results are exact.
 
 use wm_kernels::diagnostics::{ReduceSumF32, ScanTilesU32, ShuffleU32};
 

@@ -1,5 +1,5 @@
-//! Hazard: the GPU and the CPU name the same bytes differently, a fingerprint depends on how the kernel was launched, or chunks that
-//! differ are called equal.
+//! Hazard (wrong result): the GPU and the CPU compute different fingerprints for the same bytes, a
+//! fingerprint depends on the launch shape, or chunks that differ compare as equal.
 
 use wm_abi::CUdeviceptr;
 use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};

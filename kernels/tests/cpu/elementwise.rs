@@ -1,4 +1,4 @@
-//! Hazard: an index that wraps or is taken twice. Results are compared bit by bit.
+//! Hazard (wrong result): an index wraps or is used twice. Results are compared bit by bit.
 
 use wm_kernels::diagnostics::{CopyU32, FillU32, GatherRowsF32, SaxpyF32, VerifyPatternU64};
 

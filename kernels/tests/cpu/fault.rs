@@ -1,5 +1,5 @@
-//! Hazard: a kernel's bad access kills the process that simulates the GPU, or leaves it unable to launch
-//! again; or our handler swallows a crash that is not a kernel's.
+//! Hazard (error handling): a kernel's bad access kills the process that simulates the GPU, or
+//! leaves it unable to launch again; or the signal handler hides a crash that is not a kernel's.
 
 use std::ffi::c_void;
 use std::process::Command;

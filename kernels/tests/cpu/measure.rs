@@ -1,4 +1,5 @@
-//! Hazard: a benchmark that calls wrong rows right, or compares with a kernel that moves other rows than it says.
+//! Hazard (wrong report): a benchmark accepts wrong rows, or compares with a kernel that moves
+//! other rows than it states.
 
 use wm_kernels::measure::{CheckRows, PlainGather, PlainScatter, WriteTable};
 

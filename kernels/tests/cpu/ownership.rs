@@ -1,4 +1,5 @@
-//! Hazard: a check of ownership that misses a byte, or a mark that is written past its block's end.
+//! Hazard (vacuous test): a check of ownership misses a byte, or a mark is written past the end of
+//! its block.
 
 use wm_kernels::ownership::{CheckBlock, OwnBlock};
 

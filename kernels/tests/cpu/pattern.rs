@@ -1,5 +1,5 @@
-//! Hazard: a checker that finds no mismatch because it looks at too few words, or a filler that writes past
-//! its end.
+//! Hazard (vacuous test): a checker looks at too few words and finds no mismatch, or a filler
+//! writes past its end.
 
 use wm_kernels::diagnostics::{CheckStampU64, FillPatternU64, FillU32, StampU64, VerifyPatternU64};
 

@@ -1,4 +1,5 @@
-//! Hazard: tests of stream order that hold a stream with these kernels prove nothing if they end early.
+//! Hazard (vacuous test): a kernel that is to hold a stream ends early, and the tests of stream
+//! order that use it prove nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;

@@ -1,5 +1,6 @@
-//! Guards against copies that lose in driver calls what they gain in links. A call takes some microseconds of the caller's
-//! time, and on 64 MiB two links save but 600; the number of calls does not depend on the machine's speed.
+//! Hazard (latency): a copy loses in driver calls what it gains in links. A call takes
+//! microseconds of the caller's time, and two links save only 600 us on 64 MiB. The number of
+//! calls does not depend on the machine's speed.
 
 use super::model::{Model, Place};
 use super::world::{MIB, topology};

@@ -1,4 +1,5 @@
-//! Guards lanes that are lent while the context that they serve ends: none is lent to the next context of the same handle, and none is kept.
+//! Hazard (use after free): a lane is lent while the context that it serves ends. No lane may go
+//! to the next context with the same handle, and none may be kept.
 
 use wm_multipath::parts::Pool;
 use wm_multipath::{Home, ProgramStream, StreamOrdering};

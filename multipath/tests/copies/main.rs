@@ -1,5 +1,6 @@
-//! Guards against a copy that ends before its bytes are there, overtakes or is overtaken, holds up a stream that has
-//! nothing to do with it, or is lost when a relay fails, under streams that run in any order.
+//! Hazard (stream order): a copy completes before its bytes arrive, overtakes other work, is
+//! overtaken, delays an unrelated stream, or is lost when a relay fails. The streams of the model
+//! run in any order.
 
 mod calls;
 mod lent;

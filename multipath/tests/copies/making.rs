@@ -1,4 +1,5 @@
-//! Guards against streams, events and memory that nobody names any more, because a call behind the one that made them failed.
+//! Hazard (resource leak): a later call fails, and the streams, events and memory that earlier
+//! calls made are in no table any more.
 
 use super::model::Model;
 use wm_multipath::parts::{CopyTimer, DirectPipeline, DriverResult, RelayPipeline};

@@ -1,4 +1,5 @@
-//! Guards against copies of opposite directions that take from each other what each believes idle.
+//! Hazard (latency): copies in opposite directions each take the links that they believe to be
+//! idle.
 
 use wm_multipath::measured::{Rates, Topology};
 use wm_multipath::{CopyOutcome, Engine, LinkDirection};

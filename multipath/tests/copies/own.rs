@@ -1,5 +1,6 @@
-//! Guards pageable copies over the target's own link, which every process makes: they arrive whatever fails, need nothing of a sibling or
-//! of other processes, and leave cores to those who compute.
+//! Hazard (stream order): a pageable copy over the target's own link loses bytes when a call
+//! fails, uses a sibling GPU or another process, or takes the cores that computing threads need.
+//! Every process makes such copies.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Guards calls that the driver refuses: wrong arguments stay wrong, and nothing is copied.
+//! Hazard (API conformance): a call with wrong arguments succeeds or copies something. The driver
+//! refuses it.
 
 use std::ffi::c_void;
 

@@ -1,5 +1,5 @@
-//! Guards what a program does while its links are measured: the calls that start it return at once, and a capture of another thread is not
-//! spoiled.
+//! Hazard (latency): the call that starts the measurement of links waits for it, or the
+//! measurement invalidates another thread's capture.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Guards what a program does to contexts and devices while copies of others go through them.
+//! Hazard (use after free): the program destroys a context or resets a device while another
+//! device's copy goes through it.
 
 use std::ffi::c_void;
 

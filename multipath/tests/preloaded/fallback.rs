@@ -1,4 +1,5 @@
-//! Guards what is the driver's: copies that several links must not touch, and programs that take relays away.
+//! Hazard (API conformance): a copy that belongs to the driver alone takes several links, or a
+//! program that removes relays loses its copy.
 
 use std::time::Duration;
 

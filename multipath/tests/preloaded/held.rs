@@ -1,5 +1,6 @@
-//! Guards programs whose stream waits for the host: an NCCL receive, a persistent kernel, a host function. Such a program lets its
-//! stream go only once its calls have returned. A call that waits for the stream is a deadlock that it has not without us.
+//! Hazard (deadlock): a call waits for a stream that itself waits for the host: an NCCL receive, a
+//! persistent kernel, a host function. Such a program releases its stream only after its calls
+//! have returned.
 
 use std::ffi::c_void;
 use std::sync::{Condvar, Mutex};

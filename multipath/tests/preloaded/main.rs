@@ -1,5 +1,5 @@
-//! Guards the way from a program's call to several links: every form of call through the preloaded library, on the
-//! simulated driver.
+//! Hazard (API conformance): a form of copy call does not reach the links, or reaches them with
+//! other arguments. Each form goes through the preloaded library on the simulated driver.
 
 mod arguments;
 mod beside;

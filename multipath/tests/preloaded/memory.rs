@@ -1,4 +1,5 @@
-//! Guards copies from and to every kind of memory: each byte arrives, and what can take several links does.
+//! Hazard (wrong result): a byte of a copy from or to one kind of memory does not arrive, or
+//! memory that can use several links uses one.
 
 use std::ffi::c_void;
 

@@ -1,4 +1,5 @@
-//! Guards the order that a single copy has: behind what is before it, before what is behind it, and no sooner done than said.
+//! Hazard (stream order): a copy of several parts starts before earlier work ends, ends after
+//! later work starts, or reports completion too early.
 //!
 //! The simulator delays streams at random, so an order that nothing enforces is violated sooner or later.
 

@@ -1,5 +1,5 @@
-//! Guards what every program gets without asking for it: large pageable copies over the target's own link, filled by threads, also with one
-//! device. Whatever else there is must be as the driver alone makes it.
+//! Hazard (API conformance): a large pageable copy, which threads of the library fill with nothing
+//! set and with one device, differs from the driver's own copy in bytes, order or errors.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};

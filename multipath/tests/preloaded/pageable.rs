@@ -1,5 +1,6 @@
-//! Guards copies of pageable memory, which threads of ours carry: they are part of the stream that the program's thread named,
-//! read the source no sooner than the driver does, and are not where a program's own faults happen.
+//! Hazard (stream order): a pageable copy that threads of the library carry leaves the stream that
+//! the program named, reads its source earlier than the driver does, or moves the program's own
+//! page fault into another thread.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! Hazard (data race between copies): two threads put copies into one stream, and what is left is a mixture of both, where either of the plain copies would have
-//! been whole.
+//! Hazard (data race): two threads put copies into one stream, and the destination holds a mixture
+//! of both. Either of the plain copies would have been whole.
 //!
 //! Both threads begin at once, again and again. Whatever comes last in the stream, every byte of a result is of one of them.
 

@@ -1,5 +1,6 @@
-//! Hazard: a structure of ours that is not laid out as the driver's corrupts the caller's memory.
-//! The figures are `sizeof` and `offsetof` of CUDA 13.5's headers, compiled by gcc on x86-64 Linux.
+//! Hazard (out-of-bounds access): a structure that is not laid out as the driver's corrupts the
+//! caller's memory. The figures are `sizeof` and `offsetof` of CUDA 13.5's headers, compiled by
+//! gcc on x86-64 Linux.
 
 use std::mem::{offset_of, size_of};
 

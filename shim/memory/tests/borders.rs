@@ -1,4 +1,5 @@
-//! Hazard: a copy that touches two tiers in one call because nobody was told where one ends.
+//! Hazard (wrong result): one copy call touches two tiers because the caller was not told the
+//! border between them.
 
 mod support;
 

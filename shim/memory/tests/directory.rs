@@ -1,5 +1,6 @@
-//! Hazard: a look-up that misses a block, or finds one that is not there. The directory's own sources against an ordered
-//! map, at places where its tables end and at the edges of every block.
+//! Hazard (wrong result): a look-up misses a block or returns one that is freed. The directory's
+//! own sources are compared with an ordered map, at the ends of its tables and at the edges of
+//! every block.
 #![allow(
     dead_code,
     unreachable_pub,

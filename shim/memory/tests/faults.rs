@@ -1,5 +1,6 @@
-//! Hazard: a driver call that fails half-way through a change. Every call of every path fails once, alone and together
-//! with those that would undo it; whatever the manager answers, nothing may be lost and the next try must work.
+//! Hazard (error handling): a driver call fails half-way through a change. Every call of every
+//! path fails once, alone and together with the calls that would undo it. No memory may be lost,
+//! and the next try must work.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Hazard: a thread submits work while memory moves; a gate that stays closed; a mover that waits without a bound.
+//! Hazard (deadlock): the gate stays closed, or a migration waits without bound; or a thread
+//! submits work while memory migrates.
 //!
 //! Under shuttle's schedules, with the crate's own source, as in `interleavings.rs`; what takes real time, against the crate as it is.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "the crate's source, under another root")]

@@ -1,4 +1,5 @@
-//! Hazard: a guard that costs without bound, or that lets a late access find the next block.
+//! Hazard (use after free): a guard lets a late access reach the next block, or costs without
+//! bound.
 
 mod support;
 

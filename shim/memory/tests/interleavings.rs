@@ -1,5 +1,6 @@
-//! Hazard: two threads in the manager at once. The crate's own sources, compiled against shuttle's locks and atomics,
-//! under random and adversarial schedules; the model GPU yields at every driver call.
+//! Hazard (data race): two threads are in the manager at once. The crate's own sources run on
+//! shuttle's locks and atomics under random and adversarial schedules; the model GPU yields at
+//! every driver call.
 //!
 //! The sources are taken in by path, so that this runs in every test run and no build flag can forget it.
 #![allow(

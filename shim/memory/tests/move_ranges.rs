@@ -1,4 +1,5 @@
-//! Hazard: of many handles that move together one is forgotten, filled from another one's bytes, or taken along although others rely on it.
+//! Hazard (wrong result): of many handles that migrate together one is forgotten, is filled with
+//! another handle's bytes, or migrates although it is pinned.
 
 mod support;
 

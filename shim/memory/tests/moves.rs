@@ -1,4 +1,5 @@
-//! Hazard: a block whose bytes are lost, mixed up or touched while its memory moves; a failed move that is half made.
+//! Hazard (wrong result): a migration loses or mixes a block's bytes, touches them while work uses
+//! them, or fails and stays half done.
 
 mod support;
 

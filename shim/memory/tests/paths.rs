@@ -1,5 +1,5 @@
-//! Hazard: a path that silently costs more than it should, or answers what it should not. One test a promise of the
-//! walk in `docs/dev/memory.md`, counted in driver calls.
+//! Hazard (latency): a path makes more driver calls than its promise in `docs/dev/memory.md`, or gives
+//! another answer. There is one test a promise.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Hazard: other GPUs' memory is taken beyond what they can spare, or beyond what the user allows, or is not used though there is some.
+//! Hazard (out of memory): a spill takes more of another GPU's memory than that GPU or the user
+//! allows, or leaves it unused although it is free.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Hazard: what the placement policy wants to move cannot move, or lies elsewhere than it was told, so that a program past the end of its device has more carried over the link than the
-//! policy takes it for. A recorded program with its launches, on a model GPU whose manager moves what the policy says, as the library does.
+//! Hazard (latency): a victim of the placement policy cannot migrate or lies in another tier than
+//! the policy assumes, so that a program past the end of its device moves more bytes over the
+//! link. A recorded program with its launches runs on a model GPU.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Hazard: memory that two owners write. Random legal programs against a model that knows exactly who may touch what.
+//! Hazard (use after free): two owners write one piece of memory. Random legal programs run beside
+//! a model that knows the owner of every byte.
 
 mod support;
 

@@ -1,5 +1,6 @@
-//! Hazard: fragmentation. Real programs' allocations, recorded at the driver, replayed on a model GPU with overflow
-//! off: how much device memory does a program need that holds so much at its peak?
+//! Hazard (fragmentation): a program needs more device memory than it holds at its peak.
+//! Allocations of real programs, recorded at the driver, are replayed on a model GPU with overflow
+//! off.
 //!
 //! The traces' format stands in their first line. Work is not recorded, so a stream's own reuse is free and a host
 //! synchronisation says that the stream drained. A program that repeats itself must not be stitched for anew each time. `WMSHIM_REPLAY=search` looks for the smallest memory that completes,

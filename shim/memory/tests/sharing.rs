@@ -1,5 +1,6 @@
-//! Hazard: memory of other processes that this one writes, hands to another block or never gives back; a chunk that is half shared; a block that cannot be
-//! written because nothing is left for a private copy.
+//! Hazard (data race): this process writes memory that it shares with other processes, gives it to
+//! another block, or never returns it; or a chunk is half shared; or no memory is left for a
+//! private copy.
 
 mod support;
 

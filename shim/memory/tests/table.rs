@@ -1,5 +1,5 @@
-//! Hazard: a value that is in the table and is not found, because a removal, or the end of the row, cut it off from the place
-//! that its hash names. The table's own source against an ordered map.
+//! Hazard (wrong result): a look-up misses a value because a removal, or the end of the row, cut
+//! the probe chain. The table's own source is compared with an ordered map.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "the crate's sources, under another root")]
 
 #[path = "../src/containers/mod.rs"]

@@ -1,4 +1,5 @@
-//! Guards against lists that lack what the sources have: a variable without a row, a default without a reason, a command without a section.
+//! Hazard (source drift): a page lacks what the sources have: a variable without a row, a default
+//! without a reason, a command without a section.
 
 use std::path::Path;
 

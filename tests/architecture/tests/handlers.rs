@@ -1,4 +1,5 @@
-//! Guards against a hook that a search for its call does not find: handlers are named after the driver function they serve.
+//! Hazard (source drift): a search for a driver call does not find its hook. Handlers are named
+//! after the driver function that they serve.
 
 use std::path::Path;
 

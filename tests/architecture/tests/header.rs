@@ -1,4 +1,5 @@
-//! Guards against a C header that promises what the library does not export, or hides what it does.
+//! Hazard (source drift): the C header declares a function that the library does not export, or
+//! omits one that it exports.
 
 use std::collections::BTreeSet;
 use std::path::Path;

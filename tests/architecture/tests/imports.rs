@@ -1,5 +1,5 @@
-//! Guards against an import that ARCHITECTURE.md does not name: policy that reaches for mechanism, a simulator that
-//! shares code with what it tests, a shim that grows; and against a page that names one which does not exist.
+//! Hazard (source drift): a crate imports another one without a reason in ARCHITECTURE.md: policy
+//! that imports mechanism, or a simulator that shares code with the library under test.
 
 use architecture::edges::{self, Edges};
 use serde_json::Value;

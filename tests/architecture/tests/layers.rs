@@ -1,4 +1,5 @@
-//! Guards against a crate whose folders are layers in name only: an import that runs back up, or files that know each other.
+//! Hazard (source drift): an import runs from a lower layer to a higher one, or files import each
+//! other.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Guards against a type name with two meanings: a search for such a name finds both types, and who knows one of them
-//! misreads the other.
+//! Hazard (source drift): two types have one name, and a reader of one misreads the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

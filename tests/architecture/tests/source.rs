@@ -1,5 +1,5 @@
-//! Guards against source that drifts from the house rules: `unsafe` outside the crates that may have it, files without
-//! an opening essay, files of more than one idea, and text that only makes sense on the author's machine.
+//! Hazard (source drift): `unsafe` outside the crates that may have it, a file without an opening,
+//! a file of more than one idea, or text that names the author's machine.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Guards against a walk of ARCHITECTURE.md that leads to files or functions that have moved.
+//! Hazard (source drift): a walk of ARCHITECTURE.md names a file or a function that has moved.
 
 use std::path::Path;
 

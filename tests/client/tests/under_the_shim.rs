@@ -1,5 +1,5 @@
-//! Hazard: the client library that Rust programs use finds, opens or calls the driver in a way that the shim breaks, or
-//! that passes it by.
+//! Hazard (symbol interposition): cudarc, the client library of Rust programs, opens the driver
+//! past the shim, or calls it in a way that the shim does not serve.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

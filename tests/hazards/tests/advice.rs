@@ -1,5 +1,5 @@
-//! Guards a program that lets its memory move: against work that meets memory which is being moved, against moves of what somebody relies on, and against calls that
-//! change something although they are wrong.
+//! Hazard (data race): work uses memory while it migrates, pinned memory migrates, or a wrong call
+//! of `wmshim_advise` changes something.
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 

@@ -1,6 +1,6 @@
-//! Guards copies between devices, in every form that there is, of memory that is mapped and may lie on two tiers: such a
-//! copy in one call ends the process inside the driver, and devices that are no peers refuse it. The driver's own memory
-//! knows neither. In a graph, a copy between devices that are no peers is refused.
+//! Hazard (process crash): one call copies a mapped range that lies on two tiers, which ends the
+//! process inside the driver, or devices that are no peers refuse the copy. The driver's own
+//! memory has neither limit.
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 

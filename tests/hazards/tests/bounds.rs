@@ -1,5 +1,5 @@
-//! Hazard (out-of-bounds write): a copy or memset that runs past the end of its block overwrites the next one of the same mapping, where the driver
-//! refuses the call and writes nothing.
+//! Hazard (out-of-bounds access): a copy or memset that runs past the end of its block overwrites
+//! the next block of the same mapping. The driver refuses the call and writes nothing.
 //!
 //! Every form of copy and memset there is, of blocks that have a neighbour, bare and under the library: the answers are the same, and the forms that
 //! stay inside are made.

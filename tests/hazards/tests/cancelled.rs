@@ -1,5 +1,5 @@
-//! Guards threads that the program cancels: a cancellation unwinds from the first call of the C library that acts upon it, and inside
-//! the library there are frames that cannot be unwound. A thread ends at a point of the program's own.
+//! Hazard (process lifecycle): a thread is cancelled inside the library, where frames cannot be
+//! unwound. A cancelled thread must end at a cancellation point of the program.
 
 use hazards::{Host, Scratch, c, driver};
 

@@ -1,5 +1,5 @@
-//! Guards against leaks: a program that makes and ends streams, threads, graphs or contexts for as long as it runs takes no more for the last one than for
-//! the first, neither memory nor time.
+//! Hazard (resource leak): a program that creates and destroys streams, threads, graphs or contexts
+//! takes more memory or time for the last one than for the first.
 //!
 //! The driver is the simulated one, and takes some bytes for what has ended, too: so each way runs bare as well, and what counts is the difference.
 

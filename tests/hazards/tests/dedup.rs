@@ -1,4 +1,5 @@
-//! Hazard: processes that share memory and read each other's writes, or lose their own; that fault where they may write; memory that stays when all are gone.
+//! Hazard (data race): a process reads what another one wrote into shared memory, loses its own
+//! write, or faults where it may write; or shared memory stays after the last process.
 //!
 //! Each test has a broker of its own, and looks at the end that it holds nothing. Every program checks every byte of its blocks against what it wrote.
 

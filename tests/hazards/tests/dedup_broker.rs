@@ -1,4 +1,5 @@
-//! Hazard: a program that shares nothing for its whole life because the broker was slow for a second when it was first asked.
+//! Hazard (latency): a program shares nothing for its whole life because the broker was slow for a
+//! second when the program asked it first.
 
 use std::fs;
 use std::path::Path;

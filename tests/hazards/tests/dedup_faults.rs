@@ -1,4 +1,5 @@
-//! Hazard: a driver that refuses one call in the middle of an exchange, after which a block is half shared, or another program has memory that is written.
+//! Hazard (error handling): the driver refuses one call in the middle of an exchange, and a block
+//! stays half shared, or another process maps memory that this one writes.
 //!
 //! One of two programs is refused the call of a given number; it and the other one read and write what they should, shared or not.
 

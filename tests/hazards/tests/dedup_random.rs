@@ -1,4 +1,5 @@
-//! Hazard: an order of loads, writes, graphs, frees, kills and ends that nobody thought of, after which a program reads what another one wrote, or not what it wrote itself.
+//! Hazard (data race): after a random order of loads, writes, graphs, frees, kills and exits a
+//! process reads another one's bytes, or loses its own.
 //!
 //! Three programs obey random commands, some of them at the same time, and keep what each block must hold. `DEDUP_SEEDS=100-199` runs others than the usual ones.
 

@@ -1,4 +1,5 @@
-//! Hazard: a process that crashes, hangs or says something at its end, because a thread of the library's is inside the driver while the driver's exit handler takes it down.
+//! Hazard (process lifecycle): a process crashes, hangs or prints at exit because a thread of the
+//! library is inside the driver while the driver's exit handler runs.
 //!
 //! Programs that copy over several links end in each way at random moments. Links are slow, so that threads of the library are at work then: they measure
 //! the links, open contexts, and move pageable memory. `HAZARD_EXITS` is the number of exits (`cargo xtask stress` asks for 2000), `HAZARD_SEED` the first one's seed.

@@ -1,6 +1,6 @@
-//! Guards a program that makes its physical memory itself, as PyTorch's expandable segments do: past the end of the device
-//! it goes on in host memory and cannot tell; where that is not allowed, it gets the driver's own answer. So does everybody who
-//! may rely on device memory being device memory, as NCCL does.
+//! Hazard (out of memory): a program that makes physical memory itself, as PyTorch's expandable
+//! segments do, fails past the end of the device, or a caller that relies on device memory, such
+//! as NCCL, gets host memory.
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 

@@ -1,5 +1,5 @@
-//! Guards against trampolines that other tools cannot work with, and against versions of a hooked function that are not
-//! hooked.
+//! Hazard (symbol interposition): other tools cannot unwind or patch a trampoline, or a version of
+//! a hooked function is not hooked.
 //!
 //! UCX rewrites the first bytes of the driver's memory functions to see allocations; it moves what was there elsewhere
 //! and refuses code it does not know how to move. And a program that uses one version of a function must be served like

@@ -1,5 +1,6 @@
-//! Guards a program that adds up what it holds and what the driver says is free, and ends itself if that is more than the
-//! device has. PyTorch does so whenever cuDNN asks it for a workspace.
+//! Hazard (API conformance): a program adds its own memory to what the driver reports as free,
+//! finds more than the device has, and ends itself. PyTorch does so when cuDNN asks for a
+//! workspace.
 
 use hazards::{Host, Scratch, c, driver};
 

@@ -1,5 +1,5 @@
-//! Guards programs under a filter of system calls, as containers and sandboxes have them: what the library cannot do there it
-//! does without, and says so once if somebody will miss it. The program runs as it does bare.
+//! Hazard (process lifecycle): a seccomp filter of a container or sandbox refuses a system call,
+//! and the program fails. The library must do without the call and log a missing feature once.
 
 use hazards::{Host, Outcome, Scratch, c, driver, skip};
 

@@ -1,4 +1,5 @@
-//! Guards against a first operation that is not the expected one.
+//! Hazard (process lifecycle): a program's first driver call is not the one that the library
+//! expects.
 //!
 //! Programs do not begin with `cuInit`: a profiler asks for the version, a library for a function's address. Whatever
 //! comes first opens the driver; its arguments must arrive untouched, and the driver's answer must come back.

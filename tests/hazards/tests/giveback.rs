@@ -1,5 +1,5 @@
-//! Guards processes beside ours: against idle memory that they do not get, and against a place on the host
-//! that memory keeps although the device has become free.
+//! Hazard (out of memory): idle memory of this process is not given back to others, or a block
+//! stays on the host although the device has become free.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

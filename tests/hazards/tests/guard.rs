@@ -1,5 +1,5 @@
-//! Guards against an overrun that goes unnoticed, and against a guard that accuses the innocent or changes what a program
-//! gets.
+//! Hazard (out-of-bounds access): a guard misses an overrun, reports one that did not happen, or
+//! changes a program's answers.
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 

@@ -1,4 +1,5 @@
-//! Guards against a program that reaches the driver past the shim, or is kept from libraries of its own.
+//! Hazard (symbol interposition): a program reaches the driver past the shim, or does not find its
+//! own libraries.
 //!
 //! A row of the matrix that changes for the worse means programs whose memory is not served; one that changes for the
 //! better must be written into the table, which the page `docs/dev/interception.md` shows.

@@ -1,4 +1,5 @@
-//! Hazard: the limits of a device hold only for memory that is asked for with the device current, though the call names it.
+//! Hazard (out of memory): a device's limit holds only for requests that are made while the device
+//! is current, although the call names the device.
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 

@@ -1,4 +1,5 @@
-//! Guards against a `cuGetProcAddress` that hands out the wrong function, or lets a program past the shim.
+//! Hazard (symbol interposition): `cuGetProcAddress` returns the wrong function, or a function
+//! that bypasses the shim.
 //!
 //! The CUDA runtime finds everything through it, by name, version and flags. An interposer that guesses versions returns
 //! functions with another signature; one that misses a name loses that function's calls. `data/` holds what the runtimes

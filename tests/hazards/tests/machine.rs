@@ -1,5 +1,5 @@
-//! Guards the machine: processes that are started together each see all of its memory available, pin it together, and the kernel kills one of them or of
-//! the machine's own.
+//! Hazard (out of memory): processes that start together each see the whole host memory as free,
+//! pin it together, and the kernel's OOM killer ends one of them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Guards the time of a request that the free cache does not serve: files that are opened and read where the device has room, or
-//! again for each request of a program that tries ever smaller sizes; and against an alarm about a request that no memory could meet.
+//! Hazard (latency): a request that misses the free cache opens and reads files, again for each
+//! ever smaller size; or a request that no memory could meet raises an alarm.
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 

@@ -1,4 +1,5 @@
-//! Guards against harm to libraries that have nothing to do with the driver.
+//! Hazard (symbol interposition): the library breaks another library of the process that has
+//! nothing to do with the driver.
 //!
 //! The shim exports `dlopen` and `dlmopen`. Every library of the process now calls these, and each must get exactly what
 //! glibc would have given to it: by its own RUNPATH, in its own namespace, with its own error.

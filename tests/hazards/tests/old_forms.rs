@@ -1,5 +1,5 @@
-//! Hazard (out-of-bounds read): an old form of a call hands over a shorter description than today's, or a count names more than there is, and the library reads
-//! what the driver would not.
+//! Hazard (out-of-bounds access): an old form of a call passes a shorter description than today's,
+//! or a count exceeds the array, and the library reads bytes that the driver does not.
 
 use hazards::{Host, Scratch, c, driver};
 

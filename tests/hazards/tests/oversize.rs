@@ -1,4 +1,5 @@
-//! Hazard: a process ends in PyTorch, with a null pointer, where bare it raises its out-of-memory error.
+//! Hazard (process crash): a request above the device's size ends the process inside PyTorch with
+//! a null pointer. Bare, PyTorch raises its out-of-memory error.
 //!
 //! An expandable segment has addresses for 1.125 times the device's memory. Bare, no request fills them, for the device is full before;
 //! PyTorch does not look where the addresses end. With memory of the host behind the device a request could fill them: what does

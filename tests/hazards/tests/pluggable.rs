@@ -1,5 +1,6 @@
-//! Guards PyTorch programs that take their memory through `wmshim_torch_malloc`: a device or stream that is mistaken, memory that
-//! is reused too early, a graph that is spoilt, and a failure that becomes a null address in a tensor.
+//! Hazard (use after free): memory that PyTorch takes through `wmshim_torch_malloc` is reused too
+//! early, is made on the wrong device or stream, spoils a graph, or is a null address in a tensor
+//! after a failure.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Hazard: a program with more rights than its caller loads code or writes files of the caller's choice (privilege escalation), memory goes
-//! to another user's process, or root leaves folders in a user's home that the user cannot use.
+//! Hazard (privilege boundary): a set-user-ID program loads code or writes files of its caller's
+//! choice, another user's process gets memory, or root leaves folders in a user's home that the
+//! user cannot use.
 //!
 //! The tests need root, which alone can become other users. Under other users they are skipped.
 

@@ -1,4 +1,4 @@
-//! Guards against a shim that is noticed where it has nothing to do.
+//! Hazard (process lifecycle): the library leaves a trace in a program that never calls CUDA.
 //!
 //! A preload reaches every child of a job: shells, compilers, workers. Until a process makes a CUDA call it must be as
 //! without the shim: no thread, no descriptor, no driver, no line, no changed signal, and hardly a longer start.

@@ -1,4 +1,5 @@
-//! Guards the user's files against a recording whose name, in a variable, leads to them.
+//! Hazard (privilege boundary): the name of a recording, set in a variable, leads to a file of the
+//! user, which is overwritten.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,5 +1,5 @@
-//! Guards programs on a device that is full: against unused memory of ours in the way of memory which is the driver's to give,
-//! and against memory of the host for who relies on the device's.
+//! Hazard (out of memory): on a full device idle memory of the library stands in the way of a
+//! driver allocation, or a caller that relies on device memory gets host memory.
 
 use hazards::{Host, Scratch, c, driver, places};
 

@@ -1,5 +1,5 @@
-//! Guards against a library that stops serving: after an unusual event the driver's own memory is as good as ours, so a
-//! program runs on, and nobody notices that nothing is stitched any more.
+//! Hazard (silent degradation): after an unusual event the library forwards everything to the
+//! driver. The program goes on, and its memory is no longer stitched.
 
 use hazards::{Host, Scratch, c, driver};
 use serde_json::Value;

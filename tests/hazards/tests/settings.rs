@@ -1,4 +1,4 @@
-//! Guards against settings that are ignored in silence, or that end the job.
+//! Hazard (error handling): a wrong setting is ignored without a line, or ends the job.
 //!
 //! A typing error in a job script is found by whoever reads the log, if it is said once and says what would be right.
 

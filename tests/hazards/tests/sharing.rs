@@ -1,6 +1,7 @@
-//! Guards against memory that another process cannot open, or that the wrong process opens: signals while it asks, equal
-//! process numbers, forked children, strangers that ask, wait in silence or answer, exporters that are stopped or killed,
-//! few descriptors, other devices, and processes that see neither each other's folders nor each other's network.
+//! Hazard (privilege boundary): a process cannot open memory that it was given a handle of, or a
+//! wrong process can. The tests cover signals during the request, equal process ids in two
+//! namespaces, forked children, clients that connect and stay silent, exporters that are stopped
+//! or killed, few descriptors, other devices, and separate mount and network namespaces.
 //!
 //! What needs a namespace or another user's process is skipped where this process may not make one.
 

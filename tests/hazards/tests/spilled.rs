@@ -1,5 +1,6 @@
-//! Guards a user against a program that is slow and does not say why: what lies elsewhere than on its device is said when it
-//! begins, as it grows, and at the end; and a refusal says what may be raised.
+//! Hazard (silent degradation): a program runs slowly because its memory spilled, and no line says
+//! so at the start, during growth or at exit; or a refusal does not name the setting that would
+//! help.
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 

@@ -1,4 +1,5 @@
-//! Guards against an endpoint that outlives its process, answers for another, or disturbs the program it is about.
+//! Hazard (process lifecycle): the statistics endpoint outlives its process, answers for another
+//! process, or disturbs its host.
 //!
 //! The endpoint's parts are tested where they are; here the whole library runs in a program that knows nothing of it.
 

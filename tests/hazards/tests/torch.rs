@@ -1,4 +1,5 @@
-//! Guards against a choice of PyTorch's allocator that the user did not want, or that a program cannot run with.
+//! Hazard (API conformance): the library chooses a PyTorch allocator that the user did not want,
+//! or with which a program cannot run.
 //!
 //! PyTorch reads its environment when it is imported, so the choice is made when Python starts, by writing one variable.
 //! Whatever the user set stays. What `auto` chooses depends on what the kernel lets processes do here: the table of that is tested beside

@@ -1,5 +1,5 @@
-//! Guards against waits of the host that cost a program memory: a wait must not take a device over that the program
-//! never allocated on, and must give back what the driver would give back.
+//! Hazard (out of memory): a host wait creates a manager on a device that the program never used,
+//! or does not give back the memory that the driver would give back.
 
 use hazards::{Host, Scratch, c, driver};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Guards the command against answers that mislead: a trace that is none, a limit that is not kept, a capacity that is
-//! not enough, a periodic program that is charged for its first period for ever.
+//! Hazard (wrong report): `wmctl replay` accepts a file that is no trace, ignores a limit, reports
+//! a capacity that is too small, or counts the first period of a periodic program in every period.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

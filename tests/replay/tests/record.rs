@@ -1,6 +1,6 @@
-//! Guards against recordings that are not what the program did: events lost between threads or at the end, a file that a
-//! killed process leaves unreadable, a forked child that writes into its parent's file, and a bad path that ends the
-//! program. Each recording is replayed by wmctl, so that writer and reader of the format are held together.
+//! Hazard (wrong report): a recording loses events between threads or at the end, is unreadable
+//! after a kill, gets a forked child's events, or a bad path ends the program. Each recording is
+//! replayed by `wmctl`, so that one test holds the writer and the reader of the format.
 
 use std::fs;
 use std::io::Read;

@@ -1,5 +1,6 @@
-//! WholeMemory's C API on the simulated driver: as many ranks as a machine has, as threads and as processes; calls that fail at every
-//! step; and under the preloaded library, whose memory it then is.
+//! Hazard (API conformance): a function of WholeMemory's C API gives a wrong row, code or order on
+//! the simulated driver. Ranks are threads and processes, calls fail at every step, and the
+//! preloaded library serves the memory.
 //!
 //! Hazard: a rank that waits for ever, or goes on where another one failed; memory that is left behind.
 

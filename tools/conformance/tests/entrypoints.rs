@@ -1,5 +1,5 @@
-//! Hazard: a driver function through which memory is got, shared or asked about, and that nobody has compared under the shim:
-//! one of a new CUDA release, or one that was hooked in passing.
+//! Hazard (API conformance): a driver function that gets, shares or reports memory has no
+//! comparison under the shim: a function of a new CUDA release, or one that was hooked in passing.
 //!
 //! Every function whose name is of memory, and every one that the shim intercepts, is in `data/entrypoints.tsv`.
 

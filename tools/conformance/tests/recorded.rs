@@ -1,5 +1,5 @@
-//! Hazard: a recording of launches that changes what a program is answered: the recorder asks the driver about functions, reads the
-//! program's arguments, and learns of code that is unloaded.
+//! Hazard (API conformance): a recording of launches changes an answer of the driver. The recorder
+//! asks the driver about functions, reads launch arguments, and follows code that is unloaded.
 //!
 //! The cases that launch, capture and unload, over the simulated driver, bare and under the shim with a recording.
 

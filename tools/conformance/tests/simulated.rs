@@ -1,4 +1,5 @@
-//! Hazard: a simulated driver that answers otherwise than the real one, so that every test on it proves nothing.
+//! Hazard (vacuous test): the simulated driver gives other answers than the real one, and every
+//! test on it proves nothing.
 //!
 //! Runs the whole suite over the simulated driver and compares its answers with those that H200s gave (`data/`). Both
 //! must hold: no failed case, and no answer of its own. And each case makes the calls that the table of entry points says.

@@ -1,4 +1,4 @@
-//! Hazard: a program that behaves otherwise because the shim is there.
+//! Hazard (API conformance): a program gets another answer because the shim is loaded.
 //!
 //! Runs the whole suite over the simulated driver twice, bare and under the shim, and compares all answers. A
 //! difference must be listed in `data/shim-differences.tsv`, with its reason.

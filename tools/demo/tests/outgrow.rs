@@ -1,5 +1,5 @@
-//! Guards the promise of the whole project on one program: what fails for want of memory alone, succeeds under the shim,
-//! unchanged, with every byte as it was written. Preloaded and as a drop-in, on a simulated device of 512 MiB.
+//! Hazard (out of memory): a program that outgrows its GPU fails, or succeeds with wrong bytes,
+//! under the shim. The program runs preloaded and as a drop-in on a simulated device of 512 MiB.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,5 @@
-//! Hazard: a mutation that no longer applies, so that nobody knows whether the oracle would still find it.
+//! Hazard (vacuous test): a mutation patch no longer applies, and the oracle's ability to find its
+//! fault is untested.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Hazard: an allocator that orders less, or waits for more, than the driver does; and an oracle that does not see it.
+//! Hazard (stream order): the allocator orders less, or waits for more, than the driver does, or
+//! the oracle misses that it does.
 //!
 //! Bounded runs on the simulated driver with its work reordered and races looked for. The driver alone must be right in every program:
 //! that the generator draws only legal ones is shown so. Then the library is held to the same programs. Long runs are

@@ -1,4 +1,5 @@
-//! Hazard: a form of copy or memset that moves the wrong bytes, or moves them where it must refuse.
+//! Hazard (wrong result): a form of copy or memset moves the wrong bytes, or moves bytes where the
+//! driver refuses the call.
 
 mod common;
 

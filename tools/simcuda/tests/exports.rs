@@ -1,4 +1,5 @@
-//! Hazard: a library that the loader does not take for the driver, or that lacks a name which the driver has.
+//! Hazard (symbol interposition): the loader does not take the simulated library for the driver,
+//! or a name of the driver is missing.
 
 use std::ffi::{CStr, CString, c_void};
 use std::process::Command;

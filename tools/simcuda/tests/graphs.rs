@@ -1,4 +1,5 @@
-//! Hazard: captured calls that run during the capture, lose their order, or let a broken capture through.
+//! Hazard (stream order): captured calls run during the capture, lose their order, or an invalid
+//! capture succeeds.
 
 mod common;
 

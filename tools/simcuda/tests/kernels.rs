@@ -1,4 +1,5 @@
-//! Hazard: a kernel that gets other arguments than it was launched with, or a module that has kernels it has not.
+//! Hazard (wrong result): a kernel gets other arguments than its launch passed, or a module
+//! reports a kernel that it does not have.
 
 mod common;
 

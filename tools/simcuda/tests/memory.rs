@@ -1,4 +1,5 @@
-//! Hazard: plain and stream-ordered allocation that forgives what the driver does not, or counts wrongly.
+//! Hazard (vacuous test): plain or stream-ordered allocation accepts what the driver refuses, or
+//! counts wrongly.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Hazard: memory that is said to be shared between processes and is not, and a driver that seems to survive `fork`.
+//! Hazard (vacuous test): memory that two processes share is not the same memory, or the simulated
+//! driver survives `fork`.
 
 mod common;
 

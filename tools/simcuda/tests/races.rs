@@ -1,4 +1,4 @@
-//! Hazard: a race that `SIMCUDA_RACES` does not find, or ordered work that it calls one.
+//! Hazard (data race): `SIMCUDA_RACES` misses a race, or reports ordered work as one.
 //!
 //! A race ends the process, so each program runs in one of its own.
 

@@ -1,5 +1,5 @@
-//! Hazard: a simulated stream that orders more than a real one hides a missing event; one that orders less fails
-//! correct programs.
+//! Hazard (stream order): a simulated stream orders more than a real one and hides a missing
+//! event, or orders less and fails correct programs.
 
 mod common;
 

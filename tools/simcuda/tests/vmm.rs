@@ -1,4 +1,5 @@
-//! Hazard: a virtual-memory call that is more forgiving here than on a GPU lets a broken allocator pass its tests.
+//! Hazard (vacuous test): a virtual-memory call accepts what a GPU refuses, and a broken allocator
+//! passes its tests.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Guards against memory that two have at once, on the simulated driver with its work reordered: a short run for each way
-//! in which memory is short. Long runs are `cargo xtask stress`.
+//! Hazard (use after free): two owners have one block, on the simulated driver with its work
+//! reordered. There is a short run for each way in which memory is short; long runs are `cargo
+//! xtask stress`.
 //!
 //! The program is asked to find nothing, and after it the library's books must agree: nothing live, as many frees as
 //! allocations, no call that the shim stepped aside for. That it *can* find something is tested too.

@@ -1,4 +1,5 @@
-//! Hazard: figures of sharing that are wrong, and a command that starts what it was to look at.
+//! Hazard (wrong report): `wmctl dedup` shows wrong figures of sharing, or starts the broker that
+//! it is to look at.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Hazards: a machine that is not fit is called fit, a finding without a remedy, an exit code that scripts cannot trust.
+//! Hazard (wrong report): `wmctl doctor` passes an unfit machine, reports a finding without a
+//! remedy, or returns an exit code that scripts cannot rely on.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Hazards: a list of hooks that is not the library's own, a library of another version that is misread.
+//! Hazard (wrong report): `wmctl hooks` lists other hooks than the library has, or misreads a
+//! library of another version.
 
 mod support;
 

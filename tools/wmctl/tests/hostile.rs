@@ -1,5 +1,6 @@
-//! Hazards: sockets and answers that somebody else prepared: a folder of another user, a peer that trickles, floods, or never
-//! accepts, text that moves the terminal's cursor, files that only look like sockets. And what is left over and may be removed.
+//! Hazard (privilege boundary): another user prepared the sockets and answers that `wmctl` reads:
+//! a foreign folder, a peer that trickles, floods or never accepts, terminal control codes, files
+//! that only look like sockets.
 
 mod support;
 

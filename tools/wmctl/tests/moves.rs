@@ -1,4 +1,5 @@
-//! `wmctl bench moves` on the simulated driver, which looks for races: the real device's part in a move.
+//! Hazard (data race): the device's part in a migration, on the simulated driver with its race
+//! detection.
 //!
 //! Hazards: memory that is unmapped under work, or under the copy that moves it; bytes that are not what they were; a move that waits for work that never
 //! ends by itself.

@@ -1,4 +1,5 @@
-//! Runs the tests of the Python package, which is a client of the same endpoint as `wmctl`, against the library as built.
+//! Hazard (API conformance): the Python package, a client of the same endpoint as `wmctl`, does
+//! not work with the library as built.
 
 use std::path::Path;
 use std::process::Command;

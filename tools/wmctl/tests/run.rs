@@ -1,5 +1,5 @@
-//! Hazards: a preload that was there is lost, a program's exit code or arguments are changed, an error that does not
-//! say what to do.
+//! Hazard (process lifecycle): `wmctl run` loses an existing preload, changes a program's exit
+//! code or arguments, or reports an error without a remedy.
 
 mod support;
 

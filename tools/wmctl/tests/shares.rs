@@ -1,4 +1,5 @@
-//! `wmctl bench shares` on the simulated driver, which looks for races: the real device's part in sharing memory.
+//! Hazard (data race): the device's part in sharing memory, on the simulated driver with its race
+//! detection.
 //!
 //! Hazards: shared memory that can be written, or whose writer changes what others read; memory that is unmapped under work.
 

@@ -1,5 +1,5 @@
-//! Hazards: a table that lies about the figures it got, a field that an older or newer shim lacks or adds, sockets of
-//! processes that are dead, mute or talk nonsense.
+//! Hazard (wrong report): a table misstates the figures it got, fails on a field that an older or
+//! newer shim lacks or adds, or hangs on the socket of a dead, mute or confused process.
 
 mod support;
 

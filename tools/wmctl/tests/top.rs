@@ -1,4 +1,5 @@
-//! Hazards: a table that hangs on one program, lies about its figures, or never ends; a terminal that is left as the table needed it.
+//! Hazard (wrong report): `wmctl top` hangs on one program, misstates its figures, never ends, or
+//! leaves the terminal in raw mode.
 
 mod support;
 

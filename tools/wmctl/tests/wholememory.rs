@@ -1,4 +1,5 @@
-//! `wmctl bench wholememory` on the simulated driver, with this build's library and ones made for the purpose.
+//! Hazard (vacuous test): `wmctl bench wholememory` accepts wrong rows. It runs on the simulated
+//! driver, with this build's library and with faulty ones.
 //!
 //! Hazards: a rate for bytes that are not right; a rank that aborts, or says what is no answer, and takes the run with it; an error
 //! that does not say what to do. What a simulated rate is means nothing.

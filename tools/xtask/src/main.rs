@@ -11,6 +11,7 @@ mod driver;
 mod elf;
 mod exports;
 mod generate;
+mod hazards;
 mod headers;
 mod hooks;
 mod kernels;
@@ -63,6 +64,11 @@ enum XtaskCommand {
         /// Write nothing; fail when the page is not what would be written
         #[arg(long)]
         check: bool,
+    },
+    /// Print which test guards which hazard, by the field's terms
+    Hazards {
+        /// A term, or a part of one: `race`, `leak`, `use after free`
+        term: Option<String>,
     },
     /// Write docs/schema.md from the types of what a process tells
     Schema {
@@ -119,6 +125,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Generate { check } => generate::run(check),
         XtaskCommand::Kernels { check } => kernels::run(check),
         XtaskCommand::Hooks { check } => hooks::run(check),
+        XtaskCommand::Hazards { term } => hazards::run(term.as_deref()),
         XtaskCommand::Schema { check } => schema::run(check),
         XtaskCommand::Settings { check } => settings::run(check),
         XtaskCommand::Test { filter } => test::run(&filter),

@@ -1,4 +1,5 @@
-//! Hazard: a cache that hands out bytes of another row, keeps a row that was written, or gives a line two writers.
+//! Hazard (wrong result): a cache returns another row's bytes, keeps a row after it was written,
+//! or lets two threads fill one line.
 
 use std::thread;
 

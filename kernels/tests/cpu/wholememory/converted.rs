@@ -1,4 +1,5 @@
-//! Hazard: a value that is rounded twice or the wrong way, a NaN that becomes a number, an element of the wrong size.
+//! Hazard (wrong result): a value is rounded twice or in the wrong direction, a NaN becomes a
+//! number, or an element has the wrong size.
 
 use wm_kernels::wholememory::{GatherConverted, ScatterConverted};
 

@@ -1,5 +1,6 @@
-//! Hazard: a gradient of a row that is left out, added twice or in another order, or columns of another lane: words of
-//! four columns must give the bits that single columns give, for each type, length of rows and launch.
+//! Hazard (wrong result): a row's gradient is left out, is added twice or in another order, or
+//! comes from another lane's columns. Words of four columns must give the bits that single columns
+//! give, for each type, row length and launch shape.
 
 use wm_kernels::wholememory::{OptimizeLazyAdam, OptimizeSgd};
 

@@ -1,6 +1,6 @@
-//! Hazard: a row that is changed twice or not at all, a state beside the row's, gradients of another row, or added in
-//! another order; powers of a row's betas that advance twice, or not at all. Each optimizer is held against f64
-//! arithmetic over several steps.
+//! Hazard (wrong result): an optimizer step changes a row twice or not at all, writes state beside
+//! the row's, adds gradients in another order, or advances a row's beta powers twice. Each
+//! optimizer is compared with f64 arithmetic over several steps.
 
 use wm_kernels::Arguments;
 use wm_kernels::wholememory::{

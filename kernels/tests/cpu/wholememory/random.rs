@@ -1,4 +1,5 @@
-//! Hazard: a host and a GPU that draw different numbers for one seed sample different graphs.
+//! Hazard (wrong result): the host and the GPU draw different numbers for one seed, and so sample
+//! different graphs.
 
 use wm_kernels::random::Pcg;
 use wm_kernels::wholememory::DrawRandom;

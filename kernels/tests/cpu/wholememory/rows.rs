@@ -1,5 +1,5 @@
-//! Hazard: gather and scatter that take a neighbour's bytes, write beside a row, or access memory at an address that a
-//! GPU would refuse.
+//! Hazard (out-of-bounds access): gather or scatter reads a neighbour's bytes, writes beside a
+//! row, or uses an address that a GPU refuses.
 
 use wm_kernels::cpu::Fault;
 use wm_kernels::wholememory::{GatherRows, ScatterRows};

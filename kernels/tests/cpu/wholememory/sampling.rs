@@ -1,5 +1,5 @@
-//! Hazard: a seed that samples other neighbours than everybody else's sampling does, a neighbour that is taken twice,
-//! a sample written to another center's place.
+//! Hazard (wrong result): a seed samples other neighbours than the reference, a neighbour is drawn
+//! twice, or a sample is stored at another centre's place.
 
 use wm_kernels::random::Pcg;
 

@@ -1,4 +1,5 @@
-//! Hazard: the small operations of the interface, which nobody looks at until a program's own check fails.
+//! Hazard (wrong result): one of the small operations of the interface is wrong, which shows only
+//! in the check of a program that uses it.
 
 use wm_kernels::wholememory::{AddSelfLoops, EnvTest};
 

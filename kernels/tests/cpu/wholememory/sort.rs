@@ -1,4 +1,5 @@
-//! Hazard: gradients that are added to another row's, or in an order that changes from run to run.
+//! Hazard (wrong result): gradients are added to another row, or in an order that changes from run
+//! to run.
 
 use wm_kernels::wholememory::{RunsCollect, RunsMark, SortBegin, SortCount, SortMove};
 

@@ -1,4 +1,5 @@
-//! Hazard: a node that is twice in a list of unique ones, or a neighbour that is mapped to another node.
+//! Hazard (wrong result): a list of unique nodes has a node twice, or maps a neighbour to another
+//! node.
 
 use wm_kernels::wholememory::{UniqueClear, UniqueInsert, UniqueMark, UniqueNumber};
 

@@ -169,7 +169,7 @@ bounded! {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (out-of-bounds write): a copy or memset of a new driver that runs past its block, because no row here names it.
+    //! Hazard (out-of-bounds access): a copy or memset of a new driver that runs past its block, because no row here names it.
     use super::*;
 
     /// They have no end in device memory that begins in a block: both ends are the host's or arrays, or device addresses have 32 bits.

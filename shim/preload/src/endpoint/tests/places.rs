@@ -1,4 +1,5 @@
-//! Places that somebody else prepared: links, loose modes, stale files, living owners.
+//! Hazard (privilege boundary): another user prepared the socket's folder: links, loose modes,
+//! stale files, living owners.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,5 @@
-//! What is global to a process: signals, fork, exit, errno, and descriptors that the host closes.
+//! Hazard (process lifecycle): the endpoint changes what is global to a process: signals, fork,
+//! exit, `errno`, descriptors that the host closes.
 
 use std::collections::HashSet;
 use std::fs;

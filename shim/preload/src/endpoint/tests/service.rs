@@ -1,4 +1,4 @@
-//! Clients that misbehave. After each of them the endpoint must still answer the next one.
+//! Hazard (corrupt input): a client misbehaves, and the endpoint does not answer the next client.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(node("cuGraphExecNodeSetParams"), WriteKind::AnyNode(2));
     }
 
-    /// Hazard (out-of-bounds read): an old or a new version of a function has a shorter description than the one that is read.
+    /// Hazard (out-of-bounds access): an old or a new version of a function has a shorter description than the one that is read.
     #[test]
     fn a_name_stands_for_no_other_version() {
         let pass = |name| kind(name, Passage::Pass);
