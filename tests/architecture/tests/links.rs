@@ -1,4 +1,4 @@
-//! Guards against a link of a page that leads to no file or to no heading.
+//! Hazard (source drift): a link of a page leads to a file or a heading that has moved.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
