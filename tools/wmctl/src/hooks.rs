@@ -1,8 +1,7 @@
 //! `wmctl hooks`: the driver functions that the shim intercepts.
 //!
 //! The list is the library's own (`wmshim_hooks_json`), made from the table that its hooks are compiled from, so it
-//! cannot differ from what the library does. `docs/hooks.md` is made from the table's source; `--markdown` is the same
-//! for the library at hand, whatever its version.
+//! cannot differ from what the library does.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;

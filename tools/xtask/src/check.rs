@@ -2,13 +2,12 @@
 
 use anyhow::Result;
 
-use crate::{exports, generate, hooks, kernels, schema, settings, step, toolbox};
+use crate::{exports, generate, kernels, schema, settings, step, toolbox};
 
 /// Runs the checks, the fast ones first, and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
     step::run("format", step::cargo(&["fmt", "--all", "--check"]))?;
     step::perform("generated files", || generate::run(true))?;
-    step::perform("docs/hooks.md", || hooks::run(true))?;
     step::perform("docs/schema.md", || schema::run(true))?;
     step::perform("docs/settings.md", || settings::run(true))?;
     kernels()?;

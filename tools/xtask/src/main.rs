@@ -13,7 +13,6 @@ mod exports;
 mod generate;
 mod hazards;
 mod headers;
-mod hooks;
 mod kernels;
 mod mutations;
 mod schema;
@@ -56,12 +55,6 @@ enum XtaskCommand {
     /// Compile the CUDA kernels for GPUs into kernels/compiled
     Kernels {
         /// Write nothing; fail when a checked-in output is not what its sources compile to
-        #[arg(long)]
-        check: bool,
-    },
-    /// Write docs/hooks.md from the table of hooks
-    Hooks {
-        /// Write nothing; fail when the page is not what would be written
         #[arg(long)]
         check: bool,
     },
@@ -124,7 +117,6 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::ImportHeaders { include, symbols } => headers::import(&include, &symbols),
         XtaskCommand::Generate { check } => generate::run(check),
         XtaskCommand::Kernels { check } => kernels::run(check),
-        XtaskCommand::Hooks { check } => hooks::run(check),
         XtaskCommand::Hazards { term } => hazards::run(term.as_deref()),
         XtaskCommand::Schema { check } => schema::run(check),
         XtaskCommand::Settings { check } => settings::run(check),

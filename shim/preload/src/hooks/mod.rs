@@ -2,7 +2,7 @@
 //!
 //! `table.rs` has the rows: the exported names of a function and of those variants (`_v2`, `_ptsz`, `_ptds`) that the same handler
 //! serves, the handler, the switch that turns the row off, and the purpose. Parameters come from the driver's headers, so a handler
-//! that takes others does not compile. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
+//! that takes others does not compile. The targets of the trampolines and `wmctl hooks` are made from this table.
 //!
 //! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The folders group handlers
 //! by subject: [`call`] is what every handler runs in, [`memory`] and [`order`] serve memory, contexts and waits, [`copy`] and

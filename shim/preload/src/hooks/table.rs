@@ -1,4 +1,4 @@
-// The rows of `hooks!`. To intercept a function, add a row; `cargo run -p xtask -- hooks` renews docs/hooks.md.
+// The rows of `hooks!`. To intercept a function, add a row; `wmctl hooks` prints them.
 
 hooks! {
     serve {
