@@ -1,8 +1,9 @@
 //! Host-device copies over every link of the machine.
 //!
-//! A plain copy uses one PCIe link: that of the GPU it goes to. Its siblings' links idle meanwhile. A copy that is large
-//! enough is therefore cut up: part takes the direct path, the rest goes through siblings as relays (host to relay over
-//! the relay's own PCIe link, relay to target over NVLink, and back the same way).
+//! A plain copy uses one PCIe link: that of the GPU it goes to. Its siblings' links idle meanwhile.
+//! A copy that is large enough is therefore cut up: part takes the direct path, the rest goes
+//! through siblings as relays (host to relay over the relay's own PCIe link, relay to target over
+//! NVLink, and back the same way).
 //!
 //! | layer | one idea |
 //! |---|---|
@@ -15,11 +16,12 @@
 //! | `measure` | measures the links, over pipelines as copies use them |
 //! | `engine` | the whole, for one process; everything public |
 //!
-//! Invariants: the user's stream is never left before its bytes have arrived; nothing of ours is ordered behind work of
-//! a user's stream that has not been passed yet, unless it belongs to that stream; no lock is held across a driver call;
-//! a program's call waits for nothing that the plain call would not wait for: what is no longer needed is given back when its work
-//! is over, and what takes long happens beside; what was made in a context of the program is touched by copies in that context
-//! alone; in the worst case a copy is the plain copy.
+//! Invariants: the user's stream is never left before its bytes have arrived; nothing of ours is
+//! ordered behind work of a user's stream that has not been passed yet, unless it belongs to that
+//! stream; no lock is held across a driver call; a program's call waits for nothing that the plain
+//! call would not wait for: what is no longer needed is given back when its work is over, and what
+//! takes long happens beside; what was made in a context of the program is touched by copies in
+//! that context alone; in the worst case a copy is the plain copy.
 
 #![deny(unsafe_code)]
 
@@ -59,7 +61,8 @@ pub mod bench {
     pub use crate::vocabulary::machine::Survey;
 }
 
-/// For this crate's own tests: a driver's model implements the contract, and parts are tested alone.
+/// For this crate's own tests: a driver's model implements the contract, and parts are tested
+/// alone.
 #[doc(hidden)]
 pub mod parts {
     pub use crate::arbitration::page::ClaimsRecord;

@@ -1,10 +1,13 @@
 //! Measures what the links carry: each alone, each pair at once, all at once; in and out.
 //!
-//! Needs a context of our own, a buffer and a pinned host buffer on every device measured, for about half a second; all is given
-//! back, for which it may wait: this is no part of a program's call. Devices that fail, or that nobody may relay through, have a rate of zero and are never chosen.
+//! Needs a context of our own, a buffer and a pinned host buffer on every device measured, for
+//! about half a second; all is given back, for which it may wait: this is no part of a program's
+//! call. Devices that fail, or that nobody may relay through, have a rate of zero and are never
+//! chosen.
 //!
-//! Others may be using the links meanwhile. So everything is measured until two passes agree; of several passes the highest
-//! figure counts, link by link. A measurement whose passes never agree serves the process that made it, and is not kept.
+//! Others may be using the links meanwhile. So everything is measured until two passes agree; of
+//! several passes the highest figure counts, link by link. A measurement whose passes never agree
+//! serves the process that made it, and is not kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +63,8 @@ struct MeasuredDevice {
     host: u64,
 }
 
-/// Measures `devices`; the target of copies need not be among them. `go_on` is asked again and again: where it fails, nothing
-/// more is done, and nothing given back.
+/// Measures `devices`; the target of copies need not be among them. `go_on` is asked again and
+/// again: where it fails, nothing more is done, and nothing given back.
 ///
 /// # Errors
 /// `NOT_SUPPORTED` if fewer than two devices can be measured; that of `go_on`.

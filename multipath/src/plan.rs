@@ -1,12 +1,13 @@
 //! Which paths a copy takes and how it is cut. Pure: the same question gets the same answer.
 //!
-//! An asynchronous copy is cut before it starts, by the rates that its paths were measured to have together: whoever
-//! enqueues and returns cannot look who is faster. All paths shall end at once, so a relay's share is what it carries in
-//! the copy's time less what it starts later ([`Costs`]). Relays' shares lie at the end of the range and are rounded
-//! down, so what estimates get wrong falls to the direct path, which needs no help to finish.
+//! An asynchronous copy is cut before it starts, by the rates that its paths were measured to have
+//! together: whoever enqueues and returns cannot look who is faster. All paths shall end at once,
+//! so a relay's share is what it carries in the copy's time less what it starts later ([`Costs`]).
+//! Relays' shares lie at the end of the range and are rounded down, so what estimates get wrong
+//! falls to the direct path, which needs no help to finish.
 //!
-//! Invariants: the direct share and the relays' shares partition the range; no chunk is larger than a staging slot;
-//! below the threshold, or without a relay that pays, the plan is the plain copy.
+//! Invariants: the direct share and the relays' shares partition the range; no chunk is larger than
+//! a staging slot; below the threshold, or without a relay that pays, the plan is the plain copy.
 
 use wm_abi::CUdevice;
 
@@ -73,7 +74,8 @@ pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> C
     CopyPlan::Split(Split { direct: Chunk { offset: 0, bytes: head }, shares })
 }
 
-/// Bytes of each relay, so that all end at once. Relays whose bytes would not be worth it are left out, the last first.
+/// Bytes of each relay, so that all end at once. Relays whose bytes would not be worth it are left
+/// out, the last first.
 fn wanted(bytes: usize, direct: &Path, relays: &[Path], costs: &Costs) -> Vec<usize> {
     let late = |index: usize| costs.lag + index as f64 * costs.step;
     let lost: f64 = relays.iter().enumerate().map(|(index, relay)| relay.rate * late(index)).sum();
@@ -103,8 +105,8 @@ fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<RelayShare> {
     shares
 }
 
-/// The chunks of a relay's part, in order: as few as `largest` and slots allow, for each takes six driver calls, and a short
-/// one where nothing overlaps its second hop.
+/// The chunks of a relay's part, in order: as few as `largest` and slots allow, for each takes six
+/// driver calls, and a short one where nothing overlaps its second hop.
 pub fn chunks(part: Chunk, direction: LinkDirection, largest: usize) -> impl Iterator<Item = Chunk> {
     let edge = if part.bytes > 2 * EDGE { EDGE } else { 0 };
     let bulk = part.bytes - edge;
@@ -118,10 +120,11 @@ pub fn chunks(part: Chunk, direction: LinkDirection, largest: usize) -> impl Ite
     std::iter::once(head).chain(bulk).chain([tail]).filter(|chunk| chunk.bytes > 0)
 }
 
-/// From how many bytes on several paths beat one: where the time they save exceeds what setting them up costs.
+/// From how many bytes on several paths beat one: where the time they save exceeds what setting
+/// them up costs.
 ///
-/// `fixed` is that cost in seconds, as calibration measured it. The margin of two keeps a copy at the threshold from
-/// losing on a busy machine.
+/// `fixed` is that cost in seconds, as calibration measured it. The margin of two keeps a copy at
+/// the threshold from losing on a busy machine.
 pub fn threshold(direct: f64, together: f64, fixed: f64) -> usize {
     const MARGIN: f64 = 2.0;
     let saved_per_byte = 1.0 / direct - 1.0 / together;
@@ -134,9 +137,11 @@ pub fn threshold(direct: f64, together: f64, fixed: f64) -> usize {
 /// No copy below this is ever cut, bytes.
 pub const LEAST_SPLIT: usize = 4 << 20;
 
-/// Workers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets the first.
+/// Workers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets
+/// the first.
 ///
-/// One thread moves some 5 to 10 GB/s; a path is fed by as many as make up its rate, within [`LANES`] for a relay.
+/// One thread moves some 5 to 10 GB/s; a path is fed by as many as make up its rate, within
+/// [`LANES`] for a relay.
 pub fn fillers(threads: usize, paths: &[Path]) -> Vec<usize> {
     const BYTES_PER_SECOND: f64 = 6e9;
     const MOST: usize = 10;

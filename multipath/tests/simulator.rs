@@ -1,7 +1,8 @@
 //! Hazard (stream order): real threads, refused driver calls, every kind of memory and streams
 //! that are delayed at random. A model shows none of these.
 //!
-//! Each test starts itself again with the simulator's settings in its environment, as they are read only once.
+//! Each test starts itself again with the simulator's settings in its environment, as they are read
+//! only once.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -17,7 +18,8 @@ use wm_multipath::{
 const MIB: usize = 1 << 20;
 const RANGE: usize = 12 * MIB;
 
-/// What a process that ran a test's body ends with. A harness that finds no test of the name ends with 0.
+/// What a process that ran a test's body ends with. A harness that finds no test of the name ends
+/// with 0.
 const DONE: i32 = 94;
 
 /// Runs `body` in a process of its own with these variables; fails if it does.
@@ -239,7 +241,8 @@ fn streams_that_are_delayed_at_random_keep_their_order() {
     }
 }
 
-/// Every two copies that share bytes are ordered, by events alone: staging slots, both ends, and the next copy.
+/// Every two copies that share bytes are ordered, by events alone: staging slots, both ends, and
+/// the next copy.
 #[test]
 fn no_two_copies_race() {
     alone("no_two_copies_race", &[FOUR, LINKS, ("SIMCUDA_RACES", "1")], || {
@@ -297,7 +300,8 @@ fn several_links_are_faster_than_one() {
                 );
                 start.elapsed()
             };
-            // 12 MiB at 200 MB/s take 63 ms on one link, by the simulator's own clock; a busy machine only makes it later.
+            // 12 MiB at 200 MB/s take 63 ms on one link, by the simulator's own clock; a busy
+            // machine only makes it later.
             let several = (0..5).map(|_| copy()).min().expect("five");
             assert!(several.as_millis() < 48, "{several:?}");
         },

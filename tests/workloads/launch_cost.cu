@@ -1,9 +1,11 @@
-// What a kernel launch costs the host: the median and the mean of many, in nanoseconds, with three pointers into blocks of 4 MiB among the parameters.
+// What a kernel launch costs the host: the median and the mean of many, in nanoseconds, with three
+// pointers into blocks of 4 MiB among the parameters.
 //
 //     nvcc -O2 -o launch_cost tests/workloads/launch_cost.cu
 //     ./launch_cost; LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost; WMSHIM_MIGRATE=on LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost
 //
-// Launches come in batches that fit the driver's queue, and a batch begins when the one before is over: none waits for the GPU.
+// Launches come in batches that fit the driver's queue, and a batch begins when the one before is
+// over: none waits for the GPU.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

@@ -1,7 +1,9 @@
-// An allocator of managed memory for PyTorch: cudaMallocManaged behind a cache by size and stream, as programs use it that go beyond
-// their GPU's memory without a library like this one. For comparison only.
+// An allocator of managed memory for PyTorch: cudaMallocManaged behind a cache by size and stream,
+// as programs use it that go beyond their GPU's memory without a library like this one. For
+// comparison only.
 //
-// Invariant: it never holds more than what the device had free at its first call, less 4 GiB: managed memory beyond that may hang a GPU.
+// Invariant: it never holds more than what the device had free at its first call, less 4 GiB:
+// managed memory beyond that may hang a GPU.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>

@@ -1,6 +1,7 @@
-// Does a thread end that has used its default stream? On the driver of docs/dev/measurements.md, with nothing preloaded, it waits for ever
-// in the driver's own clean-up where memory of that stream was still in use by it. Each kind of use has a process of its own; one that
-// hangs is ended by its alarm.
+// Does a thread end that has used its default stream? On the driver of docs/dev/measurements.md,
+// with nothing preloaded, it waits for ever in the driver's own clean-up where memory of that
+// stream was still in use by it. Each kind of use has a process of its own; one that hangs is ended
+// by its alarm.
 //
 //   gcc -o thread_ends tests/workloads/thread_ends.c -lcuda -lpthread && ./thread_ends
 #include <cuda.h>

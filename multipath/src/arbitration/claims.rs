@@ -1,12 +1,14 @@
 //! Which links a process uses, and how long others keep away from them. Pure.
 //!
-//! A target's own link is busy for others beyond the end of a copy: whoever has just used its link is likely to use it
-//! again, and ranks that all copy in a loop have no moment in which all of them know that all copy. So nobody relays
-//! through the link of such a rank after the first round, whichever way it copies. A relay's link is claimed for the copy
-//! alone: that a rank relays through a sibling says nothing of what the sibling does, and two ranks that copy alone take turns on the
-//! idle ones.
+//! A target's own link is busy for others beyond the end of a copy: whoever has just used its link
+//! is likely to use it again, and ranks that all copy in a loop have no moment in which all of them
+//! know that all copy. So nobody relays through the link of such a rank after the first round,
+//! whichever way it copies. A relay's link is claimed for the copy alone: that a rank relays
+//! through a sibling says nothing of what the sibling does, and two ranks that copy alone take
+//! turns on the idle ones.
 //!
-//! Within the process only copies under way count, for their ends are known where the program waits.
+//! Within the process only copies under way count, for their ends are known where the program
+//! waits.
 //!
 //! Times are milliseconds since 1970.
 
@@ -17,7 +19,8 @@ use wm_abi::CUdevice;
 
 use crate::vocabulary::machine::Link;
 
-/// An own link is remembered for so many times as long as its copy takes: used for less of the time, it has room for others...
+/// An own link is remembered for so many times as long as its copy takes: used for less of the
+/// time, it has room for others...
 const REMEMBERED: u32 = 4;
 /// ... and for this long at least: ranks meet at barriers between copies.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -46,7 +49,8 @@ impl Claim {
 pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
-    /// A copy to `target` begins that takes about so long, over its own link, which is the first, and over relays'.
+    /// A copy to `target` begins that takes about so long, over its own link, which is the first,
+    /// and over relays'.
     pub(crate) fn claim(&mut self, target: CUdevice, links: &[Link], now: u64, takes: Duration) {
         let until = now + milliseconds(takes) + 1;
         let Some((own, relays)) = links.split_first() else { return };
@@ -66,15 +70,16 @@ impl Claims {
         self.0.retain(|claim| claim.told > now);
     }
 
-    /// The links that a copy to `target` should keep away from, besides those that others claim: copies to one target
-    /// follow each other through the same links and are no obstacle to each other.
+    /// The links that a copy to `target` should keep away from, besides those that others claim:
+    /// copies to one target follow each other through the same links and are no obstacle to each
+    /// other.
     pub(crate) fn obstacles(&self, target: CUdevice, now: u64) -> BTreeSet<Link> {
         let busy = self.0.iter().filter(|claim| claim.until > now && claim.target != target);
         busy.map(|claim| claim.link).collect()
     }
 
-    /// What other processes are told: each link once, and until when to keep away from it. Own links come first, for there is
-    /// not room for every number of links.
+    /// What other processes are told: each link once, and until when to keep away from it. Own
+    /// links come first, for there is not room for every number of links.
     pub(crate) fn told(&self, now: u64) -> Vec<(Link, u64)> {
         let mut live: Vec<_> = self.0.iter().filter(|claim| claim.told > now).collect();
         live.sort_by_key(|claim| std::cmp::Reverse(claim.told));
@@ -92,7 +97,8 @@ fn milliseconds(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a rank relays through links that other ranks need, or gives up its own after one copy.
+    //! Hazard: a rank relays through links that other ranks need, or gives up its own after one
+    //! copy.
     use proptest::prelude::*;
 
     use super::*;

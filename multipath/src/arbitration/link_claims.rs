@@ -1,10 +1,11 @@
 //! Which links are in use, by this process and by others of the same user.
 //!
-//! Ranks that all copy at once must not relay through each other: each link is then busy with its own rank's bytes, and
-//! a relay only takes turns with them. So whoever copies claims the links it uses, for as long as it expects to take,
-//! and relays are chosen among links that nobody else has claimed. Claims are hints: a wrong one costs speed, never
-//! bytes. They expire by themselves, so a killed process blocks nothing for long. How long is for [`Claims`] to say;
-//! processes tell each other on a [`ClaimsPage`] in shared memory.
+//! Ranks that all copy at once must not relay through each other: each link is then busy with its
+//! own rank's bytes, and a relay only takes turns with them. So whoever copies claims the links it
+//! uses, for as long as it expects to take, and relays are chosen among links that nobody else has
+//! claimed. Claims are hints: a wrong one costs speed, never bytes. They expire by themselves, so a
+//! killed process blocks nothing for long. How long is for [`Claims`] to say; processes tell each
+//! other on a [`ClaimsPage`] in shared memory.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -82,7 +83,8 @@ impl LinkClaims {
     }
 }
 
-/// Milliseconds since 1970: one clock for all processes. A step of it ends claims early or late, which costs speed only.
+/// Milliseconds since 1970: one clock for all processes. A step of it ends claims early or late,
+/// which costs speed only.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

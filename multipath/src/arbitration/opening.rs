@@ -1,8 +1,9 @@
 //! When a sibling's context is worth opening for the copies of others. Lock-free.
 //!
-//! A context costs device memory there for as long as the process lives, and time once. Nobody knows how much a program will
-//! still copy; so one is opened when the copies so far would have saved as much time as opening takes: whatever comes then,
-//! no more than twice the best possible is lost.
+//! A context costs device memory there for as long as the process lives, and time once. Nobody
+//! knows how much a program will still copy; so one is opened when the copies so far would have
+//! saved as much time as opening takes: whatever comes then, no more than twice the best possible
+//! is lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,8 +15,8 @@ pub(crate) struct DeferredBenefit {
 }
 
 impl DeferredBenefit {
-    /// Notes a copy that had paths of the rate `now`, and with all siblings open would have had `all`, in bytes a second. Has as
-    /// much been missed as opening takes?
+    /// Notes a copy that had paths of the rate `now`, and with all siblings open would have had
+    /// `all`, in bytes a second. Has as much been missed as opening takes?
     pub(crate) fn note(&self, bytes: usize, now: f64, all: f64, opening: Duration) -> bool {
         let saved = bytes as f64 * (1.0 / now - 1.0 / all);
         let saved = if saved.is_finite() && saved > 0.0 { (saved * 1e9) as u64 } else { 0 };
@@ -26,7 +27,8 @@ impl DeferredBenefit {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that copies little holds memory on all siblings, or one that copies much never gets them.
+    //! Hazard: a program that copies little holds memory on all siblings, or one that copies much
+    //! never gets them.
     use super::*;
 
     const GIB: usize = 1 << 30;

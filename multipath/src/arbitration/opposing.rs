@@ -1,14 +1,16 @@
 //! Which targets copy in both directions at once. Pure but for its lock.
 //!
-//! Links that idle in one direction carry less of it while the other one is busy, and a host's memory has one ceiling for
-//! both. Copies of opposite directions that each take all links then take from each other, and pay for relays on top: measured
-//! on two H200s, 0.85 to 1.01 of plain copies, though the links together could carry more. So a copy asks here whether it
-//! meets another one; if so, it takes its own link only.
+//! Links that idle in one direction carry less of it while the other one is busy, and a host's
+//! memory has one ceiling for both. Copies of opposite directions that each take all links then
+//! take from each other, and pay for relays on top: measured on two H200s, 0.85 to 1.01 of plain
+//! copies, though the links together could carry more. So a copy asks here whether it meets another
+//! one; if so, it takes its own link only.
 //!
-//! Nothing tells when an asynchronous copy ends. It is taken to be under way for the surer part of the time it should take:
-//! a program whose copies follow each other closely is not to be mistaken for one whose copies meet. Copies of one stream
-//! never meet. Where copies have met, those that come soon after expect to meet too: what was cut up cannot be undone when
-//! the other direction begins.
+//! Nothing tells when an asynchronous copy ends. It is taken to be under way for the surer part of
+//! the time it should take: a program whose copies follow each other closely is not to be mistaken
+//! for one whose copies meet. Copies of one stream never meet. Where copies have met, those that
+//! come soon after expect to meet too: what was cut up cannot be undone when the other direction
+//! begins.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -94,7 +96,8 @@ impl OpposingTraffic {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: copies of opposite directions take from each other, or a program whose copies never meet loses its relays.
+    //! Hazard: copies of opposite directions take from each other, or a program whose copies never
+    //! meet loses its relays.
     use super::*;
     use crate::vocabulary::stream::{Home, ProgramStream, StreamOrdering};
     use wm_abi::CUcontext;

@@ -1,10 +1,11 @@
 //! The page where processes of one user say which links they use.
 //!
-//! A file of 8192 bytes in memory (`/dev/shm`), 32 records of 256 bytes, one a process: links, each with the end of its
-//! claim. A process writes its own record only, with one write, and reads the page with one read, a microsecond or two
-//! each. Nothing is mapped, so a damaged or shrunken file is a short read and never a fault. A record has a checksum: one
-//! that is half written, or not ours, is passed over. Records of processes that are gone are taken over under a file
-//! lock, which is held only then.
+//! A file of 8192 bytes in memory (`/dev/shm`), 32 records of 256 bytes, one a process: links, each
+//! with the end of its claim. A process writes its own record only, with one write, and reads the
+//! page with one read, a microsecond or two each. Nothing is mapped, so a damaged or shrunken file
+//! is a short read and never a fault. A record has a checksum: one that is half written, or not
+//! ours, is passed over. Records of processes that are gone are taken over under a file lock, which
+//! is held only then.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -89,7 +90,8 @@ pub struct ClaimsPage {
 }
 
 impl ClaimsPage {
-    /// Where the calling user's page is. `None` for a user whose number does not tell it from others.
+    /// Where the calling user's page is. `None` for a user whose number does not tell it from
+    /// others.
     pub fn of_user() -> Option<PathBuf> {
         Some(format!("/dev/shm/wmshim-links-{}", user::own()?).into())
     }
@@ -129,9 +131,10 @@ impl ClaimsPage {
             .collect()
     }
 
-    /// Says which links this process uses until when, as many as a record can name. Without a free record: nothing, and
-    /// others may relay through them. So it is also while another process takes a record, or was stopped while it did: this is
-    /// called from copies, which wait for no other process.
+    /// Says which links this process uses until when, as many as a record can name. Without a free
+    /// record: nothing, and others may relay through them. So it is also while another process
+    /// takes a record, or was stopped while it did: this is called from copies, which wait for no
+    /// other process.
     pub fn publish(&self, links: &[(Link, u64)]) {
         if let Some(index) = self.index() {
             let _ = self.write(index, links);
@@ -189,7 +192,8 @@ fn started(pid: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a killed process blocks links for ever, or half a record names links that nobody uses.
+    //! Hazard: a killed process blocks links for ever, or half a record names links that nobody
+    //! uses.
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
@@ -244,7 +248,8 @@ mod tests {
         std::fs::remove_file(path).expect("removes");
     }
 
-    /// Hazard: a copy that hangs while a process that is stopped, or being debugged, holds the lock.
+    /// Hazard: a copy that hangs while a process that is stopped, or being debugged, holds the
+    /// lock.
     #[test]
     fn a_page_that_another_process_has_locked_delays_nobody() {
         let path = scratch("locked");

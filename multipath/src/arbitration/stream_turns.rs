@@ -1,12 +1,15 @@
-//! Turns of threads in a stream of the program: a copy of several parts is one in its stream, whatever other threads put there.
+//! Turns of threads in a stream of the program: a copy of several parts is one in its stream,
+//! whatever other threads put there.
 //!
-//! The plain copy is one command, so of two that two threads put into one stream one comes first. A copy of ours begins in the stream with an event and ends
-//! there with waits; what comes between would run beside its parts. So a thread that makes such a copy has the stream's turn from before the first command
-//! until behind the last, and other threads' copies wait for it. A turn lasts as long as the calls that enqueue the copy, and for pageable memory as
-//! long as the copy.
+//! The plain copy is one command, so of two that two threads put into one stream one comes first. A
+//! copy of ours begins in the stream with an event and ends there with waits; what comes between
+//! would run beside its parts. So a thread that makes such a copy has the stream's turn from before
+//! the first command until behind the last, and other threads' copies wait for it. A turn lasts as
+//! long as the calls that enqueue the copy, and for pageable memory as long as the copy.
 //!
-//! Invariants: a thread that has a turn waits for nothing that another thread may only do after it has had one. The thread that has it never waits for itself: a
-//! handler of a signal may be running on it.
+//! Invariants: a thread that has a turn waits for nothing that another thread may only do after it
+//! has had one. The thread that has it never waits for itself: a handler of a signal may be running
+//! on it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,7 +31,8 @@ impl StreamPlace {
         Self { context: user.home.context, stream: user.stream, kind: user.kind }
     }
 
-    /// Does work in one wait for work in the other? A per-thread handle is another stream in each thread.
+    /// Does work in one wait for work in the other? A per-thread handle is another stream in each
+    /// thread.
     fn meets(&self, other: &Self) -> bool {
         use StreamOrdering::{Blocking, Legacy};
         let is_same = self.stream == other.stream && self.stream != CUstream::PER_THREAD;
@@ -37,7 +41,8 @@ impl StreamPlace {
     }
 }
 
-/// A number that no other thread has while this one lives. Unlike the standard library's, it leaves nothing to be done at the thread's end.
+/// A number that no other thread has while this one lives. Unlike the standard library's, it leaves
+/// nothing to be done at the thread's end.
 fn this_thread() -> usize {
     thread_local! {
         static MARK: u8 = const { 0 };
@@ -111,7 +116,8 @@ impl Drop for StreamTurn<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (deadlock): a thread waits for its own turn, or for a stream that has nothing to do with it.
+    //! Hazard (deadlock): a thread waits for its own turn, or for a stream that has nothing to do
+    //! with it.
     use std::sync::mpsc;
 
     use super::*;

@@ -1,11 +1,13 @@
 //! How many threads a pageable copy over the target's own link may start. Pure but for a lock.
 //!
-//! A thread that copies takes a core from whoever else would use it: workers of a loader, other ranks of the job. A mask and a quota
-//! say what a process may use, and nobody says what of it is idle. So threads are few: one for every second core, and [`MOST`] in the whole
-//! process, however many copies there are at once. And they are looked at: the system counts how long each of them ran, and how long it
-//! was ready and got no core. Where that was long, the next copies have half as many threads; where that is too few, copies are the
-//! driver's for a while, and for longer each time. A mask that several processes share, a quota that is used up, and a busy machine all
-//! show in this way.
+//! A thread that copies takes a core from whoever else would use it: workers of a loader, other
+//! ranks of the job. A mask and a quota say what a process may use, and nobody says what of it is
+//! idle. So threads are few: one for every second core, and [`MOST`] in the whole process, however
+//! many copies there are at once. And they are looked at: the system counts how long each of them
+//! ran, and how long it was ready and got no core. Where that was long, the next copies have half
+//! as many threads; where that is too few, copies are the driver's for a while, and for longer each
+//! time. A mask that several processes share, a quota that is used up, and a busy machine all show
+//! in this way.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +23,8 @@ pub(crate) const FEWEST: usize = 2;
 const CROWDED: f64 = 0.2;
 /// ... and less than this where cores are idle.
 const IDLE: f64 = 0.05;
-/// Copies are the driver's for this long when there is no core to spare; for twice as long with each time in a row ...
+/// Copies are the driver's for this long when there is no core to spare; for twice as long with
+/// each time in a row ...
 const PAUSE: Duration = Duration::from_secs(1);
 /// ... up to this many times as long.
 const LONGEST: u32 = 256;
@@ -51,8 +54,8 @@ impl Default for ThreadBudget {
 }
 
 impl ThreadBudget {
-    /// Threads for a copy that has use for `wanted` beside its caller's own, which may use so many cores. None or at least
-    /// [`FEWEST`].
+    /// Threads for a copy that has use for `wanted` beside its caller's own, which may use so many
+    /// cores. None or at least [`FEWEST`].
     pub(crate) fn borrow(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         let mut state = self.state();
         let count = state.room(cores, wanted, now);

@@ -1,15 +1,15 @@
 //! What a copy over several links needs of a driver, as one small contract.
 //!
-//! The seam between policy and mechanism: a model of it runs the property tests under adversarial scheduling and fails
-//! any call; [`table::TableDriver`] is the real one.
+//! The seam between policy and mechanism: a model of it runs the property tests under adversarial
+//! scheduling and fails any call; [`table::TableDriver`] is the real one.
 //!
 //! Pre- and post-conditions that hold for every method:
 //! * The calling thread's current context is as it was when a method returns.
-//! * Streams are non-blocking, so nothing orders them but what is asked for here. A user's stream may be passed wherever
-//!   a stream is; its context is then the user's.
+//! * Streams are non-blocking, so nothing orders them but what is asked for here. A user's stream
+//!   may be passed wherever a stream is; its context is then the user's.
 //! * Copies are in the order of their stream, and asynchronous: the host end must be pinned.
-//! * Addresses are the program's word, given with its call: nothing here can check them, and a wrong one does what it
-//!   would have done in the plain call.
+//! * Addresses are the program's word, given with its call: nothing here can check them, and a
+//!   wrong one does what it would have done in the plain call.
 //! * An `Err` means that nothing was enqueued. The code is the driver's own.
 
 #[allow(unsafe_code, reason = "the one file that calls the driver")]
@@ -55,7 +55,8 @@ pub enum WaitMode {
     Sleeping,
     /// Nobody waits: its time is read with [`CopyDriver::elapsed`].
     Timed,
-    /// As the context was made for, like the driver's own copies: it spins unless the program asked for sleep.
+    /// As the context was made for, like the driver's own copies: it spins unless the program asked
+    /// for sleep.
     Prompt,
 }
 
@@ -67,8 +68,8 @@ pub trait CopyDriver: Send + Sync {
     /// Those of the driver.
     fn survey(&self) -> DriverResult<Survey>;
 
-    /// A new context on a device: ours alone, so that nothing which the program does to its own touches it. Costs device memory
-    /// and up to half a second.
+    /// A new context on a device: ours alone, so that nothing which the program does to its own
+    /// touches it. Costs device memory and up to half a second.
     ///
     /// # Errors
     /// Those of the driver: a lost device, or one without memory for a context.
@@ -98,8 +99,9 @@ pub trait CopyDriver: Send + Sync {
     /// Ends events, and a stream that is empty, if it is not null.
     fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]);
 
-    /// Memory on `device` that its own context and every device later admitted can use. The program's allocations and
-    /// access rights are not touched by it, which is why it is the target that reads and writes it.
+    /// Memory on `device` that its own context and every device later admitted can use. The
+    /// program's allocations and access rights are not touched by it, which is why it is the target
+    /// that reads and writes it.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
@@ -111,7 +113,8 @@ pub trait CopyDriver: Send + Sync {
     /// Those of the driver: the devices do not reach each other.
     fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> DriverResult<()>;
 
-    /// Pinned host memory near a device, which all devices reach. It belongs to no context, and giving it back waits for nobody.
+    /// Pinned host memory near a device, which all devices reach. It belongs to no context, and
+    /// giving it back waits for nobody.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
@@ -150,7 +153,8 @@ pub trait CopyDriver: Send + Sync {
     /// A sticky error of the context.
     fn is_empty(&self, context: CUcontext, stream: CUstream) -> DriverResult<bool>;
 
-    /// Time between the last records of two [`WaitMode::Timed`] events of one context, both of which have been passed.
+    /// Time between the last records of two [`WaitMode::Timed`] events of one context, both of
+    /// which have been passed.
     ///
     /// # Errors
     /// Those of the driver.
@@ -168,14 +172,16 @@ pub trait CopyDriver: Send + Sync {
     /// A sticky error of the context.
     fn drain(&self, context: CUcontext, stream: CUstream) -> DriverResult<()>;
 
-    /// Cores that the calling thread, and threads that it makes, may use now: by its affinity, and by the quota of its control group.
+    /// Cores that the calling thread, and threads that it makes, may use now: by its affinity, and
+    /// by the quota of its control group.
     fn cores(&self) -> usize;
 
-    /// How long the calling thread has run since it began, and how long it was ready and had no core. `None` where the system does not
-    /// count that.
+    /// How long the calling thread has run since it began, and how long it was ready and had no
+    /// core. `None` where the system does not count that.
     fn ran_and_waited(&self) -> Option<(Duration, Duration)>;
 
-    /// Runs `body` in such a way that calls of this thread disturb no stream capture of another one.
+    /// Runs `body` in such a way that calls of this thread disturb no stream capture of another
+    /// one.
     fn quietly<T>(&self, body: impl FnOnce() -> T) -> T;
 
     /// Copies within host memory, by the calling thread. The caller answers for both ranges.

@@ -1,8 +1,8 @@
 //! [`CopyDriver`] over a real driver: the only file of this crate with `unsafe` code.
 //!
-//! Calls go through a [`Table`], never through the process's exports. The calling thread's context is put back after
-//! each method. While any stream of the process is captured no copy is looked at (see the hooks); for a capture that begins
-//! meanwhile there is [`CopyDriver::quietly`].
+//! Calls go through a [`Table`], never through the process's exports. The calling thread's context
+//! is put back after each method. While any stream of the process is captured no copy is looked at
+//! (see the hooks); for a capture that begins meanwhile there is [`CopyDriver::quietly`].
 
 use std::time::{Duration, Instant};
 
@@ -236,8 +236,8 @@ impl CopyDriver for TableDriver {
     }
 
     fn move_bytes(&self, to: u64, from: u64, bytes: usize) {
-        // SAFETY: one range is a pinned buffer of ours, the other the program's, which it gave to a copy; they are
-        // distinct, and as long as the copy runs nobody else may use them.
+        // SAFETY: one range is a pinned buffer of ours, the other the program's, which it gave to a
+        // copy; they are distinct, and as long as the copy runs nobody else may use them.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
     }
 

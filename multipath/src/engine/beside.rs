@@ -1,9 +1,11 @@
 //! What takes long, on a thread of ours: measuring the links, and opening relays' contexts.
 //!
-//! Both make calls that may wait for what the program has under way, or take most of a second. A call of the program must not: the
-//! program may only let its stream go once the call has returned. So copies are plain until there is something better.
+//! Both make calls that may wait for what the program has under way, or take most of a second. A
+//! call of the program must not: the program may only let its stream go once the call has returned.
+//! So copies are plain until there is something better.
 //!
-//! Invariants: there is one such thread at most, and none when there is nothing to do; once the process ends it makes no more calls.
+//! Invariants: there is one such thread at most, and none when there is nothing to do; once the
+//! process ends it makes no more calls.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,8 +56,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         None
     }
 
-    /// The topology, measured on this thread if need be. `None` while another thread or process measures, and on machines with one
-    /// device.
+    /// The topology, measured on this thread if need be. `None` while another thread or process
+    /// measures, and on machines with one device.
     pub fn measured(&self) -> Option<&Topology> {
         if let Some(known) = self.topology.get() {
             return known.as_ref();
@@ -84,7 +86,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
     }
 
-    /// The process ends. A measurement that is under way is left as it is; for the thread's driver call the process waits ([`wm_driver::departure`]).
+    /// The process ends. A measurement that is under way is left as it is; for the thread's driver
+    /// call the process waits ([`wm_driver::departure`]).
     pub fn stop(&self) {
         self.over.store(true, Release);
     }

@@ -1,4 +1,5 @@
-//! Carrying a copy out: borrows lanes, direct pipelines and buffers for it, and gives them back whatever happens.
+//! Carrying a copy out: borrows lanes, direct pipelines and buffers for it, and gives them back
+//! whatever happens.
 
 use wm_abi::CUresult;
 
@@ -124,7 +125,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         Some(timer)
     }
 
-    /// The same, and the caller waits for its end. A copy that fails while it is waited for is made again, plainly.
+    /// The same, and the caller waits for its end. A copy that fails while it is waited for is made
+    /// again, plainly.
     fn awaited(&self, copy: &HostDeviceCopy, split: &Split, lanes: Vec<RelayPipeline>) -> CopyOutcome {
         let Ok(end) = self.pool.event(&self.driver, copy.user.home) else {
             self.give_back(lanes);
@@ -151,7 +153,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
             .for_each(|share| self.traffic.add(CopyRoute::Relay(share.relay), copy.direction, share.bytes));
     }
 
-    /// A lane ends here: the program's stream waits for what it may still do, and so does whoever gives its memory back.
+    /// A lane ends here: the program's stream waits for what it may still do, and so does whoever
+    /// gives its memory back.
     pub(super) fn give_up(&self, lane: RelayPipeline, copy: &HostDeviceCopy) {
         lane.give_up(&self.driver, copy.user);
         self.pool.give_up(lane);

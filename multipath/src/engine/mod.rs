@@ -1,12 +1,14 @@
-//! The copies of one process: decides for each whether several paths pay, borrows what it takes, and has it carried out.
+//! The copies of one process: decides for each whether several paths pay, borrows what it takes,
+//! and has it carried out.
 //!
-//! Every doubt ends in [`CopyOutcome::Plain`]: the caller then makes the call as the program made it, and gets the driver's
-//! own outcome. An error on the way ends there too, and the plain call is ordered behind whatever was enqueued, so the program never
-//! sees an error of ours.
+//! Every doubt ends in [`CopyOutcome::Plain`]: the caller then makes the call as the program made
+//! it, and gets the driver's own outcome. An error on the way ends there too, and the plain call is
+//! ordered behind whatever was enqueued, so the program never sees an error of ours.
 //!
-//! What takes long is no call of the program: links are measured, and relays' contexts are opened, on a thread of ours
-//! ([`beside`]), while copies take the paths that there are. Relays are opened only when copies have missed as much time as
-//! opening them takes ([`crate::arbitration::opening`]): a context costs device memory, too.
+//! What takes long is no call of the program: links are measured, and relays' contexts are opened,
+//! on a thread of ours ([`beside`]), while copies take the paths that there are. Relays are opened
+//! only when copies have missed as much time as opening them takes
+//! ([`crate::arbitration::opening`]): a context costs device memory, too.
 
 mod beside;
 mod carry;
@@ -144,14 +146,15 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.driver.quietly(|| self.large(request))
     }
 
-    /// Is a copy of several parts being put into any stream? Then other threads' work may have to wait for its end ([`Inner::follow`]).
+    /// Is a copy of several parts being put into any stream? Then other threads' work may have to
+    /// wait for its end ([`Inner::follow`]).
     #[inline]
     pub fn has_turns(&self) -> bool {
         self.turns.any()
     }
 
-    /// Waits until no other thread is in the middle of putting a copy of several parts into this stream, or into one whose work this
-    /// stream's waits for.
+    /// Waits until no other thread is in the middle of putting a copy of several parts into this
+    /// stream, or into one whose work this stream's waits for.
     pub fn follow(&self, user: &ProgramStream) {
         self.turns.follow(user);
     }
@@ -188,7 +191,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         before >= self.settings.patience
     }
 
-    /// Relays carry much less than was measured, copy after copy: later processes shall measure again.
+    /// Relays carry much less than was measured, copy after copy: later processes shall measure
+    /// again.
     fn doubt(&self) {
         let kept = self.settings.cache.as_deref().zip(self.topology());
         if let Some((folder, topology)) = kept

@@ -1,10 +1,12 @@
-//! Copies of pageable memory: threads fill or empty pinned buffers, over the target's own link and over relays'.
+//! Copies of pageable memory: threads fill or empty pinned buffers, over the target's own link and
+//! over relays'.
 //!
-//! The target's own link needs nothing but that: no sibling, no measurement, no other process's word. One thread moves less than a
-//! link carries, and the driver copies with one.
+//! The target's own link needs nothing but that: no sibling, no measurement, no other process's
+//! word. One thread moves less than a link carries, and the driver copies with one.
 //!
-//! Invariants: no worker touches the program's memory before the host has seen the copy's start, and all have ended when the call
-//! returns; pinned buffers are as many as workers have ever been at once ([`crate::arbitration::threads`] bounds those of the own link).
+//! Invariants: no worker touches the program's memory before the host has seen the copy's start,
+//! and all have ended when the call returns; pinned buffers are as many as workers have ever been
+//! at once ([`crate::arbitration::threads`] bounds those of the own link).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +34,8 @@ use crate::vocabulary::times::ThreadTimes;
 /// Fewer workers than this move less than the driver does by itself.
 const WORKERS_LEAST: usize = FEWEST + 1;
 
-/// How often a copy looks for its stream to be empty, when other threads put work there all the time.
+/// How often a copy looks for its stream to be empty, when other threads put work there all the
+/// time.
 const TRIES: usize = 4;
 
 /// An idle stream passes an event sooner than this.
@@ -44,9 +47,9 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.pageable(request, &[Path { device: request.copy.user.device, rate: 0.0 }])
     }
 
-    /// A pageable copy: as many workers as cores and paths allow, each with a pinned buffer. The call returns when the copy is
-    /// done, so the host waits here, once, for all that comes before it in the stream; no worker reads the program's memory
-    /// sooner.
+    /// A pageable copy: as many workers as cores and paths allow, each with a pinned buffer. The
+    /// call returns when the copy is done, so the host waits here, once, for all that comes before
+    /// it in the stream; no worker reads the program's memory sooner.
     pub(super) fn pageable(&self, request: &CopyRequest, paths: &[Path]) -> CopyOutcome {
         let copy = &request.copy;
         if copy.bytes < self.settings.minimum.unwrap_or(LEAST_PAGEABLE) || !self.has_threads(copy, paths) {
@@ -59,8 +62,10 @@ impl<D: CopyDriver + 'static> Inner<D> {
         answer
     }
 
-    /// The stream is empty where its turn is taken: what the copy then waits for ends by itself, and so does the turn. Another thread that has put
-    /// work into the stream meanwhile comes first, and is waited for without the turn; a stream that is never empty leaves the copy to the driver.
+    /// The stream is empty where its turn is taken: what the copy then waits for ends by itself,
+    /// and so does the turn. Another thread that has put work into the stream meanwhile comes
+    /// first, and is waited for without the turn; a stream that is never empty leaves the copy to
+    /// the driver.
     fn in_turn(&self, request: &CopyRequest, paths: &[Path], start: &Arc<StreamEvent>) -> CopyOutcome {
         let user = request.copy.user;
         for _ in 0..TRIES {
@@ -116,15 +121,18 @@ impl<D: CopyDriver + 'static> Inner<D> {
     /// Waits for the copy's start.
     fn begin(&self, request: &CopyRequest, start: &StreamEvent) -> bool {
         let copy = &request.copy;
-        // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
+        // In a blocking stream the driver's own copy of the first bytes waits for all that theirs
+        // has to wait for.
         let [head, ..] = parts(Chunk { offset: 0, bytes: copy.bytes }, copy.user.kind);
-        // They are carried again with the rest: on the way in the driver may read them at once, before the stream has made them, and either way another thread's
-        // work may come between them and the copy's turn.
+        // They are carried again with the rest: on the way in the driver may read them at once,
+        // before the stream has made them, and either way another thread's work may come between
+        // them and the copy's turn.
         direct(&self.driver, copy, head).is_ok() && self.starts(request, start)
     }
 
-    /// Has the host seen the start? A copy to the device that is not waited for may return before its stream gets there, if the driver
-    /// has room for the bytes: then the stream must not be waited for here, and the copy is the driver's.
+    /// Has the host seen the start? A copy to the device that is not waited for may return before
+    /// its stream gets there, if the driver has room for the bytes: then the stream must not be
+    /// waited for here, and the copy is the driver's.
     fn starts(&self, request: &CopyRequest, start: &StreamEvent) -> bool {
         let copy = &request.copy;
         if request.waits || copy.direction == LinkDirection::Out {

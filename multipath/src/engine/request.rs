@@ -14,8 +14,8 @@ pub struct CopyRequest {
 }
 
 impl CopyRequest {
-    /// Does the call return only when the bytes have arrived? A pageable copy always does: its memory is the caller's
-    /// again afterwards.
+    /// Does the call return only when the bytes have arrived? A pageable copy always does: its
+    /// memory is the caller's again afterwards.
     pub(super) fn blocks(&self) -> bool {
         self.waits || self.memory == HostMemory::Pageable
     }

@@ -14,7 +14,8 @@ use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 use crate::vocabulary::machine::Link;
 use crate::vocabulary::path::Path;
 
-/// Longest claim: a copy that was enqueued behind other work may start much later than it is claimed for.
+/// Longest claim: a copy that was enqueued behind other work may start much later than it is
+/// claimed for.
 const LONGEST: f64 = 10.0;
 
 impl<D: CopyDriver + 'static> Inner<D> {
@@ -26,8 +27,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.claims.get_or_init(|| LinkClaims::new(self.settings.page.as_ref().map(PathBuf::from)))
     }
 
-    /// The direct path, and relays over links that nobody else uses; none for a copy that meets one of the opposite direction,
-    /// and no path at all for a device that was not measured.
+    /// The direct path, and relays over links that nobody else uses; none for a copy that meets one
+    /// of the opposite direction, and no path at all for a device that was not measured.
     pub(super) fn routes(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<Path> {
         let meets = self.opposing.meets(copy, self.driver.clock());
         let usable = if meets { Vec::new() } else { self.usable(topology, copy) };
@@ -36,7 +37,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         paths
     }
 
-    /// Siblings that may relay now: those that we have a context on. When they have paid, the others are opened.
+    /// Siblings that may relay now: those that we have a context on. When they have paid, the
+    /// others are opened.
     fn usable(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<CUdevice> {
         let idle = self.idle(topology, copy);
         let paths = |usable: &[CUdevice]| topology.paths(copy.user.device, copy.direction, usable);
@@ -58,8 +60,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         open(idle)
     }
 
-    /// Siblings that may relay, and whose links nobody else uses. The other direction counts too: its owner would have less of
-    /// it.
+    /// Siblings that may relay, and whose links nobody else uses. The other direction counts too:
+    /// its owner would have less of it.
     fn idle(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<CUdevice> {
         let busy = self.claims().busy(copy.user.device);
         let ways = [LinkDirection::In, LinkDirection::Out];
@@ -85,7 +87,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         links
     }
 
-    /// A copy whose caller waited is over, and its claim with it. Of another one that is plain, the relays are let go.
+    /// A copy whose caller waited is over, and its claim with it. Of another one that is plain, the
+    /// relays are let go.
     pub(super) fn release(&self, request: &CopyRequest, claimed: &[Link], plain: bool) {
         let copy = &request.copy;
         if request.blocks() {

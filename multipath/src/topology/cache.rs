@@ -1,9 +1,11 @@
-//! Measurements kept between processes: one file a machine and set of visible devices, in the user's cache folder.
+//! Measurements kept between processes: one file a machine and set of visible devices, in the
+//! user's cache folder.
 //!
-//! A file is used only if the key inside it is the key that is asked for, so a changed driver, device or slot leads to
-//! a new measurement. It is written under another name and renamed: a reader sees a whole file or none. The folder's name comes
-//! from variables: one that others may write in is not used, and a file that is there is not written to. A cache that
-//! cannot be read or written costs a measurement, nothing else.
+//! A file is used only if the key inside it is the key that is asked for, so a changed driver,
+//! device or slot leads to a new measurement. It is written under another name and renamed: a
+//! reader sees a whole file or none. The folder's name comes from variables: one that others may
+//! write in is not used, and a file that is there is not written to. A cache that cannot be read or
+//! written costs a measurement, nothing else.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -21,7 +23,8 @@ use crate::vocabulary::path::Costs;
 /// Raised when what is measured, or how, changes.
 const FORMAT: u32 = 5;
 
-/// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user without a home.
+/// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user
+/// without a home.
 pub fn folder() -> Option<PathBuf> {
     let set = |name: &str| environment::variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
@@ -70,7 +73,8 @@ fn make(folder: &Path) -> std::io::Result<()> {
 /// Whose turn it is to measure. Ranks of one job start together, and would measure each other.
 #[derive(Debug)]
 pub enum Turn {
-    /// This process's, until the value is dropped. Without a lock where the folder does not allow one.
+    /// This process's, until the value is dropped. Without a lock where the folder does not allow
+    /// one.
     Mine(Option<fs::File>),
     /// Another process measures now.
     Theirs,
@@ -97,7 +101,8 @@ pub fn forget(folder: &Path, key: &MachineKey) -> std::io::Result<()> {
     fs::remove_file(path(folder, key))
 }
 
-/// Every list as long as the list of devices, every figure one of a machine: the file may come from anywhere.
+/// Every list as long as the list of devices, every figure one of a machine: the file may come from
+/// anywhere.
 fn is_sound(topology: &Topology) -> bool {
     let count = topology.key.devices.len();
     let is_count = |length: usize| length == count;

@@ -1,8 +1,10 @@
-//! What relays carry now, beside what was measured some time ago: learned from copies that were cut. Pure but for its lock.
+//! What relays carry now, beside what was measured some time ago: learned from copies that were
+//! cut. Pure but for its lock.
 //!
-//! A link that something else uses, or a measurement that was wrong, makes relays' shares arrive late. So each target has, for
-//! each direction, a factor on its relays' rates. It falls by half of what a late copy was late for, and rises a little with
-//! each one that was not: one hiccup changes little, and a link that is idle again is used again.
+//! A link that something else uses, or a measurement that was wrong, makes relays' shares arrive
+//! late. So each target has, for each direction, a factor on its relays' rates. It falls by half of
+//! what a late copy was late for, and rises a little with each one that was not: one hiccup changes
+//! little, and a link that is idle again is used again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -54,7 +56,8 @@ pub(crate) struct RateCorrections {
 }
 
 impl RateCorrections {
-    /// Takes in how a copy went. `true` when that makes the measurement itself doubtful: once, until it has been refuted.
+    /// Takes in how a copy went. `true` when that makes the measurement itself doubtful: once,
+    /// until it has been refuted.
     pub(crate) fn learn(&self, seen: &Observation) -> bool {
         if !(seen.direct > 0.0 && seen.late >= 0.0) {
             return false;
@@ -82,14 +85,16 @@ impl RateCorrections {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: one slow copy turns relays off for good, or a slow relay is waited for again and again.
+    //! Hazard: one slow copy turns relays off for good, or a slow relay is waited for again and
+    //! again.
     use super::*;
 
     fn seen(direct: f64, late: f64) -> Observation {
         Observation { target: 0, direction: LinkDirection::In, direct, late }
     }
 
-    /// The factor on a relay that was measured at 50 and carries `real`, after so many copies of a second or so.
+    /// The factor on a relay that was measured at 50 and carries `real`, after so many copies of a
+    /// second or so.
     fn after(copies: usize, real: f64, corrections: &RateCorrections) -> f64 {
         for _ in 0..copies {
             let planned = factor(corrections) * 50.0;

@@ -1,12 +1,13 @@
 //! What the links of this machine carry: measured once, judged purely.
 //!
-//! Names and slot numbers say little: GPUs share uplinks, and the host's memory has a ceiling of its own, different for
-//! the two directions. So [`crate::measure`] measures, and from the [`Rates`] [`Topology::paths`] derives which relays add
-//! anything to a copy, and what each will carry. A relay behind the target's own uplink, or behind one that is in use, adds
-//! nothing and is left alone.
+//! Names and slot numbers say little: GPUs share uplinks, and the host's memory has a ceiling of
+//! its own, different for the two directions. So [`crate::measure`] measures, and from the
+//! [`Rates`] [`Topology::paths`] derives which relays add anything to a copy, and what each will
+//! carry. A relay behind the target's own uplink, or behind one that is in use, adds nothing and is
+//! left alone.
 //!
-//! Rates are bytes a second. Devices are ordinals of this process; [`MachineKey`] ties a topology to the machine and to the
-//! devices that this process sees.
+//! Rates are bytes a second. Devices are ordinals of this process; [`MachineKey`] ties a topology
+//! to the machine and to the devices that this process sees.
 
 pub mod cache;
 pub(crate) mod correction;
@@ -46,8 +47,8 @@ impl Topology {
         }
     }
 
-    /// The paths of a copy to or from `target`: the direct one first, then each relay of `usable` that still adds
-    /// something, the best first.
+    /// The paths of a copy to or from `target`: the direct one first, then each relay of `usable`
+    /// that still adds something, the best first.
     pub fn paths(&self, target: CUdevice, direction: LinkDirection, usable: &[CUdevice]) -> Vec<Path> {
         let rates = self.rates(direction);
         let Some(direct) = rates.index(target) else { return Vec::new() };

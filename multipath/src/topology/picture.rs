@@ -1,4 +1,5 @@
-//! The topology as people read it: one line a device under its uplink, and what the machine carries in all.
+//! The topology as people read it: one line a device under its uplink, and what the machine carries
+//! in all.
 
 use std::fmt::Write as _;
 

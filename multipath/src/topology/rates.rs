@@ -1,12 +1,14 @@
 //! What links carry in one direction, and what follows from it for any set of them. Bytes a second.
 //!
-//! Three things are measured: each link alone, each pair at once, and all at once. A link behind a shared uplink gets its
-//! part of what the uplink carries; a whole set no more than the host can take or give.
+//! Three things are measured: each link alone, each pair at once, and all at once. A link behind a
+//! shared uplink gets its part of what the uplink carries; a whole set no more than the host can
+//! take or give.
 
 use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-/// Two links share an uplink if together they carry less than this part of what they carry one at a time...
+/// Two links share an uplink if together they carry less than this part of what they carry one at a
+/// time...
 const APART: f64 = 0.7;
 /// ... or than this part of what either carries together with a third one.
 const ELSEWHERE: f64 = 0.85;
@@ -29,8 +31,8 @@ impl Rates {
         usize::try_from(device).ok().filter(|index| self.alone.get(*index).is_some_and(|rate| *rate > 0.0))
     }
 
-    /// Do two links share an uplink? They carry clearly less together than apart, or than either does with another one: what
-    /// all pairs are short of alike is the host's ceiling.
+    /// Do two links share an uplink? They carry clearly less together than apart, or than either
+    /// does with another one: what all pairs are short of alike is the host's ceiling.
     pub fn share_uplink(&self, one: usize, other: usize) -> bool {
         if one == other {
             return false;
@@ -120,7 +122,8 @@ impl Rates {
         self.alone.iter().chain(self.together.iter().flatten()).chain([&self.all])
     }
 
-    /// Could these be figures of one machine? Two links carry no more than both do apart, and all no more than each.
+    /// Could these be figures of one machine? Two links carry no more than both do apart, and all
+    /// no more than each.
     pub(super) fn are_plausible(&self) -> bool {
         const MARGIN: f64 = 1.25;
         let count = self.alone.len();
@@ -137,7 +140,8 @@ impl Rates {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: links behind one uplink are taken for several, or the host's ceiling for a shared uplink.
+    //! Hazard: links behind one uplink are taken for several, or the host's ceiling for a shared
+    //! uplink.
     use super::*;
 
     fn rates(alone: f64, together: impl Fn(usize, usize) -> f64, all: f64) -> Rates {

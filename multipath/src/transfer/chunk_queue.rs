@@ -1,10 +1,12 @@
 //! What is left of a copy that several paths pull from.
 //!
-//! The direct path takes from the head, relays from the tail, so the direct path's share is one run and the last bytes
-//! are nobody's for longer than it takes to ask. Chunks shrink towards the end (guided self-scheduling): a slow path
-//! that took the last large chunk would make all others wait for it. A path that fails returns its chunks.
+//! The direct path takes from the head, relays from the tail, so the direct path's share is one run
+//! and the last bytes are nobody's for longer than it takes to ask. Chunks shrink towards the end
+//! (guided self-scheduling): a slow path that took the last large chunk would make all others wait
+//! for it. A path that fails returns its chunks.
 //!
-//! Invariant: chunks that were taken and not returned, and what is left, partition the range exactly.
+//! Invariant: chunks that were taken and not returned, and what is left, partition the range
+//! exactly.
 
 use crate::vocabulary::chunk::Chunk;
 
@@ -36,7 +38,8 @@ impl ChunkQueue {
         Self { head: 0, tail: bytes, largest, smallest, paths: paths.max(1), returned: Vec::new() }
     }
 
-    /// The next chunk, `None` when nothing is left. The direct path, which cannot fail alone, also takes what was returned.
+    /// The next chunk, `None` when nothing is left. The direct path, which cannot fail alone, also
+    /// takes what was returned.
     pub fn take(&mut self, end: RangeEnd) -> Option<Chunk> {
         if end == RangeEnd::Head
             && let Some(chunk) = self.returned.pop()

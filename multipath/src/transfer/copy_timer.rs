@@ -1,8 +1,9 @@
-//! Looks at how a cut copy went, without waiting for it: did the relays' shares arrive later than the direct one?
+//! Looks at how a cut copy went, without waiting for it: did the relays' shares arrive later than
+//! the direct one?
 //!
-//! Three events with times in the program's stream, at the start, behind the direct share, and behind everything. They are
-//! read when the next copy comes by and finds them passed. A timer is a convenience: whatever fails in it ends it, and
-//! never the copy.
+//! Three events with times in the program's stream, at the start, behind the direct share, and
+//! behind everything. They are read when the next copy comes by and finds them passed. A timer is a
+//! convenience: whatever fails in it ends it, and never the copy.
 
 use wm_abi::{CUdevice, CUevent, CUstream};
 

@@ -1,7 +1,8 @@
 //! The direct path of a pageable copy: a stream of ours on the target's own link, one a thread.
 //!
-//! The host has seen the copy's start before any chunk is enqueued, so nothing here waits for the program's stream, and what
-//! is in a direct pipeline ends by itself. Several threads that shared the program's stream would wait for each other's chunks.
+//! The host has seen the copy's start before any chunk is enqueued, so nothing here waits for the
+//! program's stream, and what is in a direct pipeline ends by itself. Several threads that shared
+//! the program's stream would wait for each other's chunks.
 
 use wm_abi::{CUevent, CUstream};
 

@@ -1,25 +1,28 @@
 //! An asynchronous copy over several paths: everything is put into streams, and the call returns.
 //!
-//! One event in the user's stream is where the copy starts: the relays' lanes wait for it. The direct share is an ordinary copy
-//! in that stream, so it keeps the stream's priority and starts at once; relays' chunks follow in turns, so that all links
-//! start early; last, the user's stream waits for the lanes.
+//! One event in the user's stream is where the copy starts: the relays' lanes wait for it. The
+//! direct share is an ordinary copy in that stream, so it keeps the stream's priority and starts at
+//! once; relays' chunks follow in turns, so that all links start early; last, the user's stream
+//! waits for the lanes.
 //!
-//! The legacy default stream and blocking streams wait for each other's work, but not all that is put into them is work: an event that
-//! is recorded in a blocking stream does not wait for the legacy one (`docs/dev/ordering.md`). A copy does. So in these streams the
-//! direct share's first bytes go ahead of that event, and its last ones behind the waits. Each call is a moment in which a link may idle, so there are few of them
-//! (`multipath/tests/copies/calls.rs` counts). Whoever asks the stream, an event behind the copy, or the context, gets the
-//! truth without help from us.
+//! The legacy default stream and blocking streams wait for each other's work, but not all that is
+//! put into them is work: an event that is recorded in a blocking stream does not wait for the
+//! legacy one (`docs/dev/ordering.md`). A copy does. So in these streams the direct share's first
+//! bytes go ahead of that event, and its last ones behind the waits. Each call is a moment in which
+//! a link may idle, so there are few of them (`multipath/tests/copies/calls.rs` counts). Whoever
+//! asks the stream, an event behind the copy, or the context, gets the truth without help from us.
 //!
-//! A pull at run time is not possible here: handing out chunks as links become free takes a thread that the user's
-//! stream would have to wait for, and a device that waits for a thread of the host can wait for ever. So the split is
-//! fixed by measured rates (see [`crate::plan`]).
+//! A pull at run time is not possible here: handing out chunks as links become free takes a thread
+//! that the user's stream would have to wait for, and a device that waits for a thread of the host
+//! can wait for ever. So the split is fixed by measured rates (see [`crate::plan`]).
 //!
-//! A driver's queues are finite, and a caller that fills one waits until the device has made room. Behind a stream that
-//! the host holds back that could be for ever. So lanes take a bounded number of chunks ahead of the device
-//! ([`RelayPipeline::has_room`]); what is then left of a share goes the direct way.
+//! A driver's queues are finite, and a caller that fills one waits until the device has made room.
+//! Behind a stream that the host holds back that could be for ever. So lanes take a bounded number
+//! of chunks ahead of the device ([`RelayPipeline::has_room`]); what is then left of a share goes
+//! the direct way.
 //!
-//! A lane that fails is not waited for either: the user's stream waits for whatever the lane may still do, and then copies the
-//! share itself.
+//! A lane that fails is not waited for either: the user's stream waits for whatever the lane may
+//! still do, and then copies the share itself.
 
 use std::sync::Arc;
 
@@ -85,11 +88,12 @@ pub(crate) struct Carried {
     pub failed: bool,
 }
 
-/// Enqueues a copy that is cut up, relays' shares in chunks of at most `largest` bytes. `lanes` are those of the split's
-/// shares, in their order; `start` is recorded here; a timer sees how it goes.
+/// Enqueues a copy that is cut up, relays' shares in chunks of at most `largest` bytes. `lanes` are
+/// those of the split's shares, in their order; `start` is recorded here; a timer sees how it goes.
 ///
 /// # Errors
-/// The direct path's error. Later work of the user's stream waits for what relays still do: the caller can make the plain call.
+/// The direct path's error. Later work of the user's stream waits for what relays still do: the
+/// caller can make the plain call.
 pub(crate) fn enqueue<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,
@@ -103,7 +107,8 @@ pub(crate) fn enqueue<D: CopyDriver>(
     let [head, body, tail] = parts(split.direct, copy.user.kind);
     direct(driver, copy, head)?;
     start.record(driver, copy.user.stream)?;
-    // Behind the start, so that lanes do not wait for it, and before anything else, so that its link starts first.
+    // Behind the start, so that lanes do not wait for it, and before anything else, so that its
+    // link starts first.
     note(TimerEvent::Start);
     direct(driver, copy, body)?;
     note(TimerEvent::Direct);
@@ -174,7 +179,8 @@ fn join<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, leg: &mut RelayTransfe
     }
 }
 
-/// What relays did not carry goes the direct way. Whose share then succeeds, the relay was at fault.
+/// What relays did not carry goes the direct way. Whose share then succeeds, the relay was at
+/// fault.
 fn repair<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,

@@ -1,10 +1,12 @@
-//! What moves chunks over one path: takes them from what is left of a copy, and keeps two under way.
+//! What moves chunks over one path: takes them from what is left of a copy, and keeps two under
+//! way.
 //!
-//! The program's memory passes through a worker's own pinned buffer. A relay's worker that fails gives its chunks back;
-//! an error of the direct path is the copy's.
+//! The program's memory passes through a worker's own pinned buffer. A relay's worker that fails
+//! gives its chunks back; an error of the direct path is the copy's.
 //!
-//! Invariants: a chunk is with the worker (`in_flight`), has arrived (`moved`), or was given back. A worker runs on any thread, so it
-//! names no stream of the program, and only once the host has seen the copy's start: it reads and writes the program's memory.
+//! Invariants: a chunk is with the worker (`in_flight`), has arrived (`moved`), or was given back.
+//! A worker runs on any thread, so it names no stream of the program, and only once the host has
+//! seen the copy's start: it reads and writes the program's memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -67,7 +69,8 @@ impl PathWorker {
         self.fault
     }
 
-    /// Pulls until nothing is left, waiting for each chunk. A worker at fault moves nothing any more.
+    /// Pulls until nothing is left, waiting for each chunk. A worker at fault moves nothing any
+    /// more.
     pub(crate) fn run<D: CopyDriver>(
         &mut self,
         driver: &D,

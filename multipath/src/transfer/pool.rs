@@ -1,11 +1,13 @@
 //! What copies borrow: relays' contexts, lanes, direct pipelines, stream events and pinned buffers.
 //!
-//! Everything here is made when it is first needed, is owned by one copy at a time, and comes back afterwards. The lock
-//! guards lists only: whatever calls the driver happens outside it, on things that have been taken out.
+//! Everything here is made when it is first needed, is owned by one copy at a time, and comes back
+//! afterwards. The lock guards lists only: whatever calls the driver happens outside it, on things
+//! that have been taken out.
 //!
-//! Nothing is waited for. What was made in a home of the program ends with the home and is forgotten then; it is kept under the
-//! home's own name, so no later context can get it. A lane that failed, or whose home has ended, is kept until its copies are
-//! over, and given back by a later copy ([`Pool::sweep`]). Relays' contexts are ours and stay for as long as the process; a
+//! Nothing is waited for. What was made in a home of the program ends with the home and is
+//! forgotten then; it is kept under the home's own name, so no later context can get it. A lane
+//! that failed, or whose home has ended, is kept until its copies are over, and given back by a
+//! later copy ([`Pool::sweep`]). Relays' contexts are ours and stay for as long as the process; a
 //! relay that failed is tried again after a while.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +26,8 @@ use crate::vocabulary::stream::{Home, ProgramStream};
 
 /// A relay must have one part in so many of its memory free, once its context is there.
 const SPARE: u64 = 32;
-/// A relay that failed is left alone for this long; for twice as long with each time that it fails again...
+/// A relay that failed is left alone for this long; for twice as long with each time that it fails
+/// again...
 const PAUSE: Duration = Duration::from_secs(1);
 /// ... up to this many times as long.
 const LONGEST: u32 = 256;
@@ -189,8 +192,9 @@ impl Pool {
         self.lists().retired.extend(retired);
     }
 
-    /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
-    /// `None` where there is none to be had: the relay is not open, is busy with copies that have not begun, or has failed.
+    /// A lane through a relay that a copy of `user` may use now; made if all others are in use and
+    /// there may be more. `None` where there is none to be had: the relay is not open, is busy with
+    /// copies that have not begun, or has failed.
     pub fn lane<D: CopyDriver>(
         &self,
         driver: &D,

@@ -1,10 +1,11 @@
 //! A pageable copy: workers pull chunks, each over its path, as fast as the path is.
 //!
-//! The direct path's workers take from the head, relays' from the tail; a relay that fails gives its chunks back and the
-//! direct path copies them, so the worst case is the plain copy.
+//! The direct path's workers take from the head, relays' from the tail; a relay that fails gives
+//! its chunks back and the direct path copies them, so the worst case is the plain copy.
 //!
-//! Pageable memory has to be moved, and one core moves less than a link carries: so a worker is a thread for the time of one
-//! copy, and the first one is the caller's own. Nothing of ours runs between copies, after a fork, or at exit.
+//! Pageable memory has to be moved, and one core moves less than a link carries: so a worker is a
+//! thread for the time of one copy, and the first one is the caller's own. Nothing of ours runs
+//! between copies, after a fork, or at exit.
 
 use std::sync::Mutex;
 
@@ -27,8 +28,9 @@ struct Job<'a> {
     waits: &'a ThreadTimes,
 }
 
-/// Carries a whole copy out and returns when every byte has arrived. The host has seen the copy's start. The first worker
-/// must be a direct one; chunks are at most `largest` bytes. `waits` learns what our threads had of the cores.
+/// Carries a whole copy out and returns when every byte has arrived. The host has seen the copy's
+/// start. The first worker must be a direct one; chunks are at most `largest` bytes. `waits` learns
+/// what our threads had of the cores.
 ///
 /// # Errors
 /// The direct path's error. Nothing is under way any more: the caller can make the plain call.
@@ -47,9 +49,9 @@ pub(crate) fn pull<D: CopyDriver>(
     direct.filter_map(PathWorker::fault).next().map_or(Ok(()), |code: CUresult| Err(code))
 }
 
-/// Runs all workers, the first on this thread. Each thread makes one for half of what it has been given, so that the last
-/// one starts after a few steps and not after as many as there are workers. Those whose thread cannot be made carry
-/// nothing.
+/// Runs all workers, the first on this thread. Each thread makes one for half of what it has been
+/// given, so that the last one starts after a few steps and not after as many as there are workers.
+/// Those whose thread cannot be made carry nothing.
 fn spread<D: CopyDriver>(driver: &D, job: &Job<'_>, workers: &mut [PathWorker]) {
     if let [worker] = workers {
         return worker.run(driver, job.copy, job.queue);

@@ -1,19 +1,24 @@
-//! One pipeline through a relay: a stream on the relay's side, one on the target's, and slots of staging memory between.
+//! One pipeline through a relay: a stream on the relay's side, one on the target's, and slots of
+//! staging memory between.
 //!
-//! A chunk makes two hops. The relay's engine moves it over the relay's PCIe link between host and slot; the target's
-//! engine moves it over NVLink between slot and target. So only staging memory is ever shared between devices: no
-//! access right of the program's own memory is needed or changed, wherever that memory comes from.
+//! A chunk makes two hops. The relay's engine moves it over the relay's PCIe link between host and
+//! slot; the target's engine moves it over NVLink between slot and target. So only staging memory
+//! is ever shared between devices: no access right of the program's own memory is needed or
+//! changed, wherever that memory comes from.
 //!
-//! Each slot has an event on either side, recorded anew with each chunk: the second hop waits for the first one's event,
-//! and the slot's next chunk for the second one's. With two slots the PCIe link never waits for NVLink.
+//! Each slot has an event on either side, recorded anew with each chunk: the second hop waits for
+//! the first one's event, and the slot's next chunk for the second one's. With two slots the PCIe
+//! link never waits for NVLink.
 //!
-//! The relay's side is made in a context of ours, which the program cannot end. The target's side is made in a context of
-//! the program, and the lane serves that one alone: when the context ends, everything of the lane's that is there has ended
-//! too, and the relay's side is given back when its own stream is empty.
+//! The relay's side is made in a context of ours, which the program cannot end. The target's side
+//! is made in a context of the program, and the lane serves that one alone: when the context ends,
+//! everything of the lane's that is there has ended too, and the relay's side is given back when
+//! its own stream is empty.
 //!
-//! A lane is owned: whoever copies takes it out of the pool, so its slots see one copy's calls at a time without a lock.
-//! Work of two user streams may follow each other in a lane only if the earlier copy's start has been passed: then what
-//! is ahead are copies that end by themselves, and a stream that the host holds back holds back nobody else.
+//! A lane is owned: whoever copies takes it out of the pool, so its slots see one copy's calls at a
+//! time without a lock. Work of two user streams may follow each other in a lane only if the
+//! earlier copy's start has been passed: then what is ahead are copies that end by themselves, and
+//! a stream that the host holds back holds back nobody else.
 
 use std::sync::Arc;
 
@@ -27,8 +32,8 @@ use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::sizes::{SLOT, SLOTS};
 use crate::vocabulary::stream::{Home, ProgramStream};
 
-/// Chunks that a lane takes before the copy they belong to is known to have started. A driver's queues hold some thousand
-/// commands, a chunk is three in each of two.
+/// Chunks that a lane takes before the copy they belong to is known to have started. A driver's
+/// queues hold some thousand commands, a chunk is three in each of two.
 const AHEAD: usize = 128;
 
 /// A record of an event: waiting for it is waiting for all that was in its stream then.
@@ -146,7 +151,8 @@ impl RelayPipeline {
     /// Enqueues one chunk, of at most [`SLOT`] bytes, of the copy that was taken on.
     ///
     /// # Errors
-    /// Those of the driver. The chunk is then not copied, or not entirely; the lane must be given up.
+    /// Those of the driver. The chunk is then not copied, or not entirely; the lane must be given
+    /// up.
     pub fn carry<D: CopyDriver>(
         &mut self,
         driver: &D,
@@ -179,7 +185,8 @@ impl RelayPipeline {
         }
     }
 
-    /// The end of what was enqueued last. All earlier chunks of the copy are behind it: they end in one stream.
+    /// The end of what was enqueued last. All earlier chunks of the copy are behind it: they end in
+    /// one stream.
     pub fn end(&self) -> Option<RecordedEvent> {
         self.ends[(self.next + SLOTS - 1) % SLOTS]
     }
@@ -192,20 +199,23 @@ impl RelayPipeline {
         self.ends[slot].map_or(Ok(()), |mark| driver.wait(mark.context, mark.event))
     }
 
-    /// Blocks until both streams are empty, as far as they can still tell. Only for a copy that the host has seen start.
+    /// Blocks until both streams are empty, as far as they can still tell. Only for a copy that the
+    /// host has seen start.
     pub fn drain<D: CopyDriver>(&self, driver: &D) {
         self.near.drain(driver);
         self.far.drain(driver);
     }
 
-    /// Makes the program's stream wait for all that a lane at fault may still do. No more chunks may come.
+    /// Makes the program's stream wait for all that a lane at fault may still do. No more chunks
+    /// may come.
     pub fn give_up<D: CopyDriver>(&self, driver: &D, user: ProgramStream) {
         for side in [&self.near, &self.far] {
             let ordered =
                 side.close(driver).and_then(|()| driver.order(user.home.context, user.stream, side.end));
             if ordered.is_err() {
-                // A context that is lost has nothing under way, and says so at once. Of one that lives and refuses to record
-                // an event, nothing else tells when its copies are over.
+                // A context that is lost has nothing under way, and says so at once. Of one that
+                // lives and refuses to record an event, nothing else tells when its copies are
+                // over.
                 side.drain(driver);
             }
         }
@@ -219,8 +229,8 @@ impl RelayPipeline {
         self.near.close(driver)
     }
 
-    /// Is all over that was marked by [`RelayPipeline::give_up`], or, where the home has ended, by [`RelayPipeline::orphan`]? What cannot be said
-    /// is taken for no.
+    /// Is all over that was marked by [`RelayPipeline::give_up`], or, where the home has ended, by
+    /// [`RelayPipeline::orphan`]? What cannot be said is taken for no.
     pub fn is_over<D: CopyDriver>(&self, driver: &D, has_home: bool) -> bool {
         self.near.is_over(driver) && (!has_home || self.far.is_over(driver))
     }

@@ -1,7 +1,8 @@
-//! Streams, events and memory of something that is being made. Dropped before the whole is there, they are given back.
+//! Streams, events and memory of something that is being made. Dropped before the whole is there,
+//! they are given back.
 //!
-//! What is whole is given back by hand, or not at all: what is in a context of the program ends with the context, and once the
-//! process ends the driver is left alone.
+//! What is whole is given back by hand, or not at all: what is in a context of the program ends
+//! with the context, and once the process ends the driver is left alone.
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUstream};
 

@@ -1,8 +1,9 @@
 //! An event in a program's stream: where a copy starts, or ends.
 //!
-//! It is recorded on the thread that makes the copy, before any other thread takes part: the handle of the per-thread default
-//! stream names another stream on each thread. All lanes of a copy share one; none is recorded again while a lane remembers
-//! it, so what an event says is always said of that copy.
+//! It is recorded on the thread that makes the copy, before any other thread takes part: the handle
+//! of the per-thread default stream names another stream on each thread. All lanes of a copy share
+//! one; none is recorded again while a lane remembers it, so what an event says is always said of
+//! that copy.
 
 use wm_abi::{CUcontext, CUevent, CUstream};
 

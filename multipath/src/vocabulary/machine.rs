@@ -1,4 +1,5 @@
-//! Which machine it is: its devices, who reaches whom, and names of links that are the same in every process.
+//! Which machine it is: its devices, who reaches whom, and names of links that are the same in
+//! every process.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
-//! Plain values: copies, parts of them, paths, machines, sizes. They know nothing of what is done with them.
+//! Plain values: copies, parts of them, paths, machines, sizes. They know nothing of what is done
+//! with them.
 
 pub(crate) mod chunk;
 pub(crate) mod copy;

@@ -14,8 +14,8 @@ pub const LANES: usize = 4;
 /// Smallest chunk that is worth the six driver calls it takes, bytes.
 pub const SMALLEST_CHUNK: usize = 1 << 20;
 
-/// A part's chunk at the end where nothing overlaps its second hop, bytes: the last one in, the first one out. Long enough
-/// for a whole slot to cross NVLink meanwhile.
+/// A part's chunk at the end where nothing overlaps its second hop, bytes: the last one in, the
+/// first one out. Long enough for a whole slot to cross NVLink meanwhile.
 pub const EDGE: usize = 2 << 20;
 
 /// Parts begin and end at multiples of this, bytes.

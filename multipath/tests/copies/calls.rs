@@ -24,7 +24,8 @@ fn calls(devices: i32, mib: usize, direction: LinkDirection, waits: bool) -> (Co
     let device = model.allocate(Place::Device(0), vec![0; mib * MIB]);
     let copy = HostDeviceCopy { user, direction, host, device, bytes: mib * MIB };
     let request = CopyRequest { copy, memory: HostMemory::Pinned, waits };
-    // The lane remembers the start of the last copy, so the second one makes an event of its own; from then on they take turns.
+    // The lane remembers the start of the last copy, so the second one makes an event of its own;
+    // from then on they take turns.
     (0..2).for_each(|_| assert!(engine.copy(&request) == CopyOutcome::Done || mib < 4));
     let before = model.calls();
     let answer = engine.copy(&request);
@@ -33,8 +34,8 @@ fn calls(devices: i32, mib: usize, direction: LinkDirection, waits: bool) -> (Co
 
 #[test]
 fn an_asynchronous_copy_of_64_mib_makes_34_calls() {
-    // The start's record, the direct copy, the lane's wait for the start, the stream's wait for the lane; and six for each
-    // of the relay's pieces: four slots full and a short one.
+    // The start's record, the direct copy, the lane's wait for the start, the stream's wait for the
+    // lane; and six for each of the relay's pieces: four slots full and a short one.
     for direction in [LinkDirection::In, LinkDirection::Out] {
         assert_eq!(calls(2, 64, direction, false), (CopyOutcome::Done, 4 + 5 * 6));
     }

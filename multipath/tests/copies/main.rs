@@ -130,7 +130,8 @@ fn a_stream_that_is_held_back_holds_back_no_other() {
     program.verify(0);
 }
 
-/// A driver's queue is finite: behind a stream that is held back, filling it would hold back the caller too.
+/// A driver's queue is finite: behind a stream that is held back, filling it would hold back the
+/// caller too.
 #[test]
 fn a_held_stream_is_given_so_many_pieces_and_no_more() {
     let engine = engine(2, 9);
@@ -260,7 +261,8 @@ fn a_context_that_ends_leaves_nothing_and_another_one_goes_on() {
     again.run(&action(LinkDirection::In, 0));
     again.verify(0);
     let [_, after, streams_after, _] = live(&engine);
-    // Two programs' memory more, and their streams; staging and pinned buffers are as many as before.
+    // Two programs' memory more, and their streams; staging and pinned buffers are as many as
+    // before.
     assert!(after <= memory + 2 * 6 + 2, "{memory} {after}");
     assert!(streams_after <= streams + 2 + 8, "{streams} {streams_after}");
 }
@@ -289,7 +291,8 @@ fn the_end_of_a_context_waits_for_no_stream() {
     program.verify(1);
 }
 
-/// A lane that fails behind a held stream is not waited for; what it may still do is over before the copy is, and it is given back then.
+/// A lane that fails behind a held stream is not waited for; what it may still do is over before
+/// the copy is, and it is given back then.
 #[test]
 fn a_relay_that_fails_behind_a_held_stream_is_not_waited_for() {
     for direction in [LinkDirection::In, LinkDirection::Out] {

@@ -29,7 +29,8 @@ fn fails_at_each_call<T>(make: impl Fn(&Model, ProgramStream) -> DriverResult<T>
 
 #[test]
 fn what_is_not_whole_is_given_back() {
-    // Staging memory that the target may use, and a stream and an event a slot and for the end, on each side.
+    // Staging memory that the target may use, and a stream and an event a slot and for the end, on
+    // each side.
     let lane = |model: &Model, user| RelayPipeline::new(model, 0, Model::context(0), user);
     assert_eq!(fails_at_each_call(lane), 2 + 2 * 4);
     assert_eq!(fails_at_each_call(|model, user| DirectPipeline::new(model, user.home)), 3);

@@ -1,12 +1,14 @@
 //! A model of several GPUs: [`CopyDriver`] over plain byte vectors.
 //!
-//! Work of a stream runs in order; of several streams that could go on, a seeded choice decides which one does, one
-//! step at a time, so an order that nothing enforces is sooner or later violated. Work runs only when somebody waits
-//! (or looks), so a call that should return at once and waits instead is seen by [`Model::hold`]: a held stream makes
-//! no step, and waiting for it is an error of the test.
+//! Work of a stream runs in order; of several streams that could go on, a seeded choice decides
+//! which one does, one step at a time, so an order that nothing enforces is sooner or later
+//! violated. Work runs only when somebody waits (or looks), so a call that should return at once
+//! and waits instead is seen by [`Model::hold`]: a held stream makes no step, and waiting for it is
+//! an error of the test.
 //!
-//! The model refuses what a driver refuses: handles of other contexts, memory that a device has no access to, ranges
-//! that are not allocated. `fail_at` fails the n-th call from then on, and `kill` a whole device for good.
+//! The model refuses what a driver refuses: handles of other contexts, memory that a device has no
+//! access to, ranges that are not allocated. `fail_at` fails the n-th call from then on, and `kill`
+//! a whole device for good.
 
 mod links;
 

@@ -11,7 +11,8 @@ fn copy(direction: LinkDirection, stream: usize) -> Action {
     Action { direction, pageable: false, waits: false, stream, offset: 0, bytes: RANGE }
 }
 
-/// In and out at once, twice, in streams that are held back meanwhile; and once more when all have ended.
+/// In and out at once, twice, in streams that are held back meanwhile; and once more when all have
+/// ended.
 fn answers(engine: &Engine<Model>) -> Vec<CopyOutcome> {
     let mut program = Program::new(engine, 0, Model::context(0));
     let both = [copy(LinkDirection::In, 0), copy(LinkDirection::Out, 1)];

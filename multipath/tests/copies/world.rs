@@ -1,4 +1,5 @@
-//! A program on the model: it copies at random, overlapping on purpose, and knows what every byte must be.
+//! A program on the model: it copies at random, overlapping on purpose, and knows what every byte
+//! must be.
 
 use std::sync::OnceLock;
 
@@ -75,7 +76,8 @@ pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(action, 1..6)
 }
 
-/// The program's memory: for each of its streams a device range, a pinned and a pageable one, and what must be in them.
+/// The program's memory: for each of its streams a device range, a pinned and a pageable one, and
+/// what must be in them.
 pub(crate) struct Program<'a> {
     engine: &'a Engine<Model>,
     pub(crate) user: Vec<ProgramStream>,
@@ -89,7 +91,8 @@ const DEVICE: usize = 0;
 const PINNED: usize = 1;
 const PAGEABLE: usize = 2;
 
-/// Bytes whose period is a prime, so that no misplaced piece hides in it; different ones for each seed.
+/// Bytes whose period is a prime, so that no misplaced piece hides in it; different ones for each
+/// seed.
 fn noise(seed: usize, bytes: usize) -> Vec<u8> {
     const PERIOD: usize = 1_048_573;
     static TILE: OnceLock<Vec<u8>> = OnceLock::new();

@@ -33,7 +33,8 @@ fn rows(p: &Program, x: usize) -> CUresult {
     unsafe { table().get::<symbol::cuMemcpy2DAsync_v2>()(&copy, p.stream) }
 }
 
-/// Two halves, with `count` attributes of an order, the first from copy `first` on; the second half is `more` bytes longer.
+/// Two halves, with `count` attributes of an order, the first from copy `first` on; the second half
+/// is `more` bytes longer.
 fn batch(p: &Program, order: u32, first: usize, count: usize, more: usize) -> CUresult {
     let (mut to, mut from) = ([p.device, p.device + HALF as u64], [p.from, p.from + HALF as u64]);
     let (mut sizes, mut indices, mut failed) = ([HALF, HALF + more], [first, first + 1], 0);

@@ -131,7 +131,8 @@ fn a_process_that_ends_at_once_ends_well() {
     }
 }
 
-/// Whatever a driver function answers at whatever time: the program's bytes arrive, and its calls succeed.
+/// Whatever a driver function answers at whatever time: the program's bytes arrive, and its calls
+/// succeed.
 #[test]
 fn any_call_of_ours_may_fail_once_or_for_good() {
     const STEPS: [&str; 9] = [

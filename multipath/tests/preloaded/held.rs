@@ -94,7 +94,8 @@ fn nor_does_the_one_that_makes_the_library_look_for_relays() {
     on_machine(name, "auto", None, &[LINKS], || first_copies(true, (1 << 30) / BYTES));
 }
 
-/// Calls by which the program gives up a device, or a context, while a copy waits in a held stream of device 0.
+/// Calls by which the program gives up a device, or a context, while a copy waits in a held stream
+/// of device 0.
 fn given_up(call: impl FnOnce()) {
     let p = &Program::warm();
     p.fill(5);

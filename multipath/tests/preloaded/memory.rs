@@ -5,7 +5,8 @@ use std::ffi::c_void;
 
 use super::support::{BYTES, MIB, Program, alone, bytes, cu, relayed};
 
-/// Sends the program's pattern from `host` to `device` and back to `to`. Tells how many of the copies were relayed.
+/// Sends the program's pattern from `host` to `device` and back to `to`. Tells how many of the
+/// copies were relayed.
 fn through(p: &Program, what: &str, host: u64, device: u64, count: usize) -> u64 {
     let before = relayed();
     cu!(cuMemsetD8Async(device, 0, count, p.stream));
@@ -67,7 +68,8 @@ fn device_memory_of_every_kind() {
     });
 }
 
-/// A relay is another device: its copies must not touch two tiers in one call, which crashes the driver. Within one tier they may.
+/// A relay is another device: its copies must not touch two tiers in one call, which crashes the
+/// driver. Within one tier they may.
 #[test]
 fn blocks_that_overflowed_to_the_host() {
     let small = [("SIMCUDA_MEMORY", "96MiB"), ("WMSHIM_HEADROOM", "32MiB"), ("WMSHIM_DEVICE_LIMIT", "20MiB")];

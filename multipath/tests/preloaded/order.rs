@@ -1,7 +1,8 @@
 //! Hazard (stream order): a copy of several parts starts before earlier work ends, ends after
 //! later work starts, or reports completion too early.
 //!
-//! The simulator delays streams at random, so an order that nothing enforces is violated sooner or later.
+//! The simulator delays streams at random, so an order that nothing enforces is violated sooner or
+//! later.
 
 use std::ffi::c_void;
 
@@ -19,7 +20,8 @@ fn blocking() -> CUstream {
     stream
 }
 
-/// Work of blocking streams before and after a copy in the legacy default stream keeps away from it.
+/// Work of blocking streams before and after a copy in the legacy default stream keeps away from
+/// it.
 fn barriers() {
     let p = &Program::warm();
     let (before, after) = (blocking(), blocking());
@@ -46,7 +48,8 @@ fn the_legacy_default_stream_is_a_barrier() {
     }
 }
 
-/// Work of the legacy default stream before and after a copy in a blocking one, of pinned memory and of pageable memory.
+/// Work of the legacy default stream before and after a copy in a blocking one, of pinned memory
+/// and of pageable memory.
 fn beside_the_default_stream() {
     let p = &Program::warm();
     let mut pageable = vec![0_u8; BYTES];

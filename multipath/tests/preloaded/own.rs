@@ -28,7 +28,8 @@ fn pattern(seed: usize) -> Vec<u8> {
     (0..BYTES).map(|index| ((index + index / 4099) * seed % 251) as u8).collect()
 }
 
-/// Sends a pattern in by one call and fetches it by another one. How many of the two were carried by threads.
+/// Sends a pattern in by one call and fetches it by another one. How many of the two were carried
+/// by threads.
 fn round(p: &Program, seed: usize, into: &dyn Fn(*const c_void), out: &dyn Fn(*mut c_void)) -> u64 {
     let (before, from, mut to) = (by_threads(), pattern(seed), vec![0_u8; BYTES]);
     // Behind work of the stream that would spoil it.
@@ -53,7 +54,8 @@ fn every_stream() {
     assert_eq!(round(p, 5, &waiting, &|to| cu!(cuMemcpyDtoH_v2_ptds(to, device, BYTES))), 2, "per-thread");
     for (seed, stream) in [(7, p.stream), (11, alone), (13, legacy), (17, own)] {
         let into = |from: *const c_void| {
-            // A loaded machine does not always see in time that the stream is idle; then the driver makes the copy.
+            // A loaded machine does not always see in time that the stream is idle; then the driver
+            // makes the copy.
             cu!(cuMemcpyHtoDAsync_v2(device, from, BYTES, stream));
             cu!(cuStreamSynchronize(stream));
         };
@@ -206,7 +208,8 @@ static SERVED: AtomicUsize = AtomicUsize::new(0);
 unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
     const PAGE: usize = 4096;
     SERVED.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: called by the kernel with what it describes; what is called is safe in a handler, and names a page of the test's own.
+    // SAFETY: called by the kernel with what it describes; what is called is safe in a handler, and
+    // names a page of the test's own.
     unsafe {
         let page = (*information).si_addr() as usize & !(PAGE - 1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -251,7 +254,8 @@ fn those_of_the_driver() {
     assert_eq!(by_threads(), 0);
 }
 
-/// A server that decides whose copies run, a device that reaches pageable memory by itself, and whoever said so.
+/// A server that decides whose copies run, a device that reaches pageable memory by itself, and
+/// whoever said so.
 #[test]
 fn where_threads_have_no_place_copies_are_the_drivers() {
     let name = "own::where_threads_have_no_place_copies_are_the_drivers";

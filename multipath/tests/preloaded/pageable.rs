@@ -193,7 +193,8 @@ fn beside_a_capture() {
     assert!(relayed() > before, "a copy took several paths");
 }
 
-/// Whether the driver waits for the stream is the driver's to say, of a copy that may return before it is done.
+/// Whether the driver waits for the stream is the driver's to say, of a copy that may return before
+/// it is done.
 fn not_awaited() {
     let p = &Program::warm();
     let (mut host, mut stream) = (vec![4_u8; BYTES], CUstream::NULL);

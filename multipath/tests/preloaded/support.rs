@@ -1,7 +1,7 @@
 //! A program under the preloaded library, on the simulated driver, in a process of its own.
 //!
-//! The library is opened by path and asked for its exports, as a program under `LD_PRELOAD` gets them. Each test runs in
-//! a process of its own: the library reads its settings once.
+//! The library is opened by path and asked for its exports, as a program under `LD_PRELOAD` gets
+//! them. Each test runs in a process of its own: the library reads its settings once.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
@@ -24,7 +24,8 @@ pub(crate) const INNER: &str = "WM_MULTIPATH_PRELOADED";
 /// A machine with cores for pageable copies.
 pub(crate) const CORES: (&str, &str) = ("TEST_CORES", "8");
 
-/// What a process that ran a test's body ends with. A harness that finds no test of the name ends with 0.
+/// What a process that ran a test's body ends with. A harness that finds no test of the name ends
+/// with 0.
 const DONE: i32 = 94;
 
 /// Runs `body` under these settings, in a process of its own.
@@ -39,9 +40,10 @@ pub(crate) struct Machine {
     pub(crate) rate: f64,
 }
 
-/// Links so fast that by the measurement a copy is over as soon as it is asked for. How long a copy should take decides which copies
-/// are believed to be under way, and so which relays are left alone: a test whose copies follow each other must not depend on how
-/// fast the machine is that it runs on.
+/// Links so fast that by the measurement a copy is over as soon as it is asked for. How long a copy
+/// should take decides which copies are believed to be under way, and so which relays are left
+/// alone: a test whose copies follow each other must not depend on how fast the machine is that it
+/// runs on.
 pub(crate) const FAST: f64 = 1e12;
 
 /// The same on a machine that was measured to be like this, or that was not measured.
@@ -53,7 +55,8 @@ pub(crate) fn on_machine(
     body: fn(),
 ) {
     if std::env::var_os(INNER).is_some() {
-        // Rust's own handlers, which tell of a stack overflow, make this a program that serves faults.
+        // Rust's own handlers, which tell of a stack overflow, make this a program that serves
+        // faults.
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
             // SAFETY: the default disposition.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -99,8 +102,8 @@ fn a_name_that_no_test_has_is_a_failure() {
     alone("no_test_has_this_name", "off", &[], || {});
 }
 
-/// Keeps a measurement of links that are alike, for it takes a test's time and other tests do it. The devices are the
-/// simulator's; of others nothing would be known, and they would be measured.
+/// Keeps a measurement of links that are alike, for it takes a test's time and other tests do it.
+/// The devices are the simulator's; of others nothing would be known, and they would be measured.
 fn remember(folder: &Path, machine: Machine) {
     let Machine { devices: count, rate } = machine;
     let identity = |ordinal: usize| Identity {

@@ -1,7 +1,8 @@
 //! Hazard (data race): two threads put copies into one stream, and the destination holds a mixture
 //! of both. Either of the plain copies would have been whole.
 //!
-//! Both threads begin at once, again and again. Whatever comes last in the stream, every byte of a result is of one of them.
+//! Both threads begin at once, again and again. Whatever comes last in the stream, every byte of a
+//! result is of one of them.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,8 @@ const ROUNDS: u8 = 25;
 /// What one of two threads does in a round; they differ by the number.
 type Work<'a> = &'a (dyn Fn(usize, u8) + Sync);
 
-/// Runs both in all rounds. `look` sees what a round left, when all of its work is done, and says what is wrong.
+/// Runs both in all rounds. `look` sees what a round left, when all of its work is done, and says
+/// what is wrong.
 fn together(program: &Program, work: [Work<'_>; 2], look: impl Fn() -> Option<String> + Sync) {
     let mut context = CUcontext::NULL;
     cu!(cuCtxGetCurrent(&mut context));
@@ -91,7 +93,8 @@ fn pinned_out() {
     assert!(relayed() >= u64::from(ROUNDS), "{} copies took the relay", relayed());
 }
 
-/// What another thread puts into the stream while threads of ours carry a pageable copy comes behind all of it.
+/// What another thread puts into the stream while threads of ours carry a pageable copy comes
+/// behind all of it.
 fn behind(work: impl Fn(&Program, &Program, u64) + Sync, look: impl Fn(&Program, &Program) -> u64) {
     let (p, q) = (&Program::warm(), &Program::new());
     let mut context = CUcontext::NULL;

@@ -1,13 +1,16 @@
 //! The environment, through which all crates of the library read it.
 //!
-//! In a program that has more rights than its caller (set-user-ID, set-group-ID, file capabilities) the environment is the caller's, and
-//! the rights are not: a variable that names a driver would run the caller's code with them, one that names a file would write it. So
-//! there the environment is empty. Harmless variables are no exception, because what a setting leads to changes with the code.
+//! In a program that has more rights than its caller (set-user-ID, set-group-ID, file capabilities)
+//! the environment is the caller's, and the rights are not: a variable that names a driver would
+//! run the caller's code with them, one that names a file would write it. So there the environment
+//! is empty. Harmless variables are no exception, because what a setting leads to changes with the
+//! code.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
 
-/// Does this program have more rights than its caller? The kernel says so when the program starts, and the answer stays.
+/// Does this program have more rights than its caller? The kernel says so when the program starts,
+/// and the answer stays.
 pub fn is_withheld() -> bool {
     static WITHHELD: OnceLock<bool> = OnceLock::new();
     // SAFETY: reads a value that the kernel has put beside the program's arguments.
@@ -47,7 +50,8 @@ pub unsafe fn set(name: &str, value: Option<&str>) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program without special rights loses its settings. The other case needs such a program: `tests/hazards/tests/privileges.rs`.
+    //! Hazard: a program without special rights loses its settings. The other case needs such a
+    //! program: `tests/hazards/tests/privileges.rs`.
     use super::*;
 
     #[test]

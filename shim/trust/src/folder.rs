@@ -1,7 +1,8 @@
 //! Folders of this user's.
 //!
-//! Root may have another user's variables, as `sudo -E` leaves them. What it made in that user's folders the user could not use, nor make
-//! anew. And a folder that others may write in decides nothing here.
+//! Root may have another user's variables, as `sudo -E` leaves them. What it made in that user's
+//! folders the user could not use, nor make anew. And a folder that others may write in decides
+//! nothing here.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -10,7 +11,8 @@ use std::path::Path;
 
 use crate::user;
 
-/// Makes a folder for this user alone, and those above it that are missing. It may be there already: [`check`] says whose it is.
+/// Makes a folder for this user alone, and those above it that are missing. It may be there
+/// already: [`check`] says whose it is.
 ///
 /// # Errors
 /// The system's, and one where it would have to be made in another user's folder.
@@ -48,7 +50,8 @@ fn refused(path: &Path, why: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: root leaves folders in a user's home that the user cannot use, or a folder that others write in is believed.
+    //! Hazard: root leaves folders in a user's home that the user cannot use, or a folder that
+    //! others write in is believed.
     use super::*;
     use std::os::unix::fs::{PermissionsExt, chown};
 

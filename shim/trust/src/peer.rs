@@ -19,7 +19,8 @@ pub struct PeerIdentity {
 /// # Errors
 /// The system's.
 pub fn identity(socket: BorrowedFd<'_>) -> io::Result<PeerIdentity> {
-    // Not by rustix, whose process numbers are never 0: a peer in another namespace of process numbers has that one.
+    // Not by rustix, whose process numbers are never 0: a peer in another namespace of process
+    // numbers has that one.
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     let place = (&raw mut peer).cast();
@@ -38,12 +39,14 @@ pub fn is_trusted(socket: BorrowedFd<'_>) -> bool {
     identity(socket).is_ok_and(|peer| is_trusted_user(peer.user))
 }
 
-/// Could the peer be this user's process, or root's? For peers that then prove more than their user, as that they have a key.
+/// Could the peer be this user's process, or root's? For peers that then prove more than their
+/// user, as that they have a key.
 pub fn may_be_own(socket: BorrowedFd<'_>) -> bool {
     identity(socket).is_ok_and(|peer| peer.user == user::effective() || peer.user == 0)
 }
 
-/// May a user's processes be trusted? A process whose own user is not told from others trusts none by their number.
+/// May a user's processes be trusted? A process whose own user is not told from others trusts none
+/// by their number.
 pub fn is_trusted_user(user: u32) -> bool {
     user::own().is_some_and(|own| user == own || user == 0)
 }

@@ -1,11 +1,13 @@
 //! Users, by their numbers.
 //!
-//! In a user namespace that does not map all users, the kernel shows every user without a number there as one, the *overflow user*. So
-//! that number says nothing: a file or a process that has it may be any user's. A process whose own number it is can tell root alone from others.
+//! In a user namespace that does not map all users, the kernel shows every user without a number
+//! there as one, the *overflow user*. So that number says nothing: a file or a process that has it
+//! may be any user's. A process whose own number it is can tell root alone from others.
 
 use std::fs;
 
-/// What the kernel shows for users without a number, unless the administrator has chosen another one.
+/// What the kernel shows for users without a number, unless the administrator has chosen another
+/// one.
 const OVERFLOW: u32 = 65_534;
 
 /// A namespace in which every user has a number, as the machine's first one.
@@ -33,7 +35,8 @@ pub fn is_one(user: u32) -> bool {
     user != overflow || maps_all(&read("/proc/self/uid_map"))
 }
 
-/// Has every user a number? A map has a line for each range: its first number inside and outside, and how many there are.
+/// Has every user a number? A map has a line for each range: its first number inside and outside,
+/// and how many there are.
 fn maps_all(map: &str) -> bool {
     map.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>().is_ok_and(|words| words == ALL)
 }

@@ -1,9 +1,11 @@
 //! Memory that the caller's functions allocate (`wholememory_env_func_t`).
 //!
-//! Temporary memory is given back when it is dropped: behind launches that use it, since the caller's functions allocate in the order
-//! of the stream, or wait. Outputs are the caller's once they are kept; before that they are given back, too.
+//! Temporary memory is given back when it is dropped: behind launches that use it, since the
+//! caller's functions allocate in the order of the stream, or wait. Outputs are the caller's once
+//! they are kept; before that they are given back, too.
 //!
-//! The caller's functions may be in any language, and may call this library: nothing is held across a call of theirs.
+//! The caller's functions may be in any language, and may call this library: nothing is held across
+//! a call of theirs.
 
 use std::ffi::c_void;
 

@@ -56,7 +56,8 @@ impl Kernels {
         Ok(Self { driver, context, module, multiprocessors, functions: DashMap::new() })
     }
 
-    /// Launches a kernel over so many threads' work; on `multiprocessors` at most, if that is more than 0.
+    /// Launches a kernel over so many threads' work; on `multiprocessors` at most, if that is more
+    /// than 0.
     ///
     /// # Errors
     /// The driver's.
@@ -111,8 +112,8 @@ impl Kernels {
         let function = self.function(A::KERNEL.name)?;
         let pointers = arguments.pointers();
         let pointers = pointers.as_ref().as_ptr().cast_mut().cast();
-        // SAFETY: the arguments are those of this kernel, and the driver copies them during the call. What they point to is the
-        // caller's, as in any launch.
+        // SAFETY: the arguments are those of this kernel, and the driver copies them during the
+        // call. What they point to is the caller's, as in any launch.
         Ok(unsafe { self.driver.launch_kernel(function, blocks, threads, stream, pointers) }?)
     }
 

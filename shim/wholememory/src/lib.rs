@@ -1,16 +1,18 @@
 //! WholeMemory: the memory of all GPUs of a job as one, under the C API of libwholegraph.
 //!
-//! A *rank* is a process, or a thread, with a GPU. Ranks meet in a *communicator* and make calls together (collective calls); each
-//! holds handles to what they made. Memory is divided into *rows*; each rank has a part, and operations reach all parts.
+//! A *rank* is a process, or a thread, with a GPU. Ranks meet in a *communicator* and make calls
+//! together (collective calls); each holds handles to what they made. Memory is divided into *rows*;
+//! each rank has a part, and operations reach all parts.
 //!
 //! Invariants:
-//! * A collective call gives the same code on every rank, leaves nothing behind where it fails, and leaves the communicator usable,
-//!   unless a rank has ended.
+//! * A collective call gives the same code on every rank, leaves nothing behind where it fails, and
+//!   leaves the communicator usable, unless a rank has ended.
 //! * A handle is a number that is looked up: one that was closed, or never given, is an error.
 //! * No file is left by a process that is killed.
 //!
-//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`] and [`stream`], [`environment`]; [`communicator`]; [`storage`];
-//! [`memory`]; [`tensor`]; [`files`], [`operations`]; [`embedding`]; [`capi`].
+//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`] and [`stream`],
+//! [`environment`]; [`communicator`]; [`storage`]; [`memory`]; [`tensor`]; [`files`],
+//! [`operations`]; [`embedding`]; [`capi`].
 
 #![deny(unsafe_code)]
 

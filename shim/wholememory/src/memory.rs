@@ -1,6 +1,7 @@
 //! Memory of all ranks: rows that are divided among them, on their GPUs or in memory of the host.
 //!
-//! Every rank maps all of it. The memory's type says what the API shows of that: one pointer, a pointer for each rank, or one's own.
+//! Every rank maps all of it. The memory's type says what the API shows of that: one pointer, a
+//! pointer for each rank, or one's own.
 
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock, Weak};
@@ -57,7 +58,8 @@ pub struct Memory {
     layout: StorageLayout,
     storage: Storage,
     tables: Tables,
-    /// Of hierarchical memory: the ranks of this machine, and those of this number on every machine.
+    /// Of hierarchical memory: the ranks of this machine, and those of this number on every
+    /// machine.
     parts: Option<[Arc<Communicator>; 2]>,
     /// On all ranks or on none. They may be gone.
     copies: OnceLock<Weak<dyn RowCopies>>,
@@ -67,8 +69,8 @@ impl Memory {
     /// Makes memory. A collective call.
     ///
     /// # Errors
-    /// The same on every rank, with nothing left behind: [`Error::Input`] for sizes that do not fit each other or arguments that
-    /// differ, [`Error::Memory`], [`Error::NotSupported`].
+    /// The same on every rank, with nothing left behind: [`Error::Input`] for sizes that do not fit
+    /// each other or arguments that differ, [`Error::Memory`], [`Error::NotSupported`].
     pub fn new(communicator: &Arc<Communicator>, request: MemoryRequest) -> Result<Self> {
         let text = format!("{request:?}");
         let partition = plan(communicator, &request);
@@ -123,7 +125,8 @@ impl Memory {
         &self.partition
     }
 
-    /// Of hierarchical memory, the ranks of this machine, and those of the same number on every machine.
+    /// Of hierarchical memory, the ranks of this machine, and those of the same number on every
+    /// machine.
     ///
     /// # Errors
     /// [`Error::NotSupported`] for other types.
@@ -150,7 +153,8 @@ impl Memory {
     /// A rank's part, as far as the type shows it.
     ///
     /// # Errors
-    /// [`Error::Input`] for a rank that there is not, and for another rank's part of distributed memory.
+    /// [`Error::Input`] for a rank that there is not, and for another rank's part of distributed
+    /// memory.
     pub fn rank_memory(&self, rank: i32) -> Result<RankMemory> {
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < self.communicator.size());
         let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {}", self.communicator.size())))?;
@@ -191,7 +195,8 @@ impl Memory {
         self.tables.places()
     }
 
-    /// Bytes from one part to the next where that is the same between all, and the parts lie so; else 0.
+    /// Bytes from one part to the next where that is the same between all, and the parts lie so;
+    /// else 0.
     pub fn stride(&self) -> u64 {
         self.partition.equal_count() * self.request.granularity
     }

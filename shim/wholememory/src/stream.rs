@@ -57,7 +57,8 @@ impl CallerStream {
         Ok(driver.stream_is_capturing(self.stream)? != CU_STREAM_CAPTURE_STATUS_NONE)
     }
 
-    /// Refuses a stream that is being captured, before anything is done that would end the capture: a wait would.
+    /// Refuses a stream that is being captured, before anything is done that would end the capture:
+    /// a wait would.
     ///
     /// # Errors
     /// [`Error::NotSupported`]; the driver's.

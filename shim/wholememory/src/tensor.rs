@@ -162,7 +162,8 @@ impl Tensor {
     /// This rank's rows as a tensor of their own, over their address.
     ///
     /// # Errors
-    /// [`Error::Input`] for one over memory of the caller's, or for a part of a tensor that leaves rows out.
+    /// [`Error::Input`] for one over memory of the caller's, or for a part of a tensor that leaves
+    /// rows out.
     pub fn own_part(&self) -> Result<Self> {
         let memory = self.memory()?;
         let matrix = self.description.rows()?;

@@ -1,7 +1,9 @@
-//! Who imports whom, as a value: read from a block of ARCHITECTURE.md or from the sources, compared, and printed as a block.
+//! Who imports whom, as a value: read from a block of ARCHITECTURE.md or from the sources,
+//! compared, and printed as a block.
 //!
-//! A block is what stands between the fences after `<!-- NAME -->`: a line `importer -> imported, imported` for each importer,
-//! `importer` alone for one that imports nothing. Whoever stands in a block imports only what stands above.
+//! A block is what stands between the fences after `<!-- NAME -->`: a line `importer -> imported,
+//! imported` for each importer, `importer` alone for one that imports nothing. Whoever stands in a
+//! block imports only what stands above.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! What the tests of the source tree share: where it is, what files it has, what cargo knows about it.
+//! What the tests of the source tree share: where it is, what files it has, what cargo knows about
+//! it.
 //!
-//! The rules themselves are in `tests/`, one file a rule. They hold what no compiler checks and what a reader of
-//! ARCHITECTURE.md relies on.
+//! The rules themselves are in `tests/`, one file a rule. They hold what no compiler checks and
+//! what a reader of ARCHITECTURE.md relies on.
 
 #![forbid(unsafe_code)]
 

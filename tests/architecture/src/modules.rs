@@ -1,7 +1,9 @@
-//! Which file of a crate imports which, as its text says: `use` declarations and paths from `crate`, `super`, or a module's own child.
+//! Which file of a crate imports which, as its text says: `use` declarations and paths from
+//! `crate`, `super`, or a module's own child.
 //!
-//! An import of a name that a module only re-exports is an import of the file that declares it. Tests inside the files do not
-//! count, nor does a file that is inside another one's module for being declared there.
+//! An import of a name that a module only re-exports is an import of the file that declares it.
+//! Tests inside the files do not count, nor does a file that is inside another one's module for
+//! being declared there.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +18,8 @@ struct Modules {
     exports: BTreeMap<(Segments, String), Segments>,
 }
 
-/// Which file below `folder` imports which; a file is named by its path there, a folder's `mod.rs` by the folder's.
+/// Which file below `folder` imports which; a file is named by its path there, a folder's `mod.rs`
+/// by the folder's.
 pub fn files(folder: &str) -> Edges {
     let below = |path: &Path| {
         let text = whole(&crate::text(path)?, |name| crate::text(&path.with_file_name(name)));
@@ -156,7 +159,8 @@ fn expand(tree: &str) -> Vec<Segments> {
     whole.flat_map(|path| expand(&path)).collect()
 }
 
-/// Paths outside declarations. Those that begin with neither `crate` nor `super` nor a child of the module are resolved to nothing.
+/// Paths outside declarations. Those that begin with neither `crate` nor `super` nor a child of the
+/// module are resolved to nothing.
 fn inline(code: &str) -> Vec<Segments> {
     let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
     let paths = words.filter(|word| word.contains("::"));

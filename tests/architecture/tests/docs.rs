@@ -36,7 +36,8 @@ fn every_default_has_a_reason() {
     }
 }
 
-/// A variable that is read, but is no row of `settings!`, is called unknown by the library, and `wmctl run` refuses it.
+/// A variable that is read, but is no row of `settings!`, is called unknown by the library, and
+/// `wmctl run` refuses it.
 #[test]
 fn every_variable_that_is_read_is_a_setting() {
     let settings = between("shim/preload/src/settings/mod.rs", "        \"WMSHIM_", "\": ");

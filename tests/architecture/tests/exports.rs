@@ -1,8 +1,8 @@
 //! Hazard (symbol interposition): the library exports too little, or a name that a host program
 //! resolves to it by accident.
 //!
-//! A driver function that is missing is null for every program: look-ups never reach the real driver behind the shim.
-//! A name too many can capture a call that was meant for another library.
+//! A driver function that is missing is null for every program: look-ups never reach the real
+//! driver behind the shim. A name too many can capture a call that was meant for another library.
 
 use std::collections::BTreeSet;
 use std::path::Path;

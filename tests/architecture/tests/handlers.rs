@@ -21,7 +21,8 @@ fn every_handler_is_named_after_its_call() {
     assert!(wrong.is_empty(), "{TABLE}: {wrong:?}");
 }
 
-/// Function and handler of each function that a row with a handler names, the handler without its module and type arguments.
+/// Function and handler of each function that a row with a handler names, the handler without its
+/// module and type arguments.
 fn rows(table: &str) -> impl Iterator<Item = (&str, &str)> {
     table.split(';').filter_map(row).flatten()
 }

@@ -1,5 +1,6 @@
-//! Hazard (source drift): a sentence whose subject is a relative clause instead of a thing in the code, or a line that
-//! no terminal shows whole. `CONTRIBUTING.md` has the rules of which this test holds the two that a machine can see.
+//! Hazard (source drift): a sentence whose subject is a relative clause instead of a thing in the
+//! code, or a line that no terminal shows whole. `CONTRIBUTING.md` has the rules of which this test
+//! holds the two that a machine can see.
 
 use std::path::Path;
 

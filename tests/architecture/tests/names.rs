@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Folders of the library's crates and of the commands around it. The programs beside them, such as the simulated driver, have
-/// names of their own for the same things.
+/// Folders of the library's crates and of the commands around it. The programs beside them, such as
+/// the simulated driver, have names of their own for the same things.
 const PRODUCT: [&str; 6] = ["dedup", "kernels", "multipath", "shim", "tools/wmctl", "tools/xtask"];
 
 /// Names that may have several definitions, with the reason.
@@ -55,7 +55,8 @@ fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }
 
-/// The type that a line defines. An associated type is no name of its own: the trait says what it is.
+/// The type that a line defines. An associated type is no name of its own: the trait says what it
+/// is.
 fn defined(line: &str) -> Option<&str> {
     let code = line.trim_start();
     let code = match code.strip_prefix("pub") {

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-/// Crates that must do without `unsafe`: policy and tools. A driver call needs it, so the crates that make them
-/// (wm-driver, wmshim, simcuda and the test programs) are not here.
+/// Crates that must do without `unsafe`: policy and tools. A driver call needs it, so the crates
+/// that make them (wm-driver, wmshim, simcuda and the test programs) are not here.
 const SAFE: [&str; 4] = [
     "dedup/src/lib.rs",
     "shim/memory/src/lib.rs",
@@ -12,7 +12,8 @@ const SAFE: [&str; 4] = [
     "tests/architecture/src/lib.rs",
 ];
 
-/// Folders of crates that call the driver, are the driver, or open libraries. `unsafe` is nowhere else.
+/// Folders of crates that call the driver, are the driver, or open libraries. `unsafe` is nowhere
+/// else.
 const UNSAFE: [&str; 29] = [
     "dedup/src/bin/wmshimd/system.rs",
     "kernels",
@@ -51,8 +52,8 @@ const INCLUDED: [&str; 1] = ["shim/preload/src/hooks/table.rs"];
 /// Longest file, in lines.
 const LONGEST: usize = 500;
 
-/// Crates that live in somebody else's program, and the one file of them that reads the environment: in a program with more rights than its
-/// caller, a variable is the caller's word.
+/// Crates that live in somebody else's program, and the one file of them that reads the
+/// environment: in a program with more rights than its caller, a variable is the caller's word.
 const LIBRARY: [&str; 4] = ["dedup/src", "kernels/src", "multipath/src", "shim"];
 const ENVIRONMENT: &str = "shim/trust/src/environment.rs";
 

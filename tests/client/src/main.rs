@@ -1,8 +1,9 @@
-//! A Rust program on cudarc, the client that Rust programs of this field use: streams, threads, kernels, and more memory
-//! than the device has. It knows nothing of wmshim.
+//! A Rust program on cudarc, the client that Rust programs of this field use: streams, threads,
+//! kernels, and more memory than the device has. It knows nothing of wmshim.
 //!
-//! Each thread has a stream of its own and holds vectors until all threads together hold `SHARE` times the device's memory;
-//! then it runs a kernel on each and checks every element. Prints one line; ends with 1 at the first driver error.
+//! Each thread has a stream of its own and holds vectors until all threads together hold `SHARE`
+//! times the device's memory; then it runs a kernel on each and checks every element. Prints one
+//! line; ends with 1 at the first driver error.
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
 use std::sync::Arc;

@@ -1,8 +1,10 @@
 /* One copy, in the form that the first argument names, that has to do with two devices: from memory of device 1 to memory
- * of device 0, with the first one's context current; or between the host and memory of device 1. The copy starts
- * inside the blocks, and its ends are shifted against each other, so that borders inside the blocks meet it at different
- * places: where a limit makes the library put the end of a block on the host. With the second argument "opened", the
- * source is memory of another process; with another one, the program says first what the library says of itself. Ends with 0 if every byte is as it should be. */
+ * of device 0, with the first one's context current; or between the host and memory of device 1.
+ * The copy starts inside the blocks, and its ends are shifted against each other, so that borders
+ * inside the blocks meet it at different places: where a limit makes the library put the end of a
+ * block on the host. With the second argument "opened", the source is memory of another process;
+ * with another one, the program says first what the library says of itself. Ends with 0 if every
+ * byte is as it should be. */
 
 #include <signal.h>
 #include <stdint.h>

@@ -2,10 +2,12 @@
  *
  *   bounds KIND BYTES PAST [held]
  *
- * KIND is plain (cuMemAlloc), pool (cuMemAllocAsync), or cut (cuMemAlloc, from memory of a larger block that was freed). Prints each form, which
- * end it is about, and both calls' codes: the answers of a driver are the same with and without the library. A refused call must write nothing, to the
- * block or to any other one. With "held" the stream waits for the host all the while, and every answer must come at the call.
- * Under the library the block must have a neighbour, or nothing is shown: the program ends with 3. */
+ * KIND is plain (cuMemAlloc), pool (cuMemAllocAsync), or cut (cuMemAlloc, from memory of a larger
+ * block that was freed). Prints each form, which end it is about, and both calls' codes: the
+ * answers of a driver are the same with and without the library. A refused call must write nothing,
+ * to the block or to any other one. With "held" the stream waits for the host all the while, and
+ * every answer must come at the call. Under the library the block must have a neighbour, or nothing
+ * is shown: the program ends with 3. */
 
 #include <stdint.h>
 #include <string.h>

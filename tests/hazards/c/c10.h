@@ -1,5 +1,6 @@
 /* The few declarations of PyTorch's core that a failed allocation meets, with the names and the layout rules that its
- * libraries have. Compiled with _GLIBCXX_USE_CXX11_ABI=0, the constructor's name is that of PyTorch before 2.6. */
+ * libraries have. Compiled with _GLIBCXX_USE_CXX11_ABI=0, the constructor's name is that of PyTorch
+ * before 2.6. */
 
 #ifndef C10_H
 #define C10_H

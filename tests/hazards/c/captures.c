@@ -1,8 +1,10 @@
 /* One thread captures graphs while others make calls in streams of their own: captures MODE CALLS COUNT.
  *
- * MODE is that of the captures: global, local or relaxed. The others' CALLS: async (allocate, set and free in stream order), plain (cuMemAlloc, cuMemFree), or safe: what no capture
- * forbids, as sets of memory, events that are recorded and waited for by streams, and physical memory that is made, mapped and given back. Says how many captures were broken, and how
- * many of the others' calls were refused. No handle that a call did not give is used. */
+ * MODE is that of the captures: global, local or relaxed. The others' CALLS: async (allocate, set
+ * and free in stream order), plain (cuMemAlloc, cuMemFree), or safe: what no capture forbids, as
+ * sets of memory, events that are recorded and waited for by streams, and physical memory that is
+ * made, mapped and given back. Says how many captures were broken, and how many of the others'
+ * calls were refused. No handle that a call did not give is used. */
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* denied NUMBERS PROGRAM ARGUMENT...
  *
- * Becomes the program, to which the kernel then answers these system calls with "not permitted", as filters of containers and
- * sandboxes do. Exit code 77 where no filter can be set. */
+ * Becomes the program, to which the kernel then answers these system calls with "not permitted", as
+ * filters of containers and sandboxes do. Exit code 77 where no filter can be set. */
 
 #include <errno.h>
 #include <linux/filter.h>

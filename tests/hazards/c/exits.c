@@ -1,7 +1,9 @@
 /* A program that ends while its copies are under way: exits WAY SEED [BLOCKS [MIB]]. It ends with 7, or by SIGTERM where that is the way.
  *
- * One thread alone makes calls. It copies pinned and pageable memory in and out for a random time, gives pinned memory back right behind an asynchronous copy, allocates as many
- * blocks of 16 MiB, and ends: by return, exit, _exit, quick_exit; with the main thread gone (gone); by SIGTERM (term), or by its handler, which calls exit (handler). */
+ * One thread alone makes calls. It copies pinned and pageable memory in and out for a random time,
+ * gives pinned memory back right behind an asynchronous copy, allocates as many blocks of 16 MiB,
+ * and ends: by return, exit, _exit, quick_exit; with the main thread gone (gone); by SIGTERM
+ * (term), or by its handler, which calls exit (handler). */
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 /* Does with device memory what PyTorch's expandable segments do: one large reservation, filled with pieces of 4 MiB that
- * are made, mapped and opened one by one. Arguments: the number of pieces, and what to ask for beside plain memory
- * ("plain", "descriptor", "fabric"), a number of plain blocks to
- * take besides, a number of them to take and free before, and
- * any sixth to copy everything to a second device and back. Says where the pieces ended up, and ends with 0 if every byte was as written and
- * every answer that of device memory; with the driver's code if a piece could not be made. */
+ * are made, mapped and opened one by one. Arguments: the number of pieces, and what to ask for
+ * beside plain memory ("plain", "descriptor", "fabric"), a number of plain blocks to take besides,
+ * a number of them to take and free before, and any sixth to copy everything to a second device and
+ * back. Says where the pieces ended up, and ends with 0 if every byte was as written and every
+ * answer that of device memory; with the driver's code if a piece could not be made. */
 
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 /* Takes more memory than the device has, gives part of it back and takes it again, by cuMemAlloc and cuMemAllocAsync in turn.
- * At every step, what the driver says is free and what the program holds must together be no more than the total.
+ * At every step, what the driver says is free and what the program holds must together be no more
+ * than the total.
  *
  * With an argument: takes all that is said to be free, in one block. */
 

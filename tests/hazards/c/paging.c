@@ -1,6 +1,8 @@
 /* Takes four pages here and four there in turn, of a device that has room for fewer than eight, through a library that keeps what is
- * given back until memory is short; then `both` at once, or the library gives up what lies unused (`empty`), or nothing until standard input ends (`idle`). Says how often the library did
- * that, what came of the last step, and the statistics, after the turns and at the end. Arguments: turns, and what comes then. */
+ * given back until memory is short; then `both` at once, or the library gives up what lies unused
+ * (`empty`), or nothing until standard input ends (`idle`). Says how often the library did that,
+ * what came of the last step, and the statistics, after the turns and at the end. Arguments: turns,
+ * and what comes then. */
 
 #include <string.h>
 #include <unistd.h>

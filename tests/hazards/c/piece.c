@@ -1,6 +1,6 @@
 /* Makes, exports and imports physical memory for a program, as a library of its own: what the call's return address lies in is this
- * object, under whatever name it is compiled. What is refused is asked for once more, as by PyTorch, which empties its cache
- * before. */
+ * object, under whatever name it is compiled. What is refused is asked for once more, as by
+ * PyTorch, which empties its cache before. */
 
 enum { OUT_OF_MEMORY = 2 };
 

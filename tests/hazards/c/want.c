@@ -1,5 +1,6 @@
 /* Wants so many MiB of the device. Says what the driver answers, and how many of them lie on the host as far as the library is there to tell.
- * With a second argument it stays: for each byte of standard input it frees the block and asks for it again, and says so once more. */
+ * With a second argument it stays: for each byte of standard input it frees the block and asks for
+ * it again, and says so once more. */
 
 #include <string.h>
 #include <unistd.h>

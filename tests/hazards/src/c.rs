@@ -1,14 +1,15 @@
 //! Compiles the C sources in `c/`: host programs, plugins, and drivers of a few lines.
 //!
-//! C, because the hazards are the loader's: constructors, `RUNPATH`, `RTLD_DEEPBIND`, link order. A Rust program would
-//! bring a runtime of its own into the picture.
+//! C, because the hazards are the loader's: constructors, `RUNPATH`, `RTLD_DEEPBIND`, link order. A
+//! Rust program would bring a runtime of its own into the picture.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Scratch, places};
 
-/// Compiles `c/<source>.c` to a program in the scratch folder. `flags` come last, so they may name libraries.
+/// Compiles `c/<source>.c` to a program in the scratch folder. `flags` come last, so they may name
+/// libraries.
 ///
 /// # Panics
 /// With the compiler's words if it fails.
@@ -16,7 +17,8 @@ pub fn program(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
     compile(source, scratch.path().join(source), &["-pthread"], flags)
 }
 
-/// The same, linked with `-lcuda` as with the toolkit's stub: any library with the driver's soname and names serves.
+/// The same, linked with `-lcuda` as with the toolkit's stub: any library with the driver's soname
+/// and names serves.
 ///
 /// # Panics
 /// With the compiler's words if it fails.

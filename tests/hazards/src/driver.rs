@@ -1,7 +1,8 @@
 //! Drivers to put behind the shim.
 //!
-//! Where the hazard is the loader's or the trampolines', a driver of a few lines shows more than a whole one: it can
-//! lack functions, or say what arrived. Where calls must do something, the simulated driver serves.
+//! Where the hazard is the loader's or the trampolines', a driver of a few lines shows more than a
+//! whole one: it can lack functions, or say what arrived. Where calls must do something, the
+//! simulated driver serves.
 
 use std::fmt::Write;
 use std::os::unix::fs::symlink;
@@ -36,7 +37,8 @@ pub fn small(scratch: &Scratch) -> PathBuf {
 pub fn simulated(scratch: &Scratch) -> PathBuf {
     let folder = scratch.folder("driver");
     let (from, to) = (places::simulated_driver(), folder.join(FULL_NAME));
-    // Without debug information, like NVIDIA's: the shim reads a driver of less than 32 MiB through.
+    // Without debug information, like NVIDIA's: the shim reads a driver of less than 32 MiB
+    // through.
     let stripped = Command::new("strip").args(["--strip-debug", "-o"]).args([&to, &from]).status();
     assert!(
         stripped.is_ok_and(|status| status.success()),
@@ -64,7 +66,8 @@ pub fn failing(scratch: &Scratch) -> PathBuf {
     folder
 }
 
-/// Writes `symbols.h`: `X(index, name)` for every exported driver function, for the C sources to expand.
+/// Writes `symbols.h`: `X(index, name)` for every exported driver function, for the C sources to
+/// expand.
 pub fn symbols_header(scratch: &Scratch) -> PathBuf {
     let mut text = String::new();
     for (index, name) in NAMES.iter().enumerate() {

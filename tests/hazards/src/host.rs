@@ -1,8 +1,9 @@
 //! Starts a host program and looks at it from outside.
 //!
-//! The program gets a clean environment: nothing of the developer's own shim, simulator or PyTorch settings, and not
-//! the library path that Cargo sets for tests. One that does not end is killed with all its children, and that fails
-//! the test: a hang is the commonest way in which an interposer breaks a program.
+//! The program gets a clean environment: nothing of the developer's own shim, simulator or PyTorch
+//! settings, and not the library path that Cargo sets for tests. One that does not end is killed
+//! with all its children, and that fails the test: a hang is the commonest way in which an
+//! interposer breaks a program.
 
 use std::ffi::OsStr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Scratch, shim};
 
-/// Long enough for a loaded machine, short enough that a hang is told from slowness by the test run.
+/// Long enough for a loaded machine, short enough that a hang is told from slowness by the test
+/// run.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Variables by their beginnings that would make a test depend on whoever starts it.
@@ -48,7 +50,8 @@ impl Host {
         Self(command)
     }
 
-    /// The program with the shim preloaded and this driver behind it. Statistics stay in the scratch folder.
+    /// The program with the shim preloaded and this driver behind it. Statistics stay in the
+    /// scratch folder.
     pub fn shimmed(program: impl AsRef<OsStr>, scratch: &Scratch, driver: &Path) -> Self {
         let statistics = scratch.path().join("stats");
         Self::bare(program)

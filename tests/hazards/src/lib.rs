@@ -1,9 +1,10 @@
 //! What an interposer must survive, one test a hazard.
 //!
-//! The library under test is used as users use it: a file, preloaded into a program that knows nothing of it. So every
-//! test starts host programs and looks at them from outside. The programs are small, in C, and compiled when the test
-//! runs ([`c`]); the driver behind the shim is the simulated one, or one of a few lines made for the hazard ([`driver`]).
-//! [`host`] starts a program in a clean environment and ends it when it hangs.
+//! The library under test is used as users use it: a file, preloaded into a program that knows
+//! nothing of it. So every test starts host programs and looks at them from outside. The programs
+//! are small, in C, and compiled when the test runs ([`c`]); the driver behind the shim is the
+//! simulated one, or one of a few lines made for the hazard ([`driver`]). [`host`] starts a program
+//! in a clean environment and ends it when it hangs.
 
 pub mod c;
 pub mod driver;

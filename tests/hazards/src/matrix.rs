@@ -1,7 +1,8 @@
-//! The loader matrix: every way in which a program can reach the driver, and whose library it then reaches.
+//! The loader matrix: every way in which a program can reach the driver, and whose library it then
+//! reaches.
 //!
-//! One row a way, measured in four layouts. The tests in `tests/loader.rs` run each row; `docs/dev/interception.md` shows
-//! this table, and a test compares the two.
+//! One row a way, measured in four layouts. The tests in `tests/loader.rs` run each row;
+//! `docs/dev/interception.md` shows this table, and a test compares the two.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
@@ -254,7 +255,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes a driver and a plugin. The driver is three functions: the loader looks at files, not into them.
+    /// Makes a driver and a plugin. The driver is three functions: the loader looks at files, not
+    /// into them.
     #[allow(clippy::new_without_default, reason = "compiling is no default")]
     pub fn new() -> Self {
         let scratch = Scratch::new();
@@ -265,7 +267,8 @@ impl Bench {
         Self { scratch, driver }
     }
 
-    /// Runs a row in a layout. Also checks that the reached function answers and that the shim stays silent.
+    /// Runs a row in a layout. Also checks that the reached function answers and that the shim
+    /// stays silent.
     ///
     /// # Panics
     /// If the program fails, or says what is none of the three.
@@ -322,7 +325,8 @@ impl Bench {
         }
     }
 
-    /// The real driver is always within reach under its own names: where the shim is missed, it is found.
+    /// The real driver is always within reach under its own names: where the shim is missed, it is
+    /// found.
     fn place(&self, host: Host, layout: Layout) -> Host {
         let (preload, folders) = match layout {
             Layout::Run => (Some(shim::installed(&self.scratch)), vec![shim::drop_in(&self.scratch)]),

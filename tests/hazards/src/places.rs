@@ -32,7 +32,8 @@ pub fn workspace(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// A product of the build: two folders above this test's own executable (`target/<profile>/deps/<test>`).
+/// A product of the build: two folders above this test's own executable
+/// (`target/<profile>/deps/<test>`).
 ///
 /// # Panics
 /// If it was not built: a test that lacks it has failed.

@@ -1,4 +1,5 @@
-//! A host program that stays while a test looks at it: obeys one word at a time, see `c/resident.c`.
+//! A host program that stays while a test looks at it: obeys one word at a time, see
+//! `c/resident.c`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -41,7 +42,8 @@ impl Resident {
         Self { child: Some(child), words, answers, statistics: scratch.path().join("stats"), id }
     }
 
-    /// Says a word and waits until it is done. Returns the id of the program's own child, 0 without one.
+    /// Says a word and waits until it is done. Returns the id of the program's own child, 0 without
+    /// one.
     ///
     /// # Panics
     /// If the program has ended.

@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A fresh folder. Its path is short, for sockets are bound below it and their paths may have 107 bytes.
+/// A fresh folder. Its path is short, for sockets are bound below it and their paths may have 107
+/// bytes.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 

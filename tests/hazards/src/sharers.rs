@@ -1,4 +1,5 @@
-//! Programs that hold the same bytes and obey commands (`c/shared.c`), and the broker at which they meet.
+//! Programs that hold the same bytes and obey commands (`c/shared.c`), and the broker at which they
+//! meet.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -123,7 +124,8 @@ impl Stage {
     pub fn kill_broker(&self) {
         let pid = self.broker().and_then(|broker| broker["pid"].as_i64());
         if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1) {
-            // SAFETY: a plain system call; the process listens in this test's folder, and only this test's programs start one there.
+            // SAFETY: a plain system call; the process listens in this test's folder, and only this
+            // test's programs start one there.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     }
@@ -231,7 +233,8 @@ impl Drop for Sharer {
     }
 }
 
-/// All read at the same time until each has so many MiB from memory that others may have, too. Whether they have, in MiB.
+/// All read at the same time until each has so many MiB from memory that others may have, too.
+/// Whether they have, in MiB.
 pub fn read_until(sharers: &mut [Sharer], mib: u64, milliseconds: u64) -> Vec<u64> {
     sharers.iter_mut().for_each(|sharer| sharer.tell(&format!("share {mib} {milliseconds}")));
     let answers = sharers.iter_mut().map(Sharer::hear);

@@ -12,14 +12,16 @@ pub fn alone(scratch: &Scratch) -> PathBuf {
     copy(scratch.folder("alone").join("libwmshim.so"))
 }
 
-/// As in `dist/lib`: the file, and beside it a link `libcuda.so` by which the loader learns that name.
+/// As in `dist/lib`: the file, and beside it a link `libcuda.so` by which the loader learns that
+/// name.
 pub fn installed(scratch: &Scratch) -> PathBuf {
     let file = copy(scratch.folder("lib").join("libwmshim.so"));
     link("libwmshim.so", &file.with_file_name("libcuda.so"));
     file
 }
 
-/// As in `dist/dropin`: the file under the driver's own names. For `LD_LIBRARY_PATH`; returns the folder.
+/// As in `dist/dropin`: the file under the driver's own names. For `LD_LIBRARY_PATH`; returns the
+/// folder.
 pub fn drop_in(scratch: &Scratch) -> PathBuf {
     let folder = scratch.folder("dropin");
     copy(folder.join("libcuda.so.1"));
@@ -27,12 +29,14 @@ pub fn drop_in(scratch: &Scratch) -> PathBuf {
     folder
 }
 
-/// As a wheel holds it, which is a zip and has no links: the file alone, and here in a folder with a blank in its name.
+/// As a wheel holds it, which is a zip and has no links: the file alone, and here in a folder with
+/// a blank in its name.
 pub fn wheel(scratch: &Scratch) -> PathBuf {
     copy(scratch.folder("my wheel/lib").join("libwmshim.so"))
 }
 
-/// A copy, not a link: the loader and the shim know files by inode, and the product's own folder may hold anything.
+/// A copy, not a link: the loader and the shim know files by inode, and the product's own folder
+/// may hold anything.
 fn copy(to: PathBuf) -> PathBuf {
     if !to.exists() {
         fs::copy(places::shim(), &to).expect("a copy of libwmshim.so");

@@ -3,7 +3,8 @@
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
-/// Runs `advised` on the simulated driver, whose every piece of work is delayed at random, and which ends the process at a race.
+/// Runs `advised` on the simulated driver, whose every piece of work is delayed at random, and
+/// which ends the process at a race.
 fn advised(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
@@ -48,7 +49,8 @@ fn the_same_where_memory_overflows() {
     assert!(here + away > 0, "nothing moved");
 }
 
-/// Live bytes of the device and the host, and bytes that moved in and out, at each of the times that `advised turns` tells of.
+/// Live bytes of the device and the host, and bytes that moved in and out, at each of the times
+/// that `advised turns` tells of.
 fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
     let room = [("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")];
     let outcome = advised(&["turns"], &[&room, variables].concat());
@@ -61,7 +63,8 @@ fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
     outcome.expect_success().lines().map(line).collect()
 }
 
-/// Hazard: a new block, which is used next, lies on the host while the device holds what nothing uses; or what came to the host stays there for good.
+/// Hazard: a new block, which is used next, lies on the host while the device holds what nothing
+/// uses; or what came to the host stays there for good.
 #[test]
 fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_is_missed() {
     let [full, freed, missed] = turns(&[ON])[..] else { panic!("three lines") };
@@ -72,8 +75,9 @@ fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_i
     assert_eq!([full[3], freed[3], missed[3]], [0; 3], "it was not asked for");
 }
 
-/// Hazard: a program that uses more than the device has, one block after the other, has all of it carried over the link in each period: what was not used for longest is what it
-/// uses next. Only what does not fit has to be.
+/// Hazard: a program that uses more than the device has, one block after the other, has all of it
+/// carried over the link in each period: what was not used for longest is what it uses next. Only
+/// what does not fit has to be.
 #[test]
 fn of_what_is_used_in_turn_only_the_excess_crosses_the_link() {
     const PERIODS: usize = 12;
@@ -84,12 +88,14 @@ fn of_what_is_used_in_turn_only_the_excess_crosses_the_link() {
         ["in_bytes", "out_bytes"].map(|name| device["moves"][name].as_u64().expect("bytes") >> 20)
     };
     let moved: Vec<[u64; 2]> = outcome.expect_success().lines().map(moved).collect();
-    // 194 MiB on 128. A simulated kernel is as fast wherever its memory lies, so what is used comes before as long as that is tried, and is no faster.
+    // 194 MiB on 128. A simulated kernel is as fast wherever its memory lies, so what is used comes
+    // before as long as that is tried, and is no faster.
     let each = |way: usize| moved.windows(2).map(move |pair| pair[1][way] - pair[0][way]);
     assert!(each(0).chain(each(1)).all(|mib| mib <= 110) && each(0).any(|mib| mib >= 8), "MiB: {moved:?}");
 }
 
-/// Hazard: what another GPU has room for is carried to the host and back, at a seventh of the speed; or that GPU is left without room for contexts of its own.
+/// Hazard: what another GPU has room for is carried to the host and back, at a seventh of the
+/// speed; or that GPU is left without room for contexts of its own.
 #[test]
 fn another_gpus_memory_goes_before_moves() {
     let layers = |limit: &str| {
@@ -113,7 +119,8 @@ fn another_gpus_memory_goes_before_moves() {
     assert!((24..=32).contains(&peer) && host >= 40 && out >= 8, "{peer} {host} {out}");
 }
 
-/// Hazard: a process that fits pins memory for nothing, one that does not waits each time, or what was pinned ahead stays pinned.
+/// Hazard: a process that fits pins memory for nothing, one that does not waits each time, or what
+/// was pinned ahead stays pinned.
 #[test]
 fn host_memory_is_made_ahead_of_need_and_goes_back_when_nothing_asks() {
     let ahead = |mib: &str, limit: &str| {
@@ -171,7 +178,8 @@ fn a_copy_that_does_not_end_keeps_memory_where_it_is_and_nobody_waiting() {
     assert_eq!(outcome.expect_success(), "600 0");
 }
 
-/// Hazard: the driver has no room for what it needs itself, while blocks lie on the device that nobody uses.
+/// Hazard: the driver has no room for what it needs itself, while blocks lie on the device that
+/// nobody uses.
 #[test]
 fn blocks_leave_a_device_that_has_nothing_to_do_for_what_only_the_driver_can_give() {
     let room = |what, migrate| {

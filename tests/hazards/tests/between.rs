@@ -119,7 +119,8 @@ fn copies_of_the_host_need_no_peers() {
     assert_right(&HOST, &[NO_PEERS]);
 }
 
-/// Neither a captured copy nor a node goes between contexts: the program gets the driver's answer, and lives.
+/// Neither a captured copy nor a node goes between contexts: the program gets the driver's answer,
+/// and lives.
 #[test]
 fn copies_in_graphs_are_refused_without_peers() {
     for variables in [&[NO_PEERS][..], &[MIXED, NO_PEERS]] {

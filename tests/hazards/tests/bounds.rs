@@ -1,8 +1,8 @@
 //! Hazard (out-of-bounds access): a copy or memset that runs past the end of its block overwrites
 //! the next block of the same mapping. The driver refuses the call and writes nothing.
 //!
-//! Every form of copy and memset there is, of blocks that have a neighbour, bare and under the library: the answers are the same, and the forms that
-//! stay inside are made.
+//! Every form of copy and memset there is, of blocks that have a neighbour, bare and under the
+//! library: the answers are the same, and the forms that stay inside are made.
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 
@@ -58,7 +58,8 @@ fn blocks_that_are_cut_from_a_larger_extent_are_bounded_too() {
     assert_answered_as_bare(&["cut", "1048576", "262144"], &[]);
 }
 
-/// The answer comes at the call, though the stream does nothing until the program has ended its calls.
+/// The answer comes at the call, though the stream does nothing until the program has ended its
+/// calls.
 #[test]
 fn a_stream_that_is_held_back_changes_no_answer() {
     assert_answered_as_bare(&["plain", KIB, "1", "held"], &[]);

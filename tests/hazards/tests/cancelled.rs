@@ -43,7 +43,8 @@ fn nor_while_it_copies_over_several_links() {
     );
 }
 
-/// A request that finds no room may wait for the GPU, and for the gate: it sleeps, which acts upon a cancellation. What it has closed would stay closed.
+/// A request that finds no room may wait for the GPU, and for the gate: it sleeps, which acts upon
+/// a cancellation. What it has closed would stay closed.
 #[test]
 fn nor_while_memory_moves_for_its_request() {
     for migrate in ["on", "5%", "off"] {

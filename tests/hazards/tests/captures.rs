@@ -1,8 +1,9 @@
 //! Hazard (API conformance): a call that the library makes in another thread invalidates a
 //! capture, or crashes beside one. With the driver alone the capture would live.
 //!
-//! The simulated driver refuses what NVIDIA's does while a stream is captured, and the capture is lost then: event queries, waits, allocations and frees in stream order
-//! in the global mode, and events and waits of a whole context in every mode.
+//! The simulated driver refuses what NVIDIA's does while a stream is captured, and the capture is
+//! lost then: event queries, waits, allocations and frees in stream order in the global mode, and
+//! events and waits of a whole context in every mode.
 
 use hazards::{Host, Scratch, c, driver};
 

@@ -1,7 +1,8 @@
 //! Hazard (resource leak): a program that creates and destroys streams, threads, graphs or contexts
 //! takes more memory or time for the last one than for the first.
 //!
-//! The driver is the simulated one, and takes some bytes for what has ended, too: so each way runs bare as well, and what counts is the difference.
+//! The driver is the simulated one, and takes some bytes for what has ended, too: so each way runs
+//! bare as well, and what counts is the difference.
 
 use hazards::{Host, Scratch, c, driver};
 use serde_json::Value;
@@ -9,13 +10,14 @@ use serde_json::Value;
 /// Enough that the device memory of the first part is used again several times.
 const ROUNDS: i64 = 2000;
 
-/// What a run may take more in its second half than the driver alone takes. The simulated device is memory of the process, of which each large block takes
-/// a little.
+/// What a run may take more in its second half than the driver alone takes. The simulated device is
+/// memory of the process, of which each large block takes a little.
 fn growth_allowed(bytes: i64) -> i64 {
     (320 << 10) + bytes / 16
 }
 
-/// Device memory that it may hold more at its end than at first, where the GPU was further behind meanwhile: a few of two thousand blocks, and some handles.
+/// Device memory that it may hold more at its end than at first, where the GPU was further behind
+/// meanwhile: a few of two thousand blocks, and some handles.
 fn in_flight(bytes: i64) -> i64 {
     (64 * bytes).max(4 << 20)
 }

@@ -1,7 +1,8 @@
 //! Hazard (data race): a process reads what another one wrote into shared memory, loses its own
 //! write, or faults where it may write; or shared memory stays after the last process.
 //!
-//! Each test has a broker of its own, and looks at the end that it holds nothing. Every program checks every byte of its blocks against what it wrote.
+//! Each test has a broker of its own, and looks at the end that it holds nothing. Every program
+//! checks every byte of its blocks against what it wrote.
 
 use std::time::Instant;
 
@@ -34,7 +35,8 @@ fn equal_blocks_are_held_once_and_read_right() {
     stage.end(sharers);
 }
 
-/// Hazard: each program proves anew what every kernel does, and a kernel that one has not launched often costs it private copies.
+/// Hazard: each program proves anew what every kernel does, and a kernel that one has not launched
+/// often costs it private copies.
 #[test]
 fn what_one_program_has_learned_another_one_knows() {
     let stage = Stage::new();
@@ -70,7 +72,8 @@ fn programs_come_and_go() {
     stage.end(pair);
 }
 
-/// The first of two programs writes over shared blocks, each time in another way. Neither reads what is not its own.
+/// The first of two programs writes over shared blocks, each time in another way. Neither reads
+/// what is not its own.
 fn written(ways: &[&str], mut write: impl FnMut(&mut Sharer, &str, usize)) -> u64 {
     let stage = Stage::new();
     let mut sharers = stage.loaded::<2>(&blocks(ways.len()));
@@ -122,7 +125,8 @@ fn a_node_that_writes_into_a_shared_block_is_the_writers_alone() {
 #[test]
 fn a_graph_that_was_made_before_writes_right() {
     let stage = Stage::new();
-    // On a busy machine the first look at the block may come between its load and the graph: then whatever reads it too is suspect, and nothing is shared.
+    // On a busy machine the first look at the block may come between its load and the graph: then
+    // whatever reads it too is suspect, and nothing is shared.
     let was_shared = (0..4).any(|_| {
         let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 8)]);
         sharers[0].obey("capture kernel 0 901");
@@ -136,7 +140,8 @@ fn a_graph_that_was_made_before_writes_right() {
     assert!(was_shared, "8 MiB are equal");
 }
 
-/// A graph has a kernel that writes, and another one is launched again and again while nothing changes: that proves nothing of the first one.
+/// A graph has a kernel that writes, and another one is launched again and again while nothing
+/// changes: that proves nothing of the first one.
 #[test]
 fn what_another_graph_does_is_no_proof() {
     let stage = Stage::new();
@@ -157,7 +162,8 @@ fn what_another_graph_does_is_no_proof() {
     stage.end(sharers);
 }
 
-/// A graph has a kernel that writes into a block, which is loaded only afterwards, rests, and would be shared.
+/// A graph has a kernel that writes into a block, which is loaded only afterwards, rests, and would
+/// be shared.
 #[test]
 fn a_graph_that_is_older_than_the_bytes_writes_right() {
     let stage = Stage::new();
@@ -282,7 +288,8 @@ fn advice_counts_what_several_have_and_changes_nothing() {
     stage.end(sharers);
 }
 
-/// The blocks differ as a whole, in one of two chunks, and not at all. What is equal is shared, so that it is known when all was looked at.
+/// The blocks differ as a whole, in one of two chunks, and not at all. What is equal is shared, so
+/// that it is known when all was looked at.
 #[test]
 fn different_bytes_are_not_shared() {
     let stage = Stage::new();
@@ -305,7 +312,8 @@ fn different_bytes_are_not_shared() {
     stage.end(sharers);
 }
 
-/// Sharing ends for the whole process, in which every block is private from then on; the other one goes on.
+/// Sharing ends for the whole process, in which every block is private from then on; the other one
+/// goes on.
 #[test]
 fn a_program_that_exports_memory_shares_no_more() {
     let stage = Stage::new();

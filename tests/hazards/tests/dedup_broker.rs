@@ -41,7 +41,8 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sockets that were made for connections in a folder, and the one that listens. A socket is known by the name that it was bound to.
+/// Sockets that were made for connections in a folder, and the one that listens. A socket is known
+/// by the name that it was bound to.
 fn sockets(folder: &Path) -> usize {
     let table = fs::read_to_string("/proc/net/unix").expect("the table of sockets");
     let prefix = format!("{}/.", folder.display());
@@ -56,7 +57,8 @@ fn a_broker_that_is_stopped_at_the_first_question_is_asked_again() {
     wait("the broker listens", || sockets(&folder) == 1);
     broker.signal(libc::SIGSTOP);
     let mut sharers = stage.loaded::<2>(&[(0, 7, 8)]);
-    // Both connect, and each waits for a second at most. A connection that is given up is seen until the broker takes it.
+    // Both connect, and each waits for a second at most. A connection that is given up is seen
+    // until the broker takes it.
     wait("both ask the broker", || {
         read_until(&mut sharers, 8, 100);
         sockets(&folder) >= 3

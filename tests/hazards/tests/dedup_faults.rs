@@ -1,7 +1,8 @@
 //! Hazard (error handling): the driver refuses one call in the middle of an exchange, and a block
 //! stays half shared, or another process maps memory that this one writes.
 //!
-//! One of two programs is refused the call of a given number; it and the other one read and write what they should, shared or not.
+//! One of two programs is refused the call of a given number; it and the other one read and write
+//! what they should, shared or not.
 
 use hazards::sharers::{Stage, read_until};
 

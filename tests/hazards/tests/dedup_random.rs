@@ -1,7 +1,8 @@
 //! Hazard (data race): after a random order of loads, writes, graphs, frees, kills and exits a
 //! process reads another one's bytes, or loses its own.
 //!
-//! Three programs obey random commands, some of them at the same time, and keep what each block must hold. `DEDUP_SEEDS=100-199` runs others than the usual ones.
+//! Three programs obey random commands, some of them at the same time, and keep what each block
+//! must hold. `DEDUP_SEEDS=100-199` runs others than the usual ones.
 
 use std::ops::RangeInclusive;
 
@@ -12,8 +13,9 @@ const PROGRAMS: usize = 3;
 const BLOCKS: usize = 4;
 const STEPS: usize = 60;
 
-/// As `c/shared.c` names them. The first six can be captured, and graphs of the first two launched again: a kernel that writes again and again what is there already is taken for one that
-/// reads, and faults.
+/// As `c/shared.c` names them. The first six can be captured, and graphs of the first two launched
+/// again: a kernel that writes again and again what is there already is taken for one that reads,
+/// and faults.
 const WAYS: [&str; 8] =
     ["memset", "memset32", "kernel", "fill", "host-async", "device-async", "host", "device"];
 const CAPTURED: usize = 6;

@@ -1,8 +1,10 @@
 //! Hazard (process lifecycle): a process crashes, hangs or prints at exit because a thread of the
 //! library is inside the driver while the driver's exit handler runs.
 //!
-//! Programs that copy over several links end in each way at random moments. Links are slow, so that threads of the library are at work then: they measure
-//! the links, open contexts, and move pageable memory. `HAZARD_EXITS` is the number of exits (`cargo xtask stress` asks for 2000), `HAZARD_SEED` the first one's seed.
+//! Programs that copy over several links end in each way at random moments. Links are slow, so that
+//! threads of the library are at work then: they measure the links, open contexts, and move
+//! pageable memory. `HAZARD_EXITS` is the number of exits (`cargo xtask stress` asks for 2000),
+//! `HAZARD_SEED` the first one's seed.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -31,7 +33,8 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Programs end one after the other, several at a time. Seeds of those that did not end as they should, with what they said.
+/// Programs end one after the other, several at a time. Seeds of those that did not end as they
+/// should, with what they said.
 fn end_all(situation: &Situation) {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
@@ -111,7 +114,8 @@ fn a_process_ends_while_host_memory_is_pinned_ahead() {
     end_all(&Situation { part: 1, blocks: 12, variables });
 }
 
-/// Hazard: a handler that calls `exit` while the gate is closed or a lock is held by its thread waits for itself.
+/// Hazard: a handler that calls `exit` while the gate is closed or a lock is held by its thread
+/// waits for itself.
 fn terminate_all(variables: &[(&str, &str)]) {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);

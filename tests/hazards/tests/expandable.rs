@@ -61,7 +61,8 @@ fn past_the_device_it_goes_on_in_host_memory_and_all_is_counted() {
     }
 }
 
-/// The driver needs memory of the device, too: for the code of a kernel that runs for the first time, say.
+/// The driver needs memory of the device, too: for the code of a kernel that runs for the first
+/// time, say.
 #[test]
 fn the_headroom_is_left_to_the_driver_while_the_host_has_room() {
     let outcome = run("plain", &[("WMSHIM_HEADROOM", "10MiB")]);
@@ -97,7 +98,8 @@ fn who_is_not_known_to_bear_it_gets_the_drivers_answer() {
     assert_refused(&run("plain", &[("WMSHIM_OVERFLOW_CREATED", "off")]), 6);
 }
 
-/// A copy that touches both kinds of pieces and goes to another device would crash inside the driver.
+/// A copy that touches both kinds of pieces and goes to another device would crash inside the
+/// driver.
 #[test]
 fn pieces_on_both_tiers_go_to_another_device() {
     let outcome = start(
@@ -130,7 +132,8 @@ fn a_limit_on_the_device_sends_it_elsewhere_sooner() {
     assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 9 * PIECE, 9]);
 }
 
-/// Three pieces, and then six blocks of ours: together they keep the limit, and the rest of the blocks overflows.
+/// Three pieces, and then six blocks of ours: together they keep the limit, and the rest of the
+/// blocks overflows.
 #[test]
 fn a_limit_holds_for_pieces_and_blocks_together() {
     let limits = [("SIMCUDA_MEMORY", "256MiB"), ("WMSHIM_DEVICE_LIMIT", "18MiB"), ("WMSHIM_HOST_AHEAD", "0")];
@@ -157,13 +160,15 @@ fn a_limit_on_the_host_holds() {
     assert_eq!((device, host, overflows), (6 * PIECE, 2 * PIECE, 2));
 }
 
-/// The device shows no room for a seventh; the seventh create is for the host, and the eighth for what the device may have after all.
+/// The device shows no room for a seventh; the seventh create is for the host, and the eighth for
+/// what the device may have after all.
 #[test]
 fn where_the_host_fails_too_the_first_answer_stands() {
     assert_refused(&run("plain", &[("SIMCUDA_FAIL", "cuMemCreate:7")]), 6);
 }
 
-/// Memory that only a device can give is not served from elsewhere, and no limit of ours refuses it.
+/// Memory that only a device can give is not served from elsewhere, and no limit of ours refuses
+/// it.
 #[test]
 fn what_can_only_be_device_memory_is_the_drivers_business() {
     let outcome = run("fabric", &[("WMSHIM_DEVICE_LIMIT", "1MiB")]);
@@ -177,7 +182,8 @@ fn without_the_memory_manager_all_is_the_drivers() {
     assert!(outcome.stdout.starts_with("piece 6: 2\n"), "{}", outcome.stdout);
 }
 
-/// What a program gets that gives pages up and makes them again, on a device that has room for nine of them.
+/// What a program gets that gives pages up and makes them again, on a device that has room for nine
+/// of them.
 fn rounds(count: &str, pieces: &str) -> u64 {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
@@ -228,7 +234,8 @@ fn shared(how: &str, library: &str, variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// Hazard: a process crashes, or takes device memory for the host's, because another one's device is full.
+/// Hazard: a process crashes, or takes device memory for the host's, because another one's device
+/// is full.
 #[test]
 fn another_process_sees_device_memory_and_copies_it_over_every_border() {
     for how in ["there", "here"] {

@@ -4,7 +4,8 @@
 
 use hazards::{Host, Scratch, c, driver};
 
-/// 256 MiB of blocks on a device of 64 MiB: free at first, free at the end, total at the end, in MiB.
+/// 256 MiB of blocks on a device of 64 MiB: free at first, free at the end, total at the end, in
+/// MiB.
 fn run(variables: &[(&str, &str)]) -> [u64; 3] {
     run_with(&[], variables)
 }
@@ -32,7 +33,8 @@ fn a_limit_makes_no_difference_to_that() {
     assert_eq!((first, last, total), (20, 20, 64));
 }
 
-/// Hazard: a program that takes all that is said to be free is refused, or gets the last of it in memory of the host.
+/// Hazard: a program that takes all that is said to be free is refused, or gets the last of it in
+/// memory of the host.
 #[test]
 fn what_is_said_to_be_free_can_be_had_on_the_device() {
     let [first, last, _] = run_with(&["all"], &[("WMSHIM_OVERFLOW", "off"), ("WMSHIM_HEADROOM", "16MiB")]);

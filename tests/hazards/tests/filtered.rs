@@ -3,7 +3,8 @@
 
 use hazards::{Host, Outcome, Scratch, c, driver, skip};
 
-/// A program that uses the driver, and what it says where these system calls are not permitted. `None`: no filter can be set here.
+/// A program that uses the driver, and what it says where these system calls are not permitted.
+/// `None`: no filter can be set here.
 fn without(calls: &[libc::c_long]) -> Option<Outcome> {
     let scratch = Scratch::new();
     let (filter, program) = (c::program(&scratch, "denied", &[]), c::cuda_program(&scratch, "life"));

@@ -1,8 +1,9 @@
 //! Hazard (process lifecycle): a program's first driver call is not the one that the library
 //! expects.
 //!
-//! Programs do not begin with `cuInit`: a profiler asks for the version, a library for a function's address. Whatever
-//! comes first opens the driver; its arguments must arrive untouched, and the driver's answer must come back.
+//! Programs do not begin with `cuInit`: a profiler asks for the version, a library for a function's
+//! address. Whatever comes first opens the driver; its arguments must arrive untouched, and the
+//! driver's answer must come back.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -72,7 +72,8 @@ impl Staying {
         self.line()
     }
 
-    /// Voluntary switches of the thread of that name, which are its sleeps; `None` where there is no such thread.
+    /// Voluntary switches of the thread of that name, which are its sleeps; `None` where there is
+    /// no such thread.
     fn sleeps(&self, name: &str) -> Option<u64> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
         let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
@@ -114,7 +115,8 @@ fn what_a_silent_program_used_again_and_again_goes_back_by_itself() {
     }
 }
 
-/// Hazard: a thread without a task, or one that wakes up for nothing, for as long as the program runs.
+/// Hazard: a thread without a task, or one that wakes up for nothing, for as long as the program
+/// runs.
 #[test]
 fn a_thread_looks_at_idle_memory_while_there_is_some_and_sleeps_then() {
     let machine = Machine::new("16GiB");
@@ -133,7 +135,8 @@ fn a_thread_looks_at_idle_memory_while_there_is_some_and_sleeps_then() {
     much.end();
 }
 
-/// Hazard: a block that is freed and asked for again stays on the host although the device has become free.
+/// Hazard: a block that is freed and asked for again stays on the host although the device has
+/// become free.
 #[test]
 fn what_is_asked_for_again_lies_on_the_device_once_that_has_room() {
     let machine = Machine::new("2GiB");

@@ -23,7 +23,8 @@ fn overrun(guard: &str, by: &str, lane: &str, bytes: usize, past: usize, end: &s
     run(&[("WMSHIM_GUARD", guard)], &[by, lane, &bytes.to_string(), &past.to_string(), end])
 }
 
-/// The report of one overrun: names the block, its size, the call that allocated it and where that came from.
+/// The report of one overrun: names the block, its size, the call that allocated it and where that
+/// came from.
 fn expect_named(outcome: &Outcome, bytes: usize, call: &str) {
     outcome.expect_success();
     let lines: Vec<_> = outcome.log().into_iter().filter(|line| line.contains(" error: guard: ")).collect();

@@ -1,8 +1,8 @@
 //! Hazard (process lifecycle): fork, exec, exit under load, or threads that come and go break the
 //! library.
 //!
-//! Each way runs under the shim with the simulated driver. Where the driver's own answer is what a program must see,
-//! the program also runs without the shim, and both must say the same.
+//! Each way runs under the shim with the simulated driver. Where the driver's own answer is what a
+//! program must see, the program also runs without the shim, and both must say the same.
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 

@@ -1,8 +1,9 @@
 //! Hazard (symbol interposition): a program reaches the driver past the shim, or does not find its
 //! own libraries.
 //!
-//! A row of the matrix that changes for the worse means programs whose memory is not served; one that changes for the
-//! better must be written into the table, which the page `docs/dev/interception.md` shows.
+//! A row of the matrix that changes for the worse means programs whose memory is not served; one
+//! that changes for the better must be written into the table, which the page
+//! `docs/dev/interception.md` shows.
 
 use hazards::matrix::{self, Bench, LAYOUTS, ROWS};
 use hazards::places;
@@ -50,7 +51,8 @@ fn the_page_shows_the_matrix() {
     );
 }
 
-/// The column of `wmctl run` above is measured with what it should set; here the command itself sets it.
+/// The column of `wmctl run` above is measured with what it should set; here the command itself
+/// sets it.
 #[test]
 fn under_wmctl_run() {
     let bench = Bench::new();
@@ -61,7 +63,8 @@ fn under_wmctl_run() {
     }
 }
 
-/// A wheel has the file and nothing else, and a plugin or a launcher must not part a program in two for that.
+/// A wheel has the file and nothing else, and a plugin or a launcher must not part a program in two
+/// for that.
 #[test]
 fn under_wmctl_run_of_a_wheel() {
     let bench = Bench::new();

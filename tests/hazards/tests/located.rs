@@ -15,7 +15,8 @@ fn start(library: &str, words: &[&str], variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// How many pieces were made, the code that ended them, and bytes of the second device and of the host.
+/// How many pieces were made, the code that ended them, and bytes of the second device and of the
+/// host.
 fn made(outcome: &Outcome) -> (String, [u64; 2]) {
     outcome.expect_success();
     let after = |when: &str| outcome.stdout.lines().find_map(|line| line.strip_prefix(when)).expect(when);

@@ -1,8 +1,9 @@
 //! Hazard (process lifecycle): a log line goes to a stream that is not the shim's, to one that is
 //! closed, or re-enters the library.
 //!
-//! Standard output belongs to the program; many are read by machines. Standard error may be closed, full, or a pipe whose
-//! reader has gone, and the program that never writes there must not notice that we would.
+//! Standard output belongs to the program; many are read by machines. Standard error may be closed,
+//! full, or a pipe whose reader has gone, and the program that never writes there must not notice
+//! that we would.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,9 +1,10 @@
 //! Hazard (symbol interposition): `cuGetProcAddress` returns the wrong function, or a function
 //! that bypasses the shim.
 //!
-//! The CUDA runtime finds everything through it, by name, version and flags. An interposer that guesses versions returns
-//! functions with another signature; one that misses a name loses that function's calls. `data/` holds what the runtimes
-//! of CUDA 12 and 13 ask when a program starts; `getproc_map.tsv` of wm-abi which export each question stands for.
+//! The CUDA runtime finds everything through it, by name, version and flags. An interposer that
+//! guesses versions returns functions with another signature; one that misses a name loses that
+//! function's calls. `data/` holds what the runtimes of CUDA 12 and 13 ask when a program starts;
+//! `getproc_map.tsv` of wm-abi which export each question stands for.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -45,7 +46,8 @@ fn answer(line: &str) -> Answer {
     Answer { question, result: format!("result {result}, status {status}"), export, owner }
 }
 
-/// The rows of `getproc_map.tsv`: base name and variant, with versions and exports in ascending order.
+/// The rows of `getproc_map.tsv`: base name and variant, with versions and exports in ascending
+/// order.
 type Map = HashMap<(String, bool), Vec<(i32, String)>>;
 
 fn map() -> Map {
@@ -62,7 +64,8 @@ fn map() -> Map {
     map
 }
 
-/// The export that a question stands for, by the map: the newest of its variant that is not too new.
+/// The export that a question stands for, by the map: the newest of its variant that is not too
+/// new.
 fn expected(map: &Map, question: &str) -> Option<String> {
     let [name, version, flags] = question.split(',').collect::<Vec<_>>()[..] else { panic!("{question}") };
     let (version, flags): (i32, u64) = (version.parse().expect("number"), flags.parse().expect("number"));
@@ -73,7 +76,8 @@ fn expected(map: &Map, question: &str) -> Option<String> {
     (flags & PER_THREAD != 0).then(|| newest(true)).flatten().or_else(|| newest(false))
 }
 
-/// Every answer of a runtime's questions: the driver's function, by the shim's own export of it, and the map's.
+/// Every answer of a runtime's questions: the driver's function, by the shim's own export of it,
+/// and the map's.
 fn every_answer_is_our_export(data: &str) {
     let [bare, shimmed] = ask(data, &[]);
     let map = map();

@@ -26,14 +26,16 @@ impl Rank {
     }
 }
 
-/// Bytes of the host that all processes have pinned: the first count of each row of the simulator's ledger.
+/// Bytes of the host that all processes have pinned: the first count of each row of the simulator's
+/// ledger.
 fn pinned(ledger: &Path) -> u64 {
     let bytes = std::fs::read(ledger).expect("the ledger");
     let rows = bytes.chunks_exact(65 * 8);
     rows.map(|row| u64::from_ne_bytes(row[..8].try_into().expect("eight bytes"))).sum()
 }
 
-/// What so many ranks pin together, with so many devices each, and how many blocks of so many MiB each of them got.
+/// What so many ranks pin together, with so many devices each, and how many blocks of so many MiB
+/// each of them got.
 fn together(ranks: usize, devices: &str, block: &str, variables: &[(&str, &str)]) -> (u64, Vec<u64>) {
     let scratch = Scratch::new();
     let (driver, ledger) = (driver::simulated(&scratch), scratch.path().join("shared"));

@@ -1,8 +1,9 @@
 //! Hazard (symbol interposition): the library breaks another library of the process that has
 //! nothing to do with the driver.
 //!
-//! The shim exports `dlopen` and `dlmopen`. Every library of the process now calls these, and each must get exactly what
-//! glibc would have given to it: by its own RUNPATH, in its own namespace, with its own error.
+//! The shim exports `dlopen` and `dlmopen`. Every library of the process now calls these, and each
+//! must get exactly what glibc would have given to it: by its own RUNPATH, in its own namespace,
+//! with its own error.
 
 use hazards::{Host, Outcome, Scratch, c, driver, shim};
 
@@ -65,8 +66,9 @@ fn a_second_copy_of_the_shim_stays_idle() {
     assert_eq!((outcome.expect_success(), outcome.stderr.as_str()), ("", ""));
 }
 
-/// Opens the driver and calls it with another preload that wraps `dlopen` and `dlsym`. Were our look-up of the driver's
-/// functions to go through its `dlsym`, each would be found to be our own, and the call would never end.
+/// Opens the driver and calls it with another preload that wraps `dlopen` and `dlsym`. Were our
+/// look-up of the driver's functions to go through its `dlsym`, each would be found to be our own,
+/// and the call would never end.
 fn with_wrapper(order: fn(&str, &str) -> String) -> Outcome {
     let scratch = Scratch::new();
     let driver = driver::small(&scratch);

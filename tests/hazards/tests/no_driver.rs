@@ -1,8 +1,9 @@
 //! Hazard (error handling): the machine has no driver, an old one, or a file in its place that is
 //! no driver.
 //!
-//! A preload often reaches machines without a GPU: login nodes, build servers, children of a job. Programs that use CUDA
-//! get the driver's own error, once with a line that says where was looked; all others are not touched.
+//! A preload often reaches machines without a GPU: login nodes, build servers, children of a job.
+//! Programs that use CUDA get the driver's own error, once with a line that says where was looked;
+//! all others are not touched.
 
 use std::path::Path;
 

@@ -22,7 +22,8 @@ fn used(what: &str, variables: &[(&str, &str)]) {
     run(&scratch, &program, what, variables);
 }
 
-/// What a program sees that asks for too much, with PyTorch's libraries as far as a failure meets them.
+/// What a program sees that asks for too much, with PyTorch's libraries as far as a failure meets
+/// them.
 fn shortage(flags: &[&str]) -> Vec<String> {
     let scratch = Scratch::new();
     let folder = scratch.folder("torch");

@@ -13,7 +13,8 @@ use hazards::{Host, Outcome, Scratch, c, driver, places, shim, skip};
 /// A user that owns nothing.
 const CALLER: u32 = 65_431;
 
-/// Makes a driver the one that is found without a setting, and runs the program as a user, all in a mount namespace that ends with it.
+/// Makes a driver the one that is found without a setting, and runs the program as a user, all in a
+/// mount namespace that ends with it.
 const AS_INSTALLED: &str = "mount -t tmpfs none /usr/local && mkdir -p /usr/local/nvidia && cp -r \"$1\" /usr/local/nvidia/lib64 && \
     exec setpriv --reuid \"$2\" --regid \"$2\" --clear-groups \"$3\"";
 
@@ -40,7 +41,8 @@ fn contents(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A program that is linked to the drop-in, a driver where drivers are installed, and a driver of the caller's.
+/// A program that is linked to the drop-in, a driver where drivers are installed, and a driver of
+/// the caller's.
 struct Installation {
     scratch: Scratch,
     program: PathBuf,
@@ -121,7 +123,8 @@ fn a_program_with_more_rights_than_its_caller_takes_nothing_from_the_environment
     assert_eq!(privileged.stderr, "", "nor the level of the log");
 }
 
-/// In a user namespace without a map all users look alike: a folder that seems to be one's own may be any user's, and so may a process.
+/// In a user namespace without a map all users look alike: a folder that seems to be one's own may
+/// be any user's, and so may a process.
 #[test]
 fn a_user_who_looks_like_others_trusts_nobody() {
     if !is_root() {

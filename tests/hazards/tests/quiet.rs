@@ -1,7 +1,8 @@
 //! Hazard (process lifecycle): the library leaves a trace in a program that never calls CUDA.
 //!
-//! A preload reaches every child of a job: shells, compilers, workers. Until a process makes a CUDA call it must be as
-//! without the shim: no thread, no descriptor, no driver, no line, no changed signal, and hardly a longer start.
+//! A preload reaches every child of a job: shells, compilers, workers. Until a process makes a CUDA
+//! call it must be as without the shim: no thread, no descriptor, no driver, no line, no changed
+//! signal, and hardly a longer start.
 
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ fn opening_the_library_is_no_call_yet() {
     assert_eq!(shimmed, bare.replace("driver 1", "driver 0"));
 }
 
-/// The bound is for an unoptimised library on a loaded machine; the release build adds a few tenths of a millisecond.
+/// The bound is for an unoptimised library on a loaded machine; the release build adds a few tenths
+/// of a millisecond.
 #[test]
 fn ten_thousand_short_children_start_nearly_as_fast() {
     const CHILDREN: u32 = 10_000;

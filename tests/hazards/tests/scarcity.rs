@@ -13,7 +13,8 @@ fn a_pool_of_the_programs_own_gets_what_we_do_not_use() {
     assert_eq!(host.run().expect_success(), "0");
 }
 
-/// What a program gets that has a library of this name take twelve blocks of 4 MiB, on a device of 26 MiB, and what is said.
+/// What a program gets that has a library of this name take twelve blocks of 4 MiB, on a device of
+/// 26 MiB, and what is said.
 fn twelve_blocks(library: &str) -> (String, String) {
     twelve_blocks_of("any", library)
 }
@@ -40,14 +41,16 @@ fn a_library_that_others_write_into_gets_no_memory_of_the_host() {
     }
 }
 
-/// Hazard: PyTorch's `cudaMallocAsync` back end, which caches nothing and never asks again, is told to empty its cache, and gives up.
+/// Hazard: PyTorch's `cudaMallocAsync` back end, which caches nothing and never asks again, is told
+/// to empty its cache, and gives up.
 #[test]
 fn who_asks_in_a_stream_is_not_refused_first() {
     assert_eq!(twelve_blocks_of("ordered", "libc10_cuda.so").0, "12 0");
 }
 
-/// How often a caching library of this name emptied its cache, and whether memory of the host was in use: after a block for which its
-/// cache had to go, and after more than the device has. On a device of 26 MiB.
+/// How often a caching library of this name emptied its cache, and whether memory of the host was
+/// in use: after a block for which its cache had to go, and after more than the device has. On a
+/// device of 26 MiB.
 fn emptied(library: &str, shortage: &str) -> Vec<(u64, bool)> {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
@@ -66,7 +69,8 @@ fn emptied(library: &str, shortage: &str) -> Vec<(u64, bool)> {
     outcome.expect_success().lines().map(line).collect()
 }
 
-/// Hazard: memory goes to the host although the device's lies unused in PyTorch's cache; or PyTorch gives up where it need not.
+/// Hazard: memory goes to the host although the device's lies unused in PyTorch's cache; or PyTorch
+/// gives up where it need not.
 #[test]
 fn pytorch_hears_of_a_shortage_before_memory_goes_to_the_host() {
     let torch = "libc10_cuda.so";
@@ -75,8 +79,8 @@ fn pytorch_hears_of_a_shortage_before_memory_goes_to_the_host() {
     assert_eq!(emptied("libsome.so", "told"), [(0, true), (0, true)]);
 }
 
-/// What a library that makes its memory itself says at a time: how often it emptied its cache, what the last step brought, bytes of the
-/// host, and bytes of the device that lie idle.
+/// What a library that makes its memory itself says at a time: how often it emptied its cache, what
+/// the last step brought, bytes of the host, and bytes of the device that lie idle.
 #[derive(Debug)]
 struct Paged {
     emptied: u64,
@@ -110,7 +114,8 @@ fn paged(turns: &str, then: &str, variables: &[(&str, &str)]) -> [Paged; 2] {
     said.try_into().expect("two lines")
 }
 
-/// Hazard: after the first emptied cache everything goes to the host, as a graph network of six million nodes did.
+/// Hazard: after the first emptied cache everything goes to the host, as a graph network of six
+/// million nodes did.
 #[test]
 fn pytorchs_pages_go_to_the_host_only_where_an_emptied_cache_does_not_suffice() {
     for kept in ["release", "keep"] {

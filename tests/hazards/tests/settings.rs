@@ -1,6 +1,7 @@
 //! Hazard (error handling): a wrong setting is ignored without a line, or ends the job.
 //!
-//! A typing error in a job script is found by whoever reads the log, if it is said once and says what would be right.
+//! A typing error in a job script is found by whoever reads the log, if it is said once and says
+//! what would be right.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,8 @@ fn with(variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// A bad value: the program runs, and exactly one line names the variable, the value and what is valid.
+/// A bad value: the program runs, and exactly one line names the variable, the value and what is
+/// valid.
 fn is_said_once(variable: &str, value: &str, valid: &[&str]) {
     one_line(variable, value, &[&[variable, value], valid].concat());
 }

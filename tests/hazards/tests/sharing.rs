@@ -109,7 +109,8 @@ impl Exporter {
         self.child.wait().expect("it can be waited for");
     }
 
-    /// Where it listens for importers. The table shows the name that a socket was bound to; a file was renamed since.
+    /// Where it listens for importers. The table shows the name that a socket was bound to; a file
+    /// was renamed since.
     fn addresses(&self) -> Vec<String> {
         let own = sockets(self.child.id());
         let table = fs::read_to_string("/proc/net/unix").expect("the table of sockets");
@@ -153,7 +154,8 @@ fn sockets(process: u32) -> Vec<String> {
 /// A socket as exporter and importer use them, that waits for [`SOON`] at most.
 fn socket() -> OwnedFd {
     let limit = libc::timeval { tv_sec: SOON.as_secs() as i64, tv_usec: 0 };
-    // SAFETY: makes a descriptor that nobody else knows, and sets an option whose value lives through the call.
+    // SAFETY: makes a descriptor that nobody else knows, and sets an option whose value lives
+    // through the call.
     unsafe {
         let raw = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
         assert!(raw >= 0, "{}", std::io::Error::last_os_error());
@@ -239,7 +241,8 @@ fn threads_open_and_close_one_block_while_access_is_granted() {
     assert_eq!(outcome.stderr, "", "no access was asked for where nothing is mapped");
 }
 
-/// Two programs of one user may have the same number, each in a namespace of its own, and see one network.
+/// Two programs of one user may have the same number, each in a namespace of its own, and see one
+/// network.
 #[test]
 fn equal_process_numbers_are_told_apart() {
     let stage = Stage::new();
@@ -393,7 +396,8 @@ fn overhear(listener: &OwnedFd) -> Vec<u8> {
     heard
 }
 
-/// The name is public. Who binds it after the exporter's end has no memory to offer and learns nothing.
+/// The name is public. Who binds it after the exporter's end has no memory to offer and learns
+/// nothing.
 #[test]
 fn an_impostor_is_not_believed_and_not_told_the_key() {
     let (heard, code) = betrayed(|name| Some(listen(name))).expect("bound");

@@ -98,7 +98,8 @@ fn each_device_is_told_apart_and_another_device_is_named() {
     assert!(end[0].contains("16.0 MiB on other devices"), "{}", outcome.stderr);
 }
 
-/// Hazard: a program that resets its device, or its peaks, before it ends, as many do, is told that it needed nothing.
+/// Hazard: a program that resets its device, or its peaks, before it ends, as many do, is told that
+/// it needed nothing.
 #[test]
 fn a_device_that_was_reset_counts() {
     let outcome = run("a64 a8 p8 r", &[]);

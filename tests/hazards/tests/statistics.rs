@@ -1,7 +1,8 @@
 //! Hazard (process lifecycle): the statistics endpoint outlives its process, answers for another
 //! process, or disturbs its host.
 //!
-//! The endpoint's parts are tested where they are; here the whole library runs in a program that knows nothing of it.
+//! The endpoint's parts are tested where they are; here the whole library runs in a program that
+//! knows nothing of it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -251,7 +252,8 @@ fn a_signal_that_nobody_asked_for_does_what_it_does() {
     assert_eq!(program.end_by(libc::SIGUSR2), Some(libc::SIGUSR2));
 }
 
-/// The driver answers no more when the last statistics are written: here, from the second question on.
+/// The driver answers no more when the last statistics are written: here, from the second question
+/// on.
 #[test]
 fn the_last_answer_names_the_device() {
     let scratch = Scratch::new();

@@ -1,9 +1,10 @@
 //! Hazard (API conformance): the library chooses a PyTorch allocator that the user did not want,
 //! or with which a program cannot run.
 //!
-//! PyTorch reads its environment when it is imported, so the choice is made when Python starts, by writing one variable.
-//! Whatever the user set stays. What `auto` chooses depends on what the kernel lets processes do here: the table of that is tested beside
-//! the code (`share.rs` of wm-driver), and here only that it is the same wherever it should be.
+//! PyTorch reads its environment when it is imported, so the choice is made when Python starts, by
+//! writing one variable. Whatever the user set stays. What `auto` chooses depends on what the
+//! kernel lets processes do here: the table of that is tested beside the code (`share.rs` of
+//! wm-driver), and here only that it is the same wherever it should be.
 
 use std::path::Path;
 
@@ -112,7 +113,8 @@ fn a_script_started_by_its_first_line_is_seen() {
     }
 }
 
-/// What a program shows that is started in a folder of its own, with these files in it. `{show}` in them shows.
+/// What a program shows that is started in a folder of its own, with these files in it. `{show}` in
+/// them shows.
 fn started(files: &[(&str, &str)], words: &[&str], path: Option<&str>) -> String {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
@@ -132,7 +134,8 @@ fn started(files: &[(&str, &str)], words: &[&str], path: Option<&str>) -> String
 
 const VLLM: (&str, &str) = ("mod2.py", "{show}\nif 0:\n    import vllm");
 
-/// Hazard: vllm's and sglang's own guards read one variable, and PyTorch two: a program that runs them ends where it shares a tensor.
+/// Hazard: vllm's and sglang's own guards read one variable, and PyTorch two: a program that runs
+/// them ends where it shares a tensor.
 #[test]
 fn however_an_engine_comes_into_a_program_pytorch_keeps_its_defaults() {
     for text in [
@@ -234,7 +237,8 @@ fn a_worker_of_pythons_own_follows_the_program_that_started_it() {
     assert_eq!(child(&worker, &[("WMSHIM_TORCH_ALLOCATOR", "auto"), ("WMSHIM_STITCH", "off")]), "untouched");
 }
 
-/// Stands in for PyTorch: a library of its CUDA core's name is loaded. Then uses the driver as the arguments say.
+/// Stands in for PyTorch: a library of its CUDA core's name is loaded. Then uses the driver as the
+/// arguments say.
 const STAND_IN: &str = "import ctypes, os, subprocess, sys\n\
     core = ctypes.CDLL(os.environ['CORE'])\n\
     cuda, word = ctypes.CDLL('libcuda.so.1'), sys.argv[1]\n\

@@ -25,7 +25,8 @@ fn the_pool_gives_back_when_a_threads_own_stream_was_waited_for() {
     assert_eq!(stats["devices"][0]["tiers"]["device"]["reserved_bytes"], 0, "{stats}");
 }
 
-/// Hazard: the stream of a green context that has ended is asked, which crashes NVIDIA's driver, or what was freed in it is lost.
+/// Hazard: the stream of a green context that has ended is asked, which crashes NVIDIA's driver, or
+/// what was freed in it is lost.
 #[test]
 fn what_was_freed_in_a_green_context_that_has_ended_is_given_back() {
     let stats = after("green");
@@ -33,7 +34,8 @@ fn what_was_freed_in_a_green_context_that_has_ended_is_given_back() {
     assert_eq!(stats["devices"][0]["counters"]["allocations"], 1, "it was ours: {stats}");
 }
 
-/// What was freed before a wait for the device is past after it: no event needs to be recorded to learn it.
+/// What was freed before a wait for the device is past after it: no event needs to be recorded to
+/// learn it.
 #[test]
 fn a_wait_is_as_good_as_an_event() {
     let stats = after("device");
@@ -60,7 +62,8 @@ fn a_program_that_comes_back_at_once_maps_its_memory_once_more_and_no_oftener() 
     assert!(created.as_u64() <= once.as_u64().map(|creates| 2 * creates), "{created} for {once} in a period");
 }
 
-/// Hazard: a thread's own stream ends with the thread, and what the library allocated there for itself is left behind.
+/// Hazard: a thread's own stream ends with the thread, and what the library allocated there for
+/// itself is left behind.
 #[test]
 fn nothing_of_the_librarys_stays_in_a_threads_own_stream() {
     let stats = after("unfreed");
@@ -71,7 +74,8 @@ fn nothing_of_the_librarys_stays_in_a_threads_own_stream() {
     assert_eq!((count("cuMemAllocFromPoolAsync"), count("cuMemFreeAsync")), (Some(4), Some(4)), "{stats}");
 }
 
-/// Hazard: in a blocking stream each allocation and each free costs more than the driver's own, or leaves memory behind.
+/// Hazard: in a blocking stream each allocation and each free costs more than the driver's own, or
+/// leaves memory behind.
 #[test]
 fn an_action_of_a_blocking_stream_is_one_call_and_nothing_is_left() {
     let stats = after("actions");

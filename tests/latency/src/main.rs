@@ -1,8 +1,11 @@
-//! Measures the latency of memory calls as a program sees them: bare, or under the shim when preloaded.
+//! Measures the latency of memory calls as a program sees them: bare, or under the shim when
+//! preloaded.
 //!
-//! Four figures: a call that does nothing (`cuCtxGetDevice`, the price of a trampoline), an allocation in stream order
-//! that is answered from a pool, its free, and a copy of 4 KiB that nobody waits for, which no setting cuts up. Each thread has its own stream and context current; a call is timed on
-//! its own, so the clock's cost (some 25 ns) is in every figure, bare and shimmed alike.
+//! Four figures: a call that does nothing (`cuCtxGetDevice`, the price of a trampoline), an
+//! allocation in stream order that is answered from a pool, its free, and a copy of 4 KiB that
+//! nobody waits for, which no setting cuts up. Each thread has its own stream and context current;
+//! a call is timed on its own, so the clock's cost (some 25 ns) is in every figure, bare and
+//! shimmed alike.
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
 mod driver;
@@ -35,10 +38,12 @@ struct Options {
     /// In which streams
     #[arg(long, value_enum, default_value = "non-blocking")]
     streams: Kind,
-    /// Instead, time an allocation while so many other streams hold what they have freed, and wait for the host
+    /// Instead, time an allocation while so many other streams hold what they have freed, and wait
+    /// for the host
     #[arg(long, value_name = "STREAMS")]
     fan: Option<usize>,
-    /// KiB of data and code that run through the caches before each call, as a program does between two calls
+    /// KiB of data and code that run through the caches before each call, as a program does between
+    /// two calls
     #[arg(long, default_value_t = 0)]
     between: usize,
     /// One JSON document instead of a table

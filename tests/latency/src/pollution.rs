@@ -1,4 +1,5 @@
-//! What a program does between two calls, as far as it matters to them: it drives their code and data out of the caches.
+//! What a program does between two calls, as far as it matters to them: it drives their code and
+//! data out of the caches.
 
 use std::ffi::c_void;
 use std::io::Error;
@@ -31,7 +32,8 @@ impl Pollution {
         let sum = self.data.iter().step_by(LINE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         std::hint::black_box(sum);
         for offset in (0..self.bytes).step_by(LINE) {
-            // SAFETY: each line of the mapping begins with a return instruction, and a function of nothing returns nothing.
+            // SAFETY: each line of the mapping begins with a return instruction, and a function of
+            // nothing returns nothing.
             unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.code.byte_add(offset))() };
         }
     }

@@ -177,8 +177,8 @@ impl Launcher {
         Ok(self.driver.checked::<cuGraphLaunch>(|launch| unsafe { launch(exec, stream) })?)
     }
 
-    /// A function gets the handle of one with other parameters that was unloaded, as the driver has it; in the simulated one
-    /// only if it is told so.
+    /// A function gets the handle of one with other parameters that was unloaded, as the driver has
+    /// it; in the simulated one only if it is told so.
     fn handle_that_comes_again(&self) -> Result<(), Failure> {
         let (before, time) = (self.module()?, 1_u64);
         let spin = self.function(before, c"wm_spin")?;

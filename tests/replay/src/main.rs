@@ -1,7 +1,9 @@
-//! `recorded`: a driver-API program whose allocations are known exactly, to be recorded under the shim.
+//! `recorded`: a driver-API program whose allocations are known exactly, to be recorded under the
+//! shim.
 //!
-//! It knows nothing of wmshim. On standard output it says what it did, as `name=count` words that the tests compare with
-//! the recording. The first argument chooses how it ends, or how many threads and devices it uses.
+//! It knows nothing of wmshim. On standard output it says what it did, as `name=count` words that
+//! the tests compare with the recording. The first argument chooses how it ends, or how many
+//! threads and devices it uses.
 
 mod launch;
 mod tally;
@@ -87,7 +89,8 @@ fn killed(driver: Driver) -> Result<Tally, Failure> {
 /// The child of a fork goes on as if nothing had happened, and is told so by the driver or not.
 fn forked(driver: Driver) -> Result<Tally, Failure> {
     let before = walk(driver, 3, 100)?;
-    // SAFETY: the child calls the driver, which answers with an error, and leaves by `exit`, as careless programs do.
+    // SAFETY: the child calls the driver, which answers with an error, and leaves by `exit`, as
+    // careless programs do.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = walk(driver, 4, 100).is_err();

@@ -152,9 +152,10 @@ fn recorded_launches(test: &str, variables: &[(&str, &str)]) -> (PathBuf, Vec<St
     (trace, lines.iter().filter_map(|line| line.strip_prefix("l 0 ")).map(str::to_owned).collect())
 }
 
-/// Every form of a launch, in the order of `src/launch.rs`: one without blocks, one of a function with its handle; pointers, the same
-/// blocks again, a buffer, `cuLaunchKernelEx`, a cooperative one, one without blocks, arguments that the driver refuses; twice a
-/// library's kernel; a graph, and not what was captured into it.
+/// Every form of a launch, in the order of `src/launch.rs`: one without blocks, one of a function
+/// with its handle; pointers, the same blocks again, a buffer, `cuLaunchKernelEx`, a cooperative
+/// one, one without blocks, arguments that the driver refuses; twice a library's kernel; a graph,
+/// and not what was captured into it.
 #[test]
 fn launches_are_recorded_with_their_blocks() {
     let wanted = ["-", "0,1", "=0", "=0", "2", "=1", "=1", "-", "?", "=1", "=1", "?"];
@@ -166,7 +167,8 @@ fn launches_are_recorded_with_their_blocks() {
     assert_eq!(launches, wanted, "where handles come again");
 }
 
-/// A driver before CUDA 12.4 does not tell the parameters of functions; here it still tells those of a kernel.
+/// A driver before CUDA 12.4 does not tell the parameters of functions; here it still tells those
+/// of a kernel.
 #[test]
 fn launches_of_unknown_parameters_are_unknown() {
     let failing = ("SIMCUDA_FAIL", "cuFuncGetParamInfo:1+");
@@ -186,7 +188,8 @@ fn tiers_are_simulated(trace: &Path) {
         let report = policies.iter().find(|report| report["policy"] == policy).expect("a policy");
         report[name].clone()
     };
-    // Five launches in two runs fill the block that did not fit; those of a run are parts of one operation.
+    // Five launches in two runs fill the block that did not fit; those of a run are parts of one
+    // operation.
     assert_eq!(figure("first-fit", "to_device_bytes"), 2 * 256, "{figures}");
     assert_eq!(figure("first-fit", "seconds"), 2.0 * 256.0 / 1e10);
     assert_eq!((figure("optimum", "ratio"), figure("ours", "stops").is_u64()), (1.0.into(), true));

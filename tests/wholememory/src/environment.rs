@@ -1,4 +1,5 @@
-//! Memory functions as a program gives them to the library (`wholememory_env_func_t`), which count what is open and can fail.
+//! Memory functions as a program gives them to the library (`wholememory_env_func_t`), which count
+//! what is open and can fail.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_uint, c_void};

@@ -1,7 +1,8 @@
-//! Tries WholeMemory's C API: scenarios that every rank plays, with ranks that are threads or processes.
+//! Tries WholeMemory's C API: scenarios that every rank plays, with ranks that are threads or
+//! processes.
 //!
-//! On the simulated driver and on GPUs alike; ranks take devices in turn, so there may be more ranks than devices. What a scenario
-//! finds wrong is printed by rank, and the exit code is 1.
+//! On the simulated driver and on GPUs alike; ranks take devices in turn, so there may be more
+//! ranks than devices. What a scenario finds wrong is printed by rank, and the exit code is 1.
 
 #![allow(clippy::print_stdout, reason = "a program that says what it found")]
 
@@ -34,7 +35,8 @@ pub(crate) struct Arguments {
     /// The driver to open first; default: `libcuda.so.1` as the loader finds it
     #[arg(long)]
     driver: Option<PathBuf>,
-    /// Let a call of one rank's fail on the simulated driver: `RANK:RULE`, such as `1:cuMemMap:2`; ranks are processes
+    /// Let a call of one rank's fail on the simulated driver: `RANK:RULE`, such as `1:cuMemMap:2`;
+    /// ranks are processes
     #[arg(long, conflicts_with = "threads")]
     fault: Option<Fault>,
     /// List the scenarios

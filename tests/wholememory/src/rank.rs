@@ -1,4 +1,5 @@
-//! One rank: a thread with a GPU, its communicator, and short forms of what scenarios do all the time.
+//! One rank: a thread with a GPU, its communicator, and short forms of what scenarios do all the
+//! time.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -148,7 +149,8 @@ impl Rank {
 
     /// Writes bytes at an address of device or pinned memory.
     pub(crate) fn write(&self, address: CUdeviceptr, bytes: &[u8]) -> Verdict {
-        // SAFETY: the library's memory, whose size the caller has asked for; the call returns when the bytes were read.
+        // SAFETY: the library's memory, whose size the caller has asked for; the call returns when
+        // the bytes were read.
         let written = unsafe { self.driver.memcpy_htod(address, bytes.as_ptr().cast(), bytes.len()) };
         written.and_then(|()| self.driver.ctx_synchronize()).map_err(|error| error.to_string())
     }

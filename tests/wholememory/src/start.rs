@@ -1,4 +1,5 @@
-//! Starts the ranks of a scenario, as threads of this process or as processes, and gathers what they say.
+//! Starts the ranks of a scenario, as threads of this process or as processes, and gathers what
+//! they say.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -67,7 +68,8 @@ fn driver(path: Option<&Path>) -> Verdict<&'static Table> {
         if let Some(path) = path {
             let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())
                 .map_err(|_| "a path with a NUL")?;
-            // SAFETY: a terminated path. Later requests for the name that the library has are answered with it.
+            // SAFETY: a terminated path. Later requests for the name that the library has are
+            // answered with it.
             let opened = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
             if opened.is_null() {
                 return Err(format!("cannot open {}", path.display()));

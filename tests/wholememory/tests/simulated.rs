@@ -2,7 +2,8 @@
 //! the simulated driver. Ranks are threads and processes, calls fail at every step, and the
 //! preloaded library serves the memory.
 //!
-//! Hazard: a rank that waits for ever, or goes on where another one failed; memory that is left behind.
+//! Hazard: a rank that waits for ever, or goes on where another one failed; memory that is left
+//! behind.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -112,7 +113,8 @@ fn four_ranks_with_caches() {
     }
 }
 
-/// A row of the host has no memory on GPUs but its cache; each call fails in one of its first uses there.
+/// A row of the host has no memory on GPUs but its cache; each call fails in one of its first uses
+/// there.
 #[test]
 fn a_call_that_fails_while_a_cache_is_made() {
     for call in ["cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"] {

@@ -41,13 +41,15 @@ pub(super) fn communicator(handle: ObjectHandle) -> Result<Arc<Communicator>> {
     COMMUNICATORS.get(handle)
 }
 
-/// How many devices there are. A process that has not begun with CUDA stays without it: one of its own looks.
+/// How many devices there are. A process that has not begun with CUDA stays without it: one of its
+/// own looks.
 fn count_devices() -> Result<c_int> {
     driver()?.device_count().or_else(|_| count_devices_apart())
 }
 
 fn count_devices_apart() -> Result<c_int> {
-    // SAFETY: the child calls the driver, which no thread of this process may be using, and ends at once.
+    // SAFETY: the child calls the driver, which no thread of this process may be using, and ends at
+    // once.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
         0 => {

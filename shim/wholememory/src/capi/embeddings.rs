@@ -178,7 +178,8 @@ exports! {
         })
     }
 
-    /// What the optimizer keeps, by name; it is the embedding's to close. Null for a name that it does not have.
+    /// What the optimizer keeps, by name; it is the embedding's to close. Null for a name that it
+    /// does not have.
     fn wholememory_embedding_get_optimizer_state(handle: ObjectHandle, name: *const c_char) -> ObjectHandle {
         value("wholememory_embedding_get_optimizer_state", null_mut(), || {
             require(!name.is_null(), "the state's name is null")?;
@@ -195,7 +196,8 @@ exports! {
         answer("wholememory_embedding_writeback_cache", || EMBEDDINGS.get(handle).map(drop))
     }
 
-    /// Empties this rank's part of the cache, in a stream. What all ranks have is empty when all have made the call.
+    /// Empties this rank's part of the cache, in a stream. What all ranks have is empty when all
+    /// have made the call.
     fn wholememory_embedding_drop_all_cache(handle: ObjectHandle, stream: i64) -> u32 {
         answer("wholememory_embedding_drop_all_cache", || {
             EMBEDDINGS.get(handle)?.cache().map_or(Ok(()), |cache| cache.drop_lines(CUstream(stream as usize)))

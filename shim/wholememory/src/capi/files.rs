@@ -25,8 +25,8 @@ unsafe fn path(name: *const c_char) -> Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// HDFS is not read, as by the library that this one stands in for. These functions take no notice of their arguments, which the C
-/// calling convention permits.
+/// HDFS is not read, as by the library that this one stands in for. These functions take no notice
+/// of their arguments, which the C calling convention permits.
 fn no_hdfs(call: &'static str) -> u32 {
     answer(call, || Err(Error::NotImplemented("files of HDFS")))
 }

@@ -1,4 +1,5 @@
-//! Functions of `wholegraph_op.h` and `graph_op.h`, and `wholememory_env_test_op`: those that take memory of the caller's functions.
+//! Functions of `wholegraph_op.h` and `graph_op.h`, and `wholememory_env_test_op`: those that take
+//! memory of the caller's functions.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -24,7 +25,8 @@ unsafe fn environment(functions: *const Functions) -> Result<Environment> {
     unsafe { Ok(Environment::new(read(functions, "the memory functions")?)) }
 }
 
-/// The caller's stream: of the communicator's context where a tensor is over memory of all ranks, as all operations on it are.
+/// The caller's stream: of the communicator's context where a tensor is over memory of all ranks,
+/// as all operations on it are.
 fn stream_for(tensors: &[&Arc<Tensor>], stream: *mut c_void) -> Result<CallerStream> {
     let stream = CUstream(stream as usize);
     let memory = tensors.iter().find_map(|tensor| match tensor.place() {
@@ -96,7 +98,8 @@ exports! {
         })
     }
 
-    /// Lists targets, and the neighbours that are none of them, each once. Without a mapping's tensor, or with one over null, none is written.
+    /// Lists targets, and the neighbours that are none of them, each once. Without a mapping's
+    /// tensor, or with one over null, none is written.
     fn graph_append_unique(
         targets: ObjectHandle, neighbors: ObjectHandle, list: MemoryContext, mapping: ObjectHandle, functions: *const Functions, stream: *mut c_void,
     ) -> u32 {

@@ -1,7 +1,7 @@
 //! The C API: numbers and pointers in, a code out.
 //!
-//! Each function checks what it is given, does what its page of the API says by the safe layers, and turns their errors into codes.
-//! A reason is logged once, here. No panic goes through to C.
+//! Each function checks what it is given, does what its page of the API says by the safe layers,
+//! and turns their errors into codes. A reason is logged once, here. No panic goes through to C.
 //!
 
 pub mod communicators;

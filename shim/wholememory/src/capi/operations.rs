@@ -23,7 +23,8 @@ pub(super) unsafe fn temporary(functions: *const Functions) -> Option<Environmen
 }
 
 exports! {
-    /// Copies rows out of a table. Without the caller's functions, memory that it takes comes from the driver.
+    /// Copies rows out of a table. Without the caller's functions, memory that it takes comes from
+    /// the driver.
     fn wholememory_gather(
         table: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, functions: *const Functions, stream: *mut c_void, gather_sms: c_int,
     ) -> u32 {

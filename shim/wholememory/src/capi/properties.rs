@@ -1,4 +1,5 @@
-//! What a device is, as CUDA's runtime of version 13 describes it (`cudaDeviceProp`), filled from the driver's attributes.
+//! What a device is, as CUDA's runtime of version 13 describes it (`cudaDeviceProp`), filled from
+//! the driver's attributes.
 //!
 //! A description lives as long as the process: callers keep the pointer.
 
@@ -218,7 +219,8 @@ fn properties(ordinal: c_int) -> Result<&'static DeviceProperties> {
 }
 
 exports! {
-    /// A `cudaDeviceProp` of a device, or for -1 of the current one; null where it cannot be told. It is never given back.
+    /// A `cudaDeviceProp` of a device, or for -1 of the current one; null where it cannot be told.
+    /// It is never given back.
     fn get_device_prop(ordinal: c_int) -> *mut c_void {
         value("get_device_prop", null_mut(), || Ok((&raw const *properties(ordinal)?).cast_mut().cast()))
     }
@@ -226,7 +228,8 @@ exports! {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a field at another place than CUDA's header has it. Offsets are those of CUDA 13's `driver_types.h`.
+    //! Hazard: a field at another place than CUDA's header has it. Offsets are those of CUDA 13's
+    //! `driver_types.h`.
     use super::*;
 
     fn offset_of(wanted: c_uint) -> usize {

@@ -1,4 +1,5 @@
-//! Functions of `wholegraph_op.h` that draw random numbers on the host: those that sampling draws on the GPU, for who wants to do it over.
+//! Functions of `wholegraph_op.h` that draw random numbers on the host: those that sampling draws
+//! on the GPU, for who wants to do it over.
 
 use super::registry::{ObjectHandle, TENSORS};
 use super::{answer, exports};

@@ -1,6 +1,7 @@
 //! Why a call failed, in words, for callers that show it themselves: the C API gives a code alone.
 //!
-//! Each thread has its own reason. An addition to the API: programs that do not know of it find it on standard error.
+//! Each thread has its own reason. An addition to the API: programs that do not know of it find it
+//! on standard error.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -19,7 +20,8 @@ pub(super) fn keep(reason: &str) {
 }
 
 exports! {
-    /// Why this thread's last call that failed did so; empty before the first one. It stays until the thread's next call that fails.
+    /// Why this thread's last call that failed did so; empty before the first one. It stays until
+    /// the thread's next call that fails.
     fn wholememory_get_last_error_message() -> *const c_char {
         LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
     }

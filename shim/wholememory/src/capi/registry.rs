@@ -1,7 +1,7 @@
 //! What handles stand for.
 //!
-//! A handle is a number in the shape of a pointer that is never used twice, and never dereferenced: one that was closed, or that
-//! nobody gave, is an error.
+//! A handle is a number in the shape of a pointer that is never used twice, and never dereferenced:
+//! one that was closed, or that nobody gave, is an error.
 
 use std::ffi::c_void;
 use std::num::NonZeroUsize;
@@ -100,7 +100,8 @@ impl<T> Registry<T> {
     }
 }
 
-/// The driver as this process has it: under the preloaded library, that one, so memory is of its pool.
+/// The driver as this process has it: under the preloaded library, that one, so memory is of its
+/// pool.
 pub(super) fn driver() -> Result<&'static Table> {
     static DRIVER: OnceLock<Result<Table, String>> = OnceLock::new();
     DRIVER.get_or_init(Table::of_process).as_ref().map_err(|reason| Error::NotSupported(reason.clone()))

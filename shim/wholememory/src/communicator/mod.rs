@@ -1,7 +1,8 @@
 //! Ranks that make calls together, each with its GPU.
 //!
-//! Invariants: what a rank can find wrong with a call by itself it tells the others before anybody does anything, so a collective call
-//! fails everywhere or nowhere; each rank returns its own reason where it has one.
+//! Invariants: what a rank can find wrong with a call by itself it tells the others before anybody
+//! does anything, so a collective call fails everywhere or nowhere; each rank returns its own
+//! reason where it has one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -75,8 +76,8 @@ fn patience() -> Duration {
 }
 
 impl Communicator {
-    /// Meets the other ranks that have the same unique id. A collective call of all of them; the GPU of the calling thread's current
-    /// context becomes the rank's.
+    /// Meets the other ranks that have the same unique id. A collective call of all of them; the
+    /// GPU of the calling thread's current context becomes the rank's.
     ///
     /// # Errors
     /// A rank that is none of `size`, or ranks that do not come in time.
@@ -102,8 +103,8 @@ impl Communicator {
         Ok(Self { driver, exchange, key, device, context, ranks, backend, kernels, splits })
     }
 
-    /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys are alike. `None` for a rank without a
-    /// color. A collective call.
+    /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys
+    /// are alike. `None` for a rank without a color. A collective call.
     ///
     /// # Errors
     /// As [`Communicator::create`].
@@ -201,7 +202,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// Whether memory of a kind can be made: all of it on one machine, where every GPU reaches the others' memory.
+    /// Whether memory of a kind can be made: all of it on one machine, where every GPU reaches the
+    /// others' memory.
     ///
     /// # Errors
     /// [`Error::NotSupported`] with the reason.
@@ -257,7 +259,8 @@ impl Communicator {
     /// All ranks learn whether all are well, and gave the same arguments. A collective call.
     ///
     /// # Errors
-    /// The rank's own error; else that of another rank; else [`Error::Input`] where arguments differ.
+    /// The rank's own error; else that of another rank; else [`Error::Input`] where arguments
+    /// differ.
     pub(crate) fn agree(&self, call: &str, own: Result, arguments: &[u8]) -> Result {
         self.agree_on(call, own.map(|()| 0), arguments).map(drop)
     }
@@ -284,7 +287,8 @@ impl Communicator {
     }
 }
 
-/// The calling thread's GPU and context; without a context, that of device 0 becomes current, as in the CUDA runtime.
+/// The calling thread's GPU and context; without a context, that of device 0 becomes current, as in
+/// the CUDA runtime.
 fn place(driver: Named<'static>) -> Result<(CUdevice, CUcontext)> {
     driver.init()?;
     let current = driver.ctx_current()?;

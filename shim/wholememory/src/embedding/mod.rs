@@ -1,7 +1,7 @@
 //! Embeddings: tables of rows that are read by number, and what belongs to them.
 //!
-//! A row is padded to whole words of 16 bytes, so that threads move it in wide words; the program sees the part without padding.
-//! A cache changes where bytes are read and no result.
+//! A row is padded to whole words of 16 bytes, so that threads move it in wide words; the program
+//! sees the part without padding. A cache changes where bytes are read and no result.
 
 pub mod cache;
 pub mod optimizer;
@@ -44,7 +44,8 @@ pub struct EmbeddingRequest {
     pub partition: Option<Vec<u64>>,
     /// Multiprocessors that an operation may use; all for a number below 1.
     pub multiprocessors: i32,
-    /// Rows that go to one rank before the next one's turn; 0 for parts in one piece, as with a partition.
+    /// Rows that go to one rank before the next one's turn; 0 for parts in one piece, as with a
+    /// partition.
     pub round_robin: i32,
 }
 
@@ -150,7 +151,8 @@ impl Embedding {
     /// Chooses the optimizer that trains it, once. A collective call.
     ///
     /// # Errors
-    /// [`Error::Logic`] for a second one; [`Error::Input`] for rows that cannot be trained; those of [`Training::new`].
+    /// [`Error::Logic`] for a second one; [`Error::Input`] for rows that cannot be trained; those
+    /// of [`Training::new`].
     pub fn set_optimizer(&self, optimizer: Arc<Optimizer>) -> Result {
         let kind = self.rows.description().element_type()?;
         let can = match self.training() {
@@ -196,7 +198,8 @@ impl Embedding {
     }
 }
 
-/// How rows are dealt, and the shape of all places for them. Rows go round robin only where the caller does not divide them.
+/// How rows are dealt, and the shape of all places for them. Rows go round robin only where the
+/// caller does not divide them.
 fn dealt(
     communicator: &Communicator,
     request: &EmbeddingRequest,

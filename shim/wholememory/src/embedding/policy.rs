@@ -70,7 +70,8 @@ impl CachePolicy {
                 self.memory_type.code() >= rows.request().memory_type.code(),
                 "a cache shows no more addresses than the rows do",
             )?;
-            // Who changes a row has its copy, too; where nobody does, rows that are asked for most are all ranks' alike.
+            // Who changes a row has its copy, too; where nobody does, rows that are asked for most
+            // are all ranks' alike.
             let is_written = self.access == AccessType::ReadWrite;
             return Ok(if is_written { CachePlan::OfOwners } else { CachePlan::Spread });
         }

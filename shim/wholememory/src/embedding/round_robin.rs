@@ -1,7 +1,9 @@
-//! Rows that are dealt to the ranks in turn, so many at a time, so that neighbours are spread over all GPUs.
+//! Rows that are dealt to the ranks in turn, so many at a time, so that neighbours are spread over
+//! all GPUs.
 //!
-//! Rank `r` has rows `r * turn..(r + 1) * turn`, then those `ranks * turn` further on, and so on, one after the other in its memory.
-//! All ranks have as many rows of memory; where rows do not come out even, the last of some ranks are nobody's.
+//! Rank `r` has rows `r * turn..(r + 1) * turn`, then those `ranks * turn` further on, and so on,
+//! one after the other in its memory. All ranks have as many rows of memory; where rows do not come
+//! out even, the last of some ranks are nobody's.
 
 use wm_kernels::wholememory::RoundRobinPlaces;
 
@@ -43,7 +45,8 @@ impl RoundRobin {
         all.ok_or_else(|| Error::Input("more than 2^63 rows".to_owned()))
     }
 
-    /// Row numbers as places, in the stream's order. The tensor is good as long as the memory with it.
+    /// Row numbers as places, in the stream's order. The tensor is good as long as the memory with
+    /// it.
     ///
     /// # Errors
     /// [`Error::Input`] for what are no row numbers; the driver's.

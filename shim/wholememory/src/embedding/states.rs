@@ -1,4 +1,5 @@
-//! What an optimizer keeps for each row of an embedding: embeddings of their own, divided among the ranks like the rows.
+//! What an optimizer keeps for each row of an embedding: embeddings of their own, divided among the
+//! ranks like the rows.
 
 use std::ffi::CStr;
 use std::sync::Arc;

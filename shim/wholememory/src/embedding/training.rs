@@ -1,10 +1,13 @@
-//! A step of training: the gradients that all ranks have for rows are summed up at the row's owner, which changes it.
+//! A step of training: the gradients that all ranks have for rows are summed up at the row's owner,
+//! which changes it.
 //!
-//! Ranks hand in their row numbers and gradients through memory that all map. Each owner sorts everybody's numbers, leaves out the rows of
-//! others, sums the gradients of each row in the order of ranks and positions, and makes one step of the optimizer on it. So a step gives
-//! the same bits whatever the timing.
+//! Ranks hand in their row numbers and gradients through memory that all map. Each owner sorts
+//! everybody's numbers, leaves out the rows of others, sums the gradients of each row in the order
+//! of ranks and positions, and makes one step of the optimizer on it. So a step gives the same bits
+//! whatever the timing.
 //!
-//! Invariant: nobody reads what is handed in before all have handed in, and nobody hands in again before all have read.
+//! Invariant: nobody reads what is handed in before all have handed in, and nobody hands in again
+//! before all have read.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -114,7 +117,8 @@ impl Training {
     /// Makes a step. A collective call; it returns when every rank's rows are changed.
     ///
     /// # Errors
-    /// [`Error::Input`] for shapes and types that do not fit the embedding, or differ between ranks; the driver's.
+    /// [`Error::Input`] for shapes and types that do not fit the embedding, or differ between
+    /// ranks; the driver's.
     pub fn step(
         &self,
         embedding: &Embedding,
@@ -257,7 +261,8 @@ impl Training {
                 if columns <= u64::from(lane_columns) * LANES {
                     return Ok(());
                 }
-                // Several warps have pieces of a row: none of them knows when all have read the powers.
+                // Several warps have pieces of a row: none of them knows when all have read the
+                // powers.
                 let advance =
                     AdvancePowers { rows, count, rows_in_table, powers, powers_stride, beta1, beta2 };
                 kernels.launch(&advance, most, 0, stream)
@@ -289,8 +294,8 @@ struct Step<'a> {
     stream: CUstream,
 }
 
-/// How many columns a lane of an optimizer has: four, where these are one aligned word in each row of all that it reads and writes. `places`
-/// have address, bytes between rows and type of each.
+/// How many columns a lane of an optimizer has: four, where these are one aligned word in each row
+/// of all that it reads and writes. `places` have address, bytes between rows and type of each.
 fn lane_columns(columns: u64, places: &[(CUdeviceptr, u64, ElementType)]) -> u32 {
     let is_aligned = |(address, stride, kind): &(CUdeviceptr, u64, ElementType)| {
         (address | stride).is_multiple_of(4 * kind.bytes() as u64)

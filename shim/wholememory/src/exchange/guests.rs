@@ -1,8 +1,9 @@
 //! Connections to rank 0 that have not shown yet that they belong here.
 //!
-//! Everybody on the machine can read the name and connect. Other users' processes are sent away before anything is read of them. All
-//! others are heard at the same time, so that a silent one delays no other. There is room for [`MOST`] of them: where more come,
-//! the one that has been silent for longest is sent away, and a rank that was busy for so long connects again.
+//! Everybody on the machine can read the name and connect. Other users' processes are sent away
+//! before anything is read of them. All others are heard at the same time, so that a silent one
+//! delays no other. There is room for [`MOST`] of them: where more come, the one that has been
+//! silent for longest is sent away, and a rank that was busy for so long connects again.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,7 +18,8 @@ use wm_trust::peer::may_be_own;
 use super::meeting::{GREETING, Key, random};
 use crate::error::Result;
 
-/// Connections that wait for their first words: more than ranks of a machine, and few enough to leave descriptors to the program.
+/// Connections that wait for their first words: more than ranks of a machine, and few enough to
+/// leave descriptors to the program.
 const MOST: usize = 128;
 /// The rank, its nonce, its proof.
 const ANSWER: usize = 24;
@@ -37,7 +39,8 @@ struct Guest {
 pub(super) struct Guests(VecDeque<Guest>);
 
 impl Guests {
-    /// Waits until somebody connects, says something, or has been silent for too long. False: the deadline has passed.
+    /// Waits until somebody connects, says something, or has been silent for too long. False: the
+    /// deadline has passed.
     pub(super) fn wait(&self, listener: &UnixListener, deadline: Instant) -> Result<bool> {
         let now = Instant::now();
         if now >= deadline {
@@ -88,7 +91,8 @@ impl Guests {
         }
     }
 
-    /// Those that have proved to be ranks, with their connections. One that does not have the key is sent away.
+    /// Those that have proved to be ranks, with their connections. One that does not have the key
+    /// is sent away.
     pub(super) fn known(&mut self, key: Key) -> Vec<(usize, UnixStream)> {
         let mut known = Vec::new();
         for mut guest in std::mem::take(&mut self.0) {

@@ -1,7 +1,8 @@
 //! How ranks find each other: by a key that they have in common and nobody else has.
 //!
-//! The key gives the name at which rank 0 listens; both ends prove to each other that they have it before anything else is said, so
-//! a process that reads the name from the kernel's list learns nothing and is not believed.
+//! The key gives the name at which rank 0 listens; both ends prove to each other that they have it
+//! before anything else is said, so a process that reads the name from the kernel's list learns
+//! nothing and is not believed.
 
 use std::hash::Hasher;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +17,8 @@ use wm_trust::peer::may_be_own;
 use super::guests::Guests;
 use crate::error::{Error, Result};
 
-/// How long a rank that finds nobody waits before it looks again: there is no event for a name that comes to be.
+/// How long a rank that finds nobody waits before it looks again: there is no event for a name that
+/// comes to be.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long a connection may take to prove its key, and rank 0 to answer.
 pub(super) const GREETING: Duration = Duration::from_secs(10);

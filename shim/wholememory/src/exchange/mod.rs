@@ -1,15 +1,17 @@
 //! What ranks of one machine tell each other: bytes and descriptors, all to all, over Unix sockets.
 //!
-//! Rank 0 of an exchange is its *hub*: it listens under a name that only the ranks' common key gives, and all others connect. Each
-//! round, every rank hands in a part and gets everybody's. The hub works inside its own call, on the caller's thread: nothing runs
-//! between calls.
+//! Rank 0 of an exchange is its *hub*: it listens under a name that only the ranks' common key
+//! gives, and all others connect. Each round, every rank hands in a part and gets everybody's. The
+//! hub works inside its own call, on the caller's thread: nothing runs between calls.
 //!
 //! Invariants:
-//! * A round ends for all ranks alike: with all parts, or with an error. Where ranks make different calls, all of them learn it, and
-//!   the next round is sound again.
-//! * A rank that ends is noticed by the kernel's closing of its socket: the others get an error at once, and no round comes after it.
-//!   A rank that stays away is given up after the [patience](RankExchange::PATIENCE).
-//! * The name is an abstract one, which ends with the process: nothing is left by one that is killed.
+//! * A round ends for all ranks alike: with all parts, or with an error. Where ranks make different
+//!   calls, all of them learn it, and the next round is sound again.
+//! * A rank that ends is noticed by the kernel's closing of its socket: the others get an error at
+//!   once, and no round comes after it. A rank that stays away is given up after the
+//!   [patience](RankExchange::PATIENCE).
+//! * The name is an abstract one, which ends with the process: nothing is left by one that is
+//!   killed.
 
 mod guests;
 mod meeting;
@@ -95,11 +97,12 @@ impl RankExchange {
         self.patience
     }
 
-    /// Hands a part in and gets everybody's, by rank; one's own descriptors come back as well. `call` names the collective call: all
-    /// ranks must make the same.
+    /// Hands a part in and gets everybody's, by rank; one's own descriptors come back as well.
+    /// `call` names the collective call: all ranks must make the same.
     ///
     /// # Errors
-    /// [`Error::Logic`] on every rank where they make different calls; [`Error::Communication`] where a rank has ended.
+    /// [`Error::Logic`] on every rank where they make different calls; [`Error::Communication`]
+    /// where a rank has ended.
     pub fn round(&self, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Vec<Part>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = &state.broken {
@@ -112,7 +115,8 @@ impl RankExchange {
             RankLinks::Hub(spokes) => self.as_hub(spokes, state.round, call, own),
             RankLinks::Spoke(hub) => self.as_spoke(hub, state.round, call, &own),
         };
-        // Ranks that made different calls have all been answered. After any other failure nobody knows what is under way.
+        // Ranks that made different calls have all been answered. After any other failure nobody
+        // knows what is under way.
         if let Err(error @ (Error::Communication(_) | Error::System(_))) = &outcome {
             state.broken = Some(error.clone());
         }

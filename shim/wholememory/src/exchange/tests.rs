@@ -1,4 +1,5 @@
-//! Hazards: a rank that waits for ever for one that has ended, or gets another round's parts; a stranger that is let in.
+//! Hazards: a rank that waits for ever for one that has ended, or gets another round's parts; a
+//! stranger that is let in.
 
 use std::os::fd::AsFd;
 use std::thread;

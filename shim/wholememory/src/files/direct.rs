@@ -1,7 +1,8 @@
-//! Reads that go past the kernel's cache of files (`O_DIRECT`): of use where files are larger than memory, or read once from a fast disk.
+//! Reads that go past the kernel's cache of files (`O_DIRECT`): of use where files are larger than
+//! memory, or read once from a fast disk.
 //!
-//! Such a read begins and ends at whole blocks of the disk, in memory as in the file. A file system that has no such reads (tmpfs) is
-//! read as others are.
+//! Such a read begins and ends at whole blocks of the disk, in memory as in the file. A file system
+//! that has no such reads (tmpfs) is read as others are.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,8 @@ impl DirectBuffer {
     /// Bytes of a file, from `first` on.
     ///
     /// # Errors
-    /// [`Error::Memory`] in the outer result; in the inner one the kernel's, and [`io::ErrorKind::UnexpectedEof`] where the file ends before.
+    /// [`Error::Memory`] in the outer result; in the inner one the kernel's, and
+    /// [`io::ErrorKind::UnexpectedEof`] where the file ends before.
     pub(super) fn read(&mut self, file: &File, first: u64, bytes: usize) -> Result<io::Result<&[u8]>> {
         let before = (first % BLOCK as u64) as usize;
         let wanted = before + bytes;

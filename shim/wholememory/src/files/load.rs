@@ -1,7 +1,8 @@
 //! Reads files into the memory of all ranks: each rank what its own part gets.
 //!
-//! Invariants: all ranks have looked at all files before any of them writes, and saw the same sizes; they leave together, with the same
-//! code, when all of them have read. Threads live only as long as the call.
+//! Invariants: all ranks have looked at all files before any of them writes, and saw the same
+//! sizes; they leave together, with the same code, when all of them have read. Threads live only as
+//! long as the call.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -38,8 +39,9 @@ pub struct LoadRequest {
 /// Loads files. A collective call: a rank whose request is wrong says so to the others.
 ///
 /// # Errors
-/// [`Error::Input`] for requests that do not fit the memory or differ, and for files that cannot be read or have no whole entries;
-/// [`Error::Value`] for more entries than there is room for: nothing is written at any rank then. Else what went wrong in reading.
+/// [`Error::Input`] for requests that do not fit the memory or differ, and for files that cannot be
+/// read or have no whole entries; [`Error::Value`] for more entries than there is room for: nothing
+/// is written at any rank then. Else what went wrong in reading.
 pub fn load(memory: &Memory, request: Result<LoadRequest>, settings: ReadSettings) -> Result {
     let communicator = memory.communicator();
     let planned = request.and_then(|request| plan(memory, request));

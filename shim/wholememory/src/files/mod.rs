@@ -1,10 +1,11 @@
 //! Memory of all ranks from files and to files.
 //!
-//! A file has entries, one after the other, without anything between or around them. An entry's place in memory may be larger; what is
-//! around it stays as it is.
+//! A file has entries, one after the other, without anything between or around them. An entry's
+//! place in memory may be larger; what is around it stays as it is.
 //!
-//! * [`plan`]: which entry goes where. * [`load`] and [`store`]: the calls. * `place`: entries in memory. * [`slices`]: work in phases, by threads.
-//!   `direct`: reads past the kernel's cache. [`settings`]: what the environment says of both.
+//! * [`plan`]: which entry goes where. * [`load`] and [`store`]: the calls. * `place`: entries in
+//!   memory. * [`slices`]: work in phases, by threads. `direct`: reads past the kernel's cache.
+//!   [`settings`]: what the environment says of both.
 
 mod direct;
 pub mod load;

@@ -1,9 +1,11 @@
 //! Where a rank's entries lie in its memory, and how their bytes get there and back.
 //!
-//! Host memory is written and read by this process: where entries touch each other, files are read straight into it. Device memory is
-//! reached by the driver's copies, which come behind all work that the context's default stream waits for.
+//! Host memory is written and read by this process: where entries touch each other, files are read
+//! straight into it. Device memory is reached by the driver's copies, which come behind all work
+//! that the context's default stream waits for.
 //!
-//! Invariant: no byte outside of the entries is written. An access beyond the rank's own part is a fault of ours, and a panic.
+//! Invariant: no byte outside of the entries is written. An access beyond the rank's own part is a
+//! fault of ours, and a panic.
 
 use std::fs::File;
 use std::io;
@@ -92,7 +94,8 @@ impl<'a> Entries<'a> {
         Ok(Entered { _current: current, _relaxed: Relaxed::always(driver.0) })
     }
 
-    /// Waits for all work that the default stream waits for: earlier work on host memory, and copies of ours.
+    /// Waits for all work that the default stream waits for: earlier work on host memory, and
+    /// copies of ours.
     pub(super) fn settle(&self) -> Result {
         Ok(self.driver().stream_synchronize(CUstream::NULL)?)
     }
@@ -105,7 +108,8 @@ impl<'a> Entries<'a> {
             let (from, bytes) = (bytes[row.clone()].as_ptr(), row.len());
             match self.way(bytes) {
                 CopyForm::Host => {
-                    // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by the API nobody else uses it now.
+                    // SAFETY: inside the part, which is mapped for writing as long as the memory
+                    // lives; by the API nobody else uses it now.
                     unsafe { (address as *mut u8).copy_from_nonoverlapping(from, bytes) };
                     Ok(())
                 }
@@ -136,7 +140,8 @@ impl<'a> Entries<'a> {
             let (to, bytes) = (bytes[row.clone()].as_mut_ptr(), row.len());
             match self.way(bytes) {
                 CopyForm::Host => {
-                    // SAFETY: inside the part, which is mapped as long as the memory lives; by the API nobody writes it now.
+                    // SAFETY: inside the part, which is mapped as long as the memory lives; by the
+                    // API nobody writes it now.
                     unsafe { (address as *const u8).copy_to_nonoverlapping(to, bytes) };
                     Ok(())
                 }
@@ -166,7 +171,8 @@ impl<'a> Entries<'a> {
         let (place, bytes) = (self.address(first), count * self.shape.bytes);
         whole(bytes, |done| {
             let (place, left) = ((place + done) as *mut libc::c_void, (bytes - done) as usize);
-            // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by the API nobody else uses it now.
+            // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by
+            // the API nobody else uses it now.
             unsafe { libc::pread(file.as_raw_fd(), place, left, (from + done) as libc::off_t) }
         })
     }
@@ -209,7 +215,8 @@ impl<'a> Entries<'a> {
         );
     }
 
-    /// Where the bytes of entries go that follow each other, in as few copies as it takes: addresses, and which of the bytes.
+    /// Where the bytes of entries go that follow each other, in as few copies as it takes:
+    /// addresses, and which of the bytes.
     fn rows(&self, first: u64, bytes: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
         let is_one = !self.is_on_host() && self.shape.stride <= LARGEST_PITCH;
         let step = if is_one || self.are_packed() { bytes.max(1) } else { self.shape.bytes as usize };

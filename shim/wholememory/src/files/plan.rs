@@ -1,9 +1,11 @@
 //! Which entries of which file go to which place of a rank's part. Pure.
 //!
-//! Files are one list of entries, one after the other. A rank gets the entries that its part has the numbers of; or, in round robin,
-//! every so many chunks one, which it puts side by side from the beginning of its part.
+//! Files are one list of entries, one after the other. A rank gets the entries that its part has
+//! the numbers of; or, in round robin, every so many chunks one, which it puts side by side from
+//! the beginning of its part.
 //!
-//! Invariants: a rank's places are filled from the first one on, without gaps; each entry of the files goes to exactly one rank.
+//! Invariants: a rank's places are filled from the first one on, without gaps; each entry of the
+//! files goes to exactly one rank.
 
 use crate::error::{Error, Result, require};
 
@@ -36,8 +38,9 @@ pub struct LoadPlan {
 }
 
 impl LoadPlan {
-    /// The plan of a rank for files of so many entries. `parts` has the first entry of each rank's part, and the number of all entries
-    /// that the memory has room for; `chunk` is how many entries each rank gets in its turn, 0 without round robin.
+    /// The plan of a rank for files of so many entries. `parts` has the first entry of each rank's
+    /// part, and the number of all entries that the memory has room for; `chunk` is how many
+    /// entries each rank gets in its turn, 0 without round robin.
     ///
     /// # Errors
     /// [`Error::Value`] for more entries than there is room for, at whichever rank.

@@ -1,9 +1,10 @@
 //! Work that is taken slice by slice by several threads, for a time.
 //!
-//! Ranks wait for each other only so long. What may take longer is done in phases, between which they meet.
+//! Ranks wait for each other only so long. What may take longer is done in phases, between which
+//! they meet.
 //!
-//! Invariants: each slice is taken once; each phase takes one at least, if any is left; after an error none is taken. No thread outlives
-//! a phase.
+//! Invariants: each slice is taken once; each phase takes one at least, if any is left; after an
+//! error none is taken. No thread outlives a phase.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -32,8 +33,8 @@ impl Slices {
         self.next.load(Ordering::Relaxed) >= self.all || self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Works on slices until none is left or the time is over, on this thread and on others. Each of them does with slices what `begin`
-    /// gives it: first and number of things.
+    /// Works on slices until none is left or the time is over, on this thread and on others. Each
+    /// of them does with slices what `begin` gives it: first and number of things.
     ///
     /// # Errors
     /// One of the workers'.

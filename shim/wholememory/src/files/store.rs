@@ -1,7 +1,8 @@
 //! Writes a rank's own entries to a file.
 //!
-//! All ranks make the call, each for a file of its own, and each has its own outcome. They meet before, so what others have written to
-//! this rank's rows is there, and after, so each may read what the others have stored; a rank that fails comes as well.
+//! All ranks make the call, each for a file of its own, and each has its own outcome. They meet
+//! before, so what others have written to this rank's rows is there, and after, so each may read
+//! what the others have stored; a rank that fails comes as well.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,8 +31,8 @@ pub struct StoreRequest {
 /// Stores this rank's part. All ranks make the call.
 ///
 /// # Errors
-/// [`Error::Input`] for a request that does not fit the memory; [`Error::System`] for a file that cannot be written to its end: it has
-/// some of the entries then. The others do not learn it.
+/// [`Error::Input`] for a request that does not fit the memory; [`Error::System`] for a file that
+/// cannot be written to its end: it has some of the entries then. The others do not learn it.
 pub fn store(memory: &Memory, request: Result<StoreRequest>) -> Result {
     let communicator = memory.communicator();
     communicator.round(CALL, &[])?;

@@ -1,7 +1,8 @@
 //! The order in which rows of the host are moved: by address, as far as it matters.
 //!
-//! A GPU that asks for rows of the host here and there looks up a page for nearly each, which bounds the rows a second whatever their
-//! length; in the order of their addresses it is the link that bounds them, and a row that is named twice crosses it once.
+//! A GPU that asks for rows of the host here and there looks up a page for nearly each, which
+//! bounds the rows a second whatever their length; in the order of their addresses it is the link
+//! that bounds them, and a row that is named twice crosses it once.
 
 use wm_abi::CUdeviceptr;
 
@@ -20,7 +21,8 @@ const FEWEST_ROWS: u64 = 1 << 14;
 const FEWEST_BYTES: u64 = 16 << 20;
 /// Rows of less memory need no order: the GPU finds all of its pages.
 const WINDOW: u64 = 64 << 10;
-/// Rows within so many bytes need no order among themselves: those of one warp, they are found in L1.
+/// Rows within so many bytes need no order among themselves: those of one warp, they are found in
+/// L1.
 const NEIGHBOURS: u64 = 1024;
 /// What the sort counts in 32 bits.
 const MOST_ROWS: u64 = 1 << 31;
@@ -54,7 +56,8 @@ impl RowOrder {
         if !pays {
             return Ok(None);
         }
-        // Not in a capture: the caller's functions may be no calls for one, and a graph with memory of its own bears less.
+        // Not in a capture: the caller's functions may be no calls for one, and a graph with memory
+        // of its own bears less.
         if CallerStream::with(workspace.communicator.kernels()?, workspace.stream).is_captured()? {
             return Ok(None);
         }

@@ -1,7 +1,7 @@
 //! Gather and scatter: rows of a table go to packed memory, or come from there.
 //!
-//! A number that is negative, or beyond the table, is skipped. Elements are converted within a family of types: floating-point
-//! numbers, or integers.
+//! A number that is negative, or beyond the table, is skipped. Elements are converted within a
+//! family of types: floating-point numbers, or integers.
 
 use wm_abi::CUdeviceptr;
 use wm_kernels::Arguments;
@@ -35,7 +35,8 @@ pub enum RowDirection {
 /// `multiprocessors` bounds how many of the GPU's are used; all for a number below 1.
 ///
 /// # Errors
-/// [`Error::Input`](crate::error::Error::Input) for shapes or types that do not fit each other; the driver's.
+/// [`Error::Input`](crate::error::Error::Input) for shapes or types that do not fit each other; the
+/// driver's.
 pub fn copy(
     direction: RowDirection,
     table: &Tensor,
@@ -64,7 +65,8 @@ pub struct CacheTables {
     pub is_small: bool,
 }
 
-/// Gathers rows as [`copy`] does, through a cache of all columns of the table. Rows that are converted come from the table.
+/// Gathers rows as [`copy`] does, through a cache of all columns of the table. Rows that are
+/// converted come from the table.
 ///
 /// # Errors
 /// As [`copy`].

@@ -1,7 +1,7 @@
 //! Sampling of neighbours without replacement: uniform, or by weights.
 //!
-//! Which neighbours a seed gives does not depend on where the graph's arrays are, nor on the number of ranks. A node that the graph
-//! does not have, has no neighbours.
+//! Which neighbours a seed gives does not depend on where the graph's arrays are, nor on the number
+//! of ranks. A node that the graph does not have, has no neighbours.
 
 use wm_kernels::wholememory::{CountSamples, SampleUniform, SampleWeighted};
 
@@ -18,7 +18,8 @@ use crate::vocabulary::description::ArrayDescription;
 const WARP: u64 = 32;
 /// Most uniform samples that need no array of edges.
 const MOST_STEPS: i32 = 1024;
-/// Most weighted samples that are drawn by blocks of [`FEW_THREADS`]: which samples are drawn depends on it.
+/// Most weighted samples that are drawn by blocks of [`FEW_THREADS`]: which samples are drawn
+/// depends on it.
 const FEW_SAMPLES: i32 = 256;
 const FEW_THREADS: u32 = 128;
 const MANY_THREADS: u32 = 256;
@@ -61,8 +62,9 @@ pub struct Outputs<'a> {
 /// Samples neighbours.
 ///
 /// # Errors
-/// [`Error::Input`](crate::error::Error::Input) for arrays that do not fit each other; [`Error::Value`](crate::error::Error::Value) for
-/// more samples than 31 bits can count; those of the environment; the driver's.
+/// [`Error::Input`](crate::error::Error::Input) for arrays that do not fit each other;
+/// [`Error::Value`](crate::error::Error::Value) for more samples than 31 bits can count; those of
+/// the environment; the driver's.
 pub fn sample(
     graph: Graph<'_>,
     request: SampleRequest<'_>,

@@ -1,7 +1,8 @@
-//! Device memory of one operation: taken and given back in the stream's order, so no host waits for it.
+//! Device memory of one operation: taken and given back in the stream's order, so no host waits for
+//! it.
 //!
-//! It comes from the caller's functions where there are any: they know memory that is free, and keep it for the next operation. Else it
-//! comes from the driver's pool.
+//! It comes from the caller's functions where there are any: they know memory that is free, and
+//! keep it for the next operation. Else it comes from the driver's pool.
 
 use wm_abi::{CUcontext, CUdeviceptr, CUstream};
 use wm_driver::Api;

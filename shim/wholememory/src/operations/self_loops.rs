@@ -14,7 +14,8 @@ const WARP: u64 = 32;
 /// Writes the graph. The caller answers for what the row pointers say.
 ///
 /// # Errors
-/// [`Error::Input`](crate::error::Error::Input) for arrays that are not of 32-bit integers, or do not fit each other; the driver's.
+/// [`Error::Input`](crate::error::Error::Input) for arrays that are not of 32-bit integers, or do
+/// not fit each other; the driver's.
 pub fn add(
     [row_ptr, col]: [&Tensor; 2],
     [output_row_ptr, output_col]: [&Tensor; 2],

@@ -1,4 +1,5 @@
-//! Brings equal row numbers together: a stable sort by digits of eight bits, and the runs of equal numbers.
+//! Brings equal row numbers together: a stable sort by digits of eight bits, and the runs of equal
+//! numbers.
 
 use wm_abi::CUdeviceptr;
 use wm_kernels::wholememory::{
@@ -115,7 +116,8 @@ impl<'a> Sorting<'a> {
         self.workspace.communicator.kernels().map(|kernels| &**kernels)
     }
 
-    /// Sorts by all bits from `low` on, or by some below it where no digit more is needed. What names no row of interest has the number of rows, which is the largest.
+    /// Sorts by all bits from `low` on, or by some below it where no digit more is needed. What
+    /// names no row of interest has the number of rows, which is the largest.
     ///
     /// # Errors
     /// The driver's.

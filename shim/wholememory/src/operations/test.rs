@@ -1,7 +1,7 @@
 //! The operation by which a program tests that its functions for memory and its stream work.
 //!
-//! Row `i` of each output is the input, an array, plus `i`. All outputs are of the same shape; those of the caller's functions may be
-//! left out.
+//! Row `i` of each output is the input, an array, plus `i`. All outputs are of the same shape;
+//! those of the caller's functions may be left out.
 
 use wm_kernels::wholememory::EnvTest;
 
@@ -15,10 +15,12 @@ use crate::vocabulary::description::MatrixDescription;
 /// Outputs of the caller's functions: on the GPU, in pinned memory, in memory of the host.
 const PLACES: [AllocationType; 3] = [AllocationType::Device, AllocationType::Pinned, AllocationType::Host];
 
-/// Writes all outputs, and waits for them: `fixed`, of `rows` rows as long as the input, and one alike for each context that is not null.
+/// Writes all outputs, and waits for them: `fixed`, of `rows` rows as long as the input, and one
+/// alike for each context that is not null.
 ///
 /// # Errors
-/// [`Error::Input`] for shapes or types that do not fit each other; those of the environment; the driver's.
+/// [`Error::Input`] for shapes or types that do not fit each other; those of the environment; the
+/// driver's.
 pub fn run(
     input: &Tensor,
     fixed: &Tensor,

@@ -1,6 +1,7 @@
 //! A list of nodes with the neighbours that are not in it, each once.
 //!
-//! Targets first, then new neighbours in the order in which they first come. No node is -2^63, and no target is there twice.
+//! Targets first, then new neighbours in the order in which they first come. No node is -2^63, and
+//! no target is there twice.
 
 use wm_kernels::wholememory::{UniqueClear, UniqueInsert, UniqueMark, UniqueNumber};
 
@@ -16,8 +17,8 @@ use crate::vocabulary::description::ArrayDescription;
 /// Writes the list to an output, and each neighbour's place in it to `mapping`, if there is one.
 ///
 /// # Errors
-/// [`Error::Input`](crate::error::Error::Input) for arrays that do not fit each other, or for null where the list goes; those of the
-/// environment; the driver's.
+/// [`Error::Input`](crate::error::Error::Input) for arrays that do not fit each other, or for null
+/// where the list goes; those of the environment; the driver's.
 pub fn append(
     targets: &Tensor,
     neighbors: &Tensor,

@@ -1,4 +1,5 @@
-//! Fills of device memory that is this library's own. Copies are a stream's ([`CallerStream`](crate::stream::CallerStream)).
+//! Fills of device memory that is this library's own. Copies are a stream's
+//! ([`CallerStream`](crate::stream::CallerStream)).
 
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
@@ -14,7 +15,8 @@ pub(crate) fn fill_words(
     word: u32,
     stream: CUstream,
 ) -> Result {
-    // SAFETY: memory of a part or of scratch, whose size the caller has from where it has the address.
+    // SAFETY: memory of a part or of scratch, whose size the caller has from where it has the
+    // address.
     Ok(unsafe { communicator.driver().memset_d32_async(to, word, words as usize, stream) }?)
 }
 

@@ -1,7 +1,7 @@
 //! Memory of the ranks' GPUs, mapped at every rank.
 //!
-//! Each rank makes one handle for its piece: few and large ones have large pages, and descriptors are few. Handles go as soon as they
-//! are mapped; the mappings keep the physical memory.
+//! Each rank makes one handle for its piece: few and large ones have large pages, and descriptors
+//! are few. Handles go as soon as they are mapped; the mappings keep the physical memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 

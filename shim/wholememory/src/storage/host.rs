@@ -1,7 +1,8 @@
 //! Memory of the host that all ranks of a machine map and their GPUs use.
 //!
-//! It is a file without a name (`memfd`), which rank 0 makes and hands to the others: nothing is left of it when they end, however
-//! they do. Each rank fills its own part first, so the part lies near that rank, and pins all of it for its GPU.
+//! It is a file without a name (`memfd`), which rank 0 makes and hands to the others: nothing is
+//! left of it when they end, however they do. Each rank fills its own part first, so the part lies
+//! near that rank, and pins all of it for its GPU.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -89,7 +90,8 @@ impl Drop for HostStorage {
     }
 }
 
-/// A file for so many bytes, if the machine has them: one that is filled beyond that is ended by the system, not refused.
+/// A file for so many bytes, if the machine has them: one that is filled beyond that is ended by
+/// the system, not refused.
 fn make(bytes: u64) -> Result<OwnedFd> {
     let free = available();
     if free.is_some_and(|free| free < bytes) {

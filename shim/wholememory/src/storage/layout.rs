@@ -1,16 +1,18 @@
-//! Where the bytes of a memory lie: which rank backs which range, and at which distance from the start each rank's part begins. Pure.
+//! Where the bytes of a memory lie: which rank backs which range, and at which distance from the
+//! start each rank's part begins. Pure.
 //!
-//! *Pieces* are physical, and whole pages; a rank has one at most. *Parts* are what the partition says. In continuous memory a part
-//! begins where the one before it ends, in the middle of a page if need be; in the other types each part has pages of its own.
+//! *Pieces* are physical, and whole pages; a rank has one at most. *Parts* are what the partition
+//! says. In continuous memory a part begins where the one before it ends, in the middle of a page
+//! if need be; in the other types each part has pages of its own.
 //!
-//! Invariants: pieces follow each other without gaps and cover all parts; a part's first byte is in its own rank's piece, or in the page
-//! before it.
+//! Invariants: pieces follow each other without gaps and cover all parts; a part's first byte is in
+//! its own rank's piece, or in the page before it.
 
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::partition::Partition;
 
-/// From this size on continuous memory has pages of [`LARGE_PAGE`]: with small ones, random reads of large memory wait for the
-/// translation of addresses and not for the links.
+/// From this size on continuous memory has pages of [`LARGE_PAGE`]: with small ones, random reads
+/// of large memory wait for the translation of addresses and not for the links.
 const LARGE: u64 = 16 << 30;
 /// Bytes of a large page.
 pub const LARGE_PAGE: u64 = 512 << 20;
@@ -38,8 +40,8 @@ pub struct StorageLayout {
 }
 
 impl StorageLayout {
-    /// The layout of a partition's rows of so many bytes; `page` is the smallest that can be mapped. Chunked memory of the host is one
-    /// range, which the API shows.
+    /// The layout of a partition's rows of so many bytes; `page` is the smallest that can be
+    /// mapped. Chunked memory of the host is one range, which the API shows.
     pub fn new(kind: (MemoryType, Location), partition: &Partition, row: u64, page: u64) -> Self {
         match kind {
             (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
@@ -49,7 +51,8 @@ impl StorageLayout {
         }
     }
 
-    /// Each rank backs the pages that begin in its part, and the first rank that has a part those before.
+    /// Each rank backs the pages that begin in its part, and the first rank that has a part those
+    /// before.
     fn continuous(partition: &Partition, row: u64, page: u64) -> Self {
         let total = partition.rows() * row;
         // A rank's piece should not be mostly another one's rows.

@@ -1,9 +1,11 @@
 //! The bytes behind a memory: on the ranks' GPUs, or in memory of the host, mapped at every rank.
 //!
-//! All ranks are on one machine: each maps what the others back, so an operation reaches every row by an address. Making storage is
-//! a collective call; giving it back is not: what a rank backs lives until the last one that maps it lets go.
+//! All ranks are on one machine: each maps what the others back, so an operation reaches every row
+//! by an address. Making storage is a collective call; giving it back is not: what a rank backs
+//! lives until the last one that maps it lets go.
 //!
-//! * [`layout`]: what lies where. * [`tables`]: the same for kernels. * [`device`]: physical memory of GPUs, shared by descriptors. * [`host`]: files without a name.
+//! * [`layout`]: what lies where. * [`tables`]: the same for kernels. * [`device`]: physical memory
+//!   of GPUs, shared by descriptors. * [`host`]: files without a name.
 
 pub mod device;
 pub mod host;
@@ -50,7 +52,8 @@ impl Storage {
         }
     }
 
-    /// Address of the first byte; 0 where there is none. It is the same for the host and for the device where both can use it.
+    /// Address of the first byte; 0 where there is none. It is the same for the host and for the
+    /// device where both can use it.
     pub fn base(&self) -> u64 {
         match self {
             Self::Device(storage) => storage.base(),

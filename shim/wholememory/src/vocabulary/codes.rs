@@ -4,7 +4,8 @@
 
 use crate::error::{Error, Result};
 
-/// Declares an enum whose values have the API's numbers, and the check that turns a number into one.
+/// Declares an enum whose values have the API's numbers, and the check that turns a number into
+/// one.
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident, $what:literal { $($(#[$value_doc:meta])* $value:ident = $code:literal,)* })*) => {$(
         $(#[$doc])*

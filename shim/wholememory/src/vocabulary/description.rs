@@ -1,7 +1,7 @@
 //! Shapes of arrays, matrices and tensors as the C API has them, and the functions on them.
 //!
-//! They are plain structs of the caller's: a field may be anything, so nothing here trusts one. What is measured is
-//! measured in elements unless it says bytes.
+//! They are plain structs of the caller's: a field may be anything, so nothing here trusts one.
+//! What is measured is measured in elements unless it says bytes.
 
 use crate::error::{Result, require};
 use crate::vocabulary::codes::ElementType;
@@ -132,7 +132,8 @@ impl TensorDescription {
         ElementType::of(self.dtype)
     }
 
-    /// Elements from the first to the end of the last one of the first dimension, gaps counted; 1 without dimensions.
+    /// Elements from the first to the end of the last one of the first dimension, gaps counted; 1
+    /// without dimensions.
     pub fn elements(&self) -> i64 {
         match self.dimensions() {
             None => 0,
@@ -199,7 +200,8 @@ impl TensorDescription {
         true
     }
 
-    /// Rows and columns of what may be WholeMemory: one or two dimensions, rows without gaps, nothing negative.
+    /// Rows and columns of what may be WholeMemory: one or two dimensions, rows without gaps,
+    /// nothing negative.
     ///
     /// # Errors
     /// What it is not.

@@ -1,6 +1,7 @@
 //! What policies for caches embeddings take, and embeddings whose making fails.
 //!
-//! Hazards: a policy that one rank has and another has not; a cache that is made on one rank alone, or left behind.
+//! Hazards: a policy that one rank has and another has not; a cache that is made on one rank alone,
+//! or left behind.
 
 use std::ptr::{null, null_mut};
 

@@ -1,8 +1,10 @@
 //! Embeddings whose rows have copies on GPUs, which ranks bring and drop while others read.
 //!
-//! Hazards: bytes of another row, of half a row, or from before a change; a cache that is none; one that stays when it was dropped.
+//! Hazards: bytes of another row, of half a row, or from before a change; a cache that is none; one
+//! that stays when it was dropped.
 //!
-//! What comes from copies is seen where rows are changed behind the cache's back: copies keep the old bytes.
+//! What comes from copies is seen where rows are changed behind the cache's back: copies keep the
+//! old bytes.
 
 use std::ptr::{null, null_mut};
 
@@ -29,8 +31,8 @@ const INT64: u32 = 6;
 const BEFORE: usize = 4;
 const AFTER: usize = 9;
 
-/// Whose a cache is: that of the rows' ranks, the same for reading alone, of each rank alone, of two ranks at a time, of all ranks in
-/// another communicator.
+/// Whose a cache is: that of the rows' ranks, the same for reading alone, of each rank alone, of
+/// two ranks at a time, of all ranks in another communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     Owners,
@@ -242,7 +244,8 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// A small cache of which every line is taken again and again, by rows that all ranks read meanwhile.
+/// A small cache of which every line is taken again and again, by rows that all ranks read
+/// meanwhile.
 pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
     for kind in [KINDS[2], KINDS[8], KINDS[9]] {
         let cached = Cached::new(rank, Description::matrix(64, 128, 128, FLOAT), kind, 0.1, None)?;
@@ -259,7 +262,8 @@ pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// So many rows that they are moved in the order of their addresses, while lines are taken: each arrives where it was asked for.
+/// So many rows that they are moved in the order of their addresses, while lines are taken: each
+/// arrives where it was asked for.
 pub(super) fn ordered(rank: &Rank) -> Verdict {
     // Rows of 26 bytes in 32, and of 64 bytes.
     for (kind, columns, dtype) in [(KINDS[2], 13, HALF), (KINDS[8], 16, FLOAT), (KINDS[9], 16, FLOAT)] {
@@ -300,8 +304,8 @@ pub(super) fn holds_all_rows(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// A tenth of the rows, of which few are asked for most of the time. Hot rows are neighbours, unless each rank has lines for its own
-/// rows alone: then every rank has some of them.
+/// A tenth of the rows, of which few are asked for most of the time. Hot rows are neighbours,
+/// unless each rank has lines for its own rows alone: then every rank has some of them.
 pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
     for kind in [KINDS[2], KINDS[7], KINDS[9]] {
         let rows = 4000;

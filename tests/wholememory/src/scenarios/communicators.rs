@@ -1,6 +1,7 @@
 //! Ranks meet, divide, and end.
 //!
-//! Hazards: a rank that takes itself for another one; calls of one part that are answered by another; a rank that waits for ever.
+//! Hazards: a rank that takes itself for another one; calls of one part that are answered by
+//! another; a rank that waits for ever.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;

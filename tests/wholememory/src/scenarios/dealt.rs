@@ -1,7 +1,7 @@
 //! Embeddings whose rows are dealt to the ranks in turn.
 //!
-//! Hazards: a row that is read at another row's place, or trained there (the incumbent adds the caller's first row, not the owner's);
-//! rows that do not come out even.
+//! Hazards: a row that is read at another row's place, or trained there (the incumbent adds the
+//! caller's first row, not the owner's); rows that do not come out even.
 
 use std::ptr::{null, null_mut};
 

@@ -1,7 +1,8 @@
-//! Tables, and what is done with them, drawn at random, the same on all ranks, and compared with a table in the program's memory.
+//! Tables, and what is done with them, drawn at random, the same on all ranks, and compared with a
+//! table in the program's memory.
 //!
-//! Hazard: a combination that nobody thought of: of a type of memory, lengths, gaps and offsets of rows, numbers of rows and their
-//! repetition, and the way that rows are moved by because of them.
+//! Hazard: a combination that nobody thought of: of a type of memory, lengths, gaps and offsets of
+//! rows, numbers of rows and their repetition, and the way that rows are moved by because of them.
 
 use std::ffi::c_uint;
 use std::ptr::{null, null_mut};

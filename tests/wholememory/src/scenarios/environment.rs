@@ -1,4 +1,5 @@
-//! Memory of the caller's functions: the operation that tests them, functions that fail or are not there.
+//! Memory of the caller's functions: the operation that tests them, functions that fail or are not
+//! there.
 //!
 //! Hazards: memory of the caller's that is lost, written beside, or used after it was given back.
 

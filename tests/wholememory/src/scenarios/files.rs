@@ -1,7 +1,7 @@
 //! Memory of all ranks from files and to files.
 //!
-//! Hazards: an entry at another one's place, a byte between entries that changes, a rank that reads while another one has refused, a
-//! file that is shorter than it says and goes unnoticed.
+//! Hazards: an entry at another one's place, a byte between entries that changes, a rank that reads
+//! while another one has refused, a file that is shorter than it says and goes unnoticed.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::fs;
@@ -62,7 +62,8 @@ fn contents(rank: &Rank, memory: Handle) -> Verdict<Vec<u8>> {
     rank.read(own.address, own.bytes)
 }
 
-/// Rank and place of an entry, found by dealing all before it: `starts` has each part's first entry.
+/// Rank and place of an entry, found by dealing all before it: `starts` has each part's first
+/// entry.
 fn owner(entry: usize, starts: &[usize], chunk: usize) -> (usize, usize) {
     let ranks = starts.len() - 1;
     if chunk == 0 {

@@ -1,4 +1,5 @@
-//! A folder of all ranks for files of a scenario. Rank 0 makes it, and removes it with what is in it.
+//! A folder of all ranks for files of a scenario. Rank 0 makes it, and removes it with what is in
+//! it.
 
 use std::ffi::CString;
 use std::fs;

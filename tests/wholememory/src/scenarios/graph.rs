@@ -1,7 +1,7 @@
 //! Sampling of neighbours, against plain loops; and misuse of all operations on graphs.
 //!
-//! Hazards: a neighbour that is taken twice or is none, an edge that does not go where its number says, samples that depend on where the
-//! graph is.
+//! Hazards: a neighbour that is taken twice or is none, an edge that does not go where its number
+//! says, samples that depend on where the graph is.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr::{null, null_mut};
@@ -37,7 +37,8 @@ struct Arrays {
     weights: Handle,
 }
 
-/// What a sampling gave: of each center its first sample, and of each sample its node, center and edge.
+/// What a sampling gave: of each center its first sample, and of each sample its node, center and
+/// edge.
 #[derive(Debug, PartialEq)]
 struct Sampled {
     offsets: Vec<i64>,
@@ -316,7 +317,8 @@ pub(super) fn sampled_by_weight(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// Weighted sampling: the edges with the largest keys, in their order. How many generators there are is part of it.
+/// Weighted sampling: the edges with the largest keys, in their order. How many generators there
+/// are is part of it.
 fn drawn(weights: &[f64], is_float: bool, center: usize, most: c_int, seed: u64) -> Vec<usize> {
     let samples = usize::try_from(most).ok().filter(|most| *most < weights.len()).unwrap_or(weights.len());
     let generators = if most > 256 { 256 } else { 128 };
@@ -333,7 +335,8 @@ fn drawn(weights: &[f64], is_float: bool, center: usize, most: c_int, seed: u64)
     edges
 }
 
-/// The heaviest edge is among the chosen, and edges without weight only where no others are left, the first ones.
+/// The heaviest edge is among the chosen, and edges without weight only where no others are left,
+/// the first ones.
 fn by_weight(weights: &[f64], chosen: &[usize]) -> Verdict {
     must(weights.len() <= 2 || chosen.contains(&2), || format!("the heaviest is not among {chosen:?}"))?;
     let with: Vec<_> = (0..weights.len()).filter(|edge| weights[*edge] > 0.0).collect();

@@ -1,6 +1,7 @@
 //! Memory of all types, at all locations.
 //!
-//! Hazards: two rows in one place, a row that another rank does not see, sizes that do not add up, memory that is left behind.
+//! Hazards: two rows in one place, a row that another rank does not see, sizes that do not add up,
+//! memory that is left behind.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;

@@ -1,6 +1,7 @@
 //! Calls that must be refused, with the code that the API has for it, and after which all goes on.
 //!
-//! Hazards: a rank that refuses alone while the others wait for it; a handle that is followed into memory that is gone.
+//! Hazards: a rank that refuses alone while the others wait for it; a handle that is followed into
+//! memory that is gone.
 
 use std::ffi::c_uint;
 use std::ptr::{null, null_mut};

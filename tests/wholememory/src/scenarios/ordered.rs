@@ -1,7 +1,7 @@
 //! So many rows of the host that they are moved in another order than the program's.
 //!
-//! Hazards: a row that goes to another one's place, is left out or moved twice; memory of the caller's that is lost; no memory for the
-//! order, which must not be an error.
+//! Hazards: a row that goes to another one's place, is left out or moved twice; memory of the
+//! caller's that is lost; no memory for the order, which must not be an error.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -93,7 +93,8 @@ pub(super) fn scattered(rank: &Rank) -> Verdict {
         let own = rank.own_part(memory)?;
         rank.write(own.address, &vec![UNTOUCHED; own.bytes])?;
         rank.barrier()?;
-        // Each rank writes every so many-th row but the last, from the last one down, and one that is not there.
+        // Each rank writes every so many-th row but the last, from the last one down, and one that
+        // is not there.
         let row_of = |at: usize| (rows - 1 - (at * rank.size + rank.number)) as i64;
         let chosen: Vec<i64> = (0..COUNT).map(|at| if at == 0 { rows as i64 } else { row_of(at) }).collect();
         let bytes = columns as usize;

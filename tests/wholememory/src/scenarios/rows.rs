@@ -1,6 +1,8 @@
-//! Gather and scatter: every type of memory, rows of any length, numbers that name nothing, types that are converted.
+//! Gather and scatter: every type of memory, rows of any length, numbers that name nothing, types
+//! that are converted.
 //!
-//! Hazards: another row's bytes, bytes beside a row, a row that another rank does not see, a number that is followed beyond the table.
+//! Hazards: another row's bytes, bytes beside a row, a row that another rank does not see, a number
+//! that is followed beyond the table.
 
 use std::ffi::c_uint;
 use std::ptr::{null, null_mut};

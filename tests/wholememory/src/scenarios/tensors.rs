@@ -1,6 +1,7 @@
 //! Tensors over memory of all ranks and of the caller's.
 //!
-//! Hazards: a part that begins at another element, a shape that changes under its owner, a tensor that is counted for ever.
+//! Hazards: a part that begins at another element, a shape that changes under its owner, a tensor
+//! that is counted for ever.
 
 use std::ptr::{null, null_mut};
 

@@ -1,7 +1,7 @@
 //! Steps of training, with gradients of all ranks for the same rows, beside a reference in 64 bits.
 //!
-//! Hazards: a gradient that is lost, counted twice, or goes to another row; a step that one rank makes before another's gradients are
-//! there; a state that is not the row's.
+//! Hazards: a gradient that is lost, counted twice, or goes to another row; a step that one rank
+//! makes before another's gradients are there; a state that is not the row's.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -45,7 +45,8 @@ fn first(row: usize, column: usize) -> f32 {
     number([1, row, column, 0])
 }
 
-/// Which rows a rank has gradients for, in a step: some of them more than once; one number names nothing.
+/// Which rows a rank has gradients for, in a step: some of them more than once; one number names
+/// nothing.
 fn chosen(rank: usize, step: usize) -> Vec<i64> {
     let some = (0..30 + 3 * rank).map(|at| ((at * at + 7 * rank + 5 * step) % ROWS) as i64);
     some.chain([-1]).collect()
@@ -253,7 +254,8 @@ fn gathered(rank: &Rank, embedding: Handle, adjusts: bool) -> Verdict<Vec<f32>> 
     Ok(output.read()?.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
 }
 
-/// Copies of rows are what the rows are, after each step: lines that were brought before it are brought anew.
+/// Copies of rows are what the rows are, after each step: lines that were brought before it are
+/// brought anew.
 pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
     for (ratio, (optimizer, _)) in [0.1, 1.0].into_iter().flat_map(|ratio| OPTIMIZERS.map(|of| (ratio, of))) {
         let policy =

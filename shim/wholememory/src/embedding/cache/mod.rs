@@ -1,9 +1,11 @@
 //! Copies of rows nearer to those that read them: an embedding's cache, on GPUs.
 //!
-//! Reads go through it without waiting for anybody (`cache.cuh` says how, and why no byte is wrong); the rank that has a part of it
-//! brings and drops lines there. Rows are written at home first, so nothing is lost with a line.
+//! Reads go through it without waiting for anybody (`cache.cuh` says how, and why no byte is
+//! wrong); the rank that has a part of it brings and drops lines there. Rows are written at home
+//! first, so nothing is lost with a line.
 //!
-//! Invariant: a cache is made on all ranks or on none; what it is asked for is launches in the caller's stream.
+//! Invariant: a cache is made on all ranks or on none; what it is asked for is launches in the
+//! caller's stream.
 //!
 //! * [`shape`]: how large it is.
 
@@ -41,7 +43,8 @@ pub struct Cache {
 /// Makes the cache that a policy asks for, if any. A collective call of the embedding's ranks.
 ///
 /// # Errors
-/// The same on every rank, with nothing left behind: [`Error::Input`] for a policy that does not fit; as [`Memory::new`].
+/// The same on every rank, with nothing left behind: [`Error::Input`] for a policy that does not
+/// fit; as [`Memory::new`].
 pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<Arc<Cache>>> {
     let home = whole.memory()?;
     let communicator = home.communicator();
@@ -79,7 +82,8 @@ impl Cache {
         };
         let request = MemoryRequest {
             bytes: shape.sets.iter().sum::<u64>() * shape.set_bytes,
-            // What a type shows is nobody's to see; each part has pages of its own, so its arrays are aligned.
+            // What a type shows is nobody's to see; each part has pages of its own, so its arrays
+            // are aligned.
             memory_type: MemoryType::Distributed,
             location: Location::Device,
             granularity: shape.set_bytes,
@@ -178,8 +182,8 @@ impl Cache {
         kernels.launch(&adjust, turns * 32, 0, stream)
     }
 
-    /// Has the lines of rows brought anew that this rank has changed: as many of its own as `count` points to, `most` or fewer, by their distance
-    /// from its first one.
+    /// Has the lines of rows brought anew that this rank has changed: as many of its own as `count`
+    /// points to, `most` or fewer, by their distance from its first one.
     ///
     /// # Errors
     /// [`Error::Logic`] for a cache whose parts are not those of the rows; the driver's.

@@ -1,6 +1,8 @@
-//! Sizes of a cache: how many sets each part has, and where a part's arrays begin (`cache.cuh`). Pure.
+//! Sizes of a cache: how many sets each part has, and where a part's arrays begin (`cache.cuh`).
+//! Pure.
 //!
-//! Invariants: each part has a set; where the ratio is 1 it has a line for each row, in the row's own set.
+//! Invariants: each part has a set; where the ratio is 1 it has a line for each row, in the row's
+//! own set.
 
 use crate::error::{Error, Result};
 use crate::vocabulary::partition::Partition;
@@ -33,7 +35,8 @@ pub struct CacheShape {
 }
 
 impl CacheShape {
-    /// A cache for a part of the rows, `stride` bytes each, which are a multiple of 16: of each owner's.
+    /// A cache for a part of the rows, `stride` bytes each, which are a multiple of 16: of each
+    /// owner's.
     ///
     /// # Errors
     /// [`Error::NotSupported`] for more rows than a tag can name.
@@ -80,7 +83,8 @@ fn set_bytes(stride: u64) -> u64 {
     TAG_BYTES + RECORD_BYTES + WAYS * stride
 }
 
-/// Sets for some rows. An odd number, so that rows at distances of a power of two go to different sets.
+/// Sets for some rows. An odd number, so that rows at distances of a power of two go to different
+/// sets.
 fn sets_of(rows: u64, ratio: f32) -> u64 {
     let lines = (rows as f64 * f64::from(ratio)).ceil() as u64;
     lines.div_ceil(WAYS) | 1
@@ -99,7 +103,8 @@ pub fn turns(lookups: u64, sets: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a row that goes to a set that there is not, or a cache for all rows that cannot hold them.
+    //! Hazard: a row that goes to a set that there is not, or a cache for all rows that cannot hold
+    //! them.
     use proptest::prelude::*;
 
     use super::*;
@@ -123,7 +128,8 @@ mod tests {
         #[test]
         fn with_a_line_for_each_row_no_part_is_too_small(rows in 1_u64..5000, parts in 1_usize..9) {
             let shape = CacheShape::spread(rows, parts, 1.0, 16).expect("few rows");
-            // Of as many rows as there are parts each part has one, and of as many as it has sets each set.
+            // Of as many rows as there are parts each part has one, and of as many as it has sets
+            // each set.
             let most = rows.div_ceil(parts as u64);
             prop_assert_eq!(shape.sets.len(), parts);
             prop_assert!(shape.sets.iter().all(|sets| most.div_ceil(*sets) <= WAYS && !shape.is_small(rows)));
