@@ -10,6 +10,7 @@
 
 mod driver;
 mod fan;
+mod launches;
 mod pollution;
 
 use std::sync::Barrier;
@@ -42,6 +43,9 @@ struct Options {
     /// for the host
     #[arg(long, value_name = "STREAMS")]
     fan: Option<usize>,
+    /// Instead, time launches of a kernel of three parameters that use so many blocks in turn
+    #[arg(long, value_name = "BLOCKS")]
+    launches: Option<usize>,
     /// KiB of data and code that run through the caches before each call, as a program does between
     /// two calls
     #[arg(long, default_value_t = 0)]
@@ -81,6 +85,9 @@ fn main() -> Result<(), Failure> {
     if let Some(streams) = options.fan {
         return fan(&driver, &options, streams);
     }
+    if let Some(blocks) = options.launches {
+        return launches(&driver, &options, blocks);
+    }
     let barrier = Barrier::new(options.threads);
     let mut sum = Figures::default();
     for figures in in_threads(&options, || measure(&driver, &options, &barrier)) {
@@ -100,6 +107,20 @@ fn fan(driver: &Driver, options: &Options, streams: usize) -> Result<(), Failure
         println!("{}", json!({ "streams": streams, "bytes": options.bytes, "p50_ns": p50, "p99_ns": p99 }));
     } else {
         println!("alloc beside {streams} held streams {p50:>8} {p99:>8} {:>9}", samples.0.len());
+    }
+    Ok(())
+}
+
+fn launches(driver: &Driver, options: &Options, blocks: usize) -> Result<(), Failure> {
+    driver.enter()?;
+    let samples = launches::measure(driver, blocks, options.bytes, options.rounds)?;
+    // The first rounds bring memory and code in.
+    let mut samples = Samples(samples.into_iter().skip(options.rounds / 10).collect());
+    let (least, p50) = (samples.quantile(0.0), samples.quantile(0.5));
+    if options.json {
+        println!("{}", json!({ "blocks": blocks, "bytes": options.bytes, "least_ns": least, "p50_ns": p50 }));
+    } else {
+        println!("launch, {blocks} blocks of {} bytes: least {least} ns, p50 {p50} ns", options.bytes);
     }
     Ok(())
 }
