@@ -179,7 +179,7 @@ impl Bench {
     }
 }
 
-/// A table as docs/dev/oracle.md has it.
+/// A table as docs/dev/testing.md has it.
 fn show(rows: &[MutationResult]) {
     let wide = |cell: fn(&MutationResult) -> &str, least: usize| {
         rows.iter().map(|row| cell(row).len()).chain([least]).max().unwrap_or(least)
