@@ -37,5 +37,6 @@ mod report;
 mod settings;
 mod shortage;
 mod sockets;
+mod subsystems;
 mod torch;
 mod trace;

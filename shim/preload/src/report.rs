@@ -18,9 +18,10 @@ use wm_schema as schema;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked, refused_out_of_bounds};
 use crate::endpoint::{self, Source};
-use crate::{dedup, guard, moves, multipath, physical, process, registry, settings, torch};
+use crate::subsystems::PROCESS;
+use crate::{dedup, moves, multipath, physical, process, registry, settings, torch};
 
-struct Process;
+struct ProcessReport;
 
 static STARTED: OnceLock<Instant> = OnceLock::new();
 
@@ -36,10 +37,10 @@ pub(crate) fn open_endpoint() {
         enabled: !off && !settings.disable,
         signal: settings.stats_signal,
     };
-    endpoint::start(endpoint, &Process);
+    endpoint::start(endpoint, &ProcessReport);
 }
 
-impl Source for Process {
+impl Source for ProcessReport {
     fn stats(&self) -> Value {
         value(&stats(device))
     }
@@ -90,7 +91,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         driver_calls: driver_calls(),
         copies: copies(),
         relays: relays(),
-        guard: guard::statistics(),
+        guard: PROCESS.guard.statistics(),
         dedup: dedup::figures(),
         fail_open: fail_open(),
         out_of_bounds: refused_out_of_bounds(),
@@ -274,7 +275,7 @@ extern "C" fn wmshim_version() -> *const c_char {
 /// The statistics as a JSON text that the caller frees with `free`; null without memory for it.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_stats_json() -> *mut c_char {
-    let text = CString::new(Process.stats().to_string()).unwrap_or_default();
+    let text = CString::new(ProcessReport.stats().to_string()).unwrap_or_default();
     // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller can free.
     unsafe { libc::strdup(text.as_ptr()) }
 }

@@ -10,7 +10,8 @@ use wm_driver::{departure, interposer};
 
 use super::loader;
 use crate::process::{self, keep_errno};
-use crate::{dedup, endpoint, guard, ipc, multipath, overflow, torch, trace};
+use crate::subsystems::PROCESS;
+use crate::{dedup, endpoint, ipc, multipath, overflow, torch, trace};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -50,7 +51,7 @@ extern "C" fn at_exit() {
         endpoint::stop();
         departure::close(DEPARTURE);
         trace::finish();
-        guard::finish();
+        PROCESS.guard.finish();
         overflow::finish();
     }
 }

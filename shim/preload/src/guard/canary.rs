@@ -12,16 +12,15 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUcontext, CUdevice};
-use wm_driver::Device;
-use wm_memory::{AllocateError, BlockGuard, FreeError, Manager, Order};
+use wm_memory::Order;
 
-use super::call::{Call, CallOrder, SyncTarget, identify};
-use super::counters::{SEEN, Unwatched, unwatched};
-use super::guarded_block::{CallOrigin, GuardedBlock};
+use super::call::{CallOrder, SyncTarget, identify};
+use super::counters::{CanaryCounters, Unwatched};
+use super::guarded_block::GuardedBlock;
 use super::pattern::Damage;
-use super::tail_copies::TailCopies;
+use super::tail_copies::{CopiesByDevice, TailCopies, TailGpu};
 use super::watched_blocks::{Entry, Pattern, Scope, Taken, WatchedBlocks, Written};
-use crate::process::{self, Site, streams};
+use crate::process::{self, streams};
 
 /// Tails that are looked at when the host waits. A program waits often; with more blocks than this they take turns.
 const LOOKS: usize = 64;
@@ -32,215 +31,247 @@ const AT_ONCE: usize = 256;
 /// Deferred looks that a free asks about.
 const ASKED: usize = 16;
 
-static WATCHED: Mutex<WatchedBlocks> = Mutex::new(WatchedBlocks::new());
-
-/// Notified when a look has ended.
-static LOOKED: Condvar = Condvar::new();
-
-fn watched() -> MutexGuard<'static, WatchedBlocks> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+/// The canaries of a process. No lock is held across a call of the GPU.
+pub(super) struct Canaries<G: TailGpu> {
+    watched: Mutex<WatchedBlocks>,
+    /// Notified when a look has ended.
+    looked: Condvar,
+    copies: CopiesByDevice<G>,
+    pub(super) counters: CanaryCounters,
 }
 
-pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
-    let address = site.manager.allocate_guarded(bytes, order, BlockGuard::Tail)?;
-    watch(site, address, bytes, order, call).unwrap_or_else(unwatched);
-    Ok(address)
-}
-
-fn watch(site: &Site, address: u64, bytes: usize, order: Order, call: Call) -> Result<(), Unwatched> {
-    if streams().capturing() {
-        return Err(Unwatched::Captured);
-    }
-    let copies = TailCopies::of(site.manager.gpu()).ok_or(Unwatched::Refused)?;
-    let pattern = write(&copies, address, bytes, order, call).map_err(|_| Unwatched::Refused)?;
-    let id = site.manager.block(address).ok_or(Unwatched::Refused)?.id;
-    let device = site.manager.gpu().ordinal();
-    // Before the lock is taken: finding callers asks the loader.
-    let block = GuardedBlock { device, address, bytes, id, origin: CallOrigin::of(call.name) };
-    watched().enter(block, pattern);
-    SEEN.guarded.fetch_add(1, Relaxed);
-    Ok(())
-}
-
-fn write(
-    copies: &TailCopies,
-    address: u64,
-    bytes: usize,
-    order: Order,
-    call: Call,
-) -> wm_driver::gpu::Result<Pattern> {
-    let CallOrder::Stream(context, stream) = call.order else {
-        let there = copies.write_now(address, bytes)?;
-        return Ok(if there { Pattern::There } else { Pattern::InOurs });
-    };
-    let stream = identify(order, context, stream);
-    copies.write(stream, address, bytes).map(|()| Pattern::In(Written { stream, context }))
-}
-
-pub(super) fn free(
-    manager: &'static Manager<Device>,
-    address: u64,
-    order: Order,
-    call: Call,
-) -> Result<(), FreeError> {
-    if let Some(entry) = take(address) {
-        look_once_more(manager, *entry, order, call).unwrap_or_else(unwatched);
-    }
-    manager.free(address, order)
-}
-
-/// Takes a block out of those that are watched. If a thread is looking at it, waits for the look: a few small copies in a stream of ours,
-/// which wait for none of the program's work.
-fn take(address: u64) -> Option<Box<Entry>> {
-    let mut watched = watched();
-    loop {
-        match watched.take(address) {
-            Taken::Out(entry) => return Some(entry),
-            Taken::Unknown => return None,
-            Taken::Looked => watched = LOOKED.wait(watched).unwrap_or_else(PoisonError::into_inner),
-        }
-    }
-}
-
-/// Blocks that this thread looks at. They can be freed again once this is dropped, after a panic too.
-struct Looking<'a>(&'a [GuardedBlock]);
-
-impl Drop for Looking<'_> {
-    fn drop(&mut self) {
-        let mut watched = watched();
-        self.0.iter().for_each(|block| watched.looked(block.address));
-        LOOKED.notify_all();
-    }
-}
-
-/// The block is about to be given back.
-fn look_once_more(
-    manager: &'static Manager<Device>,
-    entry: Entry,
-    order: Order,
-    call: Call,
-) -> Result<(), Unwatched> {
-    if entry.told || process::exiting() {
-        return Ok(());
-    }
-    if streams().capturing() {
-        return Err(Unwatched::Captured);
-    }
-    let copies = TailCopies::existing(manager.gpu()).ok_or(Unwatched::Refused)?;
-    report_deferred(&copies, ASKED);
-    match call.order {
-        CallOrder::Device => look_now(&copies, &entry, call.name),
-        CallOrder::Stream(context, stream) => {
-            SEEN.looks.fetch_add(1, Relaxed);
-            copies.look_after_free(identify(order, context, stream), entry.ours, entry.block, call.name)
-        }
-        CallOrder::Unknown => Err(Unwatched::Refused),
-    }
-}
-
-/// `cuMemFree`. The call has waited as the driver's does. Where that waits for nothing, for a block of a pool, the caller says that nothing
-/// uses the block; then only a pattern may still be under way, and a wait for it could be one for a stream that this thread holds up.
-fn look_now(copies: &TailCopies, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
-    if entry.unknown.is_some() {
-        return Err(Unwatched::Early);
-    }
-    let seen = look(copies, std::slice::from_ref(&entry.block), found_by);
-    if seen == 1 { Ok(()) } else { Err(Unwatched::Busy) }
-}
-
-/// Looks at blocks that no other thread frees meanwhile; returns how many could be looked at.
-fn look(copies: &TailCopies, blocks: &[GuardedBlock], found_by: &str) -> usize {
-    let damages = copies.look(blocks);
-    SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
-    let damaged = blocks.iter().zip(&damages).filter_map(|(block, damage)| Some((block, damage.as_ref()?)));
-    damaged.for_each(|(block, damage)| tell(block, damage, found_by));
-    damages.len()
-}
-
-/// Hears of late looks.
-fn report_deferred(copies: &TailCopies, most: usize) {
-    for (late, damage) in copies.arrived(most) {
-        damage.iter().for_each(|damage| tell(&late.block, damage, late.freed_by));
-    }
-}
-
-fn tell(block: &GuardedBlock, damage: &Damage, found_by: &str) {
-    SEEN.overrun.fetch_add(1, Relaxed);
-    log::error!("guard: a write past the end of {block}: {damage}; found by {found_by}");
-}
-
-/// What was written when a wait began.
-pub(super) struct Moment {
+/// The state of the watched blocks when a wait of the host began.
+pub(crate) struct Moment {
     serial: u64,
     scope: Option<Scope>,
     found_by: &'static str,
 }
 
-pub(super) fn moment(target: &SyncTarget) -> Moment {
-    let (scope, found_by) = match target {
-        SyncTarget::Stream(context, stream) => {
-            (Some(Scope::Stream(streams().identify(*context, *stream))), "a wait for a stream")
-        }
-        SyncTarget::Context(context) => (Some(Scope::Context(*context)), "a wait for the device"),
-        SyncTarget::Event => (None, "a wait for an event"),
-    };
-    Moment { serial: watched().moment(), scope, found_by }
-}
-
-/// The host has waited.
-pub(super) fn waited(manager: &'static Manager<Device>, moment: &Moment) {
-    if let Some(scope) = moment.scope {
-        watched().waited(scope, moment.serial);
-    }
-    round(manager, LOOKS, moment.found_by);
-}
-
-/// One turn of looks.
-fn round(manager: &'static Manager<Device>, most: usize, found_by: &str) {
-    if streams().capturing() {
-        return;
-    }
-    let Some(copies) = TailCopies::existing(manager.gpu()) else { return };
-    report_deferred(&copies, usize::MAX);
-    let blocks = watched().choose(manager.gpu().ordinal(), most);
-    blocks.chunks(AT_ONCE).for_each(|blocks| look_around(&copies, blocks, found_by));
-}
-
-/// Looks at blocks that were chosen for it. A thread that frees one meanwhile waits.
-fn look_around(copies: &TailCopies, blocks: &[GuardedBlock], found_by: &str) {
-    let _looking = Looking(blocks);
-    let damages = copies.look(blocks);
-    SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
-    for (block, damage) in blocks.iter().zip(&damages) {
-        let new = watched().seen(block.address, damage.is_some());
-        if let Some((block, damage)) = new.zip(damage.as_ref()) {
-            tell(&block, damage, found_by);
+impl<G: TailGpu> Canaries<G> {
+    pub(super) const fn new() -> Self {
+        Self {
+            watched: Mutex::new(WatchedBlocks::new()),
+            looked: Condvar::new(),
+            copies: CopiesByDevice::new(),
+            counters: CanaryCounters::new(),
         }
     }
-}
 
-/// All blocks whose pattern is known to be there.
-pub(super) fn last_look(manager: &'static Manager<Device>) {
-    round(manager, usize::MAX, "the end of a context");
-}
+    fn watched(&self) -> MutexGuard<'_, WatchedBlocks> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-pub(super) fn forget(address: u64) {
-    watched().remove(address);
-}
+    /// Writes the pattern behind a block that was just allocated, and watches it. A block that cannot be watched is counted.
+    pub(super) fn watch(
+        &self,
+        gpu: &'static G,
+        block: impl FnOnce() -> Option<GuardedBlock>,
+        range: (u64, usize),
+        order: Order,
+        call: CallOrder,
+    ) {
+        let outcome = self.write_pattern(gpu, range, order, call).and_then(|pattern| {
+            // Before the lock is taken: the block's origin asks the loader.
+            let block = block().ok_or(Unwatched::Refused)?;
+            self.watched().enter(block, pattern);
+            self.counters.guarded.fetch_add(1, Relaxed);
+            Ok(())
+        });
+        outcome.unwrap_or_else(|why| self.counters.count_unwatched(why));
+    }
 
-pub(super) fn end_context(context: CUcontext) {
-    TailCopies::close(|device| device.context() == context);
-}
+    fn write_pattern(
+        &self,
+        gpu: &'static G,
+        (address, bytes): (u64, usize),
+        order: Order,
+        call: CallOrder,
+    ) -> Result<Pattern, Unwatched> {
+        if gpu.is_capturing() {
+            return Err(Unwatched::Captured);
+        }
+        let copies = self.copies.of(gpu).ok_or(Unwatched::Refused)?;
+        let CallOrder::Stream(context, stream) = call else {
+            let is_there = copies.write_now(address, bytes).map_err(|_| Unwatched::Refused)?;
+            return Ok(if is_there { Pattern::There } else { Pattern::InOurs });
+        };
+        let stream = identify(order, context, stream);
+        copies.write(stream, address, bytes).map_err(|_| Unwatched::Refused)?;
+        Ok(Pattern::In(Written { stream, context }))
+    }
 
-pub(super) fn end_device(ended: CUdevice) {
-    watched().end_device(ended);
-    TailCopies::close(|device| device.ordinal() == ended);
-}
+    /// Looks at a block that is about to be given back, and watches it no longer. `found_by` is the driver function that frees
+    /// it.
+    pub(super) fn look_before_free(
+        &self,
+        gpu: &'static G,
+        address: u64,
+        order: Order,
+        call: CallOrder,
+        found_by: &'static str,
+    ) {
+        if let Some(entry) = self.remove_when_idle(address) {
+            let looked = self.look_once_more(gpu, *entry, order, call, found_by);
+            looked.unwrap_or_else(|why| self.counters.count_unwatched(why));
+        }
+    }
 
-pub(super) fn finish() {
-    for copies in TailCopies::all() {
-        for (late, damage) in copies.at_the_end() {
-            damage.iter().for_each(|damage| tell(&late.block, damage, late.freed_by));
+    /// Removes a block from the watched ones. If another thread is looking at it, waits for the look: a few small copies in a
+    /// stream of ours, which wait for none of the program's work.
+    fn remove_when_idle(&self, address: u64) -> Option<Box<Entry>> {
+        let mut watched = self.watched();
+        loop {
+            match watched.take(address) {
+                Taken::Out(entry) => return Some(entry),
+                Taken::Unknown => return None,
+                Taken::Looked => {
+                    watched = self.looked.wait(watched).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    fn look_once_more(
+        &self,
+        gpu: &'static G,
+        entry: Entry,
+        order: Order,
+        call: CallOrder,
+        found_by: &'static str,
+    ) -> Result<(), Unwatched> {
+        if entry.told || process::exiting() {
+            return Ok(());
+        }
+        if gpu.is_capturing() {
+            return Err(Unwatched::Captured);
+        }
+        let copies = self.copies.existing(gpu).ok_or(Unwatched::Refused)?;
+        self.report_deferred(&copies, ASKED);
+        match call {
+            CallOrder::Device => self.look_now(&copies, &entry, found_by),
+            CallOrder::Stream(context, stream) => {
+                self.counters.looks.fetch_add(1, Relaxed);
+                let stream = identify(order, context, stream);
+                copies.look_after_free(stream, entry.ours, entry.block, found_by)
+            }
+            CallOrder::Unknown => Err(Unwatched::Refused),
+        }
+    }
+
+    /// Looks at a block of `cuMemFree`, which has waited as the driver's does. For a block of a pool that call waits for
+    /// nothing: the caller guarantees that no work uses the block. A pattern may still be under way then, and a wait for it
+    /// could be one for a stream that this thread holds up, so the block is not looked at.
+    fn look_now(&self, copies: &TailCopies<G>, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
+        if entry.unknown.is_some() {
+            return Err(Unwatched::Early);
+        }
+        let damages = copies.look(std::slice::from_ref(&entry.block));
+        self.counters.looks.fetch_add(damages.len() as u64, Relaxed);
+        let seen = damages.first().ok_or(Unwatched::Busy)?;
+        seen.iter().for_each(|damage| self.report(&entry.block, damage, found_by));
+        Ok(())
+    }
+
+    /// Reports deferred looks whose tail has arrived. Asks about `most` of them.
+    fn report_deferred(&self, copies: &TailCopies<G>, most: usize) {
+        for (late, damage) in copies.arrived(most) {
+            damage.iter().for_each(|damage| self.report(&late.block, damage, late.freed_by));
+        }
+    }
+
+    fn report(&self, block: &GuardedBlock, damage: &Damage, found_by: &str) {
+        self.counters.overrun.fetch_add(1, Relaxed);
+        log::error!("guard: a write past the end of {block}: {damage}; found by {found_by}");
+    }
+
+    /// The host is about to wait for the target.
+    pub(super) fn moment(&self, target: &SyncTarget) -> Moment {
+        let (scope, found_by) = match target {
+            SyncTarget::Stream(context, stream) => {
+                (Some(Scope::Stream(streams().identify(*context, *stream))), "a wait for a stream")
+            }
+            SyncTarget::Context(context) => (Some(Scope::Context(*context)), "a wait for the device"),
+            SyncTarget::Event => (None, "a wait for an event"),
+        };
+        Moment { serial: self.watched().moment(), scope, found_by }
+    }
+
+    /// The host has waited: patterns that were written before are in their place.
+    pub(super) fn waited(&self, gpu: &'static G, moment: &Moment) {
+        if let Some(scope) = moment.scope {
+            self.watched().waited(scope, moment.serial);
+        }
+        self.look_at_some(gpu, LOOKS, moment.found_by);
+    }
+
+    /// Looks at every block whose pattern is known to be there: the context ends.
+    pub(super) fn last_look(&self, gpu: &'static G) {
+        self.look_at_some(gpu, usize::MAX, "the end of a context");
+    }
+
+    /// Looks at `most` blocks, the next ones in turn.
+    fn look_at_some(&self, gpu: &'static G, most: usize, found_by: &str) {
+        if gpu.is_capturing() {
+            return;
+        }
+        let Some(copies) = self.copies.existing(gpu) else { return };
+        self.report_deferred(&copies, usize::MAX);
+        let blocks = self.watched().choose(gpu.ordinal(), most);
+        blocks.chunks(AT_ONCE).for_each(|blocks| self.look_at(&copies, blocks, found_by));
+    }
+
+    /// Looks at blocks that were chosen for it. A thread that frees one meanwhile waits.
+    fn look_at(&self, copies: &TailCopies<G>, blocks: &[GuardedBlock], found_by: &str) {
+        let _looking = Looking { canaries: self, blocks };
+        let damages = copies.look(blocks);
+        self.counters.looks.fetch_add(damages.len() as u64, Relaxed);
+        for (block, damage) in blocks.iter().zip(&damages) {
+            let new = self.watched().seen(block.address, damage.is_some());
+            if let Some((block, damage)) = new.zip(damage.as_ref()) {
+                self.report(&block, damage, found_by);
+            }
+        }
+    }
+
+    /// A block has ended with its context.
+    pub(super) fn forget(&self, address: u64) {
+        self.watched().remove(address);
+    }
+
+    /// A context is about to end: copies that are made in it end with it.
+    pub(super) fn end_context(&self, context: CUcontext) {
+        self.copies.close(|gpu| gpu.context() == context);
+    }
+
+    /// A device's contexts have ended, and its blocks with them.
+    pub(super) fn end_device(&self, ended: CUdevice) {
+        self.watched().end_device(ended);
+        self.copies.close(|gpu| gpu.ordinal() == ended);
+    }
+
+    /// The process ends: compares the tails that have arrived, without a call of the driver.
+    pub(super) fn finish(&self) {
+        for copies in self.copies.all() {
+            for (late, damage) in copies.at_the_end() {
+                damage.iter().for_each(|damage| self.report(&late.block, damage, late.freed_by));
+            }
         }
     }
 }
+
+/// Blocks that this thread looks at. They can be freed again once this is dropped, after a panic too.
+struct Looking<'a, G: TailGpu> {
+    canaries: &'a Canaries<G>,
+    blocks: &'a [GuardedBlock],
+}
+
+impl<G: TailGpu> Drop for Looking<'_, G> {
+    fn drop(&mut self) {
+        let mut watched = self.canaries.watched();
+        self.blocks.iter().for_each(|block| watched.looked(block.address));
+        self.canaries.looked.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

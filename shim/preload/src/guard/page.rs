@@ -1,134 +1,143 @@
-//! Blocks with unmapped space behind them: which of them, live or freed, is near when the device faults.
+//! Blocks with unmapped space behind them, and the report of which of them lies near a device fault.
 //!
-//! The driver says that an address was illegal, and not which. So the report names what is known: the blocks. Where the
-//! kernel's log can be read, it has the address, and with it the report names the block itself.
+//! The driver says that an address was illegal, and not which one. The report therefore names the guarded blocks. If the
+//! kernel's log is readable, it has the page of the fault, and the report names the one block that the page belongs to.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUdevice, CUresult};
-use wm_driver::Gpu;
-use wm_memory::{AllocateError, BlockGuard, Order, guard};
+use wm_memory::guard;
 
-use super::call::Call;
-use super::counters::SEEN;
-use super::guarded_block::{CallOrigin, GuardedBlock};
-use super::kernel_log;
-use crate::process::Site;
-use crate::registry;
+use super::guarded_block::GuardedBlock;
 
 /// Live blocks that a report names, and freed ones: more would hide the first.
 const NAMED: usize = 12;
 
-/// The kernel's log has addresses of pages.
+/// Bytes of a page: the kernel's log has addresses of pages.
 const PAGE: u64 = 4096;
 
 /// Freed blocks that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// Guarded blocks.
+/// Blocks with a page guard, live and freed.
+#[derive(Debug)]
+pub(super) struct PageGuards(Mutex<Register>);
+
+#[derive(Debug)]
 struct Register {
     live: BTreeMap<u64, GuardedBlock>,
-    /// Freed ones, the last one at the end.
-    gone: VecDeque<GuardedBlock>,
+    /// The block that was freed last is at the end.
+    freed: VecDeque<GuardedBlock>,
+    /// Blocks that got a guard since the process began.
+    guarded: u64,
 }
 
-static REGISTER: Mutex<Register> = Mutex::new(Register { live: BTreeMap::new(), gone: VecDeque::new() });
-
-fn register() -> MutexGuard<'static, Register> {
-    REGISTER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
-    let address = site.manager.allocate_guarded(bytes, order, BlockGuard::Page)?;
-    if guard::is_fenced(bytes)
-        && let Some(block) = site.manager.block(address)
-    {
-        let device = site.manager.gpu().ordinal();
-        let block = GuardedBlock { device, address, bytes, id: block.id, origin: CallOrigin::of(call.name) };
-        register().live.insert(address, block);
-        SEEN.guarded.fetch_add(1, Relaxed);
+impl PageGuards {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Register { live: BTreeMap::new(), freed: VecDeque::new(), guarded: 0 }))
     }
-    Ok(address)
-}
 
-pub(super) fn freed(address: u64) {
-    let mut register = register();
-    if let Some(block) = register.live.remove(&address) {
-        register.gone.push_back(block);
-        let excess = register.gone.len().saturating_sub(REMEMBERED);
-        register.gone.drain(..excess);
+    fn register(&self) -> MutexGuard<'_, Register> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block was allocated with unmapped space behind it.
+    pub(super) fn insert(&self, block: GuardedBlock) {
+        let mut register = self.register();
+        register.guarded += 1;
+        register.live.insert(block.address, block);
+    }
+
+    /// A block was freed; the address may be one without a guard.
+    pub(super) fn freed(&self, address: u64) {
+        let mut register = self.register();
+        if let Some(block) = register.live.remove(&address) {
+            register.freed.push_back(block);
+            let excess = register.freed.len().saturating_sub(REMEMBERED);
+            register.freed.drain(..excess);
+        }
+    }
+
+    /// A device's contexts have ended, and its blocks with them.
+    pub(super) fn end_device(&self, device: CUdevice) {
+        self.register().live.retain(|_, block| block.device != device);
+    }
+
+    /// Blocks that got a guard since the process began.
+    pub(super) fn guarded(&self) -> u64 {
+        self.register().guarded
+    }
+
+    /// The lines to log after a device fault. Behind each block `unit` bytes are never mapped. `faults` are the addresses of
+    /// the kernel's log, the last one at the end.
+    pub(super) fn report(&self, error: CUresult, unit: u64, faults: &[u64]) -> Vec<String> {
+        let (live, freed) = {
+            let register = self.register();
+            let live: Vec<GuardedBlock> = register.live.values().cloned().collect();
+            (live, register.freed.iter().rev().cloned().collect::<Vec<_>>())
+        };
+        let mut lines = vec![format!(
+            "{error}: a kernel has touched memory that is not there; live blocks with a guard: {}",
+            live.len()
+        )];
+        match named_by_address(unit, faults, &live, &freed) {
+            Some(line) => lines.push(line),
+            None => lines.extend(candidates(live, &freed)),
+        }
+        lines
     }
 }
 
-pub(super) fn end_device(device: CUdevice) {
-    register().live.retain(|_, block| block.device != device);
+/// The block that the latest fault near any block belongs to.
+fn named_by_address(
+    unit: u64,
+    faults: &[u64],
+    live: &[GuardedBlock],
+    freed: &[GuardedBlock],
+) -> Option<String> {
+    let near = faults.iter().rev().find_map(|fault| Some((fault, verdict(*fault, live, freed, unit)?)));
+    near.map(|(fault, verdict)| format!("the kernel's log has a fault in the page at {fault:#x}: {verdict}"))
 }
 
-/// The device has faulted: says once what is known.
-pub(super) fn tell(error: CUresult) {
-    if error != CUresult::ILLEGAL_ADDRESS {
-        return;
-    }
-    let (live, gone) = {
-        let register = register();
-        let live: Vec<GuardedBlock> = register.live.values().cloned().collect();
-        (live, register.gone.iter().rev().cloned().collect::<Vec<_>>())
-    };
-    log::error!(
-        "guard: {error}: a kernel has touched memory that is not there; live blocks with a guard: {}",
-        live.len()
-    );
-    if !name_by_address(&live, &gone) {
-        name_candidates(live, &gone);
-    }
-}
-
-/// Names the block that a fault of the kernel's log is near to.
-fn name_by_address(live: &[GuardedBlock], gone: &[GuardedBlock]) -> bool {
-    let unit = registry::all().map(|manager| manager.gpu().granularity()).max().unwrap_or(0) as u64;
-    let faults = kernel_log::faults();
-    let near = faults.iter().rev().find_map(|fault| Some((fault, verdict(*fault, live, gone, unit)?)));
-    let Some((fault, verdict)) = near else { return false };
-    log::error!("guard: the kernel's log has a fault in the page at {fault:#x}: {verdict}");
-    true
-}
-
-/// What the page of a fault is to guarded blocks, behind each of which `unit` bytes are never mapped.
-fn verdict(fault: u64, live: &[GuardedBlock], gone: &[GuardedBlock], unit: u64) -> Option<String> {
+/// The block that the page of a fault belongs to: behind a live one, inside a freed one, or behind a freed one.
+fn verdict(fault: u64, live: &[GuardedBlock], freed: &[GuardedBlock], unit: u64) -> Option<String> {
     let end = |block: &GuardedBlock| block.address + block.bytes as u64;
     let behind = |block: &&GuardedBlock| {
         (end(block)..end(block).next_multiple_of(guard::ALIGNMENT) + unit).contains(&fault)
     };
     let inside = |block: &&GuardedBlock| (block.address / PAGE * PAGE..end(block)).contains(&fault);
     let live = live.iter().find(behind).map(|block| format!("behind the end of {block}"));
-    live.or_else(|| gone.iter().find(inside).map(|block| format!("inside {block}, which has been freed")))
-        .or_else(|| gone.iter().find(behind).map(|block| format!("behind the end of {block}, freed since")))
+    live.or_else(|| freed.iter().find(inside).map(|block| format!("inside {block}, which has been freed")))
+        .or_else(|| freed.iter().find(behind).map(|block| format!("behind the end of {block}, freed since")))
 }
 
-/// The driver does not tell the address: the blocks that were allocated and freed last, and how to find out more.
-fn name_candidates(mut live: Vec<GuardedBlock>, gone: &[GuardedBlock]) {
-    log::error!(
-        "guard: the driver does not tell the address. An access behind the end of one of these blocks ends so, or an \
-         access to one that was freed; so does any other wild address"
-    );
+/// Without an address: the blocks that were allocated and freed last, and how to find out more.
+fn candidates(mut live: Vec<GuardedBlock>, freed: &[GuardedBlock]) -> Vec<String> {
+    let mut lines = vec![
+        "the driver does not tell the address. An access behind the end of one of these blocks ends so, or an access \
+         to one that was freed; so does any other wild address"
+            .to_owned(),
+    ];
     live.sort_by_key(|block| std::cmp::Reverse(block.id));
-    live.iter().take(NAMED).for_each(|block| log::error!("guard: {block}"));
+    lines.extend(live.iter().take(NAMED).map(GuardedBlock::to_string));
     if live.len() > NAMED {
-        log::error!("guard: and {} older ones: `wmctl stats --blocks` lists them all", live.len() - NAMED);
+        lines.push(format!("and {} older ones: `wmctl stats --blocks` lists them all", live.len() - NAMED));
     }
-    gone.iter().take(NAMED).for_each(|block| log::error!("guard: freed: {block}"));
-    log::error!(
-        "guard: to narrow it down: WMSHIM_GUARD=canary names the block if the write stays near its end; \
-         `dmesg | grep 'Xid.*31'` (as root) has the address; compute-sanitizer, with WMSHIM_STITCH=off, names kernel and \
-         line; CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 leaves a file for cuda-gdb"
+    lines.extend(freed.iter().take(NAMED).map(|block| format!("freed: {block}")));
+    lines.push(
+        "to narrow it down: WMSHIM_GUARD=canary names the block if the write stays near its end; \
+         `dmesg | grep 'Xid.*31'` (as root) has the address; compute-sanitizer, with WMSHIM_STITCH=off, names kernel \
+         and line; CUDA_ENABLE_COREDUMP_ON_EXCEPTION=1 leaves a file for cuda-gdb"
+            .to_owned(),
     );
+    lines
 }
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a report that accuses the neighbour.
+    //! Hazard (out of bounds): a report that accuses the neighbour, or a list of freed blocks that grows for ever.
+    use super::super::guarded_block::CallOrigin;
     use super::*;
 
     const UNIT: u64 = 2 << 20;
@@ -153,5 +162,44 @@ mod tests {
         says(0x7000_0a10_1000, &["behind the end of block 3", "freed since"]);
         assert_eq!(verdict(0x7000_0040_0000 + UNIT), None);
         assert_eq!(verdict(0), None);
+    }
+
+    fn guards(blocks: u64) -> PageGuards {
+        let guards = PageGuards::new();
+        (1..=blocks).for_each(|id| guards.insert(block(id * 0x100_0000, 1 << 20, id)));
+        guards
+    }
+
+    #[test]
+    fn a_fault_with_an_address_names_one_block() {
+        let guards = guards(3);
+        let lines = guards.report(CUresult::ILLEGAL_ADDRESS, UNIT, &[0, 0x200_0000 + (1 << 20)]);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(
+            lines[0].ends_with("live blocks with a guard: 3") && lines[1].contains("block 2"),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn a_fault_without_one_names_the_latest_blocks_and_how_to_go_on() {
+        let guards = guards(NAMED as u64 + 5);
+        guards.freed(0x100_0000);
+        guards.freed(0x100_0000);
+        let lines = guards.report(CUresult::ILLEGAL_ADDRESS, UNIT, &[]);
+        assert!(lines[2].starts_with(&format!("block {} ", NAMED + 5)), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("and 4 older ones")), "{lines:?}");
+        assert_eq!(lines.iter().filter(|line| line.starts_with("freed: block 1 ")).count(), 1, "{lines:?}");
+        assert!(lines.last().is_some_and(|line| line.contains("WMSHIM_GUARD=canary")), "{lines:?}");
+    }
+
+    #[test]
+    fn freed_blocks_are_forgotten_oldest_first_and_a_device_takes_its_own_along() {
+        let guards = guards(REMEMBERED as u64 + 2);
+        (1..=REMEMBERED as u64 + 1).for_each(|id| guards.freed(id * 0x100_0000));
+        assert_eq!(guards.register().freed.front().map(|block| block.id), Some(2));
+        guards.end_device(0);
+        assert!(guards.register().live.is_empty());
+        assert_eq!(guards.guarded(), REMEMBERED as u64 + 2);
     }
 }

@@ -8,9 +8,11 @@
 //! whether the copy is complete.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use wm_abi::{CUcontext, CUdevice};
 use wm_driver::gpu::Result;
 use wm_driver::{Cells, Device, Event, Gpu, StreamId};
 use wm_memory::guard::{LONGEST_TAIL, tail};
@@ -18,12 +20,13 @@ use wm_memory::guard::{LONGEST_TAIL, tail};
 use super::counters::Unwatched;
 use super::guarded_block::GuardedBlock;
 use super::pattern::{self, Damage};
+use crate::process::streams;
 
 /// Tails that can be under way at once: 512 KiB of pinned memory.
-const CELLS: usize = 512;
+pub(super) const CELLS: usize = 512;
 
 /// Bytes of a cell: a tail, and room to keep cells apart.
-const CELL: usize = LONGEST_TAIL.next_power_of_two();
+pub(super) const CELL: usize = LONGEST_TAIL.next_power_of_two();
 
 /// The cell that the pattern is copied from.
 const PATTERN: usize = 0;
@@ -32,24 +35,161 @@ const PATTERN: usize = 0;
 /// work that only ends when this thread goes on.
 const MOMENT: Duration = Duration::from_millis(100);
 
-static DEVICES: Mutex<Vec<PerDevice>> = Mutex::new(Vec::new());
+/// What canaries need of a GPU: copies in streams, and events behind them.
+pub(super) trait TailGpu: Send + Sync + 'static {
+    /// Pinned memory of the host, in cells.
+    type Cells: Send + Sync;
 
-/// A device, and what copies for it, unless the driver refused what it needs.
-struct PerDevice {
-    device: &'static Device,
-    copies: Option<Arc<TailCopies>>,
+    fn ordinal(&self) -> CUdevice;
+    /// The context in which the library's own streams live.
+    fn context(&self) -> CUcontext;
+    /// Is any stream of the process being captured?
+    fn is_capturing(&self) -> bool;
+    /// A new stream that no work of the program is in.
+    fn own_stream(&self) -> Result<StreamId>;
+    /// [`CELLS`] cells of [`CELL`] bytes, all with the pattern in them.
+    fn cells(&self) -> Result<Self::Cells>;
+    fn cell<'a>(&self, cells: &'a Self::Cells, cell: usize) -> &'a [AtomicU8];
+    /// Copies `bytes` of a cell to the device, behind the work that is in the stream.
+    fn copy_in(
+        &self,
+        stream: StreamId,
+        to: u64,
+        cells: &Self::Cells,
+        cell: usize,
+        bytes: usize,
+    ) -> Result<()>;
+    /// Copies `bytes` of the device to a cell, behind the work that is in the stream.
+    fn copy_out(
+        &self,
+        stream: StreamId,
+        cells: &Self::Cells,
+        cell: usize,
+        from: u64,
+        bytes: usize,
+    ) -> Result<()>;
+    /// An event behind all work that is in the stream now.
+    fn record(&self, stream: StreamId) -> Result<Event>;
+    fn is_done(&self, event: &Event) -> Result<bool>;
+    /// Blocks the thread until the event is passed.
+    fn wait(&self, event: &Event) -> Result<()>;
+    /// Lets later work of the stream wait for the event.
+    fn order(&self, stream: StreamId, event: &Event) -> Result<()>;
+    fn recycle(&self, event: Event);
 }
 
-impl PerDevice {
-    fn is_of(&self, device: &Device) -> bool {
-        self.device.ordinal() == device.ordinal()
+impl TailGpu for Device {
+    type Cells = Cells;
+
+    fn ordinal(&self) -> CUdevice {
+        Device::ordinal(self)
+    }
+
+    fn context(&self) -> CUcontext {
+        Device::context(self)
+    }
+
+    fn is_capturing(&self) -> bool {
+        streams().capturing()
+    }
+
+    fn own_stream(&self) -> Result<StreamId> {
+        Device::own_stream(self)
+    }
+
+    fn cells(&self) -> Result<Cells> {
+        Device::cells(self, CELLS, CELL, pattern::byte)
+    }
+
+    fn cell<'a>(&self, cells: &'a Cells, cell: usize) -> &'a [AtomicU8] {
+        cells.cell(cell)
+    }
+
+    fn copy_in(&self, stream: StreamId, to: u64, cells: &Cells, cell: usize, bytes: usize) -> Result<()> {
+        Device::copy_in(self, stream, to, cells, cell, bytes)
+    }
+
+    fn copy_out(&self, stream: StreamId, cells: &Cells, cell: usize, from: u64, bytes: usize) -> Result<()> {
+        Device::copy_out(self, stream, cells, cell, from, bytes)
+    }
+
+    fn record(&self, stream: StreamId) -> Result<Event> {
+        Gpu::record(self, stream)
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool> {
+        Gpu::is_done(self, event)
+    }
+
+    fn wait(&self, event: &Event) -> Result<()> {
+        Device::wait(self, event)
+    }
+
+    fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
+        Gpu::order(self, stream, event)
+    }
+
+    fn recycle(&self, event: Event) {
+        Gpu::recycle(self, event);
     }
 }
 
-pub(super) struct TailCopies {
-    device: &'static Device,
+/// The copies of each device.
+pub(super) struct CopiesByDevice<G: TailGpu>(Mutex<Vec<PerDevice<G>>>);
+
+/// A device and its copies; `None` if the driver refused what they need.
+struct PerDevice<G: TailGpu> {
+    device: &'static G,
+    copies: Option<Arc<TailCopies<G>>>,
+}
+
+impl<G: TailGpu> CopiesByDevice<G> {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    fn known(&self, device: &G) -> Option<Option<Arc<TailCopies<G>>>> {
+        let devices = lock(&self.0);
+        let known = devices.iter().find(|entry| entry.device.ordinal() == device.ordinal());
+        known.map(|entry| entry.copies.clone())
+    }
+
+    /// The device's copies, made at its first guarded block. `None` if the driver refuses; it is asked once.
+    pub(super) fn of(&self, device: &'static G) -> Option<Arc<TailCopies<G>>> {
+        self.known(device).unwrap_or_else(|| {
+            let copies = TailCopies::new(device).ok().map(Arc::new);
+            // Two threads may have made copies at once: the first to insert wins, since its copies may be in use already.
+            let mut devices = lock(&self.0);
+            match devices.iter().find(|entry| entry.device.ordinal() == device.ordinal()) {
+                Some(first) => first.copies.clone(),
+                None => {
+                    devices.push(PerDevice { device, copies: copies.clone() });
+                    copies
+                }
+            }
+        })
+    }
+
+    /// The device's copies, if any were made.
+    pub(super) fn existing(&self, device: &G) -> Option<Arc<TailCopies<G>>> {
+        self.known(device).flatten()
+    }
+
+    /// The copies of every device.
+    pub(super) fn all(&self) -> Vec<Arc<TailCopies<G>>> {
+        lock(&self.0).iter().filter_map(|entry| entry.copies.clone()).collect()
+    }
+
+    /// Forgets devices that have lost the context in which their copies are made.
+    pub(super) fn close(&self, has_ended: impl Fn(&G) -> bool) {
+        lock(&self.0).retain(|entry| !has_ended(entry.device));
+    }
+}
+
+pub(super) struct TailCopies<G: TailGpu> {
+    device: &'static G,
     own: StreamId,
-    cells: Cells,
+    cells: G::Cells,
     free: Mutex<Vec<usize>>,
     late: Mutex<VecDeque<DeferredLook>>,
 }
@@ -64,43 +204,11 @@ pub(super) struct DeferredLook {
     pub(super) freed_by: &'static str,
 }
 
-impl TailCopies {
-    /// The device's copies, made at its first guarded block. `None` where the driver refuses; it is asked once.
-    pub(super) fn of(device: &'static Device) -> Option<Arc<Self>> {
-        let known = |devices: &[PerDevice]| {
-            devices.iter().find(|entry| entry.is_of(device)).map(|p| p.copies.clone())
-        };
-        let found = known(&devices());
-        found.unwrap_or_else(|| {
-            let copies = Self::new(device).ok().map(Arc::new);
-            let mut devices = devices();
-            // Another thread may have been faster; its copies may be in use already.
-            known(&devices).unwrap_or_else(|| {
-                devices.push(PerDevice { device, copies: copies.clone() });
-                copies
-            })
-        })
-    }
-
-    /// The device's copies, if there are any.
-    pub(super) fn existing(device: &Device) -> Option<Arc<Self>> {
-        devices().iter().find(|entry| entry.is_of(device))?.copies.clone()
-    }
-
-    fn new(device: &'static Device) -> Result<Self> {
-        let cells = device.cells(CELLS, CELL, pattern::byte)?;
+impl<G: TailGpu> TailCopies<G> {
+    fn new(device: &'static G) -> Result<Self> {
+        let cells = device.cells()?;
         let free = (0..CELLS).filter(|cell| *cell != PATTERN).collect();
         Ok(Self { device, own: device.own_stream()?, cells, free: Mutex::new(free), late: Mutex::default() })
-    }
-
-    /// Those of every device.
-    pub(super) fn all() -> Vec<Arc<Self>> {
-        devices().iter().filter_map(|entry| entry.copies.clone()).collect()
-    }
-
-    /// The contexts of these devices are gone, and with them what the tail copies had in the driver.
-    pub(super) fn close(gone: impl Fn(&Device) -> bool) {
-        devices().retain(|entry| !gone(entry.device));
     }
 
     /// Writes the pattern behind a block, behind the work in a stream.
@@ -110,8 +218,8 @@ impl TailCopies {
         self.device.copy_in(stream, tail.start, &self.cells, PATTERN, length)
     }
 
-    /// Writes the pattern in our own stream, and gives that a moment: whatever the program starts next would otherwise race
-    /// with it. `false`: it is under way.
+    /// Writes the pattern in our own stream and waits [`MOMENT`] at most for it: work that the program starts next would
+    /// otherwise race with it. `false`: the copy is still under way.
     pub(super) fn write_now(&self, address: u64, bytes: usize) -> Result<bool> {
         self.write(self.own, address, bytes)?;
         let event = self.device.record(self.own)?;
@@ -146,8 +254,8 @@ impl TailCopies {
         damages
     }
 
-    /// Fetches the tail of a block that is freed in `stream`, behind the work there. `by_us`: the pattern may still be under
-    /// way in our own stream.
+    /// Fetches the tail of a block that is freed in `stream`, behind the work there. `by_us`: our own stream may still have to
+    /// write the pattern.
     pub(super) fn look_after_free(
         &self,
         stream: StreamId,
@@ -175,7 +283,7 @@ impl TailCopies {
         ordered
     }
 
-    /// Deferred looks whose tail has arrived, and what differs in it.
+    /// Deferred looks whose tail has arrived, each with the difference from the pattern.
     pub(super) fn arrived(&self, most: usize) -> Vec<(DeferredLook, Option<Damage>)> {
         let asked: Vec<DeferredLook> = {
             let mut late = lock(&self.late);
@@ -197,7 +305,7 @@ impl TailCopies {
         (late, damage)
     }
 
-    /// What has arrived of late looks, without a call of the driver.
+    /// Compares every deferred look's cell, without a call of the driver.
     pub(super) fn at_the_end(&self) -> Vec<(DeferredLook, Option<Damage>)> {
         let late: Vec<DeferredLook> = lock(&self.late).drain(..).collect();
         let compared = |late: DeferredLook| {
@@ -212,12 +320,13 @@ impl TailCopies {
         self.device.copy_out(stream, &self.cells, cell, tail.start, (tail.end - tail.start) as usize)
     }
 
-    /// What differs in a cell; afterwards it holds the pattern again.
+    /// The difference between a cell and the pattern; afterwards the cell holds the pattern again.
     fn compare(&self, cell: usize, block: &GuardedBlock) -> Option<Damage> {
         let tail = tail(block.address, block.bytes);
-        let damage = pattern::damage(self.cells.cell(cell), (tail.end - tail.start) as usize);
+        let damage = pattern::damage(self.device.cell(&self.cells, cell), (tail.end - tail.start) as usize);
         if damage.is_some() {
-            self.cells.write(cell, pattern::byte);
+            let bytes = self.device.cell(&self.cells, cell).iter().enumerate();
+            bytes.for_each(|(at, byte)| byte.store(pattern::byte(at), Relaxed));
         }
         damage
     }
@@ -231,10 +340,6 @@ impl TailCopies {
     fn give_cells(&self, cells: Vec<usize>) {
         lock(&self.free).extend(cells);
     }
-}
-
-fn devices() -> MutexGuard<'static, Vec<PerDevice>> {
-    lock(&DEVICES)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

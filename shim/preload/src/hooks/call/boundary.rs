@@ -16,8 +16,8 @@ use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
 
 use crate::counters::{Calls, fail_open};
-use crate::guard;
 use crate::process::{self, THREAD_HOT, kept, sticky_error};
+use crate::subsystems::PROCESS;
 
 /// What a handler decides.
 pub(in crate::hooks) enum Outcome {
@@ -90,7 +90,7 @@ pub(in crate::hooks) fn count(calls: &Calls, result: CUresult) {
 fn failed(calls: &Calls, error: CUresult) {
     calls.note_error();
     if sticky_error::is_first(error) {
-        guard::faulted(error);
+        PROCESS.guard.faulted(error);
     }
 }
 

@@ -18,6 +18,7 @@ use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::stream::{self, DefaultStream};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, context_blocks};
+use crate::subsystems::PROCESS;
 use crate::{dedup, moves, overflow, settings, shortage, trace};
 
 /// `cuMemAlloc`.
@@ -184,7 +185,7 @@ fn allocate(
     let given = if guard::is_off() {
         site.manager.allocate(bytes, order)
     } else {
-        guard::allocate(site, bytes, order, call)
+        PROCESS.guard.allocate(site, bytes, order, call)
     };
     match given {
         Ok(address) => {
@@ -308,7 +309,7 @@ fn free(
     let freed = if guard::is_off() {
         manager.free(address, order)
     } else {
-        guard::free(manager, address, order, call)
+        PROCESS.guard.free(manager, address, order, call)
     };
     finish_free(manager, address, order, freed)
 }

@@ -14,6 +14,7 @@ use wm_memory::{Manager, Order};
 use crate::hooks::memory::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, context_blocks};
+use crate::subsystems::PROCESS;
 use crate::torch::devices;
 use crate::{dedup, guard, ipc, launches, multipath, overflow, physical};
 
@@ -62,7 +63,7 @@ fn users() -> MutexGuard<'static, Vec<CUcontext>> {
 /// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
     dedup::program::context_ends();
-    guard::end_context(context);
+    PROCESS.guard.end_context(context);
     launches::layouts::forget();
     launches::images::forget_modules();
     registry::suspend_context(context);
@@ -85,7 +86,7 @@ fn free_blocks_of(context: CUcontext) {
         let owner = registry::owner(address);
         let is_it = |manager: &Manager<Device>| manager.block(address).is_some_and(|block| block.id == id);
         if let Some(manager) = owner.filter(|manager| is_it(manager)) {
-            guard::forget(address);
+            PROCESS.guard.forget(address);
             let _ = manager.free(address, Order::Device);
         }
     }
@@ -94,7 +95,7 @@ fn free_blocks_of(context: CUcontext) {
 /// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
 fn end_device(device: CUdevice) {
     if let Some(manager) = registry::take(device) {
-        guard::end_device(device);
+        PROCESS.guard.end_device(device);
         ipc::end_device(device);
         physical::kept::end_device(device);
         overflow::ended(manager);
@@ -185,7 +186,10 @@ pub(in crate::hooks) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult
 /// Looks at guarded blocks while their memory is still there.
 fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     if !guard::is_off() {
-        device().and_then(registry::existing).into_iter().for_each(guard::before_end);
+        device()
+            .and_then(registry::existing)
+            .into_iter()
+            .for_each(|manager| PROCESS.guard.before_end(manager));
     }
 }
 

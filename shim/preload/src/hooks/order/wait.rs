@@ -11,11 +11,12 @@ use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
 use wm_driver::{Api, Device, StreamId};
 use wm_memory::{Manager, Mark};
 
-use crate::guard::{self, SyncTarget, Watch};
+use crate::guard::{Moment, SyncTarget};
 use crate::hooks::call::stream::{DefaultStream, resolve_default};
 use crate::hooks::memory::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, NamedStream};
+use crate::subsystems::PROCESS;
 use crate::{dedup, moves, trace};
 
 /// `cuStreamSynchronize`, and its per-thread twin.
@@ -76,7 +77,7 @@ struct Wait {
     /// What a trace records: a stream, or (`Some(None)`) the device.
     traced: Option<Option<StreamId>>,
     /// Which guarded blocks can be looked at then.
-    watch: Option<Watch>,
+    watch: Option<Moment>,
 }
 
 impl Wait {
@@ -103,7 +104,7 @@ impl Wait {
     }
 
     fn looking_after(self, target: &SyncTarget) -> Self {
-        Self { watch: guard::before_wait(target), ..self }
+        Self { watch: PROCESS.guard.before_wait(target), ..self }
     }
 
     /// What was freed before is past.
@@ -117,7 +118,7 @@ impl Wait {
         if let Some(stream) = self.traced {
             trace::waited(manager.gpu().ordinal(), stream);
         }
-        self.watch.into_iter().for_each(|watch| watch.end(manager));
+        self.watch.iter().for_each(|moment| PROCESS.guard.after_wait(manager, moment));
         pool::trim_to_threshold(manager);
         moves::come_back(manager);
         dedup::program::waited(manager);

@@ -1,0 +1,17 @@
+//! The subsystems of the process, as one value.
+//!
+//! Each subsystem is a struct with its state, and tests build it by itself. [`PROCESS`] owns the one of each that serves the
+//! program's calls. Its initial value is a constant: nothing runs at load, and a call pays for no look-up. A forked child makes
+//! real calls only, so its copy of this value is used no more; `entry/lifecycle.rs` closes the sockets there.
+//!
+//! The layers below keep what they own themselves: a subsystem that others import (`gate`, `registry`, `launches`, `physical`)
+//! cannot ask for it here.
+
+use crate::guard::Guards;
+
+/// The subsystems that hooks, reports and the exit handler use.
+pub(crate) struct Process {
+    pub(crate) guard: Guards,
+}
+
+pub(crate) static PROCESS: Process = Process { guard: Guards::new() };
