@@ -11,9 +11,9 @@ use crate::sources::{self, ImageSources, Unit};
 /// Parts of the engine, in `cuda/cpu/`.
 const ENGINE: [&str; 3] = ["engine.cpp", "fault.cpp", "fiber.cpp"];
 
-/// No C++ library: the result must load where only glibc is. Always optimised: the tests fill gigabytes, also
-/// in debug builds. Contraction off: the same bits on every processor. The fortified `longjmp` refuses to
-/// change stacks.
+/// No C++ library: the result must load where only glibc is. Always optimised: the tests fill
+/// gigabytes, also in debug builds. Contraction off: the same bits on every processor. The
+/// fortified `longjmp` refuses to change stacks.
 const FLAGS: [&str; 8] = [
     "-std=c++17",
     "-fno-exceptions",

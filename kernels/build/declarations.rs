@@ -1,8 +1,8 @@
-//! Parses kernel declarations out of CUDA C: `extern "C" __global__ void name(type name, ...)`, with
-//! `__launch_bounds__(...)` before the name or without, and the `///` lines above.
+//! Parses kernel declarations out of CUDA C: `extern "C" __global__ void name(type name, ...)`,
+//! with `__launch_bounds__(...)` before the name or without, and the `///` lines above.
 //!
-//! The parser is strict instead of clever: what it does not know is an error that names the kernel and the
-//! parameter. The CPU build holds each parsed size against the compiler's (`has_sizes` in
+//! The parser is strict instead of clever: what it does not know is an error that names the kernel
+//! and the parameter. The CPU build holds each parsed size against the compiler's (`has_sizes` in
 //! `cuda/cpu/call.hpp`), the tests against the PTX.
 
 /// How every kernel's declaration begins.

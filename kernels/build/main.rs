@@ -1,10 +1,10 @@
-//! Build script: checks that the committed GPU images are current, writes the kernel tables, compiles for the
-//! CPU.
+//! Build script: checks that the committed GPU images are current, writes the kernel tables,
+//! compiles for the CPU.
 //!
 //! No network and no CUDA toolkit: the images come from `cargo xtask kernels`.
 //!
-//! A folder of `cuda/` is an image: its `.cu` files become one GPU module and one table of kernels. The
-//! declarations in those files are the only list of kernels there is.
+//! A folder of `cuda/` is an image: its `.cu` files become one GPU module and one table of kernels.
+//! The declarations in those files are the only list of kernels there is.
 #![allow(clippy::print_stdout, reason = "that is how a build script talks to cargo")]
 
 #[cfg(feature = "cpu")]

@@ -1,8 +1,8 @@
 //! Are the committed GPU images those of the committed sources?
 //!
-//! `compiled/manifest.tsv` has one line a file: its kind (`source` or `output`), its SHA-256 and its path in
-//! this crate. The compiler script counts as a source, and so does its list of packages: options and versions
-//! stand there.
+//! `compiled/manifest.tsv` has one line a file: its kind (`source` or `output`), its SHA-256 and
+//! its path in this crate. The compiler script counts as a source, and so does its list of
+//! packages: options and versions stand there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 /// What to do about every error of this file.
 const REMEDY: &str = "run `cargo xtask kernels` and commit kernels/compiled";
 
-/// Fails when a file differs from the manifest, is missing, or is a kernel source that the manifest does not
-/// know.
+/// Fails when a file differs from the manifest, is missing, or is a kernel source that the manifest
+/// does not know.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let manifest = fs::read_to_string(root.join("compiled/manifest.tsv"))
         .map_err(|error| format!("compiled/manifest.tsv: {error}; {REMEDY}"))?;

@@ -1,5 +1,5 @@
-//! Writes `images.rs`: per image a module with its GPU code, its table of kernels and one argument structure
-//! a kernel.
+//! Writes `images.rs`: per image a module with its GPU code, its table of kernels and one argument
+//! structure a kernel.
 
 use std::fmt::Write;
 

@@ -1,12 +1,12 @@
 // What every kernel of this crate may use, on a GPU and on the CPU.
 //
-// A kernel includes this header, and those of its own image's folder. On a GPU it is compiled by NVRTC, which has no
-// <stdint.h> and no C library. On the CPU the same text is compiled as C++ and `cpu/cuda.hpp` supplies the CUDA
-// words. Whatever needs inline PTX stands here, behind a function that also has a C++ body, so that the kernels
-// themselves have one text.
+// A kernel includes this header, and those of its own image's folder. On a GPU it is compiled by
+// NVRTC, which has neither the header `stdint.h` nor a C library. On the CPU the same text is
+// compiled as C++, and `cpu/cuda.hpp` supplies the CUDA words. Whatever needs inline PTX stands
+// here, behind a function that also has a C++ body, so that the kernels themselves have one text.
 //
-// Rules for kernels: barriers and shuffles only where the whole block, or the whole warp, passes; indices are
-// 64 bits wide.
+// Rules for kernels: barriers and shuffles only where the whole block, or the whole warp, passes;
+// indices are 64 bits wide.
 #pragma once
 
 #ifndef __CUDACC__
@@ -29,7 +29,8 @@ namespace wm {
 constexpr u32 WARP = 32;
 constexpr u32 ALL_LANES = 0xffffffffu;
 
-// Positions are counted over all three dimensions: a two-dimensional launch must not do the same work twice.
+// Positions are counted over all three dimensions: a two-dimensional launch must not do the same
+// work twice.
 __device__ __forceinline__ u32 threads_in_block() { return blockDim.x * blockDim.y * blockDim.z; }
 
 __device__ __forceinline__ u32 thread_in_block() {
@@ -107,8 +108,9 @@ struct Indices {
 
 // This thread's share of 0..n; the threads of the grid together cover each index once.
 //
-// On a GPU neighbouring threads take neighbouring indices (a grid-stride loop: coalesced). On the CPU threads
-// run one after another, so each takes one contiguous run: that is what its caches want.
+// On a GPU neighbouring threads take neighbouring indices (a grid-stride loop: coalesced). On the
+// CPU threads run one after another, so each takes one contiguous run: that is what its caches
+// want.
 __device__ __forceinline__ Indices share_of(u64 n) {
     const u64 threads = blocks_in_grid() * threads_in_block();
     const u64 thread = block_in_grid() * threads_in_block() + thread_in_block();
@@ -147,7 +149,8 @@ __device__ __forceinline__ f32 square_root(f32 x) {
 #endif
 }
 
-// A block's large array of type `T` in shared memory, as `T& name`: one a kernel. On the CPU it is the engine's.
+// A block's large array of type `T` in shared memory, as `T& name`: one a kernel. On the CPU it is
+// the engine's.
 #ifdef __CUDACC__
 #define WM_SHARED_ARRAY(T, name) __shared__ T name
 #else
@@ -170,8 +173,9 @@ __device__ __forceinline__ u64 nanoseconds() {
 #endif
 }
 
-// When this thread started. On the CPU threads run one after another but stand for threads side by side: all
-// of them started when their grid did, so a grid of waiting threads lasts as long as one of them.
+// When this thread started. On the CPU threads run one after another but stand for threads side by
+// side: all of them started when their grid did, so a grid of waiting threads lasts as long as one
+// of them.
 __device__ __forceinline__ u64 thread_start() {
 #ifdef __CUDACC__
     return nanoseconds();
@@ -190,7 +194,8 @@ __device__ __forceinline__ void pause() {
 }
 
 #ifndef __CUDACC__
-// What the simulated driver's texture objects point to: rows of texels of one 32-bit word, `pitch` bytes apart.
+// What the simulated driver's texture objects point to: rows of texels of one 32-bit word, `pitch`
+// bytes apart.
 struct Texture {
     const unsigned char* base;
     u64 pitch, width, height;
@@ -211,7 +216,8 @@ __device__ __forceinline__ u32 texel(u64 texture, i32 x) {
 #endif
 }
 
-// Texel (`x`, `y`) of a texture of rows of 32-bit words: unfiltered, addressed by element, clamped at the rims.
+// Texel (`x`, `y`) of a texture of rows of 32-bit words: unfiltered, addressed by element, clamped
+// at the rims.
 __device__ __forceinline__ u32 texel(u64 texture, i32 x, i32 y) {
 #ifdef __CUDACC__
     u32 word, z, w, v;
@@ -243,10 +249,11 @@ struct alignas(16) Word16 {
     u32 x, y, z, w;
 };
 
-// Loads and stores of large tables: each word is used once, so it takes no line of L1, and what is stored leaves L2
-// first. Nothing happens where `live` is false: the condition stands inside the instruction, so that several loads
-// are under way before the first one's value is used. `load_once` is for memory that no thread of the same launch
-// writes. An address that is no multiple of the word's size is a fault, on a GPU and on the CPU.
+// Loads and stores of large tables: each word is used once, so it takes no line of L1, and what is
+// stored leaves L2 first. Nothing happens where `live` is false: the condition stands inside the
+// instruction, so that several loads are under way before the first one's value is used.
+// `load_once` is for memory that no thread of the same launch writes. An address that is no
+// multiple of the word's size is a fault, on a GPU and on the CPU.
 #ifdef __CUDACC__
 #define WM_IF "{\n\t.reg .pred live;\n\tsetp.ne.u32 live, %"
 #define WM_LOAD ", 0;\n\t@live ld.global.nc.L1::no_allocate"
@@ -322,10 +329,11 @@ inline void store_once(bool live, u64 at, const T& v) {
 }
 #endif
 
-// Memory that one thread may write while others read it, on this GPU or another one: accesses without an order of their
-// own (relaxed) at system scope, and fences that give them one. Both sides access it in words of 32 bits, or both in
-// words of 64: of a wider access each word stands for itself, and a narrower one is a part of its word. On the CPU the
-// same holds between operating-system threads and processes.
+// Memory that one thread may write while others read it, on this GPU or another one: accesses
+// without an order of their own (relaxed) at system scope, and fences that give them one. Both
+// sides access it in words of 32 bits, or both in words of 64: of a wider access each word stands
+// for itself, and a narrower one is a part of its word. On the CPU the same holds between
+// operating-system threads and processes.
 #ifdef __CUDACC__
 #define WM_IF "{\n\t.reg .pred live;\n\tsetp.ne.u32 live, %"
 __device__ __forceinline__ void load_relaxed(bool live, u64 at, Word16& v) {
@@ -400,8 +408,8 @@ __device__ __forceinline__ void load_relaxed(bool live, u64 at, u8& v) {
     v = u8(word >> (at & 3) * 8);
 }
 
-// Conversions between f32 and the two 16-bit formats, rounded to nearest, ties to even. A NaN becomes 0x7fff, as the
-// hardware has it; infinities stay, and what is too large becomes one.
+// Conversions between f32 and the two 16-bit formats, rounded to nearest, ties to even. A NaN
+// becomes 0x7fff, as the hardware has it; infinities stay, and what is too large becomes one.
 __device__ __forceinline__ u16 f16_from(f32 x) {
 #ifdef __CUDACC__
     u16 half;
@@ -434,8 +442,8 @@ __device__ __forceinline__ f32 from_f16(u16 half) {
 
 __device__ __forceinline__ f32 from_bf16(u16 brain) { return f32_of(u32(brain) << 16); }
 
-// An f32 from which a conversion to 16 bits rounds as from `x` itself: inexact values get an odd last bit, so that no
-// tie comes from rounding twice.
+// An f32 from which a conversion to 16 bits rounds as from `x` itself: inexact values get an odd
+// last bit, so that no tie comes from rounding twice.
 __device__ __forceinline__ f32 rounded_to_odd(f64 x) {
     const f32 near = f32(x);
     if (f64(near) == x || x != x) return near;

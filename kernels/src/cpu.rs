@@ -1,13 +1,13 @@
 //! Runs kernels on the CPU, on the calling thread.
 //!
-//! The grid's blocks run one after another; inside a block barriers and shuffles are real (each CUDA thread
-//! that has to wait gets a stack of its own). A kernel without them is a plain loop. Launches on several
-//! threads at once are independent of each other. A kernel's bad memory access ends its launch with
-//! [`Fault::IllegalAddress`], not the process: the first launch installs handlers for SIGSEGV and SIGBUS,
-//! which pass on whatever is not a running kernel's.
+//! The grid's blocks run one after another; inside a block barriers and shuffles are real (each
+//! CUDA thread that has to wait gets a stack of its own). A kernel without them is a plain loop.
+//! Launches on several threads at once are independent of each other. A kernel's bad memory access
+//! ends its launch with [`Fault::IllegalAddress`], not the process: the first launch installs
+//! handlers for SIGSEGV and SIGBUS, which pass on whatever is not a running kernel's.
 //!
-//! Limits: no dynamic shared memory (no kernel here takes any; `shared_bytes` is only checked), and a thread
-//! may wait for its siblings at barriers and in shuffles only, never in a loop of its own.
+//! Limits: no dynamic shared memory (no kernel here takes any; `shared_bytes` is only checked), and
+//! a thread may wait for its siblings at barriers and in shuffles only, never in a loop of its own.
 
 #[cfg(test)]
 mod tests;
@@ -41,13 +41,15 @@ pub struct Launch {
 /// Why a launch did not run, or did not run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The kernel accessed memory that it must not. The address is 0 where the processor does not tell it (an
-    /// address that no process can have). A driver reports `CUDA_ERROR_ILLEGAL_ADDRESS`.
+    /// The kernel accessed memory that it must not. The address is 0 where the processor does not
+    /// tell it (an address that no process can have). A driver reports
+    /// `CUDA_ERROR_ILLEGAL_ADDRESS`.
     IllegalAddress(u64),
     /// Grid, block or shared memory outside CUDA's limits; nothing ran. A driver reports
     /// `CUDA_ERROR_INVALID_VALUE`.
     InvalidConfiguration,
-    /// Threads of a block, or lanes of a warp, wait for each other at different places. A GPU would hang.
+    /// Threads of a block, or lanes of a warp, wait for each other at different places. A GPU would
+    /// hang.
     Divergence,
     /// No memory for a stack. A driver reports `CUDA_ERROR_OUT_OF_MEMORY`.
     OutOfMemory,
@@ -77,25 +79,29 @@ pub fn all() -> &'static [CpuKernel] {
 }
 
 impl CpuKernel {
-    /// Runs the grid; returns when all of it has run or a fault ended it. What a faulting grid wrote stays
-    /// written.
+    /// Runs the grid; returns when all of it has run or a fault ended it. What a faulting grid
+    /// wrote stays written.
     ///
-    /// # Errors See [`Fault`].
+    /// # Errors
+    /// See [`Fault`].
     ///
-    /// # Safety `launch.arguments` holds one pointer for each of `parameters`, each to a value of that size.
-    /// Memory that the kernel writes is not used by Rust code meanwhile. The kernel may access no memory of
-    /// the process but its own arguments' (a wrong address is caught only if it is not mapped).
+    /// # Safety
+    /// `launch.arguments` holds one pointer for each of `parameters`, each to a value of that size.
+    /// Memory that the kernel writes is not used by Rust code meanwhile. The kernel may access no
+    /// memory of the process but its own arguments' (a wrong address is caught only if it is not
+    /// mapped).
     pub unsafe fn run(&self, launch: &Launch) -> Result<(), Fault> {
         launch.check()?;
         let native = NativeLaunch { grid: launch.grid, block: launch.block, arguments: launch.arguments };
-        // SAFETY: the thunk was generated for this kernel's parameters; the caller vouches for the arguments.
+        // SAFETY: the thunk was generated for this kernel's parameters; the caller vouches for the
+        // arguments.
         unsafe { wm_cpu_run(self.thunk, &native) }.into_result()
     }
 }
 
 impl Launch {
-    /// CUDA's limits for every compute capability from 8.0 on; those of shared memory are the largest of them
-    /// (9.0).
+    /// CUDA's limits for every compute capability from 8.0 on; those of shared memory are the
+    /// largest of them (9.0).
     fn check(&self) -> Result<(), Fault> {
         let within = |value: [u32; 3], limit: [u32; 3]| (0..3).all(|i| (1..=limit[i]).contains(&value[i]));
         let fits = within(self.grid, [i32::MAX as u32, 65_535, 65_535])

@@ -1,4 +1,5 @@
-//! What an image is made of, as types: GPU code, kernels, parameters, and the arguments of one launch.
+//! What an image is made of, as types: GPU code, kernels, parameters, and the arguments of one
+//! launch.
 
 use std::ffi::c_void;
 
@@ -7,8 +8,8 @@ use std::ffi::c_void;
 pub struct Image {
     /// The folder of `cuda/` that it is compiled from.
     pub name: &'static str,
-    /// PTX 8.2 for compute capability 8.0: any later GPU, driver 535 or newer. A zero byte ends it, as the
-    /// driver wants it.
+    /// PTX 8.2 for compute capability 8.0: any later GPU, driver 535 or newer. A zero byte ends it,
+    /// as the driver wants it.
     pub ptx: &'static str,
     /// Machine code for compute capability 8.x.
     pub sm_80: &'static [u8],
@@ -19,8 +20,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// What to hand to `cuModuleLoadData` on a device of compute capability `major`.x: machine code where
-    /// there is some, else PTX, which the driver compiles. `major` is 8 or more.
+    /// What to hand to `cuModuleLoadData` on a device of compute capability `major`.x: machine code
+    /// where there is some, else PTX, which the driver compiles. `major` is 8 or more.
     pub fn code_for(&self, major: i32) -> &'static [u8] {
         match major {
             8 => self.sm_80,
@@ -55,13 +56,14 @@ pub struct Parameter {
     pub size: usize,
 }
 
-/// The arguments of one launch, typed. Each kernel has its own structure, generated, with one field a
-/// parameter.
+/// The arguments of one launch, typed. Each kernel has its own structure, generated, with one field
+/// a parameter.
 pub trait Arguments {
     /// The kernel that takes them.
     const KERNEL: &'static Kernel;
     /// An array, one pointer a parameter.
     type Pointers: AsRef<[*const c_void]>;
-    /// `kernelParams` of `cuLaunchKernel`. The pointers are into `self`, which must outlive the call.
+    /// `kernelParams` of `cuLaunchKernel`. The pointers are into `self`, which must outlive the
+    /// call.
     fn pointers(&self) -> Self::Pointers;
 }

@@ -1,7 +1,8 @@
-//! The random numbers of `cuda/wholememory/random.cuh`, for the host: PCG-XSH-RR, 64 bits of state and 32 of output.
+//! The random numbers of `cuda/wholememory/random.cuh`, for the host: PCG-XSH-RR, 64 bits of state
+//! and 32 of output.
 //!
-//! A generator is named by a seed and a subsequence: the subsequence chooses the stream (the increment), and the
-//! generator starts as many draws into it as the subsequence says.
+//! A generator is named by a seed and a subsequence: the subsequence chooses the stream (the
+//! increment), and the generator starts as many draws into it as the subsequence says.
 
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 
@@ -68,9 +69,10 @@ impl Pcg {
         (self.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)
     }
 
-    /// The logarithm to base 2 of a number from 0 to 1, which is finer near 0 than [`next_f32`](Self::next_f32): its
-    /// exponent is the position of the first set bit of as many words as it takes. Divided by a weight it is the key of
-    /// weighted sampling (A-Res, largest keys first).
+    /// The logarithm to base 2 of a number from 0 to 1, which is finer near 0 than
+    /// [`next_f32`](Self::next_f32): its exponent is the position of the first set bit of as many
+    /// words as it takes. Divided by a weight it is the key of weighted sampling (A-Res, largest
+    /// keys first).
     pub fn log2_of_uniform(&mut self) -> f32 {
         let fraction = 0.5f32.mul_add(self.next_f32(), 0.5);
         let (mut zeros, mut word) = (0, self.next_u64());

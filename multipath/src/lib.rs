@@ -8,11 +8,11 @@
 //! | layer | one idea |
 //! |---|---|
 //! | `vocabulary` | plain values: copies, parts of them, paths, machines, sizes |
-//! | `driver` | what all this needs of a driver, as one contract; the real one holds all `unsafe` code |
+//! | `driver` | the driver calls of a copy as one trait; the real one has all `unsafe` code |
 //! | `plan` | how a copy is cut. Pure |
-//! | `topology` | what the links carry, alone and together, kept once a machine; what is learned from copies since |
-//! | `arbitration` | which links, threads and contexts a copy may use beside other copies, processes and the program |
-//! | `transfer` | pipelines, the threads that feed them, and what copies borrow: `enqueue` for pinned memory, where nothing waits; `pull` for pageable memory |
+//! | `topology` | the links' rates, alone and together, measured once a machine and corrected |
+//! | `arbitration` | links, threads and contexts that a copy may use beside other work |
+//! | `transfer` | pipelines and their threads: `enqueue` for pinned memory, `pull` for pageable |
 //! | `measure` | measures the links, over pipelines as copies use them |
 //! | `engine` | the whole, for one process; everything public |
 //!

@@ -2,8 +2,8 @@
 //!
 //! Needs a context of our own, a buffer and a pinned host buffer on every device measured, for
 //! about half a second; all is given back, for which it may wait: this is no part of a program's
-//! call. Devices that fail, or that nobody may relay through, have a rate of zero and are never
-//! chosen.
+//! call. A device that fails, or through which no copy may be relayed, has a rate of zero and is
+//! never chosen.
 //!
 //! Others may be using the links meanwhile. So everything is measured until two passes agree; of
 //! several passes the highest figure counts, link by link. A measurement whose passes never agree

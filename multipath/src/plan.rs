@@ -1,10 +1,10 @@
 //! Which paths a copy takes and how it is cut. Pure: the same question gets the same answer.
 //!
 //! An asynchronous copy is cut before it starts, by the rates that its paths were measured to have
-//! together: whoever enqueues and returns cannot look who is faster. All paths shall end at once,
-//! so a relay's share is what it carries in the copy's time less what it starts later ([`Costs`]).
-//! Relays' shares lie at the end of the range and are rounded down, so what estimates get wrong
-//! falls to the direct path, which needs no help to finish.
+//! together: the caller enqueues and returns, so it cannot see which path is faster. All paths
+//! shall end at once, so a relay's share is what it carries in the copy's time less what it starts
+//! later ([`Costs`]). Relays' shares lie at the end of the range and are rounded down, so what
+//! estimates get wrong falls to the direct path, which needs no help to finish.
 //!
 //! Invariants: the direct share and the relays' shares partition the range; no chunk is larger than
 //! a staging slot; below the threshold, or without a relay that pays, the plan is the plain copy.

@@ -113,7 +113,8 @@ impl Program {
     }
 
     fn pinned(&mut self) -> &mut [u8] {
-        // SAFETY: RANGE bytes of the simulator's, used by nobody else while a test looks at them.
+        // SAFETY: RANGE bytes of the simulator's, and no other thread uses them while a test reads
+        // them.
         unsafe { std::slice::from_raw_parts_mut(self.pinned as *mut u8, RANGE) }
     }
 

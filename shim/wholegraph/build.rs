@@ -1,5 +1,5 @@
-//! The library answers for `libwholegraph.so`, under whatever path it is opened, and stays when its handle is closed: others have
-//! its functions' addresses.
+//! The library answers for `libwholegraph.so`, under whatever path it is opened, and stays when its
+//! handle is closed: others have its functions' addresses.
 
 fn main() {
     for argument in ["-soname,libwholegraph.so", "-z,nodelete"] {

@@ -442,7 +442,7 @@ static Count thread_copied(char *memory)
 
 /* --- barriers and messages ---------------------------------------------------------------------------------------- */
 
-/* All blocks write, meet, read what another block wrote, and meet again. `state` is the counter and who gave up. */
+/* All blocks write, meet, read what another block wrote, and meet again. `state` is the counter and the number of the block that gave up. */
 __global__ void meet(char *memory, u64 *found)
 {
     unsigned *counter = (unsigned *)memory, *data = (unsigned *)(memory + 4096);

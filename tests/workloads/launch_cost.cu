@@ -2,7 +2,9 @@
 // pointers into blocks of 4 MiB among the parameters.
 //
 //     nvcc -O2 -o launch_cost tests/workloads/launch_cost.cu
-//     ./launch_cost; LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost; WMSHIM_MIGRATE=on LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost
+//     ./launch_cost
+//     LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost
+//     WMSHIM_MIGRATE=on LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost
 //
 // Launches come in batches that fit the driver's queue, and a batch begins when the one before is
 // over: none waits for the GPU.

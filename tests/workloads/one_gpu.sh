@@ -1,6 +1,7 @@
 #!/bin/sh
-# What needs one GPU, but for the programs of matrix.py and guard.py: first what is timed, alone, then the stress test, and beside it all that is
-# not timed. About 15 minutes; run from the repository root after `make dist`. FOLDER gets what each step printed.
+# The workloads that need one GPU, except the programs of matrix.py and guard.py. Timed programs run
+# first and alone; then the stress test runs, and beside it all that is not timed. About 15 minutes;
+# run from the repository root after `make dist`. FOLDER gets what each step printed.
 #
 #   tests/workloads/one_gpu.sh [FOLDER]          STRESS=600 seconds of the stress test, SKIP="turns mps" leaves out, LATENCY=path
 set -u

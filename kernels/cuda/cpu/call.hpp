@@ -27,7 +27,8 @@ inline void call(void (*kernel)(P...), const void* const* arguments) {
     call_with(kernel, arguments, typename Count<sizeof...(P)>::Type());
 }
 
-// Whether the i-th parameter has sizes[i] bytes: holds the parsed declaration against the compiled one.
+// Whether the i-th parameter has sizes[i] bytes: holds the parsed declaration against the compiled
+// one.
 template <class... P>
 constexpr bool has_sizes(void (*)(P...), const size_t (&sizes)[sizeof...(P)]) {
     const size_t real[] = {sizeof(P)...};

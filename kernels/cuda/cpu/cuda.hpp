@@ -1,9 +1,9 @@
 // CUDA's words for a C++ compiler: with this header a .cu file compiles for the CPU.
 //
-// It has what the kernels of this crate use and no more; a new kernel that needs another intrinsic adds it
-// here. `__shared__` variables are thread-local: a block runs on one operating-system thread, and one block
-// at a time. They are small, because a library that is opened late gets little thread-local memory (static
-// TLS); a kernel's large array is `WM_SHARED_ARRAY`.
+// It has what the kernels of this crate use and no more; a new kernel that needs another intrinsic
+// adds it here. `__shared__` variables are thread-local: a block runs on one operating-system
+// thread, and one block at a time. They are small, because a library that is opened late gets
+// little thread-local memory (static TLS); a kernel's large array is `WM_SHARED_ARRAY`.
 #pragma once
 
 #include <string.h>
@@ -41,8 +41,8 @@ inline T value_of_lane(unsigned mask, T value, unsigned source) {
 
 }  // namespace wm_cpu
 
-// The four shuffles, over whole warps (width 32). A source outside the warp leaves the lane its own value, as
-// on a GPU.
+// The four shuffles, over whole warps (width 32). A source outside the warp leaves the lane its own
+// value, as on a GPU.
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int source) {
     return wm_cpu::value_of_lane(mask, value, unsigned(source) % 32);

@@ -1,13 +1,14 @@
 // The scheduler of one block's threads, and the pool of engines.
 //
-// Words: a thread is *parked* when it waits and its fiber keeps its stack; *ready* when what it waited for
-// has happened.
+// Words: a thread is *parked* when it waits and its fiber keeps its stack; *ready* when what it
+// waited for has happened.
 //
 // Invariants:
 // * Every thread of the block is exactly one of: not started, running (one), parked, ready, gone.
-// * A thread that completes a barrier or an exchange goes on at once; those it frees become ready, in order.
-// * An engine serves one launch at a time. Engines, with their stacks, are kept for later launches and never
-//   freed: there are as many as there were launches at once.
+// * A thread that completes a barrier or an exchange goes on at once; those it frees become ready,
+//   in order.
+// * An engine serves one launch at a time. Engines, with their stacks, are kept for later launches
+//   and never freed: there are as many as there were launches at once.
 #include "engine.hpp"
 
 #include <pthread.h>
@@ -88,7 +89,7 @@ uint32_t take_ready(Engine* e) {
     return thread;
 }
 
-// Parks the running thread until somebody made it ready.
+// Parks the running thread until another thread marks it as ready.
 void wait_until_ready(Engine* e) {
     const uint32_t thread = e->linear_thread;
     Fiber* fiber = e->running;
@@ -132,7 +133,8 @@ uint32_t complete_group(Engine* e, const Warp& w, uint32_t lane) {
     return group;
 }
 
-// Ends the exchange of `lane`'s group if it is complete. `arriving` is the lane that runs: it is not parked.
+// Ends the exchange of `lane`'s group if it is complete. `arriving` is the lane that runs: it is
+// not parked.
 bool settle(Engine* e, uint32_t warp, uint32_t lane, uint32_t arriving) {
     Warp& w = e->warps[warp];
     const uint32_t group = complete_group(e, w, lane);
@@ -153,8 +155,8 @@ void end_thread(Engine* e) {
         if (e->warps[warp].waiting & bit(lane)) settle(e, warp, lane, NO_LANE);
 }
 
-// What every fiber runs: threads, one after another, for as long as there are new ones. No thread-local
-// variable is read here (see fiber.cpp).
+// What every fiber runs: threads, one after another, for as long as there are new ones. No
+// thread-local variable is read here (see fiber.cpp).
 void run_threads(void* argument) {
     Engine* e = static_cast<Engine*>(argument);
     for (;;) {

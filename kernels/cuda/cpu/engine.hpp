@@ -1,11 +1,13 @@
 // Runs a kernel's grid on the calling thread: the interface of the CPU build.
 //
-// Blocks run one after another. Inside a block each CUDA thread runs until it ends or must wait at a barrier
-// or in a shuffle; only then does it keep its stack (a fiber) and another thread runs. So barriers and
-// shuffles are real, and a kernel that has neither is a plain loop over its threads, on one stack.
+// Blocks run one after another. Inside a block each CUDA thread runs until it ends or must wait at
+// a barrier or in a shuffle; only then does it keep its stack (a fiber) and another thread runs. So
+// barriers and shuffles are real, and a kernel that has neither is a plain loop over its threads,
+// on one stack.
 //
-// What a GPU promises and this does not: progress of a thread that waits for a sibling in a loop of its own.
-// Barriers, shuffles and other operating-system threads are what a kernel may wait for here.
+// What a GPU promises and this does not: progress of a thread that waits for a sibling in a loop of
+// its own. Barriers, shuffles and other operating-system threads are what a kernel may wait for
+// here.
 #pragma once
 
 #include <stddef.h>
@@ -31,8 +33,8 @@ constexpr size_t SHARED_BYTES = 48 * 1024;
 // A source for `wm_cpu_exchange`: the answer is which lanes brought the same value.
 constexpr uint32_t LANES_ALIKE = 0xffff;
 
-// The context of the kernel that runs on this operating-system thread. Initial-exec: kernels read it all the
-// time, and in a shared library any other model is a call.
+// The context of the kernel that runs on this operating-system thread. Initial-exec: kernels read
+// it all the time, and in a shared library any other model is a call.
 extern __thread Context* current __attribute__((tls_model("initial-exec")));
 
 inline uint32_t lane() { return current->linear_thread % 32; }
@@ -67,7 +69,8 @@ wm_cpu::Fault wm_cpu_run(wm_cpu::Thunk thunk, const wm_cpu::Launch* launch);
 // For kernels: waits for all threads of the block that have not ended.
 void wm_cpu_sync_threads();
 
-// For kernels: waits for the lanes in `mask`, then returns the `value` that lane `source` brought, or the
-// caller's own where that lane is not among them; with `LANES_ALIKE` the lanes that brought `value`, a bit each.
+// For kernels: waits for the lanes in `mask`, then returns the `value` that lane `source` brought,
+// or the caller's own where that lane is not among them; with `LANES_ALIKE` the lanes that brought
+// `value`, a bit each.
 unsigned long long wm_cpu_exchange(uint32_t mask, unsigned long long value, uint32_t source);
 }

@@ -1,6 +1,7 @@
 // SIGSEGV and SIGBUS: the handler, its chain, and the stack that it runs on.
 //
-// Where no kernel runs on the faulting thread, the signal belongs to whoever handled it before us.
+// If no kernel runs on the faulting thread, the signal goes to the handler that was installed
+// before this one.
 #include "fault.hpp"
 
 #include <pthread.h>
@@ -10,11 +11,12 @@
 namespace wm_cpu {
 namespace {
 
-// Initial-exec, because the handler reads it in every thread: other models may allocate at a thread's first
-// access, and the fault may be malloc's own.
+// Initial-exec, because the handler reads it in every thread: other models may allocate at a
+// thread's first access, and the fault may be malloc's own.
 __thread Run* armed __attribute__((tls_model("initial-exec"))) = nullptr;
 
-// For a thread that has no alternate signal stack: an overflow of a fiber's stack must be handled somewhere.
+// For a thread that has no alternate signal stack: an overflow of a fiber's stack must be handled
+// somewhere.
 constexpr size_t SIGNAL_STACK_BYTES = 64 * 1024;
 pthread_once_t installed = PTHREAD_ONCE_INIT;
 struct sigaction previous_segv, previous_bus;

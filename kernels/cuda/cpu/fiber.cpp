@@ -1,6 +1,6 @@
-// Stack switching. No function here may touch a thread-local variable after a switch: a fiber that waits for
-// work between launches may be resumed by another operating-system thread, and compilers keep thread-local
-// addresses in registers.
+// Stack switching. No function here may touch a thread-local variable after a switch: a fiber that
+// waits for work between launches may be resumed by another operating-system thread, and compilers
+// keep thread-local addresses in registers.
 #include "fiber.hpp"
 
 #include <stdint.h>
@@ -11,8 +11,8 @@
 namespace wm_cpu {
 namespace {
 
-// Enough for a kernel's locals and, where no alternate signal stack could be set, for a signal frame with
-// AVX-512 state.
+// Enough for a kernel's locals and, where no alternate signal stack could be set, for a signal
+// frame with AVX-512 state.
 constexpr size_t STACK_BYTES = 64 * 1024;
 
 // makecontext passes ints only.

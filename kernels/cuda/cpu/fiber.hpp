@@ -1,6 +1,7 @@
 // A stack of its own for a CUDA thread that has to wait.
 //
-// `makecontext` enters a fresh stack; later switches are `_setjmp` and `_longjmp`, which make no system call.
+// `makecontext` enters a fresh stack; later switches are `_setjmp` and `_longjmp`, which make no
+// system call.
 #pragma once
 
 #include <setjmp.h>
@@ -17,10 +18,11 @@ struct Fiber {
 bool create(Fiber* fiber);
 
 // Runs `fiber` from where it parked, or from the start of `body`, until it parks; then returns.
-// `body` must never return. `caller` holds the way back and must be the one that the fiber parks to.
+// `body` must never return. `caller` holds the way back and must be the one that the fiber parks
+// to.
 void resume(Fiber* fiber, jmp_buf caller, void (*body)(void*), void* argument);
 
-// Leaves the running fiber for whoever resumed it; returns when it is resumed.
+// Suspends the running fiber and returns to its caller. Returns here when the fiber is resumed.
 void park(Fiber* fiber, jmp_buf caller);
 
 }  // namespace wm_cpu

@@ -1,4 +1,5 @@
-// The 16-bit floating-point formats by their bits: what a GPU's conversion instructions do, in plain C++.
+// The 16-bit floating-point formats by their bits: what a GPU's conversion instructions do, in
+// plain C++.
 //
 // Rounded to nearest, ties to even; a NaN becomes 0x7fff.
 #pragma once
@@ -17,7 +18,8 @@ inline uint16_t f16_from(uint32_t bits) {
     const uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     if (size > 0x7f800000) return 0x7fff;
     if (size >= 0x47800000) return uint16_t(sign | 0x7c00);  // 65536 and more
-    // A carry out of the fraction goes into the exponent, up to infinity: that is how the format is made.
+    // A carry out of the fraction goes into the exponent, up to infinity: that is how the format is
+    // made.
     if (size >= 0x38800000) return uint16_t(sign | shifted_to_even(size - 0x38000000, 13));
     const uint32_t exponent = size >> 23;
     if (exponent < 102) return uint16_t(sign);  // less than half of the smallest subnormal

@@ -1,19 +1,23 @@
 // Chunks of 2 MiB: 128 bits that tell them apart, and whether two hold the same bytes.
 //
-// Launch: any number of blocks of 1 to 1024 threads is right; 256 threads are what it is written for, and a block a chunk, up to a few
-// thousand, what fills a GPU. No dynamic shared memory. Addresses are multiples of 16, in an array that the device can read, as are the
-// chunks; nobody may write to them meanwhile. Results do not depend on the launch, and need not be set before.
+// Launch: any number of blocks of 1 to 1024 threads gives the same result. The kernels are tuned
+// for 256 threads, and for one block a chunk up to a few thousand blocks. No dynamic shared memory.
+// Addresses are multiples of 16. The array of addresses and the chunks must be readable by the
+// device and must not be written while the kernel runs. Results need no initial value.
 //
-// The fingerprint. A chunk is 128 rows of 1024 words of 16 bytes. Column c, word c of each row from the first row on, has a state of
-// 128 bits of its own, (a, b), which begins with a number of the column and absorbs a word (x, y) by
+// The fingerprint. A chunk is 128 rows of 1024 words of 16 bytes. Column c, word c of each row from
+// the first row on, has a state of 128 bits of its own, (a, b), which begins with a number of the
+// column and absorbs a word (x, y) by
 //
 //     a = fold((a ^ x ^ rotate(b, 23)) * M0),  b = fold((b ^ y ^ a) * M1),  fold(v) = v ^ v >> 32
 //
-// modulo 2^64. For a given word this is a bijection of states, and for a given state one of words: chunks that differ in one column, by
-// a single word of it, always have different fingerprints. Every bit of a word reaches both halves, and a half's difference is
-// multiplied before the next word could undo it. After the last row each column absorbs the chunk's length and its number again, and one
-// constant, so that sums of columns tell nothing of their words; the fingerprint is the sum of the columns' states, each half for itself:
-// the order of adding does not matter. It is no cryptographic hash: who shares a chunk compares it first.
+// modulo 2^64. For a given word this is a bijection of states, and for a given state one of words:
+// chunks that differ in one column, by a single word of it, always have different fingerprints.
+// Every bit of a word reaches both halves, and a half's difference is multiplied before the next
+// word could undo it. After the last row each column absorbs the chunk's length and its number
+// again, and one constant, so that sums of columns tell nothing of their words; the fingerprint is
+// the sum of the columns' states, each half for itself: the order of adding does not matter. It is
+// not a cryptographic hash: a process compares all bytes of a chunk before it shares the chunk.
 //
 // wm_dedup::fingerprint is the same function in Rust, and says what each constant is.
 #include "../device.cuh"
@@ -56,7 +60,8 @@ __device__ __forceinline__ void finish(Halves& state, u32 column) {
     absorb(state, END_A, END_B);
 }
 
-// One of the columns of a group. On a GPU neighbouring threads load neighbouring words; on the CPU a thread loads whole cache lines.
+// One of the columns of a group. On a GPU neighbouring threads load neighbouring words; on the CPU
+// a thread loads whole cache lines.
 __device__ __forceinline__ u32 column_of(u32 group, u32 which) {
 #ifdef __CUDACC__
     return group + which * GROUPS;
@@ -109,8 +114,8 @@ __device__ __forceinline__ u32 difference_of_group(u64 one, u64 other, u32 group
     return difference;
 }
 
-// The sum of what the threads of a block bring, in its first thread; the whole block passes. Threads beyond the groups have none, and
-// bring nothing.
+// The sum of what the threads of a block bring, in its first thread; the whole block passes.
+// Threads beyond the groups have none, and bring nothing.
 __device__ __forceinline__ Halves sum_of_block(Halves mine) {
     WM_SHARED_ARRAY(HalvesOfGroups, of_thread);
     const u32 thread = thread_in_block(), all = threads_in_block(), threads = all < GROUPS ? all : GROUPS;
@@ -132,8 +137,8 @@ __device__ __forceinline__ Halves sum_of_block(Halves mine) {
 
 }  // namespace wm
 
-/// Writes the fingerprint of chunk `i` to words 2 `i` (its low half) and 2 `i` + 1 of `fingerprints`, for `count` chunks at the
-/// addresses in `chunks`.
+/// Writes the fingerprint of chunk `i` to words 2 `i` (its low half) and 2 `i` + 1 of
+/// `fingerprints`, for `count` chunks at the addresses in `chunks`.
 extern "C" __global__ void __launch_bounds__(1024) wm_fingerprint_chunks(const u64* chunks, u64 count, u64* fingerprints) {
     for (u64 chunk = wm::block_in_grid(); chunk < count; chunk += wm::blocks_in_grid()) {
         wm::Halves sum = {0, 0};
@@ -149,7 +154,8 @@ extern "C" __global__ void __launch_bounds__(1024) wm_fingerprint_chunks(const u
     }
 }
 
-/// Writes 1 to word `i` of `equal` if the chunks at words 2 `i` and 2 `i` + 1 of `pairs` have the same bytes, else 0; for `count` pairs.
+/// Writes 1 to word `i` of `equal` if the chunks at words 2 `i` and 2 `i` + 1 of `pairs` have the
+/// same bytes, else 0; for `count` pairs.
 extern "C" __global__ void __launch_bounds__(1024) wm_compare_chunks(const u64* pairs, u64 count, u32* equal) {
     for (u64 pair = wm::block_in_grid(); pair < count; pair += wm::blocks_in_grid()) {
         u32 difference = 0;

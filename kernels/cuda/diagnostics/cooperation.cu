@@ -1,8 +1,9 @@
-// Threads that need each other: barriers, shared memory and shuffles. Right results here mean that these are
-// real.
+// Threads that need each other: barriers, shared memory and shuffles. Right results here mean that
+// these are real.
 #include "../device.cuh"
 
-// Adds up the warp's values; lane 0 has the sum. A partial warp must not read lanes that do not exist.
+// Adds up the warp's values; lane 0 has the sum. A partial warp must not read lanes that do not
+// exist.
 template <class T>
 __device__ __forceinline__ T warp_sum(T value) {
     const u32 mask = wm::warp_mask(), lanes = wm::lanes_in_warp();
@@ -24,8 +25,8 @@ __device__ __forceinline__ T warp_scan(T value) {
     return value;
 }
 
-/// Adds the sum of `n` values to `*out`, one atomic addition a block. The order of additions, and so the last
-/// bits, vary.
+/// Adds the sum of `n` values to `*out`, one atomic addition a block. The order of additions, and
+/// so the last bits, vary.
 extern "C" __global__ void wm_reduce_sum_f32(const f32* x, u64 n, f32* out) {
     __shared__ f32 partial[wm::WARP];
     f32 mine = 0;
@@ -38,9 +39,9 @@ extern "C" __global__ void wm_reduce_sum_f32(const f32* x, u64 n, f32* out) {
     if (wm::lane() == 0) atomicAdd(out, total);
 }
 
-/// Inclusive prefix sums (modulo 2^32) within tiles of one block's size each: `out[i]` is the sum of `x` from
-/// the start of `i`'s tile to `i`. Every thread passes three barriers a tile, and shared memory is used again
-/// for each tile.
+/// Inclusive prefix sums (modulo 2^32) within tiles of one block's size each: `out[i]` is the sum
+/// of `x` from the start of `i`'s tile to `i`. Every thread passes three barriers a tile, and
+/// shared memory is used again for each tile.
 extern "C" __global__ void wm_scan_tiles_u32(u32* out, const u32* x, u64 n) {
     __shared__ u32 before[wm::WARP];
     const u32 tile_size = wm::threads_in_block(), thread = wm::thread_in_block();
@@ -60,9 +61,9 @@ extern "C" __global__ void wm_scan_tiles_u32(u32* out, const u32* x, u64 n) {
     }
 }
 
-/// Each thread `t` of the grid writes to `out[t]` what a shuffle of `x` gave it. `operation` is 0 for the
-/// lane `operand`, 1 for up by `operand`, 2 for down, 3 for exclusive or. `x` and `out` have one word a
-/// thread; blocks are whole warps.
+/// Each thread `t` of the grid writes to `out[t]` what a shuffle of `x` gave it. `operation` is 0
+/// for the lane `operand`, 1 for up by `operand`, 2 for down, 3 for exclusive or. `x` and `out`
+/// have one word a thread; blocks are whole warps.
 extern "C" __global__ void wm_shuffle_u32(u32* out, const u32* x, u32 operation, u32 operand) {
     const u64 i = wm::block_in_grid() * wm::threads_in_block() + wm::thread_in_block();
     u32 value = x[i];

@@ -1,7 +1,8 @@
 // Known contents for memory: written by one launch, checked by another.
 #include "../device.cuh"
 
-// SplitMix64's finaliser over a seeded counter. `pattern` in src/lib.rs computes the same for the host.
+// SplitMix64's finaliser over a seeded counter. `pattern` in src/lib.rs computes the same for the
+// host.
 __device__ __forceinline__ u64 mix(u64 seed, u64 index) {
     u64 z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;

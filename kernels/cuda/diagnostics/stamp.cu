@@ -1,6 +1,6 @@
-// Ownership stamps. A block of memory is stamped when it is handed out and checked before it is given back: a
-// stamp that is not the owner's means that two owners had the memory at once, or that stream order was
-// broken.
+// Ownership stamps. A block of memory is stamped when it is handed out and checked before it is
+// given back: a stamp that is not the owner's means that two owners had the memory at once, or that
+// stream order was broken.
 #include "../device.cuh"
 
 /// Writes `stamp` into all `n` words.

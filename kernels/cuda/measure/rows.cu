@@ -1,7 +1,9 @@
-// What `wmctl bench wholememory` needs besides the library that it measures: known contents for a table, a check of rows
-// that came from it, and gather and scatter at their plainest, which say what the links carry for a kernel.
+// What `wmctl bench wholememory` needs besides the library that it measures: known contents for a
+// table, a check of rows that came from it, and gather and scatter at their plainest, which say
+// what the links carry for a kernel.
 //
-// A table here has the same number of rows at every rank; a row is a power of two of words of 16 bytes.
+// A table here has the same number of rows at every rank; a row is a power of two of words of 16
+// bytes.
 #include "../device.cuh"
 
 namespace wm {
@@ -47,7 +49,8 @@ extern "C" __global__ void wm_write_table(u64* memory, u64 words, u64 first, u64
     for (u64 i : wm::share_of(words)) memory[i] = wm::content(salt, first + i);
 }
 
-/// Adds to `*wrong` the number of words, of `count` rows of `row_words`, that are not those of the rows named.
+/// Adds to `*wrong` the number of words, of `count` rows of `row_words`, that are not those of the
+/// rows named.
 extern "C" __global__ void wm_check_rows(const u64* rows, const i64* numbers, u64 count, u64 row_words, u64 salt,
                                          u64* wrong) {
     u64 found = 0;
@@ -58,8 +61,8 @@ extern "C" __global__ void wm_check_rows(const u64* rows, const i64* numbers, u6
     if (found != 0) atomicAdd(wrong, found);
 }
 
-/// Copies row `numbers[i]` of a table to row `i` of `output`, for `count` rows of 16 << `shift` bytes. Rank r's rows, of
-/// which it has `rows_each`, begin at `bases[r]`.
+/// Copies row `numbers[i]` of a table to row `i` of `output`, for `count` rows of 16 << `shift`
+/// bytes. Rank r's rows, of which it has `rows_each`, begin at `bases[r]`.
 extern "C" __global__ void wm_plain_gather(void* output, const u64* bases, u32 rows_each, const i64* numbers, u64 count,
                                            u32 shift) {
     wm::move_words<true>(reinterpret_cast<u64>(output), bases, rows_each, numbers, count, shift);

@@ -1,31 +1,39 @@
-// A cache of a table's rows: copies in lines, eight lines a set, spread over parts that all ranks of the cache map.
+// A cache of a table's rows: copies in lines, eight lines a set, spread over parts that all ranks
+// of the cache map.
 //
-// A part has three arrays: the tags of its sets (8 words of 64 bits each), their records (what is counted), and their
-// lines. A part is for its owner's rows; or, where rows are only read through the cache, for one of any P rows that
-// are next to each other, of P parts. Which one differs from P rows to the next by a hash, and so does the set that a
-// turn of a part's rows begins at: wherever the rows that are asked for most lie, all parts and sets have some. Rows
-// of one turn go to all sets, so every set has as many rows as the next, and a cache with a line for each row holds
-// all of them.
+// A part has three arrays: the tags of its sets (8 words of 64 bits each), their records (what is
+// counted), and their lines. A part is for its owner's rows; or, where rows are only read through
+// the cache, for one of any P rows that are next to each other, of P parts. Which one differs from
+// P rows to the next by a hash, and so does the set that a turn of a part's rows begins at:
+// wherever the rows that are asked for most lie, all parts and sets have some. Rows of one turn go
+// to all sets, so every set has as many rows as the next, and a cache with a line for each row
+// holds all of them.
 //
-// Who does what: any rank reads tags, lines and records and counts in records; only the part's own rank, in kernels
-// of any of its streams, changes tags and writes lines. Nobody waits for anybody.
+// Ownership: any rank reads tags, lines and records, and counts in records. Only the part's own
+// rank changes tags and writes lines, in kernels of any of its streams. No rank waits for another
+// one.
 //
-// A tag is one word: the number of the row that its line has, less FILLING and a version that grows with each change.
-//   empty      no row                         valid    row r: the line has r's bytes
-//   filling    FILLING, row r: r's bytes are on their way        cancelled  FILLING, no row: they are not wanted
-// Only a tag without FILLING is claimed, by compare-and-swap; only who claimed it writes the line and takes FILLING
-// away. So a line has one writer at a time.
+// A tag is one word: the number of the row that its line has, less FILLING and a version that grows
+// with each change.
+//   empty      no row
+//   valid      row r: the line has r's bytes
+//   filling    FILLING, row r: r's bytes are on their way
+//   cancelled  FILLING, no row: the bytes are not wanted
+// A warp claims a tag without FILLING by compare-and-swap. Only that warp writes the line and
+// clears FILLING, so a line has one writer at a time.
 //
-// Why a reader gets no wrong byte. It reads the tag (1), fence, the line (2), fence, the tag again (3); it keeps the
-// bytes if (1) is valid and (3) has its version. The writer changes the tag to filling (a), fence, writes the line (b),
-// fence, changes it to valid (c). If (2) sees any word of (b), then by the two fences (3) sees (a) or later, which has
-// another version. If (1) sees (c), then by the two fences (2) sees all of (b). All are at system scope. A version
-// returns after 2^23 changes: were a reader held up during just so many of one line, it would take it for unchanged.
+// Why a reader gets no wrong byte. It reads the tag (1), fence, the line (2), fence, the tag again
+// (3); it keeps the bytes if (1) is valid and (3) has its version. The writer changes the tag to
+// filling (a), fence, writes the line (b), fence, changes it to valid (c). If (2) sees any word of
+// (b), then by the two fences (3) sees (a) or later, which has another version. If (1) sees (c),
+// then by the two fences (2) sees all of (b). All are at system scope. A version returns after 2^23
+// changes: were a reader held up during just so many of one line, it would take it for unchanged.
 //
-// Why no line stays older than its row. Who changes a row does so first, and then takes it out of the tags: writes the
-// row (d), fence, reads the tags (e), and makes valid empty, filling cancelled. Who fills: tag to filling (a), fence,
-// reads the row (f). These two fences are in one order (`fence_sc`): if (e) does not see (a), then (f) sees (d). And
-// if it does, (c) fails, because it is a compare-and-swap.
+// Why no line stays older than its row. A kernel that changes a row writes it first and removes it
+// from the tags afterwards: it writes the row (d), fence, reads the tags (e), and turns valid into
+// empty and filling into cancelled. A kernel that fills a line sets the tag to filling (a), fence,
+// reads the row (f). These two fences are in one order (`fence_sc`): if (e) does not see (a), then
+// (f) sees (d). And if it does, (c) fails, because it is a compare-and-swap.
 #pragma once
 
 #include "rows.cuh"
@@ -49,19 +57,20 @@ struct CacheSet {
     u64 tags, record, lines;
 };
 
-// What is counted in a set, none of it exact: readers count with a load and a store, so that no memory has to do
-// atomic operations for another GPU.
-//   0..63   candidates: rows that were asked for and not found; a row's name, from bit 40 on how often
+// What is counted in a set, none of it exact: readers count with a load and a store, so that no
+// memory has to do atomic operations for another GPU.
+//   0..63   candidates: rows that were asked for and not found; a row's name, from bit 40 its count
 //   64..95  how often each line was asked for, 32 bits each
 //   96..99  how often no line was found, since the counts were last halved
 // And of the part's first set alone:
 //   104..111  the set that is looked at next; 0 before any was
-//   112..119  how many lines were taken of late, of as many sets as the part has; in parts of LATELY
+//   112..119  how many lines were taken of late, of all sets of the part; in parts of LATELY
 constexpr u32 CANDIDATES = 8, ONCE_BIT = 40, COUNTS_AT = 64, MISSES_AT = 96, CURSOR_AT = 104, LATELY_AT = 112;
 constexpr u64 LATELY = 1 << 16;
 // Counts stay below; a candidate's has 24 bits.
 constexpr u32 MOST = 1u << 20;
-// So many misses are a set's time: then its counts are halved, and what was asked for long ago counts little.
+// So many misses are a set's time: then its counts are halved, and what was asked for long ago
+// counts little.
 constexpr u32 AGE = 128;
 
 __device__ __forceinline__ u64 candidate_of(u64 name, u32 times) { return name | u64(times) << ONCE_BIT; }
@@ -79,7 +88,8 @@ __device__ __forceinline__ u64 set_number(u64 at, u64 sets) {
 }
 
 struct Cache {
-    // Its chunks are the parts, `starts` the first row of each. Without `starts` and `equal` rows are spread.
+    // Its chunks are the parts, `starts` the first row of each. Without `starts` and `equal` rows
+    // are spread.
     Table parts;
     const u64* set_starts;
     u64 stride;
@@ -126,14 +136,15 @@ __device__ __forceinline__ u32 load_count(u64 at) {
     return count;
 }
 
-// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `version` what that had.
+// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `version` what
+// that had.
 struct Hit {
     u64 line, tag;
     u32 version;
 };
 
-// Looks up a row for each lane that has one (`wanted`); the whole warp passes. Four lanes read a set's tags in one
-// access: on another GPU each one counts.
+// Looks up a row for each lane that has one (`wanted`); the whole warp passes. Four lanes read a
+// set's tags in one access: on another GPU each one counts.
 __device__ __forceinline__ Hit look_up(const Cache& cache, bool wanted, u64 row) {
     constexpr u32 READERS = 4, AT_ONCE = WARP / READERS;
     CacheSet set = {0, 0, 0};
@@ -167,7 +178,8 @@ __device__ __forceinline__ Hit look_up(const Cache& cache, bool wanted, u64 row)
     return {set.lines + way * cache.stride, set.tags + way * 8, found >> 4};
 }
 
-// Brings a row to a line whose tag this warp has made `claimed` (lane 0 did). The whole warp passes.
+// Brings a row to a line whose tag this warp has made `claimed` (lane 0 did). The whole warp
+// passes.
 __device__ __forceinline__ void fill_line(u64 tag, u64 claimed, u64 line, u64 row, u64 bytes) {
     fence_sc();
     __syncwarp();

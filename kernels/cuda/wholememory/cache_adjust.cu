@@ -1,8 +1,9 @@
 // Which rows have lines: counts what is asked for, brings rows to lines, and takes them away.
 //
-// Least frequently used, with age: a row that no line has becomes a candidate of its set; a candidate that was asked
-// for more often than the coldest line takes that line. Counts are halved each time a set has missed often enough.
-// Only a part's own rank adjusts it; what is counted comes from all ranks.
+// Least frequently used, with age: a row that no line has becomes a candidate of its set; a
+// candidate that was asked for more often than the coldest line takes that line. Counts are halved
+// each time a set has missed often enough. Only a part's own rank adjusts it; what is counted comes
+// from all ranks.
 #include "cache.cuh"
 
 namespace wm {
@@ -84,8 +85,8 @@ __device__ __forceinline__ u64 largest_of_lanes(u64 value) {
     return value;
 }
 
-// Gives candidates of a set the lines of rows that are asked for less; how many. The whole warp passes; lane w has way
-// w and candidate w.
+// Gives candidates of a set the lines of rows that are asked for less; how many. The whole warp
+// passes; lane w has way w and candidate w.
 __device__ __forceinline__ u32 adjust_set(const Cache& cache, const Table& table, const CacheSet& set) {
     const bool has_way = lane() < WAYS;
     u64 tag = has_way ? load_word(set.tags + lane() * 8) : FILLING;
@@ -125,8 +126,9 @@ __device__ __forceinline__ u32 adjust_set(const Cache& cache, const Table& table
     return taken;
 }
 
-// Adds what a turn of 32 sets has taken to what was taken of late, of which so much is forgotten as a turn is a part
-// of all sets. Launches at the same time may forget too much: then it is below 0 for a while.
+// Adds what a turn of 32 sets has taken to what was taken of late, of which so much is forgotten as
+// a turn is a part of all sets. Launches at the same time may forget too much: then it is below 0
+// for a while.
 __device__ __forceinline__ void note_taken(u64 lately, u64 sets, u32 taken) {
     const i64 before = i64(load_word(lately)), turns = i64((sets + WARP - 1) / WARP);
     const i64 change = i64(taken * LATELY) - before / turns;
@@ -139,14 +141,14 @@ __device__ __forceinline__ bool is_learning(u64 first_record, u64 sets) {
     return load_word(first_record + CURSOR_AT) == 0 || lately >= i64(sets * (LATELY / LEARNS_ABOVE));
 }
 
-// Takes a row out of a tag, or has its bytes brought anew (`home` is not 0). Lane 0 changes the tag, the whole warp
-// passes.
+// Takes a row out of a tag, or has its bytes brought anew (`home` is not 0). Lane 0 changes the
+// tag, the whole warp passes.
 __device__ __forceinline__ void renew_tag(u64 tag, u64 name, u64 line, u64 home, u64 bytes) {
     u64 claimed = 0;
     if (lane() == 0) {
         for (u64 seen = load_word(tag); named_by(seen) == name;) {
             const bool is_filling = (seen & FILLING) != 0;
-            // Who fills it finds it cancelled.
+            // The warp that fills the line finds its tag cancelled.
             const u64 content = is_filling ? FILLING : home != 0 ? FILLING + name : 0, next = next_tag(seen, content);
             const u64 now = exchange_word(tag, seen, next);
             if (now == seen) {
@@ -162,8 +164,9 @@ __device__ __forceinline__ void renew_tag(u64 tag, u64 name, u64 line, u64 home,
 
 }  // namespace wm
 
-/// Counts lookups: every 2^`shift`-th of the `count` row numbers, which of them `seed` says; and all of them while this
-/// rank's part, number `part`, takes many lines. The cache is as in `wm_cache_gather`.
+/// Counts lookups: every 2^`shift`-th of the `count` row numbers, which of them `seed` says; and
+/// all of them while this rank's part, number `part`, takes many lines. The cache is as in
+/// `wm_cache_gather`.
 extern "C" __global__ void wm_cache_count(const void* indices, u32 index_bytes, u64 count, u32 shift, u64 seed,
                                           u64 rows_in_table, u64 stride, const u64* cache_bases,
                                           const u64* row_starts, u32 parts, u64 rows_equal, const u64* set_starts,
@@ -178,8 +181,9 @@ extern "C" __global__ void wm_cache_count(const void* indices, u32 index_bytes, 
     }
 }
 
-/// Adjusts sets of part `part`, which is this rank's own: as many as `turns` times 32, from where the last launch
-/// ended. The table is as in `wm_gather_rows`, the cache as in `wm_cache_gather`. Blocks are whole warps.
+/// Adjusts sets of part `part`, which is this rank's own: as many as `turns` times 32, from where
+/// the last launch ended. The table is as in `wm_gather_rows`, the cache as in `wm_cache_gather`.
+/// Blocks are whole warps.
 extern "C" __global__ void wm_cache_adjust(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                            u64 rows_in_table, u64 stride, const u64* cache_bases,
                                            const u64* row_starts, u32 parts, u64 rows_equal, const u64* set_starts,
@@ -209,9 +213,10 @@ extern "C" __global__ void wm_cache_adjust(u64 base, const u64* bases, const u64
     }
 }
 
-/// Has lines of this rank's own part brought anew: of the `*count` rows that `rows` names, as distances from the part's
-/// first row, which the kernels before have changed at `own_rows`. `first_row` is that row's number, `rows_in_part` how
-/// many the part has; numbers beyond are skipped. Blocks are whole warps.
+/// Has lines of this rank's own part brought anew: of the `*count` rows that `rows` names, as
+/// distances from the part's first row, which the kernels before have changed at `own_rows`.
+/// `first_row` is that row's number, `rows_in_part` how many the part has; numbers beyond are
+/// skipped. Blocks are whole warps.
 extern "C" __global__ void wm_cache_renew(const i64* rows, const i64* count, u64 own_rows, u64 first_row,
                                           u64 rows_in_part, u64 stride, const u64* cache_bases, const u64* set_starts,
                                           u32 part) {

@@ -1,10 +1,11 @@
 // Gather through a cache: rows that have a line come from there, the others from the table.
 //
-// It is the walk of rows.cuh with lines for rows (cache.cuh says why no byte is wrong). A warp looks the next batch's
-// rows up before the one fence of a batch, which therefore orders both: that lookup before the lines' bytes, and this
-// batch's bytes before the second look at its tags. Rows whose line has changed meanwhile are moved again, from the
-// table. There are walks for words of 16, 4 and 1 bytes: an image has room for no more.
-// Left alone, the compiler takes so many registers that a multiprocessor has two blocks at work instead of three.
+// It is the walk of rows.cuh with lines for rows (cache.cuh says why no byte is wrong). A warp
+// looks the next batch's rows up before the one fence of a batch, which therefore orders both: that
+// lookup before the lines' bytes, and this batch's bytes before the second look at its tags. Rows
+// whose line has changed meanwhile are moved again, from the table. There are walks for words of
+// 16, 4 and 1 bytes: an image has room for no more. Left alone, the compiler takes so many
+// registers that a multiprocessor has two blocks at work instead of three.
 #include "cache.cuh"
 
 namespace wm {
@@ -26,8 +27,8 @@ struct CachedWalk {
     const Walk<Mover, 1, true> walk;
     const Cache& cache;
 
-    // The row of a batch that this lane has found: where it comes from, where it goes to, the tag that has to stay as it
-    // is (0 for none), and that one's version, which each change changes.
+    // The row of a batch that this lane has found: where it comes from, where it goes to, the tag
+    // that has to stay as it is (0 for none), and that one's version, which each change changes.
     struct Found {
         u64 row[1], place[1];
         u64 tag;
@@ -49,7 +50,8 @@ struct CachedWalk {
         return {{hit.tag != 0 ? hit.line : home}, {place}, hit.tag, hit.version};
     }
 
-    // Where the line has changed, the table's row is next; else none. Nothing is left to look at again.
+    // Where the line has changed, the table's row is next; else none. Nothing is left to look at
+    // again.
     __device__ __forceinline__ bool find_changed(Found& found) const {
         const bool changed = found.tag != 0 && version_of(load_word(found.tag)) != found.version;
         found.row[0] = changed ? walk.all.table.row(number_at(found.place[0])) : 0;
@@ -67,7 +69,7 @@ struct CachedWalk {
             walk.move_batch(first, found.row, found.place);
             const Found next = look_up_batch(first + step);
             if (any_lane((found.tag | next.tag) != 0)) {
-                // Who writes lines of a cache with one part is on this GPU.
+                // If the cache has one part, the writer of its lines is on this GPU.
                 if (cache.parts.chunks == 1) {
                     fence_acq_rel_of_gpu();
                 } else {
@@ -98,10 +100,11 @@ __device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes,
 
 }  // namespace wm
 
-/// As `wm_gather_rows`, through a cache of `parts` parts at `cache_bases`, whose row and set numbers begin at
-/// `row_starts` (or are `rows_equal` rows each; without either rows are spread over all parts) and `set_starts`. Rows
-/// begin at multiples of 16 bytes, in the table and in lines; `stride` is that of both. `order` is as in
-/// `wm_gather_ordered_rows`, or null for the order of the numbers. Blocks have 256 threads at most.
+/// As `wm_gather_rows`, through a cache of `parts` parts at `cache_bases`, whose row and set
+/// numbers begin at `row_starts` (or are `rows_equal` rows each; without either rows are spread
+/// over all parts) and `set_starts`. Rows begin at multiples of 16 bytes, in the table and in
+/// lines; `stride` is that of both. `order` is as in `wm_gather_ordered_rows`, or null for the
+/// order of the numbers. Blocks have 256 threads at most.
 extern "C" __global__ void __launch_bounds__(256, 3)
     wm_cache_gather(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal, u64 rows_in_table,
                     u64 stride, u64 row_bytes, const void* indices, u32 index_bytes, u64 count, void* output,

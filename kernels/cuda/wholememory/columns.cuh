@@ -1,7 +1,7 @@
 // The columns of a row that a lane has: 4 neighbouring ones or 1, as one word of memory and as f32.
 //
-// A word is loaded by one instruction. It is converted where its values are used and not before: a conversion waits
-// for its load, and so would all that stands behind it.
+// A word is loaded by one instruction. It is converted where its values are used and not before: a
+// conversion waits for its load, and so would all that stands behind it.
 #pragma once
 
 #include "convert.cuh"

@@ -1,7 +1,8 @@
 // Element types of tables, by their numbers in the C API, and conversions between them.
 //
-// Inside the floating-point types: rounded once, to nearest, ties to even; NaN and infinities stay what they are.
-// Inside the integers: as C casts, the low bits. There are none between the two families.
+// Inside the floating-point types: rounded once, to nearest, ties to even; NaN and infinities stay
+// what they are. Inside the integers: as C casts, the low bits. There are none between the two
+// families.
 #pragma once
 
 #include "../device.cuh"
@@ -37,7 +38,8 @@ __device__ __forceinline__ i64 integer_of(u16 word) { return i16(word); }
 __device__ __forceinline__ i64 integer_of(u32 word) { return i32(word); }
 __device__ __forceinline__ i64 integer_of(u64 word) { return i64(word); }
 
-// The 16-bit formats from f64 too: f64 to f32 rounds to odd first, so that it is rounded once after all.
+// The 16-bit formats from f64 too: f64 to f32 rounds to odd first, so that it is rounded once after
+// all.
 __device__ __forceinline__ u16 f16_from(f64 x) { return f16_from(rounded_to_odd(x)); }
 __device__ __forceinline__ u16 bf16_from(f64 x) { return bf16_from(rounded_to_odd(x)); }
 

@@ -1,9 +1,10 @@
 // Gather and scatter between types: a table of one type, packed rows of another of the same family.
 //
-// A lane moves one element at a time; rows, chunks and row numbers are as in gather.cu. There is one walk for each
-// size of a source's element; which types they are is asked at each store, alike for all threads, because a walk for
-// each of the 32 pairs would make the image five times as large. Two types of different families (or an unknown one)
-// move nothing: the caller has refused them.
+// A lane moves one element at a time; rows, chunks and row numbers are as in gather.cu. There is
+// one walk for each size of a source's element; which types they are is asked at each store, alike
+// for all threads, because a walk for each of the 32 pairs would make the image five times as
+// large. Two types of different families (or an unknown one) move nothing: the caller has refused
+// them.
 #include "convert.cuh"
 #include "rows.cuh"
 
@@ -59,8 +60,9 @@ __device__ __forceinline__ void convert_rows(u32 source, u32 target, const RowSe
 
 }  // namespace wm
 
-/// As `wm_gather_rows`, with rows of `columns` elements that are converted from `table_type` to `other_type`
-/// (wholememory_dtype_t, both of the same family). Every address and stride is a multiple of its side's element.
+/// As `wm_gather_rows`, with rows of `columns` elements that are converted from `table_type` to
+/// `other_type` (wholememory_dtype_t, both of the same family). Every address and stride is a
+/// multiple of its side's element.
 extern "C" __global__ void wm_gather_converted(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                                u64 rows_in_table, u64 stride, u64 offset, u64 columns,
                                                const void* indices, u32 index_bytes, u64 count, void* output,
@@ -70,7 +72,8 @@ extern "C" __global__ void wm_gather_converted(u64 base, const u64* bases, const
     wm::convert_rows<true>(table_type, other_type, {table, indices, index_bytes, count, packed}, columns);
 }
 
-/// As `wm_scatter_rows`, with rows of `columns` elements that are converted from `other_type` to `table_type`.
+/// As `wm_scatter_rows`, with rows of `columns` elements that are converted from `other_type` to
+/// `table_type`.
 extern "C" __global__ void wm_scatter_converted(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                                 u64 rows_in_table, u64 stride, u64 offset, u64 columns,
                                                 const void* indices, u32 index_bytes, u64 count, const void* input,

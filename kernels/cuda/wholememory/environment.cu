@@ -4,7 +4,8 @@
 
 namespace wm {
 
-// `i` as a number of the type, added as numbers of the type are; f16 and bf16 are added in f32 and rounded.
+// `i` as a number of the type, added as numbers of the type are; f16 and bf16 are added in f32 and
+// rounded.
 __device__ __forceinline__ void add_number(u64 input, u64 output, u32 type, u64 number) {
     switch (type) {
         case DOUBLE:

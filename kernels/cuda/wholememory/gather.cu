@@ -1,7 +1,8 @@
 // Gather and scatter of rows as bytes: the table and the packed side have the same type.
 //
-// Neither reads or writes beyond the table: a row number that is negative or too large leaves its packed row (gather)
-// or the table (scatter) as it was. Where a scatter names a row twice, each of its words is that of one of the two.
+// Neither reads or writes beyond the table: a row number that is negative or too large leaves its
+// packed row (gather) or the table (scatter) as it was. Where a scatter names a row twice, each of
+// its words is that of one of the two.
 #include "rows.cuh"
 
 namespace wm {
@@ -24,7 +25,8 @@ struct Copy {
     }
 };
 
-// The same in an order that makes equal rows neighbours: what is loaded for the first is in L1 for the others.
+// The same in an order that makes equal rows neighbours: what is loaded for the first is in L1 for
+// the others.
 template <class W, bool OUT_OF_TABLE>
 struct SortedCopy : Copy<W, OUT_OF_TABLE> {
     __device__ __forceinline__ void load(bool live, u64 at, W& word) const {
@@ -62,10 +64,11 @@ __device__ __forceinline__ void copy_ordered_rows(const RowSet& rows, u64 row_by
 
 }  // namespace wm
 
-/// Copies row `indices[i]` of the table, `row_bytes` long, to row `i` of `output`, for `count` rows. The rows are
-/// `stride` and `output_stride` bytes apart. `index_bytes` is 4 or 8. A number that is negative, or `rows_in_table`
-/// or more, leaves its output row as it is. `width` is a power of two up to 16 that divides every row's address on
-/// both sides, both strides and `row_bytes`. Blocks are whole warps.
+/// Copies row `indices[i]` of the table, `row_bytes` long, to row `i` of `output`, for `count`
+/// rows. The rows are `stride` and `output_stride` bytes apart. `index_bytes` is 4 or 8. A number
+/// that is negative, or `rows_in_table` or more, leaves its output row as it is. `width` is a power
+/// of two up to 16 that divides every row's address on both sides, both strides and `row_bytes`.
+/// Blocks are whole warps.
 extern "C" __global__ void wm_gather_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                           u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
                                           const void* indices, u32 index_bytes, u64 count, void* output,
@@ -75,8 +78,9 @@ extern "C" __global__ void wm_gather_rows(u64 base, const u64* bases, const u64*
     wm::copy_rows<true>({table, indices, index_bytes, count, packed}, row_bytes, width);
 }
 
-/// Copies row `i` of `input` to row `indices[i]` of the table, for `count` rows; what `wm_gather_rows` says of its
-/// parameters holds. A number that is negative or too large is skipped.
+/// Copies row `i` of `input` to row `indices[i]` of the table, for `count` rows; what
+/// `wm_gather_rows` says of its parameters holds. A number that is negative or too large is
+/// skipped.
 extern "C" __global__ void wm_scatter_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                            u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
                                            const void* indices, u32 index_bytes, u64 count, const void* input,
@@ -86,8 +90,9 @@ extern "C" __global__ void wm_scatter_rows(u64 base, const u64* bases, const u64
     wm::copy_rows<false>({table, indices, index_bytes, count, packed}, row_bytes, width);
 }
 
-/// As `wm_gather_rows`, row `order[0]` of `output` first, then row `order[1]`, and so on: `order` has each number below
-/// `count` once. Rows of a table on the host arrive faster in the order of their addresses.
+/// As `wm_gather_rows`, row `order[0]` of `output` first, then row `order[1]`, and so on: `order`
+/// has each number below `count` once. Rows of a table on the host arrive faster in the order of
+/// their addresses.
 extern "C" __global__ void wm_gather_ordered_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                                   u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
                                                   const void* indices, u32 index_bytes, u64 count, void* output,

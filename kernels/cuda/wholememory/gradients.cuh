@@ -1,8 +1,9 @@
 // Gradients of the same row, added up where an optimizer needs the sum.
 //
-// The additions are in the named order, but the loads of several gradients are under way at a time: a row that many
-// gradients go to (in graphs there is always one) must not take a memory's latency for each. Lanes need nothing from
-// each other here, so lanes of a warp may have runs of different lengths.
+// The additions are in the named order, but the loads of several gradients are under way at a time:
+// a row that many gradients go to (in graphs there is always one) must not take a memory's latency
+// for each. Lanes need nothing from each other here, so lanes of a warp may have runs of different
+// lengths.
 #pragma once
 
 #include "columns.cuh"
@@ -11,7 +12,8 @@ namespace wm {
 
 constexpr u32 GRADIENTS_IN_FLIGHT = 4;
 
-// A row's gradients: the `count` that `order[start]`, `order[start + 1]`, ... number; `last` is the last such number.
+// A row's gradients: the `count` that `order[start]`, `order[start + 1]`, ... number; `last` is the
+// last such number.
 struct GradientRun {
     u32 start, count, last;
 };
@@ -28,7 +30,8 @@ struct Gradients {
         return {start, count, count == 0 ? 0 : order[u64(start) + count - 1]};
     }
 
-    // Adds all gradients of a run but the last to `sum`, for the columns from `column` on: in f32 and in their order.
+    // Adds all gradients of a run but the last to `sum`, for the columns from `column` on: in f32
+    // and in their order.
     template <u32 COLUMNS>
     __device__ __forceinline__ void add_all_but_last(const GradientRun& run, u64 column, f32 (&sum)[COLUMNS]) const {
         if (run.count <= 1) return;

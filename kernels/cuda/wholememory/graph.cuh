@@ -1,5 +1,5 @@
-// A graph in compressed sparse rows, whose arrays are tables: the neighbours of node n are the entries row_ptr[n] to
-// row_ptr[n + 1] - 1 of `col`, and an edge's number is its place there.
+// A graph in compressed sparse rows, whose arrays are tables: the neighbours of node n are the
+// entries row_ptr[n] to row_ptr[n + 1] - 1 of `col`, and an edge's number is its place there.
 #pragma once
 
 #include "table.cuh"

@@ -1,16 +1,18 @@
 // Sparse optimizers: they change the rows of an embedding that a step touched, each row once.
 //
-// How it is fast: a warp takes a batch of rows at a time, and each lane finds one of them and its gradients; shuffles
-// hand it to the lanes that change the row. These are a group that covers it: each lane has four columns (or one, where
-// the memory does not allow it), so that a warp has several short rows. Weights, states and the last gradient, which of
-// most rows is the only one, are loaded together.
+// How it is fast: a warp takes a batch of rows at a time, and each lane finds one of them and its
+// gradients; shuffles hand it to the lanes that change the row. These are a group that covers it:
+// each lane has four columns (or one, where the memory does not allow it), so that a warp has
+// several short rows. Weights, states and the last gradient, which of most rows is the only one,
+// are loaded together.
 //
-// All states are f32; the embedding is f32, f16 or bf16 and is computed in f32. Each sum of a product is one rounding
-// (`multiply_add`), or a product is rounded by itself (`product`), so that a GPU and the CPU give the same bits. Blocks
-// are whole warps, of 256 threads at most: their registers are bounded for three such blocks a multiprocessor.
+// All states are f32; the embedding is f32, f16 or bf16 and is computed in f32. Each sum of a
+// product is one rounding (`multiply_add`), or a product is rounded by itself (`product`), so that
+// a GPU and the CPU give the same bits. Blocks are whole warps, of 256 threads at most: their
+// registers are bounded for three such blocks a multiprocessor.
 //
-// Rules: `rows` names no row twice (gradients of a row are one run). A row that is negative or not in the table is
-// skipped. The whole warp passes every shuffle.
+// Rules: `rows` names no row twice (gradients of a row are one run). A row that is negative or not
+// in the table is skipped. The whole warp passes every shuffle.
 #include "gradients.cuh"
 #include "rows.cuh"
 
@@ -51,11 +53,13 @@ struct Rows {
                    OPTIMIZER_BATCH) {}
 };
 
-// One warp's walk over batches of rows, or of pieces of rows that are longer than a warp. All of a batch are the same
-// piece, and the pieces of a row far from each other: different warps add up the many gradients that a row may have.
+// One warp's walk over batches of rows, or of pieces of rows that are longer than a warp. All of a
+// batch are the same piece, and the pieces of a row far from each other: different warps add up the
+// many gradients that a row may have.
 //
-// A rule keeps `STATES` values for each weight, and says what becomes of them and of the weight. If it has powers, all
-// lanes of a row load them first; where a row is one piece, one of these lanes then advances them.
+// A rule keeps `STATES` values for each weight, and says what becomes of them and of the weight. If
+// it has powers, all lanes of a row load them first; where a row is one piece, one of these lanes
+// then advances them.
 template <class Rule, u32 COLUMNS>
 struct OptimizerWalk {
     const Step& step;
@@ -239,11 +243,12 @@ struct AdaGrad {
 
 }  // namespace wm
 
-/// SGD on the `*count` rows of the table that `rows` names: `table` is the address of row 0, `table_stride` the bytes
-/// between rows, `table_type` FLOAT, HALF or BF16. The gradient of row `rows[i]` is the sum of the rows
-/// `order[starts[i]]` to `order[starts[i + 1] - 1]` of `gradients`, added in f32 in this order, whatever the launch;
-/// `gradient_type` is FLOAT, HALF or BF16, `gradient_stride` in bytes. `starts` are below 2^32. No row is
-/// named twice; one that is negative, or `rows_in_table` or more, is skipped. `lane_columns` is 4 where so many divide
+/// SGD on the `*count` rows of the table that `rows` names: `table` is the address of row 0,
+/// `table_stride` the bytes between rows, `table_type` FLOAT, HALF or BF16. The gradient of row
+/// `rows[i]` is the sum of the rows `order[starts[i]]` to `order[starts[i + 1] - 1]` of
+/// `gradients`, added in f32 in this order, whatever the launch; `gradient_type` is FLOAT, HALF or
+/// BF16, `gradient_stride` in bytes. `starts` are below 2^32. No row is named twice; one that is
+/// negative, or `rows_in_table` or more, is skipped. `lane_columns` is 4 where so many divide
 /// `columns` and are one aligned word in each row of the table, the gradients and states; else 1.
 extern "C" __global__ void __launch_bounds__(256, 3)
     wm_optimize_sgd(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table, const i64* rows, const i64* count,
@@ -255,9 +260,10 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     wm::optimize(step, wm::Sgd{learning_rate, weight_decay});
 }
 
-/// Lazy Adam on the rows that `rows` names, as `wm_optimize_sgd` has them. States `m` and `v` have the table's shape
-/// in f32, `powers` two f32 a row that begin as 1; each is an address with the bytes between its rows. `adam_w` is 0
-/// or 1. If rows are longer than a warp (32 times `lane_columns`), `wm_advance_powers` of the same rows follows.
+/// Lazy Adam on the rows that `rows` names, as `wm_optimize_sgd` has them. States `m` and `v` have
+/// the table's shape in f32, `powers` two f32 a row that begin as 1; each is an address with the
+/// bytes between its rows. `adam_w` is 0 or 1. If rows are longer than a warp (32 times
+/// `lane_columns`), `wm_advance_powers` of the same rows follows.
 extern "C" __global__ void __launch_bounds__(256, 3)
     wm_optimize_lazy_adam(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table, const i64* rows,
                           const i64* count, const void* gradients, u32 gradient_type, u64 gradient_stride, u64 columns,
@@ -272,8 +278,8 @@ extern "C" __global__ void __launch_bounds__(256, 3)
                                     adam_w, 0, 0});
 }
 
-/// Multiplies the powers of the betas of the rows that `rows` names, as `wm_optimize_lazy_adam` has them, where it does
-/// not do so. Any blocks.
+/// Multiplies the powers of the betas of the rows that `rows` names, as `wm_optimize_lazy_adam` has
+/// them, where it does not do so. Any blocks.
 extern "C" __global__ void wm_advance_powers(const i64* rows, const i64* count, u64 rows_in_table, u64 powers,
                                              u64 powers_stride, f32 beta1, f32 beta2) {
     const wm::Powers all = {{powers, powers_stride}, beta1, beta2};
@@ -284,7 +290,8 @@ extern "C" __global__ void wm_advance_powers(const i64* rows, const i64* count, 
     }
 }
 
-/// RMSprop on the rows that `rows` names, as `wm_optimize_sgd` has them. State `v` has the table's shape in f32.
+/// RMSprop on the rows that `rows` names, as `wm_optimize_sgd` has them. State `v` has the table's
+/// shape in f32.
 extern "C" __global__ void __launch_bounds__(256, 3)
     wm_optimize_rmsprop(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table, const i64* rows,
                         const i64* count, const void* gradients, u32 gradient_type, u64 gradient_stride, u64 columns,
@@ -296,7 +303,8 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     wm::optimize(step, wm::RmsProp{{v, v_stride}, learning_rate, weight_decay, epsilon, alpha});
 }
 
-/// Adagrad on the rows that `rows` names, as `wm_optimize_sgd` has them. State `sums` has the table's shape in f32.
+/// Adagrad on the rows that `rows` names, as `wm_optimize_sgd` has them. State `sums` has the
+/// table's shape in f32.
 extern "C" __global__ void __launch_bounds__(256, 3)
     wm_optimize_adagrad(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table, const i64* rows,
                         const i64* count, const void* gradients, u32 gradient_type, u64 gradient_stride, u64 columns,

@@ -1,7 +1,7 @@
 // Random numbers: PCG-XSH-RR, 64 bits of state and 32 of output, the same in `src/random.rs`.
 //
-// A generator is named by a seed and a subsequence: the subsequence chooses the stream (the increment), and the
-// generator starts as many draws into it as the subsequence says.
+// A generator is named by a seed and a subsequence: the subsequence chooses the stream (the
+// increment), and the generator starts as many draws into it as the subsequence says.
 #pragma once
 
 #include "../device.cuh"
@@ -54,8 +54,8 @@ public:
     // From 0 to less than 1, a multiple of 2^-24.
     __device__ __forceinline__ f32 next_f32() { return f32(next_u32() >> 8) * (1.0f / (1 << 24)); }
 
-    // The logarithm to base 2 of a number from 0 to 1, which is finer near 0 than `next_f32`: its exponent is the
-    // position of the first set bit of as many words as it takes.
+    // The logarithm to base 2 of a number from 0 to 1, which is finer near 0 than `next_f32`: its
+    // exponent is the position of the first set bit of as many words as it takes.
     __device__ __forceinline__ f32 log2_of_uniform() {
         const f32 fraction = multiply_add(0.5f, next_f32(), 0.5f);
         u32 zeros = 0;

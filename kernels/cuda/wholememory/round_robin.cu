@@ -1,9 +1,9 @@
 // Where the rows of a table lie whose rows are dealt to the ranks in turn.
 #include "table.cuh"
 
-/// `places[i]` becomes the place of row `indices[i]` in a table of `rows` rows that are dealt to `ranks` ranks in turn,
-/// `turn` rows at a time; each rank has `rows_of_rank` rows of memory. It becomes -1 for a number that is negative or not
-/// below `rows`. None of `turn` and `ranks` is 0.
+/// `places[i]` becomes the place of row `indices[i]` in a table of `rows` rows that are dealt to
+/// `ranks` ranks in turn, `turn` rows at a time; each rank has `rows_of_rank` rows of memory. It
+/// becomes -1 for a number that is negative or not below `rows`. None of `turn` and `ranks` is 0.
 extern "C" __global__ void wm_round_robin_places(const void* indices, u32 index_bytes, u64 count, u64 rows, u64 turn,
                                                  u64 ranks, u64 rows_of_rank, i64* places) {
     for (u64 i : wm::share_of(count)) {

@@ -1,12 +1,14 @@
 // Moves rows between a table, at the numbers that an array names, and packed memory.
 //
-// How it is fast: a warp takes a batch of rows at a time. Each lane finds the address of one row (or of four, where
-// rows are a word), and shuffles hand it to the lanes that move the row. These are a group of the smallest power of
-// two that covers a row, so a warp moves several short rows side by side; of a long row a group moves one piece after
-// another. Rows and pieces are one sequence of steps, and four steps' loads are under way before the first store. The
-// next batch's row numbers are loaded before this batch moves.
+// How it is fast: a warp takes a batch of rows at a time. Each lane finds the address of one row
+// (or of four, where rows are a word), and shuffles hand it to the lanes that move the row. These
+// are a group of the smallest power of two that covers a row, so a warp moves several short rows
+// side by side; of a long row a group moves one piece after another. Rows and pieces are one
+// sequence of steps, and four steps' loads are under way before the first store. The next batch's
+// row numbers are loaded before this batch moves.
 //
-// Rules: blocks are whole warps (what is left over of a block does nothing); the whole warp passes every shuffle.
+// Rules: blocks are whole warps (what is left over of a block does nothing); the whole warp passes
+// every shuffle.
 #pragma once
 
 #include "table.cuh"
@@ -18,7 +20,8 @@ constexpr u32 IN_FLIGHT = 4;
 // Bytes of a batch that is large enough: small batches spread evenly over the warps of the grid.
 constexpr u64 BATCH_BYTES = 8192;
 
-// How a warp divides into groups, and how many rows it takes at a time. A row has fewer than 2^32 words.
+// How a warp divides into groups, and how many rows it takes at a time. A row has fewer than 2^32
+// words.
 struct Division {
     u32 lanes;   // of a group: a power of two
     u32 groups;  // of a warp
@@ -44,7 +47,8 @@ struct Packed {
     u64 address, stride;
 };
 
-// Which rows are moved, and in an ordered walk in which order: numbers `order[0]`, `order[1]`, ... of `indices`.
+// Which rows are moved, and in an ordered walk in which order: numbers `order[0]`, `order[1]`, ...
+// of `indices`.
 struct RowSet {
     const Table& table;
     const void* indices;
@@ -54,10 +58,10 @@ struct RowSet {
     const u32* order = nullptr;
 };
 
-// One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type `Word` for what it
-// loads, and the bytes of a word where it is loaded from, where it is stored to, and in the table. With `SETS` 1 a
-// lane has one row number a batch; with 4 and 2 sets a row is one word or two. `HAS_SETS` says whether such rows are
-// worth code of their own.
+// One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type
+// `Word` for what it loads, and the bytes of a word where it is loaded from, where it is stored to,
+// and in the table. With `SETS` 1 a lane has one row number a batch; with 4 and 2 sets a row is one
+// word or two. `HAS_SETS` says whether such rows are worth code of their own.
 template <class Mover, u32 SETS, bool ORDERED = false>
 struct Walk {
     const RowSet& all;
@@ -104,7 +108,8 @@ struct Walk {
                                                const u64* places = nullptr) const {
         const u32 group = lane() / division.lanes, in_group = lane() % division.lanes;
         const u32 turns = SETS == 1 ? division.batch / division.groups : IN_FLIGHT / SETS;
-        // The row that each group is at, of its turns, and the piece of it. With several sets all are one step.
+        // The row that each group is at, of its turns, and the piece of it. With several sets all
+        // are one step.
         u32 turn = 0, piece = 0;
 #pragma unroll 1
         while (turn < turns) {
@@ -133,7 +138,8 @@ struct Walk {
     }
 };
 
-// All rows. Where a row is a word or two, a lane has several rows' numbers, so that it has as many loads under way.
+// All rows. Where a row is a word or two, a lane has several rows' numbers, so that it has as many
+// loads under way.
 template <class Mover>
 __device__ __forceinline__ void move_rows(const RowSet& rows, u64 row_words, Mover mover) {
     const u32 words = u32(row_words);

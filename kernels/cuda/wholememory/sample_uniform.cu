@@ -1,14 +1,15 @@
 // Uniform sampling of neighbours without replacement.
 //
-// Which neighbours a seed gives is part of the interface; it does not depend on the launch. For at most M samples,
-// with N > M neighbours of center i:
+// Which neighbours a seed gives is part of the interface; it does not depend on the launch. For at
+// most M samples, with N > M neighbours of center i:
 //
-// * M up to 1024: there are T generators (`generators_for`), number j of the subsequence i * T + j. Step s of M takes
-//   the next draw of generator s % T, modulo N - s, as the place in a list of what is left: it takes what stands there
-//   and moves the list's last entry to it. Samples are in the order of the steps.
-// * More: slot s of M begins with neighbour s. Generator j of 32, of the subsequence i * 32 + j, draws for the
-//   neighbours M + j, M + j + 32, ...: a draw modulo (the neighbour's number + 1) below M is a slot, and of the
-//   neighbours that get one slot the last one keeps it.
+// * M up to 1024: there are T generators (`generators_for`), number j of the subsequence i * T + j.
+//   Step s of M takes the next draw of generator s % T, modulo N - s, as the place in a list of
+//   what is left: it takes what stands there and moves the list's last entry to it. Samples are in
+//   the order of the steps.
+// * More: slot s of M begins with neighbour s. Generator j of 32, of the subsequence i * 32 + j,
+//   draws for the neighbours M + j, M + j + 32, ...: a draw modulo (the neighbour's number + 1)
+//   below M is a slot, and of the neighbours that get one slot the last one keeps it.
 //
 // With N up to M, and with M 0 or less, all neighbours are samples, in their order.
 //
@@ -30,8 +31,9 @@ __device__ __forceinline__ u32 generators_for(u32 samples) {
 // `draw` is below 2^31.
 __device__ __forceinline__ u32 modulo(u32 draw, u64 limit) { return limit >> 31 != 0 ? draw : draw % u32(limit); }
 
-// What stands at the place that step `step` chose. `places` has the places of all steps. The entry that a step moved
-// into a place came from the end of the list as it was then, where an earlier step may have put another, and so on.
+// What stands at the place that step `step` chose. `places` has the places of all steps. The entry
+// that a step moved into a place came from the end of the list as it was then, where an earlier
+// step may have put another, and so on.
 __device__ __forceinline__ u64 picked(const u32* places, u32 step, u64 neighbors) {
     u64 place = places[step];
     for (u32 i = step; i-- > 0;)
@@ -80,9 +82,10 @@ struct UniformSampling {
 
 }  // namespace wm
 
-/// `counts[i]` becomes the number of samples of node `nodes[i]`: its neighbours, `max_samples` at most if that is
-/// more than 0. The graph's row pointers are i64 in a table of `row_entries` entries that begins at byte
-/// `row_offset`. A node that is negative or not in the graph has none. `node_bytes` is 4 or 8.
+/// `counts[i]` becomes the number of samples of node `nodes[i]`: its neighbours, `max_samples` at
+/// most if that is more than 0. The graph's row pointers are i64 in a table of `row_entries`
+/// entries that begins at byte `row_offset`. A node that is negative or not in the graph has none.
+/// `node_bytes` is 4 or 8.
 extern "C" __global__ void wm_count_samples(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
                                             u64 row_equal, u64 row_entries, u64 row_offset, const void* nodes,
                                             u32 node_bytes, u64 count, i32 max_samples, i32* counts) {
@@ -93,10 +96,11 @@ extern "C" __global__ void wm_count_samples(u64 row_base, const u64* row_bases, 
     }
 }
 
-/// Samples the neighbours of the `count` nodes in `nodes`, `max_samples` of each at most, or all where it is 0 or
-/// less. The samples of node `i` go to place `offsets[i]` on (exclusive sums of `wm_count_samples`) of `destinations`
-/// (of `col_bytes`, 4 or 8, as `col`), `centers` (`i`) and `edges`. Each of the three may be null, but not `edges`
-/// where `max_samples` is more than 1024. Blocks are whole warps, of 256 threads at most.
+/// Samples the neighbours of the `count` nodes in `nodes`, `max_samples` of each at most, or all
+/// where it is 0 or less. The samples of node `i` go to place `offsets[i]` on (exclusive sums of
+/// `wm_count_samples`) of `destinations` (of `col_bytes`, 4 or 8, as `col`), `centers` (`i`) and
+/// `edges`. Each of the three may be null, but not `edges` where `max_samples` is more than 1024.
+/// Blocks are whole warps, of 256 threads at most.
 extern "C" __global__ void wm_sample_uniform(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
                                              u64 row_equal, u64 row_entries, u64 row_offset, u64 col_base,
                                              const u64* col_bases, const u64* col_starts, u32 col_chunks,

@@ -1,13 +1,14 @@
-// Weighted sampling of neighbours without replacement (A-Res): each neighbour gets a key, the logarithm of a random
-// number divided by its weight, and the largest keys are taken.
+// Weighted sampling of neighbours without replacement (A-Res): each neighbour gets a key, the
+// logarithm of a random number divided by its weight, and the largest keys are taken.
 //
-// Which neighbours a seed gives is part of the interface. A block of T threads has a center i; thread j is generator
-// j of the subsequence i * T + j and draws for the neighbours j, j + T, ... . So the samples depend on T: it is 128
-// for up to 256 samples and 256 for more, to draw as others do. With N up to M neighbours, and with M 0 or less, all
-// are samples. Samples are in the order of their edges; of equal keys the first neighbours' are taken.
+// Which neighbours a seed gives is part of the interface. A block of T threads has a center i;
+// thread j is generator j of the subsequence i * T + j and draws for the neighbours j, j + T, ... .
+// So the samples depend on T: it is 128 for up to 256 samples and 256 for more, to draw as others
+// do. With N up to M neighbours, and with M 0 or less, all are samples. Samples are in the order of
+// their edges; of equal keys the first neighbours' are taken.
 //
-// The M-th largest key is found by its digits, most significant first. Keys of many neighbours are computed again for
-// each digit: three of eight are enough as a rule.
+// The M-th largest key is found by its digits, most significant first. Keys of many neighbours are
+// computed again for each digit: three of eight are enough as a rule.
 #include "block.cuh"
 #include "convert.cuh"
 #include "graph.cuh"
@@ -114,9 +115,9 @@ __device__ __forceinline__ void take_largest(const Keys& keys, Threshold thresho
 
 }  // namespace wm
 
-/// As `wm_sample_uniform`, with `weights` of the edges, a table of `weight_type` FLOAT or DOUBLE in the layout of
-/// `col`. None of the outputs is needed by itself. Blocks of 128 threads where `max_samples` is up to 256, else of
-/// 256.
+/// As `wm_sample_uniform`, with `weights` of the edges, a table of `weight_type` FLOAT or DOUBLE in
+/// the layout of `col`. None of the outputs is needed by itself. Blocks of 128 threads where
+/// `max_samples` is up to 256, else of 256.
 extern "C" __global__ void wm_sample_weighted(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
                                               u64 row_equal, u64 row_entries, u64 row_offset, u64 col_base,
                                               const u64* col_bases, const u64* col_starts, u32 col_chunks,

@@ -1,4 +1,5 @@
-// Exclusive prefix sums in two launches: the sums of tiles, then each tile's prefixes from the tiles before it.
+// Exclusive prefix sums in two launches: the sums of tiles, then each tile's prefixes from the
+// tiles before it.
 #include "block.cuh"
 
 namespace wm {
@@ -7,8 +8,8 @@ constexpr u64 SCAN_TILE = 4096;
 
 }  // namespace wm
 
-/// `sums[t]` becomes the sum of the values of tile `t`: 4096 values, the last tile has what is left. Blocks are whole
-/// warps.
+/// `sums[t]` becomes the sum of the values of tile `t`: 4096 values, the last tile has what is
+/// left. Blocks are whole warps.
 extern "C" __global__ void wm_scan_tile_sums(const i32* values, u64 n, i64* sums) {
     for (u64 tile = wm::block_in_grid(); tile * wm::SCAN_TILE < n; tile += wm::blocks_in_grid()) {
         const u64 first = tile * wm::SCAN_TILE, end = n - first < wm::SCAN_TILE ? n : first + wm::SCAN_TILE;
@@ -19,9 +20,10 @@ extern "C" __global__ void wm_scan_tile_sums(const i32* values, u64 n, i64* sums
     }
 }
 
-/// `output[i]` becomes the sum of the values before `i`, for `i` up to `n` itself: `output` has `n` + 1 entries, and
-/// may be `values`. `sums` is from `wm_scan_tile_sums`. `total`, if it is not null, gets the sum of all in 64 bits:
-/// where that is more than 2^31 - 1, `output` is of no use. Blocks are whole warps.
+/// `output[i]` becomes the sum of the values before `i`, for `i` up to `n` itself: `output` has `n +
+/// 1` entries, and may be `values`. `sums` is from `wm_scan_tile_sums`. `total`, if it is not null,
+/// gets the sum of all in 64 bits: where that is more than 2^31 - 1, `output` is of no use. Blocks
+/// are whole warps.
 extern "C" __global__ void wm_scan_exclusive(const i32* values, u64 n, const i64* sums, i32* output, i64* total) {
     const u64 tiles = n / wm::SCAN_TILE + 1;  // the last one has fewer values, maybe none
     const u32 thread = wm::thread_in_block(), threads = wm::threads_in_block();

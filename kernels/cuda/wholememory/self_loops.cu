@@ -1,8 +1,9 @@
 // A graph with an edge from each node to itself.
 #include "../device.cuh"
 
-/// Writes the graph of `rows` rows with one more entry before each row's: the row's own number. `output_row_ptr` has
-/// `rows` + 1 entries, `output_col` `rows` more than `col`. A warp has a row; blocks are whole warps.
+/// Writes the graph of `rows` rows with one more entry before each row's: the row's own number.
+/// `output_row_ptr` has `rows` + 1 entries, `output_col` `rows` more than `col`. A warp has a row;
+/// blocks are whole warps.
 extern "C" __global__ void wm_add_self_loops(const i32* row_ptr, const i32* col, u64 rows, i32* output_row_ptr,
                                              i32* output_col) {
     const u32 warps = wm::threads_in_block() / wm::WARP;

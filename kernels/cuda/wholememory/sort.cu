@@ -1,13 +1,14 @@
-// A stable sort of row numbers with the positions that they came from, and the runs of equal ones: what brings the
-// gradients of one row together, in an order that does not depend on the launch, and rows of the host in the order of
-// their addresses.
+// A stable sort of row numbers with the positions that they came from, and the runs of equal ones:
+// what brings the gradients of one row together, in an order that does not depend on the launch,
+// and rows of the host in the order of their addresses.
 //
-// By digits of eight bits, the least significant first, three launches and a scan a digit: count, the two of scan.cu
-// over the counts, move. A tile is 4096 numbers; a warp has 512 neighbouring ones, 32 at a time, so that numbers get
-// their places in order and equal digits stay in order.
+// By digits of eight bits, the least significant first, three launches and a scan a digit: count,
+// the two of scan.cu over the counts, move. A tile is 4096 numbers; a warp has 512 neighbouring
+// ones, 32 at a time, so that numbers get their places in order and equal digits stay in order.
 //
-// Numbers have 32 bits where all rows can be numbered in 32, else 64: each kernel is told in bytes. Those of `limit` or
-// more are left out by the first digit; from the second on there are as many as its scan has found.
+// Numbers have 32 bits where all rows can be numbered in 32, else 64: each kernel is told in bytes.
+// Those of `limit` or more are left out by the first digit; from the second on there are as many as
+// its scan has found.
 //
 // Blocks are of 256 threads.
 #include "table.cuh"
@@ -113,8 +114,9 @@ __device__ __forceinline__ u64 load_number(const void* numbers, u32 number_bytes
 
 }  // namespace wm
 
-/// For the numbers `indices[i]` of `count`: `numbers[i]`, of 4 or 8 bytes, becomes its distance from `first_row`, or
-/// `rows` where it is not one of the `rows` rows from there on; `positions[i]` becomes `i`.
+/// For the numbers `indices[i]` of `count`: `numbers[i]`, of 4 or 8 bytes, becomes its distance
+/// from `first_row`, or `rows` where it is not one of the `rows` rows from there on; `positions[i]`
+/// becomes `i`.
 extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u64 count, i64 first_row, u64 rows,
                                          void* numbers, u32 number_bytes, u32* positions) {
     for (u64 i : wm::share_of(count)) {
@@ -125,9 +127,9 @@ extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u
     }
 }
 
-/// `counts[digit * tiles + tile]` becomes how many numbers below `limit` of a tile (4096 of the `n`) have the digit of
-/// eight bits at `shift`; there are 256 times as many counts as tiles. `kept` is null for the first digit, then the
-/// total of its scan. Blocks of 256 threads.
+/// `counts[digit * tiles + tile]` becomes how many numbers below `limit` of a tile (4096 of the
+/// `n`) have the digit of eight bits at `shift`; there are 256 times as many counts as tiles.
+/// `kept` is null for the first digit, then the total of its scan. Blocks of 256 threads.
 extern "C" __global__ void wm_sort_count(const void* numbers, u32 number_bytes, u64 n, const i64* kept, u64 limit,
                                          u32 shift, i32* counts) {
     WM_SHARED_ARRAY(wm::DigitCounts, of_tile);
@@ -139,8 +141,9 @@ extern "C" __global__ void wm_sort_count(const void* numbers, u32 number_bytes, 
     }
 }
 
-/// Moves each number below `limit`, and its position, to where its digit has it: `offsets` are the exclusive sums of
-/// `wm_sort_count`'s counts. Inputs and outputs are different arrays. Blocks of 256 threads.
+/// Moves each number below `limit`, and its position, to where its digit has it: `offsets` are the
+/// exclusive sums of `wm_sort_count`'s counts. Inputs and outputs are different arrays. Blocks of
+/// 256 threads.
 extern "C" __global__ void wm_sort_move(const void* numbers, u32 number_bytes, const u32* positions, u64 n,
                                         const i64* kept, u64 limit, u32 shift, const i32* offsets,
                                         void* output_numbers, u32* output_positions) {
@@ -164,8 +167,9 @@ extern "C" __global__ void wm_runs_mark(const void* numbers, u32 number_bytes, u
     }
 }
 
-/// Writes each run's number to `runs` and where it begins to `starts`, and behind the last run where it ends. `marks`
-/// are the exclusive sums of `wm_runs_mark`'s; the last of its `n` + 1 entries is how many runs there are.
+/// Writes each run's number to `runs` and where it begins to `starts`, and behind the last run
+/// where it ends. `marks` are the exclusive sums of `wm_runs_mark`'s; the last of its `n` + 1
+/// entries is how many runs there are.
 extern "C" __global__ void wm_runs_collect(const void* numbers, u32 number_bytes, u64 n, const i64* kept,
                                            const i32* marks, i64* runs, i64* starts) {
     const u64 left = wm::count_of(n, kept);

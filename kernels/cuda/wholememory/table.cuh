@@ -1,12 +1,13 @@
 // A table: rows of memory spread over chunks, one a rank; and an array of row numbers into one.
 //
-// `bases[c]` is the address of chunk c's first row, `starts[c]` that row's number in the whole table; `starts` has
-// one entry more than there are chunks. An empty chunk has the start of the next. With one chunk the arrays are not
-// read: `base` is the table's address. Where all chunks but the last have the same number of rows, `equal` is that
-// number, and a row's chunk is a quotient; else `equal` is 0 and it is searched.
+// `bases[c]` is the address of chunk c's first row, `starts[c]` that row's number in the whole
+// table; `starts` has one entry more than there are chunks. An empty chunk has the start of the
+// next. With one chunk the arrays are not read: `base` is the table's address. Where all chunks but
+// the last have the same number of rows, `equal` is that number, and a row's chunk is a quotient;
+// else `equal` is 0 and it is searched.
 //
-// `offset` is in bytes from the table's first row: to a column, and where it is more than a row, over whole rows too,
-// so that part of a table is a table.
+// `offset` is in bytes from the table's first row: to a column, and where it is more than a row,
+// over whole rows too, so that part of a table is a table.
 #pragma once
 
 #include "../device.cuh"
@@ -52,7 +53,8 @@ struct Table {
         this->offset = offset % stride;
     }
 
-    // The last chunk that starts at or before the row: never an empty one, because the next starts there too.
+    // The last chunk that starts at or before the row: never an empty one, because the next starts
+    // there too.
     __device__ __forceinline__ u32 chunk_of(u64 row) const {
         if (equal != 0) {
             const u64 chunk = quotient(row, equal);

@@ -1,15 +1,16 @@
-// Appends to a list of target nodes the neighbours that are not in it, each once, in the order in which they first
-// come; and says of each neighbour where in the list it is.
+// Appends to a list of target nodes the neighbours that are not in it, each once, in the order in
+// which they first come; and says of each neighbour where in the list it is.
 //
-// Targets and neighbours are one sequence of positions, the targets first. A hash table in device memory (open
-// addressing, linear probing) has each node with its first position. A neighbour that is at its node's first position
-// is new; its number is the targets' count plus how many new ones come before it. So the result does not depend on
-// the order in which threads run.
+// Targets and neighbours are one sequence of positions, the targets first. A hash table in device
+// memory (open addressing, linear probing) has each node with its first position. A neighbour that
+// is at its node's first position is new; its number is the targets' count plus how many new ones
+// come before it. So the result does not depend on the order in which threads run.
 //
-// In launches: clear; insert targets; insert neighbours; mark; the two of scan.cu over the marks; number.
+// In launches: clear; insert targets; insert neighbours; mark; the two of scan.cu over the marks;
+// number.
 //
-// Rules: `capacity` is a power of two, more than there are targets and neighbours (twice as many is a good size), and
-// those are fewer than 2^31. No node is -2^63.
+// Rules: `capacity` is a power of two, more than there are targets and neighbours (twice as many is
+// a good size), and those are fewer than 2^31. No node is -2^63.
 #include "table.cuh"
 
 namespace wm {
@@ -57,8 +58,8 @@ extern "C" __global__ void wm_unique_clear(u64* slot_nodes, u32* slot_positions,
     }
 }
 
-/// Inserts `count` nodes, at the positions `first_position` on: 0 for the targets, their number for the neighbours.
-/// `node_bytes` is 4 or 8.
+/// Inserts `count` nodes, at the positions `first_position` on: 0 for the targets, their number for
+/// the neighbours. `node_bytes` is 4 or 8.
 extern "C" __global__ void wm_unique_insert(const void* nodes, u32 node_bytes, u64 count, u64 first_position,
                                             u64* slot_nodes, u32* slot_positions, u64 capacity) {
     const wm::NodeMap map = {slot_nodes, slot_positions, capacity};
@@ -75,9 +76,10 @@ extern "C" __global__ void wm_unique_mark(const void* neighbors, u32 node_bytes,
         marks[i] = map.position_of(u64(wm::load_index(neighbors, node_bytes, i))) == targets + i;
 }
 
-/// Writes the list to `unique`: the `target_count` targets, then each new neighbour; and to `mapping`, if it is not
-/// null, the place in the list of each neighbour. `numbers` are the exclusive sums of `wm_unique_mark`'s marks; the
-/// last of its `count` + 1 entries is how many there are.
+/// Writes the list to `unique`: the `target_count` targets, then each new neighbour; and to
+/// `mapping`, if it is not null, the place in the list of each neighbour. `numbers` are the
+/// exclusive sums of `wm_unique_mark`'s marks; the last of its `count` + 1 entries is how many
+/// there are.
 extern "C" __global__ void wm_unique_number(const void* targets, u64 target_count, const void* neighbors,
                                             u32 node_bytes, u64 count, const i32* numbers, const u64* slot_nodes,
                                             const u32* slot_positions, u64 capacity, void* unique, i32* mapping) {

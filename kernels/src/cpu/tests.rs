@@ -1,5 +1,6 @@
-//! Hazard: a kernel with a bug hangs the test that runs it, or overflows into a neighbour's stack. No kernel
-//! that is shipped has such bugs, so these are written here. Frames that a fault skips own nothing.
+//! Hazard: a kernel with a bug hangs the test that runs it, or overflows into a neighbour's stack.
+//! No kernel that is shipped has such bugs, so these are written here. Frames that a fault skips
+//! own nothing.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +18,8 @@ fn run(thunk: Thunk, threads: u32) -> Result<(), Fault> {
     let arguments = [(&raw const started).cast::<c_void>()];
     let launch =
         Launch { grid: [1; 3], block: [threads, 1, 1], shared_bytes: 0, arguments: arguments.as_ptr() };
-    // SAFETY: the thunks below take one argument, a pointer to an AtomicU32 that outlives the launch.
+    // SAFETY: the thunks below take one argument, a pointer to an AtomicU32 that outlives the
+    // launch.
     unsafe { CpuKernel { name: "test", parameters: &[4], thunk }.run(&launch) }
 }
 
@@ -88,7 +90,8 @@ fn a_stack_overflow_is_a_fault() {
 
 #[test]
 fn a_stack_overflow_is_a_fault_where_no_signal_stack_was_set() {
-    // SAFETY: takes this test thread's alternate stack away; Rust's runtime has it for its overflow message only.
+    // SAFETY: takes this test thread's alternate stack away; Rust's runtime has it for its overflow
+    // message only.
     unsafe {
         let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         assert_eq!(libc::sigaltstack(&none, std::ptr::null_mut()), 0);

@@ -44,8 +44,9 @@ fn the_registry_is_the_images_tables() {
     assert!(cpu::find("wm_no_such_kernel").is_none());
 }
 
-/// A library that is opened late gets its thread-local memory from a reserve of about 1600 bytes, for all such libraries.
-/// Shared arrays of kernels are thread-local on the CPU: a large one there makes a simulated driver that cannot be opened.
+/// A library that is opened late gets its thread-local memory from a reserve of about 1600 bytes,
+/// for all such libraries. Shared arrays of kernels are thread-local on the CPU: a large one there
+/// makes a simulated driver that cannot be opened.
 #[test]
 fn a_library_with_these_kernels_can_be_opened_late() {
     let file = std::fs::read("/proc/self/exe").expect("a test can read itself");

@@ -53,7 +53,8 @@ fn barriers_hold_in_three_dimensional_blocks() {
     assert!((0..999).all(|i| out[i] == sum_to(i)));
 }
 
-/// Which lane a shuffle reads, by CUDA's definition: a lane outside the warp leaves the value alone.
+/// Which lane a shuffle reads, by CUDA's definition: a lane outside the warp leaves the value
+/// alone.
 fn source(operation: u32, operand: u32, lane: u32) -> u32 {
     match operation {
         0 => operand % 32,

@@ -9,7 +9,7 @@ use wm_kernels::diagnostics::{CopyU32, FillU32, ReduceSumF32};
 
 use crate::support::{launch, read, run, written};
 
-/// Pages that nobody may access, as address and size in bytes.
+/// Pages without access rights, as address and size in bytes.
 struct Forbidden(*mut c_void, usize);
 
 impl Forbidden {
@@ -76,8 +76,8 @@ fn an_address_that_no_process_has_is_a_fault() {
 
 #[test]
 fn a_past_the_end_fault_of_a_file_is_a_fault() {
-    // A mapping beyond its file's end raises SIGBUS instead of SIGSEGV.
-    // SAFETY: a new file without a name, mapped at an address of the system's choice and never read by Rust code.
+    // A mapping beyond its file's end raises SIGBUS instead of SIGSEGV. SAFETY: a new file without
+    // a name, mapped at an address of the system's choice and never read by Rust code.
     let base = unsafe {
         let file = libc::memfd_create(c"empty".as_ptr(), 0);
         libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, 0)
@@ -90,8 +90,8 @@ fn a_past_the_end_fault_of_a_file_is_a_fault() {
 
 #[test]
 fn a_thread_without_an_alternate_signal_stack_is_served() {
-    // SAFETY: takes this test thread's alternate stack away; Rust's runtime needs it for its overflow message
-    // only.
+    // SAFETY: takes this test thread's alternate stack away; Rust's runtime needs it for its
+    // overflow message only.
     unsafe {
         let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         assert_eq!(libc::sigaltstack(&none, std::ptr::null_mut()), 0);

@@ -4,10 +4,12 @@ use wm_abi::CUdeviceptr;
 use wm_kernels::Arguments;
 use wm_kernels::cpu::{self, Fault, Launch};
 
-/// Element counts around the edges of warps and blocks, and one that no grid below covers in one step.
+/// Element counts around the edges of warps and blocks, and one that no grid below covers in one
+/// step.
 pub(crate) const SIZES: [usize; 8] = [0, 1, 31, 33, 256, 1023, 1025, 100_003];
 
-/// (blocks, threads a block): one thread, partial warps, the largest block, more threads than elements.
+/// (blocks, threads a block): one thread, partial warps, the largest block, more threads than
+/// elements.
 pub(crate) const SHAPES: [(u32, u32); 6] = [(1, 1), (3, 7), (2, 40), (5, 100), (1, 1024), (17, 256)];
 
 /// Runs `arguments`' kernel on a grid of the given shape.
@@ -16,8 +18,8 @@ pub(crate) fn launch<A: Arguments>(blocks: [u32; 3], threads: [u32; 3], argument
     let pointers = arguments.pointers();
     let launch =
         Launch { grid: blocks, block: threads, shared_bytes: 0, arguments: pointers.as_ref().as_ptr() };
-    // SAFETY: the typed structure matches the kernel; each test passes pointers to live memory of the sizes
-    // it names, or to memory that is not mapped.
+    // SAFETY: the typed structure matches the kernel; each test passes pointers to live memory of
+    // the sizes it names, or to memory that is not mapped.
     unsafe { kernel.run(&launch) }
 }
 

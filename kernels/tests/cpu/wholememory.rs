@@ -1,5 +1,6 @@
-//! Hazard: a row of the wrong rank's memory, or bytes beside the row that was asked for. Every kernel of the image is
-//! held against plain Rust over tables in one to eight chunks, some of them empty, at every alignment.
+//! Hazard: a row of the wrong rank's memory, or bytes beside the row that was asked for. Every
+//! kernel of the image is held against plain Rust over tables in one to eight chunks, some of them
+//! empty, at every alignment.
 
 mod graph;
 mod support;

@@ -1,9 +1,9 @@
 //! Which links a process uses, and how long others keep away from them. Pure.
 //!
-//! A target's own link is busy for others beyond the end of a copy: whoever has just used its link
-//! is likely to use it again, and ranks that all copy in a loop have no moment in which all of them
-//! know that all copy. So nobody relays through the link of such a rank after the first round,
-//! whichever way it copies. A relay's link is claimed for the copy alone: that a rank relays
+//! A target's own link stays claimed for a time after a copy ends: a rank that has just used its
+//! link is likely to use it again, and ranks that all copy in a loop have no moment in which all of
+//! them see all copies. So after the first round no other rank relays through the link of such a
+//! rank, in either direction. A relay's link is claimed for the copy alone: that a rank relays
 //! through a sibling says nothing of what the sibling does, and two ranks that copy alone take
 //! turns on the idle ones.
 //!
@@ -49,8 +49,8 @@ impl Claim {
 pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
-    /// A copy to `target` begins that takes about so long, over its own link, which is the first,
-    /// and over relays'.
+    /// A copy to `target` begins that takes about `duration`, over its own link, which is the
+    /// first, and over the relays' links.
     pub(crate) fn claim(&mut self, target: CUdevice, links: &[Link], now: u64, takes: Duration) {
         let until = now + milliseconds(takes) + 1;
         let Some((own, relays)) = links.split_first() else { return };

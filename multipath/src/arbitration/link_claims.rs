@@ -1,8 +1,8 @@
 //! Which links are in use, by this process and by others of the same user.
 //!
 //! Ranks that all copy at once must not relay through each other: each link is then busy with its
-//! own rank's bytes, and a relay only takes turns with them. So whoever copies claims the links it
-//! uses, for as long as it expects to take, and relays are chosen among links that nobody else has
+//! own rank's bytes, and a relay only takes turns with them. So a copy claims the links that it
+//! uses for its expected duration, and relays are chosen among links that no other copy has
 //! claimed. Claims are hints: a wrong one costs speed, never bytes. They expire by themselves, so a
 //! killed process blocks nothing for long. How long is for [`Claims`] to say; processes tell each
 //! other on a [`ClaimsPage`] in shared memory.
@@ -56,7 +56,8 @@ impl LinkClaims {
         self.page.as_ref().is_none_or(|page| page.others(now()).is_empty())
     }
 
-    /// Claims links for a copy to `target` that takes about so long; its own link is the first.
+    /// Claims links for a copy to `target` for its expected duration. The target's own link is the
+    /// first.
     pub(crate) fn claim(&self, target: CUdevice, links: &[Link], duration: Duration) {
         self.change(|own, now| own.claim(target, links, now, duration));
     }

@@ -1,7 +1,7 @@
 //! What a copy may use beside others: links, threads, contexts on siblings, and its stream.
 //!
-//! Invariants: nothing here calls a driver, and a wrong answer costs speed, never bytes; but for
-//! [`stream_turns`], on which the order of copies rests.
+//! Invariants: nothing here calls a driver, and a wrong answer costs speed, never bytes.
+//! [`stream_turns`] is the exception: the order of copies depends on it.
 
 pub(crate) mod claims;
 pub(crate) mod link_claims;

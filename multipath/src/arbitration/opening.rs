@@ -1,9 +1,9 @@
 //! When a sibling's context is worth opening for the copies of others. Lock-free.
 //!
-//! A context costs device memory there for as long as the process lives, and time once. Nobody
-//! knows how much a program will still copy; so one is opened when the copies so far would have
-//! saved as much time as opening takes: whatever comes then, no more than twice the best possible
-//! is lost.
+//! A context on a sibling takes device memory until the process ends, and time once. The bytes that
+//! a program will still copy are unknown. So a context is opened when the copies so far would have
+//! saved as much time as the opening takes. Whatever the program does next, the cost is at most
+//! twice the optimum.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

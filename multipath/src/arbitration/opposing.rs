@@ -1,4 +1,4 @@
-//! Which targets copy in both directions at once. Pure but for its lock.
+//! Which targets copy in both directions at once. It has a lock and no other side effect.
 //!
 //! Links that idle in one direction carry less of it while the other one is busy, and a host's
 //! memory has one ceiling for both. Copies of opposite directions that each take all links then
@@ -70,7 +70,7 @@ impl OpposingTraffic {
         self.known().get(&copy.user.device).is_some_and(meets)
     }
 
-    /// A copy begins that should take so long.
+    /// A copy begins, with its expected duration.
     pub(crate) fn begin(&self, copy: &HostDeviceCopy, now: Duration, takes: Duration) {
         let mut known = self.known();
         let target = known.entry(copy.user.device).or_default();

@@ -192,8 +192,8 @@ fn started(pid: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a killed process blocks links for ever, or half a record names links that nobody
-    //! uses.
+    //! Hazard (resource leak): a killed process blocks links for ever, or a record that is half
+    //! written names links that are idle.
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {

@@ -1,13 +1,14 @@
-//! How many threads a pageable copy over the target's own link may start. Pure but for a lock.
+//! How many threads a pageable copy over the target's own link may start. It has a lock and no
+//! other side effect.
 //!
-//! A thread that copies takes a core from whoever else would use it: workers of a loader, other
-//! ranks of the job. A mask and a quota say what a process may use, and nobody says what of it is
-//! idle. So threads are few: one for every second core, and [`MOST`] in the whole process, however
-//! many copies there are at once. And they are looked at: the system counts how long each of them
-//! ran, and how long it was ready and got no core. Where that was long, the next copies have half
-//! as many threads; where that is too few, copies are the driver's for a while, and for longer each
-//! time. A mask that several processes share, a quota that is used up, and a busy machine all show
-//! in this way.
+//! A thread that copies takes a core from other threads: workers of a loader, other ranks of the
+//! job. The affinity mask and the quota limit what a process may use, and no interface reports how
+//! much of it is idle. So threads are few: one for every second core, and [`MOST`] in the whole
+//! process, however many copies there are at once. And they are looked at: the system counts how
+//! long each of them ran, and how long it was ready and got no core. Where that was long, the next
+//! copies have half as many threads; where that is too few, copies are the driver's for a while,
+//! and for longer each time. A mask that several processes share, a quota that is used up, and a
+//! busy machine all show in this way.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -53,7 +53,7 @@ pub struct Transfer {
 pub enum WaitMode {
     /// Asleep: for one of many threads.
     Sleeping,
-    /// Nobody waits: its time is read with [`CopyDriver::elapsed`].
+    /// No thread waits for it: its time is read with [`CopyDriver::elapsed`].
     Timed,
     /// As the context was made for, like the driver's own copies: it spins unless the program asked
     /// for sleep.
@@ -113,8 +113,8 @@ pub trait CopyDriver: Send + Sync {
     /// Those of the driver: the devices do not reach each other.
     fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> DriverResult<()>;
 
-    /// Pinned host memory near a device, which all devices reach. It belongs to no context, and
-    /// giving it back waits for nobody.
+    /// Pinned host memory near a device, which all devices reach. It belongs to no context, and its
+    /// release waits for no work.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.

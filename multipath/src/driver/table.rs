@@ -70,7 +70,7 @@ impl TableDriver {
         device == other || self.table.device_can_access_peer(device, other) == Ok(1)
     }
 
-    /// Addresses with new physical memory, which whoever has these rights may use.
+    /// Addresses with new physical memory, with the access rights given.
     fn mapped(&self, bytes: usize, location: CUmemLocation, rights: &[CUmemAccessDesc]) -> DriverResult<u64> {
         debug_assert!(bytes.is_multiple_of(GRANULARITY));
         let property = CUmemAllocationProp {
@@ -237,7 +237,7 @@ impl CopyDriver for TableDriver {
 
     fn move_bytes(&self, to: u64, from: u64, bytes: usize) {
         // SAFETY: one range is a pinned buffer of ours, the other the program's, which it gave to a
-        // copy; they are distinct, and as long as the copy runs nobody else may use them.
+        // copy; they are distinct, and the program may not use them until the copy ends.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
     }
 

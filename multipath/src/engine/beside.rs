@@ -24,7 +24,7 @@ use crate::vocabulary::machine::Survey;
 /// Stack of the thread, bytes: it calls the driver.
 const STACK: usize = 512 << 10;
 
-/// The right to measure or to open contexts: nobody else has it while this lives.
+/// The right to measure or to open contexts. One thread of the process has it at a time.
 struct Busy<D>(Arc<Inner<D>>);
 
 impl<D> Drop for Busy<D> {
@@ -34,7 +34,7 @@ impl<D> Drop for Busy<D> {
 }
 
 impl<D: CopyDriver + 'static> Inner<D> {
-    /// The topology, if it is known. If not, somebody finds it out.
+    /// The topology, if it is known. If not, a background thread measures it.
     pub(super) fn known(&self) -> Option<&Topology> {
         if self.settings.prompt {
             return self.measured();
@@ -120,7 +120,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
     /// An earlier measurement.
     fn kept(&self, survey: &Survey) -> Option<Topology> {
         let kept = cache::load(self.settings.cache.as_deref()?, &survey.key)?;
-        // Who reaches whom can change without a new device.
+        // Peer access between devices can change without a new device.
         Some(Topology { reach: survey.reach.clone(), ..kept })
     }
 

@@ -153,8 +153,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
             .for_each(|share| self.traffic.add(CopyRoute::Relay(share.relay), copy.direction, share.bytes));
     }
 
-    /// A lane ends here: the program's stream waits for what it may still do, and so does whoever
-    /// gives its memory back.
+    /// Ends a lane. The program's stream waits for the work that the lane may still have, and so
+    /// does the release of the lane's memory.
     pub(super) fn give_up(&self, lane: RelayPipeline, copy: &HostDeviceCopy) {
         lane.give_up(&self.driver, copy.user);
         self.pool.give_up(lane);

@@ -70,7 +70,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let user = request.copy.user;
         for _ in 0..TRIES {
             let turn = self.turns.take(&user);
-            // Its start has been passed, so it is empty but for what others have put there since.
+            // Its start has been passed, so it holds only the work that others have enqueued since.
             if self.driver.is_empty(user.home.context, user.stream) == Ok(true) {
                 return self.fill(request, paths, start);
             }
@@ -169,7 +169,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
             let relay = (index > 0).then(|| paths[index].device);
             workers.extend((0..*count).map_while(|_| self.worker(request, relay, start)));
         }
-        // Without a direct worker nobody would carry what relays give back.
+        // Without a direct worker no thread would carry the chunks that relays return.
         let has_direct = workers.first().is_some_and(|worker| worker.relay().is_none());
         let carries = has_direct && workers.len() >= WORKERS_LEAST;
         let arrived = carries && pull(&self.driver, &request.copy, BOUNCE, &mut workers, waits).is_ok();

@@ -27,8 +27,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.claims.get_or_init(|| LinkClaims::new(self.settings.page.as_ref().map(PathBuf::from)))
     }
 
-    /// The direct path, and relays over links that nobody else uses; none for a copy that meets one
-    /// of the opposite direction, and no path at all for a device that was not measured.
+    /// The direct path, and relays over idle links. A copy that meets one of the opposite direction
+    /// gets no relay, and a device that was not measured gets no path.
     pub(super) fn routes(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<Path> {
         let meets = self.opposing.meets(copy, self.driver.clock());
         let usable = if meets { Vec::new() } else { self.usable(topology, copy) };
@@ -60,8 +60,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         open(idle)
     }
 
-    /// Siblings that may relay, and whose links nobody else uses. The other direction counts too:
-    /// its owner would have less of it.
+    /// Siblings that may relay and whose links are idle in both directions, since a relay takes
+    /// bandwidth from a copy in the opposite direction too.
     fn idle(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<CUdevice> {
         let busy = self.claims().busy(copy.user.device);
         let ways = [LinkDirection::In, LinkDirection::Out];

@@ -154,7 +154,8 @@ mod tests {
         fs::remove_dir_all(folder).expect("removes");
     }
 
-    /// Hazard: somebody else's folder, with links in it that lead to files of this user.
+    /// Hazard (privilege boundary): the folder belongs to another user and has links to files of
+    /// this user.
     #[test]
     fn a_folder_that_others_may_write_in_is_not_used_and_no_file_is_written_over() {
         use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! What relays carry now, beside what was measured some time ago: learned from copies that were
-//! cut. Pure but for its lock.
+//! The ratio of a relay's present rate to its measured rate, learned from copies that were split.
+//! It has a lock and no other side effect.
 //!
 //! A link that something else uses, or a measurement that was wrong, makes relays' shares arrive
 //! late. So each target has, for each direction, a factor on its relays' rates. It falls by half of

@@ -1,9 +1,9 @@
 //! What is left of a copy that several paths pull from.
 //!
-//! The direct path takes from the head, relays from the tail, so the direct path's share is one run
-//! and the last bytes are nobody's for longer than it takes to ask. Chunks shrink towards the end
-//! (guided self-scheduling): a slow path that took the last large chunk would make all others wait
-//! for it. A path that fails returns its chunks.
+//! The direct path takes from the head, relays from the tail, so the direct path's share is one
+//! run, and the last bytes wait only for the next request. Chunks shrink towards the end (guided
+//! self-scheduling): a slow path that took the last large chunk would make all others wait for it.
+//! A path that fails returns its chunks.
 //!
 //! Invariant: chunks that were taken and not returned, and what is left, partition the range
 //! exactly.
@@ -69,7 +69,7 @@ impl ChunkQueue {
         self.returned.extend(chunks);
     }
 
-    /// A failed transfer: nobody shall take any more.
+    /// The transfer failed: no path may take another chunk.
     pub fn abandon(&mut self) {
         self.returned.clear();
         self.head = self.tail;

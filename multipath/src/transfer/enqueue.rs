@@ -9,8 +9,9 @@
 //! put into them is work: an event that is recorded in a blocking stream does not wait for the
 //! legacy one (`docs/dev/ordering.md`). A copy does. So in these streams the direct share's first
 //! bytes go ahead of that event, and its last ones behind the waits. Each call is a moment in which
-//! a link may idle, so there are few of them (`multipath/tests/copies/calls.rs` counts). Whoever
-//! asks the stream, an event behind the copy, or the context, gets the truth without help from us.
+//! a link may idle, so there are few of them (`multipath/tests/copies/calls.rs` counts). A query of
+//! the stream, of an event behind the copy, or of the context is answered correctly by the driver
+//! itself.
 //!
 //! A pull at run time is not possible here: handing out chunks as links become free takes a thread
 //! that the user's stream would have to wait for, and a device that waits for a thread of the host

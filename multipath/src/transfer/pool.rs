@@ -240,7 +240,7 @@ impl Pool {
         .ok()
     }
 
-    /// Opens a relay, where nobody has done so or does so now.
+    /// Opens a relay, unless it is open or another thread opens it now.
     pub fn open<D: CopyDriver>(&self, driver: &D, relay: CUdevice) {
         if self.lists().opened.contains_key(&relay) || !self.lists().opening.insert(relay) {
             return;
@@ -356,7 +356,7 @@ impl Pool {
     }
 }
 
-/// A sibling that is nearly full is left to whoever filled it. Bytes in use on another one.
+/// A sibling that is nearly full gets no lane. In bytes that are in use on the sibling.
 pub(crate) fn has_room<D: CopyDriver>(driver: &D, context: CUcontext) -> DriverResult<u64> {
     let (free, total) = driver.room(context)?;
     if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(total.saturating_sub(free)) }

@@ -15,10 +15,10 @@
 //! everything of the lane's that is there has ended too, and the relay's side is given back when
 //! its own stream is empty.
 //!
-//! A lane is owned: whoever copies takes it out of the pool, so its slots see one copy's calls at a
+//! A lane has one owner: a copy takes it out of the pool, so its slots see one copy's calls at a
 //! time without a lock. Work of two user streams may follow each other in a lane only if the
 //! earlier copy's start has been passed: then what is ahead are copies that end by themselves, and
-//! a stream that the host holds back holds back nobody else.
+//! a stream that the host holds back delays no other stream.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A copy between host and device, as the program asked for it.
 //!
-//! A part of a copy goes the same way in the same stream; that it lies within the copy is for
-//! whoever names the part.
+//! A part of a copy goes the same way in the same stream. The caller that names the part ensures
+//! that it lies within the copy.
 
 use crate::vocabulary::chunk::{Chunk, ChunkAddrs};
 use crate::vocabulary::stream::ProgramStream;

@@ -1,5 +1,5 @@
-//! Which machine it is: its devices, who reaches whom, and names of links that are the same in
-//! every process.
+//! The machine: its devices, their peer access, and names of links that are the same in every
+//! process.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ pub struct Identity {
 /// The devices of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// Who they are.
+    /// The devices' identities.
     pub key: MachineKey,
     /// `reach[a][b]`: device `a` can use memory of device `b`.
     pub reach: Vec<Vec<bool>>,

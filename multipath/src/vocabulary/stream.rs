@@ -1,11 +1,11 @@
-//! Who copies: a context of the program, its device, and one of its streams.
+//! Where a copy runs: a context of the program, its device, and one of its streams.
 //!
 //! The driver gives a context's handle out again once the context has ended, and a primary context
 //! has the same one in each of its lives. So everything that is made in a context of the program is
 //! kept under its [`Home`], which never comes again.
 //!
-//! Invariant of this crate: what was made in a home is touched only by calls of the program that
-//! copy in that home. Nobody else may, for the program may end the context at any other time.
+//! Invariant of this crate: an object that was made in a home is used only by calls of the program
+//! that copy in that home, since the program may end the context at any other time.
 
 use wm_abi::{CUcontext, CUdevice, CUstream};
 

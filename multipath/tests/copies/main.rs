@@ -282,7 +282,7 @@ fn the_end_of_a_context_waits_for_no_stream() {
     ending.verify(0);
     engine.driver().hold(program.stream(0), true);
     assert_eq!(program.run(&action(LinkDirection::Out, 0)), CopyOutcome::Done);
-    // The model fails the test where somebody waits for a stream that is held.
+    // The model fails the test if a call waits for a stream that is held.
     engine.driver().end(second);
     engine.end_home(ending.user[0].home);
     program.run(&action(LinkDirection::In, 1));

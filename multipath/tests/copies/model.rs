@@ -2,9 +2,9 @@
 //!
 //! Work of a stream runs in order; of several streams that could go on, a seeded choice decides
 //! which one does, one step at a time, so an order that nothing enforces is sooner or later
-//! violated. Work runs only when somebody waits (or looks), so a call that should return at once
-//! and waits instead is seen by [`Model::hold`]: a held stream makes no step, and waiting for it is
-//! an error of the test.
+//! violated. Work runs only when a call waits or queries, so a call that should return at once and
+//! waits instead is seen by [`Model::hold`]: a held stream makes no step, and waiting for it is an
+//! error of the test.
 //!
 //! The model refuses what a driver refuses: handles of other contexts, memory that a device has no
 //! access to, ranges that are not allocated. `fail_at` fails the n-th call from then on, and `kill`
@@ -75,7 +75,7 @@ struct State {
     fail_at: Option<u64>,
     traffic: u64,
     weightless: bool,
-    /// Others use the links now and then: time passes that nobody can explain.
+    /// Other processes use the links now and then: a copy takes longer without a visible cause.
     noisy: bool,
     noise: u64,
     /// What each thread is told that it ran, and waited for a core.
@@ -112,7 +112,7 @@ impl Model {
         model
     }
 
-    /// From now on each thread is told that it ran so long, and waited so long for a core.
+    /// From now on each thread is told this run time, and this time of waiting for a core.
     pub(crate) fn crowd(&self, ran: Duration, waited: Duration) {
         self.state().crowd = Some((ran, waited));
     }
@@ -166,7 +166,7 @@ impl Model {
         self.state().noise += time.as_nanos() as u64;
     }
 
-    /// Somebody has filled this device's memory.
+    /// Another process has filled this device's memory.
     pub(crate) fn fill(&self, device: CUdevice) {
         self.state().full.insert(device);
     }

@@ -20,7 +20,7 @@ fn answers(engine: &Engine<Model>) -> Vec<CopyOutcome> {
     let mut answers: Vec<_> = both.iter().chain(&both).map(|action| program.run(action)).collect();
     (0..2).for_each(|stream| engine.driver().hold(program.stream(stream), false));
     (0..2).for_each(|stream| program.verify(stream));
-    // Time is bytes moved: enough of it that nobody remembers.
+    // Time is bytes moved: enough of it that every record has expired.
     for _ in 0..4 {
         program.run(&copy(LinkDirection::In, 0));
         program.verify(0);

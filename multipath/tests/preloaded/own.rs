@@ -204,7 +204,7 @@ fn where_cores_are_busy_copies_are_soon_the_drivers() {
 
 static SERVED: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives a page that the file has no longer to whoever touched it.
+/// Serves a page beyond the file's new end to the thread that touched it.
 unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
     const PAGE: usize = 4096;
     SERVED.fetch_add(1, Ordering::Relaxed);
@@ -254,8 +254,8 @@ fn those_of_the_driver() {
     assert_eq!(by_threads(), 0);
 }
 
-/// A server that decides whose copies run, a device that reaches pageable memory by itself, and
-/// whoever said so.
+/// A server that decides whose copies run, a device that reaches pageable memory by itself, and the
+/// user's own setting.
 #[test]
 fn where_threads_have_no_place_copies_are_the_drivers() {
     let name = "own::where_threads_have_no_place_copies_are_the_drivers";

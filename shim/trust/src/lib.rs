@@ -1,5 +1,5 @@
-//! Whom a process may trust. The library lives in programs that it does not know, which may have
-//! more rights than their caller.
+//! Which users, peers, folders and variables a process may trust. The library lives in programs
+//! that it does not know, which may have more rights than their caller.
 //!
 //! * [`environment`]: the caller's words, of which a program with more rights than its caller takes
 //!   none.

@@ -43,7 +43,8 @@ fn maps_all(map: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a stranger whom the kernel shows under this user's number is trusted.
+    //! Hazard (privilege boundary): a foreign user that the kernel reports under this user's number
+    //! is trusted.
     use super::*;
 
     #[test]

@@ -1,5 +1,5 @@
-//! Who imports whom, as a value: read from a block of ARCHITECTURE.md or from the sources,
-//! compared, and printed as a block.
+//! The imports between crates, layers or files as a value: read from a block of ARCHITECTURE.md or
+//! from the sources, compared, and printed as a block.
 //!
 //! A block is what stands between the fences after `<!-- NAME -->`: a line `importer -> imported,
 //! imported` for each importer, `importer` alone for one that imports nothing. Whoever stands in a

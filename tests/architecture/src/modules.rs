@@ -124,7 +124,7 @@ fn code(text: &str) -> String {
     lines.map(|line| without_visibility(line) + "\n").collect()
 }
 
-/// `pub(in crate::hooks) fn` says who may call the function, and imports nothing.
+/// `pub(in crate::hooks) fn` limits the callers of the function, and imports nothing.
 fn without_visibility(line: &str) -> String {
     let Some((before, rest)) = line.split_once("pub(in ") else { return line.to_owned() };
     let after = rest.split_once(')').map_or("", |(_, after)| after);

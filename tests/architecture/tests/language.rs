@@ -5,10 +5,9 @@
 use std::path::Path;
 
 /// Words of the old idiom. Each stands where the name of a block, a thread or a caller is missing.
-const BANNED: [&str; 12] = [
+const BANNED: [&str; 11] = [
     "who",
     "whom",
-    "whose",
     "whoever",
     "nobody",
     "somebody",
@@ -25,46 +24,31 @@ const COMMENT_COLUMNS: usize = 100;
 const PROSE_COLUMNS: usize = 120;
 
 /// Folders that are not rewritten yet.
-const PENDING: [&str; 33] = [
+const PENDING: [&str; 18] = [
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "README.md",
-    "Cargo.toml",
-    "deny.toml",
     "dedup",
     "docs",
-    "kernels",
-    "multipath",
     "shim/abi",
     "shim/driver",
     "shim/memory",
     "shim/preload",
     "shim/schema",
-    "shim/trust",
-    "shim/wholegraph",
     "shim/wholememory",
-    "tests/architecture/src",
-    "tests/architecture/tests",
-    "tests/client",
     "tests/hazards",
-    "tests/latency",
-    "tests/replay",
     "tests/wholememory",
-    "tests/workloads",
     "tools/conformance",
-    "tools/demo",
     "tools/oracle",
     "tools/python",
     "tools/simcuda",
-    "tools/stress",
     "tools/wmctl",
-    "tools/xtask",
 ];
 
 /// Where a language's comments begin.
 fn comment_marks(path: &Path) -> &'static [&'static str] {
     match path.extension().and_then(|extension| extension.to_str()) {
-        Some("rs" | "c" | "h" | "cu" | "cuh" | "cpp") => &["//", "/*", " * "],
+        Some("rs" | "c" | "h" | "cu" | "cuh" | "cpp" | "hpp") => &["//", "/*", " * "],
         Some("py" | "sh" | "toml") => &["#"],
         _ => &[],
     }
@@ -136,7 +120,7 @@ fn comments_and_pages_are_plain_english() {
 #[test]
 fn the_rules_can_fail() {
     let rust = Path::new("a.rs");
-    assert_eq!(faults(rust, "/// Whoever waits here has the lock.").len(), 1);
+    assert_eq!(faults(rust, &format!("/// {} waits here.", BANNED[3])).len(), 1);
     assert_eq!(faults(rust, &format!("// {}", "x".repeat(COMMENT_COLUMNS))).len(), 1);
     assert_eq!(faults(Path::new("a.md"), &"x ".repeat(PROSE_COLUMNS)).len(), 1);
     let right = ["let who = 1;", "/// `who` is a parameter.", "/// The whole block.", "let text = \"// x\";"];

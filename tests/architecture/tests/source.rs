@@ -52,8 +52,8 @@ const INCLUDED: [&str; 1] = ["shim/preload/src/hooks/table.rs"];
 /// Longest file, in lines.
 const LONGEST: usize = 500;
 
-/// Crates that live in somebody else's program, and the one file of them that reads the
-/// environment: in a program with more rights than its caller, a variable is the caller's word.
+/// Crates that live in a host program, and the one file of them that reads the environment: in a
+/// program with more rights than its caller, a variable is the caller's word.
 const LIBRARY: [&str; 4] = ["dedup/src", "kernels/src", "multipath/src", "shim"];
 const ENVIRONMENT: &str = "shim/trust/src/environment.rs";
 

@@ -2,10 +2,9 @@
 //! preloaded.
 //!
 //! Four figures: a call that does nothing (`cuCtxGetDevice`, the price of a trampoline), an
-//! allocation in stream order that is answered from a pool, its free, and a copy of 4 KiB that
-//! nobody waits for, which no setting cuts up. Each thread has its own stream and context current;
-//! a call is timed on its own, so the clock's cost (some 25 ns) is in every figure, bare and
-//! shimmed alike.
+//! allocation in stream order that is answered from a pool, its free, and a copy of 4 KiB without a
+//! wait, which no setting splits. Each thread has its own stream and context current; a call is
+//! timed on its own, so the clock's cost (some 25 ns) is in every figure, bare and shimmed alike.
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
 mod driver;

@@ -166,7 +166,7 @@ impl Launcher {
     fn captured(&self, module: CUmodule) -> Result<(), Failure> {
         let (stream, value, mut graph, mut exec) = (self.stream, 4_u32, CUgraph::NULL, CUgraphExec::NULL);
         let fill = self.function(module, c"wm_fill_u32")?;
-        // SAFETY: a stream of our own, which nobody else captures.
+        // SAFETY: a stream of our own, which no other thread captures.
         self.driver.checked::<cuStreamBeginCapture_v2>(|begin| unsafe { begin(stream, 2) })?;
         self.plain(fill, &mut [at(&self.blocks[0]), at(&WORDS), at(&value)], null_mut())?;
         // SAFETY: the capture that was begun.

@@ -66,7 +66,7 @@ impl Walk {
         }
     }
 
-    /// Frees what is live, but for one block, as programs do at their end.
+    /// Frees all live blocks except one, as programs do at their end.
     pub(crate) fn end(mut self) -> Result<Tally, Failed> {
         while self.blocks.len() > 1 {
             self.free()?;

@@ -1,8 +1,8 @@
 //! Blocks of device memory that know what was written to them.
 //!
-//! Every block holds its own number in all its words, except the first word of each 2 MiB page, which holds the page's
-//! number as well. A page that was lost, mapped twice or mapped in the wrong place shows, and so does a byte that another
-//! block's writes reached.
+//! Every block holds its own number in all its words, except the first word of each 2 MiB page,
+//! which holds the page's number as well. A page that was lost, mapped twice or mapped in the wrong
+//! place shows, and so does a byte that another block's writes reached.
 
 use wm_abi::CUdeviceptr;
 
@@ -51,7 +51,8 @@ impl Block {
         Ok(())
     }
 
-    /// The first word is the stamp, the second the pattern, and each later one equals the one before it.
+    /// The first word is the stamp, the second the pattern, and each later one equals the one
+    /// before it.
     fn is_page(&self, words: &[u32], page: u32) -> bool {
         words[0] == self.stamp(page) && words[1] == self.pattern() && words[1..words.len() - 1] == words[2..]
     }

@@ -1,6 +1,7 @@
 //! The few driver calls that the program makes, each with its outcome checked.
 //!
-//! The library is opened the way CUDA's own runtime does it: `dlopen("libcuda.so.1")`, then one look-up a function.
+//! The library is opened the way CUDA's own runtime does it: `dlopen("libcuda.so.1")`, then one
+//! look-up a function.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,12 +1,14 @@
 //! An ordinary CUDA program that outgrows its GPU.
 //!
-//! It opens `libcuda.so.1` by name, as every CUDA program does, and knows nothing of wmshim: no symbol, no variable, no
-//! link. It fills the device with blocks of mixed sizes, frees every other one, asks for blocks that fit no single hole,
-//! goes on until it holds more than the device has, and then reads every byte back. Without the shim the driver ends it
-//! with out of memory; under the shim it runs to its end.
+//! It opens `libcuda.so.1` by name, as every CUDA program does, and knows nothing of wmshim: no
+//! symbol, no variable, no link. It fills the device with blocks of mixed sizes, frees every other
+//! one, asks for blocks that fit no single hole, goes on until it holds more than the device has,
+//! and then reads every byte back. Without the shim the driver ends it with out of memory; under
+//! the shim it runs to its end.
 //!
-//! On a large GPU that takes long, so a second instance (`--leave 8`) can be the neighbour that holds the rest of the
-//! device: then this program meets a device with 8 GiB free, and really runs out of it.
+//! On a large GPU that takes long, so a second instance (`--leave 8`) can be the neighbour that
+//! holds the rest of the device: then this program meets a device with 8 GiB free, and really runs
+//! out of it.
 #![allow(clippy::print_stdout, reason = "a program that tells what it does")]
 
 mod account;

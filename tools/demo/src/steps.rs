@@ -1,5 +1,5 @@
-//! What the program does, step by step. Sizes follow the memory that is free at the start, so that a small simulated
-//! device and a large real one see the same pattern.
+//! What the program does, step by step. Sizes follow the memory that is free at the start, so that
+//! a small simulated device and a large real one see the same pattern.
 
 use std::io;
 

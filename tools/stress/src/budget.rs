@@ -1,7 +1,8 @@
 //! How much the program holds, and how much it wants to hold now.
 //!
-//! A program that only ever holds as much as fits never meets an allocator's harder ways. So the wish goes up and down in
-//! *phases*: filled to the brim, half emptied, filled with other sizes, beyond the brim, nearly empty.
+//! A program that only ever holds as much as fits never meets an allocator's harder ways. So the
+//! wish goes up and down in *phases*: filled to the brim, half emptied, filled with other sizes,
+//! beyond the brim, nearly empty.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

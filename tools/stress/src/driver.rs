@@ -1,4 +1,5 @@
-//! The driver calls of the program, looked up by name as CUDA's runtime does, each with its outcome checked.
+//! The driver calls of the program, looked up by name as CUDA's runtime does, each with its outcome
+//! checked.
 
 use std::fmt;
 

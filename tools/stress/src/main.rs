@@ -1,13 +1,15 @@
 //! Looks for two owners of one block of device memory.
 //!
-//! Many threads share many streams. Each draws operations at random: it allocates and frees in every way there is, marks
-//! blocks as its own with kernels that write all of them, checks the marks with kernels that read all of them, copies, hands
-//! blocks to other streams and threads, waits, and destroys streams with work under way. All of it is legal CUDA, ordered by
-//! events and nothing else. So a mark that is not the owner's is the allocator's fault: memory was given to two, or too
-//! early.
+//! Many threads share many streams. Each draws operations at random: it allocates and frees in
+//! every way there is, marks blocks as its own with kernels that write all of them, checks the
+//! marks with kernels that read all of them, copies, hands blocks to other streams and threads,
+//! waits, and destroys streams with work under way. All of it is legal CUDA, ordered by events and
+//! nothing else. So a mark that is not the owner's is the allocator's fault: memory was given to
+//! two, or too early.
 //!
-//! Under a driver alone the driver's allocator is tested, under wmshim that of wmshim; the program knows neither. It ends with
-//! 0 if every byte that was to be checked was checked and right, and everything could be freed.
+//! Under a driver alone the driver's allocator is tested, under wmshim that of wmshim; the program
+//! knows neither. It ends with 0 if every byte that was to be checked was checked and right, and
+//! everything could be freed.
 #![allow(clippy::print_stdout, reason = "a program that tells what it found")]
 
 mod block;
@@ -46,7 +48,8 @@ struct Options {
     /// Devices, from the first on
     #[arg(long, default_value_t = 1)]
     devices: usize,
-    /// End after so many operations of all threads together; default: 100,000, or no limit with --seconds
+    /// End after this number of operations, all threads together; default: 100,000, or no limit
+    /// with --seconds
     #[arg(long)]
     operations: Option<u64>,
     /// End after so many seconds
@@ -61,7 +64,8 @@ struct Options {
     /// Share of that memory to hold where a phase of the run fills it
     #[arg(long, default_value_t = 0.9)]
     pressure: f64,
-    /// Share of that memory to hold at the peak; above 1 only where the allocator can go beyond the device
+    /// Share of that memory to hold at the peak; above 1 only where the allocator can go beyond the
+    /// device
     #[arg(long, default_value_t = 1.0)]
     peak: f64,
     /// Operations a phase
@@ -73,7 +77,7 @@ struct Options {
     /// Seconds between lines on standard error; 0 for none
     #[arg(long, default_value_t = 10)]
     progress: u64,
-    /// Write into a block that is somebody else's every so many marks, to see that it is found
+    /// Write into another thread's block once in MARKS marks, to see that the checks find it
     #[arg(long, value_name = "MARKS")]
     sabotage: Option<usize>,
     /// One JSON document instead of a table
@@ -133,7 +137,8 @@ fn run(options: &Options, world: &World) -> Result {
     outcome
 }
 
-/// Until all threads have ended: looks at the ledgers, ends the run when it is time, says how far it is.
+/// Until all threads have ended: looks at the ledgers, ends the run when it is time, says how far
+/// it is.
 fn oversee(options: &Options, world: &World, start: Instant, watch: &mpsc::Receiver<()>) {
     const LOOK: Duration = Duration::from_millis(20);
     let mut said = start;
@@ -149,7 +154,7 @@ fn oversee(options: &Options, world: &World, start: Instant, watch: &mpsc::Recei
     }
 }
 
-/// Frees what nobody took, and holds the driver and the ledgers to account.
+/// Frees the blocks that no thread took over, and checks the driver's figures and the ledgers.
 fn finish(world: &World) -> Result {
     world.verdict()?;
     Worker::new(world, usize::from(u8::MAX))?.inherit()?;

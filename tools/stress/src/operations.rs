@@ -1,5 +1,6 @@
-//! What threads do with blocks. After each operation a block's contents are its owner's mark, and all its uses so far are
-//! behind it in its home stream: whoever holds the block needs to know no more.
+//! What threads do with blocks. After each operation a block's contents are its owner's mark, and
+//! all its uses so far are behind it in its home stream: a thread that takes the block over needs
+//! no other state.
 
 use wm_abi::*;
 use wm_driver::Api;
@@ -170,7 +171,8 @@ impl Worker<'_> {
         self.wait(self.here(), home)
     }
 
-    /// One block's contents, and with them its mark, become another's; the two may be on different devices.
+    /// One block's contents, and with them its mark, become another's; the two may be on different
+    /// devices.
     pub(crate) fn copy(&mut self) -> Result {
         if self.blocks.len() < 2 {
             return self.check();
@@ -194,7 +196,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Later work of `to` on device `place` comes behind the work of `from` on the block's device. Ends on device `place`.
+    /// Later work of `to` on device `place` comes behind the work of `from` on the block's device.
+    /// Ends on device `place`.
     fn link(&mut self, block: &Block, from: Home, place: usize, to: Home) -> Result {
         self.enter(block.place)?;
         let event = self.event()?;
@@ -260,13 +263,15 @@ impl Worker<'_> {
         self.free(block)
     }
 
-    /// Checks a block and frees it at once behind the check, in one of the ways that its source allows.
+    /// Checks a block and frees it at once behind the check, in one of the ways that its source
+    /// allows.
     pub(crate) fn free(&mut self, mut block: Block) -> Result {
         self.look_at(&block)?;
         let driver = &self.world.driver;
         match (block.source, self.random.below(4)) {
             (Source::Plain, 0..3) => driver.mem_free(block.address)?,
-            // The driver's rule for memory of pools: the program answers for it that all uses are over.
+            // The driver's rule for memory of pools: the program answers for it that all uses are
+            // over.
             (Source::Ordered | Source::Pool, 0) => {
                 self.wait(block.place, block.home)?;
                 driver.mem_free(block.address)?;

@@ -1,10 +1,12 @@
-//! One device: its context, its streams, the kernels that mark and check, and the ledger in which checks note what they
-//! found.
+//! One device: its context, its streams, the kernels that mark and check, and the ledger in which
+//! checks note what they found.
 //!
-//! The ledger is pinned host memory, which the device writes and the host may read at any time: what is under test is not
-//! trusted with the verdict. A stream sits in a *slot*. Threads use a slot's stream under a shared lock, and the lock is held
-//! alone by whoever replaces it. The new stream comes behind the old one's work, so "behind the work in slot 3" keeps its
-//! meaning. Slot 0 is the legacy default stream and is never replaced. No thread ever holds two slots.
+//! The ledger is pinned host memory, which the device writes and the host may read at any time:
+//! what is under test is not trusted with the verdict. A stream sits in a *slot*. Threads use a
+//! slot's stream under a shared lock, and a thread that replaces the stream holds the lock
+//! exclusively. The new stream comes behind the old one's work, so "behind the work in slot 3"
+//! keeps its meaning. Slot 0 is the legacy default stream and is never replaced. No thread ever
+//! holds two slots.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
@@ -25,7 +27,8 @@ use crate::random::Random;
 /// Words of a ledger, as `wm_check_block` wants it.
 const LEDGER: usize = 6;
 
-/// Work in a stream that nobody has waited for, in calls. A GPU's queue has an end of its own, the simulator's has none.
+/// Work in a stream without a wait behind it, in calls. A GPU's queue has an end of its own, the
+/// simulator's has none.
 const AHEAD: u64 = 512;
 
 /// A device as all threads share it.
@@ -47,15 +50,15 @@ pub(crate) struct Place {
     ledger: *mut u64,
 }
 
-// SAFETY: the ledger is memory that only the device writes and that lives as long as the process; everything else is
-// handles and atomics.
+// SAFETY: the ledger is memory that only the device writes and that lives as long as the process;
+// everything else is handles and atomics.
 unsafe impl Sync for Place {}
 // SAFETY: as above.
 unsafe impl Send for Place {}
 
 struct Slot {
     stream: RwLock<CUstream>,
-    /// Calls since somebody waited.
+    /// Calls since the last wait.
     ahead: AtomicU64,
 }
 
@@ -112,7 +115,8 @@ impl Place {
         self.slots.len()
     }
 
-    /// The stream in a slot, to be used while the guard lives. Waits where the queue has become long.
+    /// The stream in a slot, to be used while the guard lives. Waits where the queue has become
+    /// long.
     pub(crate) fn stream(&self, driver: &Driver, slot: usize) -> Result<RwLockReadGuard<'_, CUstream>> {
         let Slot { stream, ahead } = &self.slots[slot];
         let stream = stream.read().map_err(|_| Failure::of("a thread has panicked".into()))?;
@@ -123,7 +127,8 @@ impl Place {
         Ok(stream)
     }
 
-    /// Destroys a slot's stream with its work under way, and puts a new one there that comes behind that work.
+    /// Destroys a slot's stream with its work under way, and puts a new one there that comes behind
+    /// that work.
     pub(crate) fn renew(&self, driver: &Driver, slot: usize, event: CUevent, random: &mut Random) -> Result {
         let flags = if random.one_in(4) { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
         let poisoned = |_| Failure::of("a thread has panicked".into());
@@ -151,12 +156,14 @@ impl Place {
 
     /// What checks have found so far.
     pub(crate) fn findings(&self) -> Findings {
-        // SAFETY: six words that live as long as the process, written by the device: hence volatile.
+        // SAFETY: six words that live as long as the process, written by the device: hence
+        // volatile.
         let word = |index| unsafe { self.ledger.add(index).read_volatile() };
         Findings { bytes: word(0), wrong: word(1), first: [2, 3, 4, 5].map(word) }
     }
 
-    /// When all work is done: has every check that was launched been made, and is everything given back?
+    /// When all work is done: has every check that was launched been made, and is everything given
+    /// back?
     pub(crate) fn settle(&self, driver: &Driver) -> Result {
         driver.ctx_set_current(self.context)?;
         driver.ctx_synchronize()?;
@@ -197,7 +204,8 @@ fn kernels(driver: &Driver, ordinal: CUdevice) -> Result<[CUfunction; 2]> {
     Ok([driver.module_function(module, c"wm_own_block")?, driver.module_function(module, c"wm_check_block")?])
 }
 
-/// A grid for `bytes` of memory: 64 words a thread, and not more threads than a large GPU runs at once.
+/// A grid for `bytes` of memory: 64 words a thread, and not more threads than a large GPU runs at
+/// once.
 fn launch<A: Arguments>(
     driver: &Driver,
     function: CUfunction,
@@ -210,7 +218,8 @@ fn launch<A: Arguments>(
     let blocks = bytes.div_ceil(BYTES_A_THREAD * u64::from(threads)).clamp(1, 2048) as c_uint;
     let pointers = arguments.pointers();
     let pointers = pointers.as_ref().as_ptr().cast_mut().cast::<*mut c_void>();
-    // SAFETY: the arguments are the kernel's, and live; what they name the threads of the run hand to each other.
+    // SAFETY: the arguments are the kernel's, and live; what they name the threads of the run hand
+    // to each other.
     driver.checked::<symbol::cuLaunchKernel>(|launch| unsafe {
         launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut())
     })
@@ -227,7 +236,7 @@ fn pool(driver: &Driver, ordinal: CUdevice) -> Result<CUmemoryPool> {
 /// Pinned host memory, all zero, that every device may use.
 pub(crate) fn pinned(driver: &Driver, bytes: usize) -> Result<*mut u8> {
     let address = driver.mem_host_alloc(bytes, CU_MEMHOSTALLOC_PORTABLE)?;
-    // SAFETY: as many bytes as were asked for, and nobody else's.
+    // SAFETY: the allocation has `bytes` bytes, and no other owner.
     unsafe { address.cast::<u8>().write_bytes(0, bytes) };
     Ok(address.cast())
 }

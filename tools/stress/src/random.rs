@@ -1,4 +1,5 @@
-//! Random choices that a seed repeats: what a thread does next depends on its own numbers alone, never on the others.
+//! Random choices that a seed repeats: what a thread does next depends on its own numbers alone,
+//! never on the others.
 
 use fastrand::Rng;
 
@@ -22,8 +23,8 @@ impl Random {
         self.below(times) == 0
     }
 
-    /// A size from 1 byte to `largest`, as likely from 1 to 2 bytes as from 1 to 2 MiB. Most are odd sizes, some whole
-    /// pages, as programs ask for.
+    /// A size from 1 byte to `largest`, as likely from 1 to 2 bytes as from 1 to 2 MiB. Most are
+    /// odd sizes, some whole pages, as programs ask for.
     pub(crate) fn size(&mut self, largest: u64) -> u64 {
         const PAGE: u64 = 2 << 20;
         let bytes = ((largest as f64).powf(self.0.f64()) as u64).clamp(1, largest);

@@ -1,4 +1,5 @@
-//! What the run says of itself: a line now and then on standard error, a table or a JSON document at its end.
+//! What the run says of itself: a line now and then on standard error, a table or a JSON document
+//! at its end.
 
 use std::time::Duration;
 

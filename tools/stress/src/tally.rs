@@ -51,7 +51,7 @@ impl Tally {
         self.sum.fetch_add(1, Relaxed);
     }
 
-    /// An allocation failed for want of memory.
+    /// An allocation failed with out of memory.
     pub(crate) fn refuse(&self) {
         self.refused.fetch_add(1, Relaxed);
     }

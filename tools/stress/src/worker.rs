@@ -1,5 +1,5 @@
-//! One thread: it draws an operation, makes its calls, and draws the next, until the run ends; then it gives back what it
-//! has.
+//! One thread: it draws an operation, makes its calls, and draws the next, until the run ends; then
+//! it gives back what it has.
 
 use wm_abi::*;
 use wm_driver::Api;
@@ -97,7 +97,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The next operation, one that there is a block for, on a device that is sometimes another one.
+    /// The next operation, one that there is a block for, on a device that is sometimes another
+    /// one.
     fn draw(&mut self) -> Result<Operation> {
         if self.world.places.len() > 1 && self.random.one_in(16) {
             let place = self.random.below(self.world.places.len());
@@ -164,7 +165,8 @@ impl<'a> Worker<'a> {
         self.world.driver.event_create(CU_EVENT_DISABLE_TIMING)
     }
 
-    /// An event that was waited for, in a stream or by the host, can be recorded again; or destroyed.
+    /// An event that was waited for, in a stream or by the host, can be recorded again; or
+    /// destroyed.
     pub(crate) fn put_back(&mut self, place: usize, event: CUevent) -> Result {
         if self.random.one_in(32) {
             return self.world.driver.event_destroy(event);
@@ -201,7 +203,7 @@ impl<'a> Worker<'a> {
         unsafe { self.world.driver.mem_free_host(self.staging.cast()) }
     }
 
-    /// Somebody who does not own the block writes into it, if this run is to show that it is found.
+    /// Writes into a block of another owner, if this run is to show that the checks find it.
     pub(crate) fn spoil(&mut self, block: &Block) -> Result {
         let Some(times) = self.world.sabotage else { return Ok(()) };
         if !self.random.one_in(times) {
@@ -220,7 +222,7 @@ impl Source {
 }
 
 impl Worker<'_> {
-    /// Frees what threads left to others who never took it.
+    /// Frees the blocks that threads handed over and that no thread took.
     pub(crate) fn inherit(mut self) -> Result {
         for place in &self.world.places {
             self.blocks.append(&mut place.exchange.lock().unwrap_or_else(std::sync::PoisonError::into_inner));

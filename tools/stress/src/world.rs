@@ -1,4 +1,5 @@
-//! What all threads share: the driver, the devices, the wishes of the run, the counts, and whether to go on.
+//! What all threads share: the driver, the devices, the wishes of the run, the counts, and whether
+//! to go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,12 +14,13 @@ pub(crate) struct World {
     pub(crate) driver: Driver,
     pub(crate) places: Vec<Place>,
     pub(crate) wish: Wish,
-    /// Largest block but for a few, as a part of the capacity.
+    /// Largest usual block, as a part of the capacity.
     pub(crate) part: u64,
     pub(crate) seed: u64,
     /// Operations after which the run ends.
     pub(crate) operations: u64,
-    /// Every so many marks somebody else writes into a block: the checks must find it.
+    /// The number of marks after which a foreign thread writes into a block. The checks must find
+    /// it.
     pub(crate) sabotage: Option<usize>,
     pub(crate) tally: Tally,
     ended: AtomicBool,

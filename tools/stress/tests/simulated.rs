@@ -2,8 +2,9 @@
 //! reordered. There is a short run for each way in which memory is short; long runs are `cargo
 //! xtask stress`.
 //!
-//! The program is asked to find nothing, and after it the library's books must agree: nothing live, as many frees as
-//! allocations, no call that the shim stepped aside for. That it *can* find something is tested too.
+//! The program is asked to find nothing, and after it the library's books must agree: nothing live,
+//! as many frees as allocations, no call that the shim stepped aside for. That it *can* find
+//! something is tested too.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -94,8 +95,9 @@ fn consistent(process: &Value) -> &[Value] {
     devices
 }
 
-/// Calls that give something back and were refused by the driver. A range that the library did not give back yet, as another thread
-/// was about to unmap something there, is none: it is tried again, and nothing is left of it in the end.
+/// Calls that give something back and were refused by the driver. A range that the library did not
+/// give back yet, as another thread was about to unmap something there, is none: it is tried again,
+/// and nothing is left of it in the end.
 fn refused(process: &Value) -> Vec<&str> {
     let calls = process["driver_calls"].as_array().expect("calls of the driver");
     let names = calls.iter().filter(|call| call["errors"] != 0).filter_map(|call| call["name"].as_str());

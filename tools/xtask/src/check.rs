@@ -1,4 +1,5 @@
-//! `cargo xtask check`: everything that must hold before a change is accepted and that is not a test.
+//! `cargo xtask check`: everything that must hold before a change is accepted and that is not a
+//! test.
 
 use anyhow::Result;
 
@@ -19,8 +20,9 @@ pub(crate) fn run() -> Result<()> {
     step::perform("exports", || exports::check(&exports::built()?))
 }
 
-/// Compiling the kernels again needs the compilers, 60 MB that only those who change a kernel have. Everybody else is
-/// held by the manifest: the build script refuses an output whose source has changed.
+/// Compiling the kernels again needs the compilers, 60 MB that only a developer of kernels has.
+/// Everywhere else the manifest guards: the build script refuses an output whose source has
+/// changed.
 fn kernels() -> Result<()> {
     if !crate::root().join(".toolchain").exists() {
         println!("==> kernels: no .toolchain here, the manifest is checked by the build");

@@ -1,9 +1,10 @@
 //! `cargo xtask demo`: one ordinary CUDA program twice, bare and under the shim.
 //!
-//! The program (tools/demo) outgrows the device, so the bare run must fail, and its failure is shown; under the shim it
-//! must end well, and what the shim did is printed. Where there is a GPU the real driver serves both runs, else the
-//! simulated one with 2 GiB. On a real GPU a neighbour process holds most of the memory: the program then runs out for
-//! real, within seconds instead of minutes.
+//! The program (tools/demo) outgrows the device, so the bare run must fail, and its failure is
+//! shown; under the shim it must end well, and what the shim did is printed. Where there is a GPU
+//! the real driver serves both runs, else the simulated one with 2 GiB. On a real GPU a neighbour
+//! process holds most of the memory: the program then runs out for real, within seconds instead of
+//! minutes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,7 +15,8 @@ use anyhow::{Context, Result, bail};
 use crate::driver::TestDriver;
 use crate::step;
 
-/// Builds, runs the program bare and under the shim, and fails unless the first run fails and the second succeeds.
+/// Builds, runs the program bare and under the shim, and fails unless the first run fails and the
+/// second succeeds.
 pub(crate) fn run(gib: u64) -> Result<()> {
     let packages = ["--package", "wmshim", "--package", "simcuda", "--package", "wmctl", "--package", "demo"];
     let mut build = step::cargo(&["build"]);

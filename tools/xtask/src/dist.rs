@@ -1,10 +1,13 @@
-//! `cargo xtask dist`: fills `dist/` with what is shipped, and checks that it runs where it is promised to run.
+//! `cargo xtask dist`: fills `dist/` with what is shipped, and checks that it runs where it is
+//! promised to run.
 //!
-//! The promise is glibc 2.31 or newer and nothing else on the target. Zig's linker, driven by cargo-zigbuild, links
-//! against that glibc whatever the build machine has; [`elf`] reads the finished files and refuses one that asks for
-//! more. Relative links are used within a folder, so that `dist/` can be moved as a whole.
+//! The promise is glibc 2.31 or newer and nothing else on the target. Zig's linker, driven by
+//! cargo-zigbuild, links against that glibc whatever the build machine has; [`elf`] reads the
+//! finished files and refuses one that asks for more. Relative links are used within a folder, so
+//! that `dist/` can be moved as a whole.
 //!
-//! What is shipped is stripped; a debugger finds the symbols in `symbols/`, which a user need not have.
+//! What is shipped is stripped; a debugger finds the symbols in `symbols/`, which a user need not
+//! have.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,8 +35,8 @@ const BUILT: [(&str, &str); 10] = [
     ("oracle", "bin/oracle"),
 ];
 
-/// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader knows it by that
-/// name too: the link must lead to the same inode.
+/// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader
+/// knows it by that name too: the link must lead to the same inode.
 const LINKS: [(&str, &str); 2] = [("lib/libcuda.so", "libwmshim.so"), ("dropin/libcuda.so", "libcuda.so.1")];
 
 /// Builds and fills `dist/`.

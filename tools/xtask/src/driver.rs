@@ -1,4 +1,5 @@
-//! Which driver serves the programs that a task starts: the machine's own where there is a GPU, else the simulated one.
+//! Which driver serves the programs that a task starts: the machine's own where there is a GPU,
+//! else the simulated one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -40,7 +41,8 @@ impl TestDriver {
         Ok(Self::Simulated(simulated(folder)?))
     }
 
-    /// Sets what a program needs to find this driver as `libcuda.so.1`. A real one is found without help.
+    /// Sets what a program needs to find this driver as `libcuda.so.1`. A real one is found without
+    /// help.
     pub(crate) fn serve(&self, program: &mut Command) {
         if let Self::Simulated(library) = self {
             let mut path: OsString = library.parent().unwrap_or(Path::new("/")).into();

@@ -1,7 +1,7 @@
 //! What a shared object or program demands of the machine it is started on, read from its ELF file.
 //!
-//! `dist/` promises glibc 2.31 and nothing else. The promise is checked on the finished files, because the linker, not
-//! the source, decides it.
+//! `dist/` promises glibc 2.31 and nothing else. The promise is checked on the finished files,
+//! because the linker, not the source, decides it.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,8 @@
-//! `cargo xtask exports [FILE]`: the library exports what the table of driver functions says, and no more.
+//! `cargo xtask exports [FILE]`: the library exports what the table of driver functions says, and
+//! no more.
 //!
-//! A name that is missing resolves to null for every program, since later look-ups never reach the real driver. A name
-//! too many can capture a call that was meant for another library.
+//! A name that is missing resolves to null for every program, since later look-ups never reach the
+//! real driver. A name too many can capture a call that was meant for another library.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Writes the Rust that follows from the table of driver functions, and checks that what is checked in is current.
+//! Writes the Rust that follows from the table of driver functions, and checks that what is checked
+//! in is current.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,7 +24,8 @@ pub(crate) fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes `path` hold `text`, or with `check` fails unless it does; `task` is the command that would write it.
+/// Makes `path` hold `text`, or with `check` fails unless it does; `task` is the command that would
+/// write it.
 pub(crate) fn settle(path: PathBuf, text: &str, check: bool, task: &str) -> Result<()> {
     let current = fs::read_to_string(&path).unwrap_or_default();
     if current == text {
@@ -51,7 +53,8 @@ fn symbols(functions: &[DriverFunction]) -> String {
     )
 }
 
-/// `wm_abi::with_parameters!`: the parameters of a function, for a macro that declares one of its signature.
+/// `wm_abi::with_parameters!`: the parameters of a function, for a macro that declares one of its
+/// signature.
 fn parameters(functions: &[DriverFunction]) -> String {
     let arm = |function: &DriverFunction| {
         let parameters = function.parameters.as_ref()?;
@@ -67,7 +70,8 @@ fn parameters(functions: &[DriverFunction]) -> String {
 const PARAMETERS: &str = "\
 /// `with_parameters!(cuMemFree_v2 => then!(more))` is `then!((dptr: CUdeviceptr) more)`.
 ///
-/// The types are those of this crate and of `std::ffi`, by their plain names: the caller imports them.
+/// The types are those of this crate and of `std::ffi`, by their plain names: the caller imports
+/// them.
 #[macro_export]
 ";
 

@@ -1,7 +1,8 @@
 //! `cargo xtask hazards`: which test guards which fear, found by the field's words.
 //!
-//! A file of tests opens with `//! Hazard (term): sentence.`, and a single test may have a `///` line of the same form.
-//! The index is printed from those lines, so that it cannot fall behind them.
+//! A file of tests opens with `//! Hazard (term): sentence.`, and a single test may have a `///`
+//! line of the same form. The index is printed from those lines, so that it cannot fall behind
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,10 @@
-//! Reads function declarations out of NVIDIA's public headers and turns them into the table's Rust notation.
+//! Reads function declarations out of NVIDIA's public headers and turns them into the table's Rust
+//! notation.
 //!
-//! Only names and types are taken, which is what a foreign caller must agree on. The C compiler's preprocessor does
-//! the hard part: with `__CUDA_API_VERSION_INTERNAL` the headers declare every version of every function. A
-//! per-thread-stream twin (`_ptds`, `_ptsz`) has its base's parameters.
+//! Only names and types are taken, which is what a foreign caller must agree on. The C compiler's
+//! preprocessor does the hard part: with `__CUDA_API_VERSION_INTERNAL` the headers declare every
+//! version of every function. A per-thread-stream twin (`_ptds`, `_ptsz`) has its base's
+//! parameters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +16,8 @@ use regex::Regex;
 
 use crate::table::{self, DriverFunction};
 
-/// Structures that wm-abi defines field by field; pointers to any other structure become `*mut c_void`.
+/// Structures that wm-abi defines field by field; pointers to any other structure become `*mut
+/// c_void`.
 const KNOWN: &[&str] = &[
     "CUDA_ARRAY_DESCRIPTOR",
     "CUDA_ARRAY3D_DESCRIPTOR",
@@ -68,7 +71,8 @@ pub(crate) fn import(include: &Path, lists: &[PathBuf]) -> Result<()> {
     table::write(&functions)
 }
 
-/// The debugger's entry points are never exported: cuda-gdb plants breakpoints on the driver's own by name.
+/// The debugger's entry points are never exported: cuda-gdb plants breakpoints on the driver's own
+/// by name.
 fn symbols(lists: &[PathBuf]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for list in lists {
@@ -86,7 +90,8 @@ fn base(name: &str) -> &str {
 
 fn preprocess(include: &Path) -> Result<String> {
     let source = std::env::temp_dir().join(format!("wm-headers-{}.c", std::process::id()));
-    // The graphics headers want types of window systems; their shape does not matter, only that they parse.
+    // The graphics headers want types of window systems; their shape does not matter, only that
+    // they parse.
     let text = "typedef unsigned int GLenum, GLuint, VdpDevice, VdpStatus, VdpFuncId, VdpVideoSurface, VdpOutputSurface;\n\
         typedef VdpStatus VdpGetProcAddress(VdpDevice, VdpFuncId, void **);\n\
         typedef void *EGLImageKHR, *EGLStreamKHR, *EGLSyncKHR; typedef int EGLint;\n\
@@ -119,7 +124,8 @@ fn declarations(text: &str) -> Result<BTreeMap<String, String>> {
     Ok(declaration.captures_iter(text).map(|c| (c[1].to_owned(), parameters(&c[2], &enums))).collect())
 }
 
-/// Names of C enums: passed and returned as 32 bits, never as a Rust enum (a newer driver may add values).
+/// Names of C enums: passed and returned as 32 bits, never as a Rust enum (a newer driver may add
+/// values).
 fn enums(text: &str) -> Result<BTreeSet<String>> {
     let definition = Regex::new(r"typedef enum\s*\w*\s*\{[^}]*\}\s*(\w+)\s*;")?;
     Ok(definition.captures_iter(text).map(|c| c[1].to_owned()).collect())
@@ -156,7 +162,8 @@ fn rust_type(c: &str, pointers: usize, constant: bool, enums: &BTreeSet<String>)
         let mutability = if level == 0 && constant { "const" } else { "mut" };
         result = format!("*{mutability} {result}");
     }
-    // What has no Rust name is met by value only where it is itself a pointer: rare handles and callbacks.
+    // What has no Rust name is met by value only where it is itself a pointer: rare handles and
+    // callbacks.
     if result == "c_void" { "*mut c_void".into() } else { result }
 }
 

@@ -1,9 +1,10 @@
-//! `cargo xtask kernels`: compiles the CUDA kernels for GPUs into kernels/compiled, which is checked in.
+//! `cargo xtask kernels`: compiles the CUDA kernels for GPUs into kernels/compiled, which is
+//! checked in.
 //!
-//! The compilers are Python wheels, pinned with hashes in kernels/tools/requirements.txt and unpacked into
-//! `.toolchain/`; no CUDA installation is needed. The outputs depend on the sources alone, so `--check`
-//! compiles again and compares bytes. Everybody else builds with what is checked in: kernels/build refuses it
-//! when a source has changed since.
+//! The compilers are Python wheels, pinned with hashes in kernels/tools/requirements.txt and
+//! unpacked into `.toolchain/`; no CUDA installation is needed. The outputs depend on the sources
+//! alone, so `--check` compiles again and compares bytes. Everybody else builds with what is
+//! checked in: kernels/build refuses it when a source has changed since.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +52,8 @@ fn contents(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     entries.map(read).collect()
 }
 
-/// The Python that has the compilers. Installs them unless `.toolchain/` was made from today's requirements.
+/// The Python that has the compilers. Installs them unless `.toolchain/` was made from today's
+/// requirements.
 fn toolchain() -> Result<PathBuf> {
     let folder = crate::root().join(".toolchain");
     let (mark, wanted) = (folder.join("requirements.txt"), fs::read(crate::root().join(REQUIREMENTS))?);

@@ -40,7 +40,8 @@ struct XtaskArguments {
 enum XtaskCommand {
     /// Rebuild shim/abi/data/driver.tsv from symbol lists and CUDA headers (a new CUDA release)
     ImportHeaders {
-        /// Folder with cuda.h, cudaGL.h, cudaEGL.h, cudaVDPAU.h (PyPI's nvidia-cuda-runtime has them)
+        /// Folder with cuda.h, cudaGL.h, cudaEGL.h, cudaVDPAU.h (PyPI's nvidia-cuda-runtime has
+        /// them)
         include: PathBuf,
         /// Files with one exported symbol a line
         #[arg(required = true)]
@@ -92,7 +93,8 @@ enum XtaskCommand {
     },
     /// Look for two owners of one block, in many long runs with different seeds
     Stress(stress::StressArguments),
-    /// Break one rule of docs/dev/ordering.md at a time, and see whether the oracle finds it (about an hour)
+    /// Break one rule of docs/dev/ordering.md at a time, and see whether the oracle finds it (about
+    /// an hour)
     Mutations(mutations::MutationsArguments),
     /// Run a program that outgrows its GPU, bare and under the shim
     Demo {

@@ -1,8 +1,10 @@
-//! `cargo xtask mutations`: breaks one rule of docs/dev/ordering.md at a time, and sees whether the oracle finds it.
+//! `cargo xtask mutations`: breaks one rule of docs/dev/ordering.md at a time, and sees whether the
+//! oracle finds it.
 //!
-//! Each patch of tools/oracle/mutations says in its first line what it breaks, and in its second the oracle's options. It is applied
-//! to a copy of what git tracks, in the target folder; the working tree is never touched. A patch that no longer
-//! applies is an error. Whether all do is also a test of the oracle's.
+//! Each patch of tools/oracle/mutations says in its first line what it breaks, and in its second
+//! the oracle's options. It is applied to a copy of what git tracks, in the target folder; the
+//! working tree is never touched. A patch that no longer applies is an error. Whether all do is
+//! also a test of the oracle's.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,8 +1,10 @@
-//! `cargo xtask schema`: docs/schema.md and the Python package's types from the types of `shim/schema`, so that what a process tells is
-//! documented where it is, and checked where it is used.
+//! `cargo xtask schema`: docs/schema.md and the Python package's types from the types of
+//! `shim/schema`, so that what a process tells is documented where it is, and checked where it is
+//! used.
 //!
-//! The sources are Rust, but regular: a struct is a comment, its attributes, its name, and fields of one line, each below its comment.
-//! A field of another form would be missed, so fields are counted a second way, and a difference is an error.
+//! The sources are Rust, but regular: a struct is a comment, its attributes, its name, and fields
+//! of one line, each below its comment. A field of another form would be missed, so fields are
+//! counted a second way, and a difference is an error.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,8 +1,10 @@
-//! `cargo xtask settings`: docs/settings.md from the table of settings, so that what a user can set is documented where it is read.
+//! `cargo xtask settings`: docs/settings.md from the table of settings, so that what a user can set
+//! is documented where it is read.
 //!
-//! The table (`settings!` in shim/preload/src/settings/mod.rs) is Rust, but regular: a row begins with a comment, the variable, its
-//! values and its default, and a comment heads a group. A row of another form would be missed, so variables are counted a second way, and a
-//! difference is an error.
+//! The table (`settings!` in shim/preload/src/settings/mod.rs) is Rust, but regular: a row begins
+//! with a comment, the variable, its values and its default, and a comment heads a group. A row of
+//! another form would be missed, so variables are counted a second way, and a difference is an
+//! error.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
 //! Runs the commands that a task consists of, one line on the terminal each, with the time it took.
 //!
-//! A step that fails ends the task: its output is above the message, and the message repeats the command so that it
-//! can be run by hand.
+//! A step that fails ends the task: its output is above the message, and the message repeats the
+//! command so that it can be run by hand.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// A command from words: `command("cargo", &["fmt", "--check"])`, to be run in the workspace's root.
+/// A command from words: `command("cargo", &["fmt", "--check"])`, to be run in the workspace's
+/// root.
 pub(crate) fn command(program: impl AsRef<Path>, arguments: &[&str]) -> Command {
     let mut command = Command::new(program.as_ref());
     command.args(arguments).current_dir(crate::root());

@@ -1,11 +1,12 @@
-//! `cargo xtask stress`: the program of tools/stress in many runs, each with another seed, in turn over the situations in
-//! which memory is short in another way.
+//! `cargo xtask stress`: the program of tools/stress in many runs, each with another seed, in turn
+//! over the situations in which memory is short in another way.
 //!
-//! After them come random programs whose runs bare and under the library are compared (tools/oracle), and processes that end at random moments (tests/hazards).
+//! After them come random programs whose runs bare and under the library are compared
+//! (tools/oracle), and processes that end at random moments (tests/hazards).
 //!
-//! By default as many operations as the simulated driver makes in about an hour; on a GPU they take less. Each run is one
-//! line, with the library's own books checked after it. The first run that finds something ends the task, with the command
-//! that repeats it.
+//! By default as many operations as the simulated driver makes in about an hour; on a GPU they take
+//! less. Each run is one line, with the library's own books checked after it. The first run that
+//! finds something ends the task, with the command that repeats it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -102,7 +103,8 @@ pub(crate) fn run(arguments: &StressArguments) -> Result<()> {
     exits(&driver, arguments)
 }
 
-/// Ends of processes at random moments, on the simulated driver: more of them than the test has by itself. On GPUs that is `tests/workloads/exits.py`.
+/// Ends of processes at random moments, on the simulated driver: more of them than the test has by
+/// itself. On GPUs that is `tests/workloads/exits.py`.
 fn exits(driver: &TestDriver, arguments: &StressArguments) -> Result<()> {
     if matches!(driver, TestDriver::Real) || arguments.exits == 0 {
         return Ok(());
@@ -239,7 +241,8 @@ fn books(statistics: &Value) -> Result<u64> {
     let devices = process["devices"].as_array().context("no statistics")?;
     for device in devices {
         let counters = &device["counters"];
-        // A range in which another thread is about to unmap something is given back later, and counted; nothing may be left of it.
+        // A range in which another thread is about to unmap something is given back later, and
+        // counted; nothing may be left of it.
         if counters["allocations"] != counters["frees"]
             || device["audit"] != "ok"
             || device["quarantined"] != 0

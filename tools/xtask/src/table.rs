@@ -1,7 +1,8 @@
 //! The checked-in table of driver functions: one line a symbol, `name<TAB>parameters`.
 //!
-//! Parameters are written in Rust (`dptr: *mut CUdeviceptr, bytesize: usize`). `?` stands for a symbol that no
-//! public header declares: it is forwarded, and can be neither hooked nor called by us. Sorted, no duplicates.
+//! Parameters are written in Rust (`dptr: *mut CUdeviceptr, bytesize: usize`). `?` stands for a
+//! symbol that no public header declares: it is forwarded, and can be neither hooked nor called by
+//! us. Sorted, no duplicates.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 //! `cargo xtask test`: every test of the workspace.
 //!
-//! Tests start programs with libwmshim.so preloaded and libsimcuda.so as the driver, and find both beside their own
-//! executables. Cargo does not build a cdylib because a test wants the file, so everything is built first. The tests
-//! run under nextest, one process a test; those of the Python package are one of them. The last lines say which tests
-//! were skipped, and why: each notes it in a list (`hazards::skip`, `tools/python/tests/__main__.py`).
+//! Tests start programs with libwmshim.so preloaded and libsimcuda.so as the driver, and find both
+//! beside their own executables. Cargo does not build a cdylib because a test wants the file, so
+//! everything is built first. The tests run under nextest, one process a test; those of the Python
+//! package are one of them. The last lines say which tests were skipped, and why: each notes it in
+//! a list (`hazards::skip`, `tools/python/tests/__main__.py`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -25,7 +26,8 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     outcome
 }
 
-/// How many tests skipped something, and how many of them for each reason, from lines of `test TAB reason`.
+/// How many tests skipped something, and how many of them for each reason, from lines of `test TAB
+/// reason`.
 fn summary(skips: &str) -> String {
     let skips: BTreeSet<(&str, &str)> = skips.lines().filter_map(|line| line.split_once('\t')).collect();
     let tests: BTreeSet<&str> = skips.iter().map(|(test, _)| *test).collect();

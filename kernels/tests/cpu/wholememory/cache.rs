@@ -14,7 +14,8 @@ const WAYS: u64 = 8;
 /// A tag that is being filled.
 const FILLING: u64 = 1 << 40;
 
-/// A table in chunks with a cache: a part for each chunk, or equal parts, or rows spread over parts.
+/// A table in chunks with a cache: a part for each chunk, or equal parts, or rows spread over
+/// parts.
 struct Cached {
     table: ChunkedTable,
     model: Vec<u8>,
@@ -265,7 +266,8 @@ fn rows_are_moved_by_their_order() {
     let mut output = Placed::new(&[0xee; 6 * 16], 0);
     cached.gather_in_order(&numbers, &order, 16, &mut output, (1, 64));
     for (place, found) in output.content().chunks(16).enumerate() {
-        // Places that are not in the order are nobody's, nor are those of numbers without a row.
+        // A place that is not in the order belongs to no line, nor does the place of a number
+        // without a row.
         let wanted = if matches!(place, 2 | 4) { cached.row(numbers[place] as u64) } else { &[0xee; 16] };
         assert_eq!(found, wanted, "place {place}");
     }
@@ -297,7 +299,7 @@ fn a_row_that_is_written_is_brought_anew_or_cancelled() {
     cached.count(&packed(&[start as i64, start as i64 + 1]), 8, 0);
     cached.adjust(0, (1, 32));
     assert_eq!(cached.lines(0).0.len(), 2);
-    // Somebody is about to bring row 2.
+    // Another warp is filling a line with row 2.
     let free = (0..WAYS).find(|way| cached.word(0, way * 8) == 0).expect("a free line");
     let at = free as usize;
     cached.parts[0][at / 2] |= u128::from(FILLING | (start + 3)) << (at % 2 * 64);
@@ -376,11 +378,13 @@ fn zipf(draws: &mut Draws, count: usize, rows: u64, step: u64) -> Vec<i64> {
     (0..count).map(draw).collect()
 }
 
-/// Hazard: a cache whose hot rows meet in few sets, or in one part; and one that learns from too few lookups.
+/// Hazard: a cache whose hot rows meet in few sets, or in one part; and one that learns from too
+/// few lookups.
 #[test]
 fn a_tenth_of_the_rows_answers_nearly_what_the_best_tenth_would() {
     let (rows, sets) = (1 << 15, 205);
-    // Neighbours; a distance that the number of sets is a multiple of; all in a half of the table; in the same set.
+    // Neighbours; a distance that the number of sets is a multiple of; all in a half of the table;
+    // in the same set.
     for step in [1, 5, 4_294_967_291, 2 * sets + 1, 2 * sets - 1] {
         let (cached, draws) = (Cached::spread(rows, 2, sets), &mut Draws::new(step));
         for _ in 0..12 {

@@ -14,7 +14,8 @@ const ROWS: usize = 19;
 /// Rows of gradients.
 const GRADIENTS: u64 = 60;
 
-/// Which gradients are whose: rows with none, with one, with a hundred and with more or fewer than are loaded at once.
+/// Which gradients are whose: rows with none, with one, with a hundred and with more or fewer than
+/// are loaded at once.
 struct Runs {
     rows: Vec<i64>,
     order: Vec<u32>,
@@ -78,7 +79,8 @@ fn fraction(draws: &mut Draws) -> f64 {
     f64::from(draws.below(20_001) as f32 / 10_000.0 - 1.0)
 }
 
-/// Columns between rows, elements before the first, columns of a lane: as aligned as it gets, and off in each way.
+/// Columns between rows, elements before the first, columns of a lane: as aligned as it gets, and
+/// off in each way.
 fn placements(columns: usize) -> Vec<(usize, usize, u32)> {
     let words = if columns.is_multiple_of(4) { vec![(0, 0, 4), (4, 0, 4), (8, 4, 4)] } else { Vec::new() };
     [words, vec![(0, 0, 1), (1, 0, 1), (0, 1, 1), (4, 3, 1)]].concat()

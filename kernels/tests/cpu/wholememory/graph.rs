@@ -262,7 +262,8 @@ impl Graph {
     }
 }
 
-/// Exclusive sums of all but the last entry, which becomes their total. The total in 64 bits is returned.
+/// Exclusive sums of all but the last entry, which becomes their total. The total in 64 bits is
+/// returned.
 pub(crate) fn scan_in_place(values: &mut [i32], shape: (u32, u32)) -> i64 {
     let n = values.len() as u64 - 1;
     let (mut sums, mut total) = (vec![-1i64; n.div_ceil(4096) as usize], [-1i64]);

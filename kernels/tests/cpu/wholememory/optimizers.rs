@@ -117,7 +117,8 @@ impl Embedding {
         }
     }
 
-    /// Steps the model: `rule` gets weight, gradient and two states, and how often the row was touched.
+    /// Steps the model: `rule` gets weight, gradient and two states, and how often the row was
+    /// touched.
     fn step_model(&mut self, touch: &Touch, rule: impl Fn(f64, f64, &mut f64, &mut f64, i32) -> f64) {
         for (i, row) in touch.rows.iter().enumerate().filter(|(_, row)| (0..ROWS as i64).contains(row)) {
             self.touched[*row as usize] += 1;
@@ -131,7 +132,8 @@ impl Embedding {
         }
     }
 
-    /// The table is near the model; then the model goes on from the table, so that errors do not add up.
+    /// The table is near the model; then the model goes on from the table, so that errors do not
+    /// add up.
     fn check(&mut self, what: &str) {
         let tolerance = match self.kind {
             FLOAT => 2e-5,

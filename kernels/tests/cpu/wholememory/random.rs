@@ -32,8 +32,8 @@ fn kernels_and_the_host_draw_the_same() {
     }
 }
 
-/// The published demonstration of PCG32 prints these for initial state 42 and stream 54. There the stream is not
-/// skipped into, so the skip is taken back: a stream repeats after 2^64 draws.
+/// The published demonstration of PCG32 prints these for initial state 42 and stream 54. There the
+/// stream is not skipped into, so the skip is taken back: a stream repeats after 2^64 draws.
 #[test]
 fn the_generator_is_pcg32() {
     let mut generator = Pcg::new(42, 54);

@@ -16,7 +16,8 @@ fn graph(draws: &mut Draws, nodes: u64, most_degree: u64) -> Graph {
     Graph::new(draws, &degrees)
 }
 
-/// Generators and draws of each, by the number of samples: as in the published test of unweighted sampling.
+/// Generators and draws of each, by the number of samples: as in the published test of unweighted
+/// sampling.
 const GENERATORS: [(usize, u64); 5] = [(96, 32), (192, 64), (384, 128), (512, 256), (1024, 256)];
 
 /// Up to 1024 samples, step by step on a list.

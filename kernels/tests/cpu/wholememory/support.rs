@@ -1,4 +1,5 @@
-//! Tables in chunks as the kernels see them, with a model of their bytes, and draws that a seed repeats.
+//! Tables in chunks as the kernels see them, with a model of their bytes, and draws that a seed
+//! repeats.
 
 use wm_abi::CUdeviceptr;
 
@@ -48,7 +49,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// One to eight chunks of drawn sizes (some empty), or equal ones with a last one that is shorter or longer.
+    /// One to eight chunks of drawn sizes (some empty), or equal ones with a last one that is
+    /// shorter or longer.
     pub(crate) fn draw(draws: &mut Draws, stride: usize, misalignment: usize) -> Self {
         let count = 1 + draws.below(8) as usize;
         let rows = 1 + draws.below(40);
@@ -63,7 +65,8 @@ impl Layout {
         Self { chunks, equal, stride, misalignment }
     }
 
-    /// `rows` rows of `stride` bytes without space between them, over one to eight chunks, some of them empty.
+    /// `rows` rows of `stride` bytes without space between them, over one to eight chunks, some of
+    /// them empty.
     pub(crate) fn split(draws: &mut Draws, rows: u64, stride: usize) -> Self {
         let count = 1 + draws.below(8);
         let even = rows.div_ceil(count);
@@ -149,7 +152,8 @@ impl ChunkedTable {
     }
 }
 
-/// Row numbers below `rows`, with some that are negative or too large; as the bytes of an array of 4- or 8-byte ones.
+/// Row numbers below `rows`, with some that are negative or too large; as the bytes of an array of
+/// 4- or 8-byte ones.
 pub(crate) fn indices(draws: &mut Draws, count: usize, rows: u64, index_bytes: u32) -> (Vec<i64>, Vec<u8>) {
     let number = |draws: &mut Draws| match draws.below(12) {
         0 => -1 - draws.below(3) as i64,

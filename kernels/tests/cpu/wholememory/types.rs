@@ -1,5 +1,5 @@
-//! Element types in plain Rust: what an element's bytes mean, and the bytes of a value. The 16-bit formats are computed
-//! with f64 arithmetic, not with bits as in the kernels.
+//! Element types in plain Rust: what an element's bytes mean, and the bytes of a value. The 16-bit
+//! formats are computed with f64 arithmetic, not with bits as in the kernels.
 
 use super::support::Draws;
 
@@ -106,7 +106,8 @@ fn small_bits(x: f64, (fraction_bits, smallest): (i32, i32)) -> u16 {
     sign | bits.min(infinity) as u16
 }
 
-/// A floating-point value that a careless conversion gets wrong: ties, neighbours of ties, the edges of the formats.
+/// A floating-point value that a careless conversion gets wrong: ties, neighbours of ties, the
+/// edges of the formats.
 fn hard_float(draws: &mut Draws) -> f64 {
     let format = draws.of(&[HALF_FORMAT, BRAIN_FORMAT]);
     let near = small_value(draws.word() as u16, format);
@@ -129,7 +130,8 @@ fn hard_float(draws: &mut Draws) -> f64 {
         4 => f64::from(near as f32) + f64::from(above as f32),
         5 => draws.word() as i32 as f64 / 1024.0,
         kind => {
-            // Halfway from one value of the format to the next, and beside it by less than an f32 shows.
+            // Halfway from one value of the format to the next, and beside it by less than an f32
+            // shows.
             let step = 2f64.powi(near.abs().log2().floor().max(f64::from(format.1)) as i32 - format.0);
             let tie = near + step / 2.0;
             if kind == 6 { tie } else { tie * (1.0 + draws.of(&[-1e-12, 1e-12, -1e-15, 1e-15])) }
