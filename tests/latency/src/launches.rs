@@ -1,4 +1,5 @@
-//! What a launch costs the thread that makes it: a kernel of three parameters, one of which points into one of several blocks.
+//! What a launch costs the thread that makes it: a kernel of three parameters, one of which points
+//! into one of several blocks.
 
 use std::time::Instant;
 
@@ -14,7 +15,8 @@ const BATCH: usize = 16;
 /// Words that a launch sets.
 const WORDS: u64 = 64;
 
-/// Nanoseconds of a launch, on average over each of `rounds` batches. The launches use `blocks` blocks of `bytes` in turn.
+/// Nanoseconds of a launch, on average over each of `rounds` batches. The launches use `blocks`
+/// blocks of `bytes` in turn.
 ///
 /// # Errors
 /// The driver's.
