@@ -1,7 +1,7 @@
-//! What a process and the broker say to each other: packets on a `SOCK_SEQPACKET` socket.
+//! Messages between a process and the broker: packets on a `SOCK_SEQPACKET` socket.
 //!
-//! A client says hello, is greeted, and from then on asks; each request has one answer, in order. Numbers are little-endian. A packet begins
-//! with its kind and the number of its entries, four bytes each.
+//! A client says hello, is greeted, and from then on asks; each request has one answer, in order. Numbers
+//! are little-endian. A packet begins with its kind and the number of its entries, four bytes each.
 //!
 //! | kind | request | its entries | answer | its entries |
 //! |---|---|---|---|---|
@@ -13,19 +13,43 @@
 //! | 6 | | | refused | no more clients are taken |
 //! | 7 | note | whether instead of earlier ones (4, after the count), names | noted | how many there are of each (4 bytes each) |
 //!
-//! The packets of kind 1 are the same in all versions; whoever hears another version than its own ends the connection. Every length is
-//! checked before it is believed, and a packet that is anything else than the above ends the connection that it came by.
+//! The packets of kind 1 are the same in all versions; a process that hears another version than its own
+//! ends the connection. Every length is checked before it is believed. A packet that is not in the table
+//! ends the connection that it came by.
+
+use std::io::{ErrorKind, Result};
+use std::os::fd::BorrowedFd;
+
+use wm_sockets::packet;
 
 mod answer;
 mod bytes;
-mod packet;
 mod report;
 mod request;
 mod sizes;
 
 pub use answer::{BrokerAnswer, LookedUp, Offered};
 pub use bytes::Malformed;
-pub use packet::{ReceivedPacket, receive, send};
 pub use report::{BrokerReport, ClientReport, DeviceReport};
 pub use request::{BrokerRequest, Role};
 pub use sizes::{BATCH, LONGEST, NOTES, RELEASES, REPORTED, SOCKET, VERSION};
+pub use wm_sockets::packet::ReceivedPacket;
+
+/// Sends a packet with its descriptors, at most [`BATCH`].
+///
+/// # Errors
+/// The system's; `WouldBlock` if the socket does not block and is full.
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+    if descriptors.len() > BATCH {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    packet::send(socket, bytes, descriptors).map(drop)
+}
+
+/// Receives a packet of at most [`LONGEST`] bytes and [`BATCH`] descriptors.
+///
+/// # Errors
+/// The system's; `UnexpectedEof` if the peer is gone, `InvalidData` for a longer packet.
+pub fn receive(socket: BorrowedFd<'_>) -> Result<ReceivedPacket> {
+    packet::receive(socket, LONGEST, BATCH)
+}

@@ -1,56 +1,52 @@
-//! Where a broker listens, and how there is one of it.
+//! The folder in which a broker listens, and the lock that makes it the only one there.
 //!
-//! A lock on a file decides who is the broker of a folder. The file stays: to remove it would let two processes hold locks on two files
-//! of one name. The socket is bound under a name drawn at random, listens, and is then renamed, so that its path always answers or
-//! belongs to a dead broker. A socket and a lock are known by their inodes, for anybody of the user may remove either.
+//! The broker of a folder is the process that holds the lock on a file. The file is never removed: two
+//! processes could then hold locks on two files of one name. The lock and the socket are compared by their
+//! inodes, because any process of the user may remove either.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
-};
+use rustix::net::SocketType;
+use wm_sockets::file::{SocketFile, bind_path, is_alive};
 
 use crate::protocol::SOCKET;
 
 /// File name of the lock.
 const LOCK: &str = "dedup.lock";
 
-/// Clients that may wait to be accepted.
+/// Connections that may wait to be accepted.
 const BACKLOG: i32 = 256;
 
-/// For the process that has the lock to listen, or to end.
+/// Time for the process that holds the lock to listen, or to end.
 const CONTEST: Duration = Duration::from_secs(2);
 
-/// Between looks at it: a lock and a socket have no common event.
-const TURN: Duration = Duration::from_millis(10);
+/// Interval between two looks at it, because a lock and a socket have no common event.
+const RETRY: Duration = Duration::from_millis(10);
 
-/// Device and inode of a file.
-type FileIdentity = (u64, u64);
-
-/// Who is the broker of a folder.
+/// The outcome of [`claim`].
 #[derive(Debug)]
 pub enum Claimed {
-    /// This process.
+    /// This process is the broker of the folder.
     Won(BrokerPlace),
-    /// Another one, which listens.
+    /// Another process is, and it listens.
     Taken,
 }
 
-/// What became of the place.
+/// Whether clients find the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlaceState {
-    /// Clients find this broker.
+    /// They do.
     Listening,
-    /// The socket's file is gone.
+    /// The socket's file was removed.
     Vanished,
-    /// The lock's file is gone, or another's: so is the right to listen.
+    /// The lock's file was removed or replaced: another process may be the broker.
     Lost,
 }
 
@@ -59,40 +55,13 @@ pub enum PlaceState {
 pub struct BrokerPlace {
     folder: PathBuf,
     lock: OwnedFd,
-    socket: Option<FileIdentity>,
-}
-
-/// The folder where brokers of this user meet: created if it is missing, and checked either way.
-///
-/// One that the user has named is made in any folder, the others only in the user's own, or root's.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn folder(path: &Path, user: u32, is_named: bool) -> io::Result<PathBuf> {
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !is_named => wm_trust::folder::make(path)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make_named(path)?,
-        _ => {}
-    }
-    let status = fs::symlink_metadata(path)?;
-    if !status.is_dir() || status.uid() != user || status.mode() & 0o022 != 0 {
-        let why = "it must be a folder of this user that others cannot write";
-        return Err(io::Error::other(format!("{}: {why}", path.display())));
-    }
-    std::path::absolute(path)
-}
-
-fn make_named(path: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
-    }
+    socket: Option<SocketFile>,
 }
 
 /// Becomes the broker of a folder, or finds that there is one.
 ///
 /// # Errors
-/// The system's, and where another process holds the lock but does not listen.
+/// The system's, and one if another process holds the lock but does not listen.
 pub fn claim(folder: &Path) -> io::Result<Claimed> {
     let end = Instant::now() + CONTEST;
     loop {
@@ -106,51 +75,32 @@ pub fn claim(folder: &Path) -> io::Result<Claimed> {
             Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        if is_alive(&folder.join(SOCKET)) {
+        if is_alive(&folder.join(SOCKET), SocketType::SEQPACKET) {
             return Ok(Claimed::Taken);
         }
         if Instant::now() > end {
             return Err(io::Error::other("another broker holds the lock, and does not listen"));
         }
-        std::thread::sleep(TURN);
+        std::thread::sleep(RETRY);
     }
 }
 
 impl BrokerPlace {
-    /// Listens, in place of a dead broker's socket if there is one.
+    /// Listens. The socket of a dead broker is replaced.
     ///
     /// # Errors
-    /// The system's, and where a file that is no socket is in the way.
+    /// The system's, and one if a file that is no socket is in the way.
     pub fn listen(&mut self) -> io::Result<OwnedFd> {
-        let path = self.folder.join(SOCKET);
-        if fs::symlink_metadata(&path).is_ok_and(|status| !status.file_type().is_socket()) {
-            return Err(io::Error::other(format!(
-                "{}: a file that is no socket is in the way",
-                path.display()
-            )));
-        }
-        // The final path must be an address too.
-        SocketAddrUnix::new(&path)?;
-        let temporary = self.folder.join(random_name()?);
-        let listener = seqpacket()?;
-        bind(&listener, &SocketAddrUnix::new(&temporary)?)?;
-        let named = listen(&listener, BACKLOG)
-            .map_err(io::Error::from)
-            .and_then(|()| fs::set_permissions(&temporary, Permissions::from_mode(0o600)))
-            .and_then(|()| fs::rename(&temporary, &path));
-        if let Err(error) = named {
-            let _ = fs::remove_file(&temporary);
-            return Err(error);
-        }
-        self.socket = identity(&path);
+        let (listener, file) = bind_path(&self.folder.join(SOCKET), SocketType::SEQPACKET, BACKLOG)?;
+        self.socket = Some(file);
         Ok(listener)
     }
 
-    /// Looks whether clients still find this broker.
-    pub fn standing(&self) -> PlaceState {
+    /// Whether clients still find this broker.
+    pub fn state(&self) -> PlaceState {
         if !holds(&self.folder, &self.lock) {
             PlaceState::Lost
-        } else if self.socket.is_some() && identity(&self.folder.join(SOCKET)) == self.socket {
+        } else if self.socket.as_ref().is_some_and(SocketFile::is_in_place) {
             PlaceState::Listening
         } else {
             PlaceState::Vanished
@@ -159,38 +109,15 @@ impl BrokerPlace {
 
     /// Removes the socket's file, if it is this broker's.
     pub fn leave(&self) {
-        if self.standing() == PlaceState::Listening {
-            // Whoever finds the file that is left sees that nobody listens.
-            let _ = fs::remove_file(self.folder.join(SOCKET));
+        if let (PlaceState::Listening, Some(socket)) = (self.state(), &self.socket) {
+            socket.remove();
         }
     }
 }
 
-/// Is the locked file still the one of that name?
+/// Does the folder still have the locked file?
 fn holds(folder: &Path, lock: &OwnedFd) -> bool {
-    let locked = rustix::fs::fstat(lock).map(|status| (status.st_dev, status.st_ino)).ok();
-    locked.is_some() && locked == identity(&folder.join(LOCK))
-}
-
-fn identity(path: &Path) -> Option<FileIdentity> {
-    fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()))
-}
-
-/// A short name that nobody has: `bind` refuses one that is there.
-fn random_name() -> io::Result<String> {
-    let mut random = [0; 4];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK)?;
-    Ok(format!(".{:08x}", u32::from_ne_bytes(random)))
-}
-
-fn seqpacket() -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
-}
-
-/// Does a process listen there? Never waits: a full backlog is an answer too.
-fn is_alive(path: &Path) -> bool {
-    let Ok(address) = SocketAddrUnix::new(path) else { return false };
-    let Ok(socket) = seqpacket() else { return false };
-    matches!(connect(&socket, &address), Ok(()) | Err(Errno::AGAIN))
+    let named = fs::symlink_metadata(folder.join(LOCK)).map(|status| (status.dev(), status.ino()));
+    let locked = rustix::fs::fstat(lock).map(|status| (status.st_dev, status.st_ino));
+    locked.is_ok_and(|locked| named.is_ok_and(|named| named == locked))
 }

@@ -177,7 +177,7 @@ impl BrokerServer {
     /// Sees to it that clients find their way here, if that still is this broker's right.
     fn look(&mut self, now: Instant) {
         self.look_at = now + self.settings.look;
-        match self.place.standing() {
+        match self.place.state() {
             PlaceState::Listening => {}
             PlaceState::Vanished => match self.place.listen() {
                 Ok(listener) => self.listener = Some(listener),

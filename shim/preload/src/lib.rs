@@ -36,7 +36,6 @@ mod registry;
 mod report;
 mod settings;
 mod shortage;
-mod sockets;
 mod subsystems;
 mod torch;
 mod trace;

@@ -5,7 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use wm_dedup::server::place;
+use wm_sockets::private_folder;
+use wm_trust::environment;
 
 const HELP: &str = "Usage: wmshimd [--folder PATH] [--idle-seconds N] [--foreground]
 
@@ -69,33 +70,15 @@ fn seconds(word: Option<OsString>) -> Result<Duration, String> {
 }
 
 impl BrokerArguments {
-    /// The user's private folder, made if it is missing.
+    /// The folder that was named, or the user's private folder, made if it is missing.
     ///
     /// # Errors
     /// None can be used, and why.
-    pub(super) fn folder(&self, user: u32) -> io::Result<PathBuf> {
-        let mut problem = io::Error::from(io::ErrorKind::NotFound);
-        let (paths, is_named) = self.candidates(user);
-        for path in paths {
-            match place::folder(&path, user, is_named) {
-                Ok(folder) => return Ok(folder),
-                Err(error) => problem = error,
-            }
-        }
-        Err(problem)
-    }
-
-    /// Where the library, with the same environment, has its folder, and whether the user has named it.
-    fn candidates(&self, user: u32) -> (Vec<PathBuf>, bool) {
-        let set = |name: &str| {
-            wm_trust::environment::variable(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-        };
-        if let Some(path) = self.folder.clone().or_else(|| set("WMSHIM_STATS_DIR")) {
-            return (vec![path], true);
-        }
-        let runtime = set("XDG_RUNTIME_DIR").map(|path| path.join("wmshim"));
-        let shared = set("TMPDIR").unwrap_or_else(|| "/tmp".into()).join(format!("wmshim-{user}"));
-        (runtime.into_iter().chain([shared]).collect(), false)
+    pub(super) fn folder(&self) -> io::Result<PathBuf> {
+        let set = || environment::variable("WMSHIM_STATS_DIR").filter(|value| !value.is_empty());
+        let named = self.folder.clone().or_else(|| set().map(PathBuf::from));
+        let folder = private_folder::directory(named.as_deref()).map_err(io::Error::other)?;
+        std::path::absolute(folder)
     }
 }
 

@@ -53,7 +53,7 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
     let user = wm_trust::user::own().ok_or_else(unknown)?;
     // Before anything is opened, and before the working folder changes.
     system::close_inherited();
-    let folder = arguments.folder(user)?;
+    let folder = arguments.folder()?;
     // For good: standard output is to become the same, at a moment that whoever counts descriptors can see.
     rustix::stdio::dup2_stdin(null()?)?;
     if arguments.foreground {

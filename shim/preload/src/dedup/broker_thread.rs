@@ -20,7 +20,7 @@ use super::prepared::{ChunkToGive, ChunkToTake};
 use super::{ask, exchange, figures, standing, turn};
 use crate::process::{self, driver};
 use crate::registry;
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// How long it waits for requests before it looks whether the program waits for nothing, either.
 const LOOK: Duration = Duration::from_millis(50);

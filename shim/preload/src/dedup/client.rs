@@ -19,7 +19,7 @@ use wm_dedup::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, NOTES, Of
 use super::home::BrokerHome;
 use super::link::{BrokerLink, NoLink};
 use super::start;
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// First and longest time between attempts to reach a broker.
 const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));

@@ -18,7 +18,7 @@ use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::part;
 use super::prepared::{ChunkToGive, ChunkToTake};
 use super::watched::{self, ChunkState, WatchedBlock};
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// What the GPU says of chunks for which there are answers, and the time that is left to exchange them.
 pub(super) struct ChunkExchange {

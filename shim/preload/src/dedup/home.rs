@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use wm_driver::interposer;
 
 use crate::settings;
-use crate::sockets::private_folder;
+use wm_sockets::private_folder;
 
 /// File name of the broker.
 const PROGRAM: &str = "wmshimd";
@@ -25,7 +25,8 @@ impl BrokerHome {
     /// There is no private folder, in a sentence for the log.
     pub(crate) fn of_process() -> Result<Self, String> {
         let settings = settings::load();
-        let folder = private_folder::directory(settings.stats_dir.as_deref())?;
+        let folder =
+            private_folder::directory(settings.stats_dir.as_deref()).map_err(|error| error.to_string())?;
         // The broker has another working folder.
         let folder = std::path::absolute(&folder).unwrap_or(folder);
         let named = settings.broker.as_ref().and_then(|path| std::path::absolute(path).ok());

@@ -13,8 +13,8 @@ use rustix::net::{SocketAddrUnix, SocketType, connect};
 use wm_dedup::protocol::{self, BrokerAnswer, BrokerRequest, Role, SOCKET, VERSION};
 use wm_trust::peer::is_trusted;
 
-use crate::sockets::descriptor::Descriptor;
-use crate::sockets::file;
+use wm_sockets::descriptor::Descriptor;
+use wm_sockets::file;
 
 /// For one answer. The broker gives it in far less; longer means that it is stopped.
 const PATIENCE: Duration = Duration::from_secs(1);

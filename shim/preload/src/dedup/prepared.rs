@@ -10,7 +10,7 @@ use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::{Device, Gpu, Handle};
 
 use super::client::Lease;
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
 

@@ -22,7 +22,7 @@ use wm_driver::thread::Uncancelled;
 use super::home::BrokerHome;
 use super::link::is_ready;
 use crate::process::keep_errno;
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// For the broker to listen, or to find that another one does.
 const PATIENCE: Duration = Duration::from_secs(3);

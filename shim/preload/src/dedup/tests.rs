@@ -15,7 +15,7 @@ use wm_dedup::chunk::{ChunkName, Fingerprint};
 
 use super::client::{Client, Lease, OfferAnswer};
 use super::home::BrokerHome;
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// Children that the program was told of.
 static TOLD: AtomicUsize = AtomicUsize::new(0);

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// Longest request line, without its end.
 pub(super) const LINE_LIMIT: usize = 4 << 10;

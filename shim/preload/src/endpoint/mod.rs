@@ -16,7 +16,7 @@
 //!
 //! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds the rate, [`request`]
 //! understands and answers a line, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a file, [`signal`] deals with what is
-//! global to the process. The folder and the descriptors are those of [`crate::sockets`].
+//! global to the process. The folder and the descriptors are those of [`wm_sockets`].
 
 mod connection;
 mod dump;
@@ -33,10 +33,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::process::keep_errno;
-use crate::sockets::file::{Published, SocketFile};
-use crate::sockets::{descriptor, private_folder};
 use server::EndpointServer;
 use wm_driver::thread;
+use wm_sockets::file::{Published, SocketFile};
+use wm_sockets::{descriptor, private_folder};
 
 /// Stack of the thread, bytes: it parses short lines and formats JSON.
 const STACK: usize = 256 << 10;
@@ -123,7 +123,8 @@ fn claim() -> bool {
 
 /// Everything that can go wrong in [`start`]. The signal works without a socket, and the other way round.
 fn launch(settings: &EndpointSettings, source: &'static dyn Source) -> Result<(), String> {
-    let directory = private_folder::directory(settings.directory.as_deref())?;
+    let directory =
+        private_folder::directory(settings.directory.as_deref()).map_err(|error| error.to_string())?;
     let wake = signal::pipe().map_err(|error| format!("no pipe for the statistics thread: {error}"))?;
     let bound = socket::bind(settings.socket.as_deref(), &directory);
     let (listener, socket) = match bound {

@@ -20,7 +20,7 @@ use super::rate_limit::RateLimit;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
 use super::{Source, dump, exit_reply, request};
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// Clients served at a time.
 pub(super) const CONNECTION_LIMIT: usize = 32;

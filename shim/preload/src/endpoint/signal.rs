@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::process::keep_errno;
-use crate::sockets::descriptor;
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// Written to the pipe: write a dump.
 pub(super) const DUMP: u8 = b'd';

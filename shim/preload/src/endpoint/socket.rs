@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::net::SocketType;
 
-use crate::sockets::file::{Bound, is_alive, listen};
+use wm_sockets::file::{Bound, is_alive, listen};
 
 /// Binds the explicit path, unless a living process listens there; else `<pid>.sock` in the directory.
 ///

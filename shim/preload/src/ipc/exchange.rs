@@ -20,8 +20,8 @@ use super::handle::Ticket;
 use super::key::{Purpose, nonce};
 use super::names;
 use super::wire::{self, Failure, Packet, malformed};
-use crate::sockets::descriptor::Descriptor;
-use crate::sockets::file;
+use wm_sockets::descriptor::Descriptor;
+use wm_sockets::file;
 
 /// For everything before the first batch.
 const PATIENCE: Duration = Duration::from_secs(5);

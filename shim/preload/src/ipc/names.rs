@@ -18,9 +18,9 @@ use rustix::net::{SocketAddrUnix, SocketType};
 use super::handle::Ticket;
 use super::key::ExporterKey;
 use crate::settings;
-use crate::sockets::descriptor::Descriptor;
-use crate::sockets::file::{self, Published};
-use crate::sockets::private_folder;
+use wm_sockets::descriptor::Descriptor;
+use wm_sockets::file::{self, Published};
+use wm_sockets::private_folder;
 
 pub(super) const KIND: SocketType = SocketType::SEQPACKET;
 
@@ -47,7 +47,8 @@ pub(super) fn listen(key: &ExporterKey) -> Result<Vec<Descriptor>, String> {
 }
 
 fn listen_in_folder(key: &ExporterKey) -> Result<Descriptor, String> {
-    let folder = private_folder::directory(settings::load().stats_dir.as_deref())?;
+    let folder = private_folder::directory(settings::load().stats_dir.as_deref())
+        .map_err(|error| error.to_string())?;
     sweep(&folder);
     let path = folder.join(file_name(key));
     let bound = file::listen(&path, KIND).map_err(|error| format!("{}: {error}", path.display()))?;

@@ -15,8 +15,8 @@ use wm_memory::Manager;
 
 use super::key::{ExporterKey, Nonce, Purpose, nonce};
 use super::wire::{self, BATCH, Failure};
-use crate::sockets::descriptor::Descriptor;
 use crate::{process, registry};
+use wm_sockets::descriptor::Descriptor;
 
 /// How long a peer may take to prove itself.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -20,7 +20,7 @@ use wm_trust::peer::is_trusted;
 use super::key::ExporterKey;
 use super::names;
 use super::peer::Peer;
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
 
 /// Stack of the thread, bytes: it exchanges short packets and looks blocks up.
 const STACK: usize = 256 << 10;

@@ -9,21 +9,16 @@
 //! | importer | number of a piece | again and again |
 //! | exporter | status, bytes of each of the next pieces, and as many descriptors | up to [`BATCH`] |
 //!
-//! A status that is not 0 is the driver's error code for the importer's program. The importer asks for the next batch when it
-//! has closed the last, so neither side has more than a batch of descriptors open, and an answer always finds room in the socket.
-//! Every length is checked before it is believed.
+//! A status that is not 0 is the driver's error code for the importer's program. The importer asks for
+//! the next batch after it has closed the last one, so neither side has more than a batch of descriptors
+//! open, and an answer always fits into the socket. Every length is checked before it is believed.
 
-use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
-use std::mem::MaybeUninit;
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::BorrowedFd;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
 use wm_abi::CUresult;
-
-use crate::sockets::descriptor::Descriptor;
+use wm_sockets::descriptor::Descriptor;
+use wm_sockets::packet::{self, ReceivedPacket};
 
 /// Pieces a packet.
 pub(super) const BATCH: usize = 32;
@@ -52,7 +47,7 @@ impl From<CUresult> for Failure {
     }
 }
 
-/// What arrives at once.
+/// One packet as it arrived.
 #[derive(Debug)]
 pub(super) struct Packet {
     words: Vec<u64>,
@@ -63,7 +58,7 @@ impl Packet {
     /// The words of a packet without descriptors.
     pub(super) fn words<const COUNT: usize>(self) -> Result<[u64; COUNT]> {
         if !self.descriptors.is_empty() {
-            return Err(malformed("descriptors where none belong"));
+            return Err(malformed("a packet that may have no descriptors"));
         }
         self.words.try_into().map_err(|_| malformed("a packet of the wrong length"))
     }
@@ -81,34 +76,15 @@ impl Packet {
 pub(super) fn send(socket: BorrowedFd<'_>, words: &[u64], descriptors: &[Descriptor]) -> Result<()> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     let descriptors = descriptors.iter().map(Descriptor::get).collect::<Result<Vec<_>>>()?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(malformed("too many descriptors for one packet"));
-    }
-    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
+    packet::send(socket, &bytes, &descriptors).map(drop)
 }
 
 pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Packet> {
-    let mut bytes = [0; WORDS * 8];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received =
-        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    let descriptors = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let descriptors = descriptors.flatten().map(Descriptor::adopt).collect::<Result<Vec<_>>>()?;
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(Error::other("descriptors were lost; is the limit on open files reached (ulimit -n)?"));
-    }
-    if received.bytes == 0 {
-        return Err(Error::new(ErrorKind::UnexpectedEof, "the other process ended the exchange"));
-    }
-    let (words, rest) = bytes[..received.bytes].as_chunks();
-    if !rest.is_empty() || received.flags.contains(ReturnFlags::TRUNC) {
+    let received = packet::receive(socket, WORDS * 8, BATCH);
+    let (bytes, descriptors) = received.and_then(ReceivedPacket::complete)?;
+    let descriptors = descriptors.into_iter().map(Descriptor::adopt).collect::<Result<Vec<_>>>()?;
+    let (words, rest) = bytes.as_chunks();
+    if !rest.is_empty() {
         return Err(malformed("a packet of the wrong length"));
     }
     Ok(Packet { words: words.iter().map(|word| u64::from_le_bytes(*word)).collect(), descriptors })
@@ -120,11 +96,12 @@ pub(super) fn malformed(problem: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: what arrives is not what was sent, or a broken peer is believed.
+    //! Hazard (corrupt input): a packet differs from the one that was sent, or a broken peer is
+    //! believed.
     use std::os::fd::AsFd;
     use std::os::fd::OwnedFd;
 
-    use rustix::net::{AddressFamily, SocketFlags, socketpair};
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, socketpair};
 
     use super::*;
     use crate::ipc::names::KIND;

@@ -2,21 +2,16 @@
 //!
 //! Every length is checked before it is believed. Descriptors come with a frame's first byte.
 
-use std::io::{self, Error, ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Error, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::SendFlags;
+use wm_sockets::packet::{self, DESCRIPTORS, ReceivedPacket};
 
 use super::Part;
 use crate::error::{Error as Fault, Result};
 
-/// Descriptors of a frame, at most: the kernel takes no more in one message.
-const DESCRIPTORS: usize = 253;
 /// Bytes of a frame, at most.
 const LARGEST: usize = 64 << 20;
 /// Bytes of the name of a call, at most.
@@ -24,16 +19,16 @@ const LONGEST_NAME: usize = 256;
 /// Kind, round, code, descriptors, bytes of the name, bytes.
 const HEADER: usize = 24;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// What a rank hands in.
+    /// A rank hands in its part of a round.
     Part = 1,
-    /// The hub's word that a round has failed.
+    /// The hub says that a round has failed.
     Refusal = 2,
 }
 
-/// What is sent at once.
+/// One message between a rank and the hub.
 #[derive(Debug)]
 pub(super) struct RankFrame {
     kind: Kind,
@@ -79,7 +74,7 @@ impl RankFrame {
         self.kind == Kind::Part && self.round == round && self.name == call
     }
 
-    /// What a rank handed in for a round.
+    /// The part that a rank handed in for a round.
     pub(super) fn into_part(self, round: u32, call: &str) -> Result<Part> {
         match self.kind {
             Kind::Part if self.is_of(round, call) => {
@@ -102,12 +97,7 @@ impl RankFrame {
         ];
         let header: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(malformed("too many descriptors"));
-        }
-        let sent = again(|| sendmsg(socket, &[IoSlice::new(&header)], &mut control, SendFlags::NOSIGNAL))?;
+        let sent = again(|| packet::send(socket.as_fd(), &header, &descriptors))?;
         let mut socket = Unsignalled(socket);
         socket.write_all(&header[sent..])?;
         socket.write_all(self.name.as_bytes())?;
@@ -115,9 +105,10 @@ impl RankFrame {
     }
 
     pub(super) fn receive(socket: &UnixStream) -> io::Result<Self> {
-        let mut header = [0; HEADER];
-        let (read, descriptors) = first_bytes(socket, &mut header)?;
-        let mut rest = socket;
+        let first = again(|| packet::receive(socket.as_fd(), HEADER, DESCRIPTORS))?;
+        let (mut header, descriptors) = ReceivedPacket::complete(first)?;
+        let (read, mut rest) = (header.len(), socket);
+        header.resize(HEADER, 0);
         rest.read_exact(&mut header[read..])?;
         let (words, _) = header.as_chunks::<4>();
         let number = |at: usize| u32::from_le_bytes(words[at]);
@@ -138,27 +129,7 @@ impl RankFrame {
     }
 }
 
-/// What comes with the first bytes of a frame.
-fn first_bytes(socket: &UnixStream, header: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received =
-        again(|| recvmsg(socket, &mut [IoSliceMut::new(header)], &mut control, RecvFlags::CMSG_CLOEXEC))?;
-    let descriptors = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
-    if received.flags.contains(ReturnFlags::CTRUNC) {
-        return Err(Error::other("descriptors were lost; is the limit on open files reached (ulimit -n)?"));
-    }
-    if received.bytes == 0 {
-        return Err(Error::new(ErrorKind::UnexpectedEof, "it has closed its socket"));
-    }
-    Ok((received.bytes, descriptors))
-}
-
-/// A socket to which writing raises no signal in a process that is not ours.
+/// A socket to which writing raises no `SIGPIPE`: the process is not ours.
 struct Unsignalled<'a>(&'a UnixStream);
 
 impl Write for Unsignalled<'_> {
@@ -171,11 +142,11 @@ impl Write for Unsignalled<'_> {
     }
 }
 
-fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
-            Err(rustix::io::Errno::INTR) => {}
-            outcome => return Ok(outcome?),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            outcome => return outcome,
         }
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::dump::Dumps;
 use super::server::EndpointServer;
 use super::{Source, run, signal, socket};
-use crate::sockets::private_folder;
+use wm_sockets::private_folder;
 
 /// A source that counts the questions, and can be told to be large or to panic.
 #[derive(Default)]

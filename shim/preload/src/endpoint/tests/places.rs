@@ -7,7 +7,7 @@ use std::os::unix::net::UnixListener;
 
 use super::{Client, Fake, Scratch, serve};
 use crate::endpoint::socket;
-use crate::sockets::private_folder;
+use wm_sockets::private_folder;
 
 #[test]
 fn a_fresh_directory_is_private() {
@@ -23,7 +23,7 @@ fn a_linked_directory_is_refused() {
     let scratch = Scratch::new("link");
     let link = scratch.path().join("link");
     symlink(scratch.path(), &link).expect("a link");
-    let problem = private_folder::directory(Some(&link)).expect_err("must be refused");
+    let problem = private_folder::directory(Some(&link)).expect_err("must be refused").to_string();
     assert!(problem.contains("is a symbolic link"), "{problem}");
     assert!(problem.contains("set WMSHIM_STATS_DIR"), "{problem}");
 }
@@ -37,12 +37,16 @@ fn a_directory_that_others_can_write_and_a_file_are_refused() {
     assert!(
         private_folder::directory(Some(&loose))
             .expect_err("must be refused")
+            .to_string()
             .contains("can be written by others")
     );
     let file = scratch.path().join("file");
     fs::write(&file, "").expect("a file");
     assert!(
-        private_folder::directory(Some(&file)).expect_err("must be refused").contains("is not a directory")
+        private_folder::directory(Some(&file))
+            .expect_err("must be refused")
+            .to_string()
+            .contains("is not a directory")
     );
 }
 

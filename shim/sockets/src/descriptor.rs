@@ -1,12 +1,15 @@
-//! Descriptors that live in a process that is not ours.
+//! Descriptors in a process that is not ours.
 //!
-//! Three hazards make a plain `OwnedFd` wrong here. Programs assume that low numbers are theirs, so ours are moved to
-//! 100 and above. Programs close descriptors that they never opened (daemons close everything) and then open their
-//! own under the same numbers, so each use first compares device and inode with what we opened. And a forked child
-//! inherits them all with nobody to close them, so they stand in one table that the child walks.
+//! Three hazards make a plain `OwnedFd` wrong here.
+//! * Programs assume that low numbers are theirs. So ours are moved to 100 and above.
+//! * Programs close descriptors that they never opened (daemons close all of them), and then open
+//!   their own under the same numbers. So each use first compares device and inode with those of
+//!   the descriptor that we opened.
+//! * A forked child inherits all descriptors, and the threads that would close them do not exist
+//!   there. So they stand in one table, which the child walks.
 //!
-//! Sockets and pipes have an inode each (an eventfd would not), which is what makes the comparison sound. Descriptors of
-//! memory may share one; they are open for a moment only.
+//! Each socket and pipe has an inode of its own (an eventfd has not), which makes the comparison
+//! sound. Descriptors of memory may share an inode; they are open only while a batch is passed on.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,11 +23,11 @@ const FREE: RawFd = -1;
 /// Marks a slot that is being filled.
 const CLAIMED: RawFd = -2;
 
-/// Everything of ours that is open: listeners, pipes and connections, and the memory that is being passed on, a batch at a
-/// time for each thread that opens some.
+/// All descriptors of ours that are open: listeners, pipes, connections, and one batch of memory
+/// for each thread that passes memory on.
 static SLOTS: [DescriptorSlot; 1024] = [const { DescriptorSlot::empty() }; 1024];
 
-/// One open descriptor and what it was when we opened it.
+/// One open descriptor, with the device and inode that it had when we opened it.
 struct DescriptorSlot {
     raw: AtomicI32,
     device: AtomicU64,
@@ -46,16 +49,17 @@ impl DescriptorSlot {
         self.raw.store(raw, Ordering::Release);
     }
 
-    /// The descriptor, if it still is what we opened. Async-signal-safe.
+    /// The descriptor, if it still names the file that we opened. Async-signal-safe.
     fn verified(&self) -> Option<RawFd> {
         let raw = self.raw.load(Ordering::Acquire);
         let expected = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
         (raw >= 0 && identity(raw) == Some(expected)).then_some(raw)
     }
 
-    /// The descriptor for one call, if it still is what we opened. Async-signal-safe.
+    /// The same, for one call. Async-signal-safe.
     fn borrow(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: it is open and ours, as was just seen, and only the slot's owner closes it.
+        // SAFETY: `verified` has just seen that it is open and ours, and only the slot's owner
+        // closes it.
         self.verified().map(|raw| unsafe { BorrowedFd::borrow_raw(raw) })
     }
 
@@ -69,15 +73,19 @@ impl DescriptorSlot {
     }
 }
 
-/// An open socket or pipe end of ours. Closed on drop, if the host has not done so.
+/// An open descriptor of ours. Closed on drop, unless the host has closed it.
 #[derive(Debug)]
-pub(crate) struct Descriptor {
+pub struct Descriptor {
     slot: usize,
 }
 
 impl Descriptor {
-    /// Takes a descriptor over: moves it up, makes it close-on-exec, enters it in the table.
-    pub(crate) fn adopt(low: OwnedFd) -> io::Result<Self> {
+    /// Takes a descriptor over: moves it to a high number, makes it close-on-exec, and enters it in
+    /// the table.
+    ///
+    /// # Errors
+    /// The system's, and `QuotaExceeded` if 1024 descriptors are open.
+    pub fn adopt(low: OwnedFd) -> io::Result<Self> {
         let raised = raise(low);
         let identity = identity(raised.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         let slot = SLOTS.iter().position(DescriptorSlot::claim).ok_or(io::ErrorKind::QuotaExceeded)?;
@@ -88,13 +96,13 @@ impl Descriptor {
     /// The descriptor, for one call.
     ///
     /// # Errors
-    /// `EBADF` where the host has taken it from us.
-    pub(crate) fn get(&self) -> io::Result<BorrowedFd<'_>> {
+    /// `EBADF` if the host has closed it.
+    pub fn get(&self) -> io::Result<BorrowedFd<'_>> {
         Ok(SLOTS[self.slot].borrow().ok_or(rustix::io::Errno::BADF)?)
     }
 
-    /// Name of the descriptor for [`in_slot`], which a signal handler may call.
-    pub(crate) fn slot(&self) -> usize {
+    /// The argument for [`in_slot`], which a signal handler may call.
+    pub fn slot(&self) -> usize {
         self.slot
     }
 }
@@ -106,16 +114,16 @@ impl Drop for Descriptor {
 }
 
 /// The descriptor in a slot, for one call, if it is open and ours. Async-signal-safe.
-pub(crate) fn in_slot(slot: usize) -> Option<BorrowedFd<'static>> {
+pub fn in_slot(slot: usize) -> Option<BorrowedFd<'static>> {
     SLOTS.get(slot).and_then(DescriptorSlot::borrow)
 }
 
-/// Closes everything that is ours: what a forked child does. Async-signal-safe.
-pub(crate) fn close_all() {
+/// Closes all descriptors of ours, in a forked child. Async-signal-safe.
+pub fn close_all() {
     SLOTS.iter().for_each(DescriptorSlot::close);
 }
 
-/// A copy with a high number, or the same descriptor where the limit on open files forbids that.
+/// A copy with a high number, or the same descriptor if the limit on open files forbids that.
 fn raise(low: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&low, LOWEST).unwrap_or(low)
 }
@@ -123,8 +131,8 @@ fn raise(low: OwnedFd) -> OwnedFd {
 /// Device and inode of an open descriptor. Async-signal-safe.
 fn identity(raw: RawFd) -> Option<(u64, u64)> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
-    // Not by rustix, which wants a promise that the number is open: that is what is asked here.
-    // SAFETY: `fstat` accepts any number, open or not, and fills the place if it succeeds.
+    // Not by rustix: its calls require that the number is open, which is the question here. SAFETY:
+    // `fstat` accepts any number, open or not, and fills the structure if it succeeds.
     let status = unsafe { (libc::fstat(raw, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }?;
     Some((status.st_dev, status.st_ino))
 }
