@@ -4,10 +4,10 @@
 //! submitted before is looked for by the manager, and what relies on memory is looked for here, behind the closed gate. All of it errs towards memory that
 //! stays.
 
-pub(crate) mod follow;
+pub(crate) mod last_use;
 pub(crate) mod obstacle;
 mod pace;
-pub(crate) mod recency;
+pub(crate) mod predictor;
 mod refusals;
 mod room;
 mod switch;
@@ -47,9 +47,9 @@ pub(crate) fn choose(settings: &Settings) {
 #[inline]
 pub(crate) fn allocated(manager: &Manager<Device>, address: u64, bytes: usize) {
     if is_on() {
-        recency::born(address, bytes as u64);
-        if follow::is_on() {
-            follow::allocated(manager, address);
+        last_use::forget(address, bytes as u64);
+        if predictor::is_recording() {
+            predictor::allocated(manager, address);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Room on the device: what leaves for a block that finds none or for the driver, and what comes back at the host's waits. Who it is decides [`super::follow`].
+//! Room on the device: what leaves for a block that finds none or for the driver, and what comes back at the host's waits. Who it is decides [`super::predictor`].
 //!
 //! In doubt a block stays, and what finds no room goes to another tier as it would without moves.
 
@@ -6,7 +6,7 @@ use wm_driver::Device;
 use wm_memory::Manager;
 
 use super::vain::{LOOK, PATIENCE};
-use super::{follow, obstacle, switch, vain};
+use super::{obstacle, predictor, switch, vain};
 use crate::gate;
 
 /// The driver has no room for what it needs itself: blocks move to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device
@@ -15,9 +15,9 @@ pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
     if !switch::is_on() || obstacle::of_process().is_some() {
         return 0;
     }
-    follow::begin(manager);
+    predictor::start(manager);
     let patience = if vain::is_vain() { LOOK } else { PATIENCE };
-    follow::leave(manager, manager.device_room().saturating_add(bytes), patience)
+    predictor::leave(manager, manager.device_room().saturating_add(bytes), patience)
 }
 
 /// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: there is no more room than before.
@@ -30,8 +30,8 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     if bytes <= before {
         return false;
     }
-    follow::begin(manager);
-    follow::make_room(manager, bytes);
+    predictor::start(manager);
+    predictor::make_room(manager, bytes);
     // What came for later launches may have taken what left. Each try has to bring some, for the request asks again.
     manager.device_room() > before
 }
@@ -41,6 +41,6 @@ pub(crate) fn come_back(manager: &Manager<Device>) {
     if !switch::is_on() || gate::kept().is_some() || manager.usage().live.host == 0 {
         return;
     }
-    follow::begin(manager);
-    follow::waited(manager);
+    predictor::start(manager);
+    predictor::waited(manager);
 }

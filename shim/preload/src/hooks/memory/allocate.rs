@@ -317,7 +317,7 @@ fn free(
 /// The program gives a block back. Told before it is: at once afterwards another thread may get a block there.
 #[inline]
 fn gone(manager: &Manager<Device>, address: u64) {
-    moves::follow::freed(manager, address);
+    moves::predictor::freed(manager, address);
     dedup::program::freed(address);
 }
 

@@ -11,7 +11,7 @@ use wm_abi::{CUfunction, CUgraphExec, CUlaunchConfig, CUstream};
 use crate::hooks::call::boundary;
 use crate::hooks::call::stream::{DefaultStream, is_captured};
 use crate::launches::{self, LaunchArguments, Subscriber, Touched};
-use crate::moves::{follow, recency};
+use crate::moves::{last_use, predictor};
 use crate::process;
 use crate::{registry, trace};
 
@@ -83,8 +83,8 @@ pub(in crate::hooks) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall)
     if launches::has_subscribed(Subscriber::Words)
         && let Some((function, arguments)) = call.kernel()
     {
-        let number = recency::launch();
-        let note = |_, word| recency::note(word, number);
+        let number = last_use::next_number();
+        let note = |_, word| last_use::record(word, number);
         // SAFETY: by contract.
         if unsafe { launches::words(function, arguments, note) }.is_none() {
             // The driver is asked for the parameters, under the rules of a handler.
@@ -94,7 +94,7 @@ pub(in crate::hooks) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall)
             });
         }
     }
-    if follow::is_on() {
+    if predictor::is_recording() {
         // SAFETY: by contract.
         unsafe { follow_launch(call) };
     }
@@ -112,7 +112,7 @@ unsafe fn follow_launch(call: &impl LaunchCall) {
         let Some((function, arguments)) = call.kernel().filter(|_| !process::exiting()) else { return };
         // SAFETY: by contract.
         if let Touched::Blocks(blocks) = unsafe { launches::touched(function, arguments) } {
-            follow::launched(&blocks);
+            predictor::launched(&blocks);
         }
     });
 }
