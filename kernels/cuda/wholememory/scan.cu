@@ -21,7 +21,7 @@ extern "C" __global__ void wm_scan_tile_sums(const i32* values, u64 n, i64* sums
 }
 
 /// `output[i]` becomes the sum of the values before `i`, for `i` from 0 to `n`: `output` has one
-/// entry more than `values`, and may be `values`. `sums` is from `wm_scan_tile_sums`. `total`, if it
+/// entry more than `values`and may be `values`. `sums` is from `wm_scan_tile_sums`. `total`, if it
 /// is not null, gets the sum of all in 64 bits: where that is more than 2^31 - 1, `output` is of no
 /// use. Blocks are whole warps.
 extern "C" __global__ void wm_scan_exclusive(const i32* values, u64 n, const i64* sums, i32* output, i64* total) {

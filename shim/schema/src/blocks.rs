@@ -41,7 +41,8 @@ pub struct BlockEntry {
     pub bytes: u64,
     /// Unique in the process, although addresses return.
     pub id: u64,
-    /// The stream that it was allocated in, by a number of the library's; null for memory without a stream.
+    /// The stream that it was allocated in, by a number of the library's; null for memory without a
+    /// stream.
     pub stream: Option<u64>,
     /// Where its bytes are.
     pub tiers: BytesByTier,

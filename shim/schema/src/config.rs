@@ -14,7 +14,8 @@ pub struct Config {
     pub pid: u32,
     /// The library's file; null where it is not known.
     pub library: Option<String>,
-    /// Each variable with its value as it could be set again (`48GiB`, `off`), or null where nobody set it and there is no fixed value.
+    /// Each variable with its value as it could be set again (`48GiB`, `off`), or null if it is not
+    /// set and has no fixed default.
     pub settings: BTreeMap<String, Option<String>>,
     /// What they come to, for each device that the program has used for memory.
     pub devices: Vec<DeviceBudget>,

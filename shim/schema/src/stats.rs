@@ -18,7 +18,8 @@ pub struct Stats {
     pub uptime_s: f64,
     /// The real driver; null before it is opened.
     pub driver: Option<DriverInfo>,
-    /// What was chosen for PyTorch at load: `async`, `native`, `expandable`, or `untouched`; `pluggable` once tensors come through `wmshim.torch.enable()`.
+    /// What was chosen for PyTorch at load: `async`, `native`, `expandable`, or `untouched`;
+    /// `pluggable` once tensors come through `wmshim.torch.enable()`.
     pub torch_allocator: String,
     /// One for each device that the program has used for memory.
     pub devices: Vec<DeviceStats>,
@@ -93,7 +94,8 @@ pub struct DeviceStats {
     pub quarantined: u64,
     /// What happened so far.
     pub counters: Counters,
-    /// *Optional*: in dumps and in the answer to `final`, whether the books agree with themselves: `ok`, or what does not.
+    /// *Optional*: in dumps and in the answer to `final`, whether the books agree with themselves:
+    /// `ok`, or what does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<String>,
 }
@@ -190,9 +192,11 @@ pub struct Counters {
     pub creates: u64,
     /// Allocations with a part that is not on the device.
     pub overflows: u64,
-    /// Times that a stream had to wait, on the GPU, for another stream's free, as the device was full.
+    /// Times that a stream had to wait, on the GPU, for another stream's free, as the device was
+    /// full.
     pub orders: u64,
-    /// Times that a thread had to wait for the GPU before it would be refused. The wait that belongs to each `cuMemFree` is not counted.
+    /// Times that a thread had to wait for the GPU before it would be refused. The wait that
+    /// belongs to each `cuMemFree` is not counted.
     pub waits: u64,
     /// Stitched ranges unmapped because too many were idle.
     pub evictions: u64,
@@ -200,7 +204,8 @@ pub struct Counters {
     pub rollbacks: u64,
     /// Handles given back to the driver.
     pub releases: u64,
-    /// Steps of giving back that were put off, as the driver refused or another thread is about to unmap something there (`quarantined` until they are done).
+    /// Steps of giving back that were put off, as the driver refused or another thread is about to
+    /// unmap something there (`quarantined` until they are done).
     pub failed_releases: u64,
     /// Allocations refused, and memory that the program makes itself.
     pub out_of_memory: u64,
@@ -251,7 +256,7 @@ impl DriverCall {
     }
 }
 
-/// Calls that took at most so long, and longer than the bucket before.
+/// Calls that took at most this time, and longer than the bucket before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bucket {
@@ -266,7 +271,8 @@ pub struct Bucket {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CopyStats {
-    /// `direct`; `threads` for what threads of the library carried over the GPU's own link; `relay N` for what went through device N.
+    /// `direct`; `threads` for what threads of the library carried over the GPU's own link; `relay
+    /// N` for what went through device N.
     pub path: String,
     /// `htod`, `dtoh` or `dtod`.
     pub direction: String,
@@ -284,7 +290,8 @@ pub struct RelayStats {
     pub ordinal: i32,
     /// Memory held there for copies under way.
     pub staging_bytes: u64,
-    /// What the context made for this can take: all that was in use there when it had been made, by whomever.
+    /// What the context made for this can take: all that was in use there when it had been made, by
+    /// whomever.
     pub context_bytes_at_most: u64,
 }
 
@@ -344,7 +351,8 @@ pub struct FailOpen {
     pub reasons: Vec<Reason>,
 }
 
-/// Why something was not done, and how often: the library stepped aside, or memory stayed where it was.
+/// Why something was not done, and how often: the library stepped aside, or memory stayed where it
+/// was.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reason {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::vocabulary::codes::{AllocationType, ElementType};
 use crate::vocabulary::description::{ArrayDescription, TensorDescription};
 
-/// Of the caller's: what one allocation belongs to. A pointer that nobody follows here.
+/// The caller's context of one allocation. This library never dereferences the pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct MemoryContext(usize);
@@ -238,7 +238,7 @@ impl Drop for Output {
 
 #[cfg(test)]
 mod tests {
-    //! Hazards: memory of the caller's that nobody gives back; a null that is called.
+    //! Hazard (resource leak): the caller's memory is not given back, or a null function is called.
     use std::cell::{Cell, RefCell};
     use std::ptr::null_mut;
 

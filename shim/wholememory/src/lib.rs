@@ -1,8 +1,8 @@
 //! WholeMemory: the memory of all GPUs of a job as one, under the C API of libwholegraph.
 //!
 //! A *rank* is a process, or a thread, with a GPU. Ranks meet in a *communicator* and make calls
-//! together (collective calls); each holds handles to what they made. Memory is divided into *rows*;
-//! each rank has a part, and operations reach all parts.
+//! together (collective calls), each with its own handles. Memory is divided into *rows*; each rank
+//! has a part, and operations reach all parts.
 //!
 //! Invariants:
 //! * A collective call gives the same code on every rank, leaves nothing behind where it fails, and

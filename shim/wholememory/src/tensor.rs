@@ -15,7 +15,7 @@ use crate::vocabulary::description::{MatrixDescription, TensorDescription};
 pub enum Place {
     /// Memory of all ranks.
     Memory(Arc<Memory>),
-    /// An address of the caller's, who answers for it.
+    /// An address of the caller, which guarantees that it is valid.
     Pointer(u64),
 }
 

@@ -123,7 +123,7 @@ static void step(struct block *mine, unsigned *state, CUstream stream)
     }
 }
 
-/* Synchronous memsets are in the legacy default stream: who would share a block with it waits for it. */
+/* Synchronous memsets are in the legacy default stream: a stream that shares a block with it would wait for it. */
 static void *work(void *argument)
 {
     unsigned index = (unsigned)(size_t)argument, state = seed * 31 + index;

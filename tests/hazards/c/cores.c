@@ -1,5 +1,5 @@
-/* A machine with eight idle cores, whatever it has: what a thread is told of its affinity, and that nobody counts how long it waits for a
-   core. With TEST_COUNTED it is counted; TEST_QUOTA=2 is a control group that may use two cores. */
+/* A machine that reports eight idle cores: a thread's affinity has eight, and the time that it waits for a core is not counted.
+   With TEST_COUNTED it is counted; TEST_QUOTA=2 is a control group that may use two cores. */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +53,7 @@ int open64(const char *path, int flags, ...)
 
 int statx(int folder, const char *path, int flags, unsigned int mask, struct statx *status)
 {
-    /* Whoever asks whether there is such a call names nothing, which the header does not believe. */
+    /* A probe for the call passes null, which the header declares as forbidden. */
     const char *volatile name = path;
     if (name != NULL && getenv("TEST_QUOTA") != NULL && strcmp(name, "/sys/fs/cgroup/of-the-test/cgroup.controllers") == 0) {
         memset(status, 0, sizeof *status);

@@ -92,7 +92,7 @@ static void check_answers(int piece)
     check(cuMemSetAccess(at, PIECE, &FOR_CPU, 1) != CUDA_SUCCESS, "is open to the CPU", piece);
 }
 
-/* To anybody but its maker, a piece on the host is not exported: for others it would not be what it is said to be. */
+/* A piece on the host is exported to its own process only: an importer expects device memory. */
 static void check_exports(void)
 {
     int refused = 0;
@@ -176,7 +176,7 @@ static void take_blocks(int blocks)
     report("mixed");
 }
 
-/* As many blocks, freed at once: memory that the library holds and nobody uses. */
+/* As many blocks, freed at once: idle memory of the library. */
 static void leave_blocks(int blocks)
 {
     CUdeviceptr block[MOST];

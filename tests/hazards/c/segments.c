@@ -77,7 +77,7 @@ int main(int arguments, char **argument)
         for (int page = first; page < first + AT_ONCE; page++)
             unmap(page);
     }
-    /* One that somebody else may have, and one that is asked for by its address. */
+    /* A reservation that another thread may have, and one at a fixed address. */
     int descriptor = -1;
     unsigned long long same;
     struct property is;

@@ -276,7 +276,7 @@ static void write_over(const char *way, CUdeviceptr to, unsigned char *model, si
     }
 }
 
-/* What device copies read. A kernel writes it, so that it is shared with nobody. */
+/* What device copies read. A kernel writes it, so that it is not shared. */
 static void prepare(uint64_t seed)
 {
     uint64_t words = MOST / 8;

@@ -49,7 +49,7 @@ fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> Path
     output
 }
 
-/// `-I`, `-L` and the like with a path.
+/// An option such as `-I` or `-L`, with a path.
 pub fn flag(name: &str, path: &Path) -> String {
     format!("{name}{}", path.display())
 }

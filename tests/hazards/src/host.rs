@@ -18,7 +18,7 @@ use crate::{Scratch, shim};
 /// run.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Variables by their beginnings that would make a test depend on whoever starts it.
+/// Prefixes of variables that would make a test depend on the environment that starts it.
 const FOREIGN: [&str; 7] = ["WMSHIM_", "SIMCUDA_", "PYTORCH_", "CUDA_", "LD_", "XDG_RUNTIME_DIR", "HAZARD_"];
 
 /// A host program that is about to be started.

@@ -17,7 +17,7 @@ pub enum Reached {
     Shim,
     /// The real driver, past the shim.
     Driver,
-    /// Nobody: the way is closed, as it is without the shim.
+    /// No library: the way is closed, as it is without the shim.
     Nothing,
 }
 use Reached::{Driver, Nothing, Shim};

@@ -133,7 +133,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // It is nobody's child, and would stay for a minute.
+        // The broker is no child of this process, and would stay for a minute.
         self.kill_broker();
     }
 }

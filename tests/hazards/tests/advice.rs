@@ -178,8 +178,8 @@ fn a_copy_that_does_not_end_keeps_memory_where_it_is_and_nobody_waiting() {
     assert_eq!(outcome.expect_success(), "600 0");
 }
 
-/// Hazard: the driver has no room for what it needs itself, while blocks lie on the device that
-/// nobody uses.
+/// Hazard (out of memory): the driver has no room for its own needs, while idle blocks lie on the
+/// device.
 #[test]
 fn blocks_leave_a_device_that_has_nothing_to_do_for_what_only_the_driver_can_give() {
     let room = |what, migrate| {
@@ -191,7 +191,8 @@ fn blocks_leave_a_device_that_has_nothing_to_do_for_what_only_the_driver_can_giv
     assert_eq!(room("idle", "on"), "0");
 }
 
-/// Hazard: the thread that closed the gate is not in the child, where everybody waits for it.
+/// Hazard (deadlock): the thread that closed the gate does not exist in a forked child, and the
+/// child waits for it.
 #[test]
 fn a_child_that_is_forked_while_memory_moves_is_answered() {
     let outcome = advised(&["fork"], &[ON, ("SIMCUDA_SEED", "")]);

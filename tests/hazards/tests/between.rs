@@ -93,7 +93,8 @@ fn copies_of_the_host_are_cut_where_another_tier_begins() {
     assert_right(&HOST, &[MIXED]);
 }
 
-/// What the other process sends lies on two tiers as well, and nobody here has made it.
+/// The memory that the other process exports lies on two tiers too, and this process did not make
+/// it.
 #[test]
 fn copies_of_opened_memory_are_cut_where_another_tier_begins() {
     assert_right(&["peer opened", "memcpy opened", "2d_async opened", "graph opened"], &[MIXED]);

@@ -297,7 +297,7 @@ fn different_bytes_are_not_shared() {
     sharers[0].load(&[(0, 1, 8), (1, 5, 4), (2, 7, 4)]);
     sharers[1].load(&[(0, 2, 8), (1, 5, 4), (2, 7, 4)]);
     sharers[1].obey("part host 1 99");
-    // What is offered may be more: nobody else has it.
+    // More may be offered, since no other process has it.
     let saved = |sharers: &mut [Sharer; 2]| {
         sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum::<u64>() / MIB
     };

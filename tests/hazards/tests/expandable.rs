@@ -110,7 +110,7 @@ fn pieces_on_both_tiers_go_to_another_device() {
     assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 5 * PIECE, 5]);
 }
 
-/// Before anybody is refused, the library gives up what it holds and nobody uses.
+/// Before a request is refused, the library gives up its idle memory.
 #[test]
 fn unused_memory_of_ours_makes_room_for_everybody() {
     let outcome = start_with("libnccl.so.2", &["6", "plain", "0", "6"], &[]);
@@ -222,7 +222,8 @@ fn pages_that_are_kept_change_no_answer() {
     start(&["8", "plain", "0", "0", "peer"], &both).expect_success();
 }
 
-/// Two of four pieces are on the host; what is shared with whom, and by a library of which name.
+/// Two of four pieces are on the host. The cases differ in the receiver of a shared handle and in
+/// the name of the calling library.
 fn shared(how: &str, library: &str, variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();

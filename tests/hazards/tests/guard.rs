@@ -157,7 +157,8 @@ fn a_program_without_a_fault_is_not_accused() {
     }
 }
 
-/// A block is free when its free has returned, whoever looks at it: the next one needs its memory.
+/// A block is free when its free has returned, even while another thread checks it: the next block
+/// needs its memory.
 #[test]
 fn what_is_freed_during_a_look_is_free() {
     for lane in ["plain", "stream"] {

@@ -24,7 +24,7 @@ fn pipe() -> [OwnedFd; 2] {
     // SAFETY: writes two descriptors to an array of two.
     let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
     assert_eq!(made, 0);
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: a new descriptor without another owner.
     ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) })
 }
 
@@ -96,7 +96,7 @@ fn of_many_refusals_few_are_said() {
     assert_eq!(said, 7, "the 1st, 2nd, 4th, ... 64th: {}", outcome.stderr);
 }
 
-/// Hazard: a program is served by the driver alone, and nobody can find out why.
+/// Hazard (silent degradation): a program is served by the driver alone, and no line says why.
 #[test]
 fn a_call_that_failed_inside_is_named_with_its_code_once() {
     let scratch = Scratch::new();

@@ -7,7 +7,7 @@ use hazards::{Host, Outcome, Scratch, c, driver, places};
 fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let shim = places::shim();
-    // Its `open` comes before the C library's for everybody in the process.
+    // Its `open` precedes the C library's for all code of the process.
     let program = c::program(&scratch, "misses", &["-rdynamic", shim.to_str().expect("a readable path")]);
     let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(arguments);
     let host =

@@ -12,7 +12,8 @@ fn a_library_finds_its_sibling_through_its_own_runpath() {
     let scratch = Scratch::new();
     let driver = driver::small(&scratch);
     let folder = scratch.folder("plugins");
-    // `opener` tells libraries apart by their cuInit, so the sibling has one; its name is nobody's.
+    // `opener` tells libraries apart by their cuInit, so the sibling has one. No other library has
+    // its name.
     let sibling = c::library("small_driver", folder.join("libsibling.so"), &[]);
     let asker = c::library("asker", folder.join("asker.so"), &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]);
     let host = Host::shimmed(c::program(&scratch, "opener", &[]), &scratch, &driver)

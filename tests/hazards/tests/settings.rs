@@ -1,7 +1,6 @@
 //! Hazard (error handling): a wrong setting is ignored without a line, or ends the job.
 //!
-//! A typing error in a job script is found by whoever reads the log, if it is said once and says
-//! what would be right.
+//! One log line names the wrong word of a job script and the right ones.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -62,7 +61,8 @@ fn a_bad_word() {
     is_said_once("WMSHIM_LOG", "loud", &["off", "error", "warn", "info", "debug", "trace"]);
 }
 
-/// 48 bytes, and then every block on the host while the device is empty: nobody means that.
+/// A limit of 48 bytes puts every block on the host while the device is empty. It is a typing
+/// error.
 #[test]
 fn a_size_without_a_unit_is_not_in_force() {
     is_said_once("WMSHIM_DEVICE_LIMIT", "48", &["with its unit", "GiB"]);

@@ -22,7 +22,7 @@ const INVALID_HANDLE: &str = "400";
 const NOT_ALLOWED: i32 = 77;
 /// A user that owns nothing.
 const STRANGER: u32 = 65_431;
-/// Longer than any exchange that nobody delays, shorter than the patience of either side.
+/// Longer than an exchange without a delay, shorter than the time-out of either side.
 const SOON: Duration = Duration::from_secs(3);
 
 struct Stage {
@@ -154,7 +154,7 @@ fn sockets(process: u32) -> Vec<String> {
 /// A socket as exporter and importer use them, that waits for [`SOON`] at most.
 fn socket() -> OwnedFd {
     let limit = libc::timeval { tv_sec: SOON.as_secs() as i64, tv_usec: 0 };
-    // SAFETY: makes a descriptor that nobody else knows, and sets an option whose value lives
+    // SAFETY: makes a descriptor that no other code knows, and sets an option whose value lives
     // through the call.
     unsafe {
         let raw = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
@@ -205,11 +205,11 @@ fn hear(socket: &OwnedFd) -> Option<Vec<u8>> {
 }
 
 fn say(socket: &OwnedFd, bytes: &[u8]) {
-    // SAFETY: a slice of ours. Whether anybody listens shows in the answer.
+    // SAFETY: a slice of ours. The result tells whether a process listens.
     unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
 }
 
-/// Runs `body` on a thread that is another user's. `None` where we are not root, who alone can.
+/// Runs `body` on a thread of another user. `None` if this process is not root.
 fn as_stranger<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
     // SAFETY: a plain question.
     if unsafe { libc::geteuid() } != 0 {
@@ -329,7 +329,7 @@ fn a_silent_peer_is_given_up() {
     assert_eq!(ended, Some(vec![]), "closed after {:?}", begun.elapsed());
 }
 
-/// Whoever guesses allocations without a handle gets none, the same user's processes included.
+/// A process that guesses an allocation's handle gets no memory, even a process of the same user.
 #[test]
 fn a_request_without_the_key_is_not_answered() {
     let stage = Stage::new();
@@ -351,7 +351,7 @@ fn another_users_process_is_sent_away() {
     let name = exporter.name();
     let heard = as_stranger(|| {
         let stranger = connect(&name);
-        // What everybody else is answered to.
+        // The answer to all other processes.
         say(&stranger, &[7; 16]);
         hear(&stranger)
     });
@@ -361,7 +361,8 @@ fn another_users_process_is_sent_away() {
     }
 }
 
-/// What an importer says to whoever has taken the exporter's name, and the code that it ends with.
+/// The bytes that an importer sends to a process that has taken the exporter's name, and the
+/// importer's exit code.
 fn betrayed(bind: impl FnOnce(&str) -> Option<OwnedFd>) -> Option<(Vec<u8>, String)> {
     let stage = Stage::new();
     let mut exporter = stage.export(&["export", BYTES]);
@@ -386,7 +387,7 @@ fn overhear(listener: &OwnedFd) -> Vec<u8> {
     if raw < 0 {
         return Vec::new();
     }
-    // SAFETY: just made, and nobody else knows it.
+    // SAFETY: a new descriptor that no other code knows.
     let peer = unsafe { OwnedFd::from_raw_fd(raw) };
     let mut heard = Vec::new();
     while let Some(bytes) = hear(&peer).filter(|bytes| !bytes.is_empty()) {
@@ -396,8 +397,8 @@ fn overhear(listener: &OwnedFd) -> Vec<u8> {
     heard
 }
 
-/// The name is public. Who binds it after the exporter's end has no memory to offer and learns
-/// nothing.
+/// The name is public. A process that binds it after the exporter's end has no memory to offer and
+/// learns nothing.
 #[test]
 fn an_impostor_is_not_believed_and_not_told_the_key() {
     let (heard, code) = betrayed(|name| Some(listen(name))).expect("bound");

@@ -57,7 +57,7 @@ fn eight_lines_are_enough() {
     );
 }
 
-/// Hazard: a figure on which somebody rents a GPU, and it is too small.
+/// Hazard (wrong report): the size of the GPU that a program needs is reported too small.
 #[test]
 fn what_would_have_been_enough_is() {
     let steps = "a8 s24 p16 a40 f a32 p8 s8";
@@ -114,7 +114,7 @@ fn refusal(outcome: &Outcome) -> &str {
     lines[0]
 }
 
-/// Hazard: a user who reads "out of memory", and not what to do.
+/// Hazard (wrong report): a refusal says "out of memory" without a remedy.
 #[test]
 fn a_refusal_names_what_may_be_raised_with_its_value() {
     let off = ("WMSHIM_OVERFLOW", "off");

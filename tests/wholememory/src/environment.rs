@@ -33,7 +33,7 @@ pub(crate) struct Functions {
     output_global: *mut c_void,
 }
 
-/// Who gives memory.
+/// The function that gave the memory.
 #[derive(Debug)]
 pub(crate) struct Caller<'a> {
     rank: &'a Rank,

@@ -66,7 +66,7 @@ pub(crate) struct Rank {
     pub(crate) number: usize,
     pub(crate) size: usize,
     pub(crate) comm: Handle,
-    /// Of the communicator: nobody else has it.
+    /// The communicator's own stream: no other communicator has it.
     pub(crate) id: UniqueId,
 }
 
@@ -203,7 +203,7 @@ impl Drop for Local<'_> {
     }
 }
 
-/// The byte at a place of memory, whoever writes it.
+/// The byte that belongs at a place of memory, on every rank.
 pub(crate) fn byte_at(offset: usize, salt: usize) -> u8 {
     let mixed = (offset as u64 ^ (salt as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8

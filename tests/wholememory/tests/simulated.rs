@@ -96,7 +96,7 @@ fn two_processes_under_the_preloaded_library() {
 fn a_call_that_fails_on_one_rank() {
     for call in CALLS {
         for rank in ["0", "1"] {
-            // The second time that there is nobody to import from is that of a rank alone.
+            // The second failure to import is that of a rank without others.
             let fault = format!("{rank}:{call}:1");
             passes(&bare(&["--ranks", "2", "--filter", "memory.a_call_fails", "--fault", &fault]));
         }

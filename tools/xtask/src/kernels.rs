@@ -3,8 +3,8 @@
 //!
 //! The compilers are Python wheels, pinned with hashes in kernels/tools/requirements.txt and
 //! unpacked into `.toolchain/`; no CUDA installation is needed. The outputs depend on the sources
-//! alone, so `--check` compiles again and compares bytes. Everybody else builds with what is
-//! checked in: kernels/build refuses it when a source has changed since.
+//! alone, so `--check` compiles again and compares bytes. Every other build uses the images that
+//! are checked in: kernels/build refuses one whose source has changed since.
 
 use std::collections::BTreeMap;
 use std::fs;

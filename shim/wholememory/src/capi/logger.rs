@@ -1,6 +1,6 @@
 //! Reasons go to standard error, a line each: the C API gives a code alone.
 //!
-//! Each library has a logger of its own, so nobody else's is replaced.
+//! Each library has a logger of its own, so no other library's logger is replaced.
 
 use std::io::Write;
 use std::sync::Once;
@@ -17,7 +17,7 @@ impl Log for StandardError {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let level = record.level().as_str().to_lowercase();
-            // One write a line. Nobody can be told that standard error is closed.
+            // One write a line. A failed write cannot be reported anywhere.
             let line = format!("wholememory[{}] {level}: {}\n", std::process::id(), record.args());
             let _written = std::io::stderr().write_all(line.as_bytes());
         }

@@ -1,5 +1,5 @@
-//! Functions of `wholegraph_op.h` that draw random numbers on the host: those that sampling draws
-//! on the GPU, for who wants to do it over.
+//! Functions of `wholegraph_op.h` that draw random numbers on the host. They are the numbers that
+//! sampling draws on the GPU, so that a caller can repeat a sample.
 
 use super::registry::{ObjectHandle, TENSORS};
 use super::{answer, exports};
@@ -29,7 +29,7 @@ fn array(tensor: &Tensor, types: &[ElementType]) -> Result<(u64, usize, ElementT
 /// Writes as many drawn values as an array has.
 ///
 /// # Safety
-/// The address is of so many elements on the host, which nobody else uses.
+/// The address has this number of elements on the host, and no other code uses them.
 unsafe fn fill<T>(address: u64, count: usize, mut draw: impl FnMut() -> T) {
     for at in 0..count {
         // SAFETY: the caller's word.

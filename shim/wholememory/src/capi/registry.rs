@@ -1,7 +1,7 @@
 //! What handles stand for.
 //!
 //! A handle is a number in the shape of a pointer that is never used twice, and never dereferenced:
-//! one that was closed, or that nobody gave, is an error.
+//! a handle that was closed, or was never given out, is an error.
 
 use std::ffi::c_void;
 use std::num::NonZeroUsize;

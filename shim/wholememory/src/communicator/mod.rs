@@ -1,8 +1,8 @@
 //! Ranks that make calls together, each with its GPU.
 //!
-//! Invariants: what a rank can find wrong with a call by itself it tells the others before anybody
-//! does anything, so a collective call fails everywhere or nowhere; each rank returns its own
-//! reason where it has one.
+//! Invariants: each rank checks a call by itself and exchanges the result before any rank acts on
+//! it, so a collective call fails on all ranks or on none. A rank with a reason of its own returns
+//! that reason.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -51,7 +51,7 @@ pub struct Communicator {
     splits: AtomicU64,
 }
 
-/// A unique id: random bytes, which only those know who are told.
+/// A unique id: random bytes, known only to the ranks that receive it.
 ///
 /// # Errors
 /// The system's.

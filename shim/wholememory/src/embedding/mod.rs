@@ -166,7 +166,7 @@ impl Embedding {
         let can = can.and_then(|()| self.policy().map_or(Ok(()), |policy| policy.trains(memory)));
         let alike = [optimizer.kind().code() as u8];
         self.rows.memory()?.communicator().agree("set_optimizer", can, &alike)?;
-        // Nobody else sets one meanwhile: all ranks make the same call.
+        // No other call sets an optimizer meanwhile: all ranks make this call.
         let _first = self.training.set(Training::new(self, optimizer)?);
         Ok(())
     }

@@ -70,8 +70,8 @@ impl CachePolicy {
                 self.memory_type.code() >= rows.request().memory_type.code(),
                 "a cache shows no more addresses than the rows do",
             )?;
-            // Who changes a row has its copy, too; where nobody does, rows that are asked for most
-            // are all ranks' alike.
+            // The rank that changes a row has its copy too. If no rank changes rows, the rows that
+            // are read most are the same on all ranks.
             let is_written = self.access == AccessType::ReadWrite;
             return Ok(if is_written { CachePlan::OfOwners } else { CachePlan::Spread });
         }

@@ -2,8 +2,8 @@
 //! all GPUs.
 //!
 //! Rank `r` has rows `r * turn..(r + 1) * turn`, then those `ranks * turn` further on, and so on,
-//! one after the other in its memory. All ranks have as many rows of memory; where rows do not come
-//! out even, the last of some ranks are nobody's.
+//! one after the other in its memory. All ranks have the same number of rows of memory. If the rows
+//! do not divide evenly, the last rows of some ranks are padding.
 
 use wm_kernels::wholememory::RoundRobinPlaces;
 
@@ -36,7 +36,7 @@ impl RoundRobin {
         Ok(Self { rows, turn, ranks, rows_of_rank })
     }
 
-    /// Rows of memory of all ranks: those of the table, and what is nobody's.
+    /// Rows of memory of all ranks: those of the table, and the padding.
     ///
     /// # Errors
     /// [`Error::Input`] for more than 63 bits can count.
@@ -94,7 +94,7 @@ mod tests {
             let places = (0..rows.unsigned_abs()).map(place).collect::<Result<HashSet<u64>, _>>()?;
             prop_assert_eq!(places.len() as u64, rows.unsigned_abs());
             prop_assert!(places.iter().all(|place| *place < all));
-            // What is nobody's is less than a turn for each rank.
+            // The padding is less than a turn for each rank.
             prop_assert!(all - rows.unsigned_abs() <= dealt.turn * dealt.ranks);
         }
     }

@@ -1,13 +1,13 @@
 //! A step of training: the gradients that all ranks have for rows are summed up at the row's owner,
 //! which changes it.
 //!
-//! Ranks hand in their row numbers and gradients through memory that all map. Each owner sorts
-//! everybody's numbers, leaves out the rows of others, sums the gradients of each row in the order
+//! Ranks hand in their row numbers and gradients through memory that all map. Each owner sorts the
+//! numbers of all ranks, leaves out the rows of others, sums the gradients of each row in the order
 //! of ranks and positions, and makes one step of the optimizer on it. So a step gives the same bits
 //! whatever the timing.
 //!
-//! Invariant: nobody reads what is handed in before all have handed in, and nobody hands in again
-//! before all have read.
+//! Invariant: no rank reads the gradients before all ranks have written theirs, and no rank writes
+//! again before all have read.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,9 +1,9 @@
 //! Connections to rank 0 that have not shown yet that they belong here.
 //!
-//! Everybody on the machine can read the name and connect. Other users' processes are sent away
-//! before anything is read of them. All others are heard at the same time, so that a silent one
-//! delays no other. There is room for [`MOST`] of them: where more come, the one that has been
-//! silent for longest is sent away, and a rank that was busy for so long connects again.
+//! Every process on the machine can read the name and connect. Connections of other users are
+//! closed before anything is read from them. All other connections are read at the same time, so
+//! that a silent one delays no other. There is room for [`MOST`] connections: if more arrive, the
+//! one that has been silent longest is closed, and a rank that was only busy connects again.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -39,8 +39,8 @@ struct Guest {
 pub(super) struct Guests(VecDeque<Guest>);
 
 impl Guests {
-    /// Waits until somebody connects, says something, or has been silent for too long. False: the
-    /// deadline has passed.
+    /// Waits until a process connects, sends bytes, or has been silent for too long. Returns false
+    /// if the deadline has passed.
     pub(super) fn wait(&self, listener: &UnixListener, deadline: Instant) -> Result<bool> {
         let now = Instant::now();
         if now >= deadline {

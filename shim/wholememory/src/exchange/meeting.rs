@@ -1,4 +1,4 @@
-//! How ranks find each other: by a key that they have in common and nobody else has.
+//! How ranks find each other: by a key that only they have.
 //!
 //! The key gives the name at which rank 0 listens; both ends prove to each other that they have it
 //! before anything else is said, so a process that reads the name from the kernel's list learns
@@ -17,8 +17,7 @@ use wm_trust::peer::may_be_own;
 use super::guests::Guests;
 use crate::error::{Error, Result};
 
-/// How long a rank that finds nobody waits before it looks again: there is no event for a name that
-/// comes to be.
+/// The time between two attempts to connect: there is no event for a name that appears.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long a connection may take to prove its key, and rank 0 to answer.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
@@ -111,7 +110,7 @@ pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Result<UnixStre
     }
 }
 
-/// Is rank 0 not there yet, or has it closed this connection for want of room?
+/// Is rank 0 not there yet, or has it closed this connection because it had no room?
 fn is_early(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, Interrupted, UnexpectedEof, WouldBlock};
     matches!(

@@ -1,8 +1,9 @@
 //! What ranks of one machine tell each other: bytes and descriptors, all to all, over Unix sockets.
 //!
 //! Rank 0 of an exchange is its *hub*: it listens under a name that only the ranks' common key
-//! gives, and all others connect. Each round, every rank hands in a part and gets everybody's. The
-//! hub works inside its own call, on the caller's thread: nothing runs between calls.
+//! gives, and all others connect. In each round every rank sends a part and receives the parts of
+//! all ranks. The hub works inside its own call, on the caller's thread: nothing runs between
+//! calls.
 //!
 //! Invariants:
 //! * A round ends for all ranks alike: with all parts, or with an error. Where ranks make different
@@ -97,7 +98,7 @@ impl RankExchange {
         self.patience
     }
 
-    /// Hands a part in and gets everybody's, by rank; one's own descriptors come back as well.
+    /// Sends a part and receives the parts of all ranks, by rank, with this rank's own descriptors.
     /// `call` names the collective call: all ranks must make the same.
     ///
     /// # Errors
@@ -115,8 +116,8 @@ impl RankExchange {
             RankLinks::Hub(spokes) => self.as_hub(spokes, state.round, call, own),
             RankLinks::Spoke(hub) => self.as_spoke(hub, state.round, call, &own),
         };
-        // Ranks that made different calls have all been answered. After any other failure nobody
-        // knows what is under way.
+        // If ranks made different calls, all of them have been answered. After any other failure
+        // the state of the exchange is unknown.
         if let Err(error @ (Error::Communication(_) | Error::System(_))) = &outcome {
             state.broken = Some(error.clone());
         }

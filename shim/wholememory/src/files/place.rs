@@ -109,7 +109,7 @@ impl<'a> Entries<'a> {
             match self.way(bytes) {
                 CopyForm::Host => {
                     // SAFETY: inside the part, which is mapped for writing as long as the memory
-                    // lives; by the API nobody else uses it now.
+                    // lives. The API forbids other uses during this call.
                     unsafe { (address as *mut u8).copy_from_nonoverlapping(from, bytes) };
                     Ok(())
                 }
@@ -140,8 +140,8 @@ impl<'a> Entries<'a> {
             let (to, bytes) = (bytes[row.clone()].as_mut_ptr(), row.len());
             match self.way(bytes) {
                 CopyForm::Host => {
-                    // SAFETY: inside the part, which is mapped as long as the memory lives; by the
-                    // API nobody writes it now.
+                    // SAFETY: inside the part, which is mapped until the memory ends. The API
+                    // forbids writes during this call.
                     unsafe { (address as *const u8).copy_to_nonoverlapping(to, bytes) };
                     Ok(())
                 }
@@ -171,8 +171,8 @@ impl<'a> Entries<'a> {
         let (place, bytes) = (self.address(first), count * self.shape.bytes);
         whole(bytes, |done| {
             let (place, left) = ((place + done) as *mut libc::c_void, (bytes - done) as usize);
-            // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by
-            // the API nobody else uses it now.
+            // SAFETY: inside the part, which is mapped for writing as long as the memory lives.
+            // The API forbids other uses during this call.
             unsafe { libc::pread(file.as_raw_fd(), place, left, (from + done) as libc::off_t) }
         })
     }
@@ -299,7 +299,7 @@ fn whole(bytes: u64, mut call: impl FnMut(u64) -> isize) -> io::Result<()> {
 
 /// Closes a file: some file systems say only then that a write failed.
 pub(super) fn close(file: File) -> io::Result<()> {
-    // SAFETY: a descriptor of ours that nobody uses any more.
+    // SAFETY: a descriptor of ours, without other users.
     match unsafe { libc::close(file.into_raw_fd()) } {
         0 => Ok(()),
         // Linux has closed an interrupted one.

@@ -1,7 +1,7 @@
 //! Work that is taken slice by slice by several threads, for a time.
 //!
-//! Ranks wait for each other only so long. What may take longer is done in phases, between which
-//! they meet.
+//! Ranks wait for each other for a bounded time. Work that may take longer is done in phases,
+//! between which they meet.
 //!
 //! Invariants: each slice is taken once; each phase takes one at least, if any is left; after an
 //! error none is taken. No thread outlives a phase.

@@ -53,7 +53,7 @@ pub fn page(communicator: &Communicator) -> Result<u64> {
 }
 
 impl DeviceStorage {
-    /// Makes this rank's piece and maps everybody's. A collective call.
+    /// Makes this rank's piece and maps the pieces of all ranks. A collective call.
     ///
     /// # Errors
     /// The same on every rank, with nothing left behind.

@@ -89,7 +89,7 @@ impl StorageLayout {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a byte of the memory that nobody backs, or that lies in two places.
+    //! Hazard (wrong result): a byte of the memory is backed by no rank, or by two.
     use proptest::prelude::*;
 
     use super::*;

@@ -37,7 +37,8 @@ impl FileMapping {
     pub(super) fn touch(&self, from: usize, bytes: usize) {
         let end = (from + bytes).min(self.bytes);
         for page in (from..end).step_by(PAGE) {
-            // SAFETY: inside the mapping. Nobody else writes there before all ranks have done this.
+            // SAFETY: inside the mapping. No other rank writes there before all ranks have done
+            // this.
             unsafe { ((self.start + page) as *mut u8).write_volatile(0) };
         }
     }
@@ -58,7 +59,7 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, which nobody uses any more.
+        // SAFETY: our own mapping, without users.
         let _ = unsafe { munmap(self.start as *mut _, self.bytes) };
     }
 }

@@ -128,7 +128,7 @@ pub(super) fn a_call_fails(rank: &Rank) -> Verdict {
                 )
             };
             failures += usize::from(code != SUCCESS);
-            // Who fails, fails with all others.
+            // If one rank fails, all ranks fail.
             let (mut same, mut size) = (null_mut(), 0);
             let color = i32::from(code != SUCCESS);
             want!(SUCCESS, rank.wholememory_split_communicator(&mut same, rank.comm, color, 0))?;

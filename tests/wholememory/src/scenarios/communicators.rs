@@ -103,7 +103,7 @@ pub(super) fn begins(rank: &Rank) -> Verdict {
     want!(devices, rank.fork_get_device_count())
 }
 
-/// Everything is closed, whoever forgot to.
+/// All communicators are closed, including those that a rank left open.
 pub(super) fn finalized(rank: &Rank) -> Verdict {
     let memory = rank.malloc(1000, 64, (CONTINUOUS, DEVICE), None)?;
     let mut offsets = vec![0; rank.size + 1];

@@ -1,8 +1,8 @@
 //! Tables, and what is done with them, drawn at random, the same on all ranks, and compared with a
 //! table in the program's memory.
 //!
-//! Hazard: a combination that nobody thought of: of a type of memory, lengths, gaps and offsets of
-//! rows, numbers of rows and their repetition, and the way that rows are moved by because of them.
+//! Hazard (wrong result): a combination without a test of its own: memory type, row lengths, gaps
+//! and offsets, numbers of rows and their repetition, and the path that moves the rows.
 
 use std::ffi::c_uint;
 use std::ptr::{null, null_mut};

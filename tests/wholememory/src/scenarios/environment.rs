@@ -205,7 +205,7 @@ pub(super) fn lacks_functions(rank: &Rank) -> Verdict {
                 2 => functions.malloc = None,
                 3 => functions.free = None,
                 4 => functions.output_malloc = None,
-                // Nobody needs it, if all goes well.
+                // It is needed only after a failure.
                 _ => functions.output_free = None,
             }
             let (code, wanted) = (

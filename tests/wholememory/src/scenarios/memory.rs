@@ -187,7 +187,7 @@ pub(super) fn a_call_fails(rank: &Rank) -> Verdict {
             (rank.library.wholememory_malloc)(place, 64_000, rank.comm, kind.0, kind.1, 64, std::ptr::null())
         };
         failures += usize::from(code != SUCCESS);
-        // Who fails, fails with all others.
+        // If one rank fails, all ranks fail.
         let (mut part, mut size) = (null_mut(), 0);
         want!(
             SUCCESS,

@@ -95,7 +95,7 @@ pub(super) fn handles(rank: &Rank) -> Verdict {
     let memory = rank.malloc(100, 64, (CONTINUOUS, DEVICE), None)?;
     rank.barrier()?;
     rank.free(memory)?;
-    // One that was closed, none, one of another kind, and numbers that nobody gave.
+    // A closed handle, null, a handle of another kind, and numbers that were never handles.
     for handle in [memory, null_mut(), rank.comm, 8 as Handle, usize::MAX as Handle] {
         let (mut pointer, mut bytes, mut offset) = (null_mut(), 0, 0);
         want!(INVALID_INPUT, rank.wholememory_free(handle))?;

@@ -80,7 +80,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("dealt.rows", dealt::rows),
     Scenario::new("drawn.tables", drawn::tables),
     Scenario::new("environment.tested", environment::tested),
-    // Ranks that are threads share a context, in which nobody may wait while one of them captures.
+    // Ranks that are threads share a context, in which no rank may wait while another one captures.
     Scenario { ends_early: true, ..Scenario::new("environment.captured", environment::captured) },
     Scenario::new("environment.fails", environment::fails),
     Scenario::new("environment.lacks_functions", environment::lacks_functions),

@@ -23,7 +23,7 @@ pub(super) fn unique(rank: &Rank) -> Verdict {
         let nothing = Description { dim: 0, dtype: 0, ..Description::array(0, INT) };
         let mut absent = null_mut();
         want!(SUCCESS, rank.wholememory_make_tensor_from_pointer(&mut absent, null_mut(), &nothing))?;
-        // Python's binding hands in a tensor over null for a mapping that nobody wants.
+        // Python's binding passes a tensor over null if the caller does not want the mapping.
         for (dtype, no_mapping) in
             [(INT, None), (INT64, None), (INT64, Some(null_mut())), (INT, Some(absent))]
         {

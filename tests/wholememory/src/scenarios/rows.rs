@@ -20,7 +20,7 @@ const INT: c_uint = 5;
 const INT64: c_uint = 6;
 const INT8: c_uint = 8;
 
-/// What nobody writes.
+/// Bytes that no rank writes.
 const UNTOUCHED: u8 = 0xa5;
 
 fn table(

@@ -1,6 +1,6 @@
 //! Copies of rows nearer to those that read them: an embedding's cache, on GPUs.
 //!
-//! Reads go through it without waiting for anybody (`cache.cuh` says how, and why no byte is
+//! Reads go through it without a wait for another rank (`cache.cuh` says how, and why no byte is
 //! wrong); the rank that has a part of it brings and drops lines there. Rows are written at home
 //! first, so nothing is lost with a line.
 //!
@@ -82,8 +82,8 @@ impl Cache {
         };
         let request = MemoryRequest {
             bytes: shape.sets.iter().sum::<u64>() * shape.set_bytes,
-            // What a type shows is nobody's to see; each part has pages of its own, so its arrays
-            // are aligned.
+            // The memory type is internal. Each part has pages of its own, so its arrays are
+            // aligned.
             memory_type: MemoryType::Distributed,
             location: Location::Device,
             granularity: shape.set_bytes,
