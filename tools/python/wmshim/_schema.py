@@ -80,7 +80,7 @@ class CallCount(TypedDict, total=False):
 
 
 class Bucket(TypedDict, total=False):
-    """Calls that took at most so long, and longer than the bucket before."""
+    """Calls that took at most this time, and longer than the bucket before."""
 
     le_ns: Optional[int]
     count: int
@@ -124,7 +124,7 @@ class GuardStats(TypedDict, total=False):
 
 
 class Reason(TypedDict, total=False):
-    """Why something was not done, and how often: the library stepped aside, or memory stayed where it was."""
+    """was."""
 
     reason: str
     count: int

@@ -136,7 +136,7 @@ fn candidates(mut live: Vec<GuardedBlock>, freed: &[GuardedBlock]) -> Vec<String
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (out of bounds): a report that accuses the neighbour, or a list of freed blocks that grows for ever.
+    //! Hazard (out-of-bounds access): a report that accuses the neighbour, or a list of freed blocks that grows for ever.
     use super::super::guarded_block::CallOrigin;
     use super::*;
 
