@@ -51,25 +51,25 @@ pub(crate) fn hooked() -> Vec<Hooked> {
     HOOKED.get().map(|read| read()).unwrap_or_default()
 }
 
-/// Which way a copy went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    HostToDevice,
-    DeviceToHost,
-    DeviceToDevice,
-}
-
 /// Copies of one direction.
 #[derive(Debug)]
-pub(crate) struct Copies {
+pub(crate) struct CopyCount {
+    /// The direction's name in the statistics.
     pub(crate) direction: &'static str,
     count: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Copies {
+impl CopyCount {
     const fn new(direction: &'static str) -> Self {
         Self { direction, count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Counts a copy that a program asked for.
+    #[inline]
+    pub(crate) fn add(&self, bytes: usize) {
+        self.count.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Number of copies and their bytes.
@@ -78,15 +78,12 @@ impl Copies {
     }
 }
 
-/// Copies by direction, in the order of [`Direction`].
-pub(crate) static COPIES: [Copies; 3] = [Copies::new("htod"), Copies::new("dtoh"), Copies::new("dtod")];
+pub(crate) static HOST_TO_DEVICE: CopyCount = CopyCount::new("htod");
+pub(crate) static DEVICE_TO_HOST: CopyCount = CopyCount::new("dtoh");
+pub(crate) static DEVICE_TO_DEVICE: CopyCount = CopyCount::new("dtod");
 
-/// Counts a copy that a program asked for.
-pub(crate) fn copied(direction: Direction, bytes: usize) {
-    let copies = &COPIES[direction as usize];
-    copies.count.fetch_add(1, Relaxed);
-    copies.bytes.fetch_add(bytes as u64, Relaxed);
-}
+/// Copies by direction.
+pub(crate) static COPIES: [&CopyCount; 3] = [&HOST_TO_DEVICE, &DEVICE_TO_HOST, &DEVICE_TO_DEVICE];
 
 static OUT_OF_BOUNDS: AtomicU64 = AtomicU64::new(0);
 

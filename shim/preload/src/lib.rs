@@ -14,8 +14,10 @@
 //! * When in doubt, the real call is made, and counted as failed open.
 #![cfg(target_os = "linux")]
 
+mod addresses;
 mod advice;
 mod ahead;
+mod copies;
 mod counters;
 mod dedup;
 mod endpoint;

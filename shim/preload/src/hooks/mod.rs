@@ -31,7 +31,7 @@ pub(crate) use call::exports::Exports;
 pub(crate) use call::stream::is_per_thread;
 use call::stream::{DefaultStreamOf, Legacy, PerThread, note_per_thread};
 use call::{exports, initialise, lookup, oom, stream};
-use copy::{batch, batch_volumes, copies, crossing};
+use copy::{batch, batch_volumes, linear, shaped};
 pub(crate) use memory::allocate_placed;
 use memory::{allocate, peer_access, physical, pointer, pool, reserved, sharing};
 use order::{context, wait};

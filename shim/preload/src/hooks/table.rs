@@ -152,44 +152,44 @@ hooks! {
             => code::module_unload, Memory, "parameters of its functions are forgotten";
         // Copies: counted by path.
         cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds
-            => copies::memcpy_htod::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
+            => linear::memcpy_htod::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz
-            => copies::memcpy_htod_async::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
+            => linear::memcpy_htod_async::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds
-            => copies::memcpy_dtoh::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
+            => linear::memcpy_dtoh::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz
-            => copies::memcpy_dtoh_async::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
+            => linear::memcpy_dtoh_async::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds
-            => copies::memcpy_dtod::<NullStream>, Always, "counted";
+            => linear::memcpy_dtod::<NullStream>, Always, "counted";
         cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz
-            => copies::memcpy_dtod_async::<NullStream>, Always, "counted";
+            => linear::memcpy_dtod_async::<NullStream>, Always, "counted";
         // Copies whose call has another form: those that may take several links, and all that a peer's blocks are opened for.
         cuMemcpy, cuMemcpy_ptds
-            => copies::memcpy::<NullStream>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => linear::memcpy::<NullStream>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync, cuMemcpyAsync_ptsz
-            => copies::memcpy_async::<NullStream>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => linear::memcpy_async::<NullStream>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2, cuMemcpy2D_v2_ptds, cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds
-            => copies::memcpy_2d::<Function, NullStream>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => shaped::memcpy_2d::<Function, NullStream>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz
-            => copies::memcpy_2d_async::<Function, NullStream>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => shaped::memcpy_2d_async::<Function, NullStream>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync, cuMemcpyBatchAsync_ptsz
             => batch::memcpy_batch_async::<Function>, Copies, "large copies of it may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2, cuMemcpyBatchAsync_v2_ptsz
             => batch::memcpy_batch_async_v2::<Function>, Copies, "large copies of it may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2, cuMemcpy3D_v2_ptds
-            => crossing::memcpy_3d::<Function, NullStream, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => shaped::memcpy_3d::<Function, NullStream, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz
-            => crossing::memcpy_3d_async::<Function, NullStream, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => shaped::memcpy_3d_async::<Function, NullStream, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyWithAttributesAsync, cuMemcpyWithAttributesAsync_ptsz
             => batch::memcpy_with_attributes_async::<Function, NullStream>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyPeer, cuMemcpyPeer_ptds
-            => crossing::memcpy_peer::<NullStream>, Copies, "parts at the border of tiers";
+            => shaped::memcpy_peer::<NullStream>, Copies, "parts at the border of tiers";
         cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz
-            => crossing::memcpy_peer_async::<NullStream>, Copies, "parts at the border of tiers";
+            => shaped::memcpy_peer_async::<NullStream>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeer, cuMemcpy3DPeer_ptds
-            => crossing::memcpy_3d::<Function, NullStream, _>, Copies, "parts at the border of tiers";
+            => shaped::memcpy_3d::<Function, NullStream, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeerAsync, cuMemcpy3DPeerAsync_ptsz
-            => crossing::memcpy_3d_async::<Function, NullStream, _>, Copies, "parts at the border of tiers";
+            => shaped::memcpy_3d_async::<Function, NullStream, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DBatchAsync, cuMemcpy3DBatchAsync_ptsz
             => batch_volumes::memcpy_3d_batch_async::<Function>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DBatchAsync_v2, cuMemcpy3DBatchAsync_v2_ptsz

@@ -1,8 +1,9 @@
-//! The two ends of a copy: what memory they are, and thereby which way the copy goes.
+//! The memory of a copy's two ends, which tells the copy's direction.
 //!
-//! A question or two to the driver an end (about a microsecond each, for large copies only). Blocks of ours are known without.
-//! Each question is about a whole range. Only plain memory is ours to relay: managed memory moves by itself, a host range that is pinned in part has pages
-//! that the devices do not reach, and memory of another device than the context's takes a way of its own.
+//! The driver is asked two questions an end at most (about a microsecond each, for large copies
+//! only), and none about our blocks. Each answer is about a whole range. Only plain memory can be
+//! relayed: managed memory moves by itself, a host range that is pinned in part has pages that the
+//! devices do not reach, and a copy to another device's memory does not cross a host link.
 
 use std::ops::Range;
 
@@ -11,21 +12,22 @@ use wm_driver::Api;
 use wm_driver::api::PointerAttribute;
 use wm_multipath::{HostMemory, LinkDirection};
 
-use super::linear::Linear;
+use crate::addresses::AddressedMemory;
+use crate::copies::{CopyEnd, EndKind, LinearCopy};
 use crate::process::driver;
-use crate::{physical, registry};
 
-/// One end of a copy.
+/// Plain memory of one end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SideMemory {
     Host(HostMemory),
     Device(CUdevice),
 }
 
-/// Which way a copy goes, and what its host end is. `None`: not between the host and `device`, or not plain.
-pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(LinkDirection, HostMemory)> {
-    let to = memory(linear.to, linear.bytes)?;
-    let from = memory(linear.from, linear.bytes)?;
+/// The direction of a copy, and the kind of its host memory. `None`: the copy is not between the
+/// host and `device`, not as its call says, or not of plain memory.
+pub(super) fn host_and_device(copy: &LinearCopy, device: CUdevice) -> Option<(LinkDirection, HostMemory)> {
+    let to = as_called(&copy.to, copy.bytes)?;
+    let from = as_called(&copy.from, copy.bytes)?;
     match (to, from) {
         (SideMemory::Device(on), SideMemory::Host(memory)) if on == device => {
             Some((LinkDirection::In, memory))
@@ -37,20 +39,42 @@ pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(LinkDirectio
     }
 }
 
-/// What a range is. `None`: not one thing from its first byte to its last, or not plain. A range that does not end where its memory
-/// does is the driver's to refuse, before a byte is copied.
-fn memory(address: u64, bytes: usize) -> Option<SideMemory> {
+/// An end's memory, if it is what the call says that it is.
+fn as_called(end: &CopyEnd, bytes: usize) -> Option<SideMemory> {
+    let memory = memory(end, bytes)?;
+    let is_as_called = match end.kind {
+        EndKind::Host => matches!(memory, SideMemory::Host(_)),
+        EndKind::Device => matches!(memory, SideMemory::Device(_)),
+        EndKind::Unified => true,
+    };
+    is_as_called.then_some(memory)
+}
+
+/// An end's memory. `None`: it is not of one kind from its first byte to its last, or not plain. If
+/// a range runs past the end of its memory, the driver has to refuse the copy before a byte is
+/// copied.
+fn memory(first: &CopyEnd, bytes: usize) -> Option<SideMemory> {
+    let address = first.address();
     let end = address.checked_add(bytes as u64)?;
-    if let Some(manager) = registry::owner(address) {
-        let block = manager.block(address).filter(|block| end <= block.address + block.bytes as u64)?;
-        // A relay's engine is another device's: it crashes where a copy meets two tiers.
-        let is_whole = block.tiers.elsewhere() == 0 || manager.borders(address..end).is_empty();
-        return is_whole.then(|| SideMemory::Device(manager.gpu().ordinal()));
+    match first.memory() {
+        AddressedMemory::Block(manager, block) => {
+            let is_inside = end <= block.address + block.bytes as u64;
+            // A relay's engine is another device's: it crashes if a copy touches two tiers.
+            let is_whole = block.tiers.elsewhere() == 0 || manager.borders(address..end).is_empty();
+            (is_inside && is_whole).then(|| SideMemory::Device(manager.gpu().ordinal()))
+        }
+        // Host memory that only its device may access: it passes for the device memory that the
+        // program asked for.
+        AddressedMemory::Displaced(piece) => {
+            (end <= piece.base + piece.bytes).then_some(SideMemory::Device(piece.device))
+        }
+        AddressedMemory::Opened(..) | AddressedMemory::Vacant(_) => None,
+        AddressedMemory::Foreign => foreign(address, end),
     }
-    // What stands in for device memory is none of the host's: nobody but its device has access to it.
-    if let Some(view) = physical::elsewhere(address) {
-        return (end <= view.base + view.bytes).then_some(SideMemory::Device(view.device));
-    }
+}
+
+/// The memory of a range that only the driver knows.
+fn foreign(address: u64, end: u64) -> Option<SideMemory> {
     let first = ask(address)?;
     match first {
         // Threads of ours copy it; it has no end that the driver would know.
@@ -59,7 +83,7 @@ fn memory(address: u64, bytes: usize) -> Option<SideMemory> {
     }
 }
 
-/// Ranges that a copy may touch: a program's own mappings can be many.
+/// Most ranges that an end may consist of. A program's own mappings can be small and many.
 const RANGES: usize = 1024;
 
 /// Is all memory up to `end` of one kind? Several ranges may follow each other without a gap.
@@ -77,15 +101,16 @@ fn reaches(mut address: u64, end: u64, kind: SideMemory) -> bool {
     false
 }
 
-/// The range that the driver knows an address in.
+/// The allocation that the driver knows an address in.
 fn range(address: u64) -> Option<Range<u64>> {
     let wanted = [PointerAttribute::RANGE_START_ADDR, PointerAttribute::RANGE_SIZE];
     let [start, size] = driver().pointer_attributes(wanted, address).ok()?;
     Some(start..start.checked_add(size)?)
 }
 
-/// What the driver says of an address. Of one that it does not know, nothing: ordinary memory, which has no other attribute to
-/// ask for.
+/// The driver's answer for an address. An address that the driver does not know is pageable memory,
+/// and has no other attribute to ask for. `None`: managed memory, or memory whose copies are
+/// synchronous.
 fn ask(address: u64) -> Option<SideMemory> {
     let wanted =
         [PointerAttribute::MEMORY_TYPE, PointerAttribute::IS_MANAGED, PointerAttribute::DEVICE_ORDINAL];

@@ -1,8 +1,10 @@
-//! Does the program serve faults of its own memory?
+//! Does the program handle faults of its own memory?
 //!
-//! Write barriers and software paging protect pages, and map them when a handler of SIGSEGV or SIGBUS is called. The driver reads and
-//! writes pageable memory on the thread that copies, so that is where the program expects the fault: its handler may look at
-//! the thread, or leave with `siglongjmp`. Threads of ours must not stand in for it, so such a program's pageable copies are the driver's.
+//! Write barriers and software paging protect pages, and map them in a handler of SIGSEGV or
+//! SIGBUS. The driver reads and writes pageable memory on the thread that calls it, so the program
+//! expects the fault on that thread: its handler may look at the thread, or leave with
+//! `siglongjmp`. On a thread of ours the handler would fail. The driver makes such a program's
+//! pageable copies.
 
 use std::mem::MaybeUninit;
 

@@ -1,17 +1,17 @@
-//! Copies by threads and over several links: which of the program's copies wm-multipath gets to see, and what it is told about them.
+//! Copies by threads and over several links: which of the program's copies wm-multipath gets to
+//! see, and what it is told about them.
 //!
-//! A copy is looked at only if it is large; a small one costs one comparison here. Whatever is out of the ordinary about it (a capture,
-//! memory that is not plain, a stream of another context) leaves it to the driver. With one device, or if `WMSHIM_MULTIPATH` says no more, pageable
-//! copies take their target's own link and others are the driver's; forms of call that are hooked for the sake of several devices go to
-//! the driver as they come where there is one.
+//! A small copy costs one comparison here. A large one is the driver's if anything about it is out
+//! of the ordinary: a capture, memory that is not plain, a stream of another context. With one
+//! device, or if `WMSHIM_MULTIPATH` says no more, pageable copies take their target's own link, and
+//! pinned ones are the driver's.
 //!
-//! [`ends`] asks the driver about the two ends of a copy; [`shapes`] makes linear copies of two-dimensional ones and
-//! batches; [`faults`] asks whether the program serves faults of its memory itself.
+//! [`ends`] says what memory the two ends of a copy are; [`faults`] asks whether the program
+//! handles faults of its own memory. This layer reads a copy as a [`LinearCopy`], whose ends know
+//! their memory: it knows no other subsystem, and no other subsystem below the hooks knows it.
 
 mod ends;
 mod faults;
-mod linear;
-pub(crate) mod shapes;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,8 +29,7 @@ use wm_multipath::{
     LinkDirection, ProgramStream, RelayUsage, RouteUsage, StreamOrdering, TableDriver,
 };
 
-pub(crate) use linear::Linear;
-
+use crate::copies::LinearCopy;
 use crate::process::{self, driver, keep_errno, streams};
 use crate::registry;
 use crate::settings::{self, Multipath};
@@ -43,19 +42,20 @@ static LEAST: AtomicUsize = AtomicUsize::new(0);
 /// `CU_COMPUTEMODE_DEFAULT`: several contexts may use a device at once.
 const DEFAULT_MODE: i32 = 0;
 
-/// Makes a copy over several links. `false`: it is the driver's.
+/// Makes a copy over several links, or by threads. `false`: the driver is to make it.
 #[inline]
-pub(crate) fn copy(linear: &Linear, expected: Option<LinkDirection>) -> bool {
-    may_be_large(linear.bytes) && large(linear, expected)
+pub(crate) fn copy(copy: &LinearCopy) -> bool {
+    may_be_large(copy.bytes) && !copy.is_between_devices() && copy_large(copy)
 }
 
-/// Is a copy of so many bytes looked at?
+/// Is a copy of so many bytes large enough to be looked at?
 pub(crate) fn may_be_large(bytes: usize) -> bool {
     bytes >= LEAST.load(Ordering::Relaxed)
 }
 
-/// Work of the calling thread is about to go into a stream, where another thread may be in the middle of putting a copy of several parts: it then comes
-/// behind the whole of it. One look where there is no such copy.
+/// Work of the calling thread is about to go into a stream. If another thread is enqueueing a copy
+/// of several parts there, the work is ordered behind the whole copy. One load if there is no such
+/// copy.
 #[inline]
 pub(crate) fn follow(stream: CUstream) {
     if ENGINE.get().and_then(Option::as_ref).is_some_and(|engine| engine.has_turns()) {
@@ -79,18 +79,18 @@ fn follow_turns(stream: CUstream) {
     });
 }
 
-/// Is it a copy of plain memory, between its ends, in a stream that we know?
-pub(crate) fn is_plain(linear: &Linear) -> bool {
-    request(linear, None).is_some()
+/// Is it a copy between host and device, of plain memory, in a stream that we know?
+pub(crate) fn is_plain(copy: &LinearCopy) -> bool {
+    request(copy).is_some()
 }
 
 #[cold]
-fn large(linear: &Linear, expected: Option<LinkDirection>) -> bool {
+fn copy_large(copy: &LinearCopy) -> bool {
     if process::exiting() || streams().capturing() {
         return false;
     }
-    let Some(engine) = engine().filter(|engine| linear.bytes >= engine.least()) else { return false };
-    let Some(request) = request(linear, expected) else { return false };
+    let Some(engine) = engine().filter(|engine| copy.bytes >= engine.least()) else { return false };
+    let Some(request) = request(copy) else { return false };
     if request.memory == HostMemory::Pageable
         && (faults::are_served() || reaches_pageable(request.copy.user.device))
     {
@@ -98,27 +98,27 @@ fn large(linear: &Linear, expected: Option<LinkDirection>) -> bool {
     }
     let is_done = engine.copy(&request) == CopyOutcome::Done;
     if !is_done {
-        // Another thread may have begun since this call passed the door.
-        follow(linear.stream);
+        // Another thread may have begun a copy of several parts since the entry of this call asked.
+        follow(copy.stream);
     }
     is_done
 }
 
-fn request(linear: &Linear, expected: Option<LinkDirection>) -> Option<CopyRequest> {
-    let user = user(linear.stream)?;
-    let (direction, memory) = ends::examine(linear, user.device)?;
-    if expected.is_some_and(|expected| expected != direction) {
-        return None;
-    }
+/// The copy as wm-multipath takes it. `None`: the driver is to make it.
+fn request(copy: &LinearCopy) -> Option<CopyRequest> {
+    let user = user(copy.stream)?;
+    let (direction, memory) = ends::host_and_device(copy, user.device)?;
+    let (to, from) = (copy.to.address(), copy.from.address());
     let (host, device) = match direction {
-        LinkDirection::In => (linear.from, linear.to),
-        LinkDirection::Out => (linear.to, linear.from),
+        LinkDirection::In => (from, to),
+        LinkDirection::Out => (to, from),
     };
-    let copy = HostDeviceCopy { user, direction, host, device, bytes: linear.bytes };
-    Some(CopyRequest { copy, memory, waits: linear.waits })
+    let plain = HostDeviceCopy { user, direction, host, device, bytes: copy.bytes };
+    Some(CopyRequest { copy: plain, memory, waits: copy.waits })
 }
 
-/// Where the calling thread's copies are ordered. `None`: in a way that is not ours to repeat.
+/// How the calling thread's copies in a stream are ordered. `None`: in a way that our own streams
+/// cannot repeat.
 fn user(stream: CUstream) -> Option<ProgramStream> {
     let context = driver().ctx_current().unwrap_or_default();
     if context.is_null() || has_synchronous_copies() || !belongs(stream, context) {
@@ -172,7 +172,7 @@ fn make(devices: CUdevice) -> Option<Engine<TableDriver>> {
     if settings.multipath == Multipath::Off || (0..devices).any(is_shared) {
         return None;
     }
-    // Whoever names the devices has decided that relays pay.
+    // A user who names the devices has decided that relays pay.
     let eager = matches!(settings.multipath, Multipath::Devices(_));
     let patience = if eager { 0 } else { wm_multipath::PATIENCE };
     let relays = Some(siblings(&settings.multipath, devices));
@@ -205,15 +205,16 @@ fn is_shared(device: CUdevice) -> bool {
     driver().device_attribute(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device).is_ok_and(|on| on != 0)
 }
 
-/// Does the device use the host's page tables, or its memory? It then copies pageable memory by itself, and threads would be in its way.
+/// Does the device use the host's page tables, or its memory? It then copies pageable memory by
+/// itself, and threads of ours would slow it down.
 fn reaches_pageable(device: CUdevice) -> bool {
     let ways =
         [CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, CU_DEVICE_ATTRIBUTE_INTEGRATED];
     ways.into_iter().any(|way| driver().device_attribute(way, device).is_ok_and(|has| has != 0))
 }
 
-/// May this process have a context there without keeping others out? In the exclusive mode a context of ours would keep out the
-/// process that the device is meant for.
+/// May this process have a context on the device without keeping other processes out? In the
+/// exclusive mode it may not.
 fn takes_contexts(device: CUdevice) -> bool {
     driver().device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device) == Ok(DEFAULT_MODE)
 }
@@ -227,12 +228,12 @@ pub(crate) fn is_in_use() -> bool {
     existing().is_some()
 }
 
-/// A context that may be about to end, under the name that copies know it by.
+/// The name that copies know a context by, to be asked before a call that may end it.
 pub(crate) fn before_end(context: CUcontext) -> Option<Home> {
     existing().and_then(|_| home(context))
 }
 
-/// It has ended.
+/// The context has ended.
 pub(crate) fn end(home: Option<Home>) {
     if let Some((engine, home)) = existing().zip(home) {
         engine.end_home(home);
@@ -246,12 +247,12 @@ pub(crate) fn stop() {
     }
 }
 
-/// What went over which path, for the statistics.
+/// Copies and bytes by path, for the statistics.
 pub(crate) fn traffic() -> Vec<RouteUsage> {
     ENGINE.get().and_then(Option::as_ref).map(|engine| engine.traffic()).unwrap_or_default()
 }
 
-/// What copies hold on each relay, for the statistics.
+/// The memory that copies hold on each relay, for the statistics.
 pub(crate) fn relays() -> Vec<RelayUsage> {
     ENGINE.get().and_then(Option::as_ref).map(|engine| engine.relays()).unwrap_or_default()
 }

@@ -1,15 +1,22 @@
-//! Batches of three-dimensional copies, of which some are between devices: those are parted, or led between contexts.
+//! Batches of three-dimensional copies. Copies between devices are made in parts, or between the
+//! owners' contexts.
 //!
-//! The copies of a batch have no order among them, so a batch may become several. Ends that are arrays stay as they are.
+//! The copies of a batch have no order among them, so a batch may become several. A copy with an
+//! array as an end stays as it is.
 
 use std::ffi::c_void;
 use std::slice;
 
 use wm_abi::symbol::Symbol;
-use wm_abi::{CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUresult, CUstream};
+use wm_abi::{
+    CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUresult, CUstream,
+};
 
-use super::crossing::{self, Family, PeerCopy};
+use super::batch::report_failed;
+use super::peer_calls::{self, Family};
+use super::peer_copy::{self, PeerCopy};
 use super::volume::{self, Description};
+use crate::copies::CopyEnd;
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::stream::{Legacy, resolve_default};
 use crate::hooks::memory::peer_access;
@@ -46,7 +53,7 @@ pub(in crate::hooks) unsafe fn memcpy_3d_batch_async_v2<S: Symbol<Function = Vol
     stream: CUstream,
 ) -> Outcome {
     let call = |list: &mut [Operation]| {
-        // SAFETY: as in `first`.
+        // SAFETY: a list of so many copies.
         unsafe { driver().get::<S>()(list.len(), list.as_mut_ptr().cast(), flags, stream) }
     };
     // SAFETY: the program's arguments.
@@ -63,7 +70,8 @@ pub(in crate::hooks) unsafe fn memcpy_3d_with_attributes_async<S: Symbol<Functio
     let Some(operation) = (unsafe { operation.cast::<Operation>().as_ref() }) else {
         return Outcome::Forward;
     };
-    let Some(peer) = peer_copy(operation, resolve_default::<F>(stream)) else { return Outcome::Forward };
+    let resolved = resolve_default::<F>(stream);
+    let Some(planned) = plan(operation, resolved) else { return Outcome::Forward };
     let call = |list: &mut [Operation]| {
         let call = |one: &mut Operation| {
             // SAFETY: a part of the program's copy.
@@ -71,70 +79,100 @@ pub(in crate::hooks) unsafe fn memcpy_3d_with_attributes_async<S: Symbol<Functio
         };
         list.iter_mut().try_for_each(|one| call(one).ok()).into()
     };
-    make(operation, &peer, resolve_default::<F>(stream), call).into()
+    make(operation, &planned, resolved, call).into()
 }
 
-/// `call` makes a batch like the program's.
-unsafe fn serve(
+/// The copies of a batch. The one place that takes the list apart: the check of bounds and the
+/// handler both call it. `None` for a batch that the driver refuses before it reads the list.
+///
+/// # Safety
+/// `operations` is null or a list of `count` copies.
+pub(super) unsafe fn operations<'a>(
     count: usize,
     operations: *mut c_void,
+    stream: CUstream,
+) -> Option<&'a [Operation]> {
+    let is_refused = operations.is_null() || stream.is_null();
+    // SAFETY: not null, and as long as the caller promises.
+    (!is_refused).then(|| unsafe { slice::from_raw_parts(operations.cast::<Operation>(), count) })
+}
+
+/// Serves a batch. `call` makes a batch like the program's.
+///
+/// # Safety
+/// The program's arguments.
+unsafe fn serve(
+    count: usize,
+    list: *mut c_void,
     failed: *mut usize,
     stream: CUstream,
     call: impl Fn(&mut [Operation]) -> CUresult,
 ) -> Outcome {
-    // The driver refuses the null stream here.
-    if operations.is_null() || stream.is_null() || !peer_access::has_several_devices() {
+    if !peer_access::has_several_devices() {
         return Outcome::Forward;
     }
-    // SAFETY: the program's list, as long as it says.
-    let operations = unsafe { slice::from_raw_parts(operations.cast::<Operation>(), count) };
-    let peers: Vec<_> = operations.iter().map(|operation| peer_copy(operation, stream)).collect();
-    if peers.iter().all(Option::is_none) {
+    // SAFETY: by contract.
+    let Some(operations) = (unsafe { operations(count, list, stream) }) else { return Outcome::Forward };
+    let plans: Vec<_> = operations.iter().map(|operation| plan(operation, stream)).collect();
+    if plans.iter().all(Option::is_none) {
         return Outcome::Forward;
     }
-    for (index, (operation, peer)) in operations.iter().zip(&peers).enumerate() {
+    for (index, (operation, peer)) in operations.iter().zip(&plans).enumerate() {
         let result = match peer {
             Some(peer) => make(operation, peer, stream, &call),
             None => call(&mut [*operation]),
         };
         if result != CUresult::SUCCESS {
-            // SAFETY: null, or the program's place for the position of what failed.
-            if let Some(place) = unsafe { failed.as_mut() } {
-                *place = index;
-            }
+            // SAFETY: null, or the program's place for the number of the copy that failed.
+            unsafe { report_failed(failed, index) };
             return Outcome::Return(result);
         }
     }
     Outcome::Return(CUresult::SUCCESS)
 }
 
-fn peer_copy(operation: &Operation, stream: CUstream) -> Option<PeerCopy> {
-    let are_pointers =
-        [operation.src.type_, operation.dst.type_].iter().all(|kind| *kind == CU_MEMCPY_OPERAND_TYPE_POINTER);
-    let general = volume::filled(&operation.general());
-    are_pointers
-        .then(|| crossing::peer_copy(&volume::ends(&general), &volume::size(&general), stream))
-        .flatten()
+/// The ends of a copy that are pointers: destination and source.
+pub(super) fn pointer_ends(operation: &Operation, general: &CUDA_MEMCPY3D_PEER) -> [Option<CopyEnd>; 2] {
+    let [to, from] = volume::ends(general);
+    let is_pointer = |kind| kind == CU_MEMCPY_OPERAND_TYPE_POINTER;
+    [to.filter(|_| is_pointer(operation.dst.type_)), from.filter(|_| is_pointer(operation.src.type_))]
 }
 
-/// Makes a copy that is not the driver's as it is.
+/// A copy that cannot be forwarded, with what is needed to make it.
+struct PlannedOperation {
+    general: CUDA_MEMCPY3D_PEER,
+    ends: [Option<CopyEnd>; 2],
+    peer: PeerCopy,
+}
+
+/// Plans one copy; `None` if it can be forwarded.
+fn plan(operation: &Operation, stream: CUstream) -> Option<PlannedOperation> {
+    let general = volume::filled(&operation.general());
+    let ends = pointer_ends(operation, &general);
+    if ends.iter().any(Option::is_none) {
+        return None;
+    }
+    let peer = peer_copy::plan(ends.each_ref().map(Option::as_ref), &volume::size(&general), stream)?;
+    Some(PlannedOperation { general, ends, peer })
+}
+
+/// Makes a copy as planned.
 fn make(
     operation: &Operation,
-    peer: &PeerCopy,
+    PlannedOperation { general, ends, peer }: &PlannedOperation,
     stream: CUstream,
     call: impl Fn(&mut [Operation]) -> CUresult,
 ) -> CUresult {
-    let general = volume::filled(&operation.general());
     if peer.detour {
-        let ends = volume::ends(&general);
-        let result = crossing::detour::<Legacy>(&general, &ends, peer, Some(stream));
+        let ends = ends.each_ref().map(Option::as_ref);
+        let result = peer_calls::detour::<Legacy>(general, ends, peer, Some(stream));
         return if result == CUresult::SUCCESS {
-            crossing::read_by(operation.srcAccessOrder, stream)
+            peer_calls::await_source(operation.srcAccessOrder, stream)
         } else {
             result
         };
     }
-    let part = |part| operation.with(&volume::part(&general, part));
+    let part = |part| operation.with(&volume::part(general, part));
     let mut parts: Vec<_> = peer.parts.iter().map(part).collect();
     call(&mut parts)
 }

@@ -1,21 +1,27 @@
 //! Does a call stay inside the blocks that its ranges begin in?
 //!
-//! The driver refuses a copy or memset that runs past the end of an allocation, and writes nothing. Our blocks are cut from larger mappings, so the driver
-//! sees no end there, and the next block would be overwritten. One function here answers for each form of call, by the arguments of the driver's own.
+//! The driver refuses a copy or memset that runs past the end of an allocation, and writes nothing.
+//! Our blocks are cut from larger mappings, so the driver sees no end there, and the next block
+//! would be overwritten. One function here answers for each form of call, by the arguments of the
+//! driver's own.
 //!
-//! A range that begins in no block of ours is the driver's to judge. So is a call that it refuses for another reason: without a context, or in one that has
-//! failed. What counts is the size that was asked for, as in every query. Rows are looked at as the one range from the first byte to the last.
+//! A range that begins in no block of ours is the driver's to judge. So is a call that it refuses
+//! for another reason: without a context, or in one that has failed. What counts is the size that
+//! was asked for, as in every query. Rows are looked at as the one range from the first byte to the
+//! last.
 //!
-//! Invariant: a call that stays inside costs a look-up an end, without a lock, a system call or a driver call.
+//! Invariant: a call that stays inside costs a look-up an end, without a lock, a system call or a
+//! driver call.
 
 use std::ffi::{c_uint, c_void};
-use std::slice;
 
 use wm_abi::*;
 use wm_driver::Api;
 
-use super::cut::CopyEnd;
+use super::batch::{Batch, report_failed};
+use super::batch_volumes::{operations, pointer_ends};
 use super::volume::{self, Description};
+use crate::copies::{CopySize, StridedRange};
 use crate::counters;
 use crate::hooks::call::boundary;
 use crate::process::{driver, exiting, forked, sticky_error};
@@ -40,7 +46,8 @@ fn runs_past_opened(address: u64, bytes: u64) -> bool {
     opened.is_some_and(|view| bytes > view.address + view.bytes as u64 - address)
 }
 
-/// Is a call refused that runs past a block? Where the driver would refuse it for another reason it gets the call.
+/// Is a call refused that runs past a block? Where the driver would refuse it for another reason it
+/// gets the call.
 #[inline]
 fn refused(runs_past: bool) -> bool {
     runs_past && is_ours_to_refuse()
@@ -199,7 +206,7 @@ pub(in crate::hooks) fn set_rows_async<T>(
 
 /// Rows of so many elements of so many bytes.
 fn rows_run_past(to: u64, pitch: usize, element: c_uint, [width, height]: [usize; 2]) -> bool {
-    let end = CopyEnd { address: to, steps: [1, pitch as u64, 0] };
+    let end = StridedRange { address: to, steps: [1, pitch as u64, 0] };
     end_runs_past(&end, &[(width as u64).saturating_mul(element.into()), height as u64, 1])
 }
 
@@ -207,8 +214,9 @@ fn sets_past(set: &CUDA_MEMSET_NODE_PARAMS) -> bool {
     rows_run_past(set.dst, set.pitch, set.elementSize, [set.width, set.height])
 }
 
-fn end_runs_past(end: &CopyEnd, size: &[u64; 3]) -> bool {
-    // Empty where nothing is copied, and where the range ends behind all addresses, which the driver refuses.
+fn end_runs_past(end: &StridedRange, size: &CopySize) -> bool {
+    // Empty where nothing is copied, and where the range ends behind all addresses, which the
+    // driver refuses.
     let range = end.range(size);
     runs_past(range.start, range.end - range.start)
 }
@@ -216,7 +224,7 @@ fn end_runs_past(end: &CopyEnd, size: &[u64; 3]) -> bool {
 fn copies_past<D: Description>(copy: &D) -> bool {
     let general = volume::filled(&copy.general());
     let size = volume::size(&general);
-    volume::ends(&general).iter().flatten().any(|end| end_runs_past(end, &size))
+    volume::ends(&general).iter().flatten().any(|end| end_runs_past(&end.bytes, &size))
 }
 
 /// `cuMemcpy2D`, `cuMemcpy3D`, `cuMemcpy3DPeer`.
@@ -241,28 +249,20 @@ pub(in crate::hooks) unsafe fn batch(
     from: *mut CUdeviceptr,
     bytes: *mut usize,
     count: usize,
-    _attributes: *mut CUmemcpyAttributes,
-    _indices: *mut usize,
+    attributes: *mut CUmemcpyAttributes,
+    indices: *mut usize,
     attribute_count: usize,
     failed: *mut usize,
     stream: CUstream,
 ) -> bool {
-    let is_a_batch = !stream.is_null() && (1..=count).contains(&attribute_count);
-    if !is_a_batch || to.is_null() || from.is_null() || bytes.is_null() {
-        return false;
-    }
-    // SAFETY: arrays of so many, by contract.
-    let arrays = unsafe {
-        (
-            slice::from_raw_parts(to, count),
-            slice::from_raw_parts(from, count),
-            slice::from_raw_parts(bytes, count),
-        )
-    };
-    let past =
-        |at: &usize| [arrays.0[*at], arrays.1[*at]].iter().any(|end| runs_past(*end, arrays.2[*at] as u64));
+    let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
+    // SAFETY: arrays of the lengths that go with them, by contract.
+    let Some(copies) = (unsafe { batch.copies(stream) }) else { return false };
+    let past = copies
+        .iter()
+        .position(|(to, from, bytes)| [to, from].into_iter().any(|end| runs_past(end, bytes as u64)));
     // SAFETY: null, or the program's place for it.
-    unsafe { named((0..count).find(past), failed) }
+    unsafe { refused_for(past, failed) }
 }
 
 /// `cuMemcpyBatchAsync_v2`.
@@ -285,29 +285,27 @@ pub(in crate::hooks) unsafe fn batch_v2(
 /// `cuMemcpy3DBatchAsync`.
 pub(in crate::hooks) unsafe fn volumes(
     count: usize,
-    operations: *mut c_void,
+    list: *mut c_void,
     failed: *mut usize,
     flags: u64,
     stream: CUstream,
 ) -> bool {
-    if operations.is_null() || stream.is_null() || flags != 0 {
-        return false;
-    }
     // SAFETY: a list of so many, by contract.
-    let operations = unsafe { slice::from_raw_parts(operations.cast::<CUDA_MEMCPY3D_BATCH_OP>(), count) };
+    let list = unsafe { operations(count, list, stream) }.filter(|_| flags == 0);
+    let past = list.and_then(|list| list.iter().position(operation_runs_past));
     // SAFETY: null, or the program's place for it.
-    unsafe { named(operations.iter().position(operation_runs_past), failed) }
+    unsafe { refused_for(past, failed) }
 }
 
 /// `cuMemcpy3DBatchAsync_v2`.
 pub(in crate::hooks) unsafe fn volumes_v2(
     count: usize,
-    operations: *mut c_void,
+    list: *mut c_void,
     flags: u64,
     stream: CUstream,
 ) -> bool {
     // SAFETY: by contract.
-    unsafe { volumes(count, operations, std::ptr::null_mut(), flags, stream) }
+    unsafe { volumes(count, list, std::ptr::null_mut(), flags, stream) }
 }
 
 /// `cuMemcpy3DWithAttributesAsync`.
@@ -323,19 +321,15 @@ pub(in crate::hooks) unsafe fn volume_with_attributes(
 /// An end that is an array has no address.
 fn operation_runs_past(operation: &CUDA_MEMCPY3D_BATCH_OP) -> bool {
     let general = volume::filled(&operation.general());
-    let (size, kinds) = (volume::size(&general), [operation.dst.type_, operation.src.type_]);
-    let ends = volume::ends(&general).into_iter().zip(kinds);
-    let pointers = ends.filter(|(_, kind)| *kind == CU_MEMCPY_OPERAND_TYPE_POINTER);
-    pointers.filter_map(|(end, _)| end).any(|end| end_runs_past(&end, &size))
+    let size = volume::size(&general);
+    pointer_ends(operation, &general).iter().flatten().any(|end| end_runs_past(&end.bytes, &size))
 }
 
 /// Refuses a batch for one of its copies, and says for which.
-unsafe fn named(copy: Option<usize>, failed: *mut usize) -> bool {
+unsafe fn refused_for(copy: Option<usize>, failed: *mut usize) -> bool {
     let Some(copy) = copy.filter(|_| is_ours_to_refuse()) else { return false };
     // SAFETY: by contract.
-    if let Some(place) = unsafe { failed.as_mut() } {
-        *place = copy;
-    }
+    unsafe { report_failed(failed, copy) };
     true
 }
 

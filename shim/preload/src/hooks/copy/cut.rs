@@ -1,96 +1,71 @@
-//! Cuts a copy into parts that cross no border: pure arithmetic, without a driver.
+//! Cuts a copy into parts that cross no border between tiers: pure arithmetic, without a driver.
 //!
-//! A copy is `size` bytes, rows and layers, of which each end has its own place for every row. The driver looks at an end as the one range
-//! from its first byte to its last, gaps between rows included: no part's range has a border inside, at either end.
+//! A copy is `size` bytes, rows and layers, and each end has its own address for every row. The
+//! driver looks at an end as the one range from its first byte to its last, gaps between rows
+//! included. After the cut, no part has a border inside its range at either end.
 
-/// Bytes in a row, rows, layers.
-pub(in crate::hooks) type CopySize = [u64; 3];
+use crate::copies::{CopySize, StridedRange};
 
-/// One end of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::hooks) struct CopyEnd {
-    /// First byte.
-    pub(in crate::hooks) address: u64,
-    /// Bytes from one byte, row and layer to the next.
-    pub(in crate::hooks) steps: [u64; 3],
-}
-
-/// A part of a copy: where it starts in the whole, and its size.
+/// A part of a copy: its first byte, row and layer in the whole, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::hooks) struct CopyPart {
     pub(in crate::hooks) at: CopySize,
     pub(in crate::hooks) size: CopySize,
 }
 
-/// A cut through a part, or two, along one dimension: before this place, and before the next one too.
+/// A cut through a part along one dimension: before `place`, and, if `behind`, also before the
+/// place that follows.
 struct Cut {
     dimension: usize,
     place: u64,
     behind: bool,
 }
 
-impl CopyEnd {
-    /// An end of consecutive bytes.
-    pub(in crate::hooks) fn flat(address: u64) -> Self {
-        Self { address, steps: [1, 0, 0] }
-    }
-
-    /// Where a part starts at this end.
-    pub(in crate::hooks) fn start(&self, part: &CopyPart) -> u64 {
-        let offset = |(at, step): (&u64, &u64)| at.wrapping_mul(*step);
-        part.at.iter().zip(&self.steps).map(offset).fold(self.address, u64::wrapping_add)
-    }
-
-    /// The range that a copy of this size looks at. Empty, if it reaches past the end of all addresses.
-    pub(in crate::hooks) fn range(&self, size: &CopySize) -> std::ops::Range<u64> {
-        let last = size.iter().zip(&self.steps).try_fold(self.address, |sum, (size, step)| {
-            sum.checked_add(size.checked_sub(1)?.checked_mul(*step)?)
-        });
-        self.address..last.and_then(|last| last.checked_add(1)).unwrap_or(self.address)
-    }
-
-    /// How to part `part` so that `border` is inside fewer of its rows and layers, if it is inside its range.
-    fn cut(&self, part: &CopyPart, border: u64) -> Option<Cut> {
-        let start = self.start(part);
-        let inside = Self { address: start, ..*self }.range(&part.size);
-        let offset = border.checked_sub(start).filter(|offset| *offset > 0 && border < inside.end)?;
-        let dimension = (0..3).rev().find(|axis| part.size[*axis] > 1 && self.steps[*axis] > 0)?;
-        let (place, rest) = (offset / self.steps[dimension], offset % self.steps[dimension]);
-        // Rows that overlap reach further than their number says.
-        let last = part.size[dimension] - 1;
-        Some(Cut { dimension, place: place.min(last), behind: rest > 0 || place > last })
-    }
+/// How to cut `part` so that `border` lies inside the range of fewer rows and layers. `None` if it
+/// is not inside the part's range.
+fn cut_at(end: &StridedRange, part: &CopyPart, border: u64) -> Option<Cut> {
+    let start = end.byte_at(&part.at);
+    let inside = StridedRange { address: start, ..*end }.range(&part.size);
+    let offset = border.checked_sub(start).filter(|offset| *offset > 0 && border < inside.end)?;
+    let dimension = (0..3).rev().find(|axis| part.size[*axis] > 1 && end.steps[*axis] > 0)?;
+    let (place, rest) = (offset / end.steps[dimension], offset % end.steps[dimension]);
+    // Rows that overlap reach further than their number says.
+    let last = part.size[dimension] - 1;
+    Some(Cut { dimension, place: place.min(last), behind: rest > 0 || place > last })
 }
 
 impl CopyPart {
-    /// The whole of a copy.
+    /// A copy of this size in one part.
     pub(in crate::hooks) fn whole(size: CopySize) -> Self {
         Self { at: [0; 3], size }
     }
 
-    /// From one place of a dimension to another; none, if nothing is between.
-    fn between(&self, dimension: usize, from: u64, to: u64) -> Option<Self> {
+    /// The part from one place of a dimension to another. `None` if that is empty.
+    fn section(&self, dimension: usize, from: u64, to: u64) -> Option<Self> {
         let mut part = *self;
         part.at[dimension] += from;
         part.size[dimension] = to.checked_sub(from).filter(|size| *size > 0)?;
         Some(part)
     }
 
-    fn parts(&self, cut: &Cut) -> impl DoubleEndedIterator<Item = Self> {
+    /// The two or three parts that a cut leaves, in order.
+    fn sections(&self, cut: &Cut) -> impl DoubleEndedIterator<Item = Self> {
         let end = self.size[cut.dimension];
         let behind = if cut.behind { (cut.place + 1).min(end) } else { cut.place };
         let places = [(0, cut.place), (cut.place, behind), (behind, end)];
-        places.map(|(from, to)| self.between(cut.dimension, from, to)).into_iter().flatten()
+        places.map(|(from, to)| self.section(cut.dimension, from, to)).into_iter().flatten()
     }
 }
 
-/// The parts of a copy, in its order. Each end comes with the borders in its range.
-pub(in crate::hooks) fn cut(size: CopySize, ends: &[(CopyEnd, Vec<u64>)]) -> Vec<CopyPart> {
+/// The parts of a copy, in the order of its bytes. Each end comes with the addresses of the borders
+/// in its range.
+pub(in crate::hooks) fn cut(size: CopySize, ends: &[(StridedRange, Vec<u64>)]) -> Vec<CopyPart> {
     let (mut open, mut done) = (vec![CopyPart::whole(size)], Vec::new());
     while let Some(part) = open.pop() {
-        let found = ends.iter().find_map(|(end, borders)| borders.iter().find_map(|at| end.cut(&part, *at)));
+        let found =
+            ends.iter().find_map(|(end, borders)| borders.iter().find_map(|at| cut_at(end, &part, *at)));
         match found {
-            Some(cut) => open.extend(part.parts(&cut).rev()),
+            Some(cut) => open.extend(part.sections(&cut).rev()),
             None => done.push(part),
         }
     }
@@ -99,17 +74,18 @@ pub(in crate::hooks) fn cut(size: CopySize, ends: &[(CopyEnd, Vec<u64>)]) -> Vec
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a copy in parts that leaves bytes out, moves some twice, or still crosses a border.
+    //! Hazard (wrong result): a copy in parts misses bytes, copies some twice, or still crosses a
+    //! border.
     use proptest::prelude::*;
 
     use super::*;
 
-    fn end(size: CopySize, slack: [u64; 2], address: u64) -> CopyEnd {
+    fn end(size: CopySize, slack: [u64; 2], address: u64) -> StridedRange {
         let pitch = size[0] + slack[0];
-        CopyEnd { address, steps: [1, pitch, pitch * (size[1] + slack[1])] }
+        StridedRange { address, steps: [1, pitch, pitch * (size[1] + slack[1])] }
     }
 
-    fn ends() -> impl Strategy<Value = (CopySize, Vec<(CopyEnd, Vec<u64>)>)> {
+    fn ends() -> impl Strategy<Value = (CopySize, Vec<(StridedRange, Vec<u64>)>)> {
         let size = prop_oneof![[1..200_u64, 1..2, 1..2], [1..9_u64, 1..9, 1..5]];
         size.prop_flat_map(|size| {
             let one = ([0..4_u64, 0..3_u64], 0..500_u64, prop::collection::vec(0..1500_u64, 0..4));
@@ -125,7 +101,7 @@ mod tests {
             let mut seen = vec![0; (size[0] * size[1] * size[2]) as usize];
             for part in &parts {
                 for (end, borders) in &ends {
-                    let range = CopyEnd { address: end.start(part), ..*end }.range(&part.size);
+                    let range = StridedRange { address: end.byte_at(&part.at), ..*end }.range(&part.size);
                     prop_assert!(!borders.iter().any(|at| range.start < *at && *at < range.end), "{part:?}");
                 }
                 for z in part.at[2]..part.at[2] + part.size[2] {
@@ -144,13 +120,13 @@ mod tests {
 
     #[test]
     fn without_a_border_inside_it_stays_whole() {
-        let ends = [(CopyEnd::flat(100), vec![100, 150]), (CopyEnd::flat(1000), vec![])];
+        let ends = [(StridedRange::linear(100), vec![100, 150]), (StridedRange::linear(1000), vec![])];
         assert_eq!(cut([50, 1, 1], &ends), [CopyPart::whole([50, 1, 1])]);
     }
 
     #[test]
     fn a_border_between_rows_parts_rows_only() {
-        let end = CopyEnd { address: 0, steps: [1, 16, 0] };
+        let end = StridedRange { address: 0, steps: [1, 16, 0] };
         let parts = cut([10, 4, 1], &[(end, vec![32])]);
         assert_eq!(
             parts,
@@ -159,8 +135,8 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_past_all_addresses_is_left_alone() {
-        let ends = [(CopyEnd { address: 64, steps: [1, u64::MAX / 2, 1] }, vec![65])];
+    fn a_copy_that_ends_behind_the_last_address_stays_whole() {
+        let ends = [(StridedRange { address: 64, steps: [1, u64::MAX / 2, 1] }, vec![65])];
         assert_eq!(cut([8, 4, 1], &ends), [CopyPart::whole([8, 4, 1])]);
     }
 }

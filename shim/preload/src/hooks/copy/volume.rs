@@ -1,23 +1,27 @@
-//! Descriptions of copies, of two and three dimensions, in one form: the one that names both ends' contexts.
+//! Descriptions of copies of two and three dimensions, all converted to one form:
+//! `CUDA_MEMCPY3D_PEER`, which names both ends' contexts.
 //!
-//! What a description leaves open (a pitch of 0 is that of rows without gaps) is filled in, for a part of a copy has other rows than the whole.
+//! A description may leave a pitch or a height 0, which means rows without gaps. [`filled`] writes
+//! the numbers in, because a part of a copy has shorter rows than the whole.
 
 use wm_abi::{
     CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP,
     CUDA_MEMCPY3D_PEER, CUarray, CUcontext,
 };
 
-use super::cut::{CopyEnd, CopyPart, CopySize};
+use super::cut::CopyPart;
+use crate::copies::{CopyEnd, CopySize, EndKind, StridedRange};
 
-/// A description that is one of copies between contexts, or can be made of one.
+/// A description of a copy that can be converted to a `CUDA_MEMCPY3D_PEER` and back.
 pub(in crate::hooks) trait Description: Copy {
     /// Does the form name both ends' contexts?
     const NAMES_CONTEXTS: bool = false;
 
-    /// As a copy between contexts, which are null where the form does not name them.
+    /// The same copy as a `CUDA_MEMCPY3D_PEER`. Its contexts are null if this form does not name
+    /// them.
     fn general(&self) -> CUDA_MEMCPY3D_PEER;
 
-    /// This description with the places and sizes of a general one.
+    /// This description with the offsets, pitches and sizes of a general one.
     fn with(&self, general: &CUDA_MEMCPY3D_PEER) -> Self;
 }
 
@@ -123,7 +127,7 @@ impl Description for CUDA_MEMCPY2D {
     }
 }
 
-/// Of ends that are pointers.
+/// Both ends are pointers: an end that is an array has no place in the general form.
 impl Description for CUDA_MEMCPY3D_BATCH_OP {
     fn general(&self) -> CUDA_MEMCPY3D_PEER {
         CUDA_MEMCPY3D_PEER {
@@ -141,7 +145,7 @@ impl Description for CUDA_MEMCPY3D_BATCH_OP {
     }
 
     fn with(&self, general: &CUDA_MEMCPY3D_PEER) -> Self {
-        let [to, from] = ends(general).map(|end| end.map_or(0, |end| end.address));
+        let [to, from] = ends(general).map(|end| end.map_or(0, |end| end.address()));
         let (mut src, mut dst) = (self.src, self.dst);
         (src.ptr, src.rowLength, src.layerHeight) = (from, general.srcPitch, general.srcHeight);
         (dst.ptr, dst.rowLength, dst.layerHeight) = (to, general.dstPitch, general.dstHeight);
@@ -150,7 +154,8 @@ impl Description for CUDA_MEMCPY3D_BATCH_OP {
     }
 }
 
-const EMPTY: CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D_PEER {
+/// A copy of nothing between unified addresses.
+pub(super) const EMPTY: CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D_PEER {
     srcXInBytes: 0,
     srcY: 0,
     srcZ: 0,
@@ -178,21 +183,13 @@ const EMPTY: CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D_PEER {
     Depth: 1,
 };
 
-/// A copy of consecutive bytes, of addresses that say themselves what they are.
-pub(in crate::hooks) fn flat(to: u64, from: u64, bytes: usize) -> CUDA_MEMCPY3D_PEER {
-    let mut copy = EMPTY;
-    (copy.dstDevice, copy.dstPitch, copy.dstHeight) = (to, bytes, 1);
-    (copy.srcDevice, copy.srcPitch, copy.srcHeight) = (from, bytes, 1);
-    copy.WidthInBytes = bytes;
-    copy
-}
-
 /// Bytes, rows and layers.
 pub(in crate::hooks) fn size(copy: &CUDA_MEMCPY3D_PEER) -> CopySize {
     [copy.WidthInBytes as u64, copy.Height as u64, copy.Depth as u64]
 }
 
-/// Destination and source; `None` for an array, and for memory that is said to be the host's.
+/// Destination and source. `None` for an array, and for memory that the description says is the
+/// host's.
 pub(in crate::hooks) fn ends(copy: &CUDA_MEMCPY3D_PEER) -> [Option<CopyEnd>; 2] {
     let to = [copy.dstXInBytes, copy.dstY, copy.dstZ];
     let from = [copy.srcXInBytes, copy.srcY, copy.srcZ];
@@ -202,17 +199,20 @@ pub(in crate::hooks) fn ends(copy: &CUDA_MEMCPY3D_PEER) -> [Option<CopyEnd>; 2] 
     ]
 }
 
-fn end(kind: u32, base: u64, at: [usize; 3], [pitch, rows]: [usize; 2]) -> Option<CopyEnd> {
-    if !matches!(kind, CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED) {
-        return None;
-    }
-    let steps = [1, pitch as u64, (pitch as u64).wrapping_mul(rows as u64)];
-    let start =
-        CopyEnd { address: base, steps }.start(&CopyPart { at: at.map(|at| at as u64), size: [0; 3] });
-    Some(CopyEnd { address: start, steps })
+/// An end whose first byte lies at `place` (byte, row, layer) behind `base`.
+fn end(memory_type: u32, base: u64, place: [usize; 3], [pitch, rows]: [usize; 2]) -> Option<CopyEnd> {
+    let kind = match memory_type {
+        CU_MEMORYTYPE_DEVICE => EndKind::Device,
+        CU_MEMORYTYPE_UNIFIED => EndKind::Unified,
+        _ => return None,
+    };
+    let whole =
+        StridedRange { address: base, steps: [1, pitch as u64, (pitch as u64).wrapping_mul(rows as u64)] };
+    let address = whole.byte_at(&place.map(|at| at as u64));
+    Some(CopyEnd::new(StridedRange { address, ..whole }, kind))
 }
 
-/// With the pitch and the rows of a layer that the driver takes where a description has none.
+/// The description with every pitch and height written in, as the driver assumes them.
 pub(in crate::hooks) fn filled(copy: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
     let or = |given: usize, at: usize, size: usize| if given == 0 { at.saturating_add(size) } else { given };
     CUDA_MEMCPY3D_PEER {
@@ -244,7 +244,8 @@ pub(in crate::hooks) fn part(copy: &CUDA_MEMCPY3D_PEER, part: &CopyPart) -> CUDA
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a part of a copy that lies elsewhere than in the whole, or a description that loses what it said.
+    //! Hazard (wrong result): a part of a copy lies at other addresses than in the whole, or a
+    //! description loses a field.
     use super::*;
 
     const WHOLE: CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D_PEER {
@@ -262,12 +263,12 @@ mod tests {
     };
 
     #[test]
-    fn what_is_left_open_is_rows_without_gaps() {
+    fn a_pitch_of_zero_means_rows_without_gaps() {
         let copy = filled(&WHOLE);
         assert_eq!((copy.srcPitch, copy.srcHeight, copy.dstPitch, copy.dstHeight), (23, 7, 64, 10));
         let [to, from] = ends(&copy).map(|end| end.expect("an address"));
-        assert_eq!((to.address, to.steps), (0x9000, [1, 64, 640]));
-        assert_eq!((from.address, from.steps), (0x1000 + 161 + 2 * 23 + 3, [1, 23, 161]));
+        assert_eq!((to.bytes.address, to.bytes.steps), (0x9000, [1, 64, 640]));
+        assert_eq!((from.bytes.address, from.bytes.steps), (0x1000 + 161 + 2 * 23 + 3, [1, 23, 161]));
     }
 
     #[test]
@@ -275,8 +276,11 @@ mod tests {
         let (copy, piece) = (filled(&WHOLE), CopyPart { at: [7, 1, 2], size: [4, 3, 1] });
         let parted = part(&copy, &piece);
         for (whole, end) in ends(&copy).iter().zip(ends(&parted)) {
-            let (whole, end) = (whole.expect("an address"), end.expect("an address"));
-            assert_eq!((whole.start(&piece), whole.steps), (end.address, end.steps));
+            let (whole, end) = (whole.as_ref().expect("an address"), end.expect("an address"));
+            assert_eq!(
+                (whole.bytes.byte_at(&piece.at), whole.bytes.steps),
+                (end.bytes.address, end.bytes.steps)
+            );
         }
         assert_eq!(size(&parted), piece.size);
     }

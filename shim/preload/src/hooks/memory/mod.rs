@@ -1,7 +1,7 @@
 //! Memory calls: allocation, release, pools, physical memory, access of peers, and what the program asks about a pointer.
 
 pub(in crate::hooks) mod allocate;
-pub(in crate::hooks) mod marked;
+pub(in crate::hooks) mod attribute_set;
 pub(in crate::hooks) mod mem_info;
 pub(in crate::hooks) mod peer_access;
 pub(in crate::hooks) mod physical;

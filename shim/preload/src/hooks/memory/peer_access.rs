@@ -1,13 +1,16 @@
-//! Peer access: `cuCtxEnablePeerAccess` covers the driver's own memory; our mappings have rights of their own.
+//! Peer access: `cuCtxEnablePeerAccess` covers the driver's own memory; our mappings have rights of
+//! their own.
 //!
-//! Access is granted to the blocks of a device's manager, and to the memory of other processes that is open there. A copy between devices
-//! needs it too if an end is mapped memory: [`make_reachable`] grants it before the copy is made.
+//! Access is granted to the blocks of a device's manager, and to the memory of other processes that
+//! is open there. A copy between devices needs it too if an end is mapped memory:
+//! [`make_reachable`] grants it before the copy is made.
 
 use std::ffi::c_uint;
 use std::sync::OnceLock;
 
 use wm_abi::{CUcontext, CUdevice, CUresult};
-use wm_driver::Api;
+use wm_driver::{Api, Device};
+use wm_memory::Manager;
 
 use crate::hooks::call::exports;
 use crate::process::driver;
@@ -24,7 +27,8 @@ pub(in crate::hooks) unsafe fn ctx_enable_peer_access(peer: CUcontext, flags: c_
     result
 }
 
-/// `from` may access `owner`'s memory from now on: present blocks, future ones, and those of other processes that are open there.
+/// `from` may access `owner`'s memory from now on: present blocks, future ones, and those of other
+/// processes that are open there.
 pub(in crate::hooks) fn grant(owner: CUdevice, from: CUdevice) {
     if let Some((manager, own)) = registry::grant(owner, from) {
         let opened = ipc::refresh_access(manager.gpu());
@@ -34,7 +38,8 @@ pub(in crate::hooks) fn grant(owner: CUdevice, from: CUdevice) {
     }
 }
 
-/// Has this process more than one device? If not, no copy goes to a peer, and the hooks that are there for such copies are withdrawn.
+/// Has this process more than one device? If not, no copy goes to a peer, and the hooks that are
+/// there for such copies are withdrawn.
 pub(in crate::hooks) fn has_several_devices() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
@@ -48,17 +53,13 @@ pub(in crate::hooks) fn has_several_devices() -> bool {
     *KNOWN.get_or_init(|| count > 1)
 }
 
-/// Lets the calling thread's device access the block at an address. A copy between devices needs that if the block is mapped memory; the
-/// driver's own memory needs no peer access. `false`: these devices cannot. Cheap in a process with one device, and if access was
-/// granted before.
-pub(in crate::hooks) fn make_reachable(address: u64) -> bool {
-    if !has_several_devices() {
-        return true;
-    }
-    let Some(manager) = registry::owner(address) else { return true };
-    let ordinal = manager.gpu().ordinal();
+/// Lets the calling thread's device access the blocks of a manager. A copy between devices needs
+/// that if an end is mapped memory; the driver's own memory needs no peer access. `false`: these
+/// devices cannot. Cheap if access was granted before.
+pub(in crate::hooks) fn make_reachable(owner: &Manager<Device>) -> bool {
+    let ordinal = owner.gpu().ordinal();
     let Some(here) = registry::current_device().filter(|device| *device != ordinal) else { return true };
-    if manager.gpu().admits(here) {
+    if owner.gpu().admits(here) {
         return true;
     }
     let able = registry::can_access_peer(here, ordinal);

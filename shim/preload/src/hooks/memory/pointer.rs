@@ -1,7 +1,8 @@
 //! Queries about addresses: our blocks answer like memory of `cuMemAlloc`.
 //!
-//! The driver would describe the mapping: no context, host memory if a block overflowed, the whole reservation as the range. Programs
-//! derive devices, sharing and copies from these answers, so they get the answers for plain device memory.
+//! The driver would describe the mapping: no context, host memory if a block overflowed, the whole
+//! reservation as the range. Programs derive devices, sharing and copies from these answers, so
+//! they get the answers for plain device memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +11,14 @@ use wm_abi::*;
 use wm_driver::{Api, Device, Tier};
 use wm_memory::{Block, Order};
 
-use super::marked::Marked;
+use super::attribute_set::AttributeSet;
 use super::mem_info::{DeviceAccount, mem_info};
+use crate::addresses::{self, AddressedMemory};
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::memory::physical;
 use crate::hooks::memory::pool;
 use crate::ipc;
-use crate::physical::{MappedPiece, account, elsewhere, kept};
+use crate::physical::{MappedPiece, account, kept};
 use crate::process::driver;
 use crate::registry::{self, context_blocks};
 
@@ -48,21 +50,21 @@ enum Meaning {
     /// Inside memory that we answer for.
     Live(Found),
     /// The program's own physical memory, which is not on the device that it was asked for.
-    Elsewhere(MappedPiece),
-    /// Ours, but no block is there now: the driver's answers for freed memory are right, and it cannot give them.
-    Dead,
-    /// Nothing: the driver answers.
+    Displaced(MappedPiece),
+    /// In a reservation of ours where no block lives: the driver's answers for freed memory are
+    /// right, and it cannot give them.
+    Vacant,
+    /// Only the driver knows: it answers.
     Foreign,
 }
 
 fn meaning(address: u64) -> Meaning {
-    match registry::owner(address) {
-        Some(manager) => match manager.block(address) {
-            Some(block) => Meaning::Live(own(manager.gpu(), &block, address)),
-            // What another process shares with us is mapped in our address space too.
-            None => ipc::view(address).map_or(Meaning::Dead, |view| Meaning::Live(foreign(&view, address))),
-        },
-        None => elsewhere(address).map_or(Meaning::Foreign, Meaning::Elsewhere),
+    match addresses::memory_at(address) {
+        AddressedMemory::Block(manager, block) => Meaning::Live(own(manager.gpu(), &block, address)),
+        AddressedMemory::Opened(_, opened) => Meaning::Live(foreign(&opened, address)),
+        AddressedMemory::Vacant(_) => Meaning::Vacant,
+        AddressedMemory::Displaced(piece) => Meaning::Displaced(piece),
+        AddressedMemory::Foreign => Meaning::Foreign,
     }
 }
 
@@ -76,8 +78,8 @@ impl Meaning {
         unsafe {
             match self {
                 Self::Live(found) => answer(found, attribute, data),
-                Self::Elsewhere(view) => answer_elsewhere(view, address, attribute, data),
-                Self::Dead | Self::Foreign => None,
+                Self::Displaced(view) => answer_displaced(view, address, attribute, data),
+                Self::Vacant | Self::Foreign => None,
             }
         }
     }
@@ -108,10 +110,13 @@ fn foreign_buffer(view: &ipc::OpenedBlock) -> u64 {
     OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12)
 }
 
-/// Buffer id of what is at an address of ours.
+/// Buffer id of the memory at an address of ours.
 fn buffer_at(address: u64) -> Option<u64> {
-    let block = registry::owner(address)?.block(address).map(|block| OUR_BUFFERS | block.id);
-    block.or_else(|| ipc::view(address).map(|view| foreign_buffer(&view)))
+    match addresses::memory_at(address) {
+        AddressedMemory::Block(_, block) => Some(OUR_BUFFERS | block.id),
+        AddressedMemory::Opened(_, opened) => Some(foreign_buffer(&opened)),
+        _ => None,
+    }
 }
 
 fn foreign(view: &ipc::OpenedBlock, address: u64) -> Found {
@@ -135,7 +140,8 @@ pub(in crate::hooks) unsafe fn mem_get_info(free: *mut usize, total: *mut usize)
         pieces: account(site.manager.gpu().ordinal()).held,
         limit: site.manager.settings().device_limit,
     };
-    // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
+    // What is kept for the driver is not to be had: a program that asks for all that is free would
+    // be refused.
     let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
     let (usable, all) = mem_info(to_be_had, total_now as u64, &holdings);
     // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
@@ -151,8 +157,8 @@ pub(in crate::hooks) unsafe fn mem_get_address_range(
 ) -> Outcome {
     let (first, bytes) = match meaning(address) {
         Meaning::Live(found) => (found.base, found.bytes),
-        Meaning::Elsewhere(view) => (view.base, view.bytes as usize),
-        Meaning::Dead => return Outcome::Return(CUresult::NOT_FOUND),
+        Meaning::Displaced(view) => (view.base, view.bytes as usize),
+        Meaning::Vacant => return Outcome::Return(CUresult::NOT_FOUND),
         Meaning::Foreign => return Outcome::Forward,
     };
     // SAFETY: the program's out-pointers; null is allowed.
@@ -179,7 +185,7 @@ pub(in crate::hooks) unsafe fn pointer_get_attribute(
         return Outcome::Forward;
     }
     match meaning(address) {
-        Meaning::Dead => Outcome::Return(CUresult::INVALID_VALUE),
+        Meaning::Vacant => Outcome::Return(CUresult::INVALID_VALUE),
         meaning => {
             // SAFETY: the program's out-pointer, not null, of the attribute's type.
             unsafe { meaning.answer(address, attribute, data) }.map_or(Outcome::Forward, Outcome::Return)
@@ -187,7 +193,8 @@ pub(in crate::hooks) unsafe fn pointer_get_attribute(
     }
 }
 
-/// `cuPointerGetAttributes`. The driver answers first, since it knows what else is asked; then our answers are written over its own.
+/// `cuPointerGetAttributes`. The driver answers first, since it knows what else is asked; then our
+/// answers are written over its own.
 pub(in crate::hooks) unsafe fn pointer_get_attributes(
     count: c_uint,
     attributes: *mut c_uint,
@@ -202,14 +209,15 @@ pub(in crate::hooks) unsafe fn pointer_get_attributes(
         unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) }
     };
     let meaning = match meaning(address) {
-        Meaning::Dead => return Outcome::Return(ask(UNKNOWN)),
+        Meaning::Vacant => return Outcome::Return(ask(UNKNOWN)),
         Meaning::Foreign => return Outcome::Forward,
         meaning => meaning,
     };
     let result = ask(address);
     if result == CUresult::SUCCESS {
         for position in 0..count as usize {
-            // SAFETY: the driver has just read `count` attributes and written through as many pointers.
+            // SAFETY: the driver has just read `count` attributes and written through as many
+            // pointers.
             unsafe {
                 let (attribute, place) = (*attributes.add(position), *data.add(position));
                 if !place.is_null()
@@ -248,7 +256,8 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
             CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast::<usize>().write(found.bytes),
             CU_POINTER_ATTRIBUTE_MAPPED => data.cast::<c_uint>().write(1),
             CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast::<u64>().write(0),
-            // The driver says so of all memory that belongs to a context, whether peer access is enabled or not.
+            // The driver says so of all memory that belongs to a context, whether peer access is
+            // enabled or not.
             CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if found.pool.is_null() => {
                 data.cast::<c_uint>().write(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
             }
@@ -267,7 +276,7 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
 ///
 /// # Safety
 /// `data` is valid for a write of the attribute's type.
-unsafe fn answer_elsewhere(
+unsafe fn answer_displaced(
     view: &MappedPiece,
     address: u64,
     attribute: c_uint,
@@ -287,9 +296,9 @@ unsafe fn answer_elsewhere(
 }
 
 /// Buffers whose copies are synchronous.
-static SYNCHRONOUS: Mutex<Marked> = Mutex::new(Marked::new());
+static SYNCHRONOUS: Mutex<AttributeSet> = Mutex::new(AttributeSet::new());
 
-fn synchronous() -> MutexGuard<'static, Marked> {
+fn synchronous() -> MutexGuard<'static, AttributeSet> {
     SYNCHRONOUS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -297,7 +306,8 @@ fn is_synchronous(buffer: u64) -> bool {
     synchronous().contains(buffer)
 }
 
-/// `cuPointerSetAttribute`. `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same. No other attribute can be set.
+/// `cuPointerSetAttribute`. `SYNC_MEMOPS` is refused for mapped memory; its context can be told the
+/// same. No other attribute can be set.
 pub(in crate::hooks) unsafe fn pointer_set_attribute(
     value: *const c_void,
     attribute: c_uint,
@@ -331,7 +341,7 @@ pub(in crate::hooks) unsafe fn mem_retain_allocation_handle(
 ) -> Outcome {
     match meaning(address as u64) {
         // SAFETY: the program's arguments.
-        Meaning::Foreign | Meaning::Elsewhere(_) => unsafe { physical::retain(handle, address) }.into(),
-        Meaning::Live(_) | Meaning::Dead => Outcome::Return(CUresult::INVALID_VALUE),
+        Meaning::Foreign | Meaning::Displaced(_) => unsafe { physical::retain(handle, address) }.into(),
+        Meaning::Live(_) | Meaning::Vacant => Outcome::Return(CUresult::INVALID_VALUE),
     }
 }

@@ -1,7 +1,7 @@
 //! Copies and memsets as nodes of graphs, which a program adds or changes by itself.
 //!
 //! A node may be made long before it runs, so what a copy needs to reach a peer's block is done when the node is made. A copy that
-//! cannot be one copy (see [`crossing`]) becomes a child graph of several copies, with the dependencies that the node would have. An
+//! cannot be one copy (see [`peer_copy`]) becomes a child graph of several copies, with the dependencies that the node would have. An
 //! existing node cannot become a child graph: its change is refused then, and a program makes its graph anew.
 //!
 //! A description may leave its context out: the driver then takes that of the memory. Mapped memory has none, so we fill it in.
@@ -20,8 +20,9 @@ use wm_driver::{Api, Table};
 
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
-use crate::hooks::copy::crossing::{self, PeerCopy, within};
 use crate::hooks::copy::cut::CopyPart;
+use crate::hooks::copy::peer_calls;
+use crate::hooks::copy::peer_copy::{self, PeerCopy, with_context};
 use crate::hooks::copy::volume::{self, Description};
 use crate::hooks::memory::peer_access;
 use crate::process::driver;
@@ -325,12 +326,13 @@ fn child_graph_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<ChildGra
         return None;
     }
     let general = volume::filled(&copy.general());
-    let ends = volume::ends(&general);
+    let (ends, size) = (volume::ends(&general), volume::size(&general));
+    let ends = ends.each_ref().map(Option::as_ref);
     // One node is better where it may be one: it can be asked for, and changed. No node goes between contexts: where the way to an end is
     // closed, the driver answers.
-    let needed = |peer: &PeerCopy| peer.parts.len() > 1 && !crossing::is_within_a_device(&ends);
-    let peer = || crossing::peer_copy(&ends, &volume::size(&general), CUstream::NULL).filter(needed);
-    let peer = within(context, peer).flatten()?;
+    let needed = |peer: &PeerCopy| peer.parts.len() > 1 && !peer_copy::is_within_a_device(ends);
+    let peer = || peer_copy::plan(ends, &size, CUstream::NULL).filter(needed);
+    let peer = with_context(context, peer).flatten()?;
     Some(ChildGraphCopy { copy: *copy, general, peer, context })
 }
 
@@ -361,7 +363,7 @@ impl ChildGraphCopy {
                 )
             }
         };
-        let result = crossing::carried(self.peer.parts.iter().copied(), add);
+        let result = peer_calls::one_by_one(self.peer.parts.iter().copied(), add);
         result.ok().map(|()| graph)
     }
 }

@@ -332,9 +332,10 @@ fn described<D: Description>(copy: Option<&D>) -> Option<Vec<WriteEffect>> {
     let [target, _] = volume::ends(&copy);
     let size = volume::size(&copy);
     let Some(end) = target.filter(|_| !size.contains(&0)) else { return Some(Vec::new()) };
-    let reach = (0..3)
-        .fold(1_u64, |reach, axis| reach.saturating_add((size[axis] - 1).saturating_mul(end.steps[axis])));
-    Some(vec![WriteEffect::Written(end.address..end.address.saturating_add(reach))])
+    let reach = (0..3).fold(1_u64, |reach, axis| {
+        reach.saturating_add((size[axis] - 1).saturating_mul(end.bytes.steps[axis]))
+    });
+    Some(vec![WriteEffect::Written(end.address()..end.address().saturating_add(reach))])
 }
 
 #[cfg(test)]

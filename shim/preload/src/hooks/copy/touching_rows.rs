@@ -1,37 +1,39 @@
-//! Copies that are linear although their call has more to say: two-dimensional ones whose rows touch.
+//! Two-dimensional copies whose rows lie one behind the other at both ends: each is one copy of
+//! consecutive bytes.
 
 use wm_abi::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUstream};
 
-use super::linear::Linear;
+use crate::copies::LinearCopy;
 
-/// One side of a two-dimensional copy.
-struct Side {
+/// One end of a two-dimensional copy, as its description gives it.
+struct DescribedEnd {
     base: u64,
     pitch: usize,
     x: usize,
     y: usize,
 }
 
-/// The linear copy that a two-dimensional one is, if its rows lie one behind the other at both ends.
-pub(crate) fn linear(copy: &CUDA_MEMCPY2D, stream: CUstream, waits: bool) -> Option<Linear> {
+/// The copy of consecutive bytes that a two-dimensional copy is. `None` if there are gaps between
+/// its rows.
+pub(super) fn linear(copy: &CUDA_MEMCPY2D, stream: CUstream, waits: bool) -> Option<LinearCopy> {
     let (width, height) = (copy.WidthInBytes, copy.Height);
     let from = source(copy)?.start(width, height)?;
     let to = destination(copy)?.start(width, height)?;
     let bytes = width.checked_mul(height).filter(|bytes| *bytes > 0)?;
-    Some(Linear { to, from, bytes, stream, waits })
+    Some(LinearCopy::unified(to, from, bytes, stream, waits))
 }
 
-fn source(copy: &CUDA_MEMCPY2D) -> Option<Side> {
+fn source(copy: &CUDA_MEMCPY2D) -> Option<DescribedEnd> {
     let base = base(copy.srcMemoryType, copy.srcHost as u64, copy.srcDevice)?;
-    Some(Side { base, pitch: copy.srcPitch, x: copy.srcXInBytes, y: copy.srcY })
+    Some(DescribedEnd { base, pitch: copy.srcPitch, x: copy.srcXInBytes, y: copy.srcY })
 }
 
-fn destination(copy: &CUDA_MEMCPY2D) -> Option<Side> {
+fn destination(copy: &CUDA_MEMCPY2D) -> Option<DescribedEnd> {
     let base = base(copy.dstMemoryType, copy.dstHost as u64, copy.dstDevice)?;
-    Some(Side { base, pitch: copy.dstPitch, x: copy.dstXInBytes, y: copy.dstY })
+    Some(DescribedEnd { base, pitch: copy.dstPitch, x: copy.dstXInBytes, y: copy.dstY })
 }
 
-/// An array has no address.
+/// The address that an end begins at. `None` for an array.
 fn base(kind: u32, host: u64, device: u64) -> Option<u64> {
     match kind {
         CU_MEMORYTYPE_HOST => Some(host),
@@ -40,7 +42,8 @@ fn base(kind: u32, host: u64, device: u64) -> Option<u64> {
     }
 }
 
-impl Side {
+impl DescribedEnd {
+    /// The first byte, if the rows lie one behind the other.
     fn start(&self, width: usize, height: usize) -> Option<u64> {
         // A row that ends behind its pitch is refused by the driver.
         let fits = self.x.checked_add(width).is_some_and(|end| end <= self.pitch);
@@ -52,7 +55,7 @@ impl Side {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: gaps between rows are overwritten, or a copy starts at another row.
+    //! Hazard (wrong result): a copy overwrites gaps between rows, or starts at another row.
     use super::*;
 
     fn copy(width: usize, height: usize, pitch: usize) -> CUDA_MEMCPY2D {
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn rows_that_touch_are_one_copy() {
         let linear = linear(&copy(64, 8, 64), CUstream::LEGACY, true).expect("linear");
-        assert_eq!((linear.from, linear.to, linear.bytes), (0x1000 + 128, 0x9000, 512));
+        assert_eq!((linear.from.address(), linear.to.address(), linear.bytes), (0x1000 + 128, 0x9000, 512));
     }
 
     #[test]
@@ -100,6 +103,6 @@ mod tests {
     #[test]
     fn one_row_touches_nothing() {
         let one = linear(&copy(64, 1, 4096), CUstream::LEGACY, true).expect("linear");
-        assert_eq!((one.from, one.bytes), (0x1000 + 2 * 4096, 64));
+        assert_eq!((one.from.address(), one.bytes), (0x1000 + 2 * 4096, 64));
     }
 }
