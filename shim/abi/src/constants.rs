@@ -1,6 +1,7 @@
 //! Values that the driver's functions take and return, under NVIDIA's names.
 //!
-//! All are `c_uint` as the functions are declared, except device attributes that a caller compares as `c_int`.
+//! All are `c_uint` as the functions are declared, except device attributes that a caller compares
+//! as `c_int`.
 #![allow(missing_docs, reason = "NVIDIA's constants, documented there")]
 
 use std::ffi::c_uint;

@@ -1,12 +1,12 @@
 //! The CUDA driver's binary interface as data.
 //!
-//! * [`symbol`]: one zero-sized type for every exported driver function, with its name, its position in tables of
-//!   functions and its type. Generated from `data/driver.tsv`.
+//! * [`symbol`]: one zero-sized type for every exported driver function, with its name, its
+//!   position in tables of functions and its type. Generated from `data/driver.tsv`.
 //! * handles, structures and constants that those functions take, under NVIDIA's own names.
 //!
-//! Invariants: nothing here does I/O or links anything; layouts equal those of CUDA 13.5's public headers (held by
-//! `tests/layout.rs`); a C enum is an integer here, because a newer driver may return values we have not heard of and
-//! an unknown value of a Rust enum is undefined behaviour.
+//! Invariants: nothing here does I/O or links anything; layouts equal those of CUDA 13.5's public
+//! headers (held by `tests/layout.rs`); a C enum is an integer here, because a newer driver may
+//! return values we have not heard of and an unknown value of a Rust enum is undefined behaviour.
 #![allow(
     non_camel_case_types,
     non_snake_case,

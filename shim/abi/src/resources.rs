@@ -1,6 +1,8 @@
-//! Structures of textures, surfaces and graph nodes, which driver functions take by untyped pointer.
+//! Structures of textures, surfaces and graph nodes, which driver functions take by untyped
+//! pointer.
 //!
-//! Layouts are those of CUDA 13.5's headers on 64-bit Linux; `tests/layout.rs` holds their sizes and offsets.
+//! Layouts are those of CUDA 13.5's headers on 64-bit Linux; `tests/layout.rs` holds their sizes
+//! and offsets.
 #![allow(missing_docs, reason = "NVIDIA's fields, documented there")]
 
 use std::ffi::{c_int, c_uint};
@@ -10,7 +12,8 @@ use crate::{
     CUmipmappedArray,
 };
 
-/// What a texture or surface is made over: a kind, and the part of [`CUresource`] that the kind says.
+/// What a texture or surface is made over: a kind, and the part of [`CUresource`] that the kind
+/// says.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUDA_RESOURCE_DESC {

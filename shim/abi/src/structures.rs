@@ -1,6 +1,7 @@
 //! Structures that driver functions read and write, field by field.
 //!
-//! Layouts are those of CUDA 13.5's headers on 64-bit Linux; `tests/layout.rs` holds their sizes and offsets.
+//! Layouts are those of CUDA 13.5's headers on 64-bit Linux; `tests/layout.rs` holds their sizes
+//! and offsets.
 #![allow(missing_docs, reason = "NVIDIA's fields, documented there")]
 
 use std::ffi::{c_int, c_uint, c_ushort, c_void};
@@ -181,7 +182,8 @@ pub struct CUDA_MEMCPY3D_PEER {
     pub Depth: usize,
 }
 
-/// One end of a [`CUDA_MEMCPY3D_BATCH_OP`] that is a pointer; an array has other fields in the same place. Lengths are bytes and rows.
+/// One end of a [`CUDA_MEMCPY3D_BATCH_OP`] that is a pointer; an array has other fields in the same
+/// place. Lengths are bytes and rows.
 #[repr(C)]
 #[derive(Debug, Default, Clone, Copy)]
 pub struct CUmemcpy3DOperand {

@@ -1,8 +1,9 @@
 //! Every exported driver function as a type.
 //!
 //! `symbol::cuMemAlloc_v2::INDEX` is the function's position in any table of driver functions, and
-//! `<symbol::cuMemAlloc_v2 as Symbol>::Function` its type. A table look-up thereby cannot confuse two functions, and
-//! a hook whose signature is not the driver's does not compile. `with_parameters!` hands a function's parameters to a macro.
+//! `<symbol::cuMemAlloc_v2 as Symbol>::Function` its type. A table look-up thereby cannot confuse
+//! two functions, and a hook whose signature is not the driver's does not compile.
+//! `with_parameters!` hands a function's parameters to a macro.
 #![allow(missing_docs, reason = "the functions are NVIDIA's, and documented there")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -19,8 +20,8 @@ use crate::{
 /// A driver function.
 ///
 /// # Safety
-/// `Function` is a function pointer type of the signature that the driver's `NAME` has: tables of addresses are read
-/// back at that type.
+/// `Function` is a function pointer type of the signature that the driver's `NAME` has: tables of
+/// addresses are read back at that type.
 pub unsafe trait Symbol {
     /// The function's type. For a symbol without public declaration: a plain address.
     type Function: Copy;

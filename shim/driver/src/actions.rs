@@ -1,13 +1,15 @@
-//! Calls of the driver that do in the program's place what its own allocation and free would have done, besides giving and
-//! taking memory.
+//! Calls of the driver that do in the program's place what its own allocation and free would have
+//! done, besides giving and taking memory.
 //!
-//! * `cuMemFree` waits for the work of the block's context, that of its green contexts included, and returns the error of
-//!   work that failed.
-//! * In a blocking stream a stream-ordered allocation or free is an action: the stream waits for the legacy default stream. In
-//!   the legacy default stream a free is one: the blocking streams wait for it, and it for them.
+//! * `cuMemFree` waits for the work of the block's context, that of its green contexts included,
+//!   and returns the error of work that failed.
+//! * In a blocking stream a stream-ordered allocation or free is an action: the stream waits for
+//!   the legacy default stream. In the legacy default stream a free is one: the blocking streams
+//!   wait for it, and it for them.
 //!
-//! Our own serve memory without such a call. So where a program could tell, one is made that does the same: the driver's own, on
-//! memory of no use, or an event where that is as good. What was seen on an H200 stands in `docs/dev/ordering.md`.
+//! Our own serve memory without such a call. So where a program could tell, one is made that does
+//! the same: the driver's own, on memory of no use, or an event where that is as good. What was
+//! seen on an H200 stands in `docs/dev/ordering.md`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,7 +24,8 @@ use crate::gpu::{Gpu, Result};
 /// Bytes of an allocation that only its call is wanted of.
 const LEAST: usize = 256;
 
-/// Spare allocations that all streams of a device hold between two calls, at most: each takes some bytes of the device.
+/// Spare allocations that all streams of a device hold between two calls, at most: each takes some
+/// bytes of the device.
 const MOST_HELD: usize = 4096;
 
 /// The same of one stream.
@@ -41,8 +44,9 @@ pub(crate) struct Spares {
     pool: Mutex<Option<CUmemoryPool>>,
 }
 
-/// Allocations that were made in blocking streams in place of the program's, to be freed in place of a free. None in a thread's own stream:
-/// that one ends with its thread, of which nobody tells.
+/// Allocations that were made in blocking streams in place of the program's, to be freed in place
+/// of a free. None in a thread's own stream: that stream ends with its thread, and no call reports
+/// the end.
 #[derive(Debug, Default)]
 struct HeldAllocations {
     streams: HashMap<StreamIdentity, Vec<CUdeviceptr>>,
@@ -103,11 +107,13 @@ impl Device {
     /// Waits as the driver's `cuMemFree` does for a block that was allocated in `context`.
     ///
     /// # Errors
-    /// Its own: of work that failed, and of a stream that is being captured in a mode that forbids the call.
+    /// Its own: of work that failed, and of a stream that is being captured in a mode that forbids
+    /// the call.
     pub fn wait_as_free(&self, context: CUcontext) -> Result<()> {
         let _current = Current::make(self.driver(), context)?;
-        // What a capture forbids, and whether it is lost, is for the driver to say. A wait for the context would break all that are under way in it, whatever their
-        // mode: so it is not made in a process that captures, where another thread may begin one at any moment.
+        // What a capture forbids, and whether it is lost, is for the driver to say. A wait for the
+        // context would break all that are under way in it, whatever their mode: so it is not made
+        // in a process that captures, where another thread may begin one at any moment.
         let spare = self.streams().has_captured().then(|| self.take_spare(context));
         match spare {
             Some(Ok(spare)) => self.free_spare(context, spare),
@@ -134,15 +140,16 @@ impl Device {
         self.driver().mem_alloc(LEAST)
     }
 
-    /// Does in a blocking stream of `context` what a stream-ordered allocation does there, whatever it gives. The context is current,
-    /// or the stream is named by a handle of its own.
+    /// Does in a blocking stream of `context` what a stream-ordered allocation does there, whatever
+    /// it gives. The context is current, or the stream is named by a handle of its own.
     ///
     /// # Errors
     /// The driver's.
     pub fn act_as_allocation(&self, context: CUcontext, stream: CUstream) -> Result<()> {
         let place = (context, stream);
-        // Programs free what they allocate: a spare is freed in place of the next free, so that each costs one call. Beside a capture
-        // nothing is held: then calls answer as they always do.
+        // Programs free what they allocate: a spare is freed in place of the next free, so that
+        // each costs one call. Beside a capture nothing is held: then calls answer as they always
+        // do.
         let may_hold = stream != CUstream::PER_THREAD && !self.streams().capturing();
         let has_room = may_hold && self.spares().held().has_room(place);
         if !has_room && let Some(freed) = self.free_held(place) {
@@ -164,8 +171,9 @@ impl Device {
         if let Some(freed) = self.free_held((context, stream)) {
             return freed;
         }
-        // In the legacy default stream an event is an action too, and takes less time; in a blocking stream it waits for nothing.
-        // Beside a capture the driver's own calls answer as they always do.
+        // In the legacy default stream an event is an action too, and takes less time; in a
+        // blocking stream it waits for nothing. Beside a capture the driver's own calls answer as
+        // they always do.
         if stream == CUstream::LEGACY
             && !self.streams().capturing()
             && let Ok(event) = self.record_unasked(context, stream)
@@ -190,7 +198,8 @@ impl Device {
         }
     }
 
-    /// Frees one spare that the stream holds, if it holds one. Beside a capture nothing is taken: then calls answer as they always do.
+    /// Frees one spare that the stream holds, if it holds one. Beside a capture nothing is taken:
+    /// then calls answer as they always do.
     fn free_held(&self, place: StreamIdentity) -> Option<Result<()>> {
         if self.streams().capturing() {
             return None;

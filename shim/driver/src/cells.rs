@@ -1,8 +1,9 @@
 //! Small copies in stream order between the device and host memory of ours.
 //!
-//! [`Cells`] are equal pieces of host memory, pinned for the device. Invariant: their memory is never given back, so a copy
-//! that is late has somewhere to go, and what arrived can be looked at when the driver or the context is gone already.
-//! Cells are atomics because the device may write one while it is read.
+//! [`Cells`] are equal pieces of host memory, pinned for the device. Invariant: their memory is
+//! never given back, so a copy that is late has somewhere to go, and what arrived can be looked at
+//! when the driver or the context is gone already. Cells are atomics because the device may write
+//! one while it is read.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -42,7 +43,8 @@ impl Cells {
 }
 
 impl Device {
-    /// Pinned cells, `count` of `bytes` each, all filled alike. Their memory stays for as long as the process lives.
+    /// Pinned cells, `count` of `bytes` each, all filled alike. Their memory stays for as long as
+    /// the process lives.
     ///
     /// # Errors
     /// The driver's, where it cannot pin the memory.

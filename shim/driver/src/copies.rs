@@ -1,7 +1,9 @@
-//! Copies that the library makes for itself, and the look whether a device has nothing left to do: what moving memory needs.
+//! Copies that the library makes for itself, and the look whether a device has nothing left to do:
+//! what moving memory needs.
 //!
-//! Invariants: a stream has nothing in it but such copies, all of one way, and waits for no other, so what is in it ends soon; it belongs to the
-//! device's eldest context and goes with it; no lock is held across a driver call.
+//! Invariants: a stream has nothing in it but such copies, all of one way, and waits for no other,
+//! so what is in it ends soon; it belongs to the device's eldest context and goes with it; no lock
+//! is held across a driver call.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -47,7 +49,8 @@ impl CopyStream {
         self.lock().filter(|(owner, _)| *owner == context).map(|(_, stream)| stream)
     }
 
-    /// Keeps a stream that was just made, where no other thread was faster. What is to be used, and what is too many.
+    /// Keeps a stream that was just made, where no other thread was faster. What is to be used, and
+    /// what is too many.
     fn keep(&self, context: CUcontext, made: CUstream) -> (CUstream, Option<CUstream>) {
         let mut kept = self.lock();
         match *kept {
@@ -66,7 +69,8 @@ impl CopyStream {
 }
 
 impl Device {
-    /// Is all work of the device over that was submitted before? `minds_graphs`: not known where a graph may have been captured.
+    /// Is all work of the device over that was submitted before? `minds_graphs`: not known where a
+    /// graph may have been captured.
     pub(crate) fn has_settled(&self, limit: Duration, minds_graphs: bool) -> Result<bool> {
         if self.is_used_in_other_ways() || minds_graphs && self.streams().has_captured() {
             return Err(CUresult::NOT_PERMITTED);
@@ -81,8 +85,9 @@ impl Device {
         Ok(done)
     }
 
-    /// May there be work, now or later, that an event of the device's one context tells nothing of? A peer's work is in contexts that are not
-    /// looked at here; what an event of a context says of its green ones was not asked of a GPU.
+    /// May there be work, now or later, that an event of the device's one context tells nothing of?
+    /// A peer's work is in contexts that are not looked at here; what an event of a context says of
+    /// its green ones was not asked of a GPU.
     fn is_used_in_other_ways(&self) -> bool {
         let contexts = self.known_contexts();
         let green = |context: &CUcontext| !self.streams().greens_of(*context).is_empty();
@@ -98,7 +103,8 @@ impl Device {
         // SAFETY: the caller answers for both ranges until the event is done.
         unsafe { self.measured().memcpy_dtod_async(to, from, bytes, stream) }?;
         self.record_unasked(context, stream).inspect_err(|_| {
-            // An error says that nothing is being copied. What is in the stream ends by itself, or its context has failed.
+            // An error says that nothing is being copied. What is in the stream ends by itself, or
+            // its context has failed.
             let _ = self.measured().stream_synchronize(stream);
         })
     }

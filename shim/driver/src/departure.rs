@@ -1,12 +1,17 @@
 //! Threads of ours leave the driver before the end of the process takes it down.
 //!
-//! NVIDIA's driver ends in an exit handler, or with its library, and does not wait for calls that other threads are making: such a call crashes. So each call that a
-//! thread of ours makes is counted. Once exit has begun none begins any more, and the exit waits for those that are under way.
+//! NVIDIA's driver ends in an exit handler, or with its library, and does not wait for calls that
+//! other threads are making: such a call crashes. So each call that a thread of ours makes is
+//! counted. Once exit has begun none begins any more, and the exit waits for those that are under
+//! way.
 //!
-//! Exit handlers run in reverse: one that was registered before the driver's own runs after it. So ours is registered anew when the first, second, fourth, eighth ... thread of ours
-//! starts: the driver registers its own with its first calls, and a process never forgets a handler, so one a thread would be a leak.
+//! Exit handlers run in reverse: one that was registered before the driver's own runs after it. So
+//! ours is registered anew when the first, second, fourth, eighth ... thread of ours starts: the
+//! driver registers its own with its first calls, and a process never forgets a handler, so one a
+//! thread would be a leak.
 //!
-//! Invariant: a thread of the program's is never counted, refused or waited for: its calls at exit are what they are without us.
+//! Invariant: a thread of the program's is never counted, refused or waited for: its calls at exit
+//! are what they are without us.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -18,7 +23,8 @@ use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
 
-/// Between two looks whether they have left. A driver call takes some microseconds for the most part.
+/// Between two looks whether they have left. A driver call takes some microseconds for the most
+/// part.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Calls that threads of ours are making.
@@ -54,7 +60,8 @@ fn counted(call: impl FnOnce() -> CUresult) -> CUresult {
     code
 }
 
-/// The process shall call this when it ends, before what was registered so far. It has to call [`close`], and may be called more than once.
+/// The process shall call this when it ends, before what was registered so far. It has to call
+/// [`close`], and may be called more than once.
 pub fn before_exit(handler: extern "C" fn()) {
     HANDLER.get_or_init(|| handler);
     register();
@@ -78,7 +85,8 @@ fn register() {
     }
 }
 
-/// Threads of ours call the driver no more. Waits until all have left it, or until `limit` is over: a call may wait for work that never ends. Takes no lock.
+/// Threads of ours call the driver no more. Waits until all have left it, or until `limit` is over:
+/// a call may wait for work that never ends. Takes no lock.
 pub fn close(limit: Duration) {
     CLOSED.store(true, SeqCst);
     let begin = Instant::now();
@@ -89,7 +97,8 @@ pub fn close(limit: Duration) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a thread that calls a driver which is gone, or an exit that waits for a thread of the program's.
+    //! Hazard: a thread that calls a driver which is gone, or an exit that waits for a thread of
+    //! the program's.
     use std::sync::mpsc;
 
     use super::*;

@@ -1,8 +1,9 @@
-//! One GPU of a real driver, as the memory manager sees it. What concerns its events stands in `recording.rs`.
+//! One GPU of a real driver, as the memory manager sees it. What concerns its events stands in
+//! `recording.rs`.
 //!
-//! Invariants: no lock is held across a driver call; the calling thread's current context is as it was when a method
-//! returns; a method never disturbs a stream capture (the thread's capture mode is relaxed around our calls, and a
-//! stream under capture is left alone).
+//! Invariants: no lock is held across a driver call; the calling thread's current context is as it
+//! was when a method returns; a method never disturbs a stream capture (the thread's capture mode
+//! is relaxed around our calls, and a stream under capture is left alone).
 
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -55,7 +56,8 @@ pub struct Device {
 pub type Unsupported = String;
 
 impl Device {
-    /// The GPU `ordinal`, to be used through `context`; null: through the first one that is adopted.
+    /// The GPU `ordinal`, to be used through `context`; null: through the first one that is
+    /// adopted.
     ///
     /// # Errors
     /// A sentence that says which capability is missing.
@@ -97,8 +99,9 @@ impl Device {
         Ok(device)
     }
 
-    /// The same device, with somebody who knows what the program made on it by itself, and what the code that calls at this
-    /// moment bears where the device is full, and is told when that was given a block.
+    /// The same device, with the callbacks that a manager needs of its process: the program's own
+    /// memory on the device, the answer to an out-of-memory by calling code, and a note of each
+    /// block given.
     #[must_use]
     pub fn beside(
         self,
@@ -115,13 +118,15 @@ impl Device {
         Self { host: MachineMemory::leaving(reserve), ..self }
     }
 
-    /// So many bytes were made on the host. `false`: less of it is left than shall be, since other processes have made some, too; the caller gives up what it made.
+    /// So many bytes were made on the host. `false`: less of it is left than shall be, since other
+    /// processes have made some, too; the caller gives up what it made.
     pub fn host_holds(&self, bytes: u64) -> bool {
         let _whole = Uncancelled::new();
         self.host.holds(bytes)
     }
 
-    /// The same device, whose memory no other process is to have: a handle needs no file descriptor then, of which a process has few.
+    /// The same device, whose memory no other process is to have: a handle needs no file descriptor
+    /// then, of which a process has few.
     #[must_use]
     pub fn unshared(self) -> Self {
         Self { descriptors: false, ..self }
@@ -159,8 +164,8 @@ impl Device {
         self.ordinal
     }
 
-    /// The context through which the device is used: the eldest that lives; null where none does. The driver does not check
-    /// a handle whose context is gone: it may crash.
+    /// The context through which the device is used: the eldest that lives; null where none does.
+    /// The driver does not check a handle whose context is gone: it may crash.
     pub fn context(&self) -> CUcontext {
         let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
         contexts.first().copied().unwrap_or(CUcontext::NULL)
@@ -171,7 +176,8 @@ impl Device {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).contains(&peer)
     }
 
-    /// Addresses that were given back come again as late as possible, so that a late access meets nothing.
+    /// Addresses that were given back come again as late as possible, so that a late access meets
+    /// nothing.
     pub fn avoid_old_addresses(&self) {
         self.windows.roam();
     }
@@ -197,8 +203,8 @@ impl Device {
         self.node
     }
 
-    /// Lets another device access blocks mapped from now on; the caller refreshes those that are mapped.
-    /// `false`: it could already.
+    /// Lets another device access blocks mapped from now on; the caller refreshes those that are
+    /// mapped. `false`: it could already.
     pub fn admit_peer(&self, peer: CUdevice) -> bool {
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
         let new = peer != self.ordinal && !peers.contains(&peer);
@@ -217,7 +223,8 @@ impl Device {
         self.known_contexts().into_iter().try_for_each(|context| self.drain(context))
     }
 
-    /// Is the address in this device's address space here? Wait-free; says nothing of whether a block is there.
+    /// Is the address in this device's address space here? Wait-free; says nothing of whether a
+    /// block is there.
     pub fn contains(&self, address: u64) -> bool {
         self.windows.contain(address)
     }
@@ -364,7 +371,8 @@ impl Gpu for Device {
     }
 
     fn wait_any(&self, sets: &[&[Event]], limit: Duration) -> Option<usize> {
-        // The driver waits for one event, not for any of several, and without a limit: so they are asked in turn.
+        // The driver waits for one event, not for any of several, and without a limit: so they are
+        // asked in turn.
         const PAUSE: Duration = Duration::from_micros(50);
         let begun = Instant::now();
         loop {

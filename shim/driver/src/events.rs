@@ -1,8 +1,8 @@
 //! Events of ours, by the context that each was made in.
 //!
-//! An event goes with its context. While a context is being ended, nothing is asked of its events and nothing is made to wait
-//! for them, for the driver may be taking them down; whether their work is over is known once it has said that the context is
-//! gone. Then they count as done.
+//! An event goes with its context. While a context is being ended, nothing is asked of its events
+//! and nothing is made to wait for them, for the driver may be taking them down; whether their work
+//! is over is known once it has said that the context is gone. Then they count as done.
 
 use std::collections::HashMap;
 

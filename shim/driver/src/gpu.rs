@@ -1,14 +1,15 @@
 //! What a memory manager needs of one GPU, as one small contract.
 //!
-//! [`Gpu`] is the seam between policy (wm-memory: what to do) and mechanism (the driver). A model of it runs the
-//! property tests; [`crate::Device`] is the real one.
+//! [`Gpu`] is the seam between policy (wm-memory: what to do) and mechanism (the driver). A model
+//! of it runs the property tests; [`crate::Device`] is the real one.
 //!
 //! Pre- and post-conditions that hold for every method:
-//! * No method is called with a lock held that another method's caller could want: each may take milliseconds.
+//! * No method is called with a lock held that another method's caller could want: each may take
+//!   milliseconds.
 //! * An `Err` means nothing changed. The code is the driver's own.
 //! * Sizes and addresses of physical memory and mappings are multiples of [`Gpu::granularity`].
-//! * A mapping is whole: `unmap` takes exactly a range that `map` calls covered (several adjacent mappings at once
-//!   are allowed), never part of one.
+//! * A mapping is whole: `unmap` takes exactly a range that `map` calls covered (several adjacent
+//!   mappings at once are allowed), never part of one.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ pub enum Tier {
     Host,
 }
 
-/// Bytes that count against the user's limits and are not the manager's: what the program made by itself.
+/// Bytes that count against the user's limits and are not the manager's: what the program made by
+/// itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Aside {
     /// On the device.
@@ -68,7 +70,8 @@ pub enum Bears {
     LookAgain,
 }
 
-/// Which way a copy of the library's own goes. The link carries both ways at once, so each has a stream.
+/// Which way a copy of the library's own goes. The link carries both ways at once, so each has a
+/// stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkWay {
     /// To the device, or within it.
@@ -115,35 +118,39 @@ pub trait Gpu: Send + Sync {
     /// Those of the driver.
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()>;
 
-    /// Removes whole mappings. Does not wait for the GPU: the caller knows that nothing uses the range.
+    /// Removes whole mappings. Does not wait for the GPU: the caller knows that nothing uses the
+    /// range.
     ///
     /// # Errors
     /// Those of the driver.
     fn unmap(&self, address: u64, bytes: usize) -> Result<()>;
 
-    /// Lets the GPU, and every peer whose access is enabled, read and write a range that is mapped throughout.
-    /// The CPU never gets access: a copy across a border of tiers would crash inside the driver if it had.
+    /// Lets the GPU, and every peer whose access is enabled, read and write a range that is mapped
+    /// throughout. The CPU never gets access: a copy across a border of tiers would crash inside
+    /// the driver if it had.
     ///
     /// # Errors
     /// Those of the driver.
     fn allow(&self, address: u64, bytes: usize) -> Result<()>;
 
-    /// As [`Gpu::allow`], to read and no more, also where writing was allowed before: a kernel that writes there fails its own context with
-    /// `ILLEGAL_ADDRESS`, a copy or a memset is refused, and no byte changes.
+    /// As [`Gpu::allow`], to read and no more, also where writing was allowed before: a kernel that
+    /// writes there fails its own context with `ILLEGAL_ADDRESS`, a copy or a memset is refused,
+    /// and no byte changes.
     ///
     /// # Errors
     /// Those of the driver.
     fn allow_reading(&self, address: u64, bytes: usize) -> Result<()>;
 
-    /// Records an event behind all work now in `stream`. For a free in the stream: in the legacy default stream both are a
-    /// barrier for the blocking streams of its context.
+    /// Records an event behind all work now in `stream`. For a free in the stream: in the legacy
+    /// default stream both are a barrier for the blocking streams of its context.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_UNSUPPORTED` where the stream is being captured (nothing may be recorded there now), and the
-    /// driver's error for a stream that is gone.
+    /// `STREAM_CAPTURE_UNSUPPORTED` where the stream is being captured (nothing may be recorded
+    /// there now), and the driver's error for a stream that is gone.
     fn record(&self, stream: StreamId) -> Result<Event>;
 
-    /// As [`Gpu::record`], to learn how far the stream has come at a time when the program does nothing in it.
+    /// As [`Gpu::record`], to learn how far the stream has come at a time when the program does
+    /// nothing in it.
     ///
     /// # Errors
     /// As [`Gpu::record`]; also where recording would order other streams.
@@ -151,7 +158,8 @@ pub trait Gpu: Send + Sync {
         self.record(stream)
     }
 
-    /// Records events behind all work that is now in any stream of the GPU. Work that is left of destroyed streams counts.
+    /// Records events behind all work that is now in any stream of the GPU. Work that is left of
+    /// destroyed streams counts.
     ///
     /// # Errors
     /// As [`Gpu::record`].
@@ -163,8 +171,8 @@ pub trait Gpu: Send + Sync {
     /// A sticky error of the context.
     fn is_done(&self, event: &Event) -> Result<bool>;
 
-    /// Blocks the calling thread until the GPU has passed all events of one of the sets, or until `limit` is over. The
-    /// position of that set; `None` where none was passed.
+    /// Blocks the calling thread until the GPU has passed all events of one of the sets, or until
+    /// `limit` is over. The position of that set; `None` where none was passed.
     fn wait_any(&self, sets: &[&[Event]], limit: Duration) -> Option<usize>;
 
     /// Makes all later work of `stream` wait for the event, on the GPU.
@@ -173,17 +181,20 @@ pub trait Gpu: Send + Sync {
     /// As [`Gpu::record`].
     fn order(&self, stream: StreamId, event: &Event) -> Result<()>;
 
-    /// Is all work over that was submitted to the GPU before this call, in whatever stream and context? Looks for at most
-    /// `limit`, and never waits longer. For a caller that sees to it that no work is submitted meanwhile.
+    /// Is all work over that was submitted to the GPU before this call, in whatever stream and
+    /// context? Looks for at most `limit`, and never waits longer. For a caller that sees to it
+    /// that no work is submitted meanwhile.
     ///
     /// # Errors
-    /// Where that cannot be known: `NOT_PERMITTED` where the memory may be used in ways that the look does not cover, as by other
-    /// devices, `NOT_SUPPORTED` by drivers that can only wait, `STREAM_CAPTURE_UNSUPPORTED` while anything is being captured. Else a
-    /// sticky error of a context.
+    /// Where that cannot be known: `NOT_PERMITTED` where the memory may be used in ways that the
+    /// look does not cover, as by other devices, `NOT_SUPPORTED` by drivers that can only wait,
+    /// `STREAM_CAPTURE_UNSUPPORTED` while anything is being captured. Else a sticky error of a
+    /// context.
     fn is_settled(&self, limit: Duration) -> Result<bool>;
 
-    /// As [`Gpu::is_settled`], for memory that gives its place to other memory of the device: graphs that were captured do no harm, since their
-    /// addresses, and what kind of memory lies there, stay what they were.
+    /// As [`Gpu::is_settled`], for memory that gives its place to other memory of the device:
+    /// graphs that were captured do no harm, since their addresses, and what kind of memory lies
+    /// there, stay what they were.
     ///
     /// # Errors
     /// As [`Gpu::is_settled`].
@@ -191,9 +202,10 @@ pub trait Gpu: Send + Sync {
         self.is_settled(limit)
     }
 
-    /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of the library's own for that way, which waits for
-    /// nothing else. The event is behind it; copies of one way end in the order in which they were started. The caller sees to it that nothing writes either range, and that both stay mapped, until
-    /// that is done.
+    /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of
+    /// the library's own for that way, which waits for nothing else. The event is behind it; copies
+    /// of one way end in the order in which they were started. The caller sees to it that nothing
+    /// writes either range, and that both stay mapped, until that is done.
     ///
     /// # Errors
     /// Those of the driver; nothing is being copied then.
@@ -211,8 +223,8 @@ pub trait Gpu: Send + Sync {
     /// Bytes of host memory that could be pinned now without starving the machine.
     fn host_available(&self) -> u64;
 
-    /// The same, or what it was some milliseconds ago: good enough to refuse a request, not to make memory. Costs a microsecond where the host was asked
-    /// lately.
+    /// The same, or what it was some milliseconds ago: good enough to refuse a request, not to make
+    /// memory. Costs a microsecond where the host was asked lately.
     fn host_estimate(&self) -> u64 {
         self.host_available()
     }
@@ -222,12 +234,13 @@ pub trait Gpu: Send + Sync {
         Aside::default()
     }
 
-    /// What the program's present call bears where the device is full. Asked only then, since it may take
-    /// microseconds to find out.
+    /// What the program's present call bears where the device is full. Asked only then, since it
+    /// may take microseconds to find out.
     fn bears(&self, _: Shortfall) -> Bears {
         Bears::Elsewhere
     }
 
-    /// A block that the device has no room for was given out. Called without a lock, by the thread that asked for it.
+    /// A block that the device has no room for was given out. Called without a lock, by the thread
+    /// that asked for it.
     fn overflowed(&self) {}
 }

@@ -1,19 +1,22 @@
 //! How much host memory there is, and how much of it may be pinned without starving the machine.
 //!
-//! The kernel's own estimate (`MemAvailable`), and the limits of the process's control groups: its own one and those around it. Read anew
-//! before memory is made: virtual machines grow, and other processes come and go. It takes a dozen files, so a refusal may rest on
-//! a figure that is some milliseconds old, if the machine has not got more free memory since: a program that tries ever smaller sizes
-//! is refused many times in a row.
+//! The kernel's own estimate (`MemAvailable`), and the limits of the process's control groups: its
+//! own one and those around it. Read anew before memory is made: virtual machines grow, and other
+//! processes come and go. It takes a dozen files, so a refusal may rest on a figure that is some
+//! milliseconds old, if the machine has not got more free memory since: a program that tries ever
+//! smaller sizes is refused many times in a row.
 //!
-//! Processes that start together all see the same memory available. So it is looked again after memory was made, and what was made is given up if less is left than shall be:
-//! the last one to look sees what all have made. No process knows of another, and the kernel counts for all of them, also for those that are killed.
+//! Processes that start together all see the same memory available. So it is looked again after
+//! memory was made, and what was made is given up if less is left than shall be: the last one to
+//! look sees what all have made. No process knows of another, and the kernel counts for all of
+//! them, also for those that are killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Left to everybody else, always: this much, or a share of the machine if that is more.
+/// Always left to other processes: this many bytes, or a share of the machine if that is more.
 const MARGIN: u64 = 1 << 30;
 const MARGIN_SHARE: u64 = 32;
 
@@ -26,14 +29,16 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// So old may the figure be that a request is refused by.
 const RECENT: Duration = Duration::from_millis(10);
 
-/// While more than this is left, the host is looked at again when so much was made, in bytes, or so much time is over; then after each piece of memory. Sixty
-/// devices for which memory is made at the same speed do not miss the end.
+/// While more than this is left, the host is looked at again when so much was made, in bytes, or so
+/// much time is over; then after each piece of memory. Sixty devices for which memory is made at
+/// the same speed do not miss the end.
 const FAR: i64 = 1 << 30;
 const SELDOM: i64 = 16 << 20;
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Where less is left than shall be, others may be about to give up what they made: so often it is looked again, after up to so long. The process that gives up first lets
-/// the others go on, so the pauses differ.
+/// If less than the reserve is left, other processes may be about to release theirs. The check is
+/// repeated this many times, each after a pause of up to this length. The process that gives up
+/// first lets the others go on, so the pauses differ.
 const LOOKS: u32 = 3;
 const PAUSE_MS: u64 = 16;
 
@@ -117,8 +122,9 @@ fn pause() -> Duration {
     Duration::from_millis(1 + (mixed >> 32) % PAUSE_MS)
 }
 
-/// What stays available on a machine of `whole` bytes, whatever processes pin whose limit is so many bytes each: half of what the limit leaves, a quarter of the
-/// machine at most, and no more than the limit.
+/// What stays available on a machine of `whole` bytes, whatever processes pin whose limit is so
+/// many bytes each: half of what the limit leaves, a quarter of the machine at most, and no more
+/// than the limit.
 pub fn reserve(limit: u64, whole: u64) -> u64 {
     limit.min(whole.saturating_sub(limit) / 2).min(whole / RESERVE_SHARE)
 }
@@ -164,7 +170,8 @@ impl HostRoom {
     }
 }
 
-/// The machine's bound, or that of the process's control groups, whichever leaves less, if such a reserve is to stay.
+/// The machine's bound, or that of the process's control groups, whichever leaves less, if such a
+/// reserve is to stay.
 pub fn room(reserve: u64) -> HostRoom {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let Some(free) = field(&machine, "MemAvailable:") else {
@@ -181,7 +188,8 @@ pub fn room(reserve: u64) -> HostRoom {
     })
 }
 
-/// Bytes of memory that the process could have if it were alone: the machine's, or its control groups' limit; 0 where the kernel does not tell.
+/// Bytes of memory that the process could have if it were alone: the machine's, or its control
+/// groups' limit; 0 where the kernel does not tell.
 pub fn whole() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemTotal:"));
     let limit = groups().iter().filter_map(MemoryGroup::limit).min();
@@ -199,7 +207,7 @@ struct MemoryGroup {
     folder: PathBuf,
     limit: &'static str,
     used: &'static str,
-    /// In `memory.stat`: pages of files that the kernel gives up before it kills anybody.
+    /// In `memory.stat`: pages of files that the kernel drops before it kills a process.
     cache: &'static str,
 }
 
@@ -225,8 +233,8 @@ fn groups() -> Vec<MemoryGroup> {
     groups_of(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new(GROUPS))
 }
 
-/// The groups that a process is in, its own one first, from what `/proc/self/cgroup` says. Those that are not there under that name, as seen from
-/// a container, are left out when they are read.
+/// The groups that a process is in, its own one first, from what `/proc/self/cgroup` says. Those
+/// that are not there under that name, as seen from a container, are left out when they are read.
 fn groups_of(listed: &str, mounted: &Path) -> Vec<MemoryGroup> {
     listed.lines().filter_map(|line| named(line, mounted)).flatten().collect()
 }

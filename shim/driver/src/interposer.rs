@@ -1,7 +1,8 @@
 //! Which files are the preloaded library, under whatever name.
 //!
-//! Every build of it carries an ELF note. The note is read through the file's program headers, so a driver of a hundred
-//! megabytes costs two short reads, and a build with debug information is known whatever its size.
+//! Every build of it carries an ELF note. The note is read through the file's program headers, so a
+//! driver of a hundred megabytes costs two short reads, and a build with debug information is known
+//! whatever its size.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

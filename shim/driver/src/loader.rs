@@ -1,7 +1,8 @@
 //! glibc's own `dlopen` and `dlsym`, past every interposer, this library included.
 //!
-//! The preloaded library exports a `dlopen` of its own, and other preloads may export a `dlsym`. A versioned look-up
-//! behind ourselves (`dlvsym(RTLD_NEXT, ...)`) finds glibc's whatever the order of preloads.
+//! The preloaded library exports a `dlopen` of its own, and other preloads may export a `dlsym`. A
+//! versioned look-up behind ourselves (`dlvsym(RTLD_NEXT, ...)`) finds glibc's whatever the order
+//! of preloads.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -35,7 +36,7 @@ impl Loader {
         }
     }
 
-    /// The process's own functions, whoever has put theirs in front: what a program calls.
+    /// The functions that the program calls, which another interposer may have replaced.
     pub(crate) fn of_process() -> Self {
         Self { dlopen: libc::dlopen, dlsym: libc::dlsym }
     }
@@ -44,7 +45,8 @@ impl Loader {
     pub(crate) fn open(&self, path: &Path) -> Result<*mut c_void, String> {
         let name =
             CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a NUL byte".to_owned())?;
-        // SAFETY: a NUL-terminated path. Constructors of the library run: that is what opening a driver means.
+        // SAFETY: a NUL-terminated path. Constructors of the library run: that is what opening a
+        // driver means.
         let library = unsafe { (self.dlopen)(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() { Err(last_error()) } else { Ok(library) }
     }
@@ -59,7 +61,8 @@ impl Loader {
 
     /// A symbol's address in an opened library; null where it has none.
     pub(crate) fn symbol(&self, library: *mut c_void, name: &CStr) -> *mut c_void {
-        // SAFETY: `library` came from one of our opens and is never closed; the name is NUL-terminated.
+        // SAFETY: `library` came from one of our opens and is never closed; the name is
+        // NUL-terminated.
         unsafe { (self.dlsym)(library, name.as_ptr()) }
     }
 }
@@ -74,7 +77,8 @@ pub fn next(name: &CStr) -> Option<*mut c_void> {
 }
 
 fn last_error() -> String {
-    // SAFETY: dlerror returns null or a string that is valid until the next loader call of this thread.
+    // SAFETY: dlerror returns null or a string that is valid until the next loader call of this
+    // thread.
     let message = unsafe { libc::dlerror() };
     if message.is_null() {
         return "the loader gave no reason".into();

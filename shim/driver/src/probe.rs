@@ -1,6 +1,8 @@
-//! What our own driver calls cost: counts, errors and a latency histogram for each function we call.
+//! What our own driver calls cost: counts, errors and a latency histogram for each function we
+//! call.
 //!
-//! Written by any thread with relaxed atomics, read by the statistics endpoint. Nothing allocates, nothing locks.
+//! Written by any thread with relaxed atomics, read by the statistics endpoint. Nothing allocates,
+//! nothing locks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -106,7 +108,8 @@ measured! {
     cuStreamWaitEvent,
 }
 
-/// The position of a function among those that are measured. To call another one through [`Measured`], name it above.
+/// The position of a function among those that are measured. To call another one through
+/// [`Measured`], name it above.
 const fn position(index: usize) -> usize {
     let mut position = 0;
     while MEASURED[position].0 != index {
@@ -135,7 +138,8 @@ impl Probes {
     }
 }
 
-/// A driver whose calls are measured, and whole: a thread that is cancelled ends before such a call or after it.
+/// A driver whose calls are measured, and whole: a thread that is cancelled ends before such a call
+/// or after it.
 #[derive(Debug)]
 pub(crate) struct Measured<'a> {
     pub(crate) driver: &'a Table,
@@ -161,7 +165,8 @@ impl Api for Measured<'_> {
 mod tests {
     use super::*;
 
-    /// Hazard: a question that is asked again and again and answered "not yet" looks like twice as many calls.
+    /// Hazard: a question that is asked again and again and answered "not yet" looks like twice as
+    /// many calls.
     #[test]
     fn a_call_is_counted_once_whatever_it_answers() {
         let (driver, probes) = (Table::empty(), Probes::new());

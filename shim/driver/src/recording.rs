@@ -1,8 +1,9 @@
 //! A device's events with the driver: made, recorded, asked, and put in front of a stream.
 //!
-//! Invariants: an event is recorded in the stream or context that it tells of and nowhere else; a stream under capture is left
-//! alone, for whatever is recorded there becomes part of the graph; an event whose recording failed is not in use; while
-//! a context is being ended, the driver is asked nothing of its events ([`crate::events`]).
+//! Invariants: an event is recorded in the stream or context that it tells of and nowhere else; a
+//! stream under capture is left alone, for whatever is recorded there becomes part of the graph; an
+//! event whose recording failed is not in use; while a context is being ended, the driver is asked
+//! nothing of its events ([`crate::events`]).
 
 use wm_abi::symbol;
 use wm_abi::*;
@@ -90,7 +91,8 @@ impl Device {
 
     /// An event of the context, to be recorded.
     fn event(&self, context: CUcontext) -> Result<CUevent> {
-        // A green context may be destroyed with work under way; events that tell of it must outlive it.
+        // A green context may be destroyed with work under way; events that tell of it must outlive
+        // it.
         let context = self.streams().home(context);
         if let Some(event) = self.lock_events().take_idle(context) {
             return Ok(event);
@@ -135,7 +137,8 @@ impl Device {
         self.finish(event, recorded)
     }
 
-    /// Drivers before 12.5 cannot record a context: waiting for it instead is slower, and never wrong.
+    /// Drivers before 12.5 cannot record a context: waiting for it instead is slower, and never
+    /// wrong.
     pub(crate) fn drain(&self, context: CUcontext) -> Result<()> {
         let _current = Current::make(self.driver(), context)?;
         self.measured().ctx_synchronize()

@@ -1,8 +1,9 @@
 //! Finds the real driver library, and never mistakes a copy of ourselves for it.
 //!
-//! The loader cannot be asked for `libcuda.so.1`: that name is ours (our SONAME). So the places are walked by hand, in
-//! the loader's own order, and the library is opened by absolute path. A candidate is passed over when it is the
-//! library that asks (same device and inode), another copy of it (it carries its note), or one of the toolkit's stubs.
+//! The loader cannot be asked for `libcuda.so.1`: that name is ours (our SONAME). So the places are
+//! walked by hand, in the loader's own order, and the library is opened by absolute path. A
+//! candidate is passed over when it is the library that asks (same device and inode), another copy
+//! of it (it carries its note), or one of the toolkit's stubs.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -48,7 +49,8 @@ impl std::fmt::Display for NotFound {
 
 impl std::error::Error for NotFound {}
 
-/// Opens the driver: `explicit` if given (then nothing else), else the first real one in the loader's order.
+/// Opens the driver: `explicit` if given (then nothing else), else the first real one in the
+/// loader's order.
 ///
 /// # Errors
 /// [`NotFound`] with every place looked at.

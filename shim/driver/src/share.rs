@@ -1,7 +1,8 @@
-//! Physical memory between processes: handles as file descriptors, and mappings of what another process made.
+//! Physical memory between processes: handles as file descriptors, and mappings of what another
+//! process made.
 //!
-//! Invariant: an [`Import`] owns its reservation and its mappings, which keep the physical memory; dropping it gives all of
-//! them back. The owner sees to it that the GPU no longer uses the range.
+//! Invariant: an [`Import`] owns its reservation and its mappings, which keep the physical memory;
+//! dropping it gives all of them back. The owner sees to it that the GPU no longer uses the range.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -32,8 +33,8 @@ impl Device {
         self.driver().mem_export(handle.0)
     }
 
-    /// Physical memory that a file descriptor stands for, of this process or another one. The descriptor is not needed afterwards; the handle is to be
-    /// given back with [`Gpu::release`].
+    /// Physical memory that a file descriptor stands for, of this process or another one. The
+    /// descriptor is not needed afterwards; the handle is to be given back with [`Gpu::release`].
     ///
     /// # Errors
     /// The driver's, for a descriptor that is none of its own.
@@ -42,8 +43,9 @@ impl Device {
         self.driver().mem_import(descriptor).map(Handle)
     }
 
-    /// One use more of the physical memory that is mapped at an address, to be given back with [`Gpu::release`]. It is the handle that the memory was mapped with, and no other
-    /// memory has that handle meanwhile.
+    /// One use more of the physical memory that is mapped at an address, to be given back with
+    /// [`Gpu::release`]. It is the handle that the memory was mapped with, and no other memory has
+    /// that handle meanwhile.
     ///
     /// # Errors
     /// The driver's, for an address where nothing is mapped.
@@ -89,7 +91,8 @@ impl Import {
         Ok(())
     }
 
-    /// Lets the device, and every peer that may access its memory now, read and write what is mapped.
+    /// Lets the device, and every peer that may access its memory now, read and write what is
+    /// mapped.
     ///
     /// # Errors
     /// `INVALID_VALUE` where pieces are missing; the driver's.
@@ -103,7 +106,7 @@ impl Import {
 
 impl Drop for Import {
     fn drop(&mut self) {
-        // There is nobody to report a failure to; what cannot be undone ends with the process.
+        // A failure cannot be reported; what is not undone ends with the process.
         if self.mapped > 0 {
             let _ = self.device.unmap(self.base, self.mapped);
         }
@@ -111,8 +114,9 @@ impl Drop for Import {
     }
 }
 
-/// May this process take descriptors out of another one of its user (`pidfd_getfd`), by what the kernel says? Nothing is tried: a filter of
-/// system calls might end the process for it. Those of containers permit the call to who has the capability.
+/// May this process take descriptors out of another one of its user (`pidfd_getfd`), by what the
+/// kernel says? Nothing is tried: a filter of system calls might end the process for it. The
+/// filters of containers permit the call to a process with the capability.
 pub fn may_fetch_descriptors() -> bool {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
     std::fs::read_to_string("/proc/self/status")

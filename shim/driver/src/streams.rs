@@ -1,14 +1,16 @@
 //! Names for streams that never confuse two of them.
 //!
-//! The driver's stream handles are reused after a destroy, the legacy stream is one value for every context, and the
-//! per-thread stream one value for every thread. A memory manager that took handles for names would hand a block to the
-//! wrong stream. [`Streams`] gives each (context, handle, thread) an identity that is never given again.
+//! The driver's stream handles are reused after a destroy, the legacy stream is one value for every
+//! context, and the per-thread stream one value for every thread. A memory manager that took
+//! handles for names would hand a block to the wrong stream. [`Streams`] gives each (context,
+//! handle, thread) an identity that is never given again.
 //!
-//! The look-up is on the path of every stream-ordered allocation, so each thread remembers its last answer; an epoch
-//! that moves with every forgotten stream says whether the memory is still good.
+//! The look-up is on the path of every stream-ordered allocation, so each thread remembers its last
+//! answer; an epoch that moves with every forgotten stream says whether the memory is still good.
 //!
-//! A thread's own stream ends with its thread, which no call tells. So wherever one is met first, it is looked whether the threads of a
-//! few others are still there: names do not become more with every thread that ever was.
+//! A thread's own stream ends with its thread, which no call tells. So wherever one is met first,
+//! it is looked whether the threads of a few others are still there: names do not become more with
+//! every thread that ever was.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -34,7 +36,8 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// Can the calling thread put work into this stream? A per-thread stream obeys its own thread only.
+    /// Can the calling thread put work into this stream? A per-thread stream obeys its own thread
+    /// only.
     pub fn is_reachable(&self) -> bool {
         self.thread == 0 || self.thread == thread_number()
     }
@@ -80,7 +83,8 @@ impl Names {
 
 /// Every stream that the memory manager has met, and how many captures are under way.
 ///
-/// The first [`Streams::SEEN`] bytes are what is looked at on the path of a call, and seldom written.
+/// The first [`Streams::SEEN`] bytes are what is looked at on the path of a call, and seldom
+/// written.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Streams {
@@ -98,7 +102,8 @@ pub struct Streams {
     unaware: AtomicUsize,
 }
 
-/// A call of ours that looked whether anything is captured after this was made, and is over when this is dropped: a capture begins before the look, or after the call.
+/// A call of ours that looked whether anything is captured after this was made, and is over when
+/// this is dropped: a capture begins before the look, or after the call.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct UnawareCall<'a>(&'a Streams);
@@ -153,7 +158,8 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Bytes at the start of the value that a call looks at, where nothing has changed since the last one.
+    /// Bytes at the start of the value that a call looks at, where nothing has changed since the
+    /// last one.
     pub const SEEN: usize = 2 * size_of::<AtomicUsize>() + size_of::<AtomicBool>();
 
     /// No stream is known yet.
@@ -174,13 +180,15 @@ impl Streams {
         }
     }
 
-    /// Moves whenever what a thread remembers of streams may no longer be so. Read *before* what is remembered is found.
+    /// Moves whenever what a thread remembers of streams may no longer be so. Read *before* what is
+    /// remembered is found.
     #[inline]
     pub fn epoch(&self) -> usize {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Ends the epoch: a context has ended, or something else that threads remember beside a stream's name.
+    /// Ends the epoch: a context has ended, or something else that threads remember beside a
+    /// stream's name.
     pub fn advance_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
     }
@@ -267,7 +275,8 @@ impl Streams {
         names.ids.iter().filter(|(key, _)| wanted(key)).map(|(_, id)| *id).collect()
     }
 
-    /// Forgets streams that are about to be destroyed. A later stream under the same handle gets a new identity.
+    /// Forgets streams that are about to be destroyed. A later stream under the same handle gets a
+    /// new identity.
     pub fn forget(&self, ids: &[StreamId]) {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         ids.iter().for_each(|id| names.forget(*id));
@@ -275,14 +284,16 @@ impl Streams {
         self.advance_epoch();
     }
 
-    /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back if it refuses. To be followed by [`Streams::await_unaware`].
+    /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back
+    /// if it refuses. To be followed by [`Streams::await_unaware`].
     pub fn capture_began(&self, context: CUcontext, stream: CUstream) {
         self.ever_captured.store(true, Ordering::SeqCst);
         let began = Captured { context, stream, thread: thread_of(stream) };
         self.change_captures(|captures| captures.push(began));
     }
 
-    /// Waits until calls of ours that were made before the capture are over, none of which waits for the GPU; for a bounded time all the same.
+    /// Waits until calls of ours that were made before the capture are over, none of which waits
+    /// for the GPU; for a bounded time all the same.
     pub fn await_unaware(&self) {
         const LONGEST: Duration = Duration::from_millis(10);
         let begin = Instant::now();
@@ -291,7 +302,8 @@ impl Streams {
         }
     }
 
-    /// A call that a capture would forbid, and that does not wait, is about to be made: after a look at captures.
+    /// A call that a capture would forbid, and that does not wait, is about to be made: after a
+    /// look at captures.
     pub(crate) fn unaware_call(&self) -> UnawareCall<'_> {
         self.unaware.fetch_add(1, Ordering::SeqCst);
         UnawareCall(self)
@@ -315,7 +327,8 @@ impl Streams {
         self.capturing.store(captures.len(), Ordering::SeqCst);
     }
 
-    /// A blocking stream has been made or used: what is done in the legacy default stream is a barrier for it.
+    /// A blocking stream has been made or used: what is done in the legacy default stream is a
+    /// barrier for it.
     #[inline]
     pub fn note_blocking(&self) {
         // Written once: the line is in every core's cache.
@@ -348,13 +361,15 @@ impl Streams {
         self.greens.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != green);
     }
 
-    /// The context that memory and events of `context` belong to: itself, or the one that a green context is a part of.
+    /// The context that memory and events of `context` belong to: itself, or the one that a green
+    /// context is a part of.
     pub fn home(&self, context: CUcontext) -> CUcontext {
         let greens = self.greens.read().unwrap_or_else(PoisonError::into_inner);
         greens.iter().find(|(green, _)| *green == context).map_or(context, |(_, home)| *home)
     }
 
-    /// Has any stream of the process ever been under capture? What was captured uses addresses as it found them.
+    /// Has any stream of the process ever been under capture? What was captured uses addresses as
+    /// it found them.
     pub fn has_captured(&self) -> bool {
         self.ever_captured.load(Ordering::SeqCst)
     }
@@ -450,7 +465,8 @@ mod tests {
         assert!(!streams.capturing());
     }
 
-    /// Hazard: two threads capture their default streams, whose handle is one value, and the first end hides the other capture.
+    /// Hazard: two threads capture their default streams, whose handle is one value, and the first
+    /// end hides the other capture.
     #[test]
     fn a_threads_capture_of_its_default_stream_is_its_own() {
         let streams = Streams::default();

@@ -1,7 +1,8 @@
 //! A driver library's functions, by position.
 //!
-//! Filled once when the library is opened; afterwards a look-up is one array read. An absent function is an address
-//! of ours that answers `NOT_SUPPORTED`, so that no caller needs a branch and no call can jump to nothing.
+//! Filled once when the library is opened; afterwards a look-up is one array read. An absent
+//! function is an address of ours that answers `NOT_SUPPORTED`, so that no caller needs a branch
+//! and no call can jump to nothing.
 
 use std::ffi::c_void;
 use std::mem::{size_of, transmute_copy};
@@ -12,7 +13,8 @@ use wm_abi::symbol::{NAMES, Symbol};
 
 use crate::loader::Loader;
 
-/// What a function that the driver lacks answers. Arguments are ignored: the C ABI lets a callee do so.
+/// What a function that the driver lacks answers. Arguments are ignored: the C ABI lets a callee do
+/// so.
 unsafe extern "C" fn not_supported() -> CUresult {
     CUresult::NOT_SUPPORTED
 }
@@ -38,7 +40,8 @@ impl Table {
         Ok(Self { path: path.to_owned(), addresses })
     }
 
-    /// The driver as a program gets it that opens `libcuda.so.1`: the loader's answer, be it a real driver or what stands before one.
+    /// The driver as a program gets it that opens `libcuda.so.1`: the loader's answer, be it a real
+    /// driver or what stands before one.
     ///
     /// # Errors
     /// A sentence that says that there is none.
@@ -76,8 +79,9 @@ impl Table {
             found => found,
         };
         const { assert!(size_of::<S::Function>() == size_of::<usize>()) };
-        // SAFETY: `Symbol` promises that `Function` is the pointer type of what the driver exports under `NAME`, and
-        // sizes are equal. The stand-in ignores its arguments, which the C calling convention permits.
+        // SAFETY: `Symbol` promises that `Function` is the pointer type of what the driver exports
+        // under `NAME`, and sizes are equal. The stand-in ignores its arguments, which the C
+        // calling convention permits.
         unsafe { transmute_copy(&address) }
     }
 }

@@ -1,10 +1,12 @@
-//! Threads of ours, in a process that is somebody else's.
+//! The library's own threads, in a host process.
 //!
-//! One place makes them. A thread of ours takes none of the program's signals but those that the thread itself raises by a fault: the
-//! kernel ends a process that blocks one of these when it comes. It cannot be cancelled, has a name that tells whose it is, and a
-//! stack of a known size beside what the program's own thread-locals take of it. It is made with `pthread_create`
-//! rather than the standard library's threads: those leave thread-local state with destructors behind in the thread that
-//! spawns, and that thread is the host's. A panic stops in it and is one line in the log.
+//! One place makes them. A thread of ours takes none of the program's signals except those that the
+//! thread itself raises by a fault: the kernel ends a process that blocks one of these when it
+//! comes. It cannot be cancelled, has a name that tells whose it is, and a stack of a known size
+//! beside what the program's own thread-locals take of it. It is made with `pthread_create` rather
+//! than the standard library's threads: those leave thread-local state with destructors behind in
+//! the thread that spawns, and that thread is the host's. A panic stops in it and is one line in
+//! the log.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -19,7 +21,7 @@ struct Start<F> {
     body: F,
 }
 
-/// Runs `body` on a thread that nobody waits for, with `stack` bytes of stack. `name` has at most 15 bytes.
+/// Runs `body` on a detached thread with `stack` bytes of stack. `name` has at most 15 bytes.
 ///
 /// # Errors
 /// Those of `pthread_create`; `body` is dropped.
@@ -28,8 +30,8 @@ pub fn spawn(name: &'static CStr, stack: usize, body: impl FnOnce() + Send + 'st
     create(libc::PTHREAD_CREATE_DETACHED, stack, Start { name, body }).map(drop)
 }
 
-/// Runs `here` on this thread and each of `others` on one of its own, as [`spawn`] makes them, and returns when all have
-/// ended. One whose thread cannot be made does not run.
+/// Runs `here` on this thread and each of `others` on one of its own, as [`spawn`] makes them, and
+/// returns when all have ended. One whose thread cannot be made does not run.
 pub fn beside<F: FnOnce() + Send>(
     name: &'static CStr,
     stack: usize,
@@ -54,7 +56,8 @@ impl KernelThread {
         Self(unsafe { libc::gettid() })
     }
 
-    /// Is there no thread of this process under the name? One that was given it later hides the end.
+    /// Is there no thread of this process under the name? One that was given it later hides the
+    /// end.
     pub(crate) fn has_ended(self) -> bool {
         // SAFETY: no signal is sent, it is only looked whether one could be.
         let found = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, 0) };
@@ -70,8 +73,9 @@ unsafe extern "C" {
 /// `PTHREAD_CANCEL_DISABLE`.
 const UNCANCELLED: c_int = 1;
 
-/// The calling thread is not cancelled while this lives: a cancellation unwinds, from whatever call of the C library acts upon
-/// it, through frames that cannot be unwound. It stays pending, and is acted upon at the program's next such call.
+/// The calling thread is not cancelled while this lives: a cancellation unwinds, from whatever call
+/// of the C library acts upon it, through frames that cannot be unwound. It stays pending, and is
+/// acted upon at the program's next such call.
 pub struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -97,7 +101,7 @@ impl Drop for Uncancelled {
     }
 }
 
-/// Threads that borrow from whoever made them: waited for on every way out.
+/// Threads that borrow from their maker, which waits for them on every way out.
 struct Joined(Vec<libc::pthread_t>);
 
 impl Drop for Joined {
@@ -115,7 +119,8 @@ fn create<F: FnOnce() + Send>(state: c_int, stack: usize, start: Start<F>) -> io
     let mut thread = MaybeUninit::uninit();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let attributes = attributes.as_mut_ptr();
-    // SAFETY: the attributes are initialised before and destroyed after use; `main` takes what was boxed.
+    // SAFETY: the attributes are initialised before and destroyed after use; `main` takes what was
+    // boxed.
     let outcome = unsafe {
         libc::pthread_attr_init(attributes);
         libc::pthread_attr_setdetachstate(attributes, state);
@@ -134,7 +139,8 @@ fn create<F: FnOnce() + Send>(state: c_int, stack: usize, start: Start<F>) -> io
     Ok(unsafe { thread.assume_init() })
 }
 
-/// What the C library takes of a thread's stack: the thread-locals of every library of the process lie there.
+/// What the C library takes of a thread's stack: the thread-locals of every library of the process
+/// lie there.
 fn least_stack(attributes: *const libc::pthread_attr_t) -> usize {
     type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
     // SAFETY: a look-up by name; glibc's function has this type.
@@ -169,8 +175,8 @@ extern "C" fn main<F: FnOnce() + Send>(argument: *mut c_void) -> *mut c_void {
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// A new thread inherits the mask of the one that makes it: blocked meanwhile, restored after. A fault that the maker does not block
-/// the new thread does not block either.
+/// A new thread inherits the mask of the one that makes it: blocked meanwhile, restored after. A
+/// fault that the maker does not block the new thread does not block either.
 fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -193,8 +199,9 @@ fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
 
 #[cfg(test)]
 mod tests {
-    //! Hazards: a signal handler of the host runs on a thread of ours, or a fault there kills a process that would serve it; a borrowed value is gone before its thread is; a
-    //! panic of ours ends the process.
+    //! Hazards: a signal handler of the host runs on a thread of ours, or a fault there kills a
+    //! process that would serve it; a borrowed value is gone before its thread is; a panic of ours
+    //! ends the process.
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;

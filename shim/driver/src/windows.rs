@@ -1,18 +1,22 @@
 //! Address space in large windows, so that "is this address ours?" needs no lock.
 //!
-//! Extents are cut from windows that are reserved from the driver a terabyte at a time. Address space costs nothing until
-//! something is mapped in it; where a limit forbids so much (`ulimit -v`), a window is as small as it must be. Whether an
-//! address lies in a window is read from a few atomics: it is asked for every free and every pointer query of a program.
+//! Extents are cut from windows that are reserved from the driver a terabyte at a time. Address
+//! space costs nothing until something is mapped in it; if a limit forbids that (`ulimit -v`), a
+//! window is smaller. Whether an address lies in a window is read from a few
+//! atomics: it is asked for every free and every pointer query of a program.
 //!
-//! A window that went is asked for at its old addresses: what knows blocks by their address has its tables for those already, and a program that resets its
-//! device again and again would have them made for ever new ones. That is a wish, and the driver may choose others.
+//! A window that went is asked for at its old addresses: what knows blocks by their address has its
+//! tables for those already, and a program that resets its device again and again would have them
+//! made for ever new ones. That is a wish, and the driver may choose others.
 //!
-//! Where a late access to a range that was given back is to meet nothing, windows *roam*: ranges are taken one behind the other
-//! through the whole window before any comes again, and windows stay.
+//! Where a late access to a range that was given back is to meet nothing, windows *roam*: ranges
+//! are taken one behind the other through the whole window before any comes again, and windows
+//! stay.
 //!
-//! Invariants: a range that is out is in exactly one window, and disjoint from all others that are out; the lock covers
-//! bookkeeping only, never a driver call; a window that nothing is out of goes back to the driver. A range in which something is
-//! still mapped is not taken back, as the driver would not free such a reservation: another thread may be about to unmap it.
+//! Invariants: a range that is out is in exactly one window, and disjoint from all others that are
+//! out; the lock covers bookkeeping only, never a driver call; a window that nothing is out of goes
+//! back to the driver. A range in which something is still mapped is not taken back, as the driver
+//! would not free such a reservation: another thread may be about to unmap it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +49,8 @@ struct Bounds {
     end: AtomicU64,
 }
 
-/// The windows of one device. Boxed: a program's first allocation may come from a thread with little stack.
+/// The windows of one device. Boxed: a program's first allocation may come from a thread with
+/// little stack.
 #[derive(Debug)]
 pub(crate) struct Windows {
     bounds: Box<[Bounds]>,
@@ -66,7 +71,8 @@ impl Window {
         (self.base..self.base + self.bytes).contains(&address)
     }
 
-    /// The first free range that is large enough, cut at its start; where it roams, the first behind the last one.
+    /// The first free range that is large enough, cut at its start; where it roams, the first
+    /// behind the last one.
     fn take(&mut self, bytes: u64, roams: bool) -> Option<u64> {
         let behind = if roams { self.find(self.last, bytes) } else { None };
         let (start, from, size) = behind.or_else(|| self.find(self.base, bytes))?;
@@ -82,7 +88,8 @@ impl Window {
         Some(from)
     }
 
-    /// Start of a free range, first address from `least` on at which it holds `bytes`, and its size.
+    /// Start of a free range, first address from `least` on at which it holds `bytes`, and its
+    /// size.
     fn find(&self, least: u64, bytes: u64) -> Option<(u64, u64, u64)> {
         let first = self.free.range(..=least).next_back().map_or(least, |(start, _)| *start);
         let placed = self.free.range(first..).map(|(start, size)| (*start, (*start).max(least), *size));
@@ -138,7 +145,8 @@ impl Windows {
         self.roams.load(Ordering::Relaxed)
     }
 
-    /// A range of `bytes`, from a window there is or from one that `reserve` makes: of a size, and at an address if it can be had there; 0 names none.
+    /// A range of `bytes`, from a window there is or from one that `reserve` makes: of a size, and
+    /// at an address if it can be had there; 0 names none.
     ///
     /// # Errors
     /// Those of `reserve`, once it could not make a window of just the size.
@@ -157,7 +165,8 @@ impl Windows {
         Ok(address)
     }
 
-    /// Reserves the window that went last, or one like it elsewhere; `None` where it would be too small or cannot be had.
+    /// Reserves the window that went last, or one like it elsewhere; `None` where it would be too
+    /// small or cannot be had.
     fn make_again(&self, bytes: u64, reserve: impl Fn(u64, u64) -> Result<u64>) -> Option<(u64, u64)> {
         let (base, size) = self.gone().pop_if(|(_, size)| *size >= bytes)?;
         reserve(size, base).ok().map(|base| (base, size))
@@ -193,7 +202,8 @@ impl Windows {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a range back; a window that is now unused leaves, for the caller to give it to the driver.
+    /// Takes a range back; a window that is now unused leaves, for the caller to give it to the
+    /// driver.
     ///
     /// # Errors
     /// `INVALID_VALUE`, as from the driver, while something is mapped in the range.
@@ -223,7 +233,8 @@ impl Windows {
 
     fn add(&self, window: Window) {
         let mut list = self.lock();
-        // With every slot taken, the window is not remembered: its range works, and queries about it go to the driver.
+        // With every slot taken, the window is not remembered: its range works, and queries about
+        // it go to the driver.
         if let Some(slot) = list.iter().position(Option::is_none) {
             self.publish(slot, window.base, window.base + window.bytes);
             list[slot] = Some(window);
@@ -322,7 +333,8 @@ mod tests {
         assert_eq!(windows.put_back(range, 8 * MIB), Ok(None));
     }
 
-    /// Hazard: a leak: tables for ever new addresses, in a program whose memory all goes and comes again.
+    /// Hazard: a leak: tables for ever new addresses, in a program whose memory all goes and comes
+    /// again.
     #[test]
     fn a_window_that_left_comes_again_where_it_was() {
         let (windows, reserve) = (Windows::default(), numbered());

@@ -1,6 +1,7 @@
 //! The driver calls of each step.
 //!
-//! What a step needs may be missing because a call before it was refused: then the step is left out. No lock is held during a call.
+//! What a step needs may be missing because a call before it was refused: then the step is left
+//! out. No lock is held during a call.
 
 pub(crate) mod aside;
 mod capture;
@@ -87,7 +88,8 @@ impl Running<'_> {
         self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
     }
 
-    /// Work for which a block or a graph was refused orders what comes later all the same, and what it would have written is there.
+    /// Work for which a block or a graph was refused orders what comes later all the same, and what
+    /// it would have written is there.
     fn stand_in(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
         use Action::*;
         match &step.action {

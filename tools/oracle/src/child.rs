@@ -56,7 +56,8 @@ pub(crate) fn main(arguments: &Arguments) -> Ready {
     Ok(())
 }
 
-/// An interrupt at the terminal is for the process that judges: a run that it ended would look as if it had died.
+/// An interrupt at the terminal is for the process that judges: a run that it ended would look as
+/// if it had died.
 fn leave_interrupts() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: installs no handler.
@@ -64,8 +65,9 @@ fn leave_interrupts() {
     }
 }
 
-/// Handlers make this a program that serves faults, whose pageable copies are the driver's. Rust's tell of a stack overflow, the simulated
-/// driver's, which its first kernel brings, of a kernel's bad access: that ends the process then.
+/// Handlers make this a program that serves faults, whose pageable copies are the driver's. Rust's
+/// tell of a stack overflow, the simulated driver's, which its first kernel brings, of a kernel's
+/// bad access: that ends the process then.
 fn leave_faults() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // SAFETY: the default disposition.
@@ -77,6 +79,6 @@ fn leave_faults() {
 pub(crate) fn say(outcome: &Outcome) {
     let line = serde_json::to_string(outcome).unwrap_or_default();
     let mut out = std::io::stdout().lock();
-    // Nobody listens any more: then there is nobody to tell.
+    // The parent has closed its end, so the result is dropped.
     let _told = writeln!(out, "{line}").and_then(|()| out.flush());
 }

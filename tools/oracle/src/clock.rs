@@ -1,4 +1,5 @@
-//! Vector clocks: what is certainly done, and what may be waited for, when a stream has come to a place in its work.
+//! Vector clocks: what is certainly done, and what may be waited for, when a stream has come to a
+//! place in its work.
 
 /// For each stream, how many pieces of its work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +39,8 @@ pub(crate) struct Stamp {
     pub(crate) before: Before,
 }
 
-/// What is before a place. What a driver promises is certain; what it might do besides may hold a program up.
+/// What is before a place. What a driver promises is certain; what it might do besides may hold a
+/// program up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Before {
     /// Done for certain: the only thing that legal programs build on.

@@ -1,7 +1,8 @@
-//! A machine with more cores than there are, for what threads are told of their affinity. The library has threads carry pageable copies
-//! only where they have cores, and machines that test have two. How long threads waited for a core is then not told either.
+//! A machine with more cores than there are, for what threads are told of their affinity. The
+//! library has threads carry pageable copies only where they have cores, and machines that test
+//! have two. How long threads waited for a core is then not told either.
 //!
-//! The names are the C library's: whoever asks in this process asks here.
+//! The names are the C library's, so every query of this process comes here.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +41,8 @@ unsafe extern "C" fn sched_getaffinity(
     0
 }
 
-/// Opens a file as the C library does. `mode` is there if `flags` say so; registers have something in its place.
+/// Opens a file as the C library does. `mode` is there if `flags` say so; registers have something
+/// in its place.
 ///
 /// # Safety
 /// `path` is a C string.

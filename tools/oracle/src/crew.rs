@@ -1,7 +1,8 @@
 //! Workers that draw programs and judge them, side by side.
 //!
-//! One place hands out seeds, a stretch at a time; what a seed draws does not depend on who draws it, nor what ran before it in its
-//! processes, which end with the stretch. Only the order in which programs are told does.
+//! One place hands out seeds, a stretch at a time; a seed's program does not depend on the worker
+//! that draws it, nor on what ran before it in its processes, which end with the stretch. Only the
+//! order in which programs are told does.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,7 +73,8 @@ pub(crate) enum Told {
     Judged(Program, Verdict),
     Spent(Spent),
     Failed(Failed),
-    /// A step of this seed's took longer than the limit, once: it did not again, or there was no time to try.
+    /// A step of this seed's took longer than the limit, once: it did not again, or there was no
+    /// time to try.
     Slow(u64),
 }
 
@@ -120,11 +122,12 @@ impl Worker<'_> {
     }
 
     fn tell(&self, told: Told) {
-        // Nobody listens any more only where all is over.
+        // The receiver is gone only after the run has ended.
         let _heard = self.told.send(told);
     }
 
-    /// A program that failed after others is run alone. If it fails again it is cut down, else with the others.
+    /// A program that failed after others is run alone. If it fails again it is cut down, else with
+    /// the others.
     fn follow(&self, ran: &[Program], program: &Program, verdict: Verdict) -> Told {
         eprintln!("oracle: seed {} fails: {}", program.seed, verdict.name());
         let alone = std::slice::from_ref(program);
@@ -154,7 +157,8 @@ impl Worker<'_> {
         let judge = Judge { end: self.judge.end.or_after(self.care.time), ..self.judge.clone() };
         let small = judge.shrink(case, verdict);
         let last = self.judge.last_of(&small);
-        // A case that only failed in a process with others, or for which no time is left, stays as it was.
+        // A case that only failed in a process with others, or for which no time is left, stays as
+        // it was.
         if last.is_like(verdict) { (small, Some(last)) } else { (case.to_vec(), None) }
     }
 }

@@ -1,4 +1,5 @@
-//! When a run is over: after so many seconds, or when somebody interrupts it. Whoever starts something long asks first.
+//! When a run is over: after a number of seconds, or when the user interrupts it. A worker asks
+//! before it starts a long step.
 //!
 //! Invariant: once it is over it stays so.
 

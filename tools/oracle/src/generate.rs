@@ -1,7 +1,7 @@
 //! Draws programs. What is drawn is tried on the model of the rules, and kept if it is legal.
 //!
-//! Each program has a bent of its own: few kinds of streams, few sizes, a liking for gates or none. So that some programs dwell on
-//! what others never come to.
+//! Each program has a bent of its own: few kinds of streams, few sizes, a liking for gates or none.
+//! So that some programs dwell on what others never come to.
 
 mod bent;
 mod hosts;
@@ -467,7 +467,8 @@ mod tests {
                 }
             }
         }
-        // Each of four asynchronous forms in four kinds of streams, each of four that wait in the two default ones.
+        // Each of four asynchronous forms in four kinds of streams, each of four that wait in the
+        // two default ones.
         assert_eq!(drawn.len(), 4 * 4 + 4 * 2, "{drawn:?}");
         assert!(captured > 20, "{captured} copies in graphs");
     }

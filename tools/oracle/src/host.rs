@@ -1,6 +1,8 @@
-//! What streams call on the host. Such a function may not call the driver, and has one word to be told by: the number of its step.
+//! What streams call on the host. Such a function may not call the driver, and has one word to be
+//! told by: the number of its step.
 //!
-//! Invariants: between two programs no function is under way; what a function does to memory is said before a stream is told to call it.
+//! Invariants: between two programs no function is under way; what a function does to memory is
+//! said before a stream is told to call it.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -38,7 +40,8 @@ impl Span {
     /// Writes the word, a page of words at a time.
     pub(crate) fn write(self) {
         let page = [self.mark; 1024];
-        // SAFETY: memory of the world's, aligned and so long; by the program's order nobody else uses it now.
+        // SAFETY: memory of the world's, aligned and long enough; by the program's order no other
+        // code uses it now.
         let words =
             unsafe { std::slice::from_raw_parts_mut(self.address as *mut u32, self.bytes as usize / 4) };
         words.chunks_mut(page.len()).for_each(|part| part.copy_from_slice(&page[..part.len()]));
@@ -95,7 +98,8 @@ extern "C" fn called(step: *mut c_void) {
     }
     let gate = GATES[step].load(Ordering::SeqCst) as *mut u32;
     if !gate.is_null() {
-        // SAFETY: the word of a gate: pinned memory that lives as long as the process, aligned, written as an atomic.
+        // SAFETY: the word of a gate: pinned memory that lives as long as the process, aligned,
+        // written as an atomic.
         unsafe { AtomicU32::from_ptr(gate) }.store(1, Ordering::SeqCst);
     }
 }

@@ -1,6 +1,7 @@
 //! Compares the runs of programs bare and under the library.
 //!
-//! Invariant: the library never runs a program that the driver alone does not end, or gets wrong: nothing could be told from it.
+//! Invariant: the library never runs a program that the driver alone does not end, or gets wrong:
+//! nothing could be told from it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -36,13 +37,15 @@ pub(crate) enum Sides {
 /// What was found about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Right, with so many bytes looked at and so many calls refused, and copies of these steps that went through other devices.
+    /// Right, with so many bytes looked at and so many calls refused, and copies of these steps
+    /// that went through other devices.
     Right {
         checked: u64,
         refused: u64,
         relayed: Vec<usize>,
     },
-    /// The driver alone stays too, because of what it makes streams wait for: that is its right where memory is short, and on a real device.
+    /// The driver alone stays too, because of what it makes streams wait for: that is its right
+    /// where memory is short, and on a real device.
     Open(Stay),
     /// The driver alone fails: the program, the rules or the driver is wrong.
     Bare(Fault),
@@ -186,7 +189,8 @@ impl Judge {
         }
     }
 
-    /// The same with more time for each step: on a loaded machine a step may take long without being stuck.
+    /// The same with more time for each step: on a loaded machine a step may take long without
+    /// being stuck.
     pub(crate) fn patient(&self) -> Self {
         let Limits { bare, library } = self.bench.limits;
         let limits = Limits { bare: bare * 3, library: library * 3 };

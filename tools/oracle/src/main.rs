@@ -1,10 +1,12 @@
-//! Finds the next fault: draws random programs that are legal CUDA, runs each on the bare driver and under the library, and
-//! holds the library to what the driver does.
+//! Finds the next fault: draws random programs that are legal CUDA, runs each on the bare driver
+//! and under the library, and holds the library to what the driver does.
 //!
-//! A program is a plain value, drawn from a seed: allocations and frees in every way that there is, in streams of every kind, with work
-//! that writes all of a block or looks at all of it, waits, captures, and gates that hold streams up for as long as the program wants.
-//! What makes it legal are the rules of a bare driver and nothing else ([`model`]). So bytes of somebody else's, a wait that does not
-//! end, or an answer that the driver would not have given are the allocator's fault. What fails is cut down and printed.
+//! A program is a plain value, drawn from a seed: allocations and frees in every way that there is,
+//! in streams of every kind, with work that writes all of a block or looks at all of it, waits,
+//! captures, and gates that hold streams up for as long as the program wants. What makes it legal
+//! are the rules of a bare driver and nothing else ([`model`]). So another block's bytes, a wait
+//! that does not end, or an answer that the driver would not have given are the allocator's fault.
+//! What fails is cut down and printed.
 #![allow(clippy::print_stdout, reason = "a program that tells what it found")]
 
 mod bench;
@@ -62,7 +64,8 @@ struct Options {
     /// Begin no program after so many seconds, and end soon after
     #[arg(long)]
     seconds: Option<u64>,
-    /// Programs that run side by side, each in processes of its own; default: 1 on the simulated driver, 2 on a real one, where more keep each other waiting
+    /// Programs that run side by side, each in processes of its own; default: 1 on the simulated
+    /// driver, 2 on a real one, where more keep each other waiting
     #[arg(long)]
     jobs: Option<usize>,
     /// Run this saved program instead
@@ -92,10 +95,12 @@ struct Options {
     /// Use green contexts too, where the driver has them
     #[arg(long)]
     green: bool,
-    /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for the library's threads
+    /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for
+    /// the library's threads
     #[arg(long)]
     copies: bool,
-    /// The same, and let the library take them over the links of other devices; it is an error if it takes none
+    /// The same, and let the library take them over the links of other devices; it is an error if
+    /// it takes none
     #[arg(long)]
     relays: bool,
     /// With --relays on the simulated driver, let calls fail that the library makes on a sibling
@@ -116,7 +121,8 @@ struct Options {
     /// The same for frees in stream order
     #[arg(long)]
     passive_frees: bool,
-    /// Milliseconds that a step may take; one that takes longer under the library is tried again with more
+    /// Milliseconds that a step may take; one that takes longer under the library is tried again
+    /// with more
     #[arg(long, default_value_t = 5000)]
     limit: u64,
     /// The same for the driver alone; default: --limit, on a real driver 2000 at most
@@ -125,7 +131,8 @@ struct Options {
     /// Programs a process; default: 32 on the simulated driver, 6 with --failing, 256 on a real one
     #[arg(long)]
     batch: Option<u64>,
-    /// Programs that a stream serves, and a context that is not primary; default: 1 on the simulated driver, 64 on a real one
+    /// Programs that a stream serves, and a context that is not primary; default: 1 on the
+    /// simulated driver, 64 on a real one
     #[arg(long)]
     lives: Option<u32>,
     /// Go on until so many programs have failed
@@ -239,7 +246,8 @@ impl Options {
     }
 
     fn wishes(&self) -> Wishes {
-        // Where memory is short, an allocation may be refused, and what builds on it or its free is not there.
+        // Where memory is short, an allocation may be refused, and what builds on it or its free is
+        // not there.
         let allocation_is_action = !self.passive_allocations && !self.scarce;
         let (lawless, free_is_action) = (self.lawless, !self.passive_frees && !self.scarce);
         let rules = Rules { allocation_is_action, free_is_action, short: self.scarce, lawless };
@@ -281,7 +289,8 @@ impl Options {
         Ok(Judge { bench, scarce: self.scarce, sides: self.sides, end })
     }
 
-    /// A program that stays on a real driver alone is left open: there patience finds nothing, and costs time. Steps take milliseconds.
+    /// A program that stays on a real driver alone is left open: there patience finds nothing, and
+    /// costs time. Steps take milliseconds.
     fn limits(&self) -> Limits {
         let most = if self.simulated.is_some() { u64::MAX } else { 2000 };
         let bare = self.bare_limit.unwrap_or(self.limit.min(most));

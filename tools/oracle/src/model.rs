@@ -1,8 +1,10 @@
-//! The rules of a bare driver: is a step legal here, and what is ordered behind what once it was made?
+//! The rules of a bare driver: is a step legal here, and what is ordered behind what once it was
+//! made?
 //!
-//! A step is legal if the driver alone promises that it works: every access of a block is behind the block's allocation and behind
-//! each access that it conflicts with, a free is behind all of them, and no wait of the host can last, given the gates that
-//! are open. Nothing else is relied on: not the order in which things happen to run, and not what an allocator does besides.
+//! A step is legal if the driver alone promises that it works: every access of a block is behind
+//! the block's allocation and behind each access that it conflicts with, a free is behind all of
+//! them, and no wait of the host can last, given the gates that are open. Nothing else is relied
+//! on: not the order in which things happen to run, and not what an allocator does besides.
 
 mod blocks;
 mod gates;
@@ -74,7 +76,8 @@ impl Lane {
     }
 }
 
-/// Does a place in a stream take part in the order between the default stream and the blocking ones?
+/// Does a place in a stream take part in the order between the default stream and the blocking
+/// ones?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Barrier {
     Sure,
@@ -290,7 +293,8 @@ impl Model {
         self.may_wait(stream)
     }
 
-    /// A function of the host is called in a stream's order. Other streams' barriers need not know of it: it is no work of a device.
+    /// A function of the host is called in a stream's order. Other streams' barriers need not know
+    /// of it: it is no work of a device.
     fn call_host(&mut self, stream: usize) -> Stamp {
         let told = self.lanes[stream].told.clone();
         let stamp = self.enter(stream, &[], Barrier::Possible);
@@ -328,7 +332,8 @@ impl Model {
         Ok(())
     }
 
-    /// The end of a stream's work, if it has any. A wait for the legacy stream may be one for all blocking streams.
+    /// The end of a stream's work, if it has any. A wait for the legacy stream may be one for all
+    /// blocking streams.
     fn ends(&self, stream: usize) -> Vec<Stamp> {
         let mut ends: Vec<Stamp> = self.tail(stream).into_iter().collect();
         if self.shape.streams[stream].kind == Kind::Legacy {
@@ -370,7 +375,8 @@ impl Model {
         self.enter(stream, after, Barrier::Sure)
     }
 
-    /// An event, or a wait for one. In the default stream it is an action; in a blocking stream it need not wait for that one.
+    /// An event, or a wait for one. In the default stream it is an action; in a blocking stream it
+    /// need not wait for that one.
     fn mark_or_wait(&mut self, stream: usize, after: &[&Stamp]) -> Stamp {
         let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         self.enter(stream, after, if is_default { Barrier::Sure } else { Barrier::Possible })
@@ -385,7 +391,8 @@ impl Model {
         for other in peers {
             let lane = &self.lanes[other];
             before.most.join(&lane.before.most);
-            // Whether the barrier of the default stream sees a stream that is gone is not documented.
+            // Whether the barrier of the default stream sees a stream that is gone is not
+            // documented.
             if !lane.destroyed && barrier == Barrier::Sure {
                 before.sure.join(&lane.told);
             }
@@ -405,8 +412,8 @@ impl Model {
         Stamp { place, before }
     }
 
-    /// Does a thread wait for the default stream that this stream has a barrier with? The wait may be an action of the default stream, made
-    /// at any time until the thread is back.
+    /// Does a thread wait for the default stream that this stream has a barrier with? The wait may
+    /// be an action of the default stream, made at any time until the thread is back.
     fn may_be_behind_a_wait(&self, stream: usize) -> bool {
         let streams = &self.shape.streams;
         let is_default = |other: usize| {

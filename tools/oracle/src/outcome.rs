@@ -83,7 +83,8 @@ impl Run {
     }
 }
 
-/// Whether an error is the context's from now on: programs that came after it would fail for nothing of their own.
+/// Whether an error is the context's from now on: programs that came after it would fail for
+/// nothing of their own.
 fn is_sticky(code: u32) -> bool {
     code == wm_abi::CUresult::ILLEGAL_ADDRESS.0 || (710..=719).contains(&code)
 }

@@ -1,6 +1,7 @@
 //! A process that runs programs one after another, seen from outside.
 //!
-//! Invariants: it has at most one program at a time; a run that dies or stays for good is its last; it does not outlive its owner.
+//! Invariants: it has at most one program at a time; a run that dies or stays for good is its last;
+//! it does not outlive its owner.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};

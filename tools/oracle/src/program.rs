@@ -1,8 +1,8 @@
 //! The language of programs: a plain value that can be drawn, saved, cut down and read.
 //!
-//! A program is a list of steps. One thread of the host makes each step, and the next one begins when it is over, but for
-//! *detached* waits: these are over when their thread makes its next step. Blocks, events, gates and graphs are numbers that a
-//! step introduces once.
+//! A program is a list of steps. One thread of the host makes each step, and the next one begins
+//! when it is over, except for *detached* waits: these are over when their thread makes its next
+//! step. Blocks, events, gates and graphs are numbers that a step introduces once.
 
 mod aside;
 mod told;
@@ -46,11 +46,13 @@ pub(crate) enum Host {
 /// What a driver promises, where drivers might differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
-    /// Is an allocation in stream order an action of its stream? In the legacy default stream it never is a barrier.
+    /// Is an allocation in stream order an action of its stream? In the legacy default stream it
+    /// never is a barrier.
     pub(crate) allocation_is_action: bool,
     /// Is a free in stream order?
     pub(crate) free_is_action: bool,
-    /// Memory may be short, and an allocation may be made to wait for any free before it, if the pools allow that.
+    /// Memory may be short, and an allocation may be made to wait for any free before it, if the
+    /// pools allow that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) short: bool,
     /// Nothing is promised and nothing is kept: such programs are wrong.
@@ -159,7 +161,8 @@ pub(crate) enum Action {
         stream: usize,
         kernel: bool,
     },
-    /// Looks for the value of the last stamp in all of a block, by a kernel or by a copy to the host.
+    /// Looks for the value of the last stamp in all of a block, by a kernel or by a copy to the
+    /// host.
     Check {
         block: usize,
         stream: usize,
@@ -235,7 +238,8 @@ pub(crate) enum Action {
     Create {
         stream: usize,
     },
-    /// The stream calls a function of the host, which takes a number: what is ordered must take them in that order.
+    /// The stream calls a function of the host, which takes a number: what is ordered must take
+    /// them in that order.
     Note {
         stream: usize,
     },
@@ -244,13 +248,15 @@ pub(crate) enum Action {
         gate: usize,
         stream: usize,
     },
-    /// `cuMemcpyDtoH` without a stream, which returns when the bytes are there, and checks them. Here and below, `stream` is the default
-    /// stream that the function works in: the legacy one, or the thread's own (`_ptds`).
+    /// `cuMemcpyDtoH` without a stream, which returns when the bytes are there, and checks them.
+    /// Here and below, `stream` is the default stream that the function works in: the legacy one,
+    /// or the thread's own (`_ptds`).
     Read {
         block: usize,
         stream: usize,
     },
-    /// `cuMemcpyHtoD` without a stream, of pageable memory that is something else as soon as it returns.
+    /// `cuMemcpyHtoD` without a stream, of pageable memory that is something else as soon as it
+    /// returns.
     Fill {
         block: usize,
         stream: usize,
@@ -266,26 +272,30 @@ pub(crate) enum Action {
         to: usize,
         stream: usize,
     },
-    /// The host writes a value of its own into some memory of the host's, by a thread or by a function that a stream calls.
+    /// The host writes a value of its own into some memory of the host's, by a thread or by a
+    /// function that a stream calls.
     Write {
         host: usize,
         bytes: u64,
         /// The stream that calls the function.
         stream: Option<usize>,
     },
-    /// The host looks for the latest value in some memory of the host's, by a thread or by a function that a stream calls.
+    /// The host looks for the latest value in some memory of the host's, by a thread or by a
+    /// function that a stream calls.
     Look {
         host: usize,
         stream: Option<usize>,
     },
-    /// Copies memory of the host's to a block: `cuMemcpyHtoDAsync`, or `cuMemcpyHtoD` in a default stream.
+    /// Copies memory of the host's to a block: `cuMemcpyHtoDAsync`, or `cuMemcpyHtoD` in a default
+    /// stream.
     Upload {
         host: usize,
         block: usize,
         stream: usize,
         waits: bool,
     },
-    /// Copies a block to memory of the host's: `cuMemcpyDtoHAsync`, or `cuMemcpyDtoH` in a default stream.
+    /// Copies a block to memory of the host's: `cuMemcpyDtoHAsync`, or `cuMemcpyDtoH` in a default
+    /// stream.
     Download {
         block: usize,
         host: usize,
@@ -303,7 +313,8 @@ pub(crate) enum Node {
     Mark { block: usize },
     /// A block of the graph's own is allocated, stamped, checked and freed.
     Own { bytes: u64 },
-    /// Another stream comes in by an event, and is joined again: each stamps and checks a block beside the other.
+    /// Another stream comes in by an event, and is joined again: each stamps and checks a block
+    /// beside the other.
     Fork { stream: usize, here: usize, there: usize },
     /// A block of the graph's own is used and freed in another stream, which is joined again.
     Lend { stream: usize, bytes: u64 },
@@ -343,7 +354,7 @@ impl Node {
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
-    /// Who makes it.
+    /// The thread that makes the step.
     pub(crate) thread: usize,
     /// The current context.
     pub(crate) current: Context,
@@ -447,7 +458,8 @@ impl Program {
         streams.chain(self.steps.iter().map(|step| step.current)).any(|other| other == context)
     }
 
-    /// What is counted of a step: its action's name, and of a copy what memory of the host's it takes.
+    /// What is counted of a step: its action's name, and of a copy what memory of the host's it
+    /// takes.
     pub(crate) fn name_of(&self, step: &Step) -> String {
         let name = step.action.name();
         match step.action {

@@ -1,9 +1,12 @@
-//! Copies over several links: a simulated machine on which the library takes them, and what it says that it did.
+//! Copies over several links: a simulated machine on which the library takes them, and what it says
+//! that it did.
 //!
-//! The library cuts copies up by what it measured of the machine. A simulated machine carries what its processor carries, and would be
-//! measured anew in each process: so a measurement is given, of links that are alike.
+//! The library cuts copies up by what it measured of the machine. A simulated machine carries what
+//! its processor carries, and would be measured anew in each process: so a measurement is given, of
+//! links that are alike.
 //!
-//! Invariant: no two processes have the same machine. Those of one machine keep off each other's links.
+//! Invariant: no two processes have the same machine. Those of one machine keep off each other's
+//! links.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::PathBuf;
@@ -15,15 +18,18 @@ use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology, cache
 
 use crate::random::Random;
 
-/// Devices of the simulated machine: one more than programs use, so that two links are there besides each device's own.
+/// Devices of the simulated machine: one more than programs use, so that two links are there
+/// besides each device's own.
 pub(crate) const DEVICES: usize = 3;
 /// Smallest copy that is cut up, for the library; a share is at least half of it.
 const LEAST: &str = "2MiB";
 /// Cores of the simulated machine: pageable copies are cut up by threads.
 const CORES: &str = "8";
-/// Bytes a second of each link, for the library: as much as one thread carries, so that a pageable copy has one for each link.
+/// Bytes a second of each link, for the library: as much as one thread carries, so that a pageable
+/// copy has one for each link.
 const RATE: f64 = 6e9;
-/// What the links carry indeed: so little that each thread of a pageable copy begins before the first has carried all of it.
+/// What the links carry indeed: so little that each thread of a pageable copy begins before the
+/// first has carried all of it.
 const LINKS: &str = "pcie=1GB/s,nvlink=20GB/s";
 
 /// Where simulated machines' measurements are kept, for as long as this value.
@@ -58,7 +64,8 @@ impl Machines {
     }
 }
 
-/// Calls that fail on the sibling that programs do not use: the library makes them, for copies of others.
+/// Calls that fail on the sibling that programs do not use: the library makes them, for copies of
+/// others.
 fn failures(seed: u64) -> String {
     const CALLS: [&str; 7] = [
         "cuMemcpyHtoDAsync",
@@ -144,7 +151,7 @@ impl Statistics {
         }
         // SAFETY: a C string, which is ours to free.
         let document = unsafe { serde_json::from_slice(CStr::from_ptr(text).to_bytes()) };
-        // SAFETY: it came from the C allocator, and nobody looks at it any more.
+        // SAFETY: it came from the C allocator, and no reference to it is left.
         unsafe { libc::free(text.cast()) };
         document.unwrap_or_default()
     }

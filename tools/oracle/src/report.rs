@@ -17,7 +17,7 @@ pub(crate) struct Found {
     begin: Instant,
     pub(crate) programs: u64,
     checked: u64,
-    /// Calls that were refused on both sides, or for want of memory.
+    /// Calls that were refused on both sides, or with out of memory.
     refused: u64,
     /// Programs that the driver does not end either, by the kind of step.
     open: Counts,
@@ -25,7 +25,8 @@ pub(crate) struct Found {
     open_for_good: u64,
     /// Where some of them stayed, by seed, to be looked at.
     open_first: BTreeMap<u64, String>,
-    /// Seeds of programs that took longer than the limit once, and are not known to have done so again.
+    /// Seeds of programs that took longer than the limit once, and are not known to have done so
+    /// again.
     slow: Vec<u64>,
     spent: Spent,
     blocks: u64,
@@ -41,7 +42,7 @@ pub(crate) struct Failed {
     /// It, and what must run before it in the same process.
     pub(crate) case: Vec<Program>,
     pub(crate) verdict: Verdict,
-    /// Did it fail again? Nobody knows if there was no time to try.
+    /// Did it fail again? `None` if there was no time to try.
     pub(crate) repeats: Option<bool>,
 }
 

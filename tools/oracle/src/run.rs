@@ -1,7 +1,8 @@
 //! Runs one program: its steps one after the other, each by its own thread of the host.
 //!
-//! Invariants: a detached wait holds no lock; a step that stays for longer than the limit is the last one, and ends the process only if
-//! it stays with all gates open too; what is found is told by the ledgers after all work is over.
+//! Invariants: a detached wait holds no lock; a step that stays for longer than the limit is the
+//! last one, and ends the process only if it stays with all gates open too; what is found is told
+//! by the ledgers after all work is over.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -67,7 +68,8 @@ pub(crate) struct State {
     ending: &'static str,
 }
 
-/// Runs a program. Where the host stays for longer than the limit whatever gates are open, the process ends with that as the outcome.
+/// Runs a program. Where the host stays for longer than the limit whatever gates are open, the
+/// process ends with that as the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
     let begin = Instant::now();
     world.reset(program)?;
@@ -84,8 +86,8 @@ pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Du
     Ok(Outcome { took, ..running.verdict() })
 }
 
-/// What the model knows of each step: whose mark is in the block that it reads and in the host memory that it uses; and which functions
-/// of the host are called in which order.
+/// What the model knows of each step: whose mark is in the block that it reads and in the host
+/// memory that it uses; and which functions of the host are called in which order.
 struct Foreseen {
     expected: Vec<Option<usize>>,
     held: Vec<Option<(usize, u64)>>,
@@ -101,7 +103,7 @@ fn foreseen(program: &Program) -> Foreseen {
             Action::Copy { from, .. } | Action::Move { from, .. } => model.content(from),
             _ => None,
         };
-        // Whoever runs an illegal program has asked for it.
+        // An illegal program runs only at the user's explicit request.
         let _legal = model.apply(step);
         held.push(match step.action {
             Action::Look { host, .. } | Action::Download { host, .. } => model.host_content(host),
@@ -180,8 +182,8 @@ impl Running<'_> {
         });
     }
 
-    /// Waits until the threads are gone. A scope alone waits for less: for what they were told to do, not for what the driver
-    /// does for a thread that ends.
+    /// Waits until the threads are gone. A scope alone waits for less: for what they were told to
+    /// do, not for what the driver does for a thread that ends.
     fn join(&self, threads: Vec<ScopedJoinHandle<'_, ()>>, limit: Duration) {
         std::thread::scope(|scope| {
             let (done, over) = mpsc::channel();
@@ -201,7 +203,8 @@ impl Running<'_> {
         gather(hands, over, limit).unwrap_or_else(|_| self.leave());
     }
 
-    /// Says where the run stays, and ends the process: threads that wait for a device for ever cannot be joined.
+    /// Says where the run stays, and ends the process: threads that wait for a device for ever
+    /// cannot be joined.
     fn leave(&self) -> ! {
         let mut outcome = self.verdict();
         let call = self.state().ending;
@@ -223,7 +226,7 @@ impl Running<'_> {
                 await_hand(hands, step.thread, over, limit)?;
             }
         }
-        // A wait that goes on beside the others may need what nobody has opened.
+        // A detached wait may need a gate that no step has opened yet.
         self.open_gates();
         gather(hands, over, limit)
     }
@@ -242,8 +245,8 @@ impl Running<'_> {
         self.end_own_streams(thread);
     }
 
-    /// Waits for a thread's own default streams: one that ended with work in them could stay there, in the driver's own
-    /// clean-up, with nothing preloaded as well (docs/dev/ordering.md).
+    /// Waits for a thread's own default streams: one that ended with work in them could stay there,
+    /// in the driver's own clean-up, with nothing preloaded as well (docs/dev/ordering.md).
     fn end_own_streams(&self, thread: usize) {
         let d = self.world.driver;
         let own = |stream: &&Stream| stream.kind == Kind::PerThread(thread);

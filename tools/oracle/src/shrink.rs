@@ -1,4 +1,5 @@
-//! Cuts a program down that fails: steps are left out for as long as the rest is legal and it fails in the same way.
+//! Cuts a program down that fails: steps are left out for as long as the rest is legal and it fails
+//! in the same way.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use crate::judge::{Bar, Judge, Sides, Verdict};
 use crate::model::Model;
 use crate::program::{Program, Step};
 
-/// How long a step may take while a program is cut down, where each run of one that hangs takes that long.
+/// How long a step may take while a program is cut down, where each run of one that hangs takes
+/// that long.
 const SHORT: Duration = Duration::from_millis(1500);
 
 impl Judge {
@@ -17,7 +19,8 @@ impl Judge {
         self.last_of(case).is_like(verdict)
     }
 
-    /// What is left of programs, of which the last fails after the others, when it still fails in the same way, or when the time is over.
+    /// What is left of programs, of which the last fails after the others, when it still fails in
+    /// the same way, or when the time is over.
     pub(crate) fn shrink(&self, case: &[Program], verdict: &Verdict) -> Vec<Program> {
         let judge = self.quick(verdict);
         let mut tries = Tries { judge: &judge, verdict, bar: Bar::new(&judge) };
@@ -86,7 +89,8 @@ fn steps(case: &[Program]) -> usize {
     case.iter().map(|program| program.steps.len()).sum()
 }
 
-/// Programs without some of their steps, counted through all of them, and without those that are not legal then.
+/// Programs without some of their steps, counted through all of them, and without those that are
+/// not legal then.
 fn without(case: &[Program], left_out: Range<usize>) -> Vec<Program> {
     let (mut rest, mut first) = (Vec::new(), 0);
     for program in case {

@@ -1,5 +1,5 @@
-//! Streams that no program has at the moment: later programs get them, since on a GPU it takes longer to make streams than to run a
-//! program.
+//! Streams that no program has at the moment: later programs get them, since on a GPU it takes
+//! longer to make streams than to run a program.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,5 +1,4 @@
-//! What all programs of a process share: contexts, kernels, pools, and pinned memory that the allocator under test has nothing
-//! to do with.
+//! What all programs of a process share: contexts, kernels, pools, and pinned memory of the test.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -27,10 +26,8 @@ pub(crate) const STEPS: usize = 2048;
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.
 pub(crate) const STAGE: u64 = 8 << 20;
-
-/// Pieces of host memory that a program can have.
+/// Pieces of host memory of a program.
 pub(crate) const HOSTS: usize = 4;
-
 /// How long it may take until copies go through other devices: links may have to be measured first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -66,7 +63,8 @@ struct Place {
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
     pub(crate) devices: usize,
-    /// By [`Context`]. Those that are not primary are made for a program that uses them, and end with one of `lives`.
+    /// By [`Context`]. Those that are not primary are made for a program that uses them, and end
+    /// with one of `lives`.
     places: Mutex<Places>,
     /// Green contexts, which live as long.
     greens: Mutex<Vec<Green>>,
@@ -95,14 +93,15 @@ struct Hosts {
     pageable: *mut u8,
 }
 
-// SAFETY: pinned memory lives as long as the process and is written by devices and through atomics; the rest is handles.
+// SAFETY: pinned memory lives as long as the process and is written by devices and through atomics;
+// the rest is handles.
 unsafe impl Sync for World {}
 
 impl World {
     /// Opens a driver and makes everything that programs need.
     ///
-    /// Contexts that are not primary and streams serve `lives` programs: on a GPU it takes longer to make and to end them than to run a
-    /// program.
+    /// Contexts that are not primary and streams serve `lives` programs: on a GPU it takes longer
+    /// to make and to end them than to run a program.
     pub(crate) fn open(driver: &str, devices: usize, lives: u32) -> Ready<Self> {
         let driver = Driver::open(driver, Lookup::Exported)?;
         ready!(driver, cuInit(0))?;
@@ -203,12 +202,13 @@ impl World {
         })
     }
 
-    /// Runs one of each in a new context: what a driver brings in at first use, it may bring in by waiting for streams, and then for
-    /// those that a program holds.
+    /// Runs one of each in a new context: what a driver brings in at first use, it may bring in by
+    /// waiting for streams, and then for those that a program holds.
     fn warm_up(&self, context: Context) -> Ready {
         let (d, none, staged) = (self.driver, CUstream::NULL, self.stage as CUdeviceptr);
         ready!(d, cuCtxSetCurrent(self.handle(context)))?;
-        // Pinned memory is used, so that the allocator under test knows nothing of it. What is refused is not warm.
+        // Pinned memory is used, so that the allocator under test knows nothing of it. What is
+        // refused is not warm.
         let _codes = [
             self.own(context, none, staged, 64, 0),
             self.check(context, none, staged, 64, 0, self.ledger(0)),
@@ -219,7 +219,8 @@ impl World {
         ready!(d, cuCtxSynchronize())
     }
 
-    /// Copies to each device until other devices take part: the library opens what it needs there beside the first copies.
+    /// Copies to each device until other devices take part: the library opens what it needs there
+    /// beside the first copies.
     pub(crate) fn warm_relays(&mut self) -> Ready {
         self.make_hosts(1)?;
         let (d, bytes, mut block) = (self.driver, BUFFER as usize, 0);

@@ -1,9 +1,9 @@
 //! Hazard (stream order): the allocator orders less, or waits for more, than the driver does, or
 //! the oracle misses that it does.
 //!
-//! Bounded runs on the simulated driver with its work reordered and races looked for. The driver alone must be right in every program:
-//! that the generator draws only legal ones is shown so. Then the library is held to the same programs. Long runs are
-//! `cargo xtask stress`.
+//! Bounded runs on the simulated driver with its work reordered and races looked for. The driver
+//! alone must be right in every program: that the generator draws only legal ones is shown so. Then
+//! the library is held to the same programs. Long runs are `cargo xtask stress`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,8 @@ fn faults(document: &Value) -> Vec<String> {
     failed.iter().map(kind).collect()
 }
 
-/// Programs of one device with gates, programs of two devices without, programs for which memory is short.
+/// Programs of one device with gates, programs of two devices without, programs for which memory is
+/// short.
 const SITUATIONS: [&[&str]; 3] = [
     &["--seed", "1000"],
     &["--seed", "2000", "--devices", "2", "--no-gates"],
@@ -122,7 +123,8 @@ fn the_library_with_little_memory() {
     both(2);
 }
 
-/// Hazard: copies over several links that are not ordered as the driver's copies are; and a run in which there are none.
+/// Hazard: copies over several links that are not ordered as the driver's copies are; and a run in
+/// which there are none.
 #[test]
 fn the_library_with_copies_over_several_links() {
     let library = built("libwmshim.so");
@@ -137,7 +139,8 @@ fn the_library_with_copies_over_several_links() {
     }
 }
 
-/// Hazard: pageable copies that threads carry, as every program has them by default, and with one device.
+/// Hazard: pageable copies that threads carry, as every program has them by default, and with one
+/// device.
 #[test]
 fn the_library_with_the_same_copies_over_one_link() {
     let library = built("libwmshim.so");
@@ -192,7 +195,7 @@ fn work_that_nothing_orders_is_found_as_a_race_and_again_when_it_was_saved() {
     );
 }
 
-/// Waits for a gate that nobody opens, and a program after it.
+/// Waits for a gate that no step opens, and a program after it.
 const STAYS: &str = r#"[
     {"seed": 1, "shape": {"threads": 1, "streams": [{"context": "First", "kind": "NonBlocking"}], "keep": true, "internal": true,
         "rules": {"allocation_is_action": true, "free_is_action": true}},

@@ -1,7 +1,8 @@
-//! Arrays: memory whose layout is the driver's secret. Here it is plain rows, so that every form of copy reaches it.
+//! Arrays: memory whose layout is the driver's secret. Here it is plain rows, so that every form of
+//! copy reaches it.
 //!
-//! A program never sees an array's address: the bytes are an area of the address map that no call can name. Invariant:
-//! an array's area is there exactly while its handle is.
+//! A program never sees an array's address: the bytes are an area of the address map that no call
+//! can name. Invariant: an array's area is there exactly while its handle is.
 
 use std::ffi::c_uint;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What a device answers to `cuDeviceGetAttribute`: an H200's figures where programs size their work by them, and 0
-//! for every feature that is not simulated.
+//! What a device answers to `cuDeviceGetAttribute`: an H200's figures where programs size their
+//! work by them, and 0 for every feature that is not simulated.
 
 use std::ffi::{c_int, c_uint};
 

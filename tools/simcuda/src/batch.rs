@@ -1,6 +1,7 @@
 //! Batches of copies.
 //!
-//! Every copy of a batch is checked before any of them starts, so that a bad one leaves nothing behind.
+//! Every copy of a batch is checked before any of them starts, so that a bad one leaves nothing
+//! behind.
 
 use std::ffi::{c_uint, c_void};
 

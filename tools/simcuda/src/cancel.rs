@@ -1,5 +1,5 @@
-//! A call of the driver's is whole: a thread that is to be cancelled ends before it or after it. A forced unwind through these frames would end
-//! the process.
+//! A call of the driver's is whole: a thread that is to be cancelled ends before it or after it. A
+//! forced unwind through these frames would end the process.
 
 use std::ffi::c_int;
 

@@ -1,8 +1,9 @@
 //! Stream capture: calls become nodes of a graph instead of work.
 //!
-//! A capture begins on one stream. Another joins it by waiting for an event that was recorded in it. It must end on
-//! the first stream, with all others joined back. While a capture of the stricter modes is open, calls that would
-//! change or wait for the device at once are errors that end it.
+//! A capture begins on one stream. Another joins it by waiting for an event that was recorded in
+//! it. It must end on the first stream, with all others joined back. While a capture of the
+//! stricter modes is open, calls that would change or wait for the device at once are errors that
+//! end it.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -141,7 +142,8 @@ impl Capture {
     }
 }
 
-/// A stream of a capture is destroyed. With the one that it began on it ends, unfinished, and forbids nothing any more.
+/// A stream of a capture is destroyed. With the one that it began on it ends, unfinished, and
+/// forbids nothing any more.
 pub(crate) fn end_of_stream(stream: &Stream) {
     if let Some(capture) = stream.capture() {
         capture.invalidate();
@@ -151,7 +153,8 @@ pub(crate) fn end_of_stream(stream: &Stream) {
     }
 }
 
-/// Ends the captures that began in a context's streams, unfinished: what is left of them forbids nothing.
+/// Ends the captures that began in a context's streams, unfinished: what is left of them forbids
+/// nothing.
 pub(crate) fn end_of_context(context: u64) {
     let ended: Vec<_> = open().extract_if(.., |capture| capture.context == context).collect();
     ended.iter().for_each(|capture| capture.invalidate());
@@ -161,7 +164,8 @@ pub(crate) fn end_of_context(context: u64) {
 /// For calls that would act on the device at once, such as `cuMemAlloc`.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_UNSUPPORTED` if an open capture forbids it to this thread; the capture is then lost.
+/// `STREAM_CAPTURE_UNSUPPORTED` if an open capture forbids it to this thread; the capture is then
+/// lost.
 pub(crate) fn forbid_unsafe() -> Outcome {
     let (mode, thread) = (MODE.get(), std::thread::current().id());
     let forbids = |capture: &Arc<Capture>| match (mode, capture.mode) {
@@ -177,7 +181,8 @@ pub(crate) fn forbid_unsafe() -> Outcome {
 /// For events of a whole context, and waits for one.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams is being captured, in whatever mode; the capture is then lost.
+/// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams is being captured, in whatever mode; the
+/// capture is then lost.
 pub(crate) fn forbid_of_context(context: u64) -> Outcome {
     let broken: Vec<_> = open().iter().filter(|capture| capture.context == context).cloned().collect();
     broken.iter().for_each(|capture| capture.invalidate());

@@ -1,7 +1,7 @@
 //! Contexts: what a thread works in, and what is lost when they go.
 //!
-//! Invariants: a context's handle is in the registry exactly while it is alive; a primary context keeps its handle
-//! over its lives; each thread has a stack of handles, which may be stale.
+//! Invariants: a context's handle is in the registry exactly while it is alive; a primary context
+//! keeps its handle over its lives; each thread has a stack of handles, which may be stale.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(crate) struct Context {
     green: Option<(usize, Arc<Context>)>,
     /// Was it a green context that was destroyed?
     ended: AtomicBool,
-    /// Those who attached to it, its creator included.
+    /// The number of attachments to it, its creator's included.
     pub(crate) users: AtomicU32,
     /// `CU_CTX_*`.
     pub(crate) flags: AtomicU32,
@@ -59,7 +59,8 @@ pub(crate) struct Primary {
     pub(crate) handle: usize,
 }
 
-/// Stack size, FIFO of printf, heap, depth and number of device-side launches, L2 fetch, persisting L2.
+/// Stack size, FIFO of printf, heap, depth and number of device-side launches, L2 fetch, persisting
+/// L2.
 const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 
 impl Context {
@@ -168,8 +169,8 @@ impl Context {
         self.green.as_ref().map_or(self.handle, |(_, primary)| primary.handle)
     }
 
-    /// Ends a green context at once. What its streams were given goes on, and the primary context waits for it; the streams are left, and
-    /// good for nothing; memory and the rest stay.
+    /// Ends a green context at once. What its streams were given goes on, and the primary context
+    /// waits for it; the streams are left, and good for nothing; memory and the rest stay.
     pub(crate) fn detach(&self) {
         driver().contexts.remove(self.handle);
         crate::capture::end_of_context(self.id);
@@ -198,7 +199,8 @@ impl Context {
         self.fault.check()
     }
 
-    /// Ends the context: waits for its work, and takes its streams, events, modules and memory along.
+    /// Ends the context: waits for its work, and takes its streams, events, modules and memory
+    /// along.
     pub(crate) fn destroy(&self) {
         let contexts = &driver().contexts;
         let _context =
@@ -223,7 +225,8 @@ impl Context {
     }
 }
 
-/// Blocks until a device has done all work that it has now: what frees of host memory and of arrays and `cuIpcCloseMemHandle` wait for.
+/// Blocks until a device has done all work that it has now: what frees of host memory and of arrays
+/// and `cuIpcCloseMemHandle` wait for.
 pub(crate) fn synchronize_device(device: usize) {
     let contexts = driver().contexts.all();
     contexts

@@ -1,8 +1,9 @@
-//! Copies: from any form that the driver has to rows of bytes, checked, ordered, paced and carried out.
+//! Copies: from any form that the driver has to rows of bytes, checked, ordered, paced and carried
+//! out.
 //!
-//! Rights are checked when the copy is asked for, where a bad range is `INVALID_VALUE` and the context lives on; and
-//! once more, under the address map's lock, when the bytes move. What was unmapped in between faults the context, as
-//! on a device, and not the process.
+//! Rights are checked when the copy is asked for, where a bad range is `INVALID_VALUE` and the
+//! context lives on; and once more, under the address map's lock, when the bytes move. What was
+//! unmapped in between faults the context, as on a device, and not the process.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -142,8 +143,8 @@ impl Base {
     }
 }
 
-/// One side of a shaped copy. `at` is x in bytes, y, z; `layout` the pitch and the rows of a layer; `size` the bytes
-/// and rows that are copied.
+/// One side of a shaped copy. `at` is x in bytes, y, z; `layout` the pitch and the rows of a layer;
+/// `size` the bytes and rows that are copied.
 fn side(base: Base, at: [usize; 3], layout: [usize; 2], size: [usize; 2]) -> Outcome<Side> {
     let (base, said) = match base {
         Base::Address(address, said) => (address, said),
@@ -169,7 +170,7 @@ fn in_array(array: &Array, [x, y, z]: [usize; 3], [width, height]: [usize; 2]) -
     Ok(Side { address, said: Said::Device, pitch, layer, device: None })
 }
 
-/// A side of which we know what it is and who reads or writes it.
+/// A side of a copy: its memory, and the device or the host that accesses it.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     side: Side,
@@ -213,8 +214,8 @@ impl Known {
 
 /// A copy of consecutive bytes between two contexts.
 ///
-/// NVIDIA's driver crashes in this form where an end is mapped memory of the host to which the other device has no right, crossing a border
-/// or not. It does not in the form with a description.
+/// NVIDIA's driver crashes in this form where an end is mapped memory of the host to which the
+/// other device has no right, crossing a border or not. It does not in the form with a description.
 ///
 /// # Errors
 /// `INVALID_CONTEXT`.
@@ -264,8 +265,9 @@ impl Plan {
         Ok(plan)
     }
 
-    /// NVIDIA's driver crashes in a copy between devices where one side lies across a border of device and host memory. Which forms
-    /// of copy do has not been tried one by one, so all are taken to.
+    /// NVIDIA's driver crashes in a copy between devices where one side lies across a border of
+    /// device and host memory. Which forms of copy do has not been tried one by one, so all are
+    /// taken to.
     fn crash_at_borders(&self, context: &Context) {
         let places = |known: &Known| {
             let mapped = known.side.said != Said::Host && !known.is_pageable();
@@ -273,7 +275,8 @@ impl Plan {
             driver().memory().mapped_places(known.side.address, bytes)
         };
         let sides = [&self.to, &self.from].map(|known| (known, places(known)));
-        // Memory of two devices side by side is copied like that of one: WholeMemory's continuous memory is such.
+        // Memory of two devices side by side is copied like that of one: WholeMemory's continuous
+        // memory is such.
         let is_border = |places: &[Place]| {
             places.len() > 1 && places.iter().any(|place| !matches!(place, Place::Device(_)))
         };
@@ -337,7 +340,8 @@ impl Plan {
     fn copy_row(&self, to: u64, from: u64) -> Outcome {
         const PIECE: u64 = 4 << 20;
         let width = self.shape.width as u64;
-        // Overlapping bytes are undefined in CUDA; here they arrive as with `memmove` if they fit one piece.
+        // Overlapping bytes are undefined in CUDA; here they arrive as with `memmove` if they fit
+        // one piece.
         for at in (0..width).step_by(PIECE as usize) {
             let bytes = PIECE.min(width - at);
             let memory = driver().memory();
@@ -369,8 +373,8 @@ pub(crate) fn work(context: &Context, shape: Shape) -> Outcome<Work> {
 /// Pageable sources of at most this many bytes are kept aside, so that the call need not wait.
 const STAGED: u64 = 64 << 10;
 
-/// Copies in order with a stream's work. A synchronous copy waits, except between devices; an asynchronous one waits
-/// only where pageable memory forces the driver to.
+/// Copies in order with a stream's work. A synchronous copy waits, except between devices; an
+/// asynchronous one waits only where pageable memory forces the driver to.
 ///
 /// # Errors
 /// As [`work`]; also what the copy itself met, where it waited.

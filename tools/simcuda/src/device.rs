@@ -1,7 +1,7 @@
 //! Devices: how many there are, what they say of themselves, and what they have.
 //!
-//! The figures are those of one real model where a program sizes its work by them, and false names elsewhere:
-//! nobody shall take a simulated device for a real one.
+//! The figures are those of one real model where a program sizes its work by them, and false names
+//! elsewhere: no program shall take a simulated device for a real one.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,8 @@ pub(crate) struct Device {
     pub(crate) store: Arc<Store>,
     /// Its primary context.
     pub(crate) primary: Mutex<Primary>,
-    /// The error that a context ended with. The device is lost to the process: every later context has it.
+    /// The error that a context ended with. The device is lost to the process: every later context
+    /// has it.
     pub(crate) lost: Fault,
     /// Host to device.
     pub(crate) inbound: Link,
@@ -190,7 +191,8 @@ exports! {
         match attrib {
             // PERFORMANCE_RANK: all pairs are alike.
             1 => put(value, 0),
-            // ACCESS_SUPPORTED, NATIVE_ATOMIC_SUPPORTED, CUDA_ARRAY_ACCESS_SUPPORTED, ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED.
+            // ACCESS_SUPPORTED, NATIVE_ATOMIC_SUPPORTED, CUDA_ARRAY_ACCESS_SUPPORTED,
+            // ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED.
             2 | 3 => put(value, 1),
             4 | 5 => put(value, 0),
             _ => Err(CUresult::INVALID_VALUE),

@@ -1,7 +1,9 @@
-//! The end of the process: an exit handler of the driver's, which `cuInit` registers, takes the driver down. Calls that begin later are `DEINITIALIZED`.
+//! The end of the process: an exit handler of the driver's, which `cuInit` registers, takes the
+//! driver down. Calls that begin later are `DEINITIALIZED`.
 //!
-//! NVIDIA's driver does not wait for other threads' calls. A thread that is inside one then, or begins one afterwards, may find what it uses gone. With
-//! `SIMCUDA_EXIT=crash` it always does: such a call ends the process with `SIGSEGV` and one line.
+//! NVIDIA's driver does not wait for other threads' calls. A thread that is inside one then, or
+//! begins one afterwards, may find what it uses gone. With `SIMCUDA_EXIT=crash` it always does:
+//! such a call ends the process with `SIGSEGV` and one line.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

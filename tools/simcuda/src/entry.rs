@@ -1,11 +1,13 @@
 //! The boundary: the one place where a C function of the driver is defined.
 //!
-//! A row of [`exports!`] gives a function's name, the name of its per-thread-stream twin, its arguments and its body.
-//! The macro adds what every driver function does: is the driver initialised (rows of [`early_exports!`] do not ask),
-//! should this call fail ([`crate::fail`]), a body that may use `?`, and a panic that stops at the boundary. Each
-//! export is checked against the driver's own signature at compile time.
+//! A row of [`exports!`] gives a function's name, the name of its per-thread-stream twin, its
+//! arguments and its body. The macro adds what every driver function does: is the driver
+//! initialised (rows of [`early_exports!`] do not ask), should this call fail ([`crate::fail`]), a
+//! body that may use `?`, and a panic that stops at the boundary. Each export is checked against
+//! the driver's own signature at compile time.
 //!
-//! Invariants: no body is entered in a process that forked after `cuInit`, nor after the driver's exit handler, nor from a host callback of a stream.
+//! Invariants: no body is entered in a process that forked after `cuInit`, nor after the driver's
+//! exit handler, nor from a host callback of a stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -125,7 +127,8 @@ macro_rules! early_exports {
     )*};
 }
 
-/// One row. The body lives in a module of the function's name, where both exports of the row find it.
+/// One row. The body lives in a module of the function's name, where both exports of the row find
+/// it.
 macro_rules! define {
     ($enter:ident $meta:tt fn $name:ident + $twin:ident $arguments:tt |$call:ident| $body:block) => {
         $crate::entry::define! { $enter $meta fn $name $arguments |$call| $body }
@@ -141,7 +144,8 @@ macro_rules! define {
             use super::*;
 
             pub(super) unsafe fn body($call: &$crate::entry::Call, $($argument: $type),*) -> $crate::entry::Outcome {
-                // SAFETY: the program vouches for the pointers that it passes, as it does to NVIDIA's driver.
+                // SAFETY: the program vouches for the pointers that it passes, as it does to
+                // NVIDIA's driver.
                 unsafe { $body }
             }
         }

@@ -1,7 +1,7 @@
 //! Events: points in streams, with the time at which they were passed.
 //!
-//! Invariant: what an event stands for is replaced as a whole when it is recorded again; whoever waits for the older
-//! record still waits for that one.
+//! Invariant: what an event stands for is replaced as a whole when it is recorded again; a wait for
+//! the older record still waits for that one.
 
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

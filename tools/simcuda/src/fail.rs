@@ -1,8 +1,9 @@
-//! Faults on demand: `SIMCUDA_FAIL=cuMemCreate:7` makes the seventh `cuMemCreate` fail, `cuMemCreate:7+` also all later.
+//! Faults on demand: `SIMCUDA_FAIL=cuMemCreate:7` makes the seventh `cuMemCreate` fail,
+//! `cuMemCreate:7+` also all later.
 //!
-//! A rule's name covers every version and twin of a function: `cuMemAlloc` counts calls of `cuMemAlloc_v2`, and
-//! `cuMemAllocAsync` those of `cuMemAllocAsync_ptsz`. The full exported name covers only that export. `cuMemCreate@2:7` counts calls with a
-//! context of device 2 current.
+//! A rule's name covers every version and twin of a function: `cuMemAlloc` counts calls of
+//! `cuMemAlloc_v2`, and `cuMemAllocAsync` those of `cuMemAllocAsync_ptsz`. The full exported name
+//! covers only that export. `cuMemCreate@2:7` counts calls with a context of device 2 current.
 //!
 //! Invariant: a call that is struck has done nothing.
 
@@ -107,7 +108,8 @@ fn error(function: &str) -> CUresult {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a fault that is injected into the wrong call, or into none, and a test that passes because of it.
+    //! Hazard: a fault that is injected into the wrong call, or into none, and a test that passes
+    //! because of it.
     use super::*;
 
     #[test]

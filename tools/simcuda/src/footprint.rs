@@ -1,7 +1,8 @@
 //! Which bytes the kernels of `wm-kernels` read and write, for [`crate::races`].
 //!
-//! A row a kernel, by name. Words that many threads and kernels count in with atomics are left out: such kernels need no order
-//! among each other. So are reads through indices and textures, which the parameters do not tell.
+//! A row a kernel, by name. Words that many threads and kernels count in with atomics are left out:
+//! such kernels need no order among each other. So are reads through indices and textures, which
+//! the parameters do not tell.
 
 use crate::races::{Access, Use};
 

@@ -1,10 +1,10 @@
 //! Graphs: work that was recorded, to be run again and again.
 //!
-//! A node is a piece of work and the nodes that it waits for. An executable graph is the work in one legal order, and
-//! runs as one piece of its stream's work.
+//! A node is a piece of work and the nodes that it waits for. An executable graph is the work in
+//! one legal order, and runs as one piece of its stream's work.
 //!
-//! Invariants: an executable graph does not change when the graph does; memory of a graph's allocation nodes lives
-//! until the graph and all its executable forms are gone.
+//! Invariants: an executable graph does not change when the graph does; memory of a graph's
+//! allocation nodes lives until the graph and all its executable forms are gone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -104,7 +104,7 @@ impl Drop for GraphMemory {
 }
 
 impl Graph {
-    /// An empty graph that nobody knows yet.
+    /// An empty graph that is in no table yet.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { handle: driver().graphs.reserve(), nodes: Mutex::default(), memory: Arc::default() })
     }

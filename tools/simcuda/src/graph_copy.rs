@@ -1,8 +1,10 @@
-//! Copies as nodes of graphs: added by the call for copies or by the one for any kind, asked for, and changed.
+//! Copies as nodes of graphs: added by the call for copies or by the one for any kind, asked for,
+//! and changed.
 //!
-//! An executable graph's copy may be given other memory of the same kind only: memory of a context for memory of that context,
-//! memory of none for memory of none. A description without a context takes that of its memory, which mapped memory does not have:
-//! then the driver refuses other mapped memory than the node had.
+//! An executable graph's copy may be given other memory of the same kind only: memory of a context
+//! for memory of that context, memory of none for memory of none. A description without a context
+//! takes that of its memory, which mapped memory does not have: then the driver refuses other
+//! mapped memory than the node had.
 
 use std::ffi::c_void;
 

@@ -1,7 +1,8 @@
 //! Memory nodes that a program adds to a graph itself.
 //!
-//! The memory exists from the node's making until the graph and all its executable forms are gone, where a device's
-//! exists only while the graph runs: a program that reads it in between is wrong and is not told.
+//! The memory exists from the node's making until the graph and all its executable forms are gone,
+//! where a device's exists only while the graph runs: a program that reads it in between is wrong
+//! and is not told.
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -1,10 +1,11 @@
 //! Green contexts: a share of a device's multiprocessors, beside the primary context.
 //!
-//! One is a context of its own in what concerns streams and waits, and the primary context in what concerns memory.
-//! The primary context waits for its green ones, and not they for it. Kernels run on the processor, so the share itself
-//! means nothing here.
+//! One is a context of its own in what concerns streams and waits, and the primary context in what
+//! concerns memory. The primary context waits for its green ones, and not they for it. Kernels run
+//! on the processor, so the share itself means nothing here.
 //!
-//! Invariant: a green context that was destroyed stays known to its streams, which then answer `CONTEXT_IS_DESTROYED`.
+//! Invariant: a green context that was destroyed stays known to its streams, which then answer
+//! `CONTEXT_IS_DESTROYED`.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;

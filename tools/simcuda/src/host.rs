@@ -1,4 +1,5 @@
-//! Host memory that the device can reach: allocated by the driver, or the program's own and registered.
+//! Host memory that the device can reach: allocated by the driver, or the program's own and
+//! registered.
 
 use std::ffi::{c_uint, c_void};
 

@@ -1,7 +1,7 @@
 //! Plain allocations that another process opens.
 //!
-//! A handle says which descriptor of which process the bytes are in; the other process opens that descriptor through
-//! `/proc`, which the kernel allows to the same user.
+//! A handle says which descriptor of which process the bytes are in; the other process opens that
+//! descriptor through `/proc`, which the kernel allows to the same user.
 
 use std::fs::OpenOptions;
 use std::os::fd::{AsRawFd, OwnedFd};

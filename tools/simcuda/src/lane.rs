@@ -1,11 +1,13 @@
 //! Lanes: queues of work with one worker thread each. A stream is a lane with a handle.
 //!
-//! Work of one lane runs in the order in which it was pushed. Between lanes there is no order but what the points in
-//! `after` say; with `SIMCUDA_SEED` every piece of work is delayed at random, so that a missing point shows.
+//! Work of one lane runs in the order in which it was pushed. Between lanes there is no order but
+//! what the points in `after` say; with `SIMCUDA_SEED` every piece of work is delayed at random, so
+//! that a missing point shows.
 //!
-//! Invariants: work only ever waits for work that was pushed earlier, so nothing can wait in a circle; a lane's
-//! worker starts with its first work and ends when the lane is closed and empty; the worker takes none of the
-//! program's signals; work behind a fault of the context is skipped, as on a device that has stopped.
+//! Invariants: work only ever waits for work that was pushed earlier, so nothing can wait in a
+//! circle; a lane's worker starts with its first work and ends when the lane is closed and empty;
+//! the worker takes none of the program's signals; work behind a fault of the context is skipped,
+//! as on a device that has stopped.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -184,7 +186,8 @@ impl Lane {
     /// Queues work behind everything in this lane and behind the points in `after`.
     ///
     /// # Errors
-    /// `CONTEXT_IS_DESTROYED` if the lane is closed, `OPERATING_SYSTEM` if the worker cannot be started.
+    /// `CONTEXT_IS_DESTROYED` if the lane is closed, `OPERATING_SYSTEM` if the worker cannot be
+    /// started.
     pub(crate) fn push(&self, after: Vec<Point>, work: Work) -> Outcome<Point> {
         let uses = Uses::of(&work);
         let mut line = self.shared.line();
@@ -243,7 +246,8 @@ impl Lane {
     }
 }
 
-/// The program's signals are the program's: only those that a fault raises in this very thread get through.
+/// The program's signals are the program's: only those that a fault raises in this very thread get
+/// through.
 fn ignore_signals() {
     // SAFETY: plain operations on a signal set of our own.
     unsafe {

@@ -1,7 +1,8 @@
 //! Launches: a kernel's arguments, copied at the call, and the grid, run by the stream's worker.
 //!
-//! A kernel's bad access is the context's sticky error. Pages have one protection for the whole process, so what only
-//! *another* device may touch is found by looking at the pointers among the parameters instead.
+//! A kernel's bad access is the context's sticky error. Pages have one protection for the whole
+//! process, so what only *another* device may touch is found by looking at the pointers among the
+//! parameters instead.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, PoisonError};
@@ -40,7 +41,8 @@ impl Grid {
     }
 }
 
-/// Offset and size of a parameter in the buffer form: each is aligned to its own size, structures to 8.
+/// Offset and size of a parameter in the buffer form: each is aligned to its own size, structures
+/// to 8.
 ///
 /// # Errors
 /// `INVALID_VALUE` if there is no such parameter.

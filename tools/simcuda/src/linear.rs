@@ -30,7 +30,8 @@ fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.home() }))
 }
 
-/// Waits for the work of the block's own context and its green ones, as an H200 does, and gives memory back.
+/// Waits for the work of the block's own context and its green ones, as an H200 does, and gives
+/// memory back.
 fn free(address: CUdeviceptr) -> Outcome {
     capture::forbid_unsafe()?;
     let is_pools = pool::is_live(address);
@@ -56,7 +57,8 @@ fn freeable(address: CUdeviceptr) -> Outcome<Option<Arc<Context>>> {
     }
 }
 
-/// Start and size of what an address lies in. Host memory in a reservation answers 0, as NVIDIA's driver does.
+/// Start and size of what an address lies in. Host memory in a reservation answers 0, as NVIDIA's
+/// driver does.
 fn range(address: CUdeviceptr) -> Outcome<(CUdeviceptr, usize)> {
     let memory = driver().memory();
     let area = memory.find(address).ok_or(CUresult::NOT_FOUND)?;

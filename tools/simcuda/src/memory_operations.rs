@@ -1,6 +1,7 @@
 //! Stream memory operations: a stream writes a word, or waits for one.
 //!
-//! Anything may write the word that is waited for, so the worker has to look again and again, as the device does.
+//! Anything may write the word that is waited for, so the worker has to look again and again, as
+//! the device does.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ impl Width {
         memory
             .check_moving(address, self.bytes(), Want::Read, device)
             .map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
-        // SAFETY: checked under the lock, aligned, and accessed as an atomic by everybody.
+        // SAFETY: checked under the lock, aligned, and every access is atomic.
         Ok(unsafe {
             match self {
                 Self::Four => AtomicU32::from_ptr(address as *mut u32).load(Ordering::Acquire).into(),
@@ -86,7 +87,8 @@ struct Word {
 }
 
 impl Word {
-    /// Hands an operation over to the stream, if the word is aligned and the stream's device may touch it so.
+    /// Hands an operation over to the stream, if the word is aligned and the stream's device may
+    /// touch it so.
     fn submit(&self, stream: &Stream, want: Want, work: Work) -> Outcome {
         let (bytes, device) = (self.width.bytes(), stream.context()?.device);
         require(self.address.is_multiple_of(bytes), CUresult::INVALID_VALUE)?;
@@ -99,7 +101,8 @@ impl Word {
     }
 }
 
-/// Between two looks: short at first. A stream that waits for long must not keep a processor from the others.
+/// Between two looks: short at first. A stream that waits for long must not keep a processor from
+/// the others.
 fn rest(looks: u32) {
     if looks < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
 }

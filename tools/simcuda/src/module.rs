@@ -1,7 +1,8 @@
 //! Modules and libraries: which kernels an image has.
 //!
-//! No code is loaded: an image is searched for the names of kernels, and what runs is the kernel of that name that
-//! wm-kernels compiled for the CPU. A kernel that exists in the image only is not found.
+//! No code is loaded: an image is searched for the names of kernels, and what runs is the kernel of
+//! that name that wm-kernels compiled for the CPU. A kernel that exists in the image only is not
+//! found.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -71,7 +72,8 @@ impl Image {
     /// `image` is null or one of those, whole.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for null, `INVALID_IMAGE` for anything else, `INVALID_PTX` for PTX without version.
+    /// `INVALID_VALUE` for null, `INVALID_IMAGE` for anything else, `INVALID_PTX` for PTX without
+    /// version.
     pub(crate) unsafe fn read(image: *const c_void) -> Outcome<Arc<Self>> {
         require(!image.is_null(), CUresult::INVALID_VALUE)?;
         // SAFETY: by contract there are four bytes; text of fewer has a zero among them.
@@ -128,7 +130,8 @@ unsafe fn fat_size(image: *const c_void) -> usize {
 
 /// Kernels of ours whose names occur in machine code, as its symbol table's strings.
 fn known_names(code: &[u8]) -> Vec<String> {
-    // What stands between two zeros, in one walk: code may be large, and every process that is tested loads some.
+    // What stands between two zeros, in one walk: code may be large, and every process that is
+    // tested loads some.
     let mut strings = code.split(|byte| *byte == 0);
     let (_before, _behind) = (strings.next(), strings.next_back());
     let strings: HashSet<&[u8]> = strings.filter(|string| !string.is_empty()).collect();

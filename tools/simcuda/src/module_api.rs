@@ -56,7 +56,8 @@ fn attribute(function: Option<&Function>, attribute: c_uint) -> Outcome<c_int> {
     });
     match (set, attribute) {
         (Some(value), _) => Ok(value),
-        // MAX_THREADS_PER_BLOCK, NUM_REGS, PTX_VERSION and BINARY_VERSION, PREFERRED_SHARED_MEMORY_CARVEOUT.
+        // MAX_THREADS_PER_BLOCK, NUM_REGS, PTX_VERSION and BINARY_VERSION,
+        // PREFERRED_SHARED_MEMORY_CARVEOUT.
         (None, 0) => Ok(1024),
         (None, 4) => Ok(32),
         (None, 5 | 6) => Ok(90),
@@ -68,7 +69,8 @@ fn attribute(function: Option<&Function>, attribute: c_uint) -> Outcome<c_int> {
 }
 
 fn set_attribute(function: &Function, attribute: c_uint, value: c_int) -> Outcome {
-    // MAX_DYNAMIC_SHARED_SIZE_BYTES has a limit; the carve-out and the cluster attributes are hints here.
+    // MAX_DYNAMIC_SHARED_SIZE_BYTES has a limit; the carve-out and the cluster attributes are hints
+    // here.
     require((8..=15).contains(&attribute), CUresult::INVALID_VALUE)?;
     require(attribute != 8 || (0..=232_448).contains(&value), CUresult::INVALID_VALUE)?;
     function.attributes.lock().unwrap_or_else(PoisonError::into_inner).insert(attribute, value);

@@ -38,7 +38,8 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// `None` for addresses that the driver does not know, and for reserved ones where nothing is mapped.
+    /// `None` for addresses that the driver does not know, and for reserved ones where nothing is
+    /// mapped.
     fn find(memory: &'a AddressMap, address: CUdeviceptr) -> Option<Self> {
         let area = memory.find(address)?;
         let mapping = area.mapping(address);
@@ -67,7 +68,8 @@ impl<'a> Subject<'a> {
         if on_host { CU_MEMORYTYPE_HOST } else { CU_MEMORYTYPE_DEVICE }
     }
 
-    /// Memory of the host, and memory that another process shares, belong to the device of the context that they came by.
+    /// Memory of the host, and memory that another process shares, belong to the device of the
+    /// context that they came by.
     fn device(&self) -> u32 {
         match self.place() {
             Place::Device(ordinal) if !matches!(self.area.owner, Owner::Imported { .. }) => ordinal as u32,
@@ -88,8 +90,8 @@ impl<'a> Subject<'a> {
         Ok(self.address)
     }
 
-    /// What the current context's device may do here. Of memory that belongs to a context the driver says everything,
-    /// whether peer access is enabled or not.
+    /// What the current context's device may do here. Of memory that belongs to a context the
+    /// driver says everything, whether peer access is enabled or not.
     fn rights(&self) -> u32 {
         let current = current_handle().and_then(|handle| driver().contexts.get(handle));
         let device = current.map_or(0, |context| context.device);
@@ -143,7 +145,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What `cuPointerGetAttributes` says of a pointer that nobody knows.
+/// The answer of `cuPointerGetAttributes` for an unknown pointer.
 fn nothing(attribute: c_uint) -> Answer {
     match attribute {
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Answer::Word(-2_i32 as u32),

@@ -1,16 +1,19 @@
 //! Stream-ordered memory: pools, and the blocks that go in and out of them.
 //!
-//! A block that was freed in a stream is usable at once by the next allocation in that stream, and by others once
-//! that stream has come so far, if `REUSE_ALLOW_OPPORTUNISTIC` is set. Before memory runs out, an allocation takes what another stream has
-//! yet to come past, and its stream waits for that, if `REUSE_ALLOW_INTERNAL_DEPENDENCIES` is set. That a stream waits for the free
-//! by an event (`REUSE_FOLLOW_EVENT_DEPENDENCIES`) is not made use of: a driver may, and need not. What a pool keeps beyond its
-//! release threshold goes back at the next synchronisation, and earlier if memory runs out.
+//! A block that was freed in a stream is usable at once by the next allocation in that stream, and
+//! by others once that stream has come so far, if `REUSE_ALLOW_OPPORTUNISTIC` is set. Before memory
+//! runs out, an allocation takes what another stream has yet to come past, and its stream waits for
+//! that, if `REUSE_ALLOW_INTERNAL_DEPENDENCIES` is set. That a stream waits for the free by an
+//! event (`REUSE_FOLLOW_EVENT_DEPENDENCIES`) is not made use of: a driver may, and need not. What a
+//! pool keeps beyond its release threshold goes back at the next synchronisation, and earlier if
+//! memory runs out.
 //!
-//! A free is an action of its stream: in the legacy default stream a barrier, in a blocking stream behind that one's work. So is an
-//! allocation in a blocking stream; in the legacy default stream it is none.
+//! A free is an action of its stream: in the legacy default stream a barrier, in a blocking stream
+//! behind that one's work. So is an allocation in a blocking stream; in the legacy default stream
+//! it is none.
 //!
-//! Invariant: `used <= reserved`; `used` counts what programs asked for, `reserved` what the pool's blocks are
-//! charged for.
+//! Invariant: `used <= reserved`; `used` counts what programs asked for, `reserved` what the pool's
+//! blocks are charged for.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,12 +72,12 @@ impl Level {
     }
 }
 
-/// A block that nobody uses, or will not from some point on.
+/// A block that is idle, or will be after some point of a stream.
 #[derive(Debug)]
 struct Free {
     start: u64,
     bytes: u64,
-    /// The stream that it was freed in, and how far that must come. `None`: anybody may have it.
+    /// The stream that it was freed in, and how far that must come. `None`: any stream may have it.
     after: Option<(u64, Point)>,
 }
 
@@ -114,7 +117,8 @@ impl Given {
         if !stream.is_legacy() {
             stream.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
         } else if waits {
-            // Behind that free and the stream's own work, and no barrier: blocking streams may be held for as long as they like.
+            // Behind that free and the stream's own work, and no barrier: blocking streams may be
+            // held for as long as they like.
             stream.lane.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
         } else {
             // Then the stream's next work comes behind it only if the host has seen that.
@@ -268,7 +272,7 @@ pub(crate) fn trim_all(place: Place) {
     }
 }
 
-/// Tries to allocate, and once more after the pools have given back what nobody uses.
+/// Tries to allocate, and once more after the pools have given back their idle memory.
 ///
 /// # Errors
 /// Those of the second attempt.
@@ -334,8 +338,8 @@ fn is_linear(address: CUdeviceptr) -> bool {
         .is_some_and(|area| area.start == address && matches!(area.owner, Owner::Linear { .. }))
 }
 
-/// Memory from `cuMemAlloc` may be freed in stream order too. Nobody knows it from the call on, and it goes when the
-/// stream has come so far.
+/// Memory from `cuMemAlloc` may be freed in stream order too. The address is invalid from the call
+/// on, and the memory is released when the stream reaches the free.
 fn free_linear_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
     let mut memory = driver().memory_mut();
     let area = memory.find_mut(address).ok_or(CUresult::INVALID_VALUE)?;

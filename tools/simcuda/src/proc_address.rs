@@ -1,8 +1,8 @@
-//! `cuGetProcAddress`: a function by its plain name, the version of CUDA that a program was built for, and whether it
-//! wants the null stream to be the calling thread's.
+//! `cuGetProcAddress`: a function by its plain name, the version of CUDA that a program was built
+//! for, and whether it wants the null stream to be the calling thread's.
 //!
-//! The rules are data: each row of `getproc_map.tsv` says from which version on a name means which export. A row
-//! newer than this driver does not exist for it, although the export does.
+//! The rules are data: each row of `getproc_map.tsv` says from which version on a name means which
+//! export. A row newer than this driver does not exist for it, although the export does.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -68,7 +68,8 @@ fn row(line: &'static str) -> Option<(&'static str, Row)> {
     Some((name, Row { version, per_thread: variant != "legacy", index }))
 }
 
-/// The newest meaning of a name that a version knows; for per-thread streams one made for them, if there is one.
+/// The newest meaning of a name that a version knows; for per-thread streams one made for them, if
+/// there is one.
 fn find(name: &str, version: c_int, per_thread: bool) -> Result<*mut c_void, c_uint> {
     let rows = meanings().get(name).ok_or(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)?;
     let newest =
@@ -101,7 +102,7 @@ unsafe fn answer(
         put_optional(status, found.err().unwrap_or(CU_GET_PROC_ADDRESS_SUCCESS));
         put(place, found.unwrap_or(std::ptr::null_mut()))?;
     }
-    // Whoever asks for the status is answered there.
+    // If the caller passes a place for the status, the answer is there.
     require(found.is_ok() || !status.is_null(), CUresult::NOT_FOUND)
 }
 
@@ -114,7 +115,8 @@ early_exports! {
         answer(call, symbol, pfn, cudaVersion, flags, symbolStatus)
     }
 
-    /// There are no private tables, and there never will be: NVIDIA's runtime verifies its driver by them.
+    /// There are no private tables, and there never will be: NVIDIA's runtime verifies its driver
+    /// by them.
     fn cuGetExportTable(ppExportTable: *mut *const c_void, pExportTableId: *const CUuuid) |call| {
         require(!pExportTableId.is_null(), CUresult::INVALID_VALUE)?;
         put(ppExportTable, std::ptr::null())?;
@@ -124,7 +126,8 @@ early_exports! {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that gets a function of another version, or of the other meaning of the null stream.
+    //! Hazard: a program that gets a function of another version, or of the other meaning of the
+    //! null stream.
     use super::*;
 
     fn export(name: &str, version: c_int, per_thread: bool) -> Result<&'static str, c_uint> {

@@ -1,18 +1,22 @@
 //! Finds work that races: `SIMCUDA_RACES=1`.
 //!
-//! Every piece of work gets a vector clock when it is pushed: for each lane, how much of it is certainly done when the work
-//! begins. It is joined from the lane's last work, from the points that the work waits for, and from what the host has
-//! seen done. Two accesses of one physical byte, of which one is more than a read, race if neither is in the other's clock. That is
-//! judged by what was ordered, not by what happened to run first: a race is found whenever both are pushed, at any speed.
-//! Memory that is unmapped or freed by the host at once races with every access that the host has not seen done.
+//! Every piece of work gets a vector clock when it is pushed: for each lane, how much of it is
+//! certainly done when the work begins. It is joined from the lane's last work, from the points
+//! that the work waits for, and from what the host has seen done. Two accesses of one physical
+//! byte, of which one is more than a read, race if neither is in the other's clock. That is judged
+//! by what was ordered, not by what happened to run first: a race is found whenever both are
+//! pushed, at any speed. Memory that is unmapped or freed by the host at once races with every
+//! access that the host has not seen done.
 //!
-//! What a piece of work uses is declared for it when it is made, so that it is known again when a graph replays it. A graph is one
-//! piece of work: what its nodes do to each other is not looked at. Bytes are told apart by where they lie and not by address, as a
-//! handle can be mapped at several.
+//! What a piece of work uses is declared for it when it is made, so that it is known again when a
+//! graph replays it. A graph is one piece of work: what its nodes do to each other is not looked
+//! at. Bytes are told apart by where they lie and not by address, as a handle can be mapped at
+//! several.
 //!
-//! What threads of the host tell each other is not known here, so they count as one: what any of them has seen done counts
-//! as seen by all. A word that a stream writes is seen by the host once another stream is told to wait for it; what the host or a kernel
-//! writes is not known to order anything. The processor's own accesses, and kernels that [`crate::footprint`] does not know, are
+//! What threads of the host tell each other is not known here, so they count as one: what any of
+//! them has seen done counts as seen by all. A word that a stream writes is seen by the host once
+//! another stream is told to wait for it; what the host or a kernel writes is not known to order
+//! anything. The processor's own accesses, and kernels that [`crate::footprint`] does not know, are
 //! not looked at.
 //!
 //! A race ends the process: an error code might be handled, and a race must not be.
@@ -119,7 +123,7 @@ struct Races {
     host: Clock,
     /// Accesses that the host has not seen done.
     open: Vec<(Arc<Stamp>, Placed)>,
-    /// By address, who wrote words for others to wait for.
+    /// By address, the writer of each word that others wait for.
     words: BTreeMap<u64, Arc<Stamp>>,
 }
 
@@ -198,7 +202,8 @@ pub(crate) fn await_signal(word: u64) {
 
 type Job = dyn Fn() -> Outcome + Send + Sync;
 
-/// What pieces of work use. A weak reference keeps the place of a piece of work that is gone from being another's.
+/// What pieces of work use. A weak reference keeps the place of a piece of work that is gone from
+/// being another's.
 type Declared = HashMap<usize, (Weak<Job>, Arc<[Access]>)>;
 
 fn declared() -> MutexGuard<'static, Option<Declared>> {

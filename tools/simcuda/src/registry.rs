@@ -1,7 +1,8 @@
 //! Handles: numbers that stand for objects.
 //!
-//! Invariant: a number is never used twice in a process, so a stale handle is an error and not another object; unless the
-//! settings ask for what NVIDIA's driver does, where the handle of an object that is gone is soon another's.
+//! Invariant: a number is never used twice in a process, so a stale handle is an error and not
+//! another object; unless the settings ask for what NVIDIA's driver does, where the handle of an
+//! object that is gone is soon another's.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::settings::settings;
 
-/// The objects of one kind. Kinds have different tags, so that one kind's handle is unknown to every other.
+/// The objects of one kind. Kinds have different tags, so that one kind's handle is unknown to
+/// every other.
 #[derive(Debug)]
 pub(crate) struct Registry<T> {
     tag: usize,

@@ -1,6 +1,7 @@
 //! What the environment asks of the simulator.
 //!
-//! A value that cannot be read is one line on standard error that names the valid ones; the default is used.
+//! A value that cannot be read is one line on standard error that names the valid ones; the default
+//! is used.
 
 use std::fmt::Display;
 use std::sync::OnceLock;
@@ -38,7 +39,8 @@ pub(crate) struct Settings {
     pub(crate) peers: bool,
     /// End the process where copies race?
     pub(crate) races: bool,
-    /// Does a thread that is inside a call when the process's exit ends the driver, or calls it later, crash?
+    /// Does a thread that is inside a call when the process's exit ends the driver, or calls it
+    /// later, crash?
     pub(crate) exit_crashes: bool,
     /// Is the handle of an object that is gone given to the next one?
     pub(crate) reuse_handles: bool,

@@ -1,7 +1,7 @@
 //! The driver as a whole: what `cuInit` makes, and whether this process may use it.
 //!
-//! Invariant: after a `fork` that followed `cuInit`, the child has no driver and never gets one, as with NVIDIA's:
-//! worker threads do not survive a fork. A fork before `cuInit` harms nobody.
+//! Invariant: after a `fork` that followed `cuInit`, the child has no driver and never gets one, as
+//! with NVIDIA's: worker threads do not survive a fork. A fork before `cuInit` has no effect.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -64,7 +64,8 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// May the driver be used in this process?
 ///
 /// # Errors
-/// `NOT_INITIALIZED` before `cuInit` and after a fork, `DEINITIALIZED` once exit handlers have taken it down.
+/// `NOT_INITIALIZED` before `cuInit` and after a fork, `DEINITIALIZED` once exit handlers have
+/// taken it down.
 pub(crate) fn ready() -> Outcome {
     match STATE.load(Ordering::Acquire) {
         READY => Ok(()),
@@ -91,7 +92,8 @@ pub(crate) fn driver() -> &'static Driver {
 /// What `cuInit` does.
 ///
 /// # Errors
-/// `NOT_INITIALIZED` in a child of a process that had a driver; `OPERATING_SYSTEM` if there is no `memfd`.
+/// `NOT_INITIALIZED` in a child of a process that had a driver; `OPERATING_SYSTEM` if there is no
+/// `memfd`.
 pub(crate) fn start() -> Outcome {
     match STATE.load(Ordering::Acquire) {
         FORKED => return Err(CUresult::NOT_INITIALIZED),
@@ -103,7 +105,8 @@ pub(crate) fn start() -> Outcome {
         return Ok(());
     }
     let driver = Driver::new()?;
-    // SAFETY: handlers without arguments that stay valid: the library is never unloaded. The first only stores to an atomic.
+    // SAFETY: handlers without arguments that stay valid: the library is never unloaded. The first
+    // only stores to an atomic.
     unsafe {
         libc::pthread_atfork(None, None, Some(forked));
         libc::atexit(ending::take_down);

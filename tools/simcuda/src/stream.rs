@@ -108,7 +108,8 @@ impl Stream {
     /// Queues work, capture or not.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_IMPLICIT` on the legacy stream while a stream that it waits for is being captured.
+    /// `STREAM_CAPTURE_IMPLICIT` on the legacy stream while a stream that it waits for is being
+    /// captured.
     pub(crate) fn push(&self, after: Vec<Point>, work: Work) -> Outcome<Point> {
         if self.is_legacy() {
             capture::forbid_implicit(self.context_id)?;
@@ -116,8 +117,8 @@ impl Stream {
         self.context()?.push(&self.lane, after, work)
     }
 
-    /// Queues what is an action of the default stream and of no other: an event, or a wait for one. In a blocking stream it does not
-    /// wait for the default stream, as on an H200.
+    /// Queues what is an action of the default stream and of no other: an event, or a wait for one.
+    /// In a blocking stream it does not wait for the default stream, as on an H200.
     ///
     /// # Errors
     /// As [`Self::push`].
@@ -182,8 +183,8 @@ impl Call {
     /// The stream of a handle, able to work.
     ///
     /// # Errors
-    /// `INVALID_HANDLE` if there is none, `INVALID_CONTEXT` for a default stream without a context, and the sticky
-    /// error of the stream's context.
+    /// `INVALID_HANDLE` if there is none, `INVALID_CONTEXT` for a default stream without a context,
+    /// and the sticky error of the stream's context.
     pub(crate) fn stream(self, handle: CUstream) -> Outcome<Arc<Stream>> {
         match if handle.is_null() { self.default_stream() } else { handle } {
             CUstream::LEGACY => Ok(self.context()?.legacy()),

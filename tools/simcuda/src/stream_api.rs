@@ -149,7 +149,7 @@ exports! {
     }
 
     fn cuLaunchHostFunc_v2 + cuLaunchHostFunc_v2_ptsz(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void, syncMode: c_uint) |call| {
-        // Blocking or spinning: who waits for the work before it here is the stream's worker, either way.
+        // Blocking or spinning: here the stream's worker waits for the work before it, either way.
         require(!fn_.is_null() && syncMode <= 1, CUresult::INVALID_VALUE)?;
         call.stream(hStream)?.submit(Kind::HOST, host_work(fn_, userData))?;
         Ok(())

@@ -1,9 +1,10 @@
-//! Texture and surface objects: how kernels read memory that is given as an object and not as an address.
+//! Texture and surface objects: how kernels read memory that is given as an object and not as an
+//! address.
 //!
-//! A texture object's handle is the address of a small record, which kernels compiled for the CPU read
-//! (`wm::Texture` in `kernels/cuda/device.cuh`). They read single 32-bit words without filtering, so that is what can
-//! be made here; other textures are `NOT_SUPPORTED`. A record is never freed: work in flight may still read through an
-//! object that was destroyed, as on a device.
+//! A texture object's handle is the address of a small record, which kernels compiled for the CPU
+//! read (`wm::Texture` in `kernels/cuda/device.cuh`). They read single 32-bit words without
+//! filtering, so that is what can be made here; other textures are `NOT_SUPPORTED`. A record is
+//! never freed: work in flight may still read through an object that was destroyed, as on a device.
 
 use std::sync::{MutexGuard, PoisonError};
 

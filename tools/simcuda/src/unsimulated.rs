@@ -1,7 +1,7 @@
 //! Everything that is not simulated: an export that says so.
 //!
-//! The rows are made by the build script, from the driver's names without those that some `exports!` table has. Such
-//! a function looks at none of its arguments, so it needs no signature.
+//! The rows are made by the build script, from the driver's names without those that some
+//! `exports!` table has. Such a function looks at none of its arguments, so it needs no signature.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

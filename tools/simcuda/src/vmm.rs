@@ -1,6 +1,8 @@
-//! The virtual-memory calls: physical memory, reservations, mappings and rights, as separate things.
+//! The virtual-memory calls: physical memory, reservations, mappings and rights, as separate
+//! things.
 //!
-//! None of these calls waits for a device. What a running kernel loses under its feet, it faults on.
+//! None of these calls waits for a device. What a running kernel loses under its feet, it faults
+//! on.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
@@ -129,7 +131,8 @@ fn whole(mappings: &BTreeMap<u64, Mapping>, start: u64, size: u64) -> Outcome<Ve
     Ok(starts)
 }
 
-/// Starts of the mappings in a range, none of which it cuts. Holes are no error: nothing is there to be unmapped.
+/// Starts of the mappings in a range, none of which it cuts. Holes are no error: nothing is there
+/// to be unmapped.
 fn inside(mappings: &BTreeMap<u64, Mapping>, start: u64, size: u64) -> Outcome<Vec<u64>> {
     let end = start.checked_add(size).filter(|_| is_aligned(size)).ok_or(CUresult::INVALID_VALUE)?;
     let before = mappings.range(..start).next_back();
@@ -242,7 +245,7 @@ fn duplicate(file: BorrowedFd<'_>) -> Outcome<OwnedFd> {
     // SAFETY: an open descriptor.
     let fd = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) };
     require(fd >= 0, CUresult::OPERATING_SYSTEM)?;
-    // SAFETY: just made, and owned by nobody else.
+    // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

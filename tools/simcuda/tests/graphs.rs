@@ -183,7 +183,8 @@ fn straight(from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> CUDA_MEMCPY3D {
     copy
 }
 
-/// Mapped memory has no context that a description without one could take: other mapped memory is refused then.
+/// Mapped memory has no context that a description without one could take: other mapped memory is
+/// refused then.
 #[test]
 fn a_ready_copy_is_changed_to_memory_of_its_kind() {
     let here = start(&[]);

@@ -131,7 +131,8 @@ fn a_wild_kernel_costs_the_device_and_not_the_process() {
     assert_eq!(fill(0x10, 4, 1, CUstream::NULL), CUresult::SUCCESS);
     fails!(ILLEGAL_ADDRESS, cuStreamSynchronize(CUstream::NULL));
     fails!(ILLEGAL_ADDRESS, cuCtxSynchronize());
-    // "Any further work returns the same error", CUDA's documentation says, until the process is started anew.
+    // "Any further work returns the same error", CUDA's documentation says, until the process is
+    // started anew.
     ok!(cuDevicePrimaryCtxReset_v2(0));
     context(0);
     let mut address = 0;

@@ -231,7 +231,8 @@ fn a_thread_inside_a_call_crashes_at_the_end_where_that_is_wanted() {
     assert_eq!(exit_beside_a_call(&[("SIMCUDA_EXIT", "crash")]), -libc::SIGSEGV);
 }
 
-/// Hazard: processes that are said to compete for memory do not, or what one held is lost when it is killed.
+/// Hazard: processes that are said to compete for memory do not, or what one held is lost when it
+/// is killed.
 #[test]
 fn processes_with_one_ledger_compete_and_what_a_killed_one_held_is_free() {
     let path = std::env::temp_dir().join(format!("simcuda-shared-{}", std::process::id()));

@@ -11,7 +11,8 @@ use common::*;
 const INNER: &str = "SIMCUDA_RACES_INNER";
 const BYTES: usize = 1 << 20;
 
-/// What a process that ran a test's body ends with. A harness that finds no test of the name ends with 0.
+/// What a process that ran a test's body ends with. A harness that finds no test of the name ends
+/// with 0.
 const DONE: i32 = 94;
 
 /// Runs the test's program in a process of its own, under the check.

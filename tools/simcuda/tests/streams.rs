@@ -100,7 +100,7 @@ fn free_waits_for_the_blocks_context() {
         ok!(cuCtxSetCurrent(context));
         about_to.send(()).unwrap();
         ok!(cuMemFree_v2(block));
-        // SAFETY: from `flag`, and used as an atomic by everybody.
+        // SAFETY: from `flag`, and every access is atomic.
         unsafe { AtomicU32::from_ptr(go_at as *mut u32) }.load(Ordering::SeqCst)
     });
     begins.recv().unwrap();
@@ -129,7 +129,8 @@ fn a_destroyed_stream_finishes_its_work() {
     assert_eq!(download(word, 1), [8]);
 }
 
-/// One stream writes, another reads, with or without an event between; how often the reader came too early.
+/// One stream writes, another reads, with or without an event between; how often the reader came
+/// too early.
 fn races(seed: &str, ordered: bool) -> usize {
     start(&[("SIMCUDA_SEED", seed)]);
     let (writer, reader) = (stream(CU_STREAM_NON_BLOCKING), stream(CU_STREAM_NON_BLOCKING));

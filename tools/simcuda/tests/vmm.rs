@@ -221,7 +221,8 @@ fn the_budget_is_the_devices() {
     create(UNIT, NUMA, 0);
 }
 
-/// Maps two units, the first of device memory and the second of the host's, which two devices may use.
+/// Maps two units, the first of device memory and the second of the host's, which two devices may
+/// use.
 fn on_two_tiers() -> CUdeviceptr {
     let range = reserve(2 * UNIT);
     ok!(cuMemMap(range, UNIT, 0, create(UNIT, DEVICE, 0), 0));
@@ -230,7 +231,8 @@ fn on_two_tiers() -> CUdeviceptr {
     range
 }
 
-/// How a child ended that started the driver with two devices and made a copy; it must do so itself, after the fork.
+/// How a child ended that started the driver with two devices and made a copy; it must do so
+/// itself, after the fork.
 fn child(copy: impl FnOnce(CUdeviceptr, CUdeviceptr, CUcontext, CUcontext)) -> i32 {
     // SAFETY: the child runs the test's own code, and ends without returning.
     let child = unsafe { libc::fork() };

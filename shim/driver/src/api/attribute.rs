@@ -1,4 +1,5 @@
-//! Attributes that the driver writes behind a pointer without type, each with the type of its value.
+//! Attributes that the driver writes behind a pointer without type, each with the type of its
+//! value.
 
 use std::ffi::{c_int, c_uint};
 use std::marker::PhantomData;

@@ -1,22 +1,26 @@
-//! The driver's functions with Rust signatures: results instead of codes, values instead of out-pointers.
+//! The driver's functions with Rust signatures: results instead of codes, values instead of
+//! out-pointers.
 //!
-//! [`Api`] has one method a function, named as CUDA names it. Each is a row of [`functions`](self): to call one more function,
-//! add a row. The row's arguments must have the types that the symbol has, or it does not compile. What implements the trait
-//! says how a call is made: a [`Table`] makes it and no more, [`Device`](crate::Device) measures it, [`Named`] says in its error
-//! which function failed.
+//! [`Api`] has one method a function, named as CUDA names it. Each is a row of [`functions`](self):
+//! to call one more function, add a row. The row's arguments must have the types that the symbol
+//! has, or it does not compile. What implements the trait says how a call is made: a [`Table`]
+//! makes it and no more, [`Device`](crate::Device) measures it, [`Named`] says in its error which
+//! function failed.
 //!
-//! What is safe: a handle and a device address are names that the driver looks up, so a function that takes nothing else is safe
-//! to call. Handles must come from the driver, and a context's handle must not outlive it: the driver does not check that one,
-//! and `wm-abi` cannot. A function that reads or writes memory at an address is `unsafe`.
+//! What is safe: a handle and a device address are names that the driver looks up, so a function
+//! that takes nothing else is safe to call. Handles must come from the driver, and a context's
+//! handle must not outlive it: the driver does not check that one, and `wm-abi` cannot. A function
+//! that reads or writes memory at an address is `unsafe`.
 //!
-//! [`owned`] has handles that are given back when they are dropped, [`scope`] states of the calling thread that are put back.
+//! [`owned`] has handles that are given back when they are dropped, [`scope`] states of the calling
+//! thread that are put back.
 
 mod attribute;
+mod failed;
 pub mod owned;
 pub mod scope;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use wm_abi::symbol::{self, Symbol};
@@ -25,39 +29,11 @@ use wm_abi::*;
 use crate::departure;
 use crate::table::Table;
 pub use attribute::{PointerAttribute, PoolAttribute};
+pub use failed::Failed;
 
-/// A call that did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failed {
-    /// The function's exported name.
-    pub function: &'static CStr,
-    /// What it answered.
-    pub code: CUresult,
-}
-
-impl Failed {
-    #[inline]
-    fn check<S: Symbol>(code: CUresult) -> Result<(), Self> {
-        code.ok().map_err(|code| Self { function: S::NAME, code })
-    }
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.function.to_string_lossy(), self.code)
-    }
-}
-
-impl std::error::Error for Failed {}
-
-impl From<Failed> for CUresult {
-    fn from(failed: Failed) -> Self {
-        failed.code
-    }
-}
-
-/// Declares methods, one a row: `name(arguments) -> (what the driver writes) = function(arguments in the driver's order);`.
-/// After `unsafe:` the functions read or write memory at an address that they are given.
+/// Declares methods, one a row: `name(arguments) -> (what the driver writes) = function(arguments
+/// in the driver's order);`. After `unsafe:` the functions read or write memory at an address that
+/// they are given.
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> ($($out:ident: $of:ty),+))?
         = $function:ident($($given:expr),*);)*) => {$(
@@ -68,8 +44,8 @@ macro_rules! functions {
         #[inline]
         fn $name(&self, $($argument: $type),*) -> Result<($($($of),+)?), Self::Error> {
             $($(let mut $out = <$of>::default();)+)?
-            // SAFETY: the function's type comes with its name. Pointers are to live locals, and to slices that go with their
-            // lengths.
+            // SAFETY: the function's type comes with its name. Pointers are to live locals, and to
+            // slices that go with their lengths.
             self.checked::<symbol::$function>(|function| unsafe { function($($given),*) })?;
             Ok(($($($out),+)?))
         }
@@ -78,14 +54,16 @@ macro_rules! functions {
         $(#[$doc])*
         ///
         /// # Safety
-        /// Each address is of memory of so many bytes, which nobody gives back before the work that uses it is over. What is
-        /// written, nobody reads or writes meanwhile; what is read, nobody writes; what is given back, nobody uses.
+        /// Each address has memory of the stated size, which is not released before the work that
+        /// uses it ends. There is no concurrent access to memory that the call writes, no
+        /// concurrent write to memory that it reads, and no use of a handle after its release.
         ///
         /// # Errors
         /// The driver's.
         #[inline]
         unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Self::Error> {
-            // SAFETY: the function's type comes with its name; the caller answers for the addresses.
+            // SAFETY: the function's type comes with its name; the caller answers for the
+            // addresses.
             self.checked::<symbol::$function>(|function| unsafe { function($($given),*) })
         }
     )*};
@@ -151,7 +129,8 @@ pub trait Api {
         ctx_current() -> (context: CUcontext) = cuCtxGetCurrent(&mut context);
         /// Replaces the calling thread's context.
         ctx_set_current(context: CUcontext) = cuCtxSetCurrent(context);
-        /// Makes a context the calling thread's; the one before comes back with [`Api::ctx_pop_current`].
+        /// Makes a context the calling thread's; the one before comes back with
+        /// [`Api::ctx_pop_current`].
         ctx_push_current(context: CUcontext) = cuCtxPushCurrent_v2(context);
         /// Takes the calling thread's context from it.
         ctx_pop_current() -> (context: CUcontext) = cuCtxPopCurrent_v2(&mut context);
@@ -219,7 +198,7 @@ pub trait Api {
         mem_pool_create(properties: &CUmemPoolProps) -> (pool: CUmemoryPool) = cuMemPoolCreate(&mut pool, properties);
         /// Ends a pool.
         mem_pool_destroy(pool: CUmemoryPool) = cuMemPoolDestroy(pool);
-        /// Gives a pool's unused memory back to the device, but for `keep` bytes.
+        /// Gives a pool's unused memory back to the device, except `keep` bytes.
         mem_pool_trim_to(pool: CUmemoryPool, keep: usize) = cuMemPoolTrimTo(pool, keep);
 
         /// Smallest unit of memory of a kind, bytes.
@@ -243,7 +222,7 @@ pub trait Api {
         mem_map(address: CUdeviceptr, bytes: usize, handle: u64) = cuMemMap(address, bytes, 0, handle, 0);
         /// Removes whole mappings.
         mem_unmap(address: CUdeviceptr, bytes: usize) = cuMemUnmap(address, bytes);
-        /// Says who may use what is mapped.
+        /// Sets the access rights of mapped memory.
         mem_set_access(address: CUdeviceptr, bytes: usize, access: &[CUmemAccessDesc])
             = cuMemSetAccess(address, bytes, access.as_ptr(), access.len());
 
@@ -282,7 +261,8 @@ pub trait Api {
             = cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
         /// Copies rows at any distance from each other; returns as the linear copies do.
         memcpy_2d(copy: &CUDA_MEMCPY2D) = cuMemcpy2DUnaligned_v2(copy);
-        /// Copies within the unified address space, in stream order, by the engine of the stream's device.
+        /// Copies within the unified address space, in stream order, by the engine of the stream's
+        /// device.
         memcpy_dtod_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream)
             = cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
         /// Holds a stream up until a word has a value (`CU_STREAM_WAIT_VALUE_*`).
@@ -304,13 +284,15 @@ pub trait Api {
     fn device_name(&self, device: CUdevice) -> Result<String, Self::Error> {
         let mut name = [0u8; 256];
         let (place, size) = (name.as_mut_ptr().cast::<c_char>(), name.len() as c_int);
-        // SAFETY: the driver writes at most as many bytes as the place has, the terminating zero included.
+        // SAFETY: the driver writes at most as many bytes as the place has, the terminating zero
+        // included.
         self.checked::<symbol::cuDeviceGetName>(|function| unsafe { function(place, size, device) })?;
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// A module of the current context, of code in memory: machine code, or PTX that ends in a zero byte.
+    /// A module of the current context, of code in memory: machine code, or PTX that ends in a zero
+    /// byte.
     ///
     /// # Errors
     /// The driver's.
@@ -377,7 +359,8 @@ pub trait Api {
         Ok(value)
     }
 
-    /// Several attributes of what is at an address, in one call. Where the driver knows nothing, they are 0.
+    /// Several attributes of what is at an address, in one call. Where the driver knows nothing,
+    /// they are 0.
     ///
     /// # Errors
     /// The driver's.
@@ -442,11 +425,12 @@ pub trait Api {
         self.checked::<symbol::cuMemExportToShareableHandle>(|function| unsafe {
             function(place, handle, kind, 0)
         })?;
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor without another owner.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
-    /// One use more of the physical memory that is mapped at an address: the very handle that it was mapped with.
+    /// One use more of the physical memory that is mapped at an address: the very handle that it
+    /// was mapped with.
     ///
     /// # Errors
     /// The driver's, for an address where nothing is mapped.
@@ -466,7 +450,8 @@ pub trait Api {
     fn mem_import(&self, descriptor: BorrowedFd<'_>) -> Result<u64, Self::Error> {
         let (mut handle, number) = (0, descriptor.as_raw_fd() as usize as *mut c_void);
         self.checked::<symbol::cuMemImportFromShareableHandle>(|function| {
-            // SAFETY: for this handle type the driver takes the descriptor's number in the pointer's place.
+            // SAFETY: for this handle type the driver takes the descriptor's number in the
+            // pointer's place.
             unsafe { function(&mut handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) }
         })?;
         Ok(handle)

@@ -1,7 +1,8 @@
-//! Handles that are given back when they are dropped, and ranges of addresses with what is mapped in them.
+//! Handles that are given back when they are dropped, and ranges of addresses with what is mapped
+//! in them.
 //!
-//! What is to live longer is taken out with `into_raw`. A failure to give something back is reported to nobody: what is left then
-//! ends with its context or with the process.
+//! What is to live longer is taken out with `into_raw`. A failed release is not reported: the
+//! object then ends with its context or with the process.
 
 use wm_abi::{CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationProp};
 
@@ -58,7 +59,8 @@ owners! {
     Graph(CUgraph): graph_create(), graph_destroy;
 }
 
-/// A range of addresses. Dropped, it goes back to the driver, with what is mapped in it; nothing may use that any more.
+/// A range of addresses. Dropped, it goes back to the driver, with what is mapped in it; nothing
+/// may use that any more.
 #[derive(Debug)]
 pub struct Reservation<'a, A: Api> {
     driver: &'a A,
@@ -90,7 +92,7 @@ impl<'a, A: Api> Reservation<'a, A> {
         Ok(range)
     }
 
-    /// Says who may use what is mapped.
+    /// Sets the access rights of mapped memory.
     ///
     /// # Errors
     /// The driver's.
@@ -116,7 +118,8 @@ impl<A: Api> Drop for Reservation<'_, A> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: physical memory or address space that nobody names any more, because a later step failed.
+    //! Hazard (resource leak): a later step fails, and physical memory or address space is in no
+    //! table any more.
     use std::cell::RefCell;
 
     use wm_abi::symbol::Symbol;

@@ -1,7 +1,8 @@
-//! What a driver call of ours needs for its duration: a context, and a capture mode that harms nobody.
+//! What a driver call of ours needs for its duration: a context, and a capture mode that
+//! invalidates no capture.
 //!
-//! Both are states of the calling thread, which is the host program's. Each guard puts back what it found when it is dropped, so
-//! a call of ours leaves no trace on any way out.
+//! Both are states of the calling thread, which is the host program's. Each guard puts back what it
+//! found when it is dropped, so a call of ours leaves no trace on any way out.
 
 use wm_abi::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext, CUresult};
 
@@ -34,13 +35,14 @@ impl<'a> Current<'a> {
 impl Drop for Current<'_> {
     fn drop(&mut self) {
         if let Some(driver) = self.0 {
-            // Pops what `make` pushed. There is nobody to report a failure to.
+            // Pops the context that `make` pushed. A failure cannot be reported from a destructor.
             let _ = driver.ctx_pop_current();
         }
     }
 }
 
-/// Relaxes the thread's capture mode for a scope: in the default mode our calls would end another thread's capture.
+/// Relaxes the thread's capture mode for a scope: in the default mode our calls would end another
+/// thread's capture.
 #[derive(Debug)]
 #[must_use]
 pub struct Relaxed<'a>(RelaxedScope<'a>);
@@ -56,7 +58,8 @@ enum RelaxedScope<'a> {
 }
 
 impl<'a> Relaxed<'a> {
-    /// Relaxes it in a process that captures: also where nothing is captured now, for a capture may begin before the call is made. For calls that do not wait.
+    /// Relaxes it in a process that captures: also where nothing is captured now, for a capture may
+    /// begin before the call is made. For calls that do not wait.
     pub fn enter(driver: &'a Table, streams: &'a Streams) -> Self {
         if !streams.has_captured() {
             let call = streams.unaware_call();
@@ -67,7 +70,8 @@ impl<'a> Relaxed<'a> {
         Self::always(driver)
     }
 
-    /// Relaxes it where any stream is being captured: for calls that no capture is known to forbid, and that may take long.
+    /// Relaxes it where any stream is being captured: for calls that no capture is known to forbid,
+    /// and that may take long.
     pub fn beside_captures(driver: &'a Table, streams: &Streams) -> Self {
         if streams.capturing() { Self::always(driver) } else { Self(RelaxedScope::Unchanged) }
     }

@@ -70,7 +70,8 @@ fn let_cancel(may: bool) {
     unsafe { pthread_setcancelstate(i32::from(!may), std::ptr::null_mut()) };
 }
 
-/// This thread is to be cancelled. It must not be while it is in frames of this program, which cannot be unwound.
+/// This thread is to be cancelled. It must not be while it is in frames of this program, which
+/// cannot be unwound.
 fn cancel() {
     let_cancel(false);
     // SAFETY: the calling thread, which acts upon it in copies alone.
@@ -115,7 +116,8 @@ fn protect(start: usize, bytes: usize) {
     }
 }
 
-/// Opens the page that was touched. Faults of the program happen on its own threads and the driver's.
+/// Opens the page that was touched. Faults of the program happen on its own threads and the
+/// driver's.
 unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: called by the kernel with what it describes; what is called is safe in a handler.
     unsafe {
@@ -141,7 +143,7 @@ fn open() -> bool {
     end > first
 }
 
-/// Before a program, when nothing runs: no page faults, and nobody serves faults.
+/// Before a program, when nothing runs: no page faults, and no thread serves faults.
 pub(crate) fn release() {
     if open() {
         // SAFETY: there was no other handler, or it was given up for this one.

@@ -1,4 +1,5 @@
-//! The driver calls of a capture: of one stream, or of another one too, which an event brings in and another one joins.
+//! The driver calls of a capture: of one stream, or of another one too, which an event brings in
+//! and another one joins.
 
 use conformance::cu;
 use wm_abi::*;

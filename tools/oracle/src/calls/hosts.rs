@@ -1,4 +1,5 @@
-//! The driver calls of copies between blocks and memory of the host's, and what the host does with that memory.
+//! The driver calls of copies between blocks and memory of the host's, and what the host does with
+//! that memory.
 
 use conformance::cu;
 use wm_abi::*;

@@ -52,7 +52,8 @@ pub(super) struct Bent {
     pub(super) home: Option<usize>,
     /// Are other contexts than the first current only where they have to be?
     pub(super) aloof: bool,
-    /// Is all work done by kernels? A copy that is held up may hold up copies of other streams on a real device.
+    /// Is all work done by kernels? A copy that is held up may hold up copies of other streams on a
+    /// real device.
     pub(super) kernels: bool,
     /// What it does beside copies.
     pub(super) asides: Vec<Aside>,
@@ -101,7 +102,8 @@ fn hosts(random: &mut Random) -> Vec<Host> {
     (0..count).map(|_| if random.one_in(2) { Host::Pageable } else { Host::Pinned }).collect()
 }
 
-/// What else a program with copies likes: blocks that several links carry, pageable ones too, and few of each.
+/// What else a program with copies likes: blocks that several links carry, pageable ones too, and
+/// few of each.
 fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
     const LARGE: [(u64, usize); 6] = [
         (1 << 20, 1),
@@ -134,7 +136,8 @@ fn asides(random: &mut Random, wishes: &Wishes) -> Vec<Aside> {
     asides
 }
 
-/// A stream for most allocations and frees: often the default stream, as in programs that give no thought to it.
+/// A stream for most allocations and frees: often the default stream, as in programs that give no
+/// thought to it.
 fn home(random: &mut Random, shape: &Shape) -> Option<usize> {
     let streams = &shape.streams;
     let legacy = (0..streams.len()).find(|stream| streams[*stream].kind == Kind::Legacy);
@@ -162,7 +165,8 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
     sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
     let mut often = |limit: usize| random.below(limit + 1);
     let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
-    // Half of the programs hold no stream up: what they do is not hidden behind waits, and a real driver ends them.
+    // Half of the programs hold no stream up: what they do is not hidden behind waits, and a real
+    // driver ends them.
     let gates = if wishes.gates { often(1) * 4 * (1 + often(1)) } else { 0 };
     let kernels = gates > 0 && often(4) > 0;
     let (events, waits) = (often(1), often(2));

@@ -38,7 +38,8 @@ impl Generator {
         self.random.pick(&blocks)
     }
 
-    /// A block to copy from or to some host memory: for pageable memory mostly one that threads would copy.
+    /// A block to copy from or to some host memory: for pageable memory mostly one that threads
+    /// would copy.
     fn counterpart(&mut self, host: usize) -> Option<(usize, u64)> {
         let large = self.shape.hosts[host] == Host::Pageable && !self.random.one_in(4);
         let block = if large { self.portable_from(THREADED) } else { None };
@@ -53,7 +54,8 @@ impl Generator {
         Some((self.near(block)?, false))
     }
 
-    /// Host memory goes to a block, which is looked at; or the stream goes with the copy still to come.
+    /// Host memory goes to a block, which is looked at; or the stream goes with the copy still to
+    /// come.
     pub(super) fn upload(&mut self) -> Option<Vec<Step>> {
         let host = self.host(None)?;
         let (block, bytes) = self.counterpart(host)?;
@@ -75,7 +77,8 @@ impl Generator {
         Some(self.steps_of(actions))
     }
 
-    /// A block goes to host memory, at which the host or the stream looks; or the stream goes with the copy still to come.
+    /// A block goes to host memory, at which the host or the stream looks; or the stream goes with
+    /// the copy still to come.
     pub(super) fn download(&mut self) -> Option<Vec<Step>> {
         let host = self.host(None)?;
         let (block, _) = self.counterpart(host)?;
@@ -106,7 +109,8 @@ impl Generator {
             ];
             return Some(self.steps_of(actions));
         }
-        // Only a call that waits reads pageable memory for certain behind what the stream makes of it.
+        // Only a call that waits reads pageable memory for certain behind what the stream makes of
+        // it.
         let host = self.host(None)?;
         let (block, bytes) = self.counterpart(host)?;
         let waits = self.shape.hosts[host] == Host::Pageable || self.random.one_in(2);

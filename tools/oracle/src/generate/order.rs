@@ -4,7 +4,8 @@ use super::Generator;
 use crate::program::{Action, Kind, Step, Way};
 
 impl Generator {
-    /// A stream is held before a free and after it, and another one allocates meanwhile: if it waits, then for no more than the free.
+    /// A stream is held before a free and after it, and another one allocates meanwhile: if it
+    /// waits, then for no more than the free.
     pub(super) fn overtake(&mut self) -> Option<Vec<Step>> {
         let (block, other) = (self.block()?, self.stream()?);
         let (stream, bytes) = (self.near(block)?, self.random.pick(&self.bent.sizes)?);
@@ -20,7 +21,8 @@ impl Generator {
         Some(actions.into_iter().map(|action| self.step(action)).collect())
     }
 
-    /// Builds on it that an allocation or a free is an action: what is behind it is behind the default stream's work too.
+    /// Builds on it that an allocation or a free is an action: what is behind it is behind the
+    /// default stream's work too.
     pub(super) fn lean(&mut self) -> Option<Vec<Step>> {
         let (block, other) = (self.touched()?, self.stream()?);
         let stream = self.partner(block)?;

@@ -1,7 +1,7 @@
 //! Blocks of memory: whose they are, what they hold, and which use of one is behind which other.
 //!
-//! Invariant: every access of a block is behind its allocation and behind each access that it conflicts with, and its end is behind all of
-//! them.
+//! Invariant: every access of a block is behind its allocation and behind each access that it
+//! conflicts with, and its end is behind all of them.
 
 use super::{Barrier, Model, Verdict, require};
 use crate::clock::Stamp;
@@ -55,10 +55,12 @@ impl Model {
         if self.shape.rules.short && self.shape.internal {
             self.lanes[stream].before.most.join(&self.freed);
         }
-        // In the legacy default stream an allocation is no action: no blocking stream comes behind it, or it behind them.
+        // In the legacy default stream an allocation is no action: no blocking stream comes behind
+        // it, or it behind them.
         let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         if self.shape.rules.allocation_is_action {
-            // In a blocking stream in which nothing was done so far, the driver's does not wait for the default stream.
+            // In a blocking stream in which nothing was done so far, the driver's does not wait for
+            // the default stream.
             let barrier = match is_default {
                 true => Barrier::None,
                 false if !self.lanes[stream].worked => Barrier::Possible,
@@ -73,7 +75,8 @@ impl Model {
         born
     }
 
-    /// What is not promised to be an action may be one: it may wait for the default stream, or for the blocking ones.
+    /// What is not promised to be an action may be one: it may wait for the default stream, or for
+    /// the blocking ones.
     fn may_act(&mut self, stream: usize) {
         let mut most = self.lanes[stream].before.most.clone();
         self.peers(stream).for_each(|other| most.join(&self.lanes[other].before.most));
@@ -84,7 +87,8 @@ impl Model {
         self.blocks.get(&block).filter(|block| !block.freed).ok_or("no such block")
     }
 
-    /// May work of a context touch a block? Linear memory is its context's; the devices' primary contexts share theirs.
+    /// May work of a context touch a block? Linear memory is its context's; the devices' primary
+    /// contexts share theirs.
     pub(super) fn reaches(&self, context: Context, block: &Block) -> bool {
         let primary = |context| matches!(context, Context::First | Context::Other);
         let shared = primary(block.context) && primary(context);
@@ -134,7 +138,8 @@ impl Model {
         require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
         let device = block.device;
         if !block.is_pooled() {
-            // What it waits for counts, and nothing is learnt from it: that it waits is not documented.
+            // What it waits for counts, and nothing is learnt from it: that it waits is not
+            // documented.
             let held = self.holds(&self.tails(|context| context.device() == device));
             require(!held, "the host would wait for a gate that is closed")?;
         }

@@ -33,7 +33,8 @@ impl Model {
         require(!std::mem::replace(&mut gate.open, true), "a gate is opened once")
     }
 
-    /// A stream opens a gate. What is behind the gate then comes after that stream's work, but nothing is built on it.
+    /// A stream opens a gate. What is behind the gate then comes after that stream's work, but
+    /// nothing is built on it.
     pub(super) fn unlock(&mut self, number: usize, stream: usize) -> Verdict {
         let stamp = self.call_host(stream);
         let gate = self.gates.get(&number).ok_or("no such gate")?;
@@ -71,7 +72,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that is called legal and stays for ever, or one that is refused although a stream lets it go.
+    //! Hazard: a program that is called legal and stays for ever, or one that is refused although a
+    //! stream lets it go.
     use crate::model::Model;
     use crate::program::{Action, Context, Kind, Rules, Shape, Step, Stream};
 

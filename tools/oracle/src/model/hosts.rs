@@ -1,8 +1,9 @@
-//! Memory of the host's: what it holds, who may use it when, and which copies of it are ordered how.
+//! Host memory: its bytes, when the host or a stream may use it, and the order of its copies.
 //!
-//! Streams use it like a block. The host uses it once it has seen done what it conflicts with. What the driver does with pageable memory, and
-//! when, is promised for the calls that wait alone: a copy to the device that does not wait may read its source at any time from the call
-//! on, and may keep the caller until the stream has come to it.
+//! Streams use it like a block. The host uses it once it has seen done what it conflicts with. What
+//! the driver does with pageable memory, and when, is promised for the calls that wait alone: a
+//! copy to the device that does not wait may read its source at any time from the call on, and may
+//! keep the caller until the stream has come to it.
 //!
 //! Invariant: every use of the memory is behind each use that it conflicts with.
 
@@ -40,7 +41,7 @@ impl Model {
         self.buffers.get(host)?.accesses.last().map(|(stamp, _)| stamp.place.stream)
     }
 
-    /// Nothing of the program's is touched; a fault in pageable memory is served whoever uses it.
+    /// Nothing of the program's is touched; a fault in pageable memory is served in any case.
     pub(super) fn aside(&self, aside: Aside) -> Verdict {
         let Aside::Protect { host } = aside else { return Ok(()) };
         let kind = self.buffers.get(host).map(|buffer| buffer.kind);
@@ -121,8 +122,9 @@ impl Model {
 
     pub(super) fn upload(&mut self, host: usize, block: usize, stream: usize, waits: bool) -> Verdict {
         let may_wait = self.buffer(host)?.kind == Host::Pageable;
-        // A source that may be read during the call must be whole before it. A call that waits waits for its own stream first, but not
-        // for what that stream comes behind by its kind alone: another default stream, or a blocking one.
+        // A source that may be read during the call must be whole before it. A call that waits
+        // waits for its own stream first, but not for what that stream comes behind by its kind
+        // alone: another default stream, or a blocking one.
         if may_wait && !(waits && self.made_in(host, stream)?) {
             self.host_uses(host, false)?;
         }
@@ -161,8 +163,9 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that changes memory which a copy may still read, or looks at memory which a copy may still write, and is called
-    //! legal; or one that is refused although the driver promises it.
+    //! Hazard: a program that changes memory which a copy may still read, or looks at memory which
+    //! a copy may still write, and is called legal; or one that is refused although the driver
+    //! promises it.
     use crate::model::Model;
     use crate::program::{Action, Context, Host, Kind, Rules, Shape, Step, Stream, Way};
 

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One such thing. On the driver alone it orders nothing, changes no byte, and waits for no stream of the program.
+/// One such thing. On the driver alone it orders nothing, changes no byte, and waits for no stream
+/// of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Aside {
     /// A sibling's primary context comes and goes: the last release.
@@ -13,7 +14,8 @@ pub(crate) enum Aside {
     Reset,
     /// A context of the program on a sibling comes, works and goes.
     Pass,
-    /// The thread has a cancellation pending, upon which its copies may act: none does on the driver alone.
+    /// The thread has a cancellation pending, upon which its copies may act: none does on the
+    /// driver alone.
     Cancel,
     /// Some pages of pageable memory fault once each, and a handler of the program serves them.
     Protect { host: usize },

@@ -1,9 +1,12 @@
-//! Memory in use by all processes that name the same file (`SIMCUDA_SHARED`): they compete for it, as processes on one machine do.
+//! Memory in use by all processes that name the same file (`SIMCUDA_SHARED`): they compete for it,
+//! as processes on one machine do.
 //!
-//! The file is an array of 64-bit counts in bytes: a row of [`COLUMNS`] for each process, the host first, then the devices.
+//! The file is an array of 64-bit counts in bytes: a row of [`COLUMNS`] for each process, the host
+//! first, then the devices.
 //!
-//! Invariants: a process changes its own row alone. It holds its row by a lock on a byte of the file, which the kernel releases however the process
-//! ends; a row that no process holds counts as empty. Sum and change are one step for all processes, under the lock of [`TURN`].
+//! Invariants: a process changes its own row alone. It holds its row by a lock on a byte of the
+//! file, which the kernel releases however the process ends; a row that no process holds counts as
+//! empty. Sum and change are one step for all processes, under the lock of [`TURN`].
 
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -19,7 +22,8 @@ use crate::settings::{complain, settings};
 const COLUMNS: usize = 65;
 /// Processes at a time.
 const ROWS: usize = 256;
-/// The byte whose lock lets one process at a time look and change. That of row `n` follows it by `n + 1`.
+/// The byte whose lock lets one process at a time read and change the table. The byte of row 0
+/// follows it, then that of row 1, and so on.
 const TURN: i64 = 0;
 
 /// The file, and this process's row of it.
@@ -111,7 +115,8 @@ fn byte_of(row: usize) -> i64 {
     row as i64 + 1
 }
 
-/// A call about the lock of one byte: the kind that is in force, or was asked for; `None` where the call fails.
+/// A call about the lock of one byte: the kind that is in force, or was asked for; `None` where the
+/// call fails.
 fn lock(file: &File, command: c_int, kind: c_int, byte: i64) -> Option<c_int> {
     // SAFETY: all zeroes is a valid lock.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };

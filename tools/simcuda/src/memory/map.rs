@@ -1,7 +1,7 @@
-//! The address map: every range that the driver knows, what it is, and who may read and write it.
+//! The address map: every range that the driver knows, what it is, and its access rights.
 //!
-//! Invariants: areas do not overlap; mappings lie inside their reservation and do not overlap; a mapping starts with
-//! no rights; the protection of the pages equals the union of the rights.
+//! Invariants: areas do not overlap; mappings lie inside their reservation and do not overlap; a
+//! mapping starts with no rights; the protection of the pages equals the union of the rights.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,9 +25,10 @@ pub(crate) struct Area {
     pub(crate) size: u64,
     /// Bytes of address space, with rounding and guard page. 0 if the space is the program's own.
     pub(crate) span: u64,
-    /// Unique in the process: a range that is allocated again at the same address is another buffer.
+    /// Unique in the process: a range that is allocated again at the same address is another
+    /// buffer.
     pub(crate) id: u64,
-    /// Do copies of it wait, whatever their form? Kept for who asks.
+    /// Do copies of it wait, whatever their form? Kept for the attribute's query.
     pub(crate) sync_memops: bool,
     /// What it is.
     pub(crate) owner: Owner,
@@ -40,7 +41,8 @@ pub(crate) enum Owner {
     Linear { physical: Arc<Physical>, context: usize },
     /// `cuMemAllocManaged`.
     Managed { physical: Arc<Physical>, context: usize },
-    /// `cuMemAllocAsync`. A block that was freed stays here, not live, until the pool lets go of it.
+    /// `cuMemAllocAsync`. A block that was freed stays here, not live, until the pool lets go of
+    /// it.
     Pool { physical: Arc<Physical>, pool: usize, live: bool },
     /// Memory of a graph's allocation node.
     Graph { physical: Arc<Physical> },
@@ -61,7 +63,7 @@ pub(crate) enum Owner {
 pub(crate) struct Mapping {
     /// What is mapped.
     pub(crate) physical: Arc<Physical>,
-    /// Who may touch it.
+    /// Its access rights.
     pub(crate) rights: Rights,
     /// Unique in the process.
     pub(crate) id: u64,
@@ -168,7 +170,8 @@ impl AddressMap {
         (address - area.start < extent(area)).then_some(area)
     }
 
-    /// Is this address in space that we hold, though in no area: in the rounding or the guard page behind one?
+    /// Is this address in space that we hold, though in no area: in the rounding or the guard page
+    /// behind one?
     pub(crate) fn is_behind(&self, address: u64) -> bool {
         let before = self.areas.range(..=address).next_back();
         before.is_some_and(|(_, area)| (area.size..area.span).contains(&(address - area.start)))
@@ -227,14 +230,15 @@ impl AddressMap {
     /// May a copy engine of `device` do this with the whole range?
     ///
     /// # Errors
-    /// `INVALID_VALUE` if any byte is unknown, not mapped, or without the right; also where a range crosses the
-    /// border of device and host memory while the CPU has access to the host part: NVIDIA's driver crashes there.
+    /// `INVALID_VALUE` if any byte is unknown, not mapped, or without the right; also where a range
+    /// crosses the border of device and host memory while the CPU has access to the host part:
+    /// NVIDIA's driver crashes there.
     pub(crate) fn check(&self, start: u64, bytes: u64, want: Want, device: usize) -> Outcome {
         self.check_within(start, bytes, want, device, |area| area.size)
     }
 
-    /// As [`Self::check`], when the bytes move. By then a pool may have given the block out again, for later work in the
-    /// same stream and smaller: what backs it counts.
+    /// As [`Self::check`], when the bytes move. By then a pool may have given the block out again,
+    /// for later work in the same stream and smaller: what backs it counts.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -250,7 +254,8 @@ impl AddressMap {
         Ok(())
     }
 
-    /// The places that mappings in a range lie in, each once; none for a range that is not mapped by the program.
+    /// The places that mappings in a range lie in, each once; none for a range that is not mapped
+    /// by the program.
     pub(crate) fn mapped_places(&self, start: u64, bytes: u64) -> Vec<Place> {
         let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
         let mut places = Vec::new();
@@ -262,7 +267,8 @@ impl AddressMap {
         places
     }
 
-    /// Is there mapped memory of the host in a range, to which a device has a right and another has none?
+    /// Is there mapped memory of the host in a range, to which a device has a right and another has
+    /// none?
     pub(crate) fn is_on_the_host_for_one(&self, start: u64, bytes: u64, device: usize, other: usize) -> bool {
         let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
         let may = |rights: &Rights, device| rights.of(Place::Device(device)) != CU_MEM_ACCESS_FLAGS_PROT_NONE;

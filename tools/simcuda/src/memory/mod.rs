@@ -1,8 +1,8 @@
-//! Memory: what backs it ([`store`]), where it is ([`space`]), and who may touch it ([`map`]).
+//! Memory: what backs it ([`store`]), where it is ([`space`]), and its access rights ([`map`]).
 //!
-//! A device address is an address of this process, so that kernels compiled for the CPU can run on it. What a device
-//! would check in its page tables is checked twice here: copies and memsets ask the [`map::AddressMap`] before they
-//! touch a byte, and kernels run into `mprotect`.
+//! A device address is an address of this process, so that kernels compiled for the CPU can run on
+//! it. What a device would check in its page tables is checked twice here: copies and memsets ask
+//! the [`map::AddressMap`] before they touch a byte, and kernels run into `mprotect`.
 
 mod ledger;
 pub(crate) mod map;
@@ -29,7 +29,8 @@ pub(crate) fn round_up(bytes: u64, unit: u64) -> Option<u64> {
     Some(bytes.checked_add(unit - 1)? & !(unit - 1))
 }
 
-/// Takes memory of a place and maps it somewhere, open to everybody, with an inaccessible page behind it.
+/// Takes memory of a place and maps it at a free address, with all rights for all devices and an
+/// inaccessible page behind it.
 ///
 /// # Errors
 /// `INVALID_VALUE` for no bytes, `OUT_OF_MEMORY` if they are not there.

@@ -1,6 +1,7 @@
 //! Address space: reserving, mapping, protecting and releasing ranges of this process.
 //!
-//! The only file that calls `mmap`. Invariant: nothing is ever mapped over a range that we did not reserve.
+//! The only file that calls `mmap`. Invariant: nothing is ever mapped over a range that we did not
+//! reserve.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
@@ -35,7 +36,8 @@ impl Protection {
     }
 }
 
-/// Reserves `bytes` of inaccessible address space at a multiple of `alignment`, at `hint` if that is free.
+/// Reserves `bytes` of inaccessible address space at a multiple of `alignment`, at `hint` if that
+/// is free.
 ///
 /// # Errors
 /// `OUT_OF_MEMORY` if there is no such range.

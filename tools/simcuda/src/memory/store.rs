@@ -1,10 +1,12 @@
-//! What backs simulated memory: files without a name (`memfd`), and the budgets that they are charged to.
+//! What backs simulated memory: files without a name (`memfd`), and the budgets that they are
+//! charged to.
 //!
-//! Memory that may be shared by file descriptor has a file of its own; everything else of a place lives in one sparse
-//! file, so that ten thousand allocations do not need ten thousand descriptors. An offset is never used twice.
+//! Memory that may be shared by file descriptor has a file of its own; everything else of a place
+//! lives in one sparse file, so that ten thousand allocations do not need ten thousand descriptors.
+//! An offset is never used twice.
 //!
-//! Invariants: bytes are charged from creation until the last owner, mapping or handle, is gone; then their pages are
-//! given back to the machine.
+//! Invariants: bytes are charged from creation until the last owner, mapping or handle, is gone;
+//! then their pages are given back to the machine.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,7 +28,8 @@ pub(crate) enum Place {
     Host,
 }
 
-/// How much memory a place has, and how much is in use: by this process, or by all that share a ledger.
+/// How much memory a place has, and how much is in use: by this process, or by all that share a
+/// ledger.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// All of it, in bytes.
@@ -107,14 +110,15 @@ fn anonymous_file(name: &str, bytes: u64) -> Outcome<OwnedFd> {
     if fd < 0 {
         return Err(CUresult::OPERATING_SYSTEM);
     }
-    // SAFETY: just made, and owned by nobody else.
+    // SAFETY: a new descriptor without another owner.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: an open descriptor.
     let sized = unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) };
     if sized == 0 { Ok(file) } else { Err(CUresult::OUT_OF_MEMORY) }
 }
 
-/// A range of bytes that exist somewhere: what `cuMemCreate` makes, and what backs every other allocation.
+/// A range of bytes that exist somewhere: what `cuMemCreate` makes, and what backs every other
+/// allocation.
 #[derive(Debug)]
 pub(crate) struct Physical {
     /// Unique in the process.
@@ -197,11 +201,12 @@ impl Physical {
         }
     }
 
-    /// The number of that file, the same for everybody who has it open.
+    /// The inode number of that file, the same in every process that has it open.
     pub(crate) fn file_number(&self) -> u64 {
         // SAFETY: all zeroes is a valid `stat`.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: an open descriptor and a valid structure. Of an open file, the call does not fail.
+        // SAFETY: an open descriptor and a valid structure. Of an open file, the call does not
+        // fail.
         unsafe { libc::fstat(self.file().0.as_raw_fd(), &raw mut stat) };
         stat.st_ino
     }
@@ -220,7 +225,7 @@ impl Drop for Physical {
     fn drop(&mut self) {
         if let Backing::Shared(store) = &self.backing {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-            // SAFETY: an open descriptor; nobody else uses this range of it.
+            // SAFETY: an open descriptor, and no other code uses this range of it.
             unsafe { libc::fallocate(store.file.as_raw_fd(), mode, self.offset as i64, self.size as i64) };
         }
     }

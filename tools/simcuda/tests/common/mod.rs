@@ -76,7 +76,7 @@ pub fn flag() -> *mut u32 {
 }
 
 pub fn set(flag: *mut u32, value: u32) {
-    // SAFETY: from `flag`, and used as an atomic by everybody.
+    // SAFETY: from `flag`, and every access is atomic.
     unsafe { std::sync::atomic::AtomicU32::from_ptr(flag) }.store(value, std::sync::atomic::Ordering::SeqCst);
 }
 
