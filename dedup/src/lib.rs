@@ -9,6 +9,7 @@
 //! | [`cache`] | what the user's processes keep of that |
 //! | [`broker`] | who holds which chunk, as a state machine |
 //! | [`protocol`] | what processes and the broker say to each other |
+//! | [`client`] | a process as the broker's client: leases, one connection, its errors |
 //! | [`server`] | the broker as a process: sockets, descriptors, its place in the user's folder |
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ pub mod broker;
 pub mod cache;
 pub mod candidates;
 pub mod chunk;
+pub mod client;
 pub mod fingerprint;
 pub mod protocol;
 pub mod readers;

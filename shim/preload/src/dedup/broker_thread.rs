@@ -7,17 +7,16 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use wm_dedup::chunk::ChunkName;
+use wm_dedup::client::{Client, Lease, OfferAnswer};
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 use wm_multipath::measured::cache;
 
-use super::client::{Client, Lease, OfferAnswer};
-use super::home::BrokerHome;
 use super::judgement::{self, is_ready_chunk};
 use super::learned::SharedLessons;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::{ask, exchange, figures, standing, turn};
+use super::{ask, broker_start, exchange, figures, standing, turn};
 use crate::process::{self, driver};
 use crate::registry;
 use wm_sockets::descriptor::Descriptor;
@@ -102,7 +101,7 @@ impl BrokerThread {
             return None;
         }
         if self.client.is_none() {
-            match BrokerHome::of_process().and_then(Client::connect) {
+            match connect() {
                 Ok(client) => self.client = Some(client),
                 Err(problem) => {
                     log::warn!("nothing is shared with other processes: {problem}");
@@ -189,6 +188,10 @@ impl BrokerThread {
             }
         }
     }
+}
+
+fn connect() -> Result<Client, Box<dyn std::error::Error>> {
+    Ok(Client::connect(broker_start::home()?, broker_start::broker)?)
 }
 
 fn prepare_to_give(chunk: NamedChunk) -> Option<TurnReply> {

@@ -11,13 +11,13 @@ use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_driver::{Device, Handle};
 use wm_memory::{BlockChunk, Manager, Quiet, ShareOutcome, Stays};
 
-use super::client::Lease;
 use super::judgement::is_ready_chunk;
 use super::kernels::ChunkKernels;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::part;
 use super::prepared::{ChunkToGive, ChunkToTake};
 use super::watched::{self, ChunkState, WatchedBlock};
+use wm_dedup::client::Lease;
 use wm_sockets::descriptor::Descriptor;
 
 /// What the GPU says of chunks for which there are answers, and the time that is left to exchange them.

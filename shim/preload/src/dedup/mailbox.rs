@@ -10,9 +10,9 @@ use wm_dedup::chunk::ChunkName;
 use wm_driver::Device;
 use wm_memory::{BlockChunk, Manager};
 
-use super::client::Lease;
 use super::prepared::{ChunkToGive, ChunkToTake};
 use super::watched::WatchedBlock;
+use wm_dedup::client::Lease;
 
 /// A chunk of a block, and the name that its bytes had.
 pub(super) struct NamedChunk {

@@ -15,33 +15,28 @@
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | questions for the broker, and the thread that asks them |
-//! | [`client`], [`home`], `link`, `start` | the broker as its client sees it: leases, where it is, one connection, how one is started unseen |
+//! | `broker_start` | how a broker is started without the program's notice |
 //! | `standing`, `figures` | whether this process shares, and what came of it |
 //!
 //! Invariants: what is shared is mapped for reading only, so a write that nobody foresaw faults this process and harms no other; memory is exchanged behind the closed
 //! gate, with nothing in flight; in doubt a block stays private.
 
 mod ask;
+mod broker_start;
 mod broker_thread;
 mod captured;
-#[allow(dead_code, reason = "tests name the broker's place")]
-pub(crate) mod client;
 mod exchange;
 mod figures;
 mod graphs;
-#[allow(dead_code, reason = "tests name the broker's place")]
-pub(crate) mod home;
 mod judgement;
 mod kernels;
 mod learned;
-mod link;
 mod mailbox;
 mod part;
 mod pending;
 mod prepared;
 pub(crate) mod program;
 mod standing;
-mod start;
 #[cfg(test)]
 mod tests;
 mod turn;

@@ -9,7 +9,7 @@ use wm_abi::CUresult;
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::{Device, Gpu, Handle};
 
-use super::client::Lease;
+use wm_dedup::client::Lease;
 use wm_sockets::descriptor::Descriptor;
 
 const CHUNK: usize = CHUNK_BYTES as usize;

@@ -19,8 +19,8 @@ use wm_dedup::readers::{LaunchWindow, ParameterKey};
 use wm_driver::{Device, Handle};
 use wm_memory::Manager;
 
-use super::client::Lease;
 use super::graphs;
+use wm_dedup::client::Lease;
 
 /// Parameters that a block may be reached by. With more it is left alone.
 const MOST_PARAMETERS: usize = 4096;

@@ -1,17 +1,15 @@
-//! The brokers of memory that processes share: who listens in this user's folders, and what they tell.
+//! The brokers of shared memory that listen in this user's folders, and their reports.
 //!
-//! Nothing is started here. One deadline holds for each packet; the folder is looked at before it is believed, and the kernel says
-//! who listens.
+//! No broker is started here. Each packet has a time limit; the folder is checked before its socket is
+//! used, and the kernel tells which user listens.
 
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
-use wm_dedup::protocol::{self, BrokerAnswer, BrokerReport, BrokerRequest, Role, SOCKET, VERSION};
+use anyhow::{Context, Result, anyhow, bail};
+use wm_dedup::client::{BrokerLink, LinkError, is_end};
+use wm_dedup::protocol::{BrokerAnswer, BrokerReport, BrokerRequest, Role, SOCKET, VERSION};
 
 use super::exchange;
 use super::folder::{Folder, Unusable};
@@ -44,53 +42,44 @@ pub(super) fn find(folders: &[PathBuf], user: u32) -> (Vec<FoundBroker>, Vec<Str
     (found, problems)
 }
 
-/// `None`: nobody listens.
+/// `None`: no process listens.
 fn ask(door: &Path, shown: &Path, user: u32) -> Result<Option<FoundBroker>> {
-    let socket = match enter(door) {
-        Ok(socket) => socket,
-        Err(Errno::NOENT | Errno::CONNREFUSED) => return Ok(None),
-        Err(error) => bail!("{}: {}", shown.display(), std::io::Error::from(error)),
+    let link = match BrokerLink::connect(door, PATIENCE) {
+        Ok(link) => link,
+        Err(LinkError::Absent(_)) => return Ok(None),
+        Err(LinkError::Address { error, .. } | LinkError::System { error, .. }) => {
+            bail!("{}: {error}", shown.display())
+        }
+        Err(error) => bail!("{}: {error}", shown.display()),
     };
-    let asked = question(socket, user).with_context(|| format!("no answer from {}", shown.display()));
+    let asked = question(&link, user).with_context(|| format!("no answer from {}", shown.display()));
     asked.map(|(pid, report)| Some(FoundBroker { socket: shown.to_owned(), pid, report }))
 }
 
-fn enter(door: &Path) -> Result<OwnedFd, Errno> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-        sockopt::set_socket_timeout(&socket, timeout, Some(PATIENCE))?;
-    }
-    connect(&socket, &SocketAddrUnix::new(door)?)?;
-    Ok(socket)
-}
-
-fn question(socket: OwnedFd, user: u32) -> Result<(u32, BrokerReport)> {
-    let peer = exchange::peer(socket.as_fd())?;
+fn question(link: &BrokerLink, user: u32) -> Result<(u32, BrokerReport)> {
+    let peer = exchange::peer(link.socket()?)?;
     if peer.user != user && peer.user != 0 {
-        bail!("user {} listens there, who is not to be believed; it was not asked", peer.user);
+        bail!("user {} listens there, which is another user's process; it was not asked", peer.user);
     }
-    match say(&socket, &BrokerRequest::Hello { version: VERSION, role: Role::Observer })? {
-        BrokerAnswer::Hello { version: VERSION, .. } => {}
-        BrokerAnswer::Hello { version, .. } => {
-            bail!(
-                "it speaks version {version} of the protocol, this wmctl {VERSION}: use the wmctl of its installation"
-            )
-        }
-        _ => bail!("it has no room for one more connection"),
-    }
-    match say(&socket, &BrokerRequest::Report)? {
+    link.greet(Role::Observer).map_err(explain)?;
+    let (answer, _) = link.ask(&BrokerRequest::Report, &[]).map_err(LinkError::Silent).map_err(explain)?;
+    match answer {
         BrokerAnswer::Report(report) => Ok((if peer.pid == 0 { report.process } else { peer.pid }, report)),
         _ => bail!("it answered something else"),
     }
 }
 
-fn say(socket: &OwnedFd, request: &BrokerRequest) -> Result<BrokerAnswer> {
-    let packet = protocol::send(socket.as_fd(), &request.encode(), &[])
-        .and_then(|()| protocol::receive(socket.as_fd()));
-    let packet = packet.map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => anyhow::anyhow!("the broker is silent: is it stopped?"),
-        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => anyhow::anyhow!("the broker is ending"),
-        _ => error.into(),
-    })?;
-    Ok(BrokerAnswer::decode(&packet.bytes)?)
+fn explain(error: LinkError) -> anyhow::Error {
+    match error {
+        LinkError::Version(version) => anyhow!(
+            "it speaks version {version} of the protocol, this wmctl {VERSION}: use the wmctl of its installation"
+        ),
+        LinkError::Full => anyhow!("it has no room for one more connection"),
+        LinkError::Silent(error) if error.kind() == ErrorKind::TimedOut => {
+            anyhow!("the broker is silent: is it stopped?")
+        }
+        LinkError::Silent(error) if is_end(&error) => anyhow!("the broker is ending"),
+        LinkError::Silent(error) => error.into(),
+        error => error.into(),
+    }
 }

@@ -1,0 +1,365 @@
+//! A process as the broker's client: the chunks that it uses, and its requests to the broker.
+//!
+//! A lease outlives the connection. It is this process's use of a chunk, whether or not a broker
+//! knows of it. While there is no broker, sharing pauses; [`Client::reconnect`] then tells the next
+//! broker about all leases. No memory is lost meanwhile, because mapped memory stays with the
+//! processes that map it.
+//!
+//! The client belongs to one thread, which may wait. A forked child does not use its copy.
+
+mod error;
+mod home;
+mod link;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use wm_sockets::descriptor::Descriptor;
+use wm_trust::peer::is_trusted;
+
+pub use error::{ConnectError, LinkError, StartError};
+pub use home::{BrokerHome, program_beside};
+pub use link::{BrokerLink, is_end, is_ready};
+
+use crate::broker::LeaseNumber;
+use crate::chunk::ChunkName;
+use crate::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, NOTES, Offered, RELEASES, Role, SOCKET};
+
+/// First and longest time between two attempts to reach a broker.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// Attempts to start a broker before it is tried again later.
+const ATTEMPTS: usize = 3;
+
+/// The time limit of one request. A broker answers in microseconds, unless it is stopped.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Starts the broker of a folder, and waits until it, or another one, listens.
+pub type StartBroker = fn(&BrokerHome) -> Result<(), StartError>;
+
+/// One use of a chunk by this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease(pub(crate) u64);
+
+/// The broker's answer to an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfferAnswer {
+    /// Other processes may use the chunk.
+    Accepted(Lease),
+    /// The broker has a chunk of that name: it can be looked up.
+    Present,
+    /// The broker has no room.
+    Full,
+}
+
+/// A chunk in use, with the broker's number of the use. `None`: this broker does not know of it.
+#[derive(Debug, Clone, Copy)]
+struct HeldUse {
+    name: ChunkName,
+    number: Option<LeaseNumber>,
+}
+
+/// This process as the broker's client.
+#[derive(Debug)]
+pub struct Client {
+    home: BrokerHome,
+    start: StartBroker,
+    link: Option<BrokerLink>,
+    /// The broker's process, as it sees it itself.
+    broker: Option<u32>,
+    held: HashMap<Lease, HeldUse>,
+    last: u64,
+    backoff: Duration,
+    retry_at: Instant,
+}
+
+impl Client {
+    /// The most chunks that one call looks up or offers.
+    pub const BATCH: usize = BATCH;
+
+    /// Connects to the user's broker, and starts one if none listens. If the broker does not
+    /// answer, as one that is stopped for a moment, the client is returned [lost](Self::is_lost).
+    ///
+    /// # Errors
+    /// There will be no broker for this process.
+    pub fn connect(home: BrokerHome, start: StartBroker) -> Result<Self, ConnectError> {
+        let mut client = Self {
+            home,
+            start,
+            link: None,
+            broker: None,
+            held: HashMap::new(),
+            last: 0,
+            backoff: BACKOFF.0,
+            retry_at: Instant::now(),
+        };
+        match client.reach() {
+            Ok(()) => {}
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => {
+                log::warn!("sharing with other processes begins later: {error}");
+                client.lose();
+            }
+        }
+        Ok(client)
+    }
+
+    /// Is there no connection? Then all requests but [`release`](Self::release) fail until
+    /// [`reconnect`](Self::reconnect) succeeds.
+    pub fn is_lost(&self) -> bool {
+        self.link.is_none()
+    }
+
+    /// The time of the next attempt to [`reconnect`](Self::reconnect).
+    pub fn retry_at(&self) -> Instant {
+        self.retry_at
+    }
+
+    /// The broker's process, as it sees it itself, while there is a connection.
+    pub fn broker(&self) -> Option<u32> {
+        self.broker.filter(|_| !self.is_lost())
+    }
+
+    /// Leases that this process holds.
+    pub fn leases(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Looks chunks up, at most [`Self::BATCH`]. For each name that the broker has: a lease of the
+    /// chunk, and its descriptor.
+    ///
+    /// # Errors
+    /// The broker [is lost](Self::is_lost), or there are too many names.
+    pub fn look_up(&mut self, names: &[ChunkName]) -> io::Result<Vec<Option<(Lease, Descriptor)>>> {
+        let (found, descriptors) = self.find(names)?;
+        let mut descriptors = descriptors.into_iter();
+        let found = names.iter().zip(found).map(|(name, found)| match found {
+            LookedUp::Chunk(number) => Some(self.hold(*name, number)).zip(descriptors.next()),
+            LookedUp::Unknown | LookedUp::Full => None,
+        });
+        Ok(found.collect())
+    }
+
+    /// Offers chunks to other processes, at most [`Self::BATCH`].
+    ///
+    /// # Errors
+    /// The broker [is lost](Self::is_lost); there are too many chunks; or the kernel holds too many
+    /// descriptors of this user that no process has received yet.
+    pub fn offer(&mut self, chunks: &[(ChunkName, BorrowedFd<'_>)]) -> io::Result<Vec<OfferAnswer>> {
+        let answers = self.propose(chunks)?;
+        let answers = chunks.iter().zip(answers).map(|((name, _), answer)| match answer {
+            Offered::Accepted(number) => OfferAnswer::Accepted(self.hold(*name, number)),
+            Offered::Present => OfferAnswer::Present,
+            Offered::Full => OfferAnswer::Full,
+        });
+        Ok(answers.collect())
+    }
+
+    /// Tells the broker the names of all chunks that this process would share. Returns for each
+    /// name how many chunks of all processes have it.
+    ///
+    /// # Errors
+    /// The broker [is lost](Self::is_lost).
+    pub fn count(&mut self, names: &[ChunkName]) -> io::Result<Vec<u32>> {
+        let mut counts = Vec::new();
+        for first in (0..names.len().max(1)).step_by(NOTES) {
+            let names = &names[first..names.len().min(first + NOTES)];
+            let request = BrokerRequest::Note { anew: first == 0, names: names.to_vec() };
+            match self.ask(&request, &[])? {
+                (BrokerAnswer::Noted(some), _) if some.len() == names.len() => counts.extend(some),
+                _ => return Err(self.broken()),
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Gives leases back. Leases that are not held are ignored.
+    pub fn release(&mut self, leases: &[Lease]) {
+        let held = leases.iter().filter_map(|lease| self.held.remove(lease)?.number);
+        let numbers: Vec<_> = held.collect();
+        for numbers in numbers.chunks(RELEASES) {
+            // A broker that is lost has dropped its leases.
+            if self.ask(&BrokerRequest::Release(numbers.to_vec()), &[]).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Tries to reach a broker again, if the back-off is over, and tells it about all leases.
+    /// `export` makes a descriptor of a chunk that is held. Returns `true` if there is a broker,
+    /// and it knows of all leases that it has room for.
+    pub fn reconnect(&mut self, mut export: impl FnMut(Lease, &ChunkName) -> Option<Descriptor>) -> bool {
+        if !self.is_lost() || Instant::now() < self.retry_at {
+            return !self.is_lost();
+        }
+        if let Err(error) = self.reach() {
+            log::info!("sharing between processes pauses: {error}");
+            self.lose();
+            return false;
+        }
+        let told = self.offer_again(&mut export).and_then(|()| self.take_again());
+        if told.is_ok() {
+            self.backoff = BACKOFF.0;
+        }
+        told.is_ok()
+    }
+
+    /// Connects, and starts a broker if no process listens.
+    fn reach(&mut self) -> Result<(), ConnectError> {
+        for _ in 0..ATTEMPTS {
+            match self.open() {
+                Ok((link, process)) => {
+                    (self.link, self.broker) = (Some(link), Some(process));
+                    return Ok(());
+                }
+                Err(LinkError::Absent(_)) => (self.start)(&self.home)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(ConnectError::NotListening(self.home.folder.clone()))
+    }
+
+    /// The listener must run as our user or as root, because it gets descriptors of memory.
+    fn open(&self) -> Result<(BrokerLink, u32), LinkError> {
+        let path = self.home.folder.join(SOCKET);
+        let link = BrokerLink::connect(&path, PATIENCE)?;
+        if !link.socket().is_ok_and(is_trusted) {
+            return Err(LinkError::Foreign(path));
+        }
+        match link.greet(Role::User) {
+            Ok(process) => Ok((link, process)),
+            // It was just ending.
+            Err(LinkError::Silent(error)) if is_end(&error) => Err(LinkError::Absent(path)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Offers one chunk of each name that is held and that the broker does not know.
+    fn offer_again(
+        &mut self,
+        export: &mut impl FnMut(Lease, &ChunkName) -> Option<Descriptor>,
+    ) -> io::Result<()> {
+        let mut seen = HashSet::new();
+        let one_each = self.unknown().into_iter().filter(|(_, name)| seen.insert(*name));
+        for batch in one_each.collect::<Vec<_>>().chunks(BATCH) {
+            let exported =
+                batch.iter().filter_map(|(lease, name)| Some((*lease, *name, export(*lease, name)?)));
+            let exported: Vec<_> = exported.collect();
+            let open =
+                exported.iter().filter_map(|(lease, name, one)| Some((*lease, (*name, one.get().ok()?))));
+            let (leases, chunks): (Vec<_>, Vec<_>) = open.unzip();
+            if chunks.is_empty() {
+                continue;
+            }
+            for (lease, answer) in leases.into_iter().zip(self.propose(&chunks)?) {
+                if let Offered::Accepted(number) = answer {
+                    self.set_number(lease, number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks the remaining names up: another process has offered them first, or they are held
+    /// twice.
+    fn take_again(&mut self) -> io::Result<()> {
+        for batch in self.unknown().chunks(BATCH) {
+            let names: Vec<_> = batch.iter().map(|(_, name)| *name).collect();
+            // This process has mapped that memory already, so it drops the descriptors.
+            let (found, _) = self.find(&names)?;
+            for ((lease, _), found) in batch.iter().zip(found) {
+                if let LookedUp::Chunk(number) = found {
+                    self.set_number(*lease, number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Leases that the broker does not know of.
+    fn unknown(&self) -> Vec<(Lease, ChunkName)> {
+        let unknown = self.held.iter().filter(|(_, held)| held.number.is_none());
+        unknown.map(|(lease, held)| (*lease, held.name)).collect()
+    }
+
+    fn set_number(&mut self, lease: Lease, number: LeaseNumber) {
+        if let Some(held) = self.held.get_mut(&lease) {
+            held.number = Some(number);
+        }
+    }
+
+    fn hold(&mut self, name: ChunkName, number: LeaseNumber) -> Lease {
+        self.last += 1;
+        let lease = Lease(self.last);
+        self.held.insert(lease, HeldUse { name, number: Some(number) });
+        lease
+    }
+
+    fn find(&mut self, names: &[ChunkName]) -> io::Result<(Vec<LookedUp>, Vec<Descriptor>)> {
+        if names.is_empty() {
+            return Ok(Default::default());
+        }
+        fits(names.len())?;
+        match self.ask(&BrokerRequest::LookUp(names.to_vec()), &[])? {
+            (BrokerAnswer::Found(found), descriptors) if found.len() == names.len() => {
+                Ok((found, descriptors))
+            }
+            _ => Err(self.broken()),
+        }
+    }
+
+    fn propose(&mut self, chunks: &[(ChunkName, BorrowedFd<'_>)]) -> io::Result<Vec<Offered>> {
+        if chunks.is_empty() {
+            return Ok(Vec::new());
+        }
+        fits(chunks.len())?;
+        let (names, descriptors): (Vec<_>, Vec<_>) = chunks.iter().copied().unzip();
+        match self.ask(&BrokerRequest::Offer(names), &descriptors)? {
+            (BrokerAnswer::Offered(answers), _) if answers.len() == chunks.len() => Ok(answers),
+            _ => Err(self.broken()),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        request: &BrokerRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<(BrokerAnswer, Vec<Descriptor>)> {
+        let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let answer = link.ask(request, descriptors);
+        if let Err(error) = &answer
+            && !was_not_sent(error)
+        {
+            log::info!("the broker is lost: {error}");
+            self.lose();
+        }
+        answer
+    }
+
+    /// The broker answered another question: its later answers cannot be believed either.
+    fn broken(&mut self) -> io::Error {
+        self.lose();
+        io::ErrorKind::InvalidData.into()
+    }
+
+    /// Forgets the connection, and the broker's numbers with it.
+    fn lose(&mut self) {
+        self.link = None;
+        self.held.values_mut().for_each(|held| held.number = None);
+        self.retry_at = Instant::now() + self.backoff;
+        self.backoff = (self.backoff * 2).min(BACKOFF.1);
+    }
+}
+
+fn fits(count: usize) -> io::Result<()> {
+    if count <= BATCH { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+/// Did the kernel refuse the message, because too many descriptors of this user are on their way?
+/// Then the connection still works.
+fn was_not_sent(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
+}

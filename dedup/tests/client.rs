@@ -1,0 +1,224 @@
+//! Hazard (resource leak): leases are lost with a broker, or a client waits for a stopped one for ever.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use wm_dedup::chunk::{ChunkName, Fingerprint};
+use wm_dedup::client::{BrokerHome, Client, ConnectError, Lease, LinkError, OfferAnswer, StartError};
+use wm_dedup::protocol::SOCKET;
+use wm_sockets::descriptor::Descriptor;
+
+/// A folder with its broker.
+struct Stage {
+    home: BrokerHome,
+    brokers: Vec<u32>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("wm-dedup-client-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        wm_trust::folder::make(&folder).expect("a fresh folder");
+        let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_wmshimd")));
+        Self { home: BrokerHome { folder, program }, brokers: Vec::new() }
+    }
+
+    fn client(&mut self) -> Client {
+        let client = Client::connect(self.home.clone(), start).expect("a broker");
+        self.brokers.extend(client.broker());
+        client
+    }
+
+    /// Kills the broker, and waits until it is gone.
+    fn kill(&mut self) {
+        for pid in self.brokers.drain(..) {
+            let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process");
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            while rustix::process::test_kill_process(pid).is_ok() && !is_zombie(pid) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = fs::remove_dir_all(&self.home.folder);
+    }
+}
+
+/// As a program that minds no children would: the library has a way of its own.
+fn start(home: &BrokerHome) -> Result<(), StartError> {
+    let program = home.program.clone().ok_or(StartError::NotInstalled)?;
+    let mut command = Command::new(&program);
+    command.args(["--foreground", "--idle-seconds", "30", "--folder"]).arg(&home.folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let started = command.spawn().and_then(|child| {
+        let mut output = child.stdout.ok_or(std::io::ErrorKind::BrokenPipe)?;
+        std::io::Read::read_to_end(&mut output, &mut Vec::new())
+    });
+    started.map(drop).map_err(|error| StartError::Failed { program, error })
+}
+
+/// Has it ended, and no process has waited for it yet?
+fn is_zombie(pid: rustix::process::Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+fn name(number: u64) -> ChunkName {
+    ChunkName { device: [7; 16], fingerprint: Fingerprint(number.into()) }
+}
+
+fn memory(number: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("chunk", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
+    rustix::io::pwrite(&file, &number.to_le_bytes(), 0).expect("written");
+    file
+}
+
+fn said(file: &Descriptor) -> u64 {
+    let mut number = [0; 8];
+    rustix::io::pread(file.get().expect("open"), &mut number, 0).expect("read");
+    u64::from_le_bytes(number)
+}
+
+fn offer(client: &mut Client, number: u64) -> OfferAnswer {
+    let file = memory(number);
+    client.offer(&[(name(number), file.as_fd())]).expect("an answer")[0]
+}
+
+fn look_up(client: &mut Client, number: u64) -> Option<(Lease, u64)> {
+    let mut found = client.look_up(&[name(number)]).expect("an answer");
+    found.remove(0).map(|(lease, file)| (lease, said(&file)))
+}
+
+/// As the programs of one job do.
+#[test]
+fn processes_that_start_brokers_at_once_meet_at_one() {
+    let mut stage = Stage::new();
+    let homes: Vec<_> = (0..8).map(|_| stage.home.clone()).collect();
+    let threads: Vec<_> =
+        homes.into_iter().map(|home| std::thread::spawn(|| Client::connect(home, start))).collect();
+    let clients: Vec<_> =
+        threads.into_iter().map(|thread| thread.join().expect("joined").expect("a broker")).collect();
+    stage.brokers.extend(clients[0].broker());
+    assert!(clients.iter().all(|client| client.broker() == clients[0].broker()));
+}
+
+#[test]
+fn chunks_are_offered_found_and_released() {
+    let mut stage = Stage::new();
+    let (mut one, mut other) = (stage.client(), stage.client());
+    assert_eq!(one.broker(), other.broker(), "one broker serves both");
+    let OfferAnswer::Accepted(own) = offer(&mut one, 1) else { panic!("there was none") };
+    assert_eq!(offer(&mut other, 1), OfferAnswer::Present);
+    let (theirs, number) = look_up(&mut other, 1).expect("offered");
+    assert_eq!((number, look_up(&mut other, 2)), (1, None));
+    one.release(&[own, own]);
+    assert!(look_up(&mut one, 1).is_some_and(|(lease, _)| {
+        one.release(&[lease]);
+        true
+    }));
+    other.release(&[theirs]);
+    assert_eq!(look_up(&mut one, 1), None, "its last user is gone");
+    assert!(one.look_up(&[name(1); 33]).is_err() && !one.is_lost(), "too many at once are refused here");
+}
+
+#[test]
+fn nothing_is_lost_with_a_broker() {
+    let mut stage = Stage::new();
+    let (mut one, mut other) = (stage.client(), stage.client());
+    let numbers: Vec<u64> = (0..40).collect();
+    let leases: Vec<_> = numbers.iter().map(|number| offer(&mut one, *number)).collect();
+    let shared =
+        numbers.iter().map(|number| look_up(&mut other, *number).expect("offered").0).collect::<Vec<_>>();
+    let twice = look_up(&mut other, 0).expect("offered").0;
+    stage.kill();
+    assert!(other.look_up(&[name(0)]).is_err() && other.is_lost());
+    assert!(!other.reconnect(|_, _| None), "not at once");
+    other.release(&[shared[1]]);
+    until_due(&other);
+    // The other one is first, and knows what it holds.
+    assert!(other.reconnect(|_, name| Descriptor::adopt(memory(name.fingerprint.0 as u64)).ok()));
+    stage.brokers.extend(other.broker());
+    assert!(one.look_up(&[name(0)]).is_err());
+    until_due(&one);
+    assert!(one.reconnect(|_, name| Descriptor::adopt(memory(name.fingerprint.0 as u64)).ok()));
+    assert_eq!(one.broker(), other.broker());
+    for number in numbers {
+        assert_eq!(look_up(&mut one, number).map(|(_, said)| said), Some(number));
+    }
+    // Leases are what they were: the chunk stays until all of them are gone.
+    drop(one);
+    other.release(&[twice]);
+    assert!(look_up(&mut other, 0).is_some_and(|(lease, _)| {
+        other.release(&[lease]);
+        true
+    }));
+    other.release(&shared);
+    assert_eq!((look_up(&mut other, 0), look_up(&mut other, 5)), (None, None));
+    assert_eq!(leases.len(), 40);
+}
+
+fn until_due(client: &Client) {
+    std::thread::sleep(client.retry_at().saturating_duration_since(Instant::now()));
+}
+
+#[test]
+fn a_broker_that_is_stopped_costs_a_second() {
+    let mut stage = Stage::new();
+    let mut client = stage.client();
+    let pid = rustix::process::Pid::from_raw(client.broker().expect("a broker") as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
+    let started = Instant::now();
+    assert!(client.look_up(&[name(1)]).is_err() && client.is_lost());
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(client.look_up(&[name(1)]).is_err(), "and nothing after that");
+    assert!(started.elapsed() < Duration::from_secs(3));
+}
+
+#[test]
+fn the_reasons_for_no_broker_say_whether_another_attempt_is_useful() {
+    let mut stage = Stage::new();
+    stage.home.program = None;
+    let error = Client::connect(stage.home.clone(), start).expect_err("no program");
+    assert!(error.is_final() && error.to_string().contains("set WMSHIM_BROKER"), "{error}");
+    stage.home.program = Some("/nonexistent/wmshimd".into());
+    let error = Client::connect(stage.home.clone(), start).expect_err("no such program");
+    assert!(error.is_final() && error.to_string().contains("No such file"), "{error}");
+    stage.home.program = Some("/bin/true".into());
+    let client = Client::connect(stage.home.clone(), start).expect("a broker may come");
+    assert!(client.is_lost() && client.retry_at() > Instant::now() && client.broker().is_none());
+    stage.home.folder = stage.home.folder.join("long".repeat(64));
+    let error = Client::connect(stage.home.clone(), start).expect_err("no address");
+    assert!(matches!(error, ConnectError::Link(LinkError::Address { .. })) && error.is_final());
+    stage.home.folder.pop();
+}
+
+/// A listener that answers nothing, and one that answers with another protocol's packets.
+#[test]
+fn a_listener_that_is_no_broker_costs_a_second_and_nothing_more() {
+    let stage = Stage::new();
+    let path = stage.home.folder.join(SOCKET);
+    let kind = rustix::net::SocketType::SEQPACKET;
+    let (listener, _file) = wm_sockets::file::bind_path(&path, kind, 8).expect("it listens");
+    let started = Instant::now();
+    let mut client = Client::connect(stage.home.clone(), start).expect("it may answer later");
+    assert!(client.is_lost() && started.elapsed() < Duration::from_secs(3));
+    assert!(!client.reconnect(|_, _| None), "not before the back-off is over");
+    let peer = std::thread::spawn(move || {
+        let _silent = rustix::net::accept(&listener);
+        rustix::event::poll(&mut [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)], None)
+            .expect("a second client");
+        let socket = rustix::net::accept(&listener).expect("it connects");
+        wm_sockets::packet::send(socket.as_fd(), b"garbage", &[]).expect("sent");
+        std::thread::sleep(Duration::from_millis(100));
+    });
+    until_due(&client);
+    assert!(!client.reconnect(|_, _| None) && client.is_lost());
+    peer.join().expect("joined");
+}
