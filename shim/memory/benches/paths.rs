@@ -1,4 +1,5 @@
-//! What one allocation costs on each path in bookkeeping alone: the model GPU's calls take next to nothing.
+//! What one allocation costs on each path in bookkeeping alone: the model GPU's calls take next to
+//! nothing.
 
 #[path = "../tests/support/model/mod.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the benches use a part of it")]
@@ -40,7 +41,8 @@ fn hit_and_free(bencher: Bencher) {
     });
 }
 
-/// Sizes that do not repeat soon, so that the free cache never has them: flush, best fit, split, coalesce.
+/// Sizes that do not repeat soon, so that the free cache never has them: flush, best fit, split,
+/// coalesce.
 #[divan::bench]
 fn split_and_coalesce(bencher: Bencher) {
     let manager = populated();

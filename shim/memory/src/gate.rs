@@ -1,10 +1,13 @@
-//! A gate that every submission of work passes, and that a mover of memory closes for a bounded time.
+//! A gate that every submission of work passes, and that a mover of memory closes for a bounded
+//! time.
 //!
-//! Who submits counts itself in, makes its call, and counts itself out; no lock is held meanwhile. Who moves closes the gate, waits a bounded time until nobody
-//! is inside, and opens it again. Who finds it closed waits outside.
+//! A submitting thread counts itself in, makes its call, and counts itself out, without a lock. A
+//! migrating thread closes the gate, waits a bounded time until no thread is inside, and opens it
+//! again. A submitting thread that finds the gate closed waits outside.
 //!
-//! Invariants: a count changes before the gate is looked at, and the gate is closed before counts are looked at, all in one order (`SeqCst`), so one of the
-//! two sees the other; a thread counts itself out where it counted itself in; the gate is closed by one mover at a time.
+//! Invariants: a count changes before the gate is looked at, and the gate is closed before counts
+//! are looked at, all in one order (`SeqCst`), so one of the two sees the other; a thread counts
+//! itself out where it counted itself in; the gate is closed by one mover at a time.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -27,13 +30,13 @@ pub struct Gate {
     closed: AtomicU32,
     inside: [Stripe; STRIPES],
     turn: Mutex<()>,
-    /// The gate was opened, or somebody left while it was closed.
+    /// The gate was opened, or a thread left while it was closed.
     changed: Condvar,
     /// Threads that wait until they may enter.
     waiting: AtomicU32,
 }
 
-/// The gate is closed and nobody is inside, until this is dropped.
+/// The gate is closed and no thread is inside, until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Closed<'a>(&'a Gate);
@@ -50,7 +53,8 @@ impl Gate {
         }
     }
 
-    /// Counts the calling thread in if the gate is open. To be followed by [`Gate::leave`] with the same stripe, and not by another `enter`.
+    /// Counts the calling thread in if the gate is open. To be followed by [`Gate::leave`] with the
+    /// same stripe, and not by another `enter`.
     #[inline]
     pub fn try_enter(&self, stripe: usize) -> bool {
         self.inside[stripe % STRIPES].0.fetch_add(1, SeqCst);
@@ -70,7 +74,7 @@ impl Gate {
         }
     }
 
-    /// Does somebody wait outside? A mover who hears of nobody need not hurry.
+    /// Does a thread wait outside? If none does, a migration may take its time.
     pub fn is_awaited(&self) -> bool {
         self.waiting.load(SeqCst) > 0
     }
@@ -102,8 +106,9 @@ impl Gate {
         turn
     }
 
-    /// Closes the gate and waits until nobody is inside; `None`, with the gate open again, if somebody still is when `patience` is over. Waits first until
-    /// another mover has opened it. Not to be called by a thread that is inside.
+    /// Closes the gate and waits until no thread is inside. Returns `None`, with the gate open
+    /// again, if a thread is still inside after `patience`. Waits first until another migration has
+    /// opened it. A thread that is inside must not call this.
     pub fn close(&self, patience: Duration) -> Option<Closed<'_>> {
         let mut turn = self.until_open(self.lock());
         self.closed.store(1, SeqCst);
@@ -122,7 +127,8 @@ impl Gate {
         Some(closed)
     }
 
-    /// Each count for itself: behind a closed gate none that was 0 grows again, but for who looks at the gate and goes back.
+    /// Each count for itself: behind a closed gate a count of 0 does not grow, except for a thread
+    /// that sees the closed gate and leaves.
     fn is_empty(&self) -> bool {
         self.inside.iter().all(|stripe| stripe.0.load(SeqCst) == 0)
     }

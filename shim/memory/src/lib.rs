@@ -1,12 +1,14 @@
-//! Decides where blocks live: the manager of one GPU's memory. Policy and bookkeeping over [`wm_driver::Gpu`].
+//! Decides where blocks live: the manager of one GPU's memory. Policy and bookkeeping over
+//! [`wm_driver::Gpu`].
 //!
-//! Words: a *handle* is physical memory; a *reservation* a range of addresses; a *mapping* a handle in a reservation; an
-//! *extent* a reservation mapped handle after handle; a *block* what the program got; a *tier* where a handle is.
+//! Words: a *handle* is physical memory; a *reservation* a range of addresses; a *mapping* a handle
+//! in a reservation; an *extent* a reservation mapped handle after handle; a *block* what the
+//! program got; a *tier* where a handle is.
 //!
-//! Handles and extents are many-to-many: a handle may be mapped in several extents, and is *active* in at most one, where
-//! its bytes are used or free. So a large block can be *stitched* from free handles of any extents without moving or
-//! unmapping anything, and the stitched extent is kept for the next request of its size. `docs/dev/memory.md` walks one
-//! allocation through all of it.
+//! Handles and extents are many-to-many: a handle may be mapped in several extents, and is *active*
+//! in at most one, where its bytes are used or free. So a large block can be *stitched* from free
+//! handles of any extents without moving or unmapping anything, and the stitched extent is kept for
+//! the next request of its size. `docs/dev/memory.md` walks one allocation through all of it.
 //!
 //! | layer | one idea |
 //! |---|---|
@@ -19,8 +21,9 @@
 //! | `gate` | what submissions of work pass, and what is closed while memory moves |
 //! | `manager` | the loop around decisions and driver calls; everything public |
 //!
-//! Rules: no lock is held across a call of `Gpu`, but for the lock on mappings (`manager/mapping_lock.rs` says why); a
-//! failure leaves everything as it was; nothing here panics on bad input.
+//! Rules: no lock is held across a call of `Gpu`, except the lock on mappings
+//! (`manager/mapping_lock.rs` says why); a failure leaves everything as it was; nothing here panics
+//! on bad input.
 #![forbid(unsafe_code)]
 
 mod books;

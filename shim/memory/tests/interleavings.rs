@@ -2,7 +2,8 @@
 //! shuttle's locks and atomics under random and adversarial schedules; the model GPU yields at
 //! every driver call.
 //!
-//! The sources are taken in by path, so that this runs in every test run and no build flag can forget it.
+//! The sources are taken in by path, so that this runs in every test run and no build flag can
+//! forget it.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -66,7 +67,7 @@ impl Shared {
         Arc::new(Self { manager: Manager::new(model, settings), held: Mutex::default() })
     }
 
-    /// Allocates, and checks that nobody else holds any of the physical bytes.
+    /// Allocates, and checks that no other thread holds any of the physical bytes.
     fn take(&self, bytes: usize, order: Order) -> Option<(u64, Places)> {
         let address = self.manager.allocate(bytes, order).ok()?;
         let places = self.manager.gpu().resolve(address, bytes as u64);
@@ -124,7 +125,8 @@ fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
 }
 
-/// Memory that another thread's plan holds for a moment must be waited for, not reported as missing.
+/// Memory that another thread's plan holds for a moment must be waited for, not reported as
+/// missing.
 #[test]
 fn no_allocation_fails_that_would_fit_once_others_are_done() {
     under_all_schedulers(|| {
@@ -236,7 +238,8 @@ fn check_whole(directory: &Directory, address: u64) {
     }
 }
 
-/// One piece is given out again and again; then it goes, and its slot and its addresses go to others.
+/// One piece is given out again and again; then it goes, and its slot and its addresses go to
+/// others.
 fn change(writer: &mut DirectoryWriter) {
     let (base, whole) = (1 << 40, 6 * MIB);
     let piece = writer.insert(base, whole);
@@ -265,7 +268,8 @@ fn a_reader_never_sees_a_block_that_mixes_two() {
     });
 }
 
-/// A thread's own block is there from its allocation to its free, and not a moment longer, while neighbours come and go.
+/// A thread's own block is there from its allocation to its free, and not a moment longer, while
+/// neighbours come and go.
 #[test]
 fn a_block_is_found_exactly_while_it_lives() {
     under_all_schedulers(|| {
@@ -288,7 +292,8 @@ fn a_block_is_found_exactly_while_it_lives() {
     });
 }
 
-/// Hazard: memory that moves while others allocate, free, give back, or tell somebody where a block lies. They submit no work.
+/// Hazard (data race): memory migrates while other threads allocate, free, give back, or report a
+/// block's place. They submit no work.
 #[test]
 fn memory_moves_beside_threads_that_change_everything_else() {
     under_all_schedulers(|| {
@@ -324,7 +329,8 @@ fn memory_moves_beside_threads_that_change_everything_else() {
     });
 }
 
-/// Hazard: a chunk that is given to somebody else while it is being shared, since its block was freed meanwhile; one that is given up while it is unshared.
+/// Hazard (use after free): a chunk is given to another block while it is being shared, since its
+/// own block was freed meanwhile; or it is given up while it is unshared.
 #[test]
 fn chunks_are_shared_beside_threads_that_change_everything_else() {
     under_all_schedulers(|| {
@@ -372,7 +378,8 @@ fn chunks_are_shared_beside_threads_that_change_everything_else() {
     });
 }
 
-/// Hazard: memory is unmapped while a kernel of the library's own reads it, since another thread freed its block and gave memory back.
+/// Hazard: memory is unmapped while a kernel of the library's own reads it, since another thread
+/// freed its block and gave memory back.
 #[test]
 fn what_is_being_read_stays_mapped_beside_threads_that_free_it() {
     under_all_schedulers(|| {
@@ -397,7 +404,8 @@ fn what_is_being_read_stays_mapped_beside_threads_that_free_it() {
     });
 }
 
-/// Hazard: a context that ends while memory moves takes apart what the move is using, or the move what is another one's.
+/// Hazard: a context that ends while memory moves takes apart what the move is using, or the move
+/// what is another one's.
 #[test]
 fn a_context_that_ends_waits_for_a_move() {
     under_all_schedulers(|| {

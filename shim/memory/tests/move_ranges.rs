@@ -90,7 +90,8 @@ fn it_is_looked_once_and_waited_after_all_copies_of_a_batch() {
     scene.end();
 }
 
-/// Every call of a batch fails once: each handle has moved or has not, and the block's bytes are there.
+/// Every call of a batch fails once: each handle has moved or has not, and the block's bytes are
+/// there.
 #[test]
 fn a_failure_in_a_batch_leaves_whole_handles() {
     for count in [1, 3] {
@@ -155,7 +156,8 @@ fn idle_handles_of_other_sizes_give_their_memory_to_what_comes() {
     scene.end();
 }
 
-/// A block whose extent maps idle memory of the host behind it: no other memory of the host is idle.
+/// A block whose extent maps idle memory of the host behind it: no other memory of the host is
+/// idle.
 fn beside_idle_host_memory() -> (Scene, Filled) {
     let scene = Scene::new(512, ManagerSettings { movable: true, ..settings() });
     let whole = scene.filled(256, 1);
@@ -172,7 +174,8 @@ fn beside_idle_host_memory() -> (Scene, Filled) {
     (scene, block)
 }
 
-/// Hazard: idle memory of the host that is mapped in the block's own extent serves no move, and more is pinned in each period; or the extent has one handle twice.
+/// Hazard: idle memory of the host that is mapped in the block's own extent serves no move, and
+/// more is pinned in each period; or the extent has one handle twice.
 #[test]
 fn idle_memory_of_the_same_extent_takes_a_handles_place() {
     let (scene, block) = beside_idle_host_memory();
@@ -203,7 +206,8 @@ fn so_it_does_where_a_call_fails() {
     }
 }
 
-/// Hazard: a view that nobody uses has to be mapped anew for each handle that leaves, or shows other memory than it should afterwards.
+/// Hazard (wrong result): an idle view is mapped anew for each handle that is evicted, or shows
+/// other memory afterwards.
 #[test]
 fn idle_views_of_what_leaves_go() {
     let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });

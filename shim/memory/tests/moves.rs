@@ -224,7 +224,8 @@ fn small_blocks_move_together_and_what_is_free_between_them_is_not_copied() {
     assert_eq!(world.manager.usage().live.host, 5 * 300_032);
 }
 
-/// Hazard: what is made ahead of need is counted twice or not at all, or goes past the user's limit; or nobody gets it.
+/// Hazard (out of memory): memory that is made ahead of need is counted twice or not at all,
+/// exceeds the user's limit, or serves no request.
 #[test]
 fn host_memory_that_was_made_ahead_is_what_overflows_next() {
     let limits = ManagerSettings { host_limit: 24 * MIB, ..settings() };

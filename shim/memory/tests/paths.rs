@@ -1,5 +1,5 @@
-//! Hazard (latency): a path makes more driver calls than its promise in `docs/dev/memory.md`, or gives
-//! another answer. There is one test a promise.
+//! Hazard (latency): a path makes more driver calls than its promise in `docs/dev/memory.md`, or
+//! gives another answer. There is one test a promise.
 
 mod support;
 
@@ -23,7 +23,8 @@ fn take(manager: &Manager<Model>, bytes: usize, order: Order) -> u64 {
     manager.allocate(bytes, order).expect("there is room")
 }
 
-/// Driver calls that make, map, give back or ask for memory. Those on events cost a hundredth of these.
+/// Driver calls that make, map, give back or ask for memory. Those on events cost a hundredth of
+/// these.
 fn calls_of(manager: &Manager<Model>, action: impl FnOnce(&Manager<Model>)) -> u64 {
     let gpu = manager.gpu();
     let calls = || gpu.all_calls() - gpu.calls("record") - gpu.calls("is_done");
@@ -131,8 +132,8 @@ fn a_full_device_gives_small_requests_what_large_ones_leave() {
     assert_eq!(manager.usage().reserved.device, 32 * MIB);
 }
 
-/// A program that comes back to its peak and needs a little more there: what is made for that must not change where the blocks of
-/// its next period lie before they come to the peak.
+/// A program that comes back to its peak and needs a little more there: what is made for that must
+/// not change where the blocks of its next period lie before they come to the peak.
 #[test]
 fn memory_that_only_a_peak_needed_is_used_last() {
     let manager = manager(4 << 10, vec![]);
@@ -172,7 +173,7 @@ fn another_stream_is_ordered_on_the_gpu() {
     assert_eq!((usage.counters.orders, usage.counters.waits), (1, 0));
 }
 
-/// `cuMemFree` has waited: its memory is anybody's at once, and no event is needed to learn it.
+/// `cuMemFree` has waited: any stream may have its memory at once, without an event.
 #[test]
 fn memory_that_is_past_is_anybodys_at_once() {
     let manager = manager(64, vec![]);
@@ -189,7 +190,8 @@ fn memory_that_is_past_is_anybodys_at_once() {
     assert_eq!(calls, 0);
 }
 
-/// Memory for any stream is new before it is slow, and the host waits only where the alternative is to refuse.
+/// Memory for any stream is new before it is slow, and the host waits only where the alternative is
+/// to refuse.
 #[test]
 fn memory_for_any_stream_is_new_then_elsewhere_then_waited_for() {
     for (overflow, waits, elsewhere) in [(vec![Tier::Host], 0, 52 * MIB), (vec![], 1, 0)] {
@@ -206,7 +208,8 @@ fn memory_for_any_stream_is_new_then_elsewhere_then_waited_for() {
     }
 }
 
-/// Hazard: a stream gets new memory and waits for nobody, but the memory it could have had is never found again.
+/// Hazard (resource leak): a stream gets new memory without a wait, and the memory that it could
+/// have had is never found again.
 #[test]
 fn what_another_stream_freed_is_found_once_it_is_past() {
     let manager = manager(256, vec![]);
@@ -239,7 +242,8 @@ fn dependencies_that_are_forbidden_are_not_made() {
     for (allowed, orders) in [(true, 1), (false, 0)] {
         let manager = manager(64, vec![Tier::Host]);
         manager.allow_dependencies(allowed);
-        // Where several streams use memory, the free has an event that another one could be made to wait for.
+        // Where several streams use memory, the free has an event that another one could be made to
+        // wait for.
         let _other = take(&manager, 1000, T);
         let block = take(&manager, 60 * MB, S);
         manager.gpu().touch(StreamId(0), block, 60 * MIB);
@@ -351,8 +355,8 @@ fn blocks_are_found_by_any_address_and_never_share_an_id() {
     assert!(manager.block(first).expect("live").id > block.id);
 }
 
-/// Each mapping costs the same, however large: where there is plenty of memory few large handles are made, and where there is
-/// not, small ones, so that a full device has little waste.
+/// Each mapping costs the same, however large: where there is plenty of memory few large handles
+/// are made, and where there is not, small ones, so that a full device has little waste.
 #[test]
 fn handles_are_large_while_there_is_plenty() {
     let manager = manager(16 << 10, vec![]);
@@ -412,7 +416,8 @@ fn a_program_in_overflow_does_not_ask_the_driver_at_every_allocation() {
     assert!(calls < 40, "{calls} calls for a hundred allocations");
 }
 
-/// Hazard: a block lies on the host, which is read at the speed of the link each time, while the device has room.
+/// Hazard: a block lies on the host, which is read at the speed of the link each time, while the
+/// device has room.
 #[test]
 fn what_the_device_has_left_goes_before_idle_memory_of_the_host() {
     let manager = manager(128, vec![Tier::Host]);

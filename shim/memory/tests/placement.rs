@@ -101,7 +101,7 @@ impl Program {
         if self.cache.is_some() { Order::Device } else { S }
     }
 
-    /// All blocks, also those that nobody uses.
+    /// All blocks, idle ones included.
     fn all(&self) -> Vec<Followed> {
         let cached = self.cache.iter().flat_map(TorchCache::blocks);
         self.blocks.values().chain(cached).copied().filter(|block| block.bytes >= LEAST).collect()
@@ -143,7 +143,8 @@ impl Program {
         }
     }
 
-    /// Launches of the same blocks one behind the other are parts of one operation: the largest block is used once.
+    /// Launches of the same blocks one behind the other are parts of one operation: the largest
+    /// block is used once.
     fn launch(&mut self, names: &[u64]) {
         let known =
             names.iter().filter_map(|name| self.blocks.get(name)).filter(|block| block.bytes >= LEAST);
@@ -230,7 +231,8 @@ fn peak(lines: &[String]) -> u64 {
     peak
 }
 
-/// What crosses the link in each period that ends with a wait for the device, and the host's memory that is held then.
+/// What crosses the link in each period that ends with a wait for the device, and the host's memory
+/// that is held then.
 fn periods(lines: &[String], mut program: Program) -> Vec<(Crossed, u64)> {
     let (mut sets, mut periods) = (Vec::<Vec<u64>>::new(), Vec::new());
     for line in lines {
@@ -265,7 +267,8 @@ fn periods(lines: &[String], mut program: Program) -> Vec<(Crossed, u64)> {
     periods
 }
 
-/// GiB in each direction in an epoch of a graph network of 2 million nodes, when it has learned. Beyond the device are 12.7, 17.4 and 22.4 GiB.
+/// GiB in each direction in an epoch of a graph network of 2 million nodes, when it has learned.
+/// Beyond the device are 12.7, 17.4 and 22.4 GiB.
 fn has_its_excess_carried_over_once_an_epoch(caches: bool) {
     let lines = lines("gnn.launches.trace.gz");
     let peak = peak(&lines);
@@ -287,7 +290,8 @@ fn a_graph_network_has_its_excess_carried_over_the_link_once_an_epoch() {
     has_its_excess_carried_over_once_an_epoch(false);
 }
 
-/// Hazard: what PyTorch caches is moved as if it were used, memory of the host is taken while the device has room, and more is pinned in each epoch.
+/// Hazard: what PyTorch caches is moved as if it were used, memory of the host is taken while the
+/// device has room, and more is pinned in each epoch.
 #[test]
 fn so_has_one_whose_framework_caches_what_it_frees() {
     has_its_excess_carried_over_once_an_epoch(true);

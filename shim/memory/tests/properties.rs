@@ -79,7 +79,8 @@ proptest! {
     }
 }
 
-/// Programs whose memory moves: more often than not where nothing is in flight, and every other time with a driver that fails.
+/// Programs whose memory moves: more often than not where nothing is in flight, and every other
+/// time with a driver that fails.
 fn moving(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = Step> {
     let tier = prop::sample::select(vec![Tier::Device, Tier::Host, Tier::Peer(1)]);
     let fail = || prop::option::of((1..16u64, 1..7u64));
@@ -97,7 +98,8 @@ fn moving(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Hazard: bytes that are lost or that two owners share after a move, memory that moves while it is used, statistics that tell where it was.
+    /// Hazard: bytes that are lost or that two owners share after a move, memory that moves while
+    /// it is used, statistics that tell where it was.
     #[test]
     fn so_it_is_where_memory_moves(
         settings in settings(),
@@ -108,7 +110,8 @@ proptest! {
         world.end();
     }
 
-    /// Hazard: the same of many small blocks in one handle, with free parts and cached ones between them.
+    /// Hazard: the same of many small blocks in one handle, with free parts and cached ones between
+    /// them.
     #[test]
     fn so_it_is_where_small_blocks_move_together(
         settings in settings(),
@@ -143,8 +146,8 @@ fn chunks() -> impl Strategy<Value = usize> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Hazard: memory of other processes that is written, given to another block, counted as this process's, given back twice or never; bytes that are lost
-    /// on the way there or back.
+    /// Hazard: memory of other processes that is written, given to another block, counted as this
+    /// process's, given back twice or never; bytes that are lost on the way there or back.
     #[test]
     fn so_it_is_where_memory_is_shared(
         settings in settings(),
@@ -176,7 +179,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Hazard: a program that ends without us waits for ever, because we made one stream depend on another.
+    /// Hazard: a program that ends without us waits for ever, because we made one stream depend on
+    /// another.
     #[test]
     fn where_memory_is_plenty_no_stream_waits_for_another_and_the_host_for_none(
         steps in prop::collection::vec(step(bytes()), 1..120),
@@ -191,7 +195,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Hazard: small blocks that are cut from one another's remains, on a device that is always full.
+    /// Hazard: small blocks that are cut from one another's remains, on a device that is always
+    /// full.
     #[test]
     fn so_it_is_on_a_device_that_is_always_full(
         settings in settings(),
@@ -206,7 +211,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Hazard: a guard that breaks what it guards, or that something is mapped behind a block after all.
+    /// Hazard: a guard that breaks what it guards, or that something is mapped behind a block after
+    /// all.
     #[test]
     fn so_it_is_with_guards(
         settings in settings(),

@@ -84,7 +84,7 @@ fn what_work_may_touch_stays_as_it_is() {
     assert!(reads > 0);
     assert_eq!(world.unshare(0, 0, None), Some(Err(Stays::InUse)));
     world.manager.gpu().drain_all();
-    // While anything is being captured the GPU cannot be asked; who has waited need not.
+    // During a capture the GPU cannot be queried. A caller that has waited need not.
     world.run(&Step::Capture { stream: StreamId(2), on: true });
     assert!(matches!(world.unshare(0, 0, None), Some(Err(Stays::Driver(_)))));
     let moved =
@@ -141,7 +141,8 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
     world.end();
 }
 
-/// Hazard: a block that nobody watches lies for reading only, since it got the address of one that was freed between the look and the share.
+/// Hazard (data race): a block that is not tracked is mapped for reading only, since it got the
+/// address of one that was freed between the check and the share.
 #[test]
 fn a_chunk_of_a_block_that_has_ended_is_not_shared() {
     let mut world = world(&[8 * MB]);
@@ -275,7 +276,8 @@ fn all_goes_with_the_context() {
     }
 }
 
-/// Another mapping of a shared handle, in an extent that is stitched from it, is for reading only too.
+/// Another mapping of a shared handle, in an extent that is stitched from it, is for reading only
+/// too.
 #[test]
 fn other_mappings_of_a_chunk_follow() {
     let mut world = world_of(32, settings(), &[8 * MB; 4]);

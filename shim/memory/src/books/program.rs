@@ -1,7 +1,7 @@
 //! The program's side of memory: its live blocks, and freed ones that the free cache keeps whole.
 //!
-//! Invariants: `live` sums the live blocks, rounded; `pooled` sums what the live blocks of streams were asked for; a block is
-//! in the cache exactly if `blocks` says that it is cached.
+//! Invariants: `live` sums the live blocks, rounded; `pooled` sums what the live blocks of streams
+//! were asked for; a block is in the cache exactly if `blocks` says that it is cached.
 //!
 //! Layout: a hit and a free look at all fields, so they lie side by side, in this order.
 
@@ -28,7 +28,7 @@ pub(crate) struct ProgramBlocks {
     live: Gauge,
     /// Bytes asked for by the live blocks of streams: what a stream-ordered pool calls used.
     pooled: Level,
-    /// The most of the device that was live since somebody looked.
+    /// The high-water mark of live device memory since the last query.
     recent_peak: u64,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct Returned {
 }
 
 impl ProgramBlocks {
-    /// Gives out the cached block that serves a request, if there is one. The device's order may have it only if `is_past` says
-    /// that the GPU is done with it.
+    /// Gives out the cached block that serves a request, if there is one. The device's order may
+    /// have it only if `is_past` says that the GPU is done with it.
     #[inline]
     pub(crate) fn hit(
         &mut self,
@@ -72,8 +72,10 @@ impl ProgramBlocks {
     pub(crate) fn take_back(&mut self, address: u64) -> Option<Returned> {
         let record = self.blocks.starting_at(address)?;
         let (bytes, tiers, pooled) = (record.bytes(), record.tiers, record.pooled());
-        // Not cached: a very large block; one with a part elsewhere, since a hit would give out slow memory although the device may
-        // have room again; one that has its extent to itself, since its addresses must not come back soon; one that is shared, since nobody may write there.
+        // Not cached: a very large block; one with a part elsewhere, since a hit would give out
+        // slow memory although the device may have room again; one that has its extent to itself,
+        // since its addresses must not come back soon; one that is shared, since the program must
+        // not write there.
         let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !record.alone && !record.shared;
         self.live.subtract(&tiers);
         self.pooled.subtract(pooled);
@@ -86,7 +88,8 @@ impl ProgramBlocks {
         self.cache.push(order, bytes, address, freed, &mut self.blocks);
     }
 
-    /// Empties the cache, or a part of it. Addresses, sizes, and the points of the frees; the blocks are to be removed.
+    /// Empties the cache, or a part of it. Addresses, sizes, and the points of the frees; the
+    /// blocks are to be removed.
     pub(crate) fn drain(&mut self, scope: FlushScope) -> Vec<(u64, u64, Point)> {
         self.cache.drain(scope, &self.blocks)
     }
@@ -105,7 +108,8 @@ impl ProgramBlocks {
         self.blocks.all().any(|record| record.is_cached() && shared(record, range) > 0)
     }
 
-    /// A part of a live block gets memory that other processes use too. The free cache is not to keep the block.
+    /// A part of a live block gets memory that other processes use too. The free cache is not to
+    /// keep the block.
     pub(crate) fn mark_shared(&mut self, address: u64) -> Result<(), Stays> {
         if self.blocks.mark_shared(address) { Ok(()) } else { Err(Stays::Unfit) }
     }

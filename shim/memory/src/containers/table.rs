@@ -1,10 +1,11 @@
-//! A hash table whose look-up reads one cache line. `hashbrown` reads two, and finds the second by the first (ADR 0025 has the
-//! measurement).
+//! A hash table whose look-up reads one cache line. `hashbrown` reads two, and finds the second by
+//! the first (ADR 0025 has the measurement).
 //!
-//! A program evicts these lines from the CPU's caches between two calls, so cache misses are the cost of the hit path. Values hold
-//! their own key. Open addressing with linear probing: a value lies in the cell that its hash names or in one of the full cells
-//! behind it, and a removal moves values back so that no empty cell lies between. At most half of the cells are full. The table is meant for
-//! values of one cache line, aligned to one.
+//! A program evicts these lines from the CPU's caches between two calls, so cache misses are the
+//! cost of the hit path. Values hold their own key. Open addressing with linear probing: a value
+//! lies in the cell that its hash names or in one of the full cells behind it, and a removal moves
+//! values back so that no empty cell lies between. At most half of the cells are full. The table is
+//! meant for values of one cache line, aligned to one.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -20,7 +21,8 @@ pub(crate) trait Keyed {
 /// A full table has this many cells at least.
 const LEAST: usize = 8;
 
-/// One with fewer than one value in so many cells is rehashed into fewer: eight times as many as a fresh one has at most.
+/// One with fewer than one value in so many cells is rehashed into fewer: eight times as many as a
+/// fresh one has at most.
 const SPARSE: usize = 64;
 
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl<T: Keyed> ProbingTable<T> {
         self.cells.get(self.place(key))?.as_ref()
     }
 
-    /// To change it, but for its key.
+    /// For changes of the value. Its key must stay.
     pub(crate) fn get_mut(&mut self, key: T::Key) -> Option<&mut T> {
         self.cells.get_mut(self.place(key))?.as_mut()
     }
@@ -102,7 +104,7 @@ impl<T: Keyed> ProbingTable<T> {
         self.cells.iter().flatten()
     }
 
-    /// All values, to change them but for their keys.
+    /// All values, for changes. Their keys must stay.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.cells.iter_mut().flatten()
     }
@@ -119,7 +121,8 @@ impl<T: Keyed> ProbingTable<T> {
         }
     }
 
-    /// Index of the value of a key, or of the empty cell where it would be; beyond the cells, if there are none.
+    /// Index of the value of a key, or of the empty cell where it would be; beyond the cells, if
+    /// there are none.
     fn place(&self, key: T::Key) -> usize {
         let mut at = self.home(key);
         while let Some(Some(value)) = self.cells.get(at)

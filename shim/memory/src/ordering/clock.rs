@@ -1,4 +1,5 @@
-//! How far one order has come: the numbers of its frees, and up to which of them the GPU has passed.
+//! How far one order has come: the numbers of its frees, and up to which of them the GPU has
+//! passed.
 
 use crate::containers::table::Keyed;
 use crate::vocabulary::order::{Order, Point};

@@ -1,7 +1,8 @@
-//! The values that the timeline and the callers of the driver exchange: fences, numbered frees, queries, marks.
+//! The values that the timeline and the callers of the driver exchange: fences, numbered frees,
+//! queries, marks.
 //!
-//! Fences are shared (`Arc`): one thread may query a fence, outside the lock, while another learns that it is done. The
-//! last owner recycles its events.
+//! Fences are shared (`Arc`): one thread may query a fence, outside the lock, while another learns
+//! that it is done. The last owner recycles its events.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What calls of the driver have told about events. Collected outside the lock, noted in the timeline under it.
+//! What calls of the driver have told about events. Collected outside the lock, noted in the
+//! timeline under it.
 
 use std::sync::Arc;
 

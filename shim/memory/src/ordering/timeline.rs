@@ -1,23 +1,28 @@
 //! What is known about the GPU's progress: which frees are past, and which events will tell.
 //!
 //! * A *clock* per order numbers its frees and remembers up to which number the GPU has passed.
-//! * A *fence* is a set of recorded events. Once all of them are done, a clock is past up to a number.
-//! * A stream that was made to wait for a fence, on the GPU, may use what the fence covers although the host has not
-//!   seen it pass.
+//! * A *fence* is a set of recorded events. Once all of them are done, a clock is past up to a
+//!   number.
+//! * A stream that was made to wait for a fence, on the GPU, may use what the fence covers although
+//!   the host has not seen it pass.
 //!
-//! A free of a large block has a number of its own and an event recorded with it: its fence is *exact*, and a stream may be
-//! ordered behind it, because all it waits for came before the free. Small frees share numbers. Their event is
-//! recorded later than they are, behind work unrelated to them: such a fence is only queried, and no stream is ordered behind it.
+//! A free of a large block has a number of its own and an event recorded with it: its fence is *exact*,
+//! and a stream may be ordered behind it, because all it waits for came before the free. Small
+//! frees share numbers. Their event is recorded later than they are, behind work unrelated to them:
+//! such a fence is only queried, and no stream is ordered behind it.
 //!
 //! Pure data: nothing here calls the driver.
 //!
-//! A program may use a stream for one block and end it, a hundred thousand times. So a clock goes as soon as all its frees are past, and
-//! what goes with it is found by its order: nothing is searched. Of a stream that has ended, and of a thread's own one, no wait tells how
-//! far it has come; their fences stand in a queue of their own, of which a few are asked each time that one joins it.
+//! A program may use a stream for one block and end it, a hundred thousand times. So a clock goes
+//! as soon as all its frees are past, and what goes with it is found by its order: nothing is
+//! searched. Of a stream that has ended, and of a thread's own one, no wait tells how far it has
+//! come; their fences stand in a queue of their own, of which a few are asked each time that one
+//! joins it.
 //!
-//! Invariants: a point is reported past only if the host knows that the GPU passed it. A clock that is not known counts
-//! as past: it never had a free, or all of them are past. Numbers never come again, so what was learned of a clock that went
-//! tells nothing of the next one of its order. A fence that is noted is of a clock, and has something to tell of it.
+//! Invariants: a point is reported past only if the host knows that the GPU passed it. A clock that
+//! is not known counts as past: it never had a free, or all of them are past. Numbers never come
+//! again, so what was learned of a clock that went tells nothing of the next one of its order. A
+//! fence that is noted is of a clock, and has something to tell of it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -38,14 +43,16 @@ pub(crate) struct Timeline {
     latest: u64,
     /// By order, in the order in which they were recorded.
     fences: FxHashMap<Order, Vec<Arc<Fence>>>,
-    /// Fences of streams that have ended, and of threads' own ones; some have nothing to tell any more.
+    /// Fences of streams that have ended, and of threads' own ones; some have nothing to tell any
+    /// more.
     polled: VecDeque<Weak<Fence>>,
-    /// By order: the streams that wait for a free of it, and the last free that the waiter's later work comes after. Waiters that have ended stay until
-    /// the order has passed that free.
+    /// By order: the streams that wait for a free of it, and the last free that the waiter's later
+    /// work comes after. Waiters that have ended stay until the order has passed that free.
     behind: FxHashMap<Order, Vec<(StreamId, u64)>>,
     /// The first stream that asked for memory or freed some.
     first: Option<StreamId>,
-    /// Another stream has, too. What names no stream does not count: it cannot be ordered behind an event.
+    /// Another stream has, too. What names no stream does not count: it cannot be ordered behind an
+    /// event.
     several: bool,
     /// Which life this is: with the device's contexts everything is forgotten.
     life: u64,
@@ -88,7 +95,7 @@ impl Timeline {
         }
         clock.open = true;
         let number = clock.freed;
-        // Where one stream uses the memory, nobody asks how far it has come.
+        // If one stream uses the memory, its progress is not needed.
         clock.unrecorded += if self.several { bytes } else { 0 };
         if clock.unrecorded < RECORDED {
             return Numbered { number, life, record: None };
@@ -136,8 +143,8 @@ impl Timeline {
         self.fences_of(order).iter().find(|fence| fence.exact && fence.upto == number)
     }
 
-    /// The fences that `user` must be ordered behind before it may touch what is `pending`; `None` where one is missing,
-    /// because it was given up since.
+    /// The fences that `user` must be ordered behind before it may touch what is `pending`; `None`
+    /// where one is missing, because it was given up since.
     pub(crate) fn needs(&self, user: Order, pending: &Pending) -> Option<Vec<Arc<Fence>>> {
         let open = pending.points().iter().filter(|point| !self.is_behind(user, **point));
         open.map(|point| self.exact(*point).cloned()).collect()
@@ -158,8 +165,8 @@ impl Timeline {
         open.filter_map(telling).collect()
     }
 
-    /// Queries that tell more about clocks other than `user`'s, at most `most` of them. Round robin: the next call begins
-    /// with others.
+    /// Queries that tell more about clocks other than `user`'s, at most `most` of them. Round
+    /// robin: the next call begins with others.
     pub(crate) fn queries(&mut self, user: Option<Order>, most: usize) -> Vec<Query> {
         let clocks = self.clocks.iter().filter(|clock| clock.is_behind() && Some(clock.order) != user);
         let mut open: Vec<(Order, u64, bool)> =
@@ -191,8 +198,9 @@ impl Timeline {
         }
     }
 
-    /// Queries about orders that no wait covers, a few, those first that were not asked for longest. To be made wherever a fence
-    /// of such an order was noted: then no more are left than the GPU is behind with.
+    /// Queries about orders that no wait covers, a few, those first that were not asked for
+    /// longest. To be made wherever a fence of such an order was noted: then no more are left than
+    /// the GPU is behind with.
     pub(crate) fn polls(&mut self) -> Vec<Query> {
         let mut queries = Vec::new();
         for _ in 0..self.polled.len() {
@@ -224,7 +232,8 @@ impl Timeline {
         Marks { points: clocks.map(StreamClock::close).collect(), life: self.life }
     }
 
-    /// All frees up to now, in streams and in the order of the device: what is past once the whole device has nothing left to do.
+    /// All frees up to now, in streams and in the order of the device: what is past once the whole
+    /// device has nothing left to do.
     pub(crate) fn everything(&mut self) -> Marks {
         Marks { points: self.clocks.iter_mut().map(StreamClock::close).collect(), life: self.life }
     }
@@ -235,8 +244,9 @@ impl Timeline {
         Marks { points: clock.map(StreamClock::close).into_iter().collect(), life: self.life }
     }
 
-    /// Notes a fence. Returns one that is given up for it, where an order has too many: they would pile up behind a stream
-    /// that makes no progress; or the fence itself, where it has nothing to tell: its frees are past, or of an earlier life.
+    /// Notes a fence. Returns one that is given up for it, where an order has too many: they would
+    /// pile up behind a stream that makes no progress; or the fence itself, where it has nothing to
+    /// tell: its frees are past, or of an earlier life.
     #[must_use = "its events are to be recycled, outside the lock"]
     pub(crate) fn add_fence(&mut self, fence: &Arc<Fence>) -> Option<Arc<Fence>> {
         let clock = self.clocks.get_mut(fence.order).filter(|clock| clock.past < fence.upto);
@@ -276,7 +286,8 @@ impl Timeline {
         Marks { points: own.map(|fence| (fence.order, fence.upto)).collect(), life: self.life }
     }
 
-    /// The host knows that these points are past. Returns the fences that have nothing left to tell.
+    /// The host knows that these points are past. Returns the fences that have nothing left to
+    /// tell.
     #[must_use = "their events are to be recycled, outside the lock"]
     pub(crate) fn reached(&mut self, marks: &Marks) -> Vec<Arc<Fence>> {
         let mut told = Vec::new();

@@ -1,8 +1,10 @@
-//! One decision about one request: the next thing to do, taken under the lock without a call of the driver.
+//! One decision about one request: the next thing to do, taken under the lock without a call of the
+//! driver.
 //!
-//! The order of preference is the list in [`State::decide`]. A request is decided again until it is met: each round either
-//! meets it, or notes something new in the attempt (events that are done, room that is left, a tier that proved full, a
-//! stream that cannot wait), so the rounds come to an end.
+//! The order of preference is the list in [`State::decide`]. A request is decided again until it is
+//! met: each round either meets it, or notes something new in the attempt (events that are done,
+//! room that is left, a tier that proved full, a stream that cannot wait), so the rounds come to an
+//! end.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,25 +55,28 @@ pub(crate) enum Question {
     Host(HostFigure),
     /// The tiers that the caller can use.
     Caller,
-    /// Whether the host has more once its idle memory was given back: that is in handles of sizes that do not fit.
+    /// Whether the host has more once its idle memory was given back: that is in handles of sizes
+    /// that do not fit.
     HostIdle,
     /// The end of a plan of another thread that was under way in this generation.
     Busy(u64),
 }
 
 impl State {
-    /// The next step for a request. Cheap steps come before expensive ones, the device before other tiers, and a wait of the
-    /// host is the last step before a refusal.
+    /// The next step for a request. Cheap steps come before expensive ones, the device before other
+    /// tiers, and a wait of the host is the last step before a refusal.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
         self.forget_past();
         self.timeline.note_user(attempt.request.order);
-        // A request without a stream queries events before it searches, so that the result does not depend on earlier queries of other threads.
+        // A request without a stream queries events before it searches, so that the result does not
+        // depend on earlier queries of other threads.
         if attempt.request.order == Order::Device
             && let Some(question) = self.query_some(attempt)
         {
             return question;
         }
-        // Little memory is left: blocks in the free cache would make the fit of other requests worse.
+        // Little memory is left: blocks in the free cache would make the fit of other requests
+        // worse.
         if self.is_pressed() {
             self.flush(FlushScope::All);
         }
@@ -83,7 +88,8 @@ impl State {
                 .unwrap_or_else(|| self.refuse(attempt, rules));
         }
         self.on_device(attempt, rules)
-            // The device seems full: the progress of any stream may change that, and queries cost less than the steps below.
+            // The device seems full: the progress of any stream may change that, and queries cost
+            // less than the steps below.
             .or_else(|| self.query_all(attempt))
             // A wait of the GPU for another stream's free: better than slow memory.
             .or_else(|| self.behind_others(attempt, rules))
@@ -97,7 +103,8 @@ impl State {
     /// Device memory that is ready, or new.
     fn on_device(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let device = &[Tier::Device][..];
-        // Late memory is used after all other memory that needs no call. Where little is left, it is used like all other.
+        // Late memory is used after all other memory that needs no call. Where little is left, it
+        // is used like all other.
         let first = if self.is_pressed() { &ALL } else { &EARLY };
         // No call at all.
         self.best_fit(attempt, device, first)
@@ -108,14 +115,15 @@ impl State {
             // Extents that exist need bookkeeping only.
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.best_fit(attempt, device, &LATE))
-            // Mapping idle handles costs less than making new ones, and takes no memory from others.
+            // Mapping idle handles costs less than making new ones, and takes no memory from
+            // others.
             .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
             // A small block among large ones pins what could be stitched: better than no block.
             .or_else(|| self.best_fit_any_class(attempt))
     }
 
-    /// Memory of the host for who asks for it, ready or new.
+    /// Host memory, if the request asks for it, idle or new.
     fn on_host(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let host = &[Tier::Host][..];
         if !rules.settings.overflow.contains(&Tier::Host) {
@@ -130,8 +138,9 @@ impl State {
             .or_else(|| self.stitch(attempt, rules, host, NewHandles::AsNeeded))
     }
 
-    /// The device is full. Uses memory that another stream has freed and may still be using: the requesting stream waits on
-    /// the GPU for that free, and for no later work, if the program's pool allows that.
+    /// The device is full. Uses memory that another stream has freed and may still be using: the
+    /// requesting stream waits on the GPU for that free, and for no later work, if the program's
+    /// pool allows that.
     fn behind_others(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let order = attempt.request.order;
         if attempt.cannot_order || self.forbids_dependencies || !self.timeline.has_exact(order) {
@@ -163,7 +172,8 @@ impl State {
         if attempt.bears.is_none() {
             return Some(Decision::FindOut(Question::Caller));
         }
-        // Existing memory is preferred to new memory, but not to a good part on the device: that is used more often than it is allocated.
+        // Existing memory is preferred to new memory, but not to a good part on the device: that is
+        // used more often than it is allocated.
         let part = (attempt.request.bytes / DEVICE_PART).max(rules.granularity);
         if attempt.room.is_none() && self.scarcity.left(self.holdings.held().device) >= part {
             return Some(Decision::FindOut(Question::Room));
@@ -199,8 +209,9 @@ impl State {
         Some(self.split(attempt, address))
     }
 
-    /// Best fit after a flush of the free cache: first of the blocks of the request's class, so that other classes keep their hits,
-    /// then of all. The later steps use idle handles, and the blocks in the cache keep handles from being idle.
+    /// Best fit after a flush of the free cache: first of the blocks of the request's class, so
+    /// that other classes keep their hits, then of all. The later steps use idle handles, and the
+    /// blocks in the cache keep handles from being idle.
     fn best_fit_flushed(
         &mut self,
         attempt: &Attempt,
@@ -220,13 +231,15 @@ impl State {
         Decision::Grant(self.grant(address, &attempt.request))
     }
 
-    /// A range of the oldest existing extent that becomes free when idle handles are activated there: no driver call.
+    /// A range of the oldest existing extent that becomes free when idle handles are activated
+    /// there: no driver call.
     fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
         let address = oldest_idle(&self.facts(), attempt, tiers)?;
         Some(self.claim(attempt, address))
     }
 
-    /// The same on several tiers, unless a stitch would have a good part more of it on the device, where `idle` bytes are idle.
+    /// The same on several tiers, unless a stitch would have a good part more of it on the device,
+    /// where `idle` bytes are idle.
     fn reuse_overflown(&mut self, attempt: &Attempt, tiers: &[Tier], idle: u64) -> Option<Decision> {
         let address = oldest_idle(&self.facts(), attempt, tiers)?;
         let bytes = attempt.request.bytes;
@@ -264,15 +277,16 @@ impl State {
         made
     }
 
-    /// Have recent requests of this size or less found the device full? Then existing memory on other tiers is tried before
-    /// free device memory is queried again.
+    /// Have recent requests of this size or less found the device full? Then existing memory on
+    /// other tiers is tried before free device memory is queried again.
     fn seems_full(&mut self, attempt: &Attempt) -> bool {
         attempt.room.is_none()
             && !attempt.is_relieved
             && self.scarcity.spares(attempt.request.bytes, Instant::now)
     }
 
-    /// A block that has an extent to itself takes a handle that is far too large only where nothing else is left.
+    /// A block that has an extent to itself takes a handle that is far too large only where nothing
+    /// else is left.
     fn oversized(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         if attempt.request.class.is_some() {
             return None;
@@ -281,8 +295,8 @@ impl State {
         self.stitch(attempt, rules, &[Tier::Device], NewHandles::None)
     }
 
-    /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
-    /// handles if the device has a good part, then a free run elsewhere.
+    /// The device is full: what exists of it and of the overflow tiers together. An existing extent
+    /// first, then free handles if the device has a good part, then a free run elsewhere.
     fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
         let idle = self.holdings.ledger.handles().idle_bytes().device;
@@ -292,7 +306,8 @@ impl State {
             .or_else(|| self.best_fit(attempt, &rules.settings.overflow, &ALL))
     }
 
-    /// New memory on the overflow tiers for what idle and new memory of the device does not suffice for.
+    /// New memory on the overflow tiers for what idle and new memory of the device does not suffice
+    /// for.
     fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
         let figure = attempt.room.map_or(HostFigure::Current, |room| room.host_figure);
@@ -324,8 +339,8 @@ impl State {
         (!queries.is_empty()).then_some(Decision::FindOut(Question::Progress(queries)))
     }
 
-    /// Only memory is left that streams have freed and may still be using. The host waits for it for a limited time, since the
-    /// alternative is a refusal.
+    /// Only memory is left that streams have freed and may still be using. The host waits for it
+    /// for a limited time, since the alternative is a refusal.
     fn wait(&self, attempt: &Attempt) -> Option<Decision> {
         let mut pending = Pending::default();
         self.holdings.ledger.runs().all().for_each(|(_, run)| pending.join(&run.segments.pending()));

@@ -1,7 +1,8 @@
 //! Drafts of new extents: the plan that carries out a recipe, its commit and its rollback.
 //!
-//! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved already. A commit turns
-//! the draft into an extent with the request's block in it; a rollback puts everything back.
+//! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved
+//! already. A commit turns the draft into an extent with the request's block in it; a rollback puts
+//! everything back.
 
 use std::time::Instant;
 
@@ -96,8 +97,8 @@ impl State {
         draft
     }
 
-    /// The extent was made: notes it and sets the request's block aside in it. If the context went meanwhile, returns
-    /// the steps that take it apart.
+    /// The extent was made: notes it and sets the request's block aside in it. If the context went
+    /// meanwhile, returns the steps that take it apart.
     pub(crate) fn commit(
         &mut self,
         draft: &Draft,
@@ -116,7 +117,8 @@ impl State {
 
     fn note_extent(&mut self, draft: &Draft, built: &Built) {
         let stitched = draft.sources.iter().any(|source| matches!(source, HandleSource::Taken(_)));
-        // An extent that one block has to itself is a view even where all of its handles are new: it is unmapped after the free.
+        // An extent that one block has to itself is a view even where all of its handles are new:
+        // it is unmapped after the free.
         let view = stitched || draft.class.is_none();
         let made = draft.created_bytes().total();
         if made > 0 {
@@ -140,7 +142,8 @@ impl State {
         }
     }
 
-    /// The extent could not be made: everything is as it was, but for what could not be undone.
+    /// The extent could not be made: everything is as it was, except the steps that could not be
+    /// undone.
     pub(crate) fn roll_back(&mut self, draft: Draft, failure: BuildFailure) {
         self.under_way.end();
         self.counters.rollbacks += 1;

@@ -1,7 +1,9 @@
-//! Grants: memory set aside for a request, until the calls that make it usable have succeeded or failed.
+//! Grants: memory set aside for a request, until the calls that make it usable have succeeded or
+//! failed.
 //!
-//! Invariant: a granted block is out of the free runs and not live. [`State::confirm`] makes it live, [`State::withdraw`]
-//! free again; where the context went meanwhile, neither changes anything.
+//! Invariant: a granted block is out of the free runs and not live. [`State::confirm`] makes it
+//! live, [`State::withdraw`] free again; where the context went meanwhile, neither changes
+//! anything.
 
 use std::sync::Arc;
 
@@ -11,7 +13,8 @@ use crate::state::State;
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::request::Request;
 
-/// Memory set aside for a request, and the fences that its stream must be ordered behind before the program may have it.
+/// Memory set aside for a request, and the fences that its stream must be ordered behind before the
+/// program may have it.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) address: u64,

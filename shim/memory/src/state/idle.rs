@@ -1,7 +1,7 @@
 //! What can be given back: idle handles, idle views, and at the end of a context everything.
 //!
-//! Each function takes its choice out of the ledger and returns the steps that take it apart: unmappings first, then
-//! reservations that have become empty, then handles.
+//! Each function takes its choice out of the ledger and returns the steps that take it apart:
+//! unmappings first, then reservations that have become empty, then handles.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,7 +34,8 @@ impl State {
         steps.in_order()
     }
 
-    /// Steps that failed before. They come first: a reservation may be about to go in which one of them left a mapping.
+    /// Steps that failed before. They come first: a reservation may be about to go in which one of
+    /// them left a mapping.
     pub(super) fn earlier_steps(&mut self) -> Steps {
         Steps { unmap: self.holdings.take_quarantined(), ..Steps::default() }
     }
@@ -49,8 +50,9 @@ impl State {
         self.take_settled_views(longest, excess)
     }
 
-    /// Takes the idle views that map what of a range on the device would move next, up to `most` bytes: each place of it would have to be mapped anew, and what is idle in such a view could not
-    /// take its place.
+    /// Takes the idle views that map what of a range on the device would move next, up to `most`
+    /// bytes: each place of it would have to be mapped anew, and what is idle in such a view could
+    /// not take its place.
     pub(crate) fn take_views_of(&mut self, range: &Range<u64>, most: u64) -> Vec<Undo> {
         if self.under_way.is_pinned() {
             return Vec::new();
@@ -73,7 +75,8 @@ impl State {
         steps.in_order()
     }
 
-    /// Forgets everything but counters and settings. Plans under way will find that their epoch is over.
+    /// Forgets everything but counters and settings. Plans under way will find that their epoch is
+    /// over.
     pub(crate) fn forget_all(&mut self) -> (Vec<Undo>, Vec<Arc<Fence>>) {
         let steps = self.holdings.forget_all();
         self.program.forget_all();

@@ -1,7 +1,8 @@
 //! All that the manager knows, as one value behind one lock, and the steps that change it.
 //!
-//! The parts keep their own invariants; what is here and in the files of this folder changes several of them together. What a
-//! plan uses was taken out of the ledger when it was drafted, and comes back with its commit or its rollback.
+//! The parts keep their own invariants; what is here and in the files of this folder changes
+//! several of them together. What a plan uses was taken out of the ledger when it was drafted, and
+//! comes back with its commit or its rollback.
 
 pub(crate) mod decide;
 pub(crate) mod draft;
@@ -54,7 +55,8 @@ pub(crate) struct State {
     /// Others rely on where memory is: nothing moves any more.
     pub(crate) fixed: bool,
     pub(crate) moves: Moves,
-    /// Blocks that are to stay on the device, by address and id. Those that were freed are forgotten when somebody looks.
+    /// Blocks that are to stay on the device, by address and id. Freed blocks are removed at the
+    /// next query.
     pub(crate) pinned: Vec<(u64, u64)>,
 }
 
@@ -66,8 +68,8 @@ impl State {
         self.program.hit(request, is_past, &mut self.counters)
     }
 
-    /// Takes a block back: whole into the free cache, or into the ledger. Returns the free as it was numbered; `None` for one
-    /// that is past.
+    /// Takes a block back: whole into the free cache, or into the ledger. Returns the free as it
+    /// was numbered; `None` for one that is past.
     pub(crate) fn free(&mut self, address: u64, freed: Freed) -> Result<Option<Numbered>, FreeError> {
         let Some(returned) = self.program.take_back(address) else {
             return Err(self.why_not_freed(address));
@@ -123,7 +125,8 @@ impl State {
         attempt.map_or(0, |attempt| allowance(&self.facts(), &attempt, rules, Tier::Host))
     }
 
-    /// Notes what calls of the driver have told about events. Returns the fences that are not needed any more.
+    /// Notes what calls of the driver have told about events. Returns the fences that are not
+    /// needed any more.
     #[must_use = "their events are to be recycled, outside the lock"]
     pub(crate) fn note_results(&mut self, results: &EventResults, user: Order) -> Vec<Arc<Fence>> {
         let mut told: Vec<_> =
@@ -143,7 +146,8 @@ impl State {
         self.timeline.reached(marks)
     }
 
-    /// Drops past points from free memory, if any point has passed: segments without a difference merge then.
+    /// Drops past points from free memory, if any point has passed: segments without a difference
+    /// merge then.
     pub(crate) fn forget_past(&mut self) {
         if self.timeline.has_dropped() {
             let timeline = &self.timeline;
@@ -157,7 +161,8 @@ impl State {
         self.holdings.quarantine(failed);
     }
 
-    /// Strands steps of a plan that was never committed: what it made and could not release counts as reserved.
+    /// Strands steps of a plan that was never committed: what it made and could not release counts
+    /// as reserved.
     pub(crate) fn quarantine_uncommitted(&mut self, failed: Vec<Undo>) {
         self.holdings.hold(&failed);
         self.quarantine(failed);

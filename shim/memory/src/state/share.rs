@@ -1,7 +1,9 @@
-//! Drafts of shares: a handle that gets memory which other processes use too, or gives its own to them; the way back is a trade ([`super::trade`]).
+//! Drafts of shares: a handle that gets memory which other processes use too, or gives its own to
+//! them; the way back is a trade ([`super::trade`]).
 //!
-//! Invariant: from the draft on the handle is barred, so that what is freed there meanwhile is given to nobody; the block on it is marked, so that the free
-//! cache does not keep it. A handle that could not be mapped again stays barred.
+//! Invariant: from the draft on the handle is barred, so that memory freed there meanwhile is given
+//! to no request; the block on it is marked, so that the free cache does not keep it. A handle that
+//! could not be mapped again stays barred.
 
 use std::ops::Range;
 
@@ -50,7 +52,8 @@ impl State {
         Ok(handle)
     }
 
-    /// Other processes' memory lies wherever the handle is mapped. What it had is idle; it is theirs too, where it is the same.
+    /// Other processes' memory lies wherever the handle is mapped. What it had is idle; it is
+    /// theirs too, where it is the same.
     pub(crate) fn commit_share(&mut self, handle: &OccupiedHandle, raw: Handle) {
         let bytes = handle.bytes();
         match self.holdings.ledger.make_foreign(handle.key, raw) {
@@ -71,8 +74,9 @@ impl State {
         self.let_go(handle.key);
     }
 
-    /// Chooses memory of this process's own for a shared handle, and takes it. As [`State::draft_trade`], also where others rely on where memory is:
-    /// nobody was told of this one.
+    /// Chooses memory of this process's own for a shared handle, and takes it. As
+    /// [`State::draft_trade`], also if a pin names the block: no pin was given the shared memory's
+    /// place.
     pub(crate) fn draft_unshare(
         &mut self,
         order: &MoveOrder,
@@ -106,7 +110,8 @@ impl State {
         [sum(false), sum(true)]
     }
 
-    /// Takes up to so many parked handles that nothing touches any more; the steps that take them apart, and their bytes.
+    /// Takes up to so many parked handles that nothing touches any more; the steps that take them
+    /// apart, and their bytes.
     pub(crate) fn take_parked(&mut self, most: usize) -> (Vec<Undo>, u64) {
         let (timeline, ledger) = (&self.timeline, &self.holdings.ledger);
         let is_past = |(_, key): &(Range<u64>, _)| timeline.all_past(&ledger.touching_handle(*key));

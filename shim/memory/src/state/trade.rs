@@ -1,7 +1,8 @@
 //! Drafts of moves: a handle with blocks on it, and the memory of another tier that it gets.
 //!
-//! Invariant: while a move is under way the handle is held and its spare is taken, so that no other plan chooses either; the context's end waits for it. What lies
-//! on the handle may change meanwhile: a commit looks anew.
+//! Invariant: while a move is under way the handle is held and its spare is taken, so that no other
+//! plan chooses either; the context's end waits for it. What lies on the handle may change
+//! meanwhile: a commit looks anew.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,10 +21,11 @@ use crate::vocabulary::plan::{Build, Built, ExtentPart, Steps, Undo};
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::tiers::only;
 
-/// More copies than this for one handle are made as one: what lies between blocks is copied with them.
+/// More copies than this for one handle are made as one: what lies between blocks is copied with
+/// them.
 const COPIES: usize = 16;
 
-/// A move whose copies are not over, and nobody waits for them any more.
+/// A move that was given up while its copies still run.
 #[derive(Debug)]
 pub(crate) struct StrandedTrade {
     pub(crate) trade: Trade,
@@ -82,7 +84,8 @@ impl State {
         self.holdings.ledger.occupied_handle(address).map(|handle| (handle.range, handle.tier))
     }
 
-    /// Chooses what the handle at an address gets, and takes it. Nothing changes where the handle stays. `own` moves of the caller's are under way.
+    /// Chooses what the handle at an address gets, and takes it. Nothing changes where the handle
+    /// stays. `own` moves of the caller's are under way.
     pub(crate) fn draft_trade(
         &mut self,
         address: u64,
@@ -149,7 +152,8 @@ impl State {
         blocks.any(|block| block.address < range.end && range.start < block.address + block.tiers.total())
     }
 
-    /// The handle at an address. What the free cache keeps of it becomes free first: that is not worth a copy.
+    /// The handle at an address. What the free cache keeps of it becomes free first: that is not
+    /// worth a copy.
     fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, Stays> {
         let handle = self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)?;
         if !self.program.has_cached(&handle.range) {
@@ -159,10 +163,12 @@ impl State {
         self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)
     }
 
-    /// The spare, which was filled at `base`, has the handle's bytes, and is mapped wherever the handle was. Comes with the step that gives up what other processes use too.
+    /// The spare, which was filled at `base`, has the handle's bytes, and is mapped wherever the
+    /// handle was. Comes with the step that gives up what other processes use too.
     pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle, base: u64) -> (Moved, Option<Undo>) {
         let (range, bytes) = (&trade.handle.range, trade.handle.bytes());
-        // A cached block would be given out with its part elsewhere, although the device may have room.
+        // A cached block would be given out with its part elsewhere, although the device may have
+        // room.
         if !trade.handle.foreign && self.program.has_cached(range) {
             self.flush(FlushScope::All);
         }
@@ -193,7 +199,7 @@ impl State {
         self.under_way.end_move();
     }
 
-    /// The move was not made, and what was done for it was undone, but for some steps.
+    /// The move was not made. Its steps were undone, except those given.
     pub(crate) fn roll_back_trade(&mut self, trade: &Trade, not_undone: Vec<Undo>) {
         match &trade.spare {
             Some(taken) => self.holdings.ledger.put_back(taken),
@@ -203,9 +209,10 @@ impl State {
         self.quarantine_uncommitted(not_undone);
     }
 
-    /// Nobody knows when the copies into these spares will be over. Until then the spares are nobody's, and nothing is unmapped where the copies read
-    /// or write. All of them have one point and one fence: copies of two ways end in any order, and a point that is past tells that all before it are. Returns a fence that is given up for
-    /// that one; its events are to be recycled.
+    /// The end of the copies into these spares is unknown. Until then no request gets a spare, and
+    /// nothing is unmapped that the copies read or write. All of them have one point and one fence:
+    /// copies of two ways end in any order, and a point that is past tells that all before it are.
+    /// Returns a fence that is given up for that one; its events are to be recycled.
     #[must_use]
     pub(crate) fn strand_trades(&mut self, trades: Vec<StrandedTrade>) -> Option<Arc<Fence>> {
         let Numbered { number, life, .. } = self.timeline.freed(Order::Device, 0, true);
@@ -218,8 +225,9 @@ impl State {
         self.timeline.add_fence(&Arc::new(fence))
     }
 
-    /// `steps` are taken once the point is past. What else is mapped of the spare is unmapped when memory is next given back, behind the steps that failed before: a reservation may go
-    /// with it in which one of them left a mapping.
+    /// `steps` are taken once the point is past. What else is mapped of the spare is unmapped when
+    /// memory is next given back, behind the steps that failed before: a reservation may go with it
+    /// in which one of them left a mapping.
     fn strand_trade(&mut self, trade: &Trade, mut steps: Vec<Undo>, until: Point) {
         match &trade.spare {
             Some(taken) => {

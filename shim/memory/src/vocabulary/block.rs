@@ -10,7 +10,8 @@ pub struct Block {
     pub address: u64,
     /// Size in bytes, as asked for.
     pub bytes: usize,
-    /// Unique in the process, new for every allocation: caches may key on it although addresses return.
+    /// Unique in the process, new for every allocation: caches may key on it although addresses
+    /// return.
     pub id: u64,
     /// What it was allocated by.
     pub order: Order,

@@ -13,7 +13,8 @@ pub enum AllocateError {
     /// Every allowed tier is full.
     #[error("{0}")]
     OutOfMemory(Box<Shortage>),
-    /// The driver failed for another reason, or the request was not valid (`INVALID_VALUE` for 0 bytes).
+    /// The driver failed for another reason, or the request was not valid (`INVALID_VALUE` for 0
+    /// bytes).
     #[error("{0}")]
     Driver(CUresult),
 }

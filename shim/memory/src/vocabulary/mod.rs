@@ -1,4 +1,5 @@
-//! Layer 1, vocabulary: the values that every other layer speaks in. Plain data and arithmetic; nothing here has a state that changes.
+//! Layer 1, vocabulary: the values that every other layer speaks in. Plain data and arithmetic;
+//! nothing here has a state that changes.
 
 pub(crate) mod block;
 pub(crate) mod error;

@@ -111,8 +111,8 @@ pub enum Stays {
     /// The driver failed, and what had been done was undone.
     #[error("{0}")]
     Driver(CUresult),
-    /// The driver failed, and then refused to undo it: nothing is mapped where the block was. A later access is an error, and never another
-    /// one's bytes.
+    /// The driver failed, and then refused to undo it: nothing is mapped where the block was. A
+    /// later access is an error, and never another one's bytes.
     #[error("memory is lost, since the driver failed: {0}")]
     Lost(CUresult),
 }

@@ -1,9 +1,10 @@
 //! When memory may be used again, as plain data.
 //!
-//! A free takes effect at a point of an [`Order`]: behind the work that is in a stream, or (for `cuMemFree`, which names
-//! none) behind all work that is on the device. Points of one order are numbered 1, 2, 3…; a free at a point *n* is past
-//! when the GPU has passed *n*. [`Pending`] is the set of points that a free piece of memory still waits for: one piece
-//! may have been coalesced from several streams' frees.
+//! A free takes effect at a point of an [`Order`]: behind the work that is in a stream, or (for
+//! `cuMemFree`, which names none) behind all work that is on the device. Points of one order are
+//! numbered 1, 2, 3…; a free at a point *n* is past when the GPU has passed *n*. [`Pending`] is the
+//! set of points that a free piece of memory still waits for: one piece may have been coalesced
+//! from several streams' frees.
 
 use smallvec::{SmallVec, smallvec};
 use wm_driver::StreamId;
@@ -30,13 +31,13 @@ impl Order {
 /// A point of an order: everything freed there so far, numbered.
 pub(crate) type Point = (Order, u64);
 
-/// The points that must be past before a piece is idle: at most one an order, the latest, sorted by order.
-/// Most have one, which needs no memory of its own.
+/// The points that must be past before a piece is idle: at most one an order, the latest, sorted by
+/// order. Most have one, which needs no memory of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
     points: SmallVec<[Point; 1]>,
-    /// Merged of several segments: not every byte waits for all points. No stream is ordered behind it then, for it would wait for
-    /// more than the bytes that it gets.
+    /// Merged of several segments: not every byte waits for all points. No stream is ordered behind
+    /// it then, for it would wait for more than the bytes that it gets.
     blurred: bool,
 }
 

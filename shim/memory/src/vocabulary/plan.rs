@@ -1,4 +1,5 @@
-//! Plans as plain values: an extent to be made, and the steps that take things apart. `manager/execute.rs` carries them out.
+//! Plans as plain values: an extent to be made, and the steps that take things apart.
+//! `manager/execute.rs` carries them out.
 
 use wm_abi::CUresult;
 use wm_driver::{Handle, Tier};

@@ -24,7 +24,8 @@ pub(crate) struct Request {
     pub(crate) asked: usize,
     /// Rounded to whole units.
     pub(crate) bytes: u64,
-    /// What its block is packed with; `None`: nothing, the block has an extent of its own and lies at the end of it.
+    /// What its block is packed with; `None`: nothing, the block has an extent of its own and lies
+    /// at the end of it.
     pub(crate) class: Option<Class>,
     pub(crate) order: Order,
     pub(crate) first_tier: FirstTier,
@@ -40,7 +41,8 @@ impl Request {
         Some(Self { asked, bytes, class, order, first_tier, alignment: UNIT })
     }
 
-    /// The same for a block that begins on a handle if it is as large as one, where all handles are of so many bytes.
+    /// The same for a block that begins on a handle if it is as large as one, where all handles are
+    /// of so many bytes.
     pub(crate) fn in_chunks(self, chunk: u64) -> Self {
         let begins = self.class.is_some() && self.bytes >= chunk;
         Self { alignment: if begins { chunk } else { self.alignment }, ..self }
@@ -86,7 +88,8 @@ pub(crate) enum Freed {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a guard that lies a byte too far lets a write pass; one that lies too near accuses the innocent.
+    //! Hazard: a guard that lies a byte too far lets a write pass; one that lies too near accuses
+    //! the innocent.
     use super::*;
     use crate::vocabulary::guard::{LONGEST_TAIL, at_the_end, tail};
 

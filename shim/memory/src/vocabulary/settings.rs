@@ -5,28 +5,34 @@ use wm_driver::Tier;
 /// Limits and choices, read once. All sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerSettings {
-    /// Stitched extents that stay mapped while no block lies in them, for the next request of their size.
+    /// Stitched extents that stay mapped while no block lies in them, for the next request of their
+    /// size.
     pub stitch_views: usize,
     /// Device memory that the manager may hold; `u64::MAX` for all of it.
     pub device_limit: u64,
-    /// Device memory that stays free for the driver's own needs: modules, local memory, libraries' workspaces. As much stays free on other GPUs.
+    /// Device memory that stays free for the driver's own needs: modules, local memory, libraries'
+    /// workspaces. As much stays free on other GPUs.
     pub headroom: u64,
     /// Idle device memory that stays where the program frees without a stream.
     pub keep_idle: u64,
     /// The same where the program comes back for it again and again.
     pub keep_most: u64,
-    /// Where blocks go when the device is full, first choice first. Empty: out of memory is reported instead.
+    /// Where blocks go when the device is full, first choice first. Empty: out of memory is
+    /// reported instead.
     pub overflow: Vec<Tier>,
     /// Host memory that the manager may pin.
     pub host_limit: u64,
-    /// What all tiers together have at most: a request for more is refused without a look. `u64::MAX` where that is not known.
+    /// What all tiers together have at most: a request for more is refused without a look.
+    /// `u64::MAX` where that is not known.
     pub capacity: u64,
     /// Memory of each other GPU that the manager may hold.
     pub peer_limit: u64,
-    /// Live memory moves between tiers: handles have few sizes, however little is left, so that what one leaves is the spare of another.
+    /// Live memory moves between tiers: handles have few sizes, however little is left, so that
+    /// what one leaves is the spare of another.
     pub movable: bool,
-    /// All handles are of the driver's granularity, and blocks of that size and more begin on one: then equal blocks have equal chunks wherever they lie,
-    /// which can be shared between processes.
+    /// All handles are of the driver's granularity, and blocks of that size and more begin on one:
+    /// then equal blocks have equal chunks wherever they lie, which can be shared between
+    /// processes.
     pub chunked: bool,
 }
 

@@ -2,7 +2,9 @@
 
 use crate::vocabulary::moves::Stays;
 
-/// A part of a block that is one handle: its first address, and the block's number ([`crate::Block::id`]). After the block's end it is nothing, whoever has the address.
+/// A part of a block that is one handle: its first address, and the block's number
+/// ([`crate::Block::id`]). After the block's end it names nothing, even if another block has the
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockChunk {
     /// Where it begins.
@@ -16,8 +18,9 @@ pub struct BlockChunk {
 pub enum Quiet {
     /// It is looked, once.
     Look,
-    /// The caller has looked, or waited, since it began to see to it that no work is submitted: for where the GPU cannot be asked again, as in a process with several contexts, or
-    /// where that takes as long as other processes have it.
+    /// The caller has looked, or waited, since it began to see to it that no work is submitted: for
+    /// where the GPU cannot be asked again, as in a process with several contexts, or where that
+    /// takes as long as other processes have it.
     Seen,
 }
 
@@ -38,7 +41,8 @@ impl From<Result<(), Stays>> for ShareOutcome {
     }
 }
 
-/// What came of several, one for each in the order in which they were named. Handles of those that are not shared are still the caller's.
+/// What came of several, one for each in the order in which they were named. Handles of those that
+/// are not shared are still the caller's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedChunks {
     /// One a chunk.

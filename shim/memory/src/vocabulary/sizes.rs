@@ -1,78 +1,92 @@
-//! Every size that decides a policy, with its reason. Nothing elsewhere in the crate has a number of its own.
+//! Every size that decides a policy, with its reason. Nothing elsewhere in the crate has a number
+//! of its own.
 //!
-//! All sizes are bytes. A *class* keeps small blocks away from large ones: one small block that lives long would pin a
-//! whole handle that a large request could otherwise be stitched from.
+//! All sizes are bytes. A *class* keeps small blocks away from large ones: one small block that
+//! lives long would pin a whole handle that a large request could otherwise be stitched from.
 
-/// Blocks are multiples of this, and so are their addresses: the alignment that the driver's own allocations have.
+/// Blocks are multiples of this, and so are their addresses: the alignment that the driver's own
+/// allocations have.
 pub(crate) const UNIT: u64 = 512;
 
-/// Requests below this are small. PyTorch draws the same line, so most programs fall clearly on one side of it.
+/// Requests below this are small. PyTorch draws the same line, so most programs fall clearly on one
+/// side of it.
 pub(crate) const SMALL_BELOW: u64 = 1 << 20;
 
-/// Small requests below this are packed apart from the larger ones, which are most of the bytes: between those they would split what
-/// is free into ranges that only they can use.
+/// Small requests below this are packed apart from the larger ones, which are most of the bytes:
+/// between those they would split what is free into ranges that only they can use.
 pub(crate) const TINY_BELOW: u64 = 64 << 10;
 
-/// Requests below this get an extent made for several of them: a block of 1.1 MiB alone in a 2 MiB handle would waste
-/// nearly half of it.
+/// Requests below this get an extent made for several of them: a block of 1.1 MiB alone in a 2 MiB
+/// handle would waste nearly half of it.
 pub(crate) const MEDIUM_BELOW: u64 = 16 << 20;
 
 /// The extent that medium requests share, where the device has room for it.
 pub(crate) const MEDIUM_EXTENT: u64 = 32 << 20;
 
-/// New handles are at most this part of what the device has left, but for the driver's granularity, and the least of them
-/// need be no larger than that. Mapping one costs some 20 us whatever its size, and it is mapped again wherever it is
-/// stitched in; but what a block leaves of its last handle is lost to large requests, which must not be missed near the end.
+/// New handles are at most this part of what the device has left, rounded to the driver's
+/// granularity, which is also the least size. Mapping one costs some 20 us whatever its size, and
+/// it is mapped again wherever it is stitched in; but what a block leaves of its last handle is
+/// lost to large requests, which must not be missed near the end.
 const LEAST_PART: u64 = 1536;
 const LEAST_MAX: u64 = 8 << 20;
 
-/// Extents up to this size are made of least handles, larger ones of handles that are larger in proportion.
+/// Extents up to this size are made of least handles, larger ones of handles that are larger in
+/// proportion.
 const LEAST_UP_TO: u64 = 128 << 20;
 
-/// Beyond this size a larger handle saves nothing measurable (1 GiB in 64 MiB handles: under 0.8 ms in all), and it
-/// would be the harder to find it wholly free again.
+/// Beyond this size a larger handle saves nothing measurable (1 GiB in 64 MiB handles: under 0.8 ms
+/// in all), and it would be the harder to find it wholly free again.
 const HANDLE_MAX: u64 = 64 << 20;
 
-/// Freed blocks of this size and more are not cached whole. Which of them lies where would depend on the order in which
-/// the cache gave them out, and a program that repeats itself would have to be stitched for anew, at milliseconds a time; 3 µs
-/// of bookkeeping are little beside the work on so large a block.
+/// Freed blocks of this size and more are not cached whole. Which of them lies where would depend
+/// on the order in which the cache gave them out, and a program that repeats itself would have to
+/// be stitched for anew, at milliseconds a time; 3 µs of bookkeeping are little beside the work on
+/// so large a block.
 pub(crate) const CACHED_BELOW: u64 = 32 << 20;
 
-/// Free runs that are long enough and that a best-fit search looks at: what is in them may not be ready.
+/// Free runs that are long enough and that a best-fit search looks at: what is in them may not be
+/// ready.
 pub(crate) const CANDIDATES: usize = 64;
 
-/// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about 100 µs.
+/// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about
+/// 100 µs.
 pub(crate) const WINDOW_VISITS: usize = 4096;
 
-/// Little is left of the device where idle handles and what may still be made are less than this part of what is held.
+/// Little is left of the device where idle handles and what may still be made are less than this
+/// part of what is held.
 pub(crate) const PRESSED_PART: u64 = 16;
 
-/// Requests that, after one found the device full, look at other tiers before they ask the driver again.
+/// Requests that, after one found the device full, look at other tiers before they ask the driver
+/// again.
 pub(crate) const SCARCE_FOR: u32 = 64;
 
-/// A stitch of free handles goes before a free run of an overflow tier when the device's part of it is at least one
-/// in this many: a millisecond of mapping is soon repaid where the alternative is read at link speed.
+/// A stitch of free handles goes before a free run of an overflow tier when the device's part of it
+/// is at least one in this many: a millisecond of mapping is soon repaid where the alternative is
+/// read at link speed.
 pub(crate) const DEVICE_PART: u64 = 8;
 
-/// A program whose live memory falls below one in this many of what is held has come to the end of a period.
+/// A program whose live memory falls below one in this many of what is held has come to the end of
+/// a period.
 pub(crate) const FALLEN: u64 = 8;
 
-/// Late memory is at most one in this many of what is held: see `growth`. A recorded program (Llama generate, handles of 2 MiB and
-/// more) needed 0.3 % more in its second period than in its first.
+/// Late memory is at most one in this many of what is held: see `growth`. A recorded program (Llama
+/// generate, handles of 2 MiB and more) needed 0.3 % more in its second period than in its first.
 pub(crate) const LATE_PART: u64 = 16;
 
-/// Where several streams use the memory, a free of this size and more gets an event of its own: another stream may be ordered
-/// behind it then. Where one stream does, no request needs it.
+/// Where several streams use the memory, a free of this size and more gets an event of its own:
+/// another stream may be ordered behind it then. Where one stream does, no request needs it.
 pub(crate) const RECORDED: u64 = 1 << 20;
 
 /// Fences that an order may have outstanding.
 pub(crate) const FENCES: usize = 16;
 
-/// Streams whose progress a request without ready memory queries, at 0.1 to 0.3 us each, before it gets new memory.
+/// Streams whose progress a request without ready memory queries, at 0.1 to 0.3 us each, before it
+/// gets new memory.
 pub(crate) const QUERIES: usize = 4;
 
-/// Fences of streams that have ended and of threads' own ones that are asked, at 0.1 to 0.3 us each, where another one joins them. More than one, so that
-/// they become fewer once the GPU has caught up, and some beside those of streams that stand still.
+/// Fences of streams that have ended and of threads' own ones that are asked, at 0.1 to 0.3 us
+/// each, where another one joins them. More than one, so that they become fewer once the GPU has
+/// caught up, and some beside those of streams that stand still.
 pub(crate) const POLLED: usize = 4;
 
 /// Segments of a free run, which differ in the points that they wait for.
@@ -81,7 +95,8 @@ pub(crate) const SEGMENTS: usize = 8;
 /// Views of freed guarded blocks that may stay before events are queried to unmap them.
 pub(crate) const GUARDED_VIEWS: usize = 64;
 
-/// Size classes: blocks of one class share extents. A request without a class gets an extent of its own.
+/// Size classes: blocks of one class share extents. A request without a class gets an extent of its
+/// own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {
     /// As small ones, and apart from them.
@@ -141,8 +156,9 @@ pub(crate) fn movable_handle(whole: u64, granularity: u64) -> u64 {
     (1 << part.ilog2()).clamp(granularity, HANDLE_MAX.max(granularity))
 }
 
-/// The same for an extent of `whole` bytes whose blocks may move: sizes are powers of two, and what is left at the end is made of ever smaller ones. Large ones, for mapping
-/// memory of the host takes 50 us beside what it takes by size.
+/// The same for an extent of `whole` bytes whose blocks may move: sizes are powers of two, and what
+/// is left at the end is made of ever smaller ones. Large ones, for mapping memory of the host
+/// takes 50 us beside what it takes by size.
 pub(crate) fn movable_handles(bytes: u64, whole: u64, granularity: u64) -> impl Iterator<Item = u64> {
     let (mut each, mut left) = (movable_handle(whole, granularity), bytes);
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! What the manager tells about itself: for the statistics endpoint, for tools and for the line that an
-//! out-of-memory error prints.
+//! What the manager tells about itself: for the statistics endpoint, for tools and for the line
+//! that an out-of-memory error prints.
 
 use serde::Serialize;
 use wm_schema::Counters;
@@ -17,7 +17,8 @@ pub struct Usage {
     /// Highest `live` since the start, whatever was reset. Not part of the manager's statistics.
     #[serde(skip)]
     pub live_peaks: Peaks,
-    /// Bytes that were asked for by the live blocks of streams, not rounded: what a stream-ordered pool calls used.
+    /// Bytes that were asked for by the live blocks of streams, not rounded: what a stream-ordered
+    /// pool calls used.
     pub pooled: u64,
     /// Highest `pooled` since the start or the last reset.
     pub pooled_peak: u64,
@@ -31,12 +32,14 @@ pub struct Usage {
     pub largest_free_run: u64,
     /// Physical memory without a block, in whole handles: what stitching can draw on.
     pub idle: TierBytes,
-    /// `live` but for what is shared, over `reserved`; 0 where nothing is reserved.
+    /// `live` without the shared bytes, over `reserved`. 0 if nothing is reserved.
     pub utilization: f64,
-    /// In live blocks, and in memory that other processes use too: part of `live`, and of nothing else. Not part of the manager's statistics.
+    /// In live blocks, and in memory that other processes use too: part of `live`, and of nothing
+    /// else. Not part of the manager's statistics.
     #[serde(skip)]
     pub shared: u64,
-    /// As `shared`, of blocks that were freed: its addresses are used for nothing until it is given up. Part of nothing else.
+    /// As `shared`, of blocks that were freed: its addresses are used for nothing until it is given
+    /// up. Part of nothing else.
     #[serde(skip)]
     pub parked: u64,
     /// Extents, stitched ones included.

@@ -1,4 +1,5 @@
-//! A slice on the heap that is made, all of it, when the first of its values is wanted. Its values never move.
+//! A slice on the heap that is made, all of it, when the first of its values is wanted. Its values
+//! never move.
 
 use std::sync::OnceLock;
 

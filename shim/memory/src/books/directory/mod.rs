@@ -1,22 +1,25 @@
-//! Who owns an address: the live blocks once more, for readers that take no lock.
+//! The owner of an address: a second table of the live blocks, for readers that take no lock.
 //!
-//! Pointer queries and copies ask about addresses all the time, from any thread; they must not wait for one that is
-//! allocating. A look-up is a fixed number of loads, without a loop and without a retry. The writer holds the
-//! manager's lock, and never waits for a reader either.
+//! Pointer queries and copies ask about addresses all the time, from any thread; they must not wait
+//! for one that is allocating. A look-up is a fixed number of loads, without a loop and without a
+//! retry. The writer holds the manager's lock, and never waits for a reader either.
 //!
 //! Two parts, of which only the second is trusted:
-//! * `pages` says which slot an address may belong to. It is a hint, changed with relaxed stores where a piece comes or goes.
-//! * `slots` has the block itself. What is read from a slot is whole, was live at one moment during the look-up, and
-//!   is checked to contain the address.
+//! * `pages` says which slot an address may belong to. It is a hint, changed with relaxed stores
+//!   where a piece comes or goes.
+//! * `slots` has the block itself. What is read from a slot is whole, was live at one moment during
+//!   the look-up, and is checked to contain the address.
 //!
-//! So an answer is right however the hint was found. And a block that is live throughout a look-up is found: all hints on the
-//! way to it were written before it became live, and no piece that could change them fits where it lies. ("Before" is
-//! happens-before: the reader got the address through a synchronising operation.) A program that asks about a block while it frees it gets the
-//! block or nothing.
+//! So an answer is right however the hint was found. And a block that is live throughout a look-up
+//! is found: all hints on the way to it were written before it became live, and no piece that could
+//! change them fits where it lies. ("Before" is happens-before: the reader got the address through
+//! a synchronising operation.) A program that asks about a block while it frees it gets the block
+//! or nothing.
 //!
-//! Host memory: 64 bytes a slot, in chunks that double, and slots are used again. Tables: 48 KiB, 18 KiB for each GiB of
-//! addresses in use, 2 KiB for each 2 MiB in which a piece has begun, and 256 bytes for each 32 KiB in which one has. They
-//! stay until the manager goes, and are used again when their addresses are.
+//! Host memory: 64 bytes a slot, in chunks that double, and slots are used again. Tables: 48 KiB,
+//! 18 KiB for each GiB of addresses in use, 2 KiB for each 2 MiB in which a piece has begun, and
+//! 256 bytes for each 32 KiB in which one has. They stay until the manager goes, and are used again
+//! when their addresses are.
 
 mod lazy_slice;
 mod pages;
@@ -67,8 +70,8 @@ impl DirectoryWriter {
         &self.directory
     }
 
-    /// Gives a piece of memory a slot. No other piece overlaps it, nor begins in the same 512 bytes. Nothing is seen of it
-    /// before it is published.
+    /// Gives a piece of memory a slot. No other piece overlaps it, nor begins in the same 512
+    /// bytes. Nothing is seen of it before it is published.
     pub(crate) fn insert(&mut self, address: u64, bytes: u64) -> u32 {
         let slot = self.spare.pop().unwrap_or_else(|| {
             self.slots += 1;

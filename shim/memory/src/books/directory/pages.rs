@@ -1,11 +1,13 @@
-//! From an address to the slot of the piece that may be around it: tables as a processor's own, made where they are needed.
+//! From an address to the slot of the piece that may be around it: tables as a processor's own,
+//! made where they are needed.
 //!
-//! Four levels of 512 entries cover 57 bits of address in granules of 2 MiB. A granule knows where in it pieces begin, and
-//! which piece reaches into it from before. So the last piece that begins at or before an address is found in the
-//! address's own granule: the last begin at or below it, or else the piece that reaches in.
+//! Four levels of 512 entries cover 57 bits of address in granules of 2 MiB. A granule knows where
+//! in it pieces begin, and which piece reaches into it from before. So the last piece that begins
+//! at or before an address is found in the address's own granule: the last begin at or below it, or
+//! else the piece that reaches in.
 //!
-//! What reaches in is written where a piece is entered, and not taken back: it is read only where no begin is nearer, and a
-//! piece that lies there later has written itself.
+//! What reaches in is written where a piece is entered, and not taken back: it is read only where
+//! no begin is nearer, and a piece that lies there later has written itself.
 
 use std::ops::Range;
 
@@ -25,7 +27,8 @@ const BITS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Pages(LazySlice<LazySlice<LazySlice<Span>>>);
 
-/// A table of granules. A block of a GiB reaches into all of them: that is one range of memory to write.
+/// A table of granules. A block of a GiB reaches into all of them: that is one range of memory to
+/// write.
 #[derive(Debug, Default)]
 struct Span {
     /// By granule, slot of the piece that began before, and has the granule's first byte.
@@ -94,7 +97,8 @@ impl Span {
         self.granules.make(FAN, number as usize % FAN)
     }
 
-    /// Notes a slot for those of some granules that are in this span, as the first one is; returns the first one behind them.
+    /// Notes a slot for those of some granules that are in this span, as the first one is; returns
+    /// the first one behind them.
     fn reach(&self, granules: Range<u64>, slot: u32) -> u64 {
         let begin = granules.start as usize % FAN;
         let some = FAN.min(begin + (granules.end - granules.start) as usize) - begin;

@@ -1,13 +1,16 @@
 //! One record a piece, read while it may be changing.
 //!
-//! Its `id` is that of the live block, or 0. Fields change only while it is 0, and no id is given twice. So the id is the
-//! record's version, as in a seqlock: if it is equal before and after the fields were read, they belong to one block.
+//! Its `id` is that of the live block, or 0. Fields change only while it is 0, and no id is given
+//! twice. So the id is the record's version, as in a seqlock: if it is equal before and after the
+//! fields were read, they belong to one block.
 //!
-//! Orderings: a field is stored with `Release`, after the id became 0, and loaded with `Acquire`. A reader that
-//! loads a field of a later block therefore finds the id changed; one that loads an id finds no field of an earlier block.
+//! Orderings: a field is stored with `Release`, after the id became 0, and loaded with `Acquire`. A
+//! reader that loads a field of a later block therefore finds the id changed; one that loads an id
+//! finds no field of an earlier block.
 //!
-//! Memory moves while its block lives. Then one field changes under the same id: what is elsewhere, on one kind of tier. Where a block ends does
-//! not change with it, and the device's part is what is left, so a reader finds all as it was before the move or after it.
+//! Memory moves while its block lives. Then one field changes under the same id: what is elsewhere,
+//! on one kind of tier. Where a block ends does not change with it, and the device's part is what
+//! is left, so a reader finds all as it was before the move or after it.
 
 use std::ops::Range;
 
@@ -77,7 +80,8 @@ impl Slot {
         (id != 0 && self.id.load(Relaxed) == id).then_some(block)
     }
 
-    /// The bounds of the block that an address is in, if one was live all the while: by its rounded size, and from its first byte to the last that was asked for.
+    /// The bounds of the block that an address is in, if one was live all the while: by its rounded
+    /// size, and from its first byte to the last that was asked for.
     #[inline]
     pub(super) fn bounds(&self, address: u64) -> Option<Range<u64>> {
         let id = self.id.load(Acquire);

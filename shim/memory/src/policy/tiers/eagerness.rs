@@ -1,11 +1,14 @@
 //! Whether what a launch uses comes to the device before it, or is read where it lies.
 //!
-//! To read memory over the link once costs what its coming would, if the kernel reads as fast as the link carries. Some do not: one that multiplies a matrix by a vector has a tenth
-//! of that. Nothing tells which kernel is of that kind, so both ways are tried: where a period uses the host slowly, the next ones are *eager*, and it stays so as long as they take less time.
+//! To read memory over the link once costs what its coming would, if the kernel reads as fast as
+//! the link carries. Some do not: one that multiplies a matrix by a vector has a tenth of that.
+//! Nothing tells which kernel is of that kind, so both ways are tried: where a period uses the host
+//! slowly, the next ones are *eager*, and it stays so as long as they take less time.
 //!
 //! Time is told, not asked for. Invariant: without a period nothing is eager.
 
-/// A period that uses more of the host in a second than this is bound by the link: half of what one carries.
+/// A period that uses more of the host in a second than this is bound by the link: half of what one
+/// carries.
 const SLOW: f64 = 25e9;
 
 /// Less is not worth a try, in a period.
@@ -109,10 +112,12 @@ impl Eagerness {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: memory is carried to the device for nothing, again and again; or a program stays as slow as its kernels read the host.
+    //! Hazard: memory is carried to the device for nothing, again and again; or a program stays as
+    //! slow as its kernels read the host.
     use super::*;
 
-    /// Periods of 100 events that take so long lazily and eagerly, and use so much of the host lazily. Which of them were eager.
+    /// Runs periods of 100 events with these times for lazy and eager ones, and these bytes of the
+    /// host in a lazy one. Returns which periods were eager.
     fn periods(lazy: f64, eager: f64, bytes: u64, count: usize) -> Vec<bool> {
         let (mut eagerness, mut now) = (Eagerness::default(), ProgramClock::default());
         let mut period = || {

@@ -1,10 +1,12 @@
 //! What a program does next, turned into what has to leave and what has to come at a stop.
 //!
-//! Belady's rule, on a future that is a guess: what is used last leaves first, and what is used once and then not much sooner than that
-//! stays where it is, because reading it over the link once costs what its coming would. A stop serves a part of the future, so that one
-//! pays for many launches.
+//! Belady's rule, on a future that is a guess: what is used last leaves first, and what is used
+//! once and then not much sooner than that stays where it is, because reading it over the link once
+//! costs what its coming would. A stop serves a part of the future, so that one pays for many
+//! launches.
 //!
-//! Invariants: moves are possible in their order; what leaves at a stop does not come at it, and what comes does not leave; a block is named once.
+//! Invariants: moves are possible in their order; what leaves at a stop does not come at it, and
+//! what comes does not leave; a block is named once.
 
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
@@ -15,17 +17,20 @@ use crate::vocabulary::sizes::movable_handle;
 /// Events that one stop looks ahead at most.
 const FARTHEST: u64 = 2048;
 
-/// What comes is used that many times sooner than what leaves for it: that crosses the link, too, and the farther use is guessed worse.
+/// What comes is used that many times sooner than what leaves for it: that crosses the link, too,
+/// and the farther use is guessed worse.
 const GAIN: u64 = 3;
 
 /// One part in so many of the room stays when blocks come back for which nothing is foretold.
 const SPARED_PART: u64 = 16;
 
-/// A larger part of the device is not brought for one use, however eager one is: as much would have to leave, and be used from the host itself.
+/// A larger part of the device is not brought for one use, however eager one is: as much would have
+/// to leave, and be used from the host itself.
 const EAGER_PART: u64 = 16;
 
-/// A block that needs more than half of the device, and is so many times larger than another one, does not make it leave while it lives itself: of the blocks of a kernel the largest is used least by the
-/// byte. A gather, say, reads each row of a small table many times for a large one.
+/// A block that needs more than half of the device, and is so many times larger than another one,
+/// does not make it leave while it lives itself: of the blocks of a kernel the largest is used
+/// least by the byte. A gather, say, reads each row of a small table many times for a large one.
 const LARGER: u64 = 4;
 
 /// For what room is made.
@@ -52,7 +57,8 @@ pub(super) struct Stop<'a> {
     /// Room that later allocations will take, and memory that will be freed before them.
     reserved: u64,
     later: u64,
-    /// What of the reserved room is for huge blocks: what is used with them, and is much smaller, takes of it.
+    /// What of the reserved room is for huge blocks: what is used with them, and is much smaller,
+    /// takes of it.
     huge: u64,
 }
 
@@ -121,7 +127,8 @@ impl<'a> Stop<'a> {
         self.make_room_for(Life { block: bytes, until, end }, bytes)
     }
 
-    /// Room for a part of a block. Where that is huge, much smaller ones stay that are used while it lives.
+    /// Room for a part of a block. Where that is huge, much smaller ones stay that are used while
+    /// it lives.
     fn make_room_for(&mut self, life: Life, bytes: u64) -> u64 {
         let is_huge = self.is_huge(life.block);
         self.take_of_huge(bytes);
@@ -150,7 +157,8 @@ impl<'a> Stop<'a> {
         }
     }
 
-    /// What is missing of a block comes, if it is used again, at `until`, before what leaves for it. Returns its bytes.
+    /// What is missing of a block comes, if it is used again, at `until`, before what leaves for
+    /// it. Returns its bytes.
     pub(super) fn come(&mut self, block: u64, until: u64) -> u64 {
         let Some(placed) = self.residency.get(block) else { return 0 };
         let missing = placed.elsewhere();
@@ -177,7 +185,8 @@ impl<'a> Stop<'a> {
         self.eager && self.residency.get(block).is_some_and(|placed| placed.bytes <= part)
     }
 
-    /// What was used since it left comes, if there is room for all of it: the program has become smaller. Where it has not, what comes now would leave for what is allocated next.
+    /// What was used since it left comes, if there is room for all of it: the program has become
+    /// smaller. Where it has not, what comes now would leave for what is allocated next.
     pub(super) fn bring_back(&mut self) {
         let was_missed =
             |block, placed: PlacedBlock| self.order.last_use(block).is_some_and(|last| last > placed.away);
@@ -192,8 +201,8 @@ impl<'a> Stop<'a> {
         }
     }
 
-    /// Serves what comes after `skipped` events, until `batch` bytes are moved or made room for. Returns the number of the first event
-    /// that needs another stop.
+    /// Serves what comes after `skipped` events, until `batch` bytes are moved or made room for.
+    /// Returns the number of the first event that needs another stop.
     pub(super) fn serve(&mut self, past: &Repetition, skipped: u64, batch: u64) -> u64 {
         let Some(position) = past.position() else { return self.now };
         let mut served = 0;
@@ -225,7 +234,8 @@ impl<'a> Stop<'a> {
             (EventKind::Use, Some(block)) if self.leaves.has(block) => None,
             (EventKind::Use, Some(block)) if self.is_eager_for(block) => Some(self.come(block, when)),
             (EventKind::Use, Some(block)) => {
-                // What was not used since is used next a period later. It takes room that is there, which needs no other stop.
+                // What was not used since is used next a period later. It takes room that is there,
+                // which needs no other stop.
                 let next = |distance| self.now + (distance + when - self.now) * GAIN;
                 let (until, counts) = match event.until_next() {
                     Some(distance) => (next(distance), true),
@@ -260,7 +270,8 @@ mod tests {
     //! Hazard: memory moves for nothing.
     use super::*;
 
-    /// What a stop at event 100 moves, on a device that holds `blocks` as (name, chunks, chunks on the device, next use).
+    /// What a stop at event 100 moves, on a device that holds `blocks` as (name, chunks, chunks on
+    /// the device, next use).
     fn moves(
         capacity: u64,
         blocks: &[(u64, u64, u64, u64)],

@@ -1,7 +1,9 @@
-//! Which parts of which blocks lie on the device where not all of them fit: our policy, as a plain value.
+//! Which parts of which blocks lie on the device where not all of them fit: our policy, as a plain
+//! value.
 //!
-//! It is told of allocations, launches, frees and quiescent points, and answers with moves; it makes none itself, and knows no driver.
-//! [`TierPlacer`] is the whole of it; `wmctl replay --tiers` compares it with others.
+//! It is told of allocations, launches, frees and quiescent points, and answers with moves; it
+//! makes none itself, and knows no driver. [`TierPlacer`] is the whole of it; `wmctl replay --tiers`
+//! compares it with others.
 //!
 //! | module | one idea |
 //! |---|---|
@@ -13,10 +15,11 @@
 //! | [`eagerness`] | whether what is used comes before, or is read where it lies |
 //! | [`placer`] | all of them together |
 //!
-//! Words: *leave* and *come* are moves from the device to the host and back. A move is made at a stop, where nothing is in flight:
-//! at the host's own waits, or at one that the mover makes.
+//! Words: *leave* and *come* are moves from the device to the host and back. A move is made at a
+//! stop, where nothing is in flight: at the host's own waits, or at one that the mover makes.
 //!
-//! Invariants: the device never holds more than its capacity; a block that was freed is never moved.
+//! Invariants: the device never holds more than its capacity; a block that was freed is never
+//! moved.
 
 mod eagerness;
 mod horizon;

@@ -1,16 +1,20 @@
-//! Which block leaves first: the one whose next use is farthest, as the past foretells it; of a block of which nothing is foretold, it is
-//! as far away as the last one. A free counts as a use: what is about to be freed stays, since to keep it costs nothing for long.
+//! Which block leaves first: the one whose next use is farthest, as the past foretells it; of a
+//! block of which nothing is foretold, it is as far away as the last one. A free counts as a use:
+//! what is about to be freed stays, since to keep it costs nothing for long.
 //!
-//! The lists are made when they are first asked for, so that a program that fits the device pays for none.
+//! The lists are made when they are first asked for, so that a program that fits the device pays
+//! for none.
 //!
-//! Invariants: what is not on the device, and what is too small to be worth a move, is in neither list; each block is in at most one.
+//! Invariants: what is not on the device, and what is too small to be worth a move, is in neither
+//! list; each block is in at most one.
 
 use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-/// Events for which a block that was used does not leave, if another one can: what was used a moment ago may be used again before the
-/// past says so, and in a loop that is much longer another one is as good.
+/// Events for which a block that was used does not leave, if another one can: what was used a
+/// moment ago may be used again before the past says so, and in a loop that is much longer another
+/// one is as good.
 const YOUNG: u64 = 64;
 
 /// Blocks that are looked at for one that is not young.
@@ -113,7 +117,8 @@ impl LeavingOrder {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: what was used a moment ago leaves and is used again at once; or nothing can leave where all is young.
+    //! Hazard: what was used a moment ago leaves and is used again at once; or nothing can leave
+    //! where all is young.
     use super::*;
 
     #[test]

@@ -13,7 +13,8 @@ pub struct TierSettings {
     pub capacity: u64,
     /// Bytes that one stop moves or makes room for, roughly.
     pub batch: u64,
-    /// Bytes that cross the link in the time that a stop costs: so many are used from the host before one is made.
+    /// Bytes that cross the link in the time that a stop costs: so many are used from the host
+    /// before one is made.
     pub stop_bytes: u64,
 }
 
@@ -28,13 +29,15 @@ impl TierSettings {
 /// 100 us at 55 GB/s.
 const STOP_BYTES: u64 = 5_500_000;
 
-/// Where nothing is known of what comes next, a stop makes room for so many times the bytes that it costs, so that the next one is not near.
+/// Where nothing is known of what comes next, a stop makes room for so many times the bytes that it
+/// costs, so that the next one is not near.
 const SLACK: u64 = 8;
 
 /// Events for which a block that was used does not leave for that.
 const RECENT: u64 = 256;
 
-/// Decides what lies on the device. Blocks are named by their users, and a name may come again after its free.
+/// Decides what lies on the device. Blocks are named by their users, and a name may come again
+/// after its free.
 #[derive(Debug)]
 pub struct TierPlacer {
     settings: TierSettings,
@@ -93,7 +96,7 @@ impl TierPlacer {
         self.used(blocks);
     }
 
-    /// So many seconds have passed since some moment. Who is not told the time is never eager.
+    /// The seconds since a fixed moment. A placer without the time is never eager.
     pub fn tell_time(&mut self, seconds: f64) {
         let event = self.past.now();
         let period = self.past.position().map(|position| event - position - 1);
@@ -121,7 +124,7 @@ impl TierPlacer {
         self.stop(&[], bytes, moves);
     }
 
-    /// Somebody else needs so many bytes of the device.
+    /// Another user of the device needs this many bytes.
     pub fn leave(&mut self, bytes: u64, moves: &mut Vec<TierMove>) {
         let (now, eager) = (self.past.now(), self.eagerness.is_eager());
         Stop::new(&mut self.residency, &mut self.order, moves, now, eager).make_room(bytes, now);
@@ -180,7 +183,8 @@ impl TierPlacer {
         self.debt >= self.settings.stop_bytes
     }
 
-    /// Moves for a launch of these blocks, or for a new one of so many bytes, and for what comes next.
+    /// Moves for a launch of these blocks, or for a new one of so many bytes, and for what comes
+    /// next.
     fn stop(&mut self, blocks: &[u64], bytes: u64, moves: &mut Vec<TierMove>) {
         self.plan(blocks, bytes, false, moves);
     }
@@ -276,7 +280,8 @@ mod tests {
         }
     }
 
-    /// Plays the operations `periods` times, with what is left freed in between. Returns the bytes that were moved.
+    /// Plays the operations `periods` times, with what is left freed in between. Returns the bytes
+    /// that were moved.
     fn play(ops: &[Op], periods: usize, capacity: u64) -> u64 {
         let mut placer = TierPlacer::new(TierSettings::of_capacity(capacity));
         let (mut mirror, mut live, mut moves, mut next) = (Mirror::default(), Vec::new(), Vec::new(), 0);
@@ -329,7 +334,8 @@ mod tests {
         }
     }
 
-    /// Hazard: what is used in turn, and read slowly where it lies, is carried to the device whole in each period, or not at all.
+    /// Hazard: what is used in turn, and read slowly where it lies, is carried to the device whole
+    /// in each period, or not at all.
     #[test]
     fn who_reads_the_host_slowly_has_what_it_uses_next_on_the_device() {
         const BLOCKS: u64 = 40;
@@ -384,7 +390,7 @@ mod tests {
         assert_eq!(placer.residency.room(), 2 * CHUNK);
     }
 
-    /// The placer is told of blocks that nobody allocated, and of names that come again.
+    /// The placer is told of blocks that were never allocated, and of names that come again.
     #[test]
     fn strange_names_change_nothing() {
         let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(4 * CHUNK)), Vec::new());

@@ -1,13 +1,17 @@
-//! A program that repeats itself: where was it one period ago? What it did from there on is what it does next.
+//! A program that repeats itself: where was it one period ago? What it did from there on is what it
+//! does next.
 //!
-//! The last events are kept, each linked with the one before and the one after of its block. `position` is the event of the past that
-//! the last one answers to. Two blocks *answer to* each other if one did a period ago what the other does now: a block that lives
-//! through periods answers to itself, and a newer one to one that was freed since. So a loop over equal layers, which use other weights
-//! each, does not pass for a period. Where some events are more or fewer than a period ago, the blocks' own links tell where to go on.
-//! Sizes vary with a step's input, so all that is asked of them is their order of magnitude: it tells a prompt from the tokens that
+//! The last events are kept, each linked with the one before and the one after of its block.
+//! `position` is the event of the past that the last one answers to. Two blocks *answer to* each
+//! other if one did a period ago what the other does now: a block that lives through periods
+//! answers to itself, and a newer one to one that was freed since. So a loop over equal layers,
+//! which use other weights each, does not pass for a period. Where some events are more or fewer
+//! than a period ago, the blocks' own links tell where to go on. Sizes vary with a step's input, so
+//! all that is asked of them is their order of magnitude: it tells a prompt from the tokens that
 //! follow it, whose launches are the same.
 //!
-//! Invariants: an event costs a bounded number of looks at the past; so much of it is kept and no more; what was forgotten is found by no link.
+//! Invariants: an event costs a bounded number of looks at the past; so much of it is kept and no
+//! more; what was forgotten is found by no link.
 
 use std::collections::VecDeque;
 
@@ -19,13 +23,15 @@ const KEPT: usize = 1 << 18;
 /// Events that have to match before a period is believed.
 const PROOF: u64 = 48;
 
-/// Events that are compared at most: the longest match wins, since a part of a period can be like another.
+/// Events that are compared at most: the longest match wins, since a part of a period can be like
+/// another.
 const LONGEST: u64 = 192;
 
 /// Earlier uses of a block from which the program may have come here.
 const PLACES: usize = 12;
 
-/// Events between two searches. A prime: where every other event is of a block that all of the program uses, the others have their turn, too.
+/// Events between two searches. A prime: where every other event is of a block that all of the
+/// program uses, the others have their turn, too.
 const PAUSE: u64 = 17;
 
 /// Events that may be more or fewer than a period ago before the place is searched for anew.
@@ -34,7 +40,8 @@ const JUMP: u64 = 512;
 /// Of the last 64 events, those that may differ before the period is given up.
 const SLIPS: u32 = 40;
 
-/// A block that is so many times larger or smaller does not answer to another, if one of the two is large.
+/// A block that is so many times larger or smaller does not answer to another, if one of the two is
+/// large.
 const UNLIKE: u64 = 16;
 const LARGE: u64 = 1 << 20;
 
@@ -127,8 +134,8 @@ impl Repetition {
         Some(number + u64::from(event.until))
     }
 
-    /// Something happens to a block; all but an allocation to one that was allocated. Returns the number that the block's next event
-    /// will have, if the past tells.
+    /// Something happens to a block; all but an allocation to one that was allocated. Returns the
+    /// number that the block's next event will have, if the past tells.
     pub(super) fn add(&mut self, kind: EventKind, block: u64, bytes: u64) -> Option<u64> {
         let number = self.now();
         let new = FollowedBlock { born: number, last: number, answers: None };
@@ -182,7 +189,8 @@ impl Repetition {
         found
     }
 
-    /// Whether the event answers to that one of the past; `is_paired` if its block answers to one already.
+    /// Whether the event answers to that one of the past; `is_paired` if its block answers to one
+    /// already.
     fn answers(&self, number: u64, before: u64, is_paired: bool) -> bool {
         let (Some(event), Some(old)) = (self.get(number), self.get(before)) else { return false };
         if event.kind != old.kind || before >= number {
@@ -252,7 +260,8 @@ impl Repetition {
         last - birth
     }
 
-    /// The live block that the event will be of, if it comes again; `None` of one that will be allocated before.
+    /// The live block that the event will be of, if it comes again; `None` of one that will be
+    /// allocated before.
     pub(super) fn heir(&self, event: &PastEvent) -> Option<u64> {
         let born = self.get(event.born).map_or(NOBODY, |birth| birth.heir);
         let heir = self.get(born).filter(|heir| !heir.freed).map(|heir| heir.block);
@@ -269,13 +278,14 @@ impl Repetition {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a loop within a step passes for the step, or a step of another length passes for another program, and what is foretold is
-    //! wrong.
+    //! Hazard: a loop within a step passes for the step, or a step of another length passes for
+    //! another program, and what is foretold is wrong.
     use super::*;
     use std::collections::HashMap;
 
-    /// Steps of a loop over layers with weights of their own and a temporary each, whose size and, with `workspace`, number differ from
-    /// step to step. Returns how many uses of weights were foretold, and how many of these came true.
+    /// Steps of a loop over layers with weights of their own and a temporary each, whose size and,
+    /// with `workspace`, number differ from step to step. Returns how many uses of weights were
+    /// foretold, and how many of these came true.
     fn play(past: &mut Repetition, steps: u64, layers: u64, workspace: bool) -> (u64, u64) {
         let mut names = 1000..;
         let (mut foretold, mut kept) = (HashMap::<u64, u64>::new(), 0);
@@ -321,11 +331,13 @@ mod tests {
         let mut past = Repetition::default();
         let (foretold, kept) = play(&mut past, 20, 20, true);
         assert!(past.position().is_some() && foretold > 300, "{foretold}");
-        // One workspace came or went between most pairs of uses, which shifts what is foretold by its three events.
+        // One workspace came or went between most pairs of uses, which shifts what is foretold by
+        // its three events.
         assert!(kept > 0, "{kept} of {foretold}");
     }
 
-    /// Five steps with temporaries of 2 MiB and one with those of `bytes`. Returns of how many of these the use was foretold.
+    /// Five steps with temporaries of 2 MiB and one with those of `bytes`. Returns of how many of
+    /// these the use was foretold.
     fn temporaries_foretold(bytes: u64) -> usize {
         let mut past = Repetition::default();
         (0..20).for_each(|weight| {

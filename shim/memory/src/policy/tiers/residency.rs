@@ -1,8 +1,9 @@
-//! What lies where: of each block, how many bytes are on the device. They are its first chunks; which ones they are makes no
-//! difference to a policy, since a launch's pointer says only the block.
+//! What lies where: of each block, how many bytes are on the device. They are its first chunks;
+//! which ones they are makes no difference to a policy, since a launch's pointer says only the
+//! block.
 //!
-//! Invariants: what is on the device is whole chunks of a block, or all of it; their sum is at most the capacity, but where
-//! it was told otherwise.
+//! Invariants: what is on the device is whole chunks of a block, or all of it; their sum is at most
+//! the capacity, but where it was told otherwise.
 
 use rustc_hash::FxHashMap;
 
@@ -17,7 +18,8 @@ pub fn chunks_below(bytes: u64, room: u64) -> u64 {
     if room >= bytes { bytes } else { room / CHUNK * CHUNK }
 }
 
-/// What a mover is to do at a stop. Moves are made in their order, or the device would be too small.
+/// What a mover is to do at a stop. Moves are made in their order, or the device would be too
+/// small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TierMove {
     /// So many bytes of a block leave the device.
@@ -43,7 +45,8 @@ pub(super) struct PlacedBlock {
     pub(super) on_device: u64,
     /// It cannot move.
     pub(super) stays: bool,
-    /// Number of the event at which it was allocated, or at which something of it left the device last.
+    /// Number of the event at which it was allocated, or at which something of it left the device
+    /// last.
     pub(super) away: u64,
 }
 

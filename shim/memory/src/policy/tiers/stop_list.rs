@@ -1,4 +1,5 @@
-//! What moves one way at a stop: blocks and bytes, in the order in which they were chosen, each block once.
+//! What moves one way at a stop: blocks and bytes, in the order in which they were chosen, each
+//! block once.
 
 use rustc_hash::FxHashMap;
 

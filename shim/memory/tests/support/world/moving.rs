@@ -38,7 +38,8 @@ impl World {
         None
     }
 
-    /// One block leaves the device from a piece on, while another one comes, and leaves again as far as it has.
+    /// One block leaves the device from a piece on, while another one comes, and leaves again as
+    /// far as it has.
     pub(super) fn exchange(&mut self, indices: [usize; 2], parts: [u8; 2], fail: Option<(u64, u64)>) {
         let range = |at: usize| {
             let live = &self.live[indices[at].checked_rem(self.live.len())?];

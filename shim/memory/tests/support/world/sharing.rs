@@ -1,4 +1,5 @@
-//! Steps of a program whose blocks share memory with other processes, and of the library that sees to it.
+//! Steps of a program whose blocks share memory with other processes, and of the library that sees
+//! to it.
 
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ const LONG: Duration = Duration::from_secs(60);
 const MOST: usize = 4;
 
 impl World {
-    /// Chunks of a block from a part on get memory of others that has the same bytes, or give theirs away.
+    /// Chunks of a block from a part on get memory of others that has the same bytes, or give
+    /// theirs away.
     pub fn share(
         &mut self,
         index: usize,
@@ -110,7 +112,8 @@ impl World {
         unparked
     }
 
-    /// As the library does before work that writes: the block has memory of its own, or nothing is written. Work in odd streams only reads what is shared.
+    /// As the library does before work that writes: the block has memory of its own, or nothing is
+    /// written. Work in odd streams only reads what is shared.
     pub(super) fn may_write(&mut self, index: usize, stream: StreamId) -> bool {
         let range = self.live[index].address..self.live[index].address + self.live[index].bytes;
         if self.manager.shared_in(range.clone()).is_empty() {
@@ -125,7 +128,8 @@ impl World {
         moved.is_ok() && self.manager.shared_in(range).is_empty()
     }
 
-    /// Who knows that the program's work is over need not ask again. Copies of moves that were given up may be under way.
+    /// A caller that knows that the program's work is over need not query again. Copies of moves
+    /// that were given up may be under way.
     fn quiet(&self) -> Quiet {
         if self.knows_what_is_over && self.model().is_quiet() { Quiet::Seen } else { Quiet::Look }
     }
