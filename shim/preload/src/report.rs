@@ -1,4 +1,4 @@
-//! What the process tells about itself, in the schema of `docs/statistics.md`.
+//! What the process tells about itself, in the schema of `docs/wmctl.md`.
 //!
 //! Read by the endpoint's thread and by `wmshim_stats_json`. Only reads: no driver call whose answer could block, no
 //! lock of a path that programs take but each manager's own, shortly.

@@ -1,5 +1,5 @@
 //! What a process under the library tells about itself: the answers of the statistics endpoint, as
-//! types. The library fills them in, `wmctl` reads them, and `docs/statistics.md` has them as
+//! types. The library fills them in, `wmctl` reads them, and `docs/wmctl.md` has them as
 //! tables, written by `cargo xtask schema` from the comments here.
 //!
 //! Invariants: within one version fields are only added, and every field has a value where an older

@@ -29,10 +29,10 @@ fn every_default_has_a_reason() {
         "LIB",
         "WHOLEMEMORY_TIMEOUT",
     ];
-    let defaults = page("docs/defaults.md");
+    let defaults = page("docs/adr/0033-defaults.md");
     for name in settings {
         let reasoned = defaults.contains(&format!("`WMSHIM_{name}")) || plain.contains(&name.as_str());
-        assert!(reasoned, "docs/defaults.md lacks WMSHIM_{name}");
+        assert!(reasoned, "docs/adr/0033-defaults.md lacks WMSHIM_{name}");
     }
 }
 

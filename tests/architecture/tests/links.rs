@@ -25,7 +25,14 @@ fn links(text: &str) -> Vec<&str> {
     targets.filter(|target| !target.contains(':') && !target.contains(' ')).collect()
 }
 
+/// Pages that a forge has beside a repository's files, as relative links from these.
+const FORGE: [&str; 3] = ["issues", "releases", "security/advisories/new"];
+
 fn leads(page: &Path, target: &str) -> bool {
+    let depth = page.components().count() + 1;
+    if let Some(rest) = target.strip_prefix(&"../".repeat(depth)) {
+        return FORGE.contains(&rest);
+    }
     let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
     let path = match file {
         "" => page.to_owned(),
@@ -80,5 +87,8 @@ fn anchors_are_those_of_a_forge() {
     assert_eq!(anchors(text), expected.into());
     assert_eq!(links("[a](b.md#c) [d](https://e) [f](#g)"), ["b.md#c", "#g"]);
     assert_eq!(plain(Path::new("docs/dev/../adr/x.md")), Path::new("docs/adr/x.md"));
-    assert!(leads(Path::new("README.md"), "LICENSE") && !leads(Path::new("README.md"), "LICENCE"));
+    let leads = |page: &str, target: &str| leads(Path::new(page), target);
+    assert!(leads("README.md", "LICENSE") && !leads("README.md", "LICENCE"));
+    assert!(leads("README.md", "../../issues") && leads("docs/x.md", "../../../releases"));
+    assert!(!leads("README.md", "../../wiki") && !leads("docs/x.md", "../../issues"));
 }

@@ -5,7 +5,7 @@ it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
 
     import wmshim
     wmshim.active()         # does this process run under the library?
-    wmshim.stats()          # what it holds and does, as in docs/statistics.md
+    wmshim.stats()          # what it holds and does, as in docs/wmctl.md
     wmshim.stats(4711)      # the same of another process of yours
     wmshim.ask("blocks", 4711)  # what else a process answers: stats, blocks, config, dump
     wmshim.library_path()   # the library's file

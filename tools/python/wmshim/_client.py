@@ -1,4 +1,4 @@
-"""The client's side of the statistics endpoint (docs/statistics.md).
+"""The client's side of the statistics endpoint (docs/wmctl.md).
 
 What listens is looked at before it is believed: in ``/tmp`` anybody can make a folder of this user's name first. One deadline
 holds for connecting, asking and the whole answer, which has the endpoint's own limit.

@@ -1,6 +1,6 @@
 //! The client's side of the statistics endpoint: where sockets are, who answers, what they say.
 //!
-//! The shim decides where it puts its socket (see `docs/statistics.md`). Looked through are the folders of programs
+//! The shim decides where it puts its socket (see `docs/wmctl.md`). Looked through are the folders of programs
 //! started from this shell, and where each process that this user may look into would have put its own
 //! ([`processes`]): so root finds everybody's, and containers' too. What is found is looked at before it is believed
 //! ([`folder`]), and asked with a limit on time and size ([`exchange`]).

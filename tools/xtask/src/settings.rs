@@ -18,13 +18,19 @@ const PAGE: &str = "docs/settings.md";
 
 const OPENING: &str = "# Settings\n
 <!-- Written by `cargo xtask settings` from shim/preload/src/settings/mod.rs. Do not edit. -->\n
-All are environment variables, read at the first CUDA call. A value that is not understood, or a variable of ours that does not exist, is one line on stderr with
-the valid values; the default is used. `wmctl run` does not start a program with such a value. `wmctl stats --config PID` shows what is in force, as it could be set
-again. [defaults.md](defaults.md) says why each default is what it is.\n
-- Sizes name their unit: `512MiB`, `32GiB` (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of 1000), or are a share such as `80%`. A number alone is an error, but for `0`.
-- `off`, `0`, `no`, `false` and `none` turn off what can be off: `none` not for switches that are on or off only, and `0` is a GPU in `WMSHIM_MULTIPATH`.
+Each setting is an environment variable. The library reads it at the first CUDA call; `WMSHIM_TORCH_ALLOCATOR`, and the
+effect of others on PyTorch's allocator, are read when Python starts ([table](operations.md#when-settings-are-read)).
+
+If a value or a variable is unknown, the library prints one line with the valid values and uses the default. `wmctl run`
+does not start a program with such a value. `wmctl stats --config PID` shows the settings in force, in a form that can
+be set again. [ADR 0033](adr/0033-defaults.md) gives the reason for each default.\n
+- A size names its unit: `512MiB`, `32GiB` (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of 1000), or is a share
+  such as `80%`. A number alone is an error, except `0`.
+- `off`, `0`, `no`, `false` turn off a setting that can be off. `none` does so too, except for switches that are only on
+  or off and for `WMSHIM_MIGRATE`. In `WMSHIM_MULTIPATH`, `0` is a GPU.
 - Paths may have any bytes.\n
-A limit that a user sets is his own, and `env -u` removes it: it keeps programs from disturbing each other, and isolates nobody.\n";
+A limit is the user's own and `env -u` removes it: it keeps programs from disturbing each other and is no security
+boundary.\n";
 
 const COLUMNS: &str = "| variable | values | default | what it does |\n|---|---|---|---|\n";
 

@@ -43,7 +43,7 @@ const STACK: usize = 256 << 10;
 
 /// What the endpoint answers with. Asked from the endpoint's thread, with no lock held.
 pub(crate) trait Source: Send + Sync + 'static {
-    /// Counters and sizes, in the schema of `docs/statistics.md`.
+    /// Counters and sizes, in the schema of `docs/wmctl.md`.
     fn stats(&self) -> serde_json::Value;
     /// The same, after a look through the books that takes as long as there are blocks: for dumps and the last answer.
     fn audited(&self) -> serde_json::Value {

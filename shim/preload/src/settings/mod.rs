@@ -184,7 +184,7 @@ settings! {
         "WMSHIM_TRACE_LAUNCHES": "on, off", "off"
             => trace_launches: bool = false, |text| words(text, switch);
         // Statistics.
-        /// The statistics socket ([statistics.md](statistics.md)).
+        /// The statistics socket ([statistics.md](wmctl.md#statistics-of-a-process)).
         "WMSHIM_STATS_SOCKET": "a path, or off", "in `WMSHIM_STATS_DIR`"
             => stats_socket: Option<PathBuf> = None, socket;
         /// Folder of sockets and dumps; see [sharing](operations.md#sharing-memory-between-processes-and-containers).

@@ -1,0 +1,66 @@
+//! Hazard (source drift): an example that users copy does not compile, or prints other words than
+//! its page.
+
+use std::process::Command;
+
+use hazards::{Host, Outcome, Scratch, driver, places};
+
+/// Runs a program of the examples under the library, on a simulated device of 256 MiB.
+fn run(program: Host) -> Outcome {
+    program.env("SIMCUDA_MEMORY", "256MiB").run()
+}
+
+/// A Python program under the library, with the package of this source tree.
+fn python(scratch: &Scratch, arguments: &[&str]) -> Host {
+    Host::shimmed("python3", scratch, &driver::simulated(scratch))
+        .env("PYTHONPATH", places::workspace("tools/python"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .args(arguments)
+}
+
+#[test]
+fn c_advises() {
+    let scratch = Scratch::new();
+    let program = scratch.path().join("advise");
+    let mut gcc = Command::new("gcc");
+    gcc.arg(places::workspace("examples/c/advise.c"))
+        .arg("-I")
+        .arg(places::workspace("shim/preload/include"));
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(places::shim());
+    gcc.env_remove("LD_LIBRARY_PATH").env_remove("LD_PRELOAD");
+    assert!(gcc.status().expect("gcc").success(), "examples/c/advise.c does not compile");
+    let host = Host::shimmed(&program, &scratch, &driver::simulated(&scratch)).env("WMSHIM_MIGRATE", "on");
+    let outcome = run(host);
+    let expected = "on the host, at the same address\non the device again\nthe last word is 7";
+    assert_eq!(outcome.expect_success(), expected);
+}
+
+#[test]
+fn rust_needs_more_than_the_device() {
+    let scratch = Scratch::new();
+    let host = Host::shimmed(env!("CARGO_BIN_EXE_example-spill"), &scratch, &driver::simulated(&scratch));
+    let outcome = run(host);
+    assert_eq!(outcome.expect_success(), "24 vectors of 16 MiB, each as written");
+}
+
+#[test]
+fn python_reads_its_statistics() {
+    let scratch = Scratch::new();
+    let page = places::workspace("examples/python/statistics.py");
+    let outcome = run(python(&scratch, &[page.to_str().expect("a path")]));
+    let said = outcome.expect_success();
+    assert!(said.starts_with("device: ") && said.ends_with("\n6 blocks"), "{said}");
+    let held: u64 = said.lines().filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).sum();
+    assert_eq!(held, 384, "MiB on both tiers: {said}");
+}
+
+#[test]
+fn wholememory_runs_without_a_gpu() {
+    let scratch = Scratch::new();
+    let library = places::built("libwholegraph.so");
+    let host = python(&scratch, &["-m", "wmshim.wholememory.demo"]).env("WHOLEMEMORY_LIBRARY", library);
+    let outcome = run(host);
+    let (said, page) =
+        (outcome.expect_success(), std::fs::read_to_string(places::workspace("docs/wholememory.md")));
+    assert!(page.expect("the page").contains(said), "docs/wholememory.md has another output:\n{said}");
+}
