@@ -7,6 +7,7 @@
 
 mod blocks;
 mod config;
+pub mod size;
 mod stats;
 
 pub use blocks::{BlockEntry, BlockList, DeviceBlocks};

@@ -6,6 +6,8 @@
 use std::fmt::Display;
 use std::sync::OnceLock;
 
+use wm_schema::size;
+
 use crate::fail::{self, Rule};
 
 /// Everything that `SIMCUDA_*` variables say.
@@ -66,9 +68,16 @@ impl Settings {
         let links = value(&get, &warn, "SIMCUDA_LINKS", LINKS, (None, None), links);
         Self {
             devices: value(&get, &warn, "SIMCUDA_DEVICES", "a number from 1 to 64", 1, devices),
-            memory: value(&get, &warn, "SIMCUDA_MEMORY", "a size such as 512MiB or 2GiB", 2 << 30, bytes),
+            memory: value(
+                &get,
+                &warn,
+                "SIMCUDA_MEMORY",
+                "a size such as 512MiB or 2GiB",
+                2 << 30,
+                size::parse,
+            ),
             host: value(&get, &warn, "SIMCUDA_HOST", "a size such as 8GiB", None, |text| {
-                bytes(text).map(Some)
+                size::parse(text).map(Some)
             }),
             shared: get("SIMCUDA_SHARED").filter(|path| !path.is_empty()).map(Into::into),
             pcie: links.0,
@@ -129,36 +138,12 @@ fn exit(text: &str) -> Option<bool> {
     }
 }
 
-/// A size: a number with a binary or decimal unit.
-fn bytes(text: &str) -> Option<u64> {
-    let value = quantity(text)?;
-    (value >= 1.0).then_some(value as u64)
-}
-
-fn quantity(text: &str) -> Option<f64> {
-    const UNITS: [(&str, f64); 9] = [
-        ("TiB", 1_099_511_627_776.0),
-        ("GiB", 1_073_741_824.0),
-        ("MiB", 1_048_576.0),
-        ("KiB", 1024.0),
-        ("TB", 1e12),
-        ("GB", 1e9),
-        ("MB", 1e6),
-        ("KB", 1e3),
-        ("", 1.0),
-    ];
-    let (number, factor) =
-        UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
-    let number: f64 = number.trim().parse().ok()?;
-    (number.is_finite() && number > 0.0).then_some(number * factor)
-}
-
 /// `pcie=25GB/s,nvlink=300GB/s` as (pcie, nvlink).
 fn links(text: &str) -> Option<(Option<f64>, Option<f64>)> {
     let mut links = (None, None);
     for entry in text.split(',') {
         let (name, speed) = entry.split_once('=')?;
-        let speed = quantity(speed.trim().strip_suffix("/s")?)?;
+        let speed = size::parse(speed.trim().strip_suffix("/s")?)? as f64;
         match name.trim() {
             "pcie" => links.0 = Some(speed),
             "nvlink" => links.1 = Some(speed),

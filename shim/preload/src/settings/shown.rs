@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use log::LevelFilter;
+use wm_schema::size;
 
 use super::values::{
     Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
@@ -30,7 +31,7 @@ impl Shown for Option<PathBuf> {
 impl Shown for Option<Size> {
     fn shown(&self) -> Option<String> {
         self.map(|size| match size {
-            Size::Bytes(count) => bytes(count),
+            Size::Bytes(count) => size::exact(count),
             Size::Share(share) => format!("{}%", share * 100.0),
         })
     }
@@ -38,7 +39,7 @@ impl Shown for Option<Size> {
 
 impl Shown for Option<u64> {
     fn shown(&self) -> Option<String> {
-        self.map(bytes)
+        self.map(size::exact)
     }
 }
 
@@ -153,16 +154,6 @@ impl Shown for TorchAllocator {
 impl Shown for LevelFilter {
     fn shown(&self) -> Option<String> {
         Some(self.as_str().to_ascii_lowercase())
-    }
-}
-
-/// The largest unit that says it without a fraction.
-fn bytes(count: u64) -> String {
-    const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let whole = |(shift, _): &&(u32, &str)| count != 0 && count.trailing_zeros() >= *shift;
-    match UNITS.iter().find(whole) {
-        Some((shift, unit)) => format!("{}{unit}", count >> shift),
-        None => format!("{count}B"),
     }
 }
 

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use log::LevelFilter;
+use wm_schema::size::Quantity;
 
 /// An amount of memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -162,23 +163,11 @@ pub(super) fn socket(text: &OsStr) -> Parsed<Option<PathBuf>> {
 
 /// `512MiB`, `32GiB`, `80%`; no number without a unit.
 pub(super) fn size(text: &str) -> Parsed<Size> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| NotUnderstood)?;
-    let (base, power) = match unit.trim().to_ascii_lowercase().as_str() {
-        "%" if number <= 100.0 => return Ok(Size::Share(number / 100.0)),
-        "b" => (1_u64, 0),
-        "k" | "kib" => (1024, 1),
-        "m" | "mib" => (1024, 2),
-        "g" | "gib" => (1024, 3),
-        "t" | "tib" => (1024, 4),
-        "kb" => (1000, 1),
-        "mb" => (1000, 2),
-        "gb" => (1000, 3),
-        "tb" => (1000, 4),
-        _ => return Err(NotUnderstood),
-    };
-    Ok(Size::Bytes((number * base.pow(power) as f64) as u64))
+    let quantity = Quantity::split(text).ok_or(NotUnderstood)?;
+    match quantity {
+        Quantity { number, unit: "%" } if number <= 100.0 => Ok(Size::Share(number / 100.0)),
+        _ => quantity.bytes().map(|bytes| Size::Bytes(bytes as u64)).ok_or(NotUnderstood),
+    }
 }
 
 /// A limit on what must not be nothing: with no device memory at all, every block would lie on the host. `off`: no limit.
