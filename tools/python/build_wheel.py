@@ -26,6 +26,8 @@ BINARIES = {
     "wmshim/sim/libcuda.so.1": "sim/libcuda.so.1",
     "wmshim/wholegraph/libwholegraph.so": "wholegraph/libwholegraph.so",
 }
+# Folders and files of dist/ that go in as they are: the C header, the pages, the examples.
+TEXTS = ["include", "docs", "examples", "README.md", "CHANGELOG.md", "SECURITY.md"]
 # A zip holds no links, so the library's other names are made where it runs (`wmctl paths`).
 PROGRAMS = "[console_scripts]\nwmctl = wmshim._run:wmctl\nwmshim-run = wmshim._run:main\n"
 # The oldest date that a zip can hold: a wheel has no use for the day it was made.
@@ -58,15 +60,27 @@ def contents(dist):
         if not path.is_file():
             sys.exit(f"{path} is not there: run `make dist` first")
         yield name, path.read_bytes(), 0o755
+    for path in texts(dist):
+        yield f"wmshim/{path.relative_to(dist).as_posix()}", path.read_bytes(), 0o644
     info = f"wmshim-{version()}.dist-info"
-    yield f"{info}/METADATA", metadata().encode(), 0o644
+    yield f"{info}/METADATA", metadata(dist).encode(), 0o644
     yield f"{info}/WHEEL", wheel().encode(), 0o644
     yield f"{info}/entry_points.txt", PROGRAMS.encode(), 0o644
     yield f"{info}/licenses/LICENSE", (HERE.parents[1] / "LICENSE").read_bytes(), 0o644
 
 
-def metadata():
-    """The package's description."""
+def texts(dist):
+    """The files of TEXTS, sorted."""
+    found = [path for name in TEXTS for path in [dist / name, *(dist / name).rglob("*")] if path.is_file()]
+    if not found:
+        sys.exit(f"{dist} has no pages: run `make dist` first")
+    return sorted(found)
+
+
+def metadata(dist):
+    """The package's description. An index shows it far from the pages, so links to them become their names."""
+    readme = (dist / "README.md").read_text()
+    readme = re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", readme)
     return (
         "Metadata-Version: 2.4\n"
         "Name: wmshim\n"
@@ -81,7 +95,7 @@ def metadata():
         "Classifier: Typing :: Typed\n"
         "Requires-Python: >=3.9\n"
         "Description-Content-Type: text/markdown\n"
-        "\n" + (HERE.parents[1] / "README.md").read_text()
+        "\n" + readme
     )
 
 

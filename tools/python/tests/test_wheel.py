@@ -29,6 +29,10 @@ class WheelTest(unittest.TestCase):
             path.parent.mkdir(exist_ok=True)
             path.write_text(data)
             path.chmod(0o755)
+        page = "[Settings](docs/settings.md) and [a link](https://example.org)\n"
+        for name, text in {"README.md": page, "docs/settings.md": page, "include/wmshim.h": "/* */"}.items():
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).write_text(text)
 
     def build(self, out="out"):
         command = [sys.executable, SCRIPT, self.folder, "--out", self.folder / out]
@@ -82,12 +86,15 @@ class WheelTest(unittest.TestCase):
             for name in ("lib/libwmshim.so", "wholegraph/libwholegraph.so", "bin/wmctl", "bin/wmshimd", "sim/libcuda.so.1", "py.typed"):
                 self.assertIn(f"wmshim/{name}", names)
             self.assertIn("wmshim/wholememory/__init__.py", names)
+            for name in ("README.md", "docs/settings.md", "include/wmshim.h"):
+                self.assertIn(f"wmshim/{name}", names)
             licence = archive.read(next(name for name in names if name.endswith("licenses/LICENSE"))).decode()
             self.assertIn("Apache License", licence.splitlines()[0])
             self.assertIn("END OF TERMS AND CONDITIONS", licence)
             metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
             for line in ("License-Expression: Apache-2.0", "License-File: LICENSE", "Description-Content-Type: text/markdown"):
                 self.assertIn(line + "\n", metadata)
+            self.assertTrue(metadata.endswith("\n\nSettings and [a link](https://example.org)\n"), "links that an index breaks")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
     wmshim.ask("blocks", 4711)  # what else a process answers: stats, blocks, config, dump
     wmshim.library_path()   # the library's file
     wmshim.dropin_path()    # a folder for an LD_LIBRARY_PATH of your own, with the library under the driver's names
+    wmshim.include_path()   # the folder of wmshim.h
     wmshim.advise(ptr, size, "cold")    # what the program knows of its memory: prefetch, cold, pin_device, discard
     wmshim.alloc(size, "host")          # memory on the host or the device, whatever is full
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
@@ -23,7 +24,7 @@ from typing import Any, List
 
 from ._advice import AdviceError, advise, alloc, free
 from ._client import Unavailable, ask, stats
-from ._library import active, dropin_path, library_path
+from ._library import active, dropin_path, include_path, library_path
 from ._version import __version__
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "ask",
     "dropin_path",
     "free",
+    "include_path",
     "library_path",
     "stats",
     "torch",

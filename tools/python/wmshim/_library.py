@@ -43,6 +43,14 @@ def dropin_path() -> str:
     return str(folder)
 
 
+def include_path() -> str:
+    """The folder of ``wmshim.h``, for a C compiler's ``-I``. Raises FileNotFoundError where the package has none."""
+    folder = Path(__file__).resolve().parent / "include"
+    if not (folder / "wmshim.h").is_file():
+        raise FileNotFoundError(f"{folder} has no wmshim.h: install the wmshim wheel")
+    return str(folder)
+
+
 def loaded() -> Optional[ctypes.CDLL]:
     """The library as it is loaded in this process, or None.
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{elf, exports, step, toolbox};
+use crate::{elf, exports, pages, step, toolbox};
 
 /// The oldest glibc that is served: Debian 11, Ubuntu 20.04, RHEL 9.
 const GLIBC: elf::Glibc = (2, 31);
@@ -46,9 +46,7 @@ pub(crate) fn run() -> Result<()> {
     step::perform("fill dist", || fill(&dist, &built))?;
     step::perform("symbols apart", || BUILT.iter().try_for_each(|(_, name)| strip(&dist, name)))?;
     step::perform("headers", || headers(&dist))?;
-    for text in ["LICENSE", "README.md"] {
-        copy(&crate::root().join(text), &dist.join(text))?;
-    }
+    step::perform("pages", || pages::ship(&crate::root(), &dist))?;
     wheel(&dist)?;
     step::perform("check dist", || check(&dist))?;
     report(&dist)

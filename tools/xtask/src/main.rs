@@ -15,6 +15,7 @@ mod hazards;
 mod headers;
 mod kernels;
 mod mutations;
+mod pages;
 mod schema;
 mod settings;
 mod step;

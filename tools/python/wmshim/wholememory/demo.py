@@ -42,7 +42,7 @@ class OnGpu:
             _call("cuMemFree_v2", self._address)
 
 
-def numbers_of(result: Any) -> List[float]:
+def numbers_of(result: Any) -> Sequence[float]:
     """The elements of an array on the GPU, in the host's memory."""
     interface = result.__cuda_array_interface__
     code = next(code for code, name in KINDS.values() if name == interface["typestr"])
