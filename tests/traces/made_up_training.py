@@ -2,7 +2,7 @@
 """A training that no program made: transformer layers forward and backward, and an optimizer with state, with launches.
 
     python3 tests/traces/made_up_training.py training.trace.gz [--layers 48] [--steps 60]
-    wmctl replay --trace training.trace.gz --tiers
+    bench tiers --trace training.trace.gz
 """
 
 import argparse

@@ -12,8 +12,8 @@ step own 120 dist/bin/wmctl bench copy --own --largest 4096
 step pageable 200 python3 "$here/copies.py" --only pageable --links default --repeat "${REPEAT:-2}" --limit 95 --total 195
 if [ "$(nvidia-smi -L | wc -l)" -lt 2 ]; then exit; fi
 step bench 50 dist/bin/wmctl bench copy --largest 1024
-step ranks 75 dist/bin/wmctl bench ranks
-step shapes 60 dist/bin/wmctl bench copy --largest 1024 --shapes
+step ranks 75 dist/dev/bench ranks
+step shapes 60 dist/dev/bench shapes --largest 1024
 step doctor 15 dist/bin/wmctl doctor
 # A small copy, bare and behind each setting. `cargo build --release -p latency` makes the program.
 if [ -x "$latency" ]; then

@@ -17,7 +17,7 @@ if [ "$gpus" -lt 2 ]; then echo "many_gpus.sh: needs two GPUs or more, there is 
 bench() { # name, seconds, arguments...
     name=$1 limit=$2
     shift 2
-    step "$name" "$limit" dist/bin/wmctl bench wholememory --patience 30 --seconds 0.1 --repeat 2 ${beside:+--beside "$beside"} "$@"
+    step "$name" "$limit" dist/dev/bench wholememory --patience 30 --seconds 0.1 --repeat 2 ${beside:+--beside "$beside"} "$@"
 }
 
 wholememory() {
@@ -43,7 +43,7 @@ wholememory() {
 
 copies() {
     step copy 60 dist/bin/wmctl bench copy --largest 1024
-    step ranks 120 dist/bin/wmctl bench ranks
+    step ranks 120 dist/dev/bench ranks
     step programs 150 python3 "$here/copies.py" --only matmul,checkpoint --gb "${GB:-30}" --repeat 1 --total 140
     step collectives 50 python3 "$here/collectives.py" --json "$out/collectives.json"
     step collectives_shim 50 env LD_PRELOAD="$library" python3 "$here/collectives.py" --json "$out/collectives_shim.json"

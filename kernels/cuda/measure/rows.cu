@@ -1,4 +1,4 @@
-// What `wmctl bench wholememory` needs besides the library that it measures: known contents for a
+// What `bench wholememory` needs besides the library that it measures: known contents for a
 // table, a check of rows that came from it, and gather and scatter at their plainest, which say
 // what the links carry for a kernel.
 //

@@ -66,7 +66,7 @@ fn variable_read(line: &str) -> Option<&str> {
 
 #[test]
 fn every_command_has_a_section() {
-    let commands = between("tools/wmctl/src/main.rs", "        WmctlCommand::", "(arguments) =>");
+    let commands = between("tools/wmctl/src/lib.rs", "        WmctlCommand::", "(arguments) =>");
     assert!(commands.len() > 8, "the commands are not found: {commands:?}");
     let page = page("docs/wmctl.md");
     for command in commands.iter().map(|name| name.to_lowercase()) {

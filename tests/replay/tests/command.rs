@@ -107,10 +107,12 @@ fn the_drivers_pool_is_compared_with() {
     assert!(baseline["peak_reserved_bytes"].as_u64() >= baseline["peak_live_bytes"].as_u64(), "{baseline}");
 }
 
-/// Without launches nothing is known of what is used when.
+/// Without launches the trace does not say when a block is used.
 #[test]
 fn tiers_are_not_simulated_without_launches() {
-    let output = run(&trace("gnn.trace.gz"), &["--tiers"]);
+    let mut command = Command::new(wmctl().with_file_name("bench"));
+    let output =
+        command.args(["tiers", "--trace"]).arg(trace("gnn.trace.gz")).output().expect("bench starts");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("WMSHIM_TRACE_LAUNCHES=on"), "{error}");

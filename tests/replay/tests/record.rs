@@ -70,10 +70,26 @@ fn wmctl(arguments: &[&str], trace: &Path) -> Output {
     command.output().expect("wmctl starts")
 }
 
-/// The replay's figures, of one that must succeed.
+/// The figures of a replay that must succeed.
 fn replayed(arguments: &[&str], trace: &Path) -> Value {
-    let output = wmctl(arguments, trace);
-    assert!(output.status.success(), "{}", said(&output));
+    figures(&wmctl(arguments, trace))
+}
+
+/// The figures of `bench tiers`, which must succeed.
+fn simulated_tiers(arguments: &[&str], trace: &Path) -> Value {
+    let mut command = Command::new(built("bench"));
+    figures(
+        &command
+            .args(["tiers", "--json", "--trace"])
+            .arg(trace)
+            .args(arguments)
+            .output()
+            .expect("bench starts"),
+    )
+}
+
+fn figures(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", said(output));
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
@@ -178,11 +194,11 @@ fn launches_of_unknown_parameters_are_unknown() {
 
 /// Three blocks of 256 bytes, of which a device of 512 holds two.
 fn tiers_are_simulated(trace: &Path) {
-    let figures = replayed(&["--tiers"], trace);
-    assert_eq!((&figures["schema"], &figures["launches"]), (&"wmctl-tiers/1".into(), &12.into()));
+    let figures = simulated_tiers(&[], trace);
+    assert_eq!((&figures["schema"], &figures["launches"]), (&"bench-tiers/1".into(), &12.into()));
     assert_eq!((&figures["unknown_launches"], &figures["peak_live_bytes"]), (&2.into(), &768.into()));
     assert_eq!(figures["limits"].as_array().map(Vec::len), Some(4));
-    let figures = replayed(&["--tiers", "--device-limit", "512B", "--link", "10"], trace);
+    let figures = simulated_tiers(&["--device-limit", "512B", "--link", "10"], trace);
     let policies = figures["limits"][0]["policies"].as_array().expect("policies");
     let figure = |policy: &str, name: &str| {
         let report = policies.iter().find(|report| report["policy"] == policy).expect("a policy");

@@ -1,16 +1,14 @@
-//! `wmctl bench`: measures this machine with the shim's own parts, in one run, so that its figures can be compared.
+//! `wmctl bench`: measures this machine with the shim's own parts, so that the figures of one run can be compared.
+//!
+//! `tools/bench` has the instruments for developers; it uses the public modules here.
 
-mod comparison;
+pub mod comparison;
 mod copy;
-mod links;
-mod machine;
-mod moves;
+pub mod links;
+pub mod machine;
 mod own;
-mod ranks;
+pub mod prepared;
 mod rows;
-mod shapes;
-mod shares;
-mod wholememory;
 
 use std::process::ExitCode;
 
@@ -28,15 +26,6 @@ pub(crate) struct BenchArguments {
 enum What {
     /// Copies between host and a GPU: plain, over several links, and what all links carry at once
     Copy(copy::CopyArguments),
-    /// One process a GPU: all copying at once, and one alone
-    Ranks(ranks::RanksArguments),
-    /// Moves of live memory between a GPU and the host, and whether it is what it was
-    Moves(moves::MovesArguments),
-    /// Memory that two blocks share for a while, and whether nobody can write it
-    Shares(shares::SharesArguments),
-    /// WholeMemory's gather, scatter and training, on any number of GPUs
-    #[command(name = "wholememory")]
-    WholeMemory(wholememory::WholeMemoryArguments),
 }
 
 /// Runs a benchmark.
@@ -44,12 +33,7 @@ enum What {
 /// # Errors
 /// No driver, or one that refuses what the measurement needs.
 pub(crate) fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
-    match &arguments.what {
-        What::Copy(arguments) => copy::copy(arguments),
-        What::Ranks(arguments) => ranks::ranks(arguments),
-        What::Moves(arguments) => moves::moves(arguments),
-        What::Shares(arguments) => shares::shares(arguments),
-        What::WholeMemory(arguments) => wholememory::wholememory(arguments),
-    }?;
+    let What::Copy(arguments) = &arguments.what;
+    copy::copy(arguments)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -222,7 +222,7 @@ pub(crate) fn none_found() -> String {
     format!(
         "no program under the shim has a socket in {}{elsewhere}; start one with `wmctl run -- COMMAND` (its socket \
          appears with its first CUDA call)",
-        list(&directories())
+        crate::human::paths(&directories())
     )
 }
 
@@ -262,13 +262,8 @@ fn explain(pid: u32, problems: &[String]) -> anyhow::Error {
     anyhow!(
         "process {pid} runs under the shim but has no socket in {}: it has made no CUDA call yet, or its statistics \
          are off (WMSHIM_STATS_SOCKET), or it runs with WMSHIM_DISABLE{problems}",
-        list(&places)
+        crate::human::paths(&places)
     )
-}
-
-/// Paths as a list for a sentence.
-pub(crate) fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Asks one question.

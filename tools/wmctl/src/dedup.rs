@@ -29,7 +29,7 @@ pub(crate) fn dedup(arguments: &DedupArguments) -> Result<()> {
     }
     problems.iter().for_each(|problem| eprintln!("wmctl: {}", human::shown(problem)));
     if brokers.is_empty() {
-        let places = client::list(&client::directories());
+        let places = human::paths(&client::directories());
         let text = format!(
             "no broker listens in {places}; the first program that shares memory starts one, and it ends a minute after the last\n"
         );

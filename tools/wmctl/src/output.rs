@@ -8,7 +8,7 @@ use anyhow::Result;
 ///
 /// # Errors
 /// A closed pipe; see [`is_broken_pipe`].
-pub(crate) fn print(text: &str) -> Result<()> {
+pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     Ok(out.flush()?)
@@ -18,7 +18,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 ///
 /// # Errors
 /// As [`print()`].
-pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
+pub fn print_json(value: &serde_json::Value) -> Result<()> {
     let text = if is_terminal() { format!("{value:#}\n") } else { format!("{value}\n") };
     print(&escaped(&text))
 }
@@ -65,7 +65,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> std::process::ExitCode {
 }
 
 /// Did the reader of our output go away? `wmctl stats | head` is no error.
-pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -21,7 +21,7 @@ pub(crate) fn find() -> Result<PathBuf> {
     let candidates = candidates()?;
     let found = candidates.iter().find(|path| path.is_file());
     let Some(path) = found else {
-        bail!("{NAME} is not at {}; set WMSHIM_LIB to its path", crate::client::list(&candidates));
+        bail!("{NAME} is not at {}; set WMSHIM_LIB to its path", crate::human::paths(&candidates));
     };
     if !is_interposer(path) {
         bail!("{} is not wmshim's library; set WMSHIM_LIB to its path", path.display());
@@ -40,7 +40,7 @@ fn candidates() -> Result<Vec<PathBuf>> {
 }
 
 /// The driver that `WMSHIM_DRIVER` names, as the library understands it: `sim` is the simulated one (a folder of that name is `./sim`).
-pub(crate) fn driver() -> Option<PathBuf> {
+pub fn driver() -> Option<PathBuf> {
     let named = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from)?;
     if named.as_os_str() == "sim" { simulated().ok().or(Some(named)) } else { Some(named) }
 }
@@ -58,7 +58,7 @@ pub(crate) fn simulated() -> Result<PathBuf> {
         None => bail!(
             "the simulated driver is not at {}: install it with this wmctl (a clone builds it with `cargo build -p simcuda`), or \
              use a GPU (`replay --driver real`)",
-            crate::client::list(&candidates)
+            crate::human::paths(&candidates)
         ),
     }
 }

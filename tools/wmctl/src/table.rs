@@ -9,25 +9,26 @@ const GAP: usize = 2;
 
 /// Rows of text under headings. Columns are as wide as their widest cell; figures are set to the right.
 #[derive(Debug)]
-pub(crate) struct TextTable {
+pub struct TextTable {
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
     /// A heading that starts with `>` makes its column one of figures, set to the right.
-    pub(crate) fn new(headings: &[&str]) -> Self {
+    pub fn new(headings: &[&str]) -> Self {
         Self { headings: headings.iter().map(|heading| (*heading).to_owned()).collect(), rows: Vec::new() }
     }
 
     /// Adds a row: one cell a heading. Whoever the text is from, it moves no cursor.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<_> = cells.into_iter().map(|cell| human::shown(&cell)).collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether no row was added.
+    pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 

@@ -6,6 +6,8 @@
 //! finished files and refuses one that asks for more. Relative links are used within a folder, so
 //! that `dist/` can be moved as a whole.
 //!
+//! `dev/` has what only developers run on a GPU machine. It is not in the wheel.
+//!
 //! What is shipped is stripped; a debugger finds the symbols in `symbols/`, which a user need not
 //! have.
 
@@ -22,7 +24,7 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// What cargo makes and where it goes.
-const BUILT: [(&str, &str); 10] = [
+const BUILT: [(&str, &str); 11] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
     ("libwholegraph.so", "wholegraph/libwholegraph.so"),
@@ -33,6 +35,7 @@ const BUILT: [(&str, &str); 10] = [
     ("demo", "bin/demo"),
     ("stress", "bin/stress"),
     ("oracle", "bin/oracle"),
+    ("bench", "dev/bench"),
 ];
 
 /// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader
@@ -55,8 +58,18 @@ pub(crate) fn run() -> Result<()> {
 /// Compiles every package that ships, and says in which folder the results are.
 fn build() -> Result<PathBuf> {
     let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-    let packages =
-        ["wmshim", "wholegraph", "simcuda", "wmctl", "wm-dedup", "conformance", "demo", "stress", "oracle"];
+    let packages = [
+        "wmshim",
+        "wholegraph",
+        "simcuda",
+        "wmctl",
+        "wm-dedup",
+        "conformance",
+        "demo",
+        "stress",
+        "oracle",
+        "bench",
+    ];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
     zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
     step::run("build", zigbuild)?;

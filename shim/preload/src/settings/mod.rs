@@ -180,7 +180,7 @@ settings! {
         /// ([replay.md](dev/replay.md)).
         "WMSHIM_TRACE": "a path, or off", "off"
             => trace: Option<PathBuf> = None, path_or_off;
-        /// A trace also has each kernel launch, with the blocks that its parameters point into, for `wmctl replay --tiers`.
+        /// A trace also has each kernel launch, with the blocks that its parameters point into, for `bench tiers`.
         "WMSHIM_TRACE_LAUNCHES": "on, off", "off"
             => trace_launches: bool = false, |text| words(text, switch);
         // Statistics.

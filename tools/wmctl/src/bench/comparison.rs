@@ -1,10 +1,34 @@
 //! What the tables of copies have in common: one kind of copy of one size, the driver's beside those that the shim makes.
 
 use serde::Serialize;
+use wm_multipath::HostMemory;
 
-use super::rows::CopyKind;
 use crate::human;
 use crate::table::TextTable;
+
+/// One kind of copy.
+#[derive(Debug)]
+pub struct CopyKind {
+    /// The name in tables.
+    pub name: &'static str,
+    /// The kind of host memory.
+    pub memory: HostMemory,
+    /// Whether the caller waits for each copy.
+    pub waits: bool,
+}
+
+/// The median of a non-empty list, in its unit.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A part of one as a whole percentage: `0.42` is `42 %`.
+#[must_use]
+pub fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
 
 /// The begin of a row, and who made its copies. Rates are bytes a second.
 #[derive(Debug, Serialize)]
@@ -66,8 +90,6 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     //! Hazard: a figure stands under another one's heading.
-    use wm_multipath::HostMemory;
-
     use super::*;
 
     #[test]

@@ -24,8 +24,8 @@ struct Own {
     part: f64,
 }
 
-/// All devices.
-pub(super) struct All {
+/// All devices with buffers of their own.
+pub struct All {
     own: Vec<Own>,
 }
 
@@ -107,8 +107,11 @@ impl All {
         Ok((ROUNDS * BLOCK * copies().count()) as f64 / seconds(links, || run(ROUNDS))?)
     }
 
-    /// Seconds in which all links together carry `bytes` of a machine's pinned buffers in each direction, every device its part.
-    pub(super) fn same_size(&self, machine: &Machine, ways: &[LinkDirection], bytes: usize) -> Result<f64> {
+    /// Seconds in which all links together carry `bytes` of a machine's pinned buffers in each direction, each device its part.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn same_size(&self, machine: &Machine, ways: &[LinkDirection], bytes: usize) -> Result<f64> {
         let (links, host) = (machine.links(), machine.pinned);
         seconds(links, || {
             for way in ways {

@@ -2,7 +2,6 @@
 //!
 //! No `unsafe` here: everything goes through [`CopyDriver`], the same contract that the copies themselves use.
 
-use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -17,17 +16,23 @@ use wm_multipath::{
     HostMemory, LinkDirection, ProgramStream, StreamOrdering, TableDriver,
 };
 
-use super::rows::CopyKind;
+use super::comparison::CopyKind;
+use crate::shim;
 
-/// The driver, opened once.
-pub(super) fn driver() -> Result<&'static Table> {
+/// Bytes that [`Machine::verify`] copies in each direction, at most.
+pub(super) const VERIFIED: usize = 256 << 20;
+
+/// The driver, opened at the first call.
+///
+/// # Errors
+/// No driver was found.
+pub fn driver() -> Result<&'static Table> {
     static TABLE: OnceLock<Table> = OnceLock::new();
     if let Some(table) = TABLE.get() {
         return Ok(table);
     }
-    let explicit = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from);
     let table =
-        search::open(&Loader::system(), explicit.as_deref()).map_err(|missing| anyhow!("{missing}"))?;
+        search::open(&Loader::system(), shim::driver().as_deref()).map_err(|missing| anyhow!("{missing}"))?;
     Ok(TABLE.get_or_init(|| table))
 }
 
@@ -41,7 +46,7 @@ pub(super) fn unmeasured() -> Result<Topology> {
 }
 
 /// Measures the links between the host and these devices, or all.
-pub(super) fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
+pub fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
     let links = TableDriver::new(driver()?);
     told(links.start(), "cuInit")?;
     let survey = told(links.survey(), "the devices")?;
@@ -60,21 +65,25 @@ pub(super) fn keep(measured: &Calibration) -> Result<bool> {
 }
 
 /// How long something takes, seconds.
-pub(super) fn seconds(links: &TableDriver, body: impl FnOnce() -> Result<()>) -> Result<f64> {
+pub fn seconds(links: &TableDriver, body: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = links.clock();
     body()?;
     Ok((links.clock() - start).max(Duration::from_nanos(1)).as_secs_f64())
 }
 
 /// One target and the memory of the largest copy.
-pub(super) struct Machine {
-    pub(super) engine: Engine<TableDriver>,
-    pub(super) settings: EngineSettings,
-    pub(super) topology: Topology,
-    pub(super) target: CUdevice,
+pub struct Machine {
+    /// The shim's engine of copies, with `settings`.
+    pub engine: Engine<TableDriver>,
+    /// The settings that `engine` was made with.
+    pub settings: EngineSettings,
+    /// The measured links.
+    pub topology: Topology,
+    /// The GPU that copies go to and come from.
+    pub target: CUdevice,
     context: CUcontext,
     streams: [CUstream; 2],
-    /// Device memory: what goes in, and what comes out.
+    /// Addresses of device memory: of copies in, and of copies out.
     device: [u64; 2],
     pub(super) pinned: [u64; 2],
     pageable: Vec<u8>,
@@ -87,12 +96,7 @@ pub(super) fn told<T>(result: std::result::Result<T, CUresult>, what: &str) -> R
 
 impl Machine {
     /// Buffers of `bytes` around `target`.
-    pub(super) fn new(
-        target: CUdevice,
-        topology: Topology,
-        settings: EngineSettings,
-        bytes: usize,
-    ) -> Result<Self> {
+    pub fn new(target: CUdevice, topology: Topology, settings: EngineSettings, bytes: usize) -> Result<Self> {
         let links = TableDriver::new(driver()?);
         told(links.start(), "cuInit")?;
         let context = told(links.open(target), "the target's context")?;
@@ -109,17 +113,17 @@ impl Machine {
     }
 
     /// Another engine for the same machine.
-    pub(super) fn engine_with(&self, settings: EngineSettings) -> Result<Engine<TableDriver>> {
+    pub fn engine_with(&self, settings: EngineSettings) -> Result<Engine<TableDriver>> {
         Ok(Engine::with_topology(TableDriver::new(driver()?), settings, self.topology.clone()))
     }
 
     /// Free memory of the target, bytes.
-    pub(super) fn room(&self) -> Result<u64> {
+    pub fn room(&self) -> Result<u64> {
         Ok(told(self.links().room(self.context), "free memory")?.0)
     }
 
     /// What went over which path so far.
-    pub(super) fn paths(&self) -> Vec<serde_json::Value> {
+    pub fn paths(&self) -> Vec<serde_json::Value> {
         let flows = self.engine.traffic().into_iter();
         flows
             .map(|flow| {
@@ -130,7 +134,8 @@ impl Machine {
             .collect()
     }
 
-    pub(super) fn links(&self) -> &TableDriver {
+    /// The driver that `engine` uses.
+    pub fn links(&self) -> &TableDriver {
         self.engine.driver()
     }
 
@@ -157,12 +162,7 @@ impl Machine {
     }
 
     /// Seconds of the plain copies of these directions, at once.
-    pub(super) fn plain(
-        &self,
-        memory: HostMemory,
-        directions: &[LinkDirection],
-        bytes: usize,
-    ) -> Result<f64> {
+    pub fn plain(&self, memory: HostMemory, directions: &[LinkDirection], bytes: usize) -> Result<f64> {
         seconds(self.links(), || {
             directions.iter().try_for_each(|way| self.plainly(&self.request(memory, *way, false, bytes)))?;
             self.drain(directions)
@@ -176,7 +176,7 @@ impl Machine {
     }
 
     /// Seconds of the same copies as the shim makes them, and whether it made any.
-    pub(super) fn shared(
+    pub fn shared(
         &self,
         engine: &Engine<TableDriver>,
         kind: &CopyKind,
@@ -205,7 +205,7 @@ impl Machine {
     }
 
     /// Sends a pattern in over several paths and back plainly, and in plainly and back over several paths.
-    pub(super) fn verify(&mut self, memory: HostMemory, bytes: usize) -> Result<()> {
+    pub fn verify(&mut self, memory: HostMemory, bytes: usize) -> Result<()> {
         let pattern: Vec<u8> = (0..bytes).map(|index| (index ^ index >> 8 ^ index >> 17) as u8).collect();
         let zeros = vec![0; bytes];
         for shared_way in [LinkDirection::In, LinkDirection::Out] {

@@ -5,13 +5,12 @@
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
+use wm_abi::CUdevice;
 use wm_multipath::measured::Topology;
 use wm_multipath::{EngineSettings, HostMemory, LinkDirection};
 
-use super::comparison::Comparison;
-use super::copy::{CopyArguments, VERIFIED};
-use super::machine::Machine;
-use super::rows::{CopyKind, median};
+use super::comparison::{Comparison, CopyKind, median};
+use super::machine::{Machine, VERIFIED};
 use crate::output;
 
 /// Sizes of copies, MiB: about where threads begin to pay, to a large model's tensor.
@@ -31,14 +30,17 @@ struct OwnLinkRow {
     pinned: f64,
 }
 
-/// Measures and prints.
-pub(super) fn compare(arguments: &CopyArguments, devices: Topology) -> Result<()> {
-    let sizes: Vec<_> =
-        SIZES.iter().filter(|size| **size <= arguments.largest).map(|size| size << 20).collect();
+/// Measures copies of up to `largest` MiB to and from `target`, and prints them.
+pub(super) fn compare(
+    target: CUdevice,
+    largest: usize,
+    settings: EngineSettings,
+    devices: Topology,
+    as_json: bool,
+) -> Result<()> {
+    let sizes: Vec<_> = SIZES.iter().filter(|size| **size <= largest).map(|size| size << 20).collect();
     let largest = sizes.last().copied().unwrap_or(1 << 20);
-    let minimum = arguments.minimum.map(|mib| mib << 20);
-    let settings = EngineSettings { relays: Some(Vec::new()), minimum, ..EngineSettings::default() };
-    let mut machine = Machine::new(arguments.target, devices, settings, largest)?;
+    let mut machine = Machine::new(target, devices, settings, largest)?;
     machine.verify(HostMemory::Pageable, VERIFIED.min(largest))?;
     let mut rows = Vec::new();
     for (kind, way) in
@@ -48,10 +50,10 @@ pub(super) fn compare(arguments: &CopyArguments, devices: Topology) -> Result<()
             rows.push(row(&machine, kind, way, *bytes)?);
         }
     }
-    if arguments.json {
+    if as_json {
         let paths = machine.paths();
         return output::print_json(
-            &json!({ "schema": "wmctl-bench-own/1", "target": arguments.target, "rows": rows, "paths": paths }),
+            &json!({ "schema": "wmctl-bench-own/1", "target": target, "rows": rows, "paths": paths }),
         );
     }
     output::print(&render(&rows))

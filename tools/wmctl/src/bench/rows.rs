@@ -4,16 +4,9 @@ use anyhow::Result;
 use serde::Serialize;
 use wm_multipath::{Engine, EngineSettings, HostMemory, LinkDirection, TableDriver};
 
-use super::comparison::Comparison;
+use super::comparison::{Comparison, CopyKind, median, percent};
 use super::links::{All, Sums};
 use super::machine::Machine;
-
-/// One kind of copy.
-pub(super) struct CopyKind {
-    pub(super) name: &'static str,
-    pub(super) memory: HostMemory,
-    pub(super) waits: bool,
-}
 
 /// One line of the result. Rates are bytes a second.
 #[derive(Debug, Serialize)]
@@ -99,15 +92,6 @@ fn row(
 fn rounds(memory: HostMemory, bytes: usize) -> usize {
     let most = if memory == HostMemory::Pageable { 2 << 30 } else { 16 << 30 };
     (most / bytes).clamp(3, 21)
-}
-
-pub(super) fn median(mut seconds: Vec<f64>) -> f64 {
-    seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2]
-}
-
-pub(super) fn percent(part: f64) -> String {
-    format!("{:.0} %", part * 100.0)
 }
 
 pub(super) fn render(rows: &[CopyRow]) -> String {

@@ -1,16 +1,14 @@
 //! `wmctl replay`: what memory a recorded program needs, without the program.
 //!
-//! The trace's allocations and frees go through the same manager that serves programs under the shim, on the simulated
-//! driver or on a GPU. `docs/dev/replay.md` is the page for users.
+//! [`crate::trace`] reads the file. Its allocations and frees go through the manager that serves programs under the shim, on
+//! the simulated driver or on a GPU. `docs/dev/replay.md` is the page for users.
 //!
 //! | module | one idea |
 //! |---|---|
-//! | [`trace`] | the file, read and checked |
 //! | [`driver`] | the driver to replay on |
 //! | [`allocator`] | the manager, and the driver's pool to compare with |
 //! | [`play`] | threads walk the trace and measure |
 //! | [`capacity`] | the search for the smallest memory that is enough |
-//! | [`tiers`] | what would cross the link to the host if the device were smaller |
 //! | [`outcome`], [`latency`], [`progress`] | figures, percentiles, a sign of life |
 
 mod allocator;
@@ -20,8 +18,6 @@ mod latency;
 mod outcome;
 mod play;
 mod progress;
-mod tiers;
-mod trace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,15 +25,15 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use wm_driver::Tier;
 use wm_memory::ManagerSettings;
+use wm_schema::size;
 
 use crate::output;
+use crate::trace::Trace;
 use allocator::{DriverPool, Managed};
 use driver::{DriverKind, ReplayGpu};
 use outcome::ReplayOutcome;
 use play::Mode;
 use progress::Progress;
-use tiers::TierCosts;
-use trace::Trace;
 
 /// Arguments of `wmctl replay`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +48,7 @@ pub(crate) struct ReplayArguments {
     #[arg(long, value_enum, default_value_t = OverflowChoice::Off)]
     overflow: OverflowChoice,
     /// Place blocks as for memory that processes share: all handles of the driver's granularity, and blocks of that size and more begin on one
-    #[arg(long, conflicts_with = "tiers")]
+    #[arg(long)]
     chunked: bool,
     /// Search the smallest device memory that is enough
     #[arg(long, conflicts_with_all = ["device_memory", "overflow", "threads", "periods"])]
@@ -72,18 +68,6 @@ pub(crate) struct ReplayArguments {
     /// Replay on another allocator too, to compare
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
-    /// Simulate where blocks would lie on a smaller device, under several policies; needs a trace with launches
-    #[arg(long, conflicts_with_all = ["device_memory", "find_capacity", "baseline"])]
-    tiers: bool,
-    /// With --tiers: the device's size; default: the trace's peak over 1.0, 1.44, 1.72 and 2.17
-    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "tiers")]
-    device_limit: Option<u64>,
-    /// With --tiers: what the link to the host carries in each direction, in GB/s
-    #[arg(long, value_name = "GB/S", default_value_t = 55.0, value_parser = rate)]
-    link: f64,
-    /// With --tiers: what a stop of the GPU for moves costs besides their bytes, in microseconds
-    #[arg(long, value_name = "US", default_value_t = 100.0, value_parser = cost)]
-    stop_cost: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -116,9 +100,6 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<ExitCode> {
             crate::human::shown(&arguments.trace.display().to_string())
         );
     }
-    if arguments.tiers {
-        return simulate_tiers(arguments, &trace);
-    }
     let gpu = ReplayGpu::open(arguments.driver, arguments.device)?;
     let work = Work { arguments, trace: &trace, gpu: &gpu, progress: &Progress::new() };
     let mut outcome = if arguments.find_capacity { work.search()? } else { work.plain()? };
@@ -135,20 +116,6 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<ExitCode> {
         output::print(&format!("{} on {}\n\n{}", arguments.trace.display(), gpu.name, outcome.table()))?;
     }
     Ok(if outcome.completed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// `--tiers`: no driver is opened.
-fn simulate_tiers(arguments: &ReplayArguments, trace: &Trace) -> Result<ExitCode> {
-    let costs = TierCosts { gigabytes_per_second: arguments.link, stop_microseconds: arguments.stop_cost };
-    let report = tiers::simulate(trace, arguments.device_limit, costs)?;
-    if arguments.json {
-        let mut json = report.json()?;
-        json["truncated_after_lines"] = trace.whole_lines.into();
-        output::print_json(&json)?;
-    } else {
-        output::print(&format!("{}: {}", arguments.trace.display(), report.table()))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 struct Work<'a> {
@@ -214,38 +181,7 @@ impl Work<'_> {
     }
 }
 
-/// `24GiB`, `512MiB`, or plain bytes.
-fn bytes(text: &str) -> Result<u64, String> {
-    const VALID: &str = "write a size such as 24GiB, 512MiB, or a number of bytes";
-    const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
-    let unit = UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
-    let (number, shift) = unit.unwrap_or((text, 0));
-    let value = number.trim().parse::<f64>().map_err(|_| VALID)? * (1u64 << shift) as f64;
-    if (1.0..1e18).contains(&value) { Ok(value as u64) } else { Err(VALID.into()) }
-}
-
-/// Gigabytes a second.
-fn rate(text: &str) -> Result<f64, String> {
-    let value = text.parse::<f64>().ok().filter(|value| (0.001..1e6).contains(value));
-    value.ok_or_else(|| "write gigabytes a second, such as 55".into())
-}
-
-/// Microseconds.
-fn cost(text: &str) -> Result<f64, String> {
-    let value = text.parse::<f64>().ok().filter(|value| (0.0..1e9).contains(value));
-    value.ok_or_else(|| "write microseconds, such as 100".into())
-}
-
-#[cfg(test)]
-mod tests {
-    //! Hazard: a limit that is read as another one.
-    use super::bytes;
-
-    #[test]
-    fn sizes() {
-        assert_eq!(["1.5GiB", "2 MiB", "4096", "7B"].map(bytes), [3 << 29, 2 << 20, 4096, 7].map(Ok));
-        for bad in ["", "GiB", "-1", "0", "1e30", "12 bananas", "nan"] {
-            assert!(bytes(bad).is_err(), "{bad}");
-        }
-    }
+/// A size, for the command line.
+fn bytes(text: &str) -> Result<u64> {
+    size::parse(text).context("write a size such as 24GiB, 512MiB, or a number of bytes")
 }

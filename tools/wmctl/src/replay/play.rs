@@ -12,7 +12,7 @@ use super::allocator::Allocator;
 use super::driver::{ReplayGpu, Stream};
 use super::latency::Histogram;
 use super::progress::Progress;
-use super::trace::{Trace, TraceEvent};
+use crate::trace::{Trace, TraceEvent};
 
 /// How a trace is played.
 #[derive(Debug, Clone, Copy)]

@@ -2,7 +2,7 @@
 //! value.
 //!
 //! It is told of allocations, launches, frees and quiescent points, and answers with moves; it
-//! makes none itself, and knows no driver. [`TierPlacer`] is the whole of it; `wmctl replay --tiers`
+//! makes none itself, and knows no driver. [`TierPlacer`] is the whole of it; `bench tiers`
 //! compares it with others.
 //!
 //! | module | one idea |

@@ -1,0 +1,213 @@
+//! One table, and what is done with it: by each library in turns, and by the plainest kernel between them.
+//!
+//! A library whose rank fails gets no rate for what was going on, and fresh ranks for what comes next. One whose ranks do not
+//! even meet is not tried again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::group::RankGroup;
+use super::orders::{RankAnswer, RankOrder, TableForm, TableOperation, TableRequest};
+use super::rows::{BenchRow, LibraryOutcome};
+use wmctl::bench::comparison::median;
+
+/// Calls before any is timed, and calls by which is estimated how many there are to be.
+const WARM_UP: u64 = 2;
+const ESTIMATED: u64 = 2;
+/// Calls in which a cache learns.
+const LEARNING: u64 = 12;
+const MOST_CALLS: f64 = 100_000.0;
+
+/// How long and how often.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effort {
+    pub(super) seconds: f64,
+    pub(super) repeat: usize,
+    pub(super) ranks: usize,
+    pub(super) patience: Duration,
+}
+
+/// A library, and its ranks while there are any.
+pub(super) struct LibrarySide {
+    pub(super) library: PathBuf,
+    group: Option<RankGroup>,
+    /// Its ranks did not meet: it is not tried any more.
+    is_refused: bool,
+    pub(super) failures: Vec<String>,
+}
+
+/// One that takes its turn.
+struct Contestant {
+    side: usize,
+    operation: TableOperation,
+    count: u64,
+    rates: Vec<f64>,
+    outcome: Option<LibraryOutcome>,
+}
+
+impl LibrarySide {
+    pub(super) fn new(library: PathBuf) -> Self {
+        Self { library, group: None, is_refused: false, failures: Vec::new() }
+    }
+
+    /// Opens the library in a rank of its own.
+    ///
+    /// # Errors
+    /// Why that rank does not come as far as to make a unique id.
+    pub(super) fn probe(&self, effort: &Effort) -> Result<()> {
+        RankGroup::probe(&self.library, effort.patience)
+    }
+
+    /// Ends its ranks. The next table gets fresh ones.
+    pub(super) fn rest(&mut self) {
+        if let Some(group) = self.group.take() {
+            group.end();
+        }
+    }
+
+    /// Makes a table, with fresh ranks if there are none. Does a plain kernel reach all of it?
+    fn make(&mut self, request: TableRequest, effort: &Effort) -> Result<bool> {
+        if self.group.is_none() {
+            let group = RankGroup::start(&self.library, effort.ranks, effort.patience);
+            self.group = Some(group.inspect_err(|_| self.is_refused = true)?);
+        }
+        let answers = self.together(&RankOrder::Make(request))?;
+        Ok(answers.iter().all(|answer| *answer == RankAnswer::Made { is_mapped: true }))
+    }
+
+    /// An order to all ranks. Where one fails, all end.
+    fn together(&mut self, order: &RankOrder) -> Result<Vec<RankAnswer>> {
+        let Some(mut group) = self.group.take() else { bail!("its ranks have ended") };
+        let answers = group.together(order)?;
+        self.group = Some(group);
+        Ok(answers)
+    }
+
+    /// Words that were not right, of all ranks.
+    fn check(&mut self, operation: TableOperation) -> Result<u64> {
+        let answers = self.together(&RankOrder::Check(operation))?;
+        Ok(answers.iter().map(|answer| if let RankAnswer::Wrong(words) = answer { *words } else { 0 }).sum())
+    }
+
+    /// Seconds from the first rank's begin to the last one's end.
+    fn run(&mut self, operation: TableOperation, count: u64) -> Result<f64> {
+        let answers = self.together(&RankOrder::Run(operation, count))?;
+        let times = answers.iter().filter_map(|answer| {
+            if let RankAnswer::Ran(begin, end) = answer { Some((*begin, *end)) } else { None }
+        });
+        let (begin, end) = times.fold((u64::MAX, 0), |all, one| (all.0.min(one.0), all.1.max(one.1)));
+        Ok(end.saturating_sub(begin).max(1) as f64 / 1e9)
+    }
+
+    fn note(&mut self, what: &str, reason: &anyhow::Error) {
+        let sentence = format!("{}, {what}: {reason:#}", self.library.display());
+        eprintln!("failed: {sentence}");
+        self.failures.push(sentence);
+    }
+}
+
+/// Measures operations on one table; a row for each.
+pub(super) fn measure(
+    sides: &mut [LibrarySide],
+    request: TableRequest,
+    operations: &[TableOperation],
+    effort: &Effort,
+) -> Vec<BenchRow> {
+    let mut mapped = Vec::new();
+    for side in sides.iter_mut() {
+        let made = if side.is_refused { Ok(false) } else { side.make(request, effort) };
+        mapped.push(made.as_ref().copied().unwrap_or(false));
+        let _ = made.inspect_err(|reason| side.note("a table", reason));
+    }
+    let row = |operation: &TableOperation| compare(sides, request, *operation, mapped[0], effort);
+    let rows = operations.iter().map(row).collect();
+    for side in sides.iter_mut().filter(|side| side.group.is_some()) {
+        let _ = side.together(&RankOrder::Close).inspect_err(|reason| side.note("closing a table", reason));
+    }
+    rows
+}
+
+fn compare(
+    sides: &mut [LibrarySide],
+    request: TableRequest,
+    operation: TableOperation,
+    is_mapped: bool,
+    effort: &Effort,
+) -> BenchRow {
+    let entry = |side, operation| Contestant { side, operation, count: 0, rates: Vec::new(), outcome: None };
+    let mut contestants: Vec<_> = (0..sides.len()).map(|side| entry(side, operation)).collect();
+    contestants.extend(plainest(operation).filter(|_| is_mapped).map(|plain| entry(0, plain)));
+    for contestant in &mut contestants {
+        contestant.attempt(sides, |contestant, side| contestant.prepare(side, request.form, effort));
+    }
+    for _ in 0..effort.repeat.max(1) {
+        for contestant in &mut contestants {
+            contestant.attempt(sides, |contestant, side| contestant.take_turn(side, request));
+        }
+    }
+    let mut outcomes = contestants.into_iter().map(Contestant::outcome);
+    let ours = outcomes.next().unwrap_or(LibraryOutcome::Failed);
+    let beside = if sides.len() > 1 { outcomes.next() } else { None };
+    let row = BenchRow::new(operation, request, ours, beside, outcomes.next());
+    row.tell();
+    row
+}
+
+fn plainest(operation: TableOperation) -> Option<TableOperation> {
+    match operation {
+        TableOperation::Gather => Some(TableOperation::PlainGather),
+        TableOperation::Scatter => Some(TableOperation::PlainScatter),
+        _ => None,
+    }
+}
+
+impl Contestant {
+    /// Does something unless it is out already; where that fails it is out.
+    fn attempt(
+        &mut self,
+        sides: &mut [LibrarySide],
+        body: impl FnOnce(&mut Self, &mut LibrarySide) -> Result<()>,
+    ) {
+        let side = &mut sides[self.side];
+        if self.outcome.is_some() {
+            return;
+        }
+        if side.group.is_none() {
+            self.outcome = Some(LibraryOutcome::Failed);
+        } else if let Err(reason) = body(self, side) {
+            side.note(&format!("{:?}", self.operation), &reason);
+            self.outcome = Some(LibraryOutcome::Failed);
+        }
+    }
+
+    /// Lets a cache learn, compares bytes, warms up, and finds out how many calls take as long as they are to.
+    fn prepare(&mut self, side: &mut LibrarySide, form: TableForm, effort: &Effort) -> Result<()> {
+        // So that what a cache answers is compared, too.
+        if matches!(form, TableForm::Cached(_)) {
+            side.run(TableOperation::Warm, LEARNING)?;
+        }
+        let wrong = side.check(self.operation)?;
+        if wrong > 0 {
+            eprintln!("wrong: {}, {:?}: {wrong} words", side.library.display(), self.operation);
+            self.outcome = Some(LibraryOutcome::Wrong);
+            return Ok(());
+        }
+        side.run(self.operation, WARM_UP)?;
+        let one = side.run(self.operation, ESTIMATED)? / ESTIMATED as f64;
+        self.count = (effort.seconds / one).ceil().clamp(1.0, MOST_CALLS) as u64;
+        Ok(())
+    }
+
+    fn take_turn(&mut self, side: &mut LibrarySide, request: TableRequest) -> Result<()> {
+        let seconds = side.run(self.operation, self.count)?;
+        let unit = if self.operation == TableOperation::Step { 1 } else { request.row_bytes };
+        self.rates.push((self.count * request.count * unit) as f64 / seconds);
+        Ok(())
+    }
+
+    fn outcome(self) -> LibraryOutcome {
+        self.outcome.unwrap_or_else(|| LibraryOutcome::Rate(median(self.rates)))
+    }
+}
