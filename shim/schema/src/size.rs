@@ -1,6 +1,8 @@
-//! Sizes of memory as people write and read them: one parser and two formats for the library and the tools.
+//! Sizes of memory as people write and read them: one parser and two formats for the library and
+//! the tools.
 
-/// Units by exact lower-case name, with their bytes. KiB and its kin are powers of 1024, KB and its kin powers of 1000.
+/// Units by exact lower-case name, with their bytes. KiB and its kin are powers of 1024, KB and its
+/// kin powers of 1000.
 const UNITS: [(&str, f64); 13] = [
     ("b", 1.0),
     ("k", 1024.0),
@@ -27,7 +29,8 @@ pub struct Quantity<'a> {
 }
 
 impl<'a> Quantity<'a> {
-    /// Splits `1.5 GiB`. `None` for text that does not begin with digits, such as `-1GiB`, `nan` or `GiB`.
+    /// Splits `1.5 GiB`. `None` for text that does not begin with digits, such as `-1GiB`, `nan` or
+    /// `GiB`.
     #[must_use]
     pub fn split(text: &'a str) -> Option<Self> {
         let text = text.trim();
@@ -36,7 +39,8 @@ impl<'a> Quantity<'a> {
         number.is_finite().then(|| Self { number, unit: text[end..].trim() })
     }
 
-    /// The quantity in bytes, in any case of letters. `None` without a unit, and for an unknown one.
+    /// The quantity in bytes, in any case of letters. `None` without a unit, and for an unknown
+    /// one.
     #[must_use]
     pub fn bytes(self) -> Option<f64> {
         let unit = UNITS.iter().find(|(name, _)| self.unit.eq_ignore_ascii_case(name));
@@ -44,8 +48,8 @@ impl<'a> Quantity<'a> {
     }
 }
 
-/// Bytes of `24GiB`, `512 MiB`, or a plain number of bytes; `None` for less than one byte, for 1e18 and more, and for text
-/// that is no size.
+/// Bytes of `24GiB`, `512 MiB`, or a plain number of bytes; `None` for less than one byte, for 1e18
+/// and more, and for text that is no size.
 ///
 /// ```
 /// assert_eq!(wm_schema::size::parse("1.5GiB"), Some(3 << 29));
@@ -75,7 +79,8 @@ pub fn rounded(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// Bytes as a setting takes them, without loss: the largest unit that divides them, such as `1536MiB`.
+/// Bytes as a setting takes them, without loss: the largest unit that divides them, such as
+/// `1536MiB`.
 #[must_use]
 pub fn exact(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -85,7 +90,7 @@ pub fn exact(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (wrong limit): a size that is read or shown as another one.
+    //! Hazard (wrong report): a size that is read or shown as another one.
     use super::*;
 
     #[test]

@@ -1,7 +1,9 @@
-//! `bench`: instruments for developers of wmshim. They measure parts of the shim by themselves, or simulate a placement policy.
+//! `bench`: instruments for developers of wmshim. They measure parts of the shim by themselves, or
+//! simulate a placement policy.
 //!
-//! A user gets `wmctl`, which has the one measurement that the library itself uses (`wmctl bench copy`). `make dist` puts this
-//! program into `dist/dev`, for the scripts in `tests/workloads`; it is not in the wheel. It prints text or, with `--json`, JSON.
+//! A user gets `wmctl`, which has the one measurement that the library itself uses
+//! (`wmctl bench copy`). `make dist` puts this program into `dist/dev`, for the scripts in
+//! `tests/workloads`; it is not in the wheel. It prints text or, with `--json`, JSON.
 
 mod managed;
 mod moves;

@@ -1,4 +1,5 @@
-//! A GPU with the shim's own manager on it, opened as the library opens it, for instruments that check what blocks contain.
+//! A GPU with the shim's own manager on it, opened as the library opens it, for instruments that
+//! check what blocks contain.
 
 use std::sync::OnceLock;
 
@@ -54,7 +55,8 @@ impl ManagedDevice {
     /// # Errors
     /// The driver's.
     pub(crate) fn fill(&self, address: u64, bytes: u64, word: u32) -> Result<()> {
-        // SAFETY: `address` is a live block of `bytes` bytes, and callers wait for the stream before they free or move it.
+        // SAFETY: `address` is a live block of `bytes` bytes, and callers wait for the stream
+        // before they free or move it.
         unsafe { self.driver.memset_d32_async(address, word, (bytes / 4) as usize, self.stream) }?;
         Ok(())
     }

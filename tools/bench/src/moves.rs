@@ -1,8 +1,10 @@
-//! `bench moves`: the shim's own manager migrates a live block to the host and back, at the same addresses.
+//! `bench moves`: the shim's own manager migrates a live block to the host and back, at the same
+//! addresses.
 //!
-//! Beside the rates it checks what the shim demands of a driver: the manager refuses to move a block that queued work uses;
-//! copies and memsets cross the border between the moved and the other part; every byte is unchanged after each step. On a
-//! simulated driver with `SIMCUDA_RACES=1` the process ends if a handle is unmapped while queued work may use it.
+//! Beside the rates it checks what the shim demands of a driver: the manager refuses to move a
+//! block that queued work uses; copies and memsets cross the border between the moved and the other
+//! part; every byte is unchanged after each step. On a simulated driver with `SIMCUDA_RACES=1` the
+//! process ends if a handle is unmapped while queued work may use it.
 
 use std::time::{Duration, Instant};
 
@@ -123,7 +125,8 @@ impl MovedBlock {
     }
 
     fn signal(&self, value: u32) {
-        // SAFETY: the word is pinned memory that lives as long as `self`; the host and the GPU access it atomically.
+        // SAFETY: the word is pinned memory that lives as long as `self`; the host and the GPU
+        // access it atomically.
         unsafe { std::sync::atomic::AtomicU32::from_ptr(self.word) }
             .store(value, std::sync::atomic::Ordering::SeqCst);
     }

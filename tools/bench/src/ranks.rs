@@ -1,11 +1,14 @@
-//! `bench ranks`: one process a GPU, all copying at once and one alone, plainly and over several links.
+//! `bench ranks`: one process a GPU, all copying at once and one alone, plainly and over several
+//! links.
 //!
-//! All at once, relays gain nothing and must cost nothing: every link has its own rank's bytes to carry. Alone, a rank has all
-//! links. Ranks are children of this process; they copy by the shim's own parts, tell each other what they use as
-//! programs under the shim do, and compare what arrives.
+//! All at once, relays gain nothing and must cost nothing: every link has its own rank's bytes to
+//! carry. Alone, a rank has all links. Ranks are children of this process; they copy by the shim's
+//! own parts, tell each other what they use as programs under the shim do, and compare what
+//! arrives.
 //!
-//! A child reads lines: the topology, then one order after another: `check`, `room` (free device memory), or such as
-//! `in,out shim 0.5`. It answers each with a line: the bytes that it copied or found, and the seconds that took.
+//! A child reads lines: the topology, then one order after another: `check`, `room` (free device
+//! memory), or such as `in,out shim 0.5`. It answers each with a line: the bytes that it copied or
+//! found, and the seconds that took.
 
 use std::io::{BufRead, BufReader, Lines, Write, stdin};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -28,7 +31,8 @@ pub(crate) struct RanksArguments {
     /// Size of each rank's copies, MiB
     #[arg(long, default_value_t = 1024)]
     mib: usize,
-    /// Seconds of one measurement; its first round, in which ranks do not know of each other yet, is part of it
+    /// Seconds of one measurement; its first round, in which ranks do not know of each other yet,
+    /// is part of it
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// Measurements of each kind, in turns; the median counts
@@ -113,8 +117,8 @@ pub(crate) fn ranks(arguments: &RanksArguments) -> Result<()> {
     ))
 }
 
-/// Device memory that the first rank takes on the second one's GPU when it begins to relay. Unknown if others free some
-/// meanwhile.
+/// Device memory that the first rank takes on the second one's GPU when it begins to relay. Unknown
+/// if others free some meanwhile.
 fn relaying(ranks: &mut [Rank]) -> Result<Option<u64>> {
     let only =
         |rank: usize, order: &'static str| move |number: usize| (number == rank).then(|| order.to_owned());

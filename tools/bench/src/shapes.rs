@@ -1,6 +1,8 @@
-//! `bench shapes`: other ways to split a large copy over several links, side by side, to choose the constants of a plan.
+//! `bench shapes`: other ways to split a large copy over several links, side by side, to choose the
+//! constants of a plan.
 //!
-//! Rounds of all shapes alternate with rounds of the plain copy and of all links with the same bytes.
+//! Rounds of all shapes alternate with rounds of the plain copy and of all links with the same
+//! bytes.
 
 use anyhow::Result;
 use serde::Serialize;

@@ -1,7 +1,9 @@
-//! `bench shares`: two blocks map the same chunks, as blocks of two processes do, and then get chunks of their own again.
+//! `bench shares`: two blocks map the same chunks, as blocks of two processes do, and then get
+//! chunks of their own again.
 //!
-//! Beside the times it checks what the shim demands of a driver: both blocks read the shared chunks, a write through either is
-//! refused, and the contents are unchanged after one block was unshared and filled anew.
+//! Beside the times it checks what the shim demands of a driver: both blocks read the shared
+//! chunks, a write through either is refused, and the contents are unchanged after one block was
+//! unshared and filled anew.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -147,8 +149,8 @@ impl SharingBlocks {
         Ok(exported)
     }
 
-    /// Shares all chunks. The manager waits only briefly for the GPU to become idle, and shares none if another thread delays
-    /// this one meanwhile: retry until `PATIENCE` is over.
+    /// Shares all chunks. The manager waits only briefly for the GPU to become idle, and shares
+    /// none if another thread delays this one meanwhile: retry until `PATIENCE` is over.
     fn share_all(&self, mut share: impl FnMut() -> SharedChunks) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -1,7 +1,7 @@
 //! Hazard (data race): the device's part in a migration, by `bench moves` on the simulated driver
 //! with its race detection.
 //!
-//! Hazard (lost bytes): a block's contents differ after a migration.
+//! Hazard (wrong result): a block's contents differ after a migration.
 //! Hazard (deadlock): a migration waits for work that never ends by itself.
 
 mod support;

@@ -1,7 +1,7 @@
 //! Hazard (data race): the device's part in sharing memory, by `bench shares` on the simulated
 //! driver with its race detection.
 //!
-//! Hazard (write into shared memory): a write through one block changes the contents of the other.
+//! Hazard (wrong result): a write through one block changes the contents of the other.
 
 mod support;
 

@@ -2,8 +2,8 @@
 //! with this build's library and with faulty ones.
 //!
 //!
-//! Hazard (lost run): a rank that aborts or prints text that is no answer ends the whole run.
-//! Hazard (dead end): an error without its remedy. A simulated rate itself means nothing.
+//! Hazard (error handling): a rank that aborts or prints text that is no answer ends the whole run.
+//! Hazard (error handling): an error without its remedy.
 
 mod support;
 
@@ -63,7 +63,8 @@ fn text(path: &Path) -> &str {
 fn all_parts_have_rates() {
     let scratch = Scratch::new();
     let rows = rows(&bench(&scratch, &["--library", text(&library())]));
-    // Three and two types of tensors, gather and scatter; one cached gather; two optimizers on two types.
+    // Three and two types of tensors, gather and scatter; one cached gather; two optimizers on two
+    // types.
     assert_eq!(rows.len(), 15);
     for row in &rows {
         assert!(row["ours"].as_f64().is_some_and(|rate| rate > 0.0), "{row}");

@@ -1,11 +1,13 @@
-//! The rules that know the future: what is used last leaves, and what is used again later than all others stays where it is.
+//! Policies that know the future (Belady): they evict the block with the furthest next use.
 //!
-//! As the *optimum*, contents that no launch uses any more are not copied. For blocks of whole chunks no policy has fewer bytes to the
-//! device, and it never has more to the host than to the device, so no policy takes less time. With blocks of odd sizes it is that but
-//! for rounding. No driver can do it: it does not know that nobody reads what lives.
+//! The *optimum* does not copy contents that no later launch reads. For blocks of whole chunks no
+//! policy moves fewer bytes to the device, and the optimum never moves more to the host than to the
+//! device, so no policy takes less time. Blocks of odd sizes add a rounding error. No driver can
+//! reach the optimum, because it does not know that a live block is never read again.
 //!
-//! All others copy what leaves while it lives, as a driver has to. They differ in how they weigh a block that nothing uses until its
-//! free, whose leaving costs one direction of the link only, and in how much later a victim's use has to be.
+//! All other variants copy a victim while it is live, as a driver has to. They differ in the weight
+//! of a block whose next event is its free, since evicting it costs only one direction of the link,
+//! and in how much later a victim's next use must be.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +18,14 @@ use super::story::{Story, StoryStep};
 /// Not used again, or not freed.
 const NEVER: u32 = u32::MAX;
 
-/// What leaves, of those that know the future.
+/// The choice of a victim, by its next use.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Foresight {
-    /// Contents that nothing uses any more are not copied.
+    /// Contents that no later launch reads are not copied.
     pub(super) discards: bool,
-    /// By how much farther than it is a free counts beside a use; `None` is infinitely far.
+    /// Factor on the distance to a block's free, compared with a use; `None` is infinite.
     pub(super) free_weight: Option<f64>,
-    /// What is used again that many times sooner than what would leave for it comes.
+    /// A block is fetched if its next use is this many times sooner than the victim's.
     pub(super) gain: f64,
 }
 
@@ -35,7 +37,8 @@ impl Foresight {
         Self { discards: false, free_weight, gain }
     }
 
-    /// Those of which the best is the best feasible. Finer steps of either were no better on recorded programs.
+    /// The best of these is the best feasible policy. Finer steps of either figure were no better
+    /// on recorded programs.
     pub(super) const VARIANTS: [Self; 8] = [
         Self::copies(None, 1.0),
         Self::copies(None, 4.0),
@@ -114,8 +117,8 @@ impl Belady {
         }
     }
 
-    /// Room for so many bytes, as far as what is needed farther away makes it. Of two blocks of one launch that with the larger number is
-    /// used last.
+    /// Room for so many bytes, as far as what is needed farther away makes it. Of two blocks of one
+    /// launch that with the larger number is used last.
     fn make_room(&mut self, board: &mut Board, now: usize, bytes: u64, needed: (f64, u32)) {
         while board.room() < bytes {
             let Some((_, block)) = self.victim(now).filter(|victim| *victim > needed) else {

@@ -1,7 +1,9 @@
-//! What lies where, and what was paid. Policies act through it and nowhere else, so each pays by the same rules.
+//! The location of each block and the bytes that crossed the link. Every policy acts through the
+//! board, so all of them pay by the same rules.
 //!
-//! Invariants, which a policy that breaks them fails by a panic: the device never holds more than its capacity; a block that is not
-//! live is never moved; only a block that nothing has used yet is placed for nothing.
+//! Invariants, which a policy that breaks them fails by a panic: the device never holds more than
+//! its capacity; a block that is not live is never moved; only a block that nothing has used yet is
+//! placed for nothing.
 
 use wm_memory::tiers::{CHUNK, chunks_below};
 
@@ -118,7 +120,8 @@ impl Board {
         moved
     }
 
-    /// As [`Board::leave`], of contents that nothing uses any more: they are not copied. Only who knows the future knows that.
+    /// As [`Board::leave`], without a copy, for contents that no later launch reads. Only a policy
+    /// that knows the future may call it.
     pub(super) fn discard(&mut self, block: u32, bytes: u64) -> u64 {
         let block = &mut self.blocks[block as usize];
         assert!(block.state != BlockContents::Gone, "dead memory is moved");

@@ -1,18 +1,20 @@
-//! `bench tiers`: how many bytes of a recorded program would cross the link to the host if the device were smaller, under several
-//! placement policies.
+//! `bench tiers`: how many bytes of a recorded program would cross the link to the host if the
+//! device were smaller, under several placement policies.
 //!
-//! It is a model and opens no driver. Chunks of 2 MiB lie on the device or on the host. A launch that uses a block pays for those
-//! of its bytes that lie on the host, once a launch; this is an upper bound, because a pointer names only the block. Consecutive
-//! launches of the same blocks count as one operation that a library split because 32 bits do not count its elements: each of them
-//! uses a part of the largest block, so the model charges that block once. A move costs its bytes in its direction. Both directions
-//! of the link run at once, so the busier one determines the time. Placing a new block costs nothing, because it has no contents.
+//! It is a model and opens no driver. Chunks of 2 MiB lie on the device or on the host. A launch
+//! that uses a block pays for those of its bytes that lie on the host, once a launch; this is an
+//! upper bound, because a pointer names only the block. Consecutive launches of the same blocks
+//! count as one operation that a library split because 32 bits do not count its elements: each of
+//! them uses a part of the largest block, so the model charges that block once. A move costs its
+//! bytes in its direction. Both directions of the link run at once, so the busier one determines
+//! the time. Placing a new block costs nothing, because it has no contents.
 //!
 //! | module | one idea |
 //! |---|---|
 //! | [`story`] | a trace as a list of steps on blocks that have one number each |
-//! | [`board`] | what lies where and what was paid: the same accounts for every policy, and checks on it |
+//! | [`board`] | location of blocks and bytes over the link, the same for every policy |
 //! | [`policies`] | first fit, least recently used, and ours, of `wm_memory::tiers` |
-//! | [`belady`] | those that know the future: the optimum, a bound that no driver reaches, and what is feasible |
+//! | [`belady`] | policies that know the future: the optimum and the best feasible |
 //! | [`report`] | figures, as a table and as JSON |
 
 mod belady;
@@ -38,13 +40,15 @@ use policies::{FirstFit, LeastRecentlyUsed, Ours, Placement};
 use report::{LimitReport, PolicyReport, TierCosts};
 use story::{Story, StoryStep};
 
-/// Peaks over the device's size where no size is given: one that fits, and those of the public benchmark of unified memory.
+/// Peaks over the device's size where no size is given: one that fits, and those of the public
+/// benchmark of unified memory.
 const FACTORS: [f64; 4] = [1.0, 1.44, 1.72, 2.17];
 
 /// Arguments of `bench tiers`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TiersArguments {
-    /// A trace with launches, recorded with WMSHIM_TRACE=FILE and WMSHIM_TRACE_LAUNCHES=on; - for standard input
+    /// A trace with launches, recorded with WMSHIM_TRACE=FILE and WMSHIM_TRACE_LAUNCHES=on; - for
+    /// standard input
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
     /// The device's size; default: the trace's peak over 1.0, 1.44, 1.72 and 2.17
@@ -78,7 +82,8 @@ fn cost(text: &str) -> Result<f64> {
     value.context("write microseconds, such as 100")
 }
 
-/// Simulates a trace on a device of the given size, or on several sizes that are fractions of its peak, and prints the figures.
+/// Simulates a trace on a device of the given size, or on several sizes that are fractions of its
+/// peak, and prints the figures.
 ///
 /// # Errors
 /// A file that is no trace, and a trace without launches.
@@ -128,8 +133,8 @@ fn compare(story: &Story, limit: u64, costs: TierCosts) -> LimitReport {
     }
 }
 
-/// The best known of those that copy what lives. Even with the future known they are rules of thumb, and now and then one that does
-/// not know it is better. Stops are free.
+/// The best known of those that copy what lives. Even with the future known they are rules of
+/// thumb, and now and then one that does not know it is better. Stops are free.
 fn feasible(story: &Story, limit: u64, variants: &[Foresight], others: [LinkTraffic; 2]) -> LinkTraffic {
     let known = |foresight: &Foresight| run(story, limit, &mut Belady::new(story, *foresight));
     let best = variants.iter().map(known).fold(others[0].fewer(others[1]), LinkTraffic::fewer);

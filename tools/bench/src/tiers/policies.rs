@@ -6,8 +6,9 @@ use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
 
 use super::board::Board;
 
-/// Who decides what lies on the device. A step's calls come in this order: `allocate` of a new block; `launch`, then `touch` of each
-/// of its blocks; `free` while the block is live; `wait` where nothing is in flight.
+/// A policy decides which blocks lie on the device. A step's calls come in this order: `allocate`
+/// of a new block; `launch`, then `touch` of each of its blocks; `free` while the block is live;
+/// `wait` where nothing is in flight.
 pub(super) trait Placement {
     fn allocate(&mut self, board: &mut Board, now: usize, block: u32);
     fn launch(&mut self, _board: &mut Board, _blocks: &[u32]) {}
@@ -25,8 +26,8 @@ impl Placement for FirstFit {
     }
 }
 
-/// What is used comes, and what was not used for longest leaves, at any launch: unified memory without its faults. Of a block that is
-/// larger than the device, the rest stays on the host.
+/// What is used comes, and what was not used for longest leaves, at any launch: unified memory
+/// without its faults. Of a block that is larger than the device, the rest stays on the host.
 #[derive(Default)]
 pub(super) struct LeastRecentlyUsed {
     clock: u64,

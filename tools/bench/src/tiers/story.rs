@@ -1,4 +1,5 @@
-//! A trace as a list of steps on blocks that have one number each: a slot of the trace serves many blocks.
+//! A trace as a list of steps on blocks that have one number each: a slot of the trace serves many
+//! blocks.
 
 use wmctl::trace::{Trace, TraceEvent};
 
@@ -43,7 +44,8 @@ impl Story {
                 TraceEvent::Wait { .. } => story.steps.push(StoryStep::Wait),
                 TraceEvent::Launch { set: None } => story.unknown += 1,
                 TraceEvent::Launch { set: Some(set) } => {
-                    // All of a set's blocks live as long as it is used, so it is of the same blocks each time.
+                    // All of a set's blocks live as long as it is used, so it is of the same blocks
+                    // each time.
                     let slots = &trace.sets[set as usize];
                     let mut blocks: Box<[_]> = slots.iter().map(|slot| serves[*slot as usize]).collect();
                     blocks.sort_unstable();
@@ -55,7 +57,8 @@ impl Story {
         story
     }
 
-    /// The blocks that a launch uses. One that has the blocks of the step before is a part of the same operation, which uses its largest block once.
+    /// The blocks that a launch uses. One that has the blocks of the step before is a part of the
+    /// same operation, which uses its largest block once.
     pub(super) fn used(&self, step: usize) -> impl Iterator<Item = u32> {
         let set_of = |step: &StoryStep| match step {
             StoryStep::Launch { set } => Some(*set),

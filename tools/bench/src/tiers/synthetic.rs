@@ -1,4 +1,5 @@
-//! Programs whose use of memory is known: training, inference, a network over a graph, and random ones.
+//! Programs whose use of memory is known: training, inference, a network over a graph, and random
+//! ones.
 //!
 //! Their frees come at once after the last use, as those of PyTorch's tensors do.
 
@@ -46,7 +47,8 @@ impl Teller {
     }
 }
 
-/// Layers forward and backward, their activations kept for the way back, and an optimizer with state.
+/// Layers forward and backward, their activations kept for the way back, and an optimizer with
+/// state.
 pub(super) fn training(layers: usize, steps: usize) -> Story {
     let mut teller = Teller::default();
     let weights: Vec<_> = (0..layers).map(|_| teller.allocate(8)).collect();
@@ -138,7 +140,8 @@ pub(super) fn graph_network(epochs: usize) -> Story {
     teller.end()
 }
 
-/// A program without a plan: any block, any time. `repeats` plays what it does that often, as a period.
+/// A program without a plan: any block, any time. `repeats` plays what it does that often, as a
+/// period.
 pub(super) fn random(seed: u64, steps: usize, repeats: usize) -> Story {
     let mut teller = Teller::default();
     let mut kept: Vec<_> = (0..4).map(|chunks| teller.allocate(1 + chunks)).collect();
@@ -165,7 +168,8 @@ pub(super) fn random(seed: u64, steps: usize, repeats: usize) -> Story {
     teller.end()
 }
 
-/// splitmix64. The bounds in the tests were measured on the programs of these sequences, so another generator would shift them.
+/// splitmix64. The bounds in the tests were measured on the programs of these sequences, so another
+/// generator would shift them.
 struct Draw(u64);
 
 impl Draw {

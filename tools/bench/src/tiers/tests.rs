@@ -1,6 +1,8 @@
-//! Hazard (double booking): a policy gives the device more than it holds, or moves dead memory; the board panics.
-//! Hazard (wrong bound): another policy beats the "optimum", so that every ratio is wrong.
-//! Hazard (regression): ours is far from the optimum on usual programs, or moves memory where all of it fits.
+//! Hazard (overcommit): a policy gives the device more than it holds, or moves dead memory; the
+//! board panics.
+//! Hazard (wrong report): another policy beats the "optimum", so that every ratio is wrong.
+//! Hazard (thrashing): ours is far from the optimum on usual programs, or moves memory where all of
+//! it fits.
 
 use std::path::Path;
 
@@ -67,8 +69,8 @@ fn ours_is_near_the_optimum_on_programs_that_repeat_themselves() {
     }
 }
 
-/// Where nothing repeats, with blocks of up to 72 MiB. Least recently used moves at each launch, and pays for no stop here: with
-/// blocks of 18 MiB the stops alone would make ours slower.
+/// Where nothing repeats, with blocks of up to 72 MiB. Least recently used moves at each launch,
+/// and pays for no stop here: with blocks of 18 MiB the stops alone would make ours slower.
 #[test]
 fn ours_is_as_good_as_least_recently_used_where_nothing_repeats() {
     for factor in [1.1, 1.44, 1.72, 2.17, 4.0] {
@@ -88,10 +90,12 @@ fn ours_is_as_good_as_least_recently_used_where_nothing_repeats() {
     }
 }
 
-/// The peak of a recorded program over the device, and the most that ours may take there, over the best feasible.
+/// Pairs of the peak over the device's size, and the highest accepted ratio of our time to the best
+/// feasible one.
 type Held = [(f64, f64); 3];
 
-/// Recorded on an H200: what ours reached there, and a little more. Whoever makes one of these worse has to say so here.
+/// The bounds are the ratios reached on recordings from an H200, with a small margin. A change that
+/// makes one of them worse must change the bound here.
 fn ours_stays_near_the_best_feasible(name: &str, held: Held, variants: &[Foresight]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces");
     let trace = Trace::open(&folder.join(format!("{name}.launches.trace.gz"))).expect("a recording");
@@ -119,12 +123,14 @@ fn ours_stays_near_the_best_feasible_on_an_image_classifier() {
 
 #[test]
 fn ours_stays_near_the_best_feasible_on_texts_of_many_lengths() {
-    // At 2.17 it was 1.19 before the first step's end brought back what was missed: it leaves in the second one again.
+    // At 2.17 it was 1.19 before the first step's end brought back what was missed: it leaves in
+    // the second one again.
     let held = [(1.44, 1.17), (1.72, 1.19), (2.17, 1.22)];
     ours_stays_near_the_best_feasible("gpt_varlen", held, &Foresight::VARIANTS);
 }
 
-/// An excerpt, since the recording has a million events, and the variants of which one is the best on it.
+/// An excerpt, since the recording has a million events, and the variants of which one is the best
+/// on it.
 #[test]
 fn ours_stays_near_the_best_feasible_on_text_generation() {
     let held = [(1.44, 1.26), (1.72, 1.25), (2.17, 1.29)];

@@ -1,6 +1,7 @@
 //! A `libwholegraph.so` as C programs have it: opened by path, its functions found by name.
 //!
-//! Types are those of the library's headers. Enumerations are numbers: a library may know other values than we do.
+//! Types are those of the library's headers. Enumerations are numbers: a library may know other
+//! values than we do.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -55,7 +56,8 @@ pub(super) fn succeeded(function: &str, code: c_uint) -> Result<()> {
 /// Calls a function of a library and wants success.
 macro_rules! call {
     ($library:expr, $name:ident($($argument:expr),* $(,)?)) => {{
-        // SAFETY: the signature is that of the headers; places are live locals, handles the library's, memory as large as its shape.
+        // SAFETY: the signature is that of the headers; places are live locals, handles the
+        // library's, memory as large as its shape.
         let code = unsafe { ($library.$name)($($argument),*) };
         $crate::wholememory::api::succeeded(stringify!($name), code)
     }};
@@ -119,7 +121,8 @@ functions! {
 
 fn open(path: &Path) -> Result<*mut c_void> {
     let name = CString::new(path.as_os_str().as_encoded_bytes())?;
-    // SAFETY: a terminated path. The library's constructors run, in a process that is there for that.
+    // SAFETY: a terminated path. The library's constructors run, in a process that is there for
+    // that.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         // SAFETY: after a failed `dlopen` there is a message, copied at once.

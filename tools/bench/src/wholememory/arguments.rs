@@ -23,7 +23,8 @@ pub(crate) struct WholeMemoryArguments {
     /// The library to measure; default: the one that is installed with this program
     #[arg(long)]
     pub(super) library: Option<PathBuf>,
-    /// Another library to measure in turns with it, such as RAPIDS'; what that needs is found through LD_LIBRARY_PATH
+    /// Another library to measure in turns with it, such as RAPIDS'; what that needs is found
+    /// through LD_LIBRARY_PATH
     #[arg(long)]
     pub(super) beside: Option<PathBuf>,
     /// Ranks, which take GPUs in turn; default: one a GPU

@@ -1,5 +1,6 @@
-//! Memory functions that a program gives to the library (`wholememory_env_func_t`), as `PyTorch`'s allocators are: a block that was
-//! given back is kept for the next request of its size, so that no library pays for the driver's allocations after its first call.
+//! Memory functions that a program gives to the library (`wholememory_env_func_t`), as `PyTorch`'s
+//! allocators are: a block that was given back is kept for the next request of its size, so that no
+//! library pays for the driver's allocations after its first call.
 //!
 //! Blocks are handed out again at once: all work of a rank is in one stream, as it is in PyTorch.
 

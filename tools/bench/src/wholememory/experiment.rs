@@ -1,7 +1,8 @@
-//! One table, and what is done with it: by each library in turns, and by the plainest kernel between them.
+//! One table, and what is done with it: by each library in turns, and by the plainest kernel
+//! between them.
 //!
-//! A library whose rank fails gets no rate for what was going on, and fresh ranks for what comes next. One whose ranks do not
-//! even meet is not tried again.
+//! A library whose rank fails gets no rate for what was going on, and fresh ranks for what comes
+//! next. One whose ranks do not even meet is not tried again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -182,7 +183,8 @@ impl Contestant {
         }
     }
 
-    /// Lets a cache learn, compares bytes, warms up, and finds out how many calls take as long as they are to.
+    /// Lets a cache learn, compares bytes, warms up, and finds out how many calls take as long as
+    /// they are to.
     fn prepare(&mut self, side: &mut LibrarySide, form: TableForm, effort: &Effort) -> Result<()> {
         // So that what a cache answers is compared, too.
         if matches!(form, TableForm::Cached(_)) {

@@ -1,7 +1,8 @@
-//! The ranks of one library, as the measuring process sees them: children that get orders and answer them.
+//! The ranks of one library, as the measuring process sees them: children that get orders and
+//! answer them.
 //!
-//! A rank may abort, or wait for ever for one that did. So all are listened to at once, patience has an end, and what is left of
-//! a group that failed is killed.
+//! A rank may abort, or wait for ever for one that did. So all are listened to at once, patience
+//! has an end, and what is left of a group that failed is killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

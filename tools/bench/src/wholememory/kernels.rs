@@ -1,4 +1,5 @@
-//! Launches of the image `measure`: a table's contents, the check of rows, and the plainest gather and scatter.
+//! Launches of the image `measure`: a table's contents, the check of rows, and the plainest gather
+//! and scatter.
 
 use std::ffi::CString;
 
@@ -11,7 +12,8 @@ use wm_driver::Api;
 use wm_driver::api::Named;
 use wm_kernels::{Arguments, measure};
 
-/// Threads of a block, and blocks of a multiprocessor: all run at once, whatever registers they take.
+/// Threads of a block, and blocks of a multiprocessor: all run at once, whatever registers they
+/// take.
 const THREADS: u32 = 256;
 const BLOCKS: u32 = 4;
 
@@ -43,8 +45,8 @@ impl MeasureKernels {
         let blocks = work.div_ceil(THREADS.into()).clamp(1, self.most.into()) as u32;
         let pointers = arguments.pointers();
         let pointers = pointers.as_ref().as_ptr().cast_mut().cast();
-        // SAFETY: the arguments are those of this kernel, and the driver copies them during the call. What they point to, the
-        // caller holds until the stream is over.
+        // SAFETY: the arguments are those of this kernel, and the driver copies them during the
+        // call. What they point to, the caller holds until the stream is over.
         Ok(unsafe { self.driver.launch_kernel(function, blocks, THREADS, self.stream, pointers) }?)
     }
 }

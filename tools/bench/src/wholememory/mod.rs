@@ -1,14 +1,16 @@
-//! `bench wholememory`: rates at which ranks read and write each other's memory through a `libwholegraph.so`. Measurements of a
-//! second library and of the plainest kernel for the same work alternate with them.
+//! `bench wholememory`: rates at which ranks read and write each other's memory through a
+//! `libwholegraph.so`. Measurements of a second library and of the plainest kernel for the same
+//! work alternate with them.
 //!
-//! * [`arguments`], [`plan`], [`orders`], [`rows`]: plain values: the command line, the tables to measure, the orders and answers
-//!   of ranks, the results.
+//! * [`arguments`], [`plan`], [`orders`], [`rows`]: plain values: the command line, the tables to
+//!   measure, the orders and answers of ranks, the results.
 //! * [`group`], [`experiment`]: the measuring process, which opens no library.
-//! * [`rank`], [`process`], [`subject`], [`numbers`], [`environment`], [`kernels`], [`api`], [`shape`]: a rank. Each rank is a process
-//!   with one library, so the two libraries never share a process, and a rank that aborts costs one rate.
+//! * [`rank`], [`process`], [`subject`], [`numbers`], [`environment`], [`kernels`], [`api`],
+//!   [`shape`]: a rank. Each rank is a process with one library, so the two libraries never share a
+//!   process, and a rank that aborts costs one rate.
 //!
-//! A rate is the payload of one rank over the time from the common start to the last rank's end. All bytes are compared once before
-//! the first timed call.
+//! A rate is the payload of one rank over the time from the common start to the last rank's end.
+//! All bytes are compared once before the first timed call.
 
 mod api;
 mod arguments;

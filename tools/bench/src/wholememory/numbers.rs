@@ -1,4 +1,5 @@
-//! Row numbers: uniform ones, and ones of which few are asked for often. They are the same for every library.
+//! Row numbers: uniform ones, and ones of which few are asked for often. They are the same for
+//! every library.
 
 use fastrand::Rng;
 
@@ -17,8 +18,8 @@ pub(super) fn uniform(count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
     (0..count).map(|_| random.u64(..rows) as i64).collect()
 }
 
-/// The same as Zipf's law has them with exponent 1: the k-th row of the order of frequency about 1/k times as often as the first.
-/// Frequent rows lie all over the table.
+/// The same as Zipf's law has them with exponent 1: the k-th row of the order of frequency about
+/// 1/k times as often as the first. Frequent rows lie all over the table.
 pub(super) fn zipf(count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
     // A prime that divides no such number of rows: each row has one place in the order.
     const STEP: u64 = 4_294_967_291;
@@ -33,7 +34,8 @@ pub(super) fn zipf(count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a number beyond the table, which no library has to read; and a distribution that is another one's.
+    //! Hazard: a number beyond the table, which no library has to read; and a distribution that is
+    //! another one's.
     use super::*;
 
     #[test]

@@ -7,7 +7,8 @@ use wm_driver::api::Named;
 use wm_driver::{Loader, Table, search};
 use wmctl::shim;
 
-/// The driver. A `libwholegraph.so` in this process that asks for `libcuda.so.1` gets the same one, because it is open already.
+/// The driver. A `libwholegraph.so` in this process that asks for `libcuda.so.1` gets the same one,
+/// because it is open already.
 ///
 /// # Errors
 /// No driver, with the remedy.

@@ -1,6 +1,7 @@
 //! What the measuring process tells a rank, and what that answers: one line of JSON each.
 //!
-//! A library may print what it likes: lines of a rank that do not begin with [`MARK`] are not answers.
+//! A library may print what it likes: lines of a rank that do not begin with [`MARK`] are not
+//! answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +39,8 @@ pub(super) enum TableOptimizer {
 pub(super) enum TableForm {
     /// A tensor, of which rows are drawn alike.
     Tensor,
-    /// An embedding of which this part may be cached on devices, and rows are drawn as Zipf has them.
+    /// An embedding of which this part may be cached on devices, and rows are drawn as Zipf has
+    /// them.
     Cached(f32),
     /// An embedding that is trained, of which rows are drawn alike.
     Trained(TableOptimizer),

@@ -1,4 +1,5 @@
-//! Which tables are measured, in which order, and what is done with each. Pure: a run begins with all of it.
+//! Which tables are measured, in which order, and what is done with each. Pure: a run begins with
+//! all of it.
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,5 @@
-//! The parts of a rank that last as long as its process: the driver, the library, its communicator, and one stream.
+//! The parts of a rank that last as long as its process: the driver, the library, its communicator,
+//! and one stream.
 
 use std::ffi::c_int;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A rank: a process with a GPU, one library, its communicator, and one table at a time. It executes orders from standard input
-//! until that ends.
+//! A rank: a process with a GPU, one library, its communicator, and one table at a time. It
+//! executes orders from standard input until that ends.
 
 use std::io::stdin;
 use std::path::Path;

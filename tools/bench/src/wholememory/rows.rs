@@ -148,7 +148,8 @@ pub(super) fn render(rows: &[BenchRow], with_beside: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a figure under another one's heading, and a table that no kernel reaches compared with other rows.
+    //! Hazard: a figure under another one's heading, and a table that no kernel reaches compared
+    //! with other rows.
     use super::*;
 
     fn row(

@@ -1,7 +1,8 @@
-//! What is measured on one rank: a table or an embedding with known contents, row numbers, and memory for gathered rows.
+//! What is measured on one rank: a table or an embedding with known contents, row numbers, and
+//! memory for gathered rows.
 //!
-//! What a word of the table holds follows from its place, so that any row can be checked where it arrives. Contents have a salt: a
-//! scatter is checked on a table that holds another one's before.
+//! What a word of the table holds follows from its place, so that any row can be checked where it
+//! arrives. Contents have a salt: a scatter is checked on a table that holds another one's before.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -24,7 +25,8 @@ const OTHER_SALT: u64 = 2;
 const WARM_BATCHES: u64 = 4;
 /// Rows with which a step is checked.
 const CHECKED_ROWS: u64 = 4096;
-/// What a gradient is, and how fast an optimizer learns: a first step is as long as this, by any of them.
+/// What a gradient is, and how fast an optimizer learns: a first step is as long as this, by any of
+/// them.
 const GRADIENT: f32 = 1.0;
 const RATE: f32 = 1.0;
 
@@ -71,7 +73,8 @@ impl LocalTensor {
     }
 
     fn set(&self, rank: &RankProcess, word: u32) -> Result<()> {
-        // SAFETY: memory of as many bytes; what is in the stream comes before, and what follows behind.
+        // SAFETY: memory of as many bytes; what is in the stream comes before, and what follows
+        // behind.
         Ok(unsafe { rank.driver.memset_d32_async(self.address, word, self.bytes / 4, rank.stream) }?)
     }
 
@@ -331,7 +334,8 @@ impl Subject {
         Ok(wrong)
     }
 
-    /// Makes a first step of rows that no other rank touches, from 0: by any optimizer it leads to -1.
+    /// Makes a first step of rows that no other rank touches, from 0: by any optimizer it leads to
+    /// -1.
     fn check_step(&mut self, rank: &RankProcess) -> Result<u64> {
         let (ranks, columns) = (rank.ranks as u64, self.request.row_bytes / 4);
         let count = (self.request.rows / ranks).min(CHECKED_ROWS).min(self.request.count);
