@@ -285,7 +285,8 @@ fn other_mappings_of_a_chunk_follow() {
     world.run(&Step::Free { index: 0, order: S });
     world.run(&Step::Allocate { bytes: 16 * MB, order: S });
     world.manager.gpu().drain_all();
-    assert_eq!(world.manager.usage().counters.stitches, 1, "the handles are mapped twice");
+    let (mapped, held) = (world.manager.gpu().mapped_bytes(), world.manager.gpu().held(Tier::Device));
+    assert!(mapped > held, "the handles are mapped twice: {mapped} of {held}");
     let index = world.live() - 1;
     assert_eq!(world.share(index, 0, false, None), ALL_SHARED);
     world.check();
