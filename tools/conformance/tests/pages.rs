@@ -1,6 +1,8 @@
-//! Hazard (source drift): a page claims that a case has an answer of a real driver, and the recorded document lacks it.
+//! Hazard (source drift): a page claims that a case has an answer of a real driver, and the
+//! recorded document lacks it.
 //!
-//! `docs/dev/testing.md` lists the cases without a recorded answer. This test compares the list with the document.
+//! `docs/dev/testing.md` lists the cases without a recorded answer. This test compares the list
+//! with the document.
 
 use std::collections::BTreeSet;
 
