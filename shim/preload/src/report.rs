@@ -17,7 +17,7 @@ use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked, refused_out_of_bounds};
-use crate::endpoint::{self, Source};
+use crate::endpoint::{EndpointSettings, Source};
 use crate::subsystems::PROCESS;
 use crate::{dedup, moves, multipath, physical, process, registry, settings, torch};
 
@@ -30,14 +30,14 @@ pub(crate) fn open_endpoint() {
     STARTED.get_or_init(Instant::now);
     let Some(settings) = settings::get() else { return };
     let off = settings.stats_socket.as_deref() == Some(Path::new("off"));
-    let endpoint = endpoint::EndpointSettings {
+    let endpoint = EndpointSettings {
         socket: settings.stats_socket.clone(),
         directory: settings.stats_dir.clone(),
         at_exit: settings.stats_at_exit.clone(),
         enabled: !off && !settings.disable,
         signal: settings.stats_signal,
     };
-    endpoint::start(endpoint, &ProcessReport);
+    PROCESS.endpoint.start(endpoint, &ProcessReport);
 }
 
 impl Source for ProcessReport {

@@ -7,11 +7,13 @@
 //! The layers below keep what they own themselves: a subsystem that others import (`gate`, `registry`, `launches`, `physical`)
 //! cannot ask for it here.
 
+use crate::endpoint::StatisticsEndpoint;
 use crate::guard::Guards;
 
 /// The subsystems that hooks, reports and the exit handler use.
 pub(crate) struct Process {
+    pub(crate) endpoint: StatisticsEndpoint,
     pub(crate) guard: Guards,
 }
 
-pub(crate) static PROCESS: Process = Process { guard: Guards::new() };
+pub(crate) static PROCESS: Process = Process { endpoint: StatisticsEndpoint::new(), guard: Guards::new() };

@@ -17,6 +17,15 @@ use crate::settings::with_process;
 /// Files of one process that may lie in the folder.
 const MOST: usize = 100;
 
+/// Why there is no dump.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DumpError {
+    #[error("no dump: {MOST} of this process are in {}; remove some", .0.display())]
+    TooMany(PathBuf),
+    #[error("no dump at {}: {error}", .path.display())]
+    Unwritten { path: PathBuf, error: io::Error },
+}
+
 /// Writes numbered files into one directory.
 #[derive(Debug)]
 pub(super) struct Dumps {
@@ -29,11 +38,8 @@ impl Dumps {
         Self { directory, next: 1 }
     }
 
-    /// Writes everything the source knows. Returns the file's path.
-    ///
-    /// # Errors
-    /// A sentence that names the path and the reason.
-    pub(super) fn write(&mut self, source: &dyn Source) -> Result<PathBuf, String> {
+    /// Writes everything that the source knows. Returns the file's path.
+    pub(super) fn write(&mut self, source: &dyn Source) -> Result<PathBuf, DumpError> {
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let content = json!({
             "schema": "wmshim-dump/1",
@@ -42,24 +48,25 @@ impl Dumps {
             "blocks": source.blocks(),
             "config": source.config(),
         });
-        if self.kept() >= MOST {
-            let folder = self.directory.display();
-            return Err(format!("no dump: {MOST} of this process are in {folder}; remove some"));
+        if self.count() >= MOST {
+            return Err(DumpError::TooMany(self.directory.clone()));
         }
         let path = self.fresh_name();
-        store(&path, &content).map_err(|error| format!("no dump at {}: {error}", path.display()))?;
-        Ok(path)
+        match store(&path, &content) {
+            Ok(()) => Ok(path),
+            Err(error) => Err(DumpError::Unwritten { path, error }),
+        }
     }
 
-    /// Files that this process has there now.
-    fn kept(&self) -> usize {
+    /// Files of this process that are in the folder now.
+    fn count(&self) -> usize {
         let prefix = format!("{}-", std::process::id());
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let ours = |name: &str| name.starts_with(&prefix) && name.ends_with(".json");
         entries.filter(|entry| entry.file_name().to_str().is_some_and(ours)).count()
     }
 
-    /// The next name that no earlier process of the same id has used, nor anybody else for a file that is being written.
+    /// The next name that is free, and whose draft's name is free. An earlier process may have had the same id.
     fn fresh_name(&mut self) -> PathBuf {
         loop {
             let path = self.directory.join(format!("{}-{}.json", std::process::id(), self.next));
@@ -71,21 +78,22 @@ impl Dumps {
     }
 }
 
-/// The final statistics of this process, as a file that was not there before; `%p` in its name is the process.
-///
-/// # Errors
-/// A sentence that names the path and the remedy.
-pub(super) fn leave(template: &Path, words: &[u8]) -> Result<(), String> {
+/// Why the final statistics are in no file.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FinalFileError {
+    #[error("{} exists and is left as it is: put %p into the name for a file a process", .0.display())]
+    Exists(PathBuf),
+    #[error("{} cannot be written ({error}): name a file in a folder of yours", .path.display())]
+    Unwritable { path: PathBuf, error: io::Error },
+}
+
+/// Writes the final statistics of this process to a new file; `%p` in its name is the process.
+pub(super) fn write_final(template: &Path, statistics: &[u8]) -> Result<(), FinalFileError> {
     let path = with_process(template, std::process::id());
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-    made.and_then(|mut file| file.write_all(words)).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            format!(
-                "{} exists and is left as it is: put %p into the name for a file a process",
-                path.display()
-            )
-        }
-        _ => format!("{} cannot be written ({error}): name a file in a folder of yours", path.display()),
+    made.and_then(|mut file| file.write_all(statistics)).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => FinalFileError::Exists(path),
+        _ => FinalFileError::Unwritable { path, error },
     })
 }
 

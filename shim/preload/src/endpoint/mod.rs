@@ -12,11 +12,12 @@
 //!   opened: a host that closes all descriptors and opens its own never finds us reading from one of its files.
 //! * The statistics signal is taken only if its disposition is the default.
 //! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket alone.
-//! * A problem is one warning in the log. [`start`] never fails the host, and `errno` survives every function here.
+//! * A problem is one warning in the log. [`StatisticsEndpoint::start`] never fails the host, and `errno` survives every function here.
 //!
 //! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds the rate, [`request`]
-//! understands and answers a line, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a file, [`signal`] deals with what is
-//! global to the process. The folder and the descriptors are those of [`wm_sockets`].
+//! parses and answers a line, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a file,
+//! [`signal`] is the signal's handler and the pipe that wakes the thread. The folder and the descriptors are those of
+//! [`wm_sockets`].
 
 mod connection;
 mod dump;
@@ -29,13 +30,19 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::process::keep_errno;
+use dump::Dumps;
+use exit_reply::ExitReply;
 use server::EndpointServer;
+use signal::StatisticsSignal;
+use socket::BindError;
 use wm_driver::thread;
 use wm_sockets::file::{Published, SocketFile};
+use wm_sockets::private_folder::FolderError;
 use wm_sockets::{descriptor, private_folder};
 
 /// Stack of the thread, bytes: it parses short lines and formats JSON.
@@ -70,93 +77,131 @@ pub(crate) struct EndpointSettings {
     pub(crate) signal: Option<i32>,
 }
 
-/// The process whose endpoint is up; 0 while there is none. A forked child differs from it and owns nothing.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// The socket's file, for [`stop`].
-static SOCKET: Published = Published::none();
-
-/// Starts the endpoint: binds the socket, takes the signal, starts the thread. Later calls do nothing.
+/// The endpoint of a process.
 ///
-/// Called from the first successful `cuInit`. When it returns, the socket answers.
-pub(crate) fn start(settings: EndpointSettings, source: &'static dyn Source) {
-    if !settings.enabled || !claim() {
-        return;
-    }
-    keep_errno(|| {
-        if let Err(problem) = launch(&settings, source) {
-            log::warn!("statistics: {problem}");
+/// A forked child inherits the value and owns nothing of it: [`StatisticsEndpoint::forked`] makes it empty.
+pub(crate) struct StatisticsEndpoint {
+    /// The process whose endpoint is up; 0 while there is none. A forked child differs from it.
+    owner: AtomicI32,
+    /// The socket's file, for [`StatisticsEndpoint::stop`].
+    socket: Published,
+    /// Slot of the pipe that wakes the thread.
+    wake: AtomicUsize,
+    exit_reply: ExitReply,
+    signal: StatisticsSignal,
+}
+
+/// Why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("no pipe for the statistics thread: {0}")]
+    Pipe(io::Error),
+    #[error(transparent)]
+    Socket(#[from] BindError),
+    #[error("no thread for statistics: {0}")]
+    Thread(io::Error),
+}
+
+impl StatisticsEndpoint {
+    pub(crate) const fn new() -> Self {
+        Self {
+            owner: AtomicI32::new(0),
+            socket: Published::none(),
+            wake: AtomicUsize::new(usize::MAX),
+            exit_reply: ExitReply::new(),
+            signal: StatisticsSignal::new(),
         }
-    });
-}
-
-/// Forgets the endpoint in a forked child. Async-signal-safe: plain system calls and atomics only.
-pub(crate) fn forked() {
-    keep_errno(|| {
-        signal::release();
-        descriptor::close_all();
-        SOCKET.forget();
-        exit_reply::expect(0);
-        OWNER.store(0, Ordering::Release);
-    });
-}
-
-/// Removes the socket's file at exit and lets the thread go. Takes no lock. Pauses only while a client or a setting has asked for
-/// the last statistics, and then for seconds at most.
-pub(crate) fn stop() {
-    let me = std::process::id() as i32;
-    if OWNER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return;
     }
-    keep_errno(|| {
-        SOCKET.withdraw();
-        signal::wake(signal::QUIT);
-        exit_reply::wait();
-    });
-}
 
-/// Makes this process the owner, unless it is already.
-fn claim() -> bool {
-    let me = std::process::id() as i32;
-    OWNER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-}
-
-/// Everything that can go wrong in [`start`]. The signal works without a socket, and the other way round.
-fn launch(settings: &EndpointSettings, source: &'static dyn Source) -> Result<(), String> {
-    let directory =
-        private_folder::directory(settings.directory.as_deref()).map_err(|error| error.to_string())?;
-    let wake = signal::pipe().map_err(|error| format!("no pipe for the statistics thread: {error}"))?;
-    let bound = socket::bind(settings.socket.as_deref(), &directory);
-    let (listener, socket) = match bound {
-        Ok(bound) => (Some(bound.listener), Some(bound.file)),
-        Err(problem) if settings.signal.is_none() && settings.at_exit.is_none() => return Err(problem),
-        Err(problem) => {
-            log::warn!("statistics: {problem}");
-            (None, None)
+    /// Starts the endpoint: binds the socket, takes the signal, starts the thread. Later calls do nothing.
+    ///
+    /// Called from the first successful `cuInit`. When it returns, the socket answers.
+    pub(crate) fn start(&'static self, settings: EndpointSettings, source: &'static dyn Source) {
+        if !settings.enabled || !self.claim() {
+            return;
         }
-    };
-    wake.publish();
-    let server = EndpointServer::new(listener, wake, dump::Dumps::new(directory), source);
-    let server = server.leaving(settings.at_exit.clone());
-    publish(socket);
-    run(server).map_err(|error| {
-        SOCKET.withdraw();
-        exit_reply::expect(0);
-        format!("no thread for statistics: {error}")
-    })?;
-    settings.signal.into_iter().for_each(signal::take);
-    Ok(())
+        keep_errno(|| {
+            if let Err(problem) = self.launch(&settings, source) {
+                log::warn!("statistics: {problem}");
+            }
+        });
+    }
+
+    /// Forgets the endpoint in a forked child. Async-signal-safe: plain system calls and atomics only.
+    pub(crate) fn forked(&self) {
+        keep_errno(|| {
+            self.signal.release();
+            descriptor::close_all();
+            self.socket.forget();
+            self.exit_reply.expect(0);
+            self.owner.store(0, Ordering::Release);
+        });
+    }
+
+    /// Removes the socket's file at exit and lets the thread go. Takes no lock. Pauses only while an answer is due at the exit,
+    /// and then for seconds at most.
+    pub(crate) fn stop(&self) {
+        let me = std::process::id() as i32;
+        if self.owner.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return;
+        }
+        keep_errno(|| {
+            self.socket.withdraw();
+            signal::send(self.wake.load(Ordering::Acquire), signal::QUIT);
+            self.exit_reply.wait();
+        });
+    }
+
+    /// Makes this process the owner, unless it is already.
+    fn claim(&self) -> bool {
+        let me = std::process::id() as i32;
+        self.owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Everything that can go wrong in [`StatisticsEndpoint::start`]. The signal works without a socket, and the other way round.
+    fn launch(
+        &'static self,
+        settings: &EndpointSettings,
+        source: &'static dyn Source,
+    ) -> Result<(), StartError> {
+        let directory = private_folder::directory(settings.directory.as_deref())?;
+        let wake = signal::pipe().map_err(StartError::Pipe)?;
+        let slot = wake.slot();
+        let (listener, socket) = match socket::bind(settings.socket.as_deref(), &directory) {
+            Ok(bound) => (Some(bound.listener), Some(bound.file)),
+            Err(problem) if settings.signal.is_none() && settings.at_exit.is_none() => {
+                return Err(problem.into());
+            }
+            Err(problem) => {
+                log::warn!("statistics: {problem}");
+                (None, None)
+            }
+        };
+        self.wake.store(slot, Ordering::Release);
+        let server = EndpointServer::new(listener, wake, Dumps::new(directory), source, &self.exit_reply);
+        let server = server.with_final_file(settings.at_exit.clone());
+        self.publish(socket);
+        run(server).map_err(|error| {
+            self.socket.withdraw();
+            self.exit_reply.expect(0);
+            StartError::Thread(error)
+        })?;
+        settings.signal.into_iter().for_each(|number| self.signal.install(number, slot));
+        Ok(())
+    }
+
+    /// Lets [`StatisticsEndpoint::stop`] find the socket's file.
+    fn publish(&self, socket: Option<SocketFile>) {
+        if let Some(socket) = socket {
+            log::info!("statistics: {}", socket.path().display());
+            self.socket.publish(socket);
+        }
+    }
 }
 
 /// Starts the thread.
-fn run(server: EndpointServer) -> std::io::Result<()> {
+fn run(server: EndpointServer) -> io::Result<()> {
     thread::spawn(c"wmshim-stats", STACK, move || server.run())
-}
-
-/// Lets [`stop`] find the socket's file.
-fn publish(socket: Option<SocketFile>) {
-    if let Some(socket) = socket {
-        log::info!("statistics: {}", socket.path().display());
-        SOCKET.publish(socket);
-    }
 }

@@ -1,7 +1,7 @@
 //! What a client may ask, and the answers.
 //!
 //! A request is one line: `{"request":"stats"}`, or the bare word for people with `nc`. An answer is one line of
-//! JSON. What we do not understand is answered with what we do.
+//! JSON. A line that is no request is answered with the list of requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Source;
 use super::connection::{LINE_LIMIT, Line};
-use super::dump::Dumps;
+use super::dump::{DumpError, Dumps};
 
 /// Largest answer that goes over the socket. What is larger is asked for as a dump.
 const ANSWER_LIMIT: usize = 8 << 20;
@@ -40,21 +40,46 @@ pub(super) enum Answer {
     AtExit,
 }
 
-/// Understands a line.
-///
-/// # Errors
-/// A sentence for the client.
-pub(super) fn parse(line: &[u8]) -> Result<EndpointRequest, String> {
-    let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_owned())?.trim();
-    let word = if text.starts_with('{') { word_of(text)? } else { text.to_owned() };
-    let known = REQUESTS.iter().find(|(name, _)| *name == word);
-    known.map(|(_, request)| *request).ok_or_else(|| format!("unknown request {:?}", shortened(&word)))
+/// Why a line is no request. The client is told, together with the requests that are valid.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    #[error("the request is not UTF-8")]
+    NotText,
+    #[error("not JSON: {0}")]
+    NotJson(#[from] serde_json::Error),
+    #[error("no \"request\" in the object")]
+    NoRequest,
+    #[error("unknown request {0:?}")]
+    Unknown(String),
+    #[error("the request is longer than {LINE_LIMIT} bytes")]
+    TooLong,
+    #[error("too many clients wait for the end of this process")]
+    TooManyWait,
+    #[error("the answer is too large for the socket; ask for a dump")]
+    TooLarge,
 }
 
-fn word_of(text: &str) -> Result<String, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+/// Why a valid request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AnswerError {
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    #[error("internal failure while answering; the program goes on")]
+    Panicked,
+}
+
+/// The request of a line.
+pub(super) fn parse(line: &[u8]) -> Result<EndpointRequest, RequestError> {
+    let text = std::str::from_utf8(line).map_err(|_| RequestError::NotText)?.trim();
+    let word = if text.starts_with('{') { word_of(text)? } else { text.to_owned() };
+    let known = REQUESTS.iter().find(|(name, _)| *name == word);
+    known.map(|(_, request)| *request).ok_or_else(|| RequestError::Unknown(shortened(&word)))
+}
+
+fn word_of(text: &str) -> Result<String, RequestError> {
+    let value: Value = serde_json::from_str(text)?;
     let word = value.get("request").and_then(Value::as_str);
-    word.map(str::to_owned).ok_or_else(|| "no \"request\" in the object".to_owned())
+    word.map(str::to_owned).ok_or(RequestError::NoRequest)
 }
 
 fn shortened(word: &str) -> String {
@@ -65,7 +90,7 @@ fn shortened(word: &str) -> String {
 pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Answer {
     let asked = match line {
         Line::Request(line) => parse(line),
-        Line::TooLong => Err(format!("the request is longer than {LINE_LIMIT} bytes")),
+        Line::TooLong => Err(RequestError::TooLong),
     };
     let value = match asked {
         Ok(EndpointRequest::Final) => return Answer::AtExit,
@@ -80,9 +105,9 @@ pub(super) fn final_statistics(source: &dyn Source) -> Vec<u8> {
     encode(&contained(|| Ok(source.audited())).unwrap_or_else(|problem| failure(&problem)))
 }
 
-/// For a client that cannot be kept waiting for the end.
+/// The answer to a client that asks for the final statistics while too many others wait for them.
 pub(super) fn crowded() -> Vec<u8> {
-    encode(&refusal("too many clients wait for the end of this process"))
+    encode(&refusal(&RequestError::TooManyWait))
 }
 
 fn guarded(request: EndpointRequest, source: &dyn Source, dumps: &mut Dumps) -> Value {
@@ -90,40 +115,37 @@ fn guarded(request: EndpointRequest, source: &dyn Source, dumps: &mut Dumps) -> 
         EndpointRequest::Stats | EndpointRequest::Final => Ok(source.stats()),
         EndpointRequest::Blocks => Ok(source.blocks()),
         EndpointRequest::Config => Ok(source.config()),
-        EndpointRequest::Dump => dumps
-            .write(source)
-            .map(|path| json!({ "schema": "wmshim-dumped/1", "path": path.display().to_string() })),
+        EndpointRequest::Dump => {
+            let path = dumps.write(source)?.display().to_string();
+            Ok(json!({ "schema": "wmshim-dumped/1", "path": path }))
+        }
     };
     contained(asked).unwrap_or_else(|problem| failure(&problem))
 }
 
-/// What cannot be answered.
-fn failure(problem: &str) -> Value {
-    json!({ "schema": "wmshim-error/1", "error": problem })
+fn failure(problem: &AnswerError) -> Value {
+    json!({ "schema": "wmshim-error/1", "error": problem.to_string() })
 }
 
-/// Writes a dump, whatever the source does.
-///
-/// # Errors
-/// A sentence that says what failed.
-pub(super) fn dump(source: &dyn Source, dumps: &mut Dumps) -> Result<PathBuf, String> {
-    contained(|| dumps.write(source))
+/// Writes a dump. Never panics, even if the source does.
+pub(super) fn dump(source: &dyn Source, dumps: &mut Dumps) -> Result<PathBuf, AnswerError> {
+    contained(|| Ok(dumps.write(source)?))
 }
 
 /// Runs a question to the source. Its panic is an error like any other.
-fn contained<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(body))
-        .unwrap_or_else(|_| Err("internal failure while answering; the program goes on".into()))
+fn contained<T>(body: impl FnOnce() -> Result<T, AnswerError>) -> Result<T, AnswerError> {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(AnswerError::Panicked))
 }
 
-fn refusal(problem: &str) -> Value {
-    json!({ "schema": "wmshim-error/1", "error": problem, "valid": REQUESTS.map(|(name, _)| name) })
+fn refusal(problem: &RequestError) -> Value {
+    let valid = REQUESTS.map(|(name, _)| name);
+    json!({ "schema": "wmshim-error/1", "error": problem.to_string(), "valid": valid })
 }
 
 fn encode(value: &Value) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
     if line.len() > ANSWER_LIMIT {
-        line = refusal("the answer is too large for the socket; ask for a dump").to_string().into_bytes();
+        line = refusal(&RequestError::TooLarge).to_string().into_bytes();
     }
     line.push(b'\n');
     line

@@ -1,8 +1,8 @@
 //! The loop that serves all clients from one thread.
 //!
 //! Each round polls the wake-up pipe, the listener and the connections, and does a bounded piece of work for each.
-//! With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in its backlog. Where accepting
-//! fails for want of descriptors or memory the loop looks away for [`PAUSE`] instead of spinning.
+//! With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in its backlog. If accepting
+//! fails because descriptors or memory are exhausted, the loop does not poll the listener for [`PAUSE`] instead of spinning.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,10 +16,11 @@ use wm_trust::peer::is_trusted;
 
 use super::connection::{Connection, Disconnected};
 use super::dump::Dumps;
+use super::exit_reply::ExitReply;
 use super::rate_limit::RateLimit;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
-use super::{Source, dump, exit_reply, request};
+use super::{Source, dump, request};
 use wm_sockets::descriptor::Descriptor;
 
 /// Clients served at a time.
@@ -38,13 +39,14 @@ struct Ready {
     connections: Vec<bool>,
 }
 
-/// The endpoint's state; owned by its thread.
+/// The server's state; owned by its thread.
 pub(super) struct EndpointServer {
     listener: Option<Descriptor>,
     wake: Wake,
     connections: Vec<Connection>,
     dumps: Dumps,
     source: &'static dyn Source,
+    exit_reply: &'static ExitReply,
     rate_limit: RateLimit,
     paused_until: Option<Instant>,
     parked: usize,
@@ -61,6 +63,7 @@ impl EndpointServer {
         wake: Wake,
         dumps: Dumps,
         source: &'static dyn Source,
+        exit_reply: &'static ExitReply,
     ) -> Self {
         Self {
             listener,
@@ -68,6 +71,7 @@ impl EndpointServer {
             connections: Vec::new(),
             dumps,
             source,
+            exit_reply,
             rate_limit: RateLimit::new(Instant::now()),
             paused_until: None,
             parked: 0,
@@ -78,7 +82,7 @@ impl EndpointServer {
     }
 
     /// The same, with a file for the final statistics.
-    pub(super) fn leaving(mut self, at_exit: Option<PathBuf>) -> Self {
+    pub(super) fn with_final_file(mut self, at_exit: Option<PathBuf>) -> Self {
         self.at_exit = at_exit;
         self.expect();
         self
@@ -87,12 +91,12 @@ impl EndpointServer {
     /// Serves until the process exits or the host has taken all our descriptors. An exit waits for nothing then.
     pub(super) fn run(mut self) {
         while self.round().is_continue() {}
-        exit_reply::done();
+        self.exit_reply.done();
     }
 
-    /// Tells the exit how many wait for it.
+    /// Tells the exit how many answers are due.
     fn expect(&self) {
-        exit_reply::expect(self.parked + usize::from(self.at_exit.is_some()));
+        self.exit_reply.expect(self.parked + usize::from(self.at_exit.is_some()));
     }
 
     fn round(&mut self) -> ControlFlow<()> {
@@ -217,11 +221,11 @@ impl EndpointServer {
             let _ = connection.answer(request::final_statistics(self.source), now);
         }
         if let Some(template) = self.at_exit.take()
-            && let Err(problem) = dump::leave(&template, &request::final_statistics(self.source))
+            && let Err(problem) = dump::write_final(&template, &request::final_statistics(self.source))
         {
             log::warn!("WMSHIM_STATS_AT_EXIT: {problem}");
         }
-        exit_reply::done();
+        self.exit_reply.done();
     }
 
     fn accept(&mut self, now: Instant) {

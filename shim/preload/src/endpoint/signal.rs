@@ -1,7 +1,7 @@
 //! The statistics signal and the pipe that wakes the thread.
 //!
-//! The handler may interrupt any thread of the host anywhere, so it does nothing but write one byte to a non-blocking
-//! pipe. A full pipe means that the thread has been told already.
+//! The handler may interrupt any thread of the host anywhere, so it only writes one byte to a non-blocking pipe. If the pipe is
+//! full, the thread has bytes to read already. A handler has no argument, so it finds the pipe in a static.
 
 use std::ffi::c_int;
 use std::io;
@@ -18,10 +18,8 @@ pub(super) const DUMP: u8 = b'd';
 /// Written to the pipe: the process exits.
 pub(super) const QUIT: u8 = b'q';
 
-/// Slot of the pipe's writing end.
-static WRITER: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// The signal that we took; 0 for none.
-static TAKEN: AtomicI32 = AtomicI32::new(0);
+/// Slot of the pipe's end that the handler writes to.
+static HANDLER_PIPE: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Both ends of the pipe. The writing end is kept so that it lives as long as the thread.
 #[derive(Debug)]
@@ -31,9 +29,9 @@ pub(super) struct Wake {
 }
 
 impl Wake {
-    /// Makes this the pipe that [`wake`] writes to.
-    pub(super) fn publish(&self) {
-        WRITER.store(self.writer.slot(), Ordering::Release);
+    /// Name of the writing end for [`send`].
+    pub(super) fn slot(&self) -> usize {
+        self.writer.slot()
     }
 
     /// Empties the pipe. Returns the bytes that were in it.
@@ -51,35 +49,50 @@ pub(super) fn pipe() -> io::Result<Wake> {
     Ok(Wake { reader: Descriptor::adopt(reader)?, writer: Descriptor::adopt(writer)? })
 }
 
-/// Tells the thread something. Async-signal-safe.
-pub(super) fn wake(message: u8) {
-    if let Some(writer) = descriptor::in_slot(WRITER.load(Ordering::Acquire)) {
+/// Writes a message to the pipe whose writing end is in a slot. Async-signal-safe.
+pub(super) fn send(slot: usize, message: u8) {
+    if let Some(writer) = descriptor::in_slot(slot) {
         // The pipe does not block; a byte that is lost means that it is full of them.
         let _ = rustix::io::write(writer, &[message]);
     }
 }
 
-/// Takes the signal if nobody else has it. SA_RESTART: the host's interrupted calls go on by themselves.
-pub(super) fn take(number: c_int) {
-    if disposition(number) != Some(libc::SIG_DFL) {
-        log::info!("statistics: signal {number} is in use by the program; ask the socket instead");
-        return;
-    }
-    if install(number, on_signal as *const () as libc::sighandler_t) {
-        TAKEN.store(number, Ordering::Release);
-    }
-}
+/// The signal that the endpoint has a handler for.
+#[derive(Debug)]
+pub(super) struct StatisticsSignal(AtomicI32);
 
-/// Gives the signal back, if we have it and the host has not replaced our handler. Async-signal-safe.
-pub(super) fn release() {
-    let number = TAKEN.swap(0, Ordering::AcqRel);
-    if number != 0 && disposition(number) == Some(on_signal as *const () as libc::sighandler_t) {
-        install(number, libc::SIG_DFL);
+/// No signal.
+const NONE: c_int = 0;
+
+impl StatisticsSignal {
+    pub(super) const fn new() -> Self {
+        Self(AtomicI32::new(NONE))
+    }
+
+    /// Installs the handler, which writes to the pipe in a slot, if the signal's disposition is the default. SA_RESTART: the
+    /// host's interrupted calls go on by themselves.
+    pub(super) fn install(&self, number: c_int, slot: usize) {
+        if disposition(number) != Some(libc::SIG_DFL) {
+            log::info!("statistics: signal {number} is in use by the program; ask the socket instead");
+            return;
+        }
+        HANDLER_PIPE.store(slot, Ordering::Release);
+        if set_handler(number, on_signal as *const () as libc::sighandler_t) {
+            self.0.store(number, Ordering::Release);
+        }
+    }
+
+    /// Restores the default disposition, unless the host has replaced our handler. Async-signal-safe.
+    pub(super) fn release(&self) {
+        let number = self.0.swap(NONE, Ordering::AcqRel);
+        if number != NONE && disposition(number) == Some(on_signal as *const () as libc::sighandler_t) {
+            set_handler(number, libc::SIG_DFL);
+        }
     }
 }
 
 extern "C" fn on_signal(_number: c_int) {
-    keep_errno(|| wake(DUMP));
+    keep_errno(|| send(HANDLER_PIPE.load(Ordering::Acquire), DUMP));
 }
 
 fn disposition(number: c_int) -> Option<libc::sighandler_t> {
@@ -90,7 +103,7 @@ fn disposition(number: c_int) -> Option<libc::sighandler_t> {
     (outcome == 0).then_some(action.sa_sigaction)
 }
 
-fn install(number: c_int, handler: libc::sighandler_t) -> bool {
+fn set_handler(number: c_int, handler: libc::sighandler_t) -> bool {
     // SAFETY: an all-zero `sigaction` is valid: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;

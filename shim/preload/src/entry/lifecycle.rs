@@ -11,7 +11,7 @@ use wm_driver::{departure, interposer};
 use super::loader;
 use crate::process::{self, keep_errno};
 use crate::subsystems::PROCESS;
-use crate::{dedup, endpoint, ipc, multipath, overflow, torch, trace};
+use crate::{dedup, ipc, multipath, overflow, torch, trace};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -28,7 +28,7 @@ fn at_load() {
 
 extern "C" fn in_child() {
     if process::note_fork() {
-        endpoint::forked();
+        PROCESS.endpoint.forked();
         ipc::forked();
     }
 }
@@ -48,7 +48,7 @@ extern "C" fn at_exit() {
         dedup::stop();
         multipath::stop();
         ipc::stop();
-        endpoint::stop();
+        PROCESS.endpoint.stop();
         departure::close(DEPARTURE);
         trace::finish();
         PROCESS.guard.finish();

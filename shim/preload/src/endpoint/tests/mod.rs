@@ -18,6 +18,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::dump::Dumps;
+use super::exit_reply::ExitReply;
 use super::server::EndpointServer;
 use super::{Source, run, signal, socket};
 use wm_sockets::private_folder;
@@ -45,7 +46,7 @@ impl Source for Fake {
     }
 }
 
-/// The endpoint is one a process, and some tests count what is open: where tests share a process, they take turns.
+/// The signal and the descriptors are the process's, and some tests count those: tests that share a process take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A directory of this test's own, removed afterwards.
@@ -114,7 +115,7 @@ pub(super) fn serve(scratch: &Scratch, source: Fake) -> PathBuf {
     let bound = socket::bind(Some(&path), scratch.path()).expect("bound");
     let wake = signal::pipe().expect("a pipe");
     let dumps = Dumps::new(scratch.path().to_owned());
-    run(EndpointServer::new(Some(bound.listener), wake, dumps, Box::leak(Box::new(source))))
-        .expect("a thread");
+    let (source, exit_reply) = (Box::leak(Box::new(source)), Box::leak(Box::new(ExitReply::new())));
+    run(EndpointServer::new(Some(bound.listener), wake, dumps, source, exit_reply)).expect("a thread");
     path
 }

@@ -8,11 +8,16 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Client, Fake, Scratch};
-use crate::endpoint::{EndpointSettings, forked, start, stop};
+use crate::endpoint::{EndpointSettings, StatisticsEndpoint};
 
 /// An endpoint that is up until the end of its test.
 struct Running {
     scratch: Scratch,
+    endpoint: &'static StatisticsEndpoint,
+}
+
+fn endpoint() -> &'static StatisticsEndpoint {
+    Box::leak(Box::new(StatisticsEndpoint::new()))
 }
 
 impl Running {
@@ -20,8 +25,9 @@ impl Running {
         let scratch = Scratch::new(name);
         let directory = Some(scratch.path().to_owned());
         let settings = EndpointSettings { directory, enabled: true, signal, ..EndpointSettings::default() };
-        start(settings, Box::leak(Box::new(Fake::default())));
-        Self { scratch }
+        let endpoint = endpoint();
+        endpoint.start(settings, Box::leak(Box::new(Fake::default())));
+        Self { scratch, endpoint }
     }
 
     fn socket(&self) -> PathBuf {
@@ -47,8 +53,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        stop();
-        crate::endpoint::signal::release();
+        self.endpoint.stop();
+        self.endpoint.signal.release();
     }
 }
 
@@ -95,7 +101,7 @@ fn opened_since(before: &HashSet<(i32, PathBuf)>) -> Vec<i32> {
 fn answers_when_start_returns_and_removes_its_file_at_exit() {
     let running = Running::start("lifetime", None);
     assert!(running.answers());
-    stop();
+    running.endpoint.stop();
     assert!(!running.socket().exists());
 }
 
@@ -107,15 +113,15 @@ fn the_exit_gives_the_last_words_to_who_asked_for_them() {
     waiting.send(b"{\"request\":\"final\"}\n");
     drop(gone);
     assert!(running.answers(), "and others are served meanwhile");
-    stop();
+    running.endpoint.stop();
     assert_eq!(waiting.answer()["schema"], "wmshim-stats/2");
 }
 
 #[test]
 fn an_exit_that_nobody_waits_for_does_not_pause() {
-    let _running = Running::start("swift", None);
+    let running = Running::start("swift", None);
     let before = Instant::now();
-    stop();
+    running.endpoint.stop();
     assert!(before.elapsed() < Duration::from_secs(2), "the longest pause is three seconds");
 }
 
@@ -129,7 +135,7 @@ fn disabled_means_nothing_at_all() {
         signal: Some(libc::SIGUSR2),
         ..EndpointSettings::default()
     };
-    start(settings, Box::leak(Box::new(Fake::default())));
+    endpoint().start(settings, Box::leak(Box::new(Fake::default())));
     assert_eq!(fs::read_dir(scratch.path()).expect("the directory").count(), 0);
 }
 
@@ -142,8 +148,9 @@ fn errno_survives_even_a_start_that_fails() {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: this thread's `errno`.
     unsafe { *errno = libc::EDOM };
-    start(settings, Box::leak(Box::new(Fake::default())));
-    stop();
+    let endpoint = endpoint();
+    endpoint.start(settings, Box::leak(Box::new(Fake::default())));
+    endpoint.stop();
     // SAFETY: as above.
     assert_eq!(unsafe { *errno }, libc::EDOM);
 }
@@ -189,8 +196,8 @@ fn a_forked_child_keeps_nothing_and_leaves_the_parent_alone() {
     let inherited = opened_since(&before);
     assert!(inherited.len() >= 4);
     let clean = in_child(|| {
-        forked();
-        stop();
+        running.endpoint.forked();
+        running.endpoint.stop();
         // SAFETY: asks for the flags of a descriptor that should be closed.
         let closed = inherited.iter().all(|&raw| unsafe { libc::fcntl(raw, libc::F_GETFD) } == -1);
         closed && handler_of(libc::SIGUSR2) == libc::SIG_DFL
@@ -204,7 +211,7 @@ fn a_forked_child_keeps_nothing_and_leaves_the_parent_alone() {
 fn a_child_that_only_exits_does_not_remove_the_parents_socket() {
     let running = Running::start("exit", None);
     assert!(in_child(|| {
-        stop();
+        running.endpoint.stop();
         true
     }));
     assert!(running.socket().exists() && running.answers());
@@ -224,10 +231,25 @@ fn a_host_that_closes_everything_never_finds_us_in_its_files() {
     // SAFETY: the handler must notice that the pipe is gone.
     unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
     let kept = in_child(|| {
-        forked();
+        running.endpoint.forked();
         // SAFETY: asks whether the host's descriptors are still open.
         ours.iter().all(|&raw| unsafe { libc::fcntl(raw, libc::F_GETFD) } >= 0)
     });
     assert!(kept, "the child closed the host's files");
     assert_eq!(fs::metadata(&path).expect("metadata").len(), 0, "somebody wrote into the host's file");
+}
+
+#[test]
+fn a_second_endpoint_falls_back_to_no_socket_and_stops_only_itself() {
+    let running = Running::start("second", None);
+    let second = endpoint();
+    let directory = Some(running.scratch.path().to_owned());
+    let file = running.scratch.path().join("final");
+    let settings =
+        EndpointSettings { directory, enabled: true, at_exit: Some(file.clone()), ..Default::default() };
+    second.start(settings, Box::leak(Box::new(Fake::default())));
+    second.stop();
+    let written = fs::read(file).expect("the final statistics");
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&written).expect("JSON")["asked"], 1);
+    assert!(running.socket().exists() && running.answers());
 }
