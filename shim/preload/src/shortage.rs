@@ -19,11 +19,11 @@ use wm_driver::{Bears, Shortfall, Tier};
 
 use crate::ahead::{self, HostNeed};
 use crate::moves;
-use crate::overflow;
 use crate::physical::{self, kept};
 use crate::process::{callers, streams};
 use crate::registry;
 use crate::settings::{self, Created, TorchShortage};
+use crate::subsystems::PROCESS;
 
 /// How many blocks are not refused first, after an emptied cache brought nothing.
 const FRUITLESS: u32 = 16;
@@ -204,7 +204,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
     }
     ahead::needed(device, HostNeed::Block(bytes as u64));
     if moves::make_for(manager, bytes as u64) {
-        overflow::noted();
+        PROCESS.overflow.note();
         return Bears::LookAgain;
     }
     physical::make_host_room(manager, bytes as u64);

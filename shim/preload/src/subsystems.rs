@@ -9,11 +9,20 @@
 
 use crate::endpoint::StatisticsEndpoint;
 use crate::guard::Guards;
+use crate::overflow::OverflowLog;
+use crate::trace::Recordings;
 
 /// The subsystems that hooks, reports and the exit handler use.
 pub(crate) struct Process {
     pub(crate) endpoint: StatisticsEndpoint,
     pub(crate) guard: Guards,
+    pub(crate) overflow: OverflowLog,
+    pub(crate) trace: Recordings,
 }
 
-pub(crate) static PROCESS: Process = Process { endpoint: StatisticsEndpoint::new(), guard: Guards::new() };
+pub(crate) static PROCESS: Process = Process {
+    endpoint: StatisticsEndpoint::new(),
+    guard: Guards::new(),
+    overflow: OverflowLog::new(),
+    trace: Recordings::new(),
+};

@@ -16,7 +16,8 @@ use super::lifecycle;
 use crate::hooks::{self, Exports};
 use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
 use crate::registry::{self, Callbacks};
-use crate::{dedup, guard, moves, overflow, physical, settings, shortage, torch, trace};
+use crate::subsystems::PROCESS;
+use crate::{dedup, guard, moves, physical, settings, shortage, torch};
 
 static INSTALLED: Once = Once::new();
 
@@ -80,13 +81,13 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     let settings = settings::load();
     let Some(table) = opened() else { return fill(exports, stand_in) };
     guard::choose(settings);
-    trace::choose(settings);
+    PROCESS.trace.choose(settings);
     moves::choose(settings);
     dedup::choose(settings);
     registry::set_callbacks(Callbacks {
         external_usage: physical::aside,
         on_shortage: shortage::of_block,
-        on_overflow: overflow::noted,
+        on_overflow: || PROCESS.overflow.note(),
         on_create: torch::announce,
     });
     hooks::prepare(exports);

@@ -11,7 +11,7 @@ use wm_driver::{departure, interposer};
 use super::loader;
 use crate::process::{self, keep_errno};
 use crate::subsystems::PROCESS;
-use crate::{dedup, ipc, multipath, overflow, torch, trace};
+use crate::{dedup, ipc, multipath, torch};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -50,8 +50,8 @@ extern "C" fn at_exit() {
         ipc::stop();
         PROCESS.endpoint.stop();
         departure::close(DEPARTURE);
-        trace::finish();
+        PROCESS.trace.finish();
         PROCESS.guard.finish();
-        overflow::finish();
+        PROCESS.overflow.finish();
     }
 }

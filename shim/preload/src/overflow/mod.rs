@@ -1,8 +1,9 @@
-//! Tells the user that memory lies elsewhere than on its device: kernels use it over the link then, and the program is slower.
+//! Tells the user that memory lies elsewhere than on its device: kernels use it over the link, and the program is slower.
 //!
-//! A line says so when that begins, at each doubling, and when the process ends: then with what it would have needed. Blocks and the
-//! program's own pieces count alike. Invariants: no lock is held while a line is written; nothing is said in a forked child; the line at
-//! the exit waits for no lock, since a signal handler that calls `exit` may have interrupted the thread that has it.
+//! A line says so at the first byte, at each doubling, and when the process ends: then with the device memory that the program
+//! would have needed. Blocks and the program's own pieces count alike. Invariants: no lock is held while a line is written; no
+//! line is written in a forked child; the line at the exit waits for no lock, since a signal handler that calls `exit` may have
+//! interrupted the thread that has it.
 
 mod notices;
 mod refusal;
@@ -20,37 +21,89 @@ pub(crate) use refusal::{of_piece, say};
 
 use crate::{physical, process, registry};
 
-static NOTICES: Mutex<Notices> = Mutex::new(Notices::NEW);
+/// The lines of a process about memory that lies elsewhere.
+#[derive(Debug)]
+pub(crate) struct OverflowLog {
+    notices: Mutex<Notices>,
+    /// No line is due before the process ends.
+    are_over: AtomicBool,
+    /// Needs of devices before they were reset.
+    resets: Mutex<NeedsByDevice>,
+}
 
-/// No more will be said before the process ends.
-static ALL_SAID: AtomicBool = AtomicBool::new(false);
+type NeedsByDevice = BTreeMap<CUdevice, Needs>;
 
-/// What devices that were reset needed before.
-static RESET: Mutex<BTreeMap<CUdevice, Needs>> = Mutex::new(BTreeMap::new());
-
-/// Memory that a device has no room for was given out, or has made room by leaving it.
-pub(crate) fn noted() {
-    if ALL_SAID.load(Relaxed) || process::forked() || process::exiting() {
-        return;
+impl OverflowLog {
+    pub(crate) const fn new() -> Self {
+        Self {
+            notices: Mutex::new(Notices::NEW),
+            are_over: AtomicBool::new(false),
+            resets: Mutex::new(BTreeMap::new()),
+        }
     }
-    let blocks: u64 = registry::all().map(|manager| manager.live().elsewhere()).sum();
-    let pieces: u64 = physical::accounts().values().map(|account| account.held.elsewhere()).sum();
-    let mut notices = NOTICES.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_first = !notices.has_begun();
-    let is_due = notices.is_due(blocks + pieces);
-    ALL_SAID.store(notices.are_over(), Relaxed);
-    drop(notices);
-    if is_due {
-        let advice = "; kernels use it over the link, and are slower; WMSHIM_OVERFLOW=off fails instead";
-        let places = whereabouts(&places());
-        log::warn!(
-            "memory lies elsewhere than on its device: {places}{}",
-            if is_first { advice } else { "" }
-        );
+
+    /// A block was given out that its device has no room for, or a block has left its device. Writes a line if one is due.
+    pub(crate) fn note(&self) {
+        if self.are_over.load(Relaxed) || process::forked() || process::exiting() {
+            return;
+        }
+        let blocks: u64 = registry::all().map(|manager| manager.live().elsewhere()).sum();
+        let pieces: u64 = physical::accounts().values().map(|account| account.held.elsewhere()).sum();
+        if let Some(advice) = self.next_line(blocks + pieces) {
+            log::warn!("memory lies elsewhere than on its device: {}{advice}", whereabouts(&places()));
+        }
+    }
+
+    /// The end of the line, if one is due with so many bytes elsewhere.
+    fn next_line(&self, elsewhere: u64) -> Option<&'static str> {
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = !notices.has_begun();
+        let is_due = notices.is_due(elsewhere);
+        self.are_over.store(notices.are_over(), Relaxed);
+        is_due.then_some(if is_first { ADVICE } else { "" })
+    }
+
+    /// The device's contexts are gone, and its manager is about to forget its blocks.
+    pub(crate) fn device_ended(&self, manager: &Manager<Device>) {
+        self.add_reset(manager.gpu().ordinal(), &needs_of_blocks(manager, &manager.usage()));
+    }
+
+    fn add_reset(&self, device: CUdevice, needs: &Needs) {
+        let mut resets = self.resets.lock().unwrap_or_else(PoisonError::into_inner);
+        resets.entry(device).or_default().or(needs);
+    }
+
+    /// The process ends.
+    pub(crate) fn finish(&self) {
+        if let Some(needs) = self.last_line(add_current_needs) {
+            log::warn!("memory lay elsewhere than on its device: {needs}");
+        }
+    }
+
+    /// The needs of every device, if a line was written before. `add_current` adds those of devices that are in use. `None` also
+    /// if another thread has a lock.
+    fn last_line(&self, add_current: impl FnOnce(&mut NeedsByDevice) -> Option<()>) -> Option<String> {
+        Self::try_read(&self.notices, Notices::has_begun).filter(|has_begun| *has_begun)?;
+        let mut needs = Self::try_read(&self.resets, NeedsByDevice::clone)?;
+        add_current(&mut needs)?;
+        let overflowed = needs.iter().filter(|(_, needs)| needs.overflows > 0);
+        let lines: Vec<String> = overflowed.map(|(device, needs)| needs.said(*device)).collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
+    }
+
+    fn try_read<T, R>(mutex: &Mutex<T>, read: impl FnOnce(&T) -> R) -> Option<R> {
+        match mutex.try_lock() {
+            Ok(value) => Some(read(&value)),
+            Err(TryLockError::Poisoned(value)) => Some(read(&value.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 
-/// What lies elsewhere, of each device.
+/// The end of the first line.
+const ADVICE: &str = "; kernels use it over the link, and are slower; WMSHIM_OVERFLOW=off fails instead";
+
+/// Bytes of each device that lie elsewhere.
 fn places() -> BTreeMap<CUdevice, BytesElsewhere> {
     let mut all: BTreeMap<CUdevice, BytesElsewhere> = BTreeMap::new();
     for manager in registry::all() {
@@ -62,61 +115,77 @@ fn places() -> BTreeMap<CUdevice, BytesElsewhere> {
     all
 }
 
-/// The device's contexts are gone, and its manager with them.
-pub(crate) fn ended(manager: &Manager<Device>) {
-    let mut reset = RESET.lock().unwrap_or_else(PoisonError::into_inner);
-    reset.entry(manager.gpu().ordinal()).or_default().or(&of_blocks(manager, &manager.usage()));
-}
-
-/// The process ends.
-pub(crate) fn finish() {
-    let has_begun = match NOTICES.try_lock() {
-        Ok(notices) => notices.has_begun(),
-        Err(TryLockError::Poisoned(notices)) => notices.into_inner().has_begun(),
-        Err(TryLockError::WouldBlock) => false,
-    };
-    if let Some(needs) = has_begun.then(needs).flatten() {
-        let needs: Vec<String> = needs
-            .iter()
-            .filter(|(_, needs)| needs.overflows > 0)
-            .map(|(device, needs)| needs.said(*device))
-            .collect();
-        if !needs.is_empty() {
-            log::warn!("memory lay elsewhere than on its device: {}", needs.join("; "));
-        }
-    }
-}
-
-/// What each device would have needed; `None` where somebody is in the midst of changing it.
-fn needs() -> Option<BTreeMap<CUdevice, Needs>> {
-    let mut all = match RESET.try_lock() {
-        Ok(reset) => reset.clone(),
-        Err(TryLockError::Poisoned(reset)) => reset.into_inner().clone(),
-        Err(TryLockError::WouldBlock) => return None,
-    };
+/// Adds the needs of devices that are in use; `None` if another thread is changing them.
+fn add_current_needs(all: &mut NeedsByDevice) -> Option<()> {
     for manager in registry::all() {
-        let blocks = of_blocks(manager, &soon(|| manager.usage_now())?);
+        let blocks = needs_of_blocks(manager, &try_often(|| manager.usage_now())?);
         all.entry(manager.gpu().ordinal()).or_default().or(&blocks);
     }
-    for (device, account) in soon(physical::accounts_now)? {
+    for (device, account) in try_often(physical::accounts_now)? {
         let pieces = Needs { peaks: account.peaks, overflows: account.overflows, headroom: 0 };
         all.entry(device).or_default().and(&pieces);
     }
-    Some(all)
+    Some(())
 }
 
-fn of_blocks(manager: &Manager<Device>, usage: &Usage) -> Needs {
+fn needs_of_blocks(manager: &Manager<Device>, usage: &Usage) -> Needs {
     let headroom = manager.settings().headroom;
     Needs { peaks: usage.live_peaks, overflows: usage.counters.overflows, headroom }
 }
 
-/// Looks a few times: another thread has such a lock for less than a microsecond.
-fn soon<T>(look: impl Fn() -> Option<T>) -> Option<T> {
+/// Tries 100 times: another thread has such a lock for less than a microsecond.
+fn try_often<T>(attempt: impl Fn() -> Option<T>) -> Option<T> {
     (0..100).find_map(|_| {
-        let seen = look();
-        if seen.is_none() {
+        let result = attempt();
+        if result.is_none() {
             std::thread::yield_now();
         }
-        seen
+        result
     })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (deadlock): an exit that waits for the thread which it has interrupted. Hazard (oversubscription): a program is
+    //! slow and no line says why.
+    use super::*;
+    use wm_memory::{Peaks, TierBytes};
+
+    fn needs(host: u64) -> Needs {
+        let tiers = TierBytes { device: 1 << 20, peer: 0, host };
+        Needs { peaks: Peaks { tiers, total: tiers.total() }, overflows: 1, headroom: 0 }
+    }
+
+    #[test]
+    fn the_first_line_has_the_advice_and_the_eighth_is_the_last() {
+        let log = OverflowLog::new();
+        assert_eq!(log.next_line(0), None);
+        assert_eq!((log.next_line(1), log.next_line(1), log.next_line(2)), (Some(ADVICE), None, Some("")));
+        assert_eq!((2..64).filter(|bit| log.next_line(1 << bit).is_some()).count(), 6);
+        assert!(log.are_over.load(Relaxed));
+    }
+
+    #[test]
+    fn the_line_at_the_exit_counts_devices_that_were_reset() {
+        let log = OverflowLog::new();
+        log.add_reset(1, &needs(4 << 20));
+        assert_eq!(log.last_line(|_| Some(())), None, "no line was written before");
+        log.next_line(1);
+        let line = log.last_line(|needs| needs.contains_key(&1).then_some(())).expect("a line");
+        assert!(line.contains("of device 1") && line.contains("4.0 MiB on the host"), "{line}");
+        assert_eq!(OverflowLog::new().last_line(|_| Some(())), None);
+    }
+
+    #[test]
+    fn the_line_at_the_exit_waits_for_no_lock() {
+        let log = OverflowLog::new();
+        log.add_reset(0, &needs(1));
+        log.next_line(1);
+        let resets = log.resets.lock().expect("no panic");
+        assert_eq!(log.last_line(|_| Some(())), None);
+        drop(resets);
+        assert_eq!(log.last_line(|_| None), None, "a manager is in use");
+        let _notices = log.notices.lock().expect("no panic");
+        assert_eq!(log.last_line(|_| Some(())), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! When it is said that memory lies elsewhere, and in which words. Pure.
+//! When a line about memory that lies elsewhere is due, and its text. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use wm_abi::CUdevice;
 use wm_driver::Tier;
 use wm_memory::{Peaks, ReadableBytes};
 
-/// Bytes of one device that lie elsewhere, by where.
+/// Bytes of one device that lie elsewhere, by tier.
 pub(super) type BytesElsewhere = BTreeMap<Tier, u64>;
 
 /// When a line is due: at the first byte elsewhere, and whenever twice as much lies there as at the last line.
@@ -19,10 +19,10 @@ pub(super) struct Notices {
 impl Notices {
     pub(super) const NEW: Self = Self { said: 0, next: 1 };
 
-    /// Lines of one process, but for the one at its end.
+    /// Lines of one process, without the one at its end.
     const MOST: u32 = 8;
 
-    /// So many bytes lie elsewhere now. Is that to be said?
+    /// Is a line due, with so many bytes elsewhere now? Counts the line.
     pub(super) fn is_due(&mut self, elsewhere: u64) -> bool {
         let is_due = elsewhere >= self.next && !self.are_over();
         if is_due {
@@ -60,13 +60,13 @@ fn part(tier: Tier, bytes: u64) -> String {
     }
 }
 
-/// What a program has had of a device's memory, wherever it lay.
+/// The most that a program held of a device's memory, on the device and elsewhere.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Needs {
     pub(super) peaks: Peaks,
     /// Blocks and pieces that lay elsewhere, in whole or in part.
     pub(super) overflows: u64,
-    /// What stays free on the device besides.
+    /// Bytes of the device that stay free.
     pub(super) headroom: u64,
 }
 
@@ -79,7 +79,7 @@ impl Needs {
         self.headroom = self.headroom.max(other.headroom);
     }
 
-    /// Other memory at the same time. When each had most of it is not known: the sum is what suffices for both.
+    /// Other memory at the same time. The two peaks may have been at different times, so the sum suffices for both.
     pub(super) fn and(&mut self, other: &Self) {
         let Peaks { tiers, total } = other.peaks;
         self.peaks.tiers.device += tiers.device;

@@ -1,6 +1,6 @@
-//! The file of a recording: where it is, that it is nobody else's, and how chunks get into it.
+//! The file of a recording: its name, its one writer, and how chunks get into it.
 //!
-//! The name comes from a variable, and what it names may be anything. So a file is emptied only if it is a recording, and
+//! The name comes from a variable, and the file under it may be any file. So a file is emptied only if it is a recording, and
 //! nothing is written through a link. A disk that fills up leaves the chunks that fitted, each of them whole.
 
 use std::fs::{self, OpenOptions, TryLockError};
@@ -19,6 +19,23 @@ use crate::settings::{replace, with_process};
 /// What every recording begins with, once it is unpacked.
 const BEGINNING: &[u8] = b"# wmshim-trace ";
 
+/// Why a file cannot take a recording.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RecordingError {
+    #[error("{} cannot be written ({error})", .path.display())]
+    Unwritable { path: PathBuf, error: io::Error },
+    #[error("{} is a link: name the file itself", .0.display())]
+    Link(PathBuf),
+    #[error("{} is no plain file: name one", .0.display())]
+    NotPlain(PathBuf),
+    #[error("{} is no plain file of yours: name another", .0.display())]
+    NotYours(PathBuf),
+    #[error("{} has something else in it, which is left as it is: name another file", .0.display())]
+    NoRecording(PathBuf),
+    #[error("another process is recording to {}: put %p into the name for a file a process", .0.display())]
+    InUse(PathBuf),
+}
+
 /// A file that only this process writes.
 #[derive(Debug)]
 pub(super) struct File {
@@ -28,29 +45,26 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Makes the file, or empties an earlier recording. `Err` is a sentence with a remedy.
-    pub(super) fn create(path: &Path) -> Result<Self, String> {
-        let name = path.display();
-        let explain = |error: io::Error| format!("{name} cannot be written ({error})");
-        // Opening a device may do something already.
-        let plain = |found: &fs::Metadata| found.is_file();
+    /// Makes the file, or empties an earlier recording.
+    pub(super) fn create(path: &Path) -> Result<Self, RecordingError> {
+        let name = || path.to_owned();
+        let explain = |error| RecordingError::Unwritable { path: name(), error };
+        // Looked at before it is opened: opening a device may do something already.
         match fs::symlink_metadata(path) {
-            Ok(found) if found.is_symlink() => return Err(format!("{name} is a link: name the file itself")),
-            Ok(found) if !plain(&found) => return Err(format!("{name} is no plain file: name one")),
+            Ok(found) if found.is_symlink() => return Err(RecordingError::Link(name())),
+            Ok(found) if !found.is_file() => return Err(RecordingError::NotPlain(name())),
             _ => {}
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(explain)?;
         let found = file.metadata().map_err(explain)?;
-        if !plain(&found) || found.uid() != user::effective() {
-            return Err(format!("{name} is no plain file of yours: name another"));
+        if !found.is_file() || found.uid() != user::effective() {
+            return Err(RecordingError::NotYours(name()));
         }
         claim(&file, path)?;
         if found.len() > 0 && !is_recording(&file) {
-            return Err(format!(
-                "{name} has something else in it, which is left as it is: name another file"
-            ));
+            return Err(RecordingError::NoRecording(name()));
         }
         file.set_len(0).and_then(|()| (&file).rewind()).map_err(explain)?;
         Ok(Self { file, whole: 0 })
@@ -81,13 +95,10 @@ impl File {
 }
 
 /// Makes sure that no other process records there.
-fn claim(file: &fs::File, path: &Path) -> Result<(), String> {
+fn claim(file: &fs::File, path: &Path) -> Result<(), RecordingError> {
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(format!(
-            "another process is recording to {}: put %p into the name for a file a process",
-            path.display()
-        )),
-        // A file system without locks: two processes under one name are then the user's to avoid.
+        Err(TryLockError::WouldBlock) => Err(RecordingError::InUse(path.to_owned())),
+        // On a file system without locks the user has to give two processes two names.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
     }
 }
@@ -141,20 +152,17 @@ mod tests {
         let path = place("taken");
         let mut first = File::create(&path).expect("a file");
         first.append("first").expect("room");
-        let sentence = File::create(&path).expect_err("taken");
+        let error = File::create(&path).expect_err("in use");
         let length = fs::metadata(&path).expect("there").len();
         fs::remove_file(&path).expect("there");
-        assert!(sentence.contains("%p") && length > 0, "{sentence}");
+        assert!(matches!(error, RecordingError::InUse(_)) && length > 0, "{error}");
     }
 
     #[test]
     fn what_is_no_plain_file_is_refused() {
-        assert!(File::create(Path::new("/dev/null")).expect_err("a device").contains("no plain file"));
-        assert!(
-            File::create(Path::new("/no/such/folder/x"))
-                .expect_err("no folder")
-                .contains("cannot be written")
-        );
+        let refusal = |path| File::create(Path::new(path)).expect_err("refused");
+        assert!(matches!(refusal("/dev/null"), RecordingError::NotPlain(_)));
+        assert!(matches!(refusal("/no/such/folder/x"), RecordingError::Unwritable { .. }));
     }
 
     #[test]
@@ -162,15 +170,15 @@ mod tests {
         let path = place("thesis");
         for content in [&b"my thesis"[..], &compressed("my thesis"), b"\x1f\x8b"] {
             fs::write(&path, content).expect("a file");
-            let sentence = File::create(&path).expect_err("no recording");
-            assert_eq!(fs::read(&path).expect("there"), content, "{sentence}");
+            let error = File::create(&path).expect_err("no recording");
+            assert_eq!(fs::read(&path).expect("there"), content, "{error}");
         }
         let link = place("link");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        let sentence = File::create(&link).expect_err("a link");
+        let error = File::create(&link).expect_err("a link");
         fs::remove_file(&link).expect("there");
         fs::remove_file(&path).expect("there");
-        assert!(sentence.contains("is a link"), "{sentence}");
+        assert!(matches!(error, RecordingError::Link(_)), "{error}");
     }
 
     #[test]

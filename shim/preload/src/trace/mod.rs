@@ -1,4 +1,4 @@
-//! `WMSHIM_TRACE=FILE`: writes down what the program asks of device memory, for `wmctl replay`.
+//! `WMSHIM_TRACE=FILE`: records the program's allocations, frees, host waits and launches, for `wmctl replay`.
 //!
 //! One recording a device. `%p` in the file's name is the process, `%d` the device; without `%d` the first device that
 //! allocates is recorded, and a line says so when another one does.
@@ -8,14 +8,13 @@
 //!   killed leaves a file that is whole up to its last chunk.
 //!
 //! Order: a free is written before the manager takes the block back, an allocation after the manager gave it, a launch
-//! (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it. So the
-//! written order is one in which the events could have happened, whatever threads do. A forked child writes nothing: its
-//! calls never reach a hook. After exit began nothing is added.
+//! (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it. So the written order is one in which the events could have happened,
+//! however threads interleave. A forked child writes nothing: its calls never reach a hook. After exit began nothing is added.
 
 mod file;
 mod log;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,20 +26,26 @@ use wm_memory::Order;
 
 use crate::launches::{self, Touched, TouchedBlock};
 use crate::process::{self, PROCESS_HOT};
-use crate::settings::{self, Settings};
-use file::File;
+use crate::settings::Settings;
+use file::{File, RecordingError};
 use log::Log;
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
 
-static RECORDERS: [OnceLock<Result<Recorder, Refusal>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+/// The longest that the exit waits for a lock of a recording.
+const MOMENT: Duration = Duration::from_millis(500);
 
-/// Are launches recorded? Others may have subscribed to them, too.
-static LAUNCHES: AtomicBool = AtomicBool::new(false);
-
-/// The only device that is recorded, where the file's name has no room for more.
-static ONLY: OnceLock<CUdevice> = OnceLock::new();
+/// The recordings of a process. Hooks ask [`is_on`] first, which reads the process's hot cache line.
+pub(crate) struct Recordings {
+    /// The file's name, before `%p` and `%d` are replaced.
+    template: OnceLock<PathBuf>,
+    /// Are launches recorded? Other subsystems may have subscribed to launches, too.
+    has_launches: AtomicBool,
+    /// The only device that is recorded, if the file's name has no `%d`.
+    only: OnceLock<CUdevice>,
+    by_device: [OnceLock<Result<Recorder, Refusal>>; DEVICES],
+}
 
 /// One device's recording. Locks are taken in the order of the fields; the log's is never held while a file is written.
 struct Recorder {
@@ -50,74 +55,133 @@ struct Recorder {
     broken: AtomicBool,
 }
 
-/// Why a device is not recorded, until it has been said.
-type Refusal = Mutex<Option<String>>;
-
-/// The settings are known, and no hook has run yet.
-pub(crate) fn choose(settings: &Settings) {
-    PROCESS_HOT.traced.store(settings.trace.is_some(), Ordering::Relaxed);
-    if settings.trace.is_some() && settings.trace_launches {
-        launches::subscribe(launches::Subscriber::Blocks);
-        LAUNCHES.store(true, Ordering::Relaxed);
-    }
+/// Why a device is not recorded. Logged at the device's first allocation.
+struct Refusal {
+    why: NotRecorded,
+    was_logged: AtomicBool,
 }
 
-/// Is anything written down?
+#[derive(Debug, thiserror::Error)]
+enum NotRecorded {
+    #[error("{0}; nothing is recorded")]
+    File(#[from] RecordingError),
+    #[error(
+        "only device {only} is recorded, and device {device} allocates too; put %d into the name for a file a device"
+    )]
+    OtherDevice { only: CUdevice, device: CUdevice },
+}
+
+/// Is anything recorded?
 #[inline]
 pub(crate) fn is_on() -> bool {
     PROCESS_HOT.traced.load(Ordering::Relaxed)
 }
 
-/// The manager gave out a block. The first one opens the file.
-#[cold]
-#[inline(never)]
-pub(crate) fn allocated(device: CUdevice, address: u64, bytes: usize, order: Order) {
-    let _whole = Uncancelled::new();
-    let Some(template) = settings::get().and_then(|settings| settings.trace.as_deref()) else { return };
-    let Some(slot) = slot(device) else { return };
-    match slot.get_or_init(|| Recorder::open(template, device)) {
-        Ok(recorder) => recorder.add(|log| log.allocated(address, bytes, order.stream())),
-        Err(refusal) => say(refusal),
-    }
-}
-
-/// The program gives an address back, which may be none of ours.
-#[cold]
-#[inline(never)]
-pub(crate) fn freed(device: CUdevice, address: u64, order: Order) {
-    let _whole = Uncancelled::new();
-    if let Some(recorder) = recorder(device) {
-        recorder.add(|log| log.freed(address, order.stream()));
-    }
-}
-
-/// The host has waited for a stream, or (`None`) for the device.
-pub(crate) fn waited(device: CUdevice, stream: Option<StreamId>) {
-    if let Some(recorder) = recorder(device) {
-        recorder.add(|log| log.waited(stream));
-    }
-}
-
-/// A kernel is about to be launched on a device. Its blocks on other devices are in their recordings.
-pub(crate) fn launched(device: CUdevice, stream: StreamId, touched: &Touched) {
-    if !LAUNCHES.load(Ordering::Relaxed) {
-        return;
-    }
-    let add = |device, blocks: Option<&[TouchedBlock]>| {
-        if let Some(recorder) = recorder(device) {
-            recorder.add(|log| log.launched(stream, blocks));
+impl Recordings {
+    pub(crate) const fn new() -> Self {
+        Self {
+            template: OnceLock::new(),
+            has_launches: AtomicBool::new(false),
+            only: OnceLock::new(),
+            by_device: [const { OnceLock::new() }; DEVICES],
         }
-    };
-    match touched {
-        Touched::Unknown => add(device, None),
-        Touched::Blocks(blocks) if blocks.iter().all(|block| block.device == device) => {
-            add(device, Some(blocks))
+    }
+
+    /// The settings are known, and no hook has run yet.
+    pub(crate) fn choose(&self, settings: &Settings) {
+        let Some(template) = &settings.trace else { return };
+        self.set(template, settings.trace_launches);
+        PROCESS_HOT.traced.store(true, Ordering::Relaxed);
+        if settings.trace_launches {
+            launches::subscribe(launches::Subscriber::Blocks);
         }
-        Touched::Blocks(blocks) => on_each_device(blocks, add),
+    }
+
+    fn set(&self, template: &Path, has_launches: bool) {
+        self.template.get_or_init(|| template.to_owned());
+        self.has_launches.store(has_launches, Ordering::Relaxed);
+    }
+
+    /// The manager gave out a block. The first one opens the file.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn allocated(&self, device: CUdevice, address: u64, bytes: usize, order: Order) {
+        let _whole = Uncancelled::new();
+        let Some(slot) = self.slot(device) else { return };
+        match slot.get_or_init(|| self.open(device)) {
+            Ok(recorder) => recorder.add(|log| log.allocated(address, bytes, order.stream())),
+            Err(refusal) => refusal.log_once(),
+        }
+    }
+
+    /// The program gives an address back, which may be none of ours.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn freed(&self, device: CUdevice, address: u64, order: Order) {
+        let _whole = Uncancelled::new();
+        if let Some(recorder) = self.recorder(device) {
+            recorder.add(|log| log.freed(address, order.stream()));
+        }
+    }
+
+    /// The host has waited for a stream, or (`None`) for the device.
+    pub(crate) fn waited(&self, device: CUdevice, stream: Option<StreamId>) {
+        if let Some(recorder) = self.recorder(device) {
+            recorder.add(|log| log.waited(stream));
+        }
+    }
+
+    /// A kernel is about to be launched on a device. Its blocks on other devices are in their recordings.
+    pub(crate) fn launched(&self, device: CUdevice, stream: StreamId, touched: &Touched) {
+        if !self.has_launches.load(Ordering::Relaxed) {
+            return;
+        }
+        let add = |device, blocks: Option<&[TouchedBlock]>| {
+            if let Some(recorder) = self.recorder(device) {
+                recorder.add(|log| log.launched(stream, blocks));
+            }
+        };
+        match touched {
+            Touched::Unknown => add(device, None),
+            Touched::Blocks(blocks) if blocks.iter().all(|block| block.device == device) => {
+                add(device, Some(blocks))
+            }
+            Touched::Blocks(blocks) => on_each_device(blocks, add),
+        }
+    }
+
+    /// Writes the unfinished chunks. A thread that is recording at this moment has [`MOMENT`] to finish; a thread that exits
+    /// from inside a hook would otherwise wait for itself.
+    pub(crate) fn finish(&self) {
+        let opened = self.by_device.iter().filter_map(OnceLock::get);
+        opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
+    }
+
+    fn slot(&self, device: CUdevice) -> Option<&OnceLock<Result<Recorder, Refusal>>> {
+        self.by_device.get(usize::try_from(device).ok()?)
+    }
+
+    /// The recording of a device that has begun.
+    fn recorder(&self, device: CUdevice) -> Option<&Recorder> {
+        self.slot(device)?.get()?.as_ref().ok()
+    }
+
+    fn open(&self, device: CUdevice) -> Result<Recorder, Refusal> {
+        self.create(device).map_err(|why| Refusal { why, was_logged: AtomicBool::new(false) })
+    }
+
+    fn create(&self, device: CUdevice) -> Result<Recorder, NotRecorded> {
+        let template = self.template.get().map_or(Path::new(""), PathBuf::as_path);
+        let only = *self.only.get_or_init(|| device);
+        if !file::names_device(template) && only != device {
+            return Err(NotRecorded::OtherDevice { only, device });
+        }
+        let file = File::create(&file::expand(template, std::process::id(), device))?;
+        Ok(Recorder::new(Log::new(self.has_launches.load(Ordering::Relaxed)), file))
     }
 }
 
-/// Peers' memory: one line in each device's recording.
+/// One line in the recording of each device that the blocks are on.
 #[cold]
 fn on_each_device(blocks: &[TouchedBlock], add: impl Fn(CUdevice, Option<&[TouchedBlock]>)) {
     let mut blocks = blocks.to_vec();
@@ -125,43 +189,17 @@ fn on_each_device(blocks: &[TouchedBlock], add: impl Fn(CUdevice, Option<&[Touch
     blocks.chunk_by(|one, other| one.device == other.device).for_each(|of| add(of[0].device, Some(of)));
 }
 
-/// Writes what is left. Threads that are recording at this moment get a moment to finish; a thread that exits from
-/// inside a hook would otherwise wait for itself.
-pub(crate) fn finish() {
-    let opened = RECORDERS.iter().filter_map(OnceLock::get);
-    opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
-}
-
-fn slot(device: CUdevice) -> Option<&'static OnceLock<Result<Recorder, Refusal>>> {
-    RECORDERS.get(usize::try_from(device).ok()?)
-}
-
-/// The recording of a device that has begun.
-fn recorder(device: CUdevice) -> Option<&'static Recorder> {
-    slot(device)?.get()?.as_ref().ok()
-}
-
-/// One line, once, without a lock held.
-fn say(refusal: &Refusal) {
-    let sentence = lock(refusal).take();
-    if let Some(sentence) = sentence {
-        ::log::warn!("WMSHIM_TRACE: {sentence}");
+impl Refusal {
+    fn log_once(&self) {
+        if !self.was_logged.swap(true, Ordering::Relaxed) {
+            ::log::warn!("WMSHIM_TRACE: {}", self.why);
+        }
     }
 }
 
 impl Recorder {
-    fn open(template: &Path, device: CUdevice) -> Result<Self, Refusal> {
-        let only = *ONLY.get_or_init(|| device);
-        if !file::names_device(template) && only != device {
-            let sentence = format!(
-                "only device {only} is recorded, and device {device} allocates too; put %d into the name for a file a device"
-            );
-            return Err(Mutex::new(Some(sentence)));
-        }
-        let file = File::create(&file::expand(template, std::process::id(), device));
-        let file = file.map_err(|sentence| Mutex::new(Some(format!("{sentence}; nothing is recorded"))))?;
-        let log = Log::new(LAUNCHES.load(Ordering::Relaxed));
-        Ok(Self { log: Mutex::new(log), file: Mutex::new(file), broken: AtomicBool::new(false) })
+    fn new(log: Log, file: File) -> Self {
+        Self { log: Mutex::new(log), file: Mutex::new(file), broken: AtomicBool::new(false) }
     }
 
     fn add(&self, event: impl FnOnce(&mut Log)) {
@@ -179,19 +217,19 @@ impl Recorder {
         drop(log);
         let written = file.append(&text);
         drop(file);
-        self.judge(written);
+        self.note_failure(written);
     }
 
     fn finish(&self) {
-        let Some(text) = patient(&self.log).map(|mut log| log.take()) else { return };
-        let Some(mut file) = patient(&self.file) else { return };
+        let Some(text) = lock_soon(&self.log).map(|mut log| log.take()) else { return };
+        let Some(mut file) = lock_soon(&self.file) else { return };
         let written = file.append(&text);
         drop(file);
-        self.judge(written);
+        self.note_failure(written);
     }
 
-    /// One line, at the first failure.
-    fn judge(&self, written: std::io::Result<()>) {
+    /// Ends the recording at the first failed write, and logs it.
+    fn note_failure(&self, written: std::io::Result<()>) {
         if let Err(error) = written
             && !self.broken.swap(true, Ordering::Relaxed)
         {
@@ -204,9 +242,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock, if its holder lets go within a moment.
-fn patient<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    const MOMENT: Duration = Duration::from_millis(500);
+/// The lock, if its holder lets go within [`MOMENT`].
+fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let end = Instant::now() + MOMENT;
     loop {
         match mutex.try_lock() {
@@ -220,16 +257,15 @@ fn patient<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a disk that fills up is asked, and complained about, at every chunk.
+    //! Hazard (full disk): a write that fails is tried, and logged, at every chunk. Hazard (deadlock): an exit that waits for a
+    //! thread which the exit has stopped.
+    use std::io::Read;
+
     use super::*;
 
     #[test]
     fn a_failed_write_ends_the_recording() {
-        let recorder = Recorder {
-            log: Mutex::new(Log::new(false)),
-            file: Mutex::new(File::unwritable()),
-            broken: AtomicBool::new(false),
-        };
+        let recorder = Recorder::new(Log::new(false), File::unwritable());
         let mut events = 0;
         while !recorder.broken.load(Ordering::Relaxed) {
             events += 1;
@@ -237,5 +273,75 @@ mod tests {
             assert!(events < 100_000, "the failure is not noticed");
         }
         recorder.add(|_| panic!("nothing is added to a broken recording"));
+    }
+
+    fn place(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("wmshim-recordings-test-{}-{name}", std::process::id()))
+    }
+
+    fn text(path: &Path) -> String {
+        let mut text = String::new();
+        let file = std::fs::File::open(path).expect("a recording");
+        flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).expect("whole members");
+        std::fs::remove_file(path).expect("there");
+        text
+    }
+
+    fn why_not(recordings: &Recordings, device: CUdevice) -> Option<&NotRecorded> {
+        let refusal = recordings.slot(device)?.get()?.as_ref().err()?;
+        assert!(refusal.was_logged.load(Ordering::Relaxed));
+        Some(&refusal.why)
+    }
+
+    #[test]
+    fn each_device_has_a_recording_of_its_own() {
+        let (recordings, template) = (Recordings::new(), place("%d"));
+        recordings.set(&template, false);
+        recordings.freed(0, 0x1000, Order::Device);
+        for device in [0, 3] {
+            recordings.allocated(device, 0x1000, 64, Order::Stream(StreamId(device as u64)));
+            recordings.waited(device, None);
+            recordings.freed(device, 0x1000, Order::Device);
+        }
+        recordings.launched(0, StreamId(0), &Touched::Unknown);
+        recordings.finish();
+        for device in [0, 3] {
+            let text = text(&file::expand(&template, 0, device));
+            let events: Vec<_> = text.lines().skip(1).collect();
+            assert_eq!(events, ["a 0 64 0", "s *", "f 0 -"], "and no launch");
+        }
+    }
+
+    #[test]
+    fn without_a_place_for_the_device_the_first_one_is_recorded() {
+        let (recordings, template) = (Recordings::new(), place("only"));
+        recordings.set(&template, true);
+        recordings.allocated(2, 0x1000, 64, Order::Device);
+        recordings.allocated(0, 0x1000, 64, Order::Device);
+        let blocks = [0, 2].map(|device| TouchedBlock { address: 0x1000, bytes: 64, id: 1, device });
+        recordings.launched(0, StreamId(9), &Touched::Blocks(blocks.into_iter().collect()));
+        recordings.finish();
+        assert!(matches!(why_not(&recordings, 0), Some(NotRecorded::OtherDevice { only: 2, device: 0 })));
+        let text = text(&template);
+        assert!(text.ends_with("a 0 64 -\nl 0 0\n"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_refused_once() {
+        let recordings = Recordings::new();
+        recordings.set(Path::new("/no/such/folder/x"), false);
+        recordings.allocated(0, 0x1000, 64, Order::Device);
+        recordings.allocated(0, 0x2000, 64, Order::Device);
+        assert!(matches!(why_not(&recordings, 0), Some(NotRecorded::File(_))));
+        recordings.finish();
+    }
+
+    #[test]
+    fn the_exit_does_not_wait_for_a_thread_inside_a_recording() {
+        let recorder = Recorder::new(Log::new(false), File::unwritable());
+        let held = recorder.log.lock().expect("no panic");
+        recorder.finish();
+        drop(held);
+        assert!(!recorder.broken.load(Ordering::Relaxed), "nothing was written");
     }
 }

@@ -14,10 +14,10 @@ use wm_memory::Manager;
 use super::boundary;
 use crate::counters::{Calls, fail_open};
 use crate::moves;
-use crate::overflow;
 use crate::physical::kept;
 use crate::process::{self, keep_errno};
 use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// Bytes that are given back at first: the driver allocates code, local memory and the like in such amounts.
 const BYTES: usize = 256 << 20;
@@ -80,7 +80,7 @@ fn make_cold_leave(manager: &Manager<Device>) -> u64 {
     match left {
         Ok(0) => 0,
         Ok(_) => {
-            overflow::noted();
+            PROCESS.overflow.note();
             give_back(manager, u64::MAX)
         }
         Err(_) => {

@@ -58,7 +58,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
     match site.manager.allocate_placed(bytes, Order::Device, first_tier) {
         Ok(address) => {
             if trace::is_on() {
-                trace::allocated(site.device, address, bytes, Order::Device);
+                PROCESS.trace.allocated(site.device, address, bytes, Order::Device);
             }
             moves::allocated(site.manager, address, bytes);
             dedup::program::allocated(address, bytes as u64);
@@ -190,7 +190,7 @@ fn allocate(
     match given {
         Ok(address) => {
             if trace::is_on() {
-                trace::allocated(site.device, address, bytes, order);
+                PROCESS.trace.allocated(site.device, address, bytes, order);
             }
             moves::allocated(site.manager, address, bytes);
             dedup::program::allocated(address, bytes as u64);
@@ -331,7 +331,7 @@ fn finish_free(
     match freed {
         Ok(()) => {
             if trace::is_on() {
-                trace::freed(manager.gpu().ordinal(), address, order);
+                PROCESS.trace.freed(manager.gpu().ordinal(), address, order);
             }
             Outcome::Return(CUresult::SUCCESS)
         }

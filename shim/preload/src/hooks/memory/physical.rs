@@ -22,6 +22,7 @@ use crate::overflow;
 use crate::physical::{self, Asked, MemoryKind, book, kept, segment};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
+use crate::subsystems::PROCESS;
 use crate::{registry, shortage};
 
 /// Handle types that host memory can be shared by.
@@ -134,7 +135,7 @@ impl CreateRequest {
         match made {
             Ok(made) => {
                 physical::note_overflow();
-                overflow::noted();
+                PROCESS.overflow.note();
                 if let Some(kind) = self.kind {
                     ahead::needed(self.device(), HostNeed::Piece(kind));
                 }

@@ -16,7 +16,7 @@ use crate::process::{driver, streams};
 use crate::registry::{self, context_blocks};
 use crate::subsystems::PROCESS;
 use crate::torch::devices;
-use crate::{dedup, guard, ipc, launches, multipath, overflow, physical};
+use crate::{dedup, guard, ipc, launches, multipath, physical};
 
 /// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
 pub(in crate::hooks) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
@@ -98,7 +98,7 @@ fn end_device(device: CUdevice) {
         PROCESS.guard.end_device(device);
         ipc::end_device(device);
         physical::kept::end_device(device);
-        overflow::ended(manager);
+        PROCESS.overflow.device_ended(manager);
         manager.discard();
         registry::rest(device, manager);
     }

@@ -17,7 +17,7 @@ use crate::hooks::memory::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, NamedStream};
 use crate::subsystems::PROCESS;
-use crate::{dedup, moves, trace};
+use crate::{dedup, moves};
 
 /// `cuStreamSynchronize`, and its per-thread twin.
 pub(in crate::hooks) unsafe fn stream_synchronize<S, D>(stream: CUstream) -> CUresult
@@ -116,7 +116,7 @@ impl Wait {
         self.pass();
         let Some(manager) = registry::existing_site().map(|site| site.manager) else { return };
         if let Some(stream) = self.traced {
-            trace::waited(manager.gpu().ordinal(), stream);
+            PROCESS.trace.waited(manager.gpu().ordinal(), stream);
         }
         self.watch.iter().for_each(|moment| PROCESS.guard.after_wait(manager, moment));
         pool::trim_to_threshold(manager);

@@ -13,7 +13,8 @@ use crate::hooks::call::stream::{DefaultStream, is_captured};
 use crate::launches::{self, LaunchArguments, Subscriber, Touched};
 use crate::moves::{last_use, predictor};
 use crate::process;
-use crate::{registry, trace};
+use crate::registry;
+use crate::subsystems::PROCESS;
 
 type Parameters = *mut *mut std::ffi::c_void;
 
@@ -127,7 +128,7 @@ unsafe fn trace_launch<D: DefaultStream>(call: &impl LaunchCall) {
         if let Some((site, named)) = registry::existing_site_of_stream(call.stream(), D::HANDLE) {
             // SAFETY: by contract.
             let touched = |(function, arguments)| unsafe { launches::touched(function, arguments) };
-            trace::launched(site.device, named.id, &call.kernel().map_or(Touched::Unknown, touched));
+            PROCESS.trace.launched(site.device, named.id, &call.kernel().map_or(Touched::Unknown, touched));
         }
     });
 }
