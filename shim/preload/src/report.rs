@@ -19,7 +19,7 @@ use wm_schema as schema;
 use crate::counters::{COPIES, fail_open_reasons, hooked, refused_out_of_bounds};
 use crate::endpoint::{EndpointSettings, Source};
 use crate::subsystems::PROCESS;
-use crate::{dedup, moves, multipath, physical, process, registry, settings, torch};
+use crate::{dedup, moves, multipath, physical, process, registry, settings};
 
 struct ProcessReport;
 
@@ -85,7 +85,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         program: program(),
         uptime_s: STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
         driver: driver(),
-        torch_allocator: torch::back_end().to_owned(),
+        torch_allocator: PROCESS.torch.back_end().to_owned(),
         devices: registry::all().map(of_device).collect(),
         calls: calls(),
         driver_calls: driver_calls(),

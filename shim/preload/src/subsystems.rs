@@ -10,6 +10,7 @@
 use crate::endpoint::StatisticsEndpoint;
 use crate::guard::Guards;
 use crate::overflow::OverflowLog;
+use crate::torch::TorchMemory;
 use crate::trace::Recordings;
 
 /// The subsystems that hooks, reports and the exit handler use.
@@ -17,6 +18,7 @@ pub(crate) struct Process {
     pub(crate) endpoint: StatisticsEndpoint,
     pub(crate) guard: Guards,
     pub(crate) overflow: OverflowLog,
+    pub(crate) torch: TorchMemory,
     pub(crate) trace: Recordings,
 }
 
@@ -24,5 +26,6 @@ pub(crate) static PROCESS: Process = Process {
     endpoint: StatisticsEndpoint::new(),
     guard: Guards::new(),
     overflow: OverflowLog::new(),
+    torch: TorchMemory::new(),
     trace: Recordings::new(),
 };

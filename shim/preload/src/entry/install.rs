@@ -17,7 +17,7 @@ use crate::hooks::{self, Exports};
 use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
 use crate::registry::{self, Callbacks};
 use crate::subsystems::PROCESS;
-use crate::{dedup, guard, moves, physical, settings, shortage, torch};
+use crate::{dedup, guard, moves, physical, settings, shortage};
 
 static INSTALLED: Once = Once::new();
 
@@ -88,7 +88,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         external_usage: physical::aside,
         on_shortage: shortage::of_block,
         on_overflow: || PROCESS.overflow.note(),
-        on_create: torch::announce,
+        on_create: || PROCESS.torch.announce(),
     });
     hooks::prepare(exports);
     fill(exports, |index| {

@@ -11,13 +11,13 @@ use wm_driver::{departure, interposer};
 use super::loader;
 use crate::process::{self, keep_errno};
 use crate::subsystems::PROCESS;
-use crate::{dedup, ipc, multipath, torch};
+use crate::{dedup, ipc, multipath};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
     keep_errno(|| {
         loader::prepare();
-        torch::choose();
+        PROCESS.torch.choose();
         // SAFETY: a handler that stores one flag; it stays valid, for this library is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         if let Some(path) = interposer::own_path() {

@@ -10,7 +10,7 @@ use wm_driver::{Api, Table};
 
 use crate::entry::trampolines::exported;
 use crate::process;
-use crate::torch::devices;
+use crate::subsystems::PROCESS;
 
 /// The calling thread is at the device while this lives.
 pub(super) struct DeviceGuard(
@@ -34,10 +34,10 @@ impl DeviceGuard {
     }
 }
 
-/// The device's primary context. Asking for it is holding it; every hold but the first is let go at once.
+/// The device's primary context. To ask for it is to retain it; every later retain is released at once.
 fn primary(driver: &Table, device: CUdevice) -> Result<CUcontext, CUresult> {
     let context = driver.primary_ctx_retain(device)?;
-    if devices::hold(device) {
+    if !PROCESS.torch.retained.insert(device) {
         let _ = driver.primary_ctx_release(device);
     }
     Ok(context)

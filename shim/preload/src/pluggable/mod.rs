@@ -26,7 +26,7 @@ use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUresult,
 
 use crate::entry::trampolines::exported;
 use crate::process::{self, keep_errno, streams};
-use crate::torch::devices;
+use crate::subsystems::PROCESS;
 use crate::{hooks, registry};
 use device_guard::DeviceGuard;
 use pool::pool;
@@ -165,7 +165,7 @@ fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
 
 /// By the driver's rule a pool gives its free memory back whenever the host waits, unless told otherwise.
 fn keep_freed_memory(device: CUdevice) {
-    if devices::keep_first(device) {
+    if PROCESS.torch.keeping.insert(device) {
         let mut all = u64::MAX;
         let told = pool(device).map(|pool| {
             // SAFETY: this attribute is a 64-bit count, read from a live local.
@@ -188,7 +188,7 @@ extern "C" fn wmshim_torch_empty_cache() {
         if is_over() {
             return;
         }
-        for device in devices::keeping() {
+        for device in PROCESS.torch.keeping.iter() {
             let emptied = empty(device);
             log::debug!("device {device}: its pool gave its unused memory back: {emptied:?}");
         }

@@ -4,6 +4,7 @@
 //! Nothing here decides, and nothing here knows a subsystem. A fact has one writer, which is named at the fact.
 
 pub(crate) mod callers;
+mod device_set;
 mod driver;
 mod errno;
 mod flags;
@@ -13,6 +14,7 @@ mod signals;
 mod site;
 pub(crate) mod sticky_error;
 
+pub(crate) use device_set::DeviceSet;
 pub(crate) use driver::{CachedFn, driver, open_once, opened};
 pub(crate) use errno::{keep_errno, kept};
 pub(crate) use flags::{exiting, forked, note_exit, note_fork, note_use};

@@ -3,7 +3,6 @@
 //! A device that cannot be managed is tried once: its memory stays with the driver.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::{Api, Aside, Bears, Device, Gpu, Shortfall, Tier, host};
@@ -11,7 +10,7 @@ use wm_memory::Manager;
 
 use super::managers::{DEVICES, existing, publish, wake};
 use super::{budget, devices, peers};
-use crate::process::{driver, streams};
+use crate::process::{DeviceSet, driver, streams};
 use crate::settings::{self, Guard, Overflow};
 
 /// What a manager asks of other subsystems.
@@ -33,7 +32,8 @@ pub(crate) fn set_callbacks(callbacks: Callbacks) {
     CALLBACKS.get_or_init(|| callbacks);
 }
 
-static UNMANAGED: [AtomicBool; DEVICES] = [const { AtomicBool::new(false) }; DEVICES];
+/// Devices whose manager could not be made.
+static UNMANAGED: DeviceSet = DeviceSet::new();
 
 /// The manager of a device, made now if there is none. `context` is one of the device's, current on this thread or not.
 pub(super) fn manager(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
@@ -42,45 +42,40 @@ pub(super) fn manager(device: CUdevice, context: CUcontext) -> Option<&'static M
 
 fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
     let index = usize::try_from(device).ok().filter(|index| *index < DEVICES)?;
-    if UNMANAGED[index].load(Ordering::Relaxed) {
+    if UNMANAGED.contains(device) {
         return None;
     }
     if let Some(manager) = wake(index) {
         manager.gpu().begin_again(context);
         manager.reset_live_peak();
         manager.reset_reserved_peak();
-        manager.allow_dependencies(may_depend(index));
+        manager.allow_dependencies(!INDEPENDENT.contains(device));
         return Some(publish(index, manager));
     }
     let built = CALLBACKS.get().ok_or_else(|| "no hooks are installed".to_owned());
     match built.and_then(|callbacks| Ok((build(device, context, callbacks)?, callbacks))) {
         Ok((manager, callbacks)) => {
-            manager.allow_dependencies(may_depend(index));
+            manager.allow_dependencies(!INDEPENDENT.contains(device));
             (callbacks.on_create)();
             Some(publish(index, Box::leak(Box::new(manager))))
         }
         Err(reason) => {
-            UNMANAGED[index].store(true, Ordering::Relaxed);
+            UNMANAGED.insert(device);
             log::warn!("{reason}: its memory stays with the driver");
             None
         }
     }
 }
 
-/// Devices whose default pool forbids internal dependencies (a stream that waits for another stream's free), a bit each.
-static INDEPENDENT: AtomicU64 = AtomicU64::new(0);
-
-fn may_depend(index: usize) -> bool {
-    INDEPENDENT.load(Ordering::Relaxed) & (1 << index) == 0
-}
+/// Devices whose default pool forbids internal dependencies (a stream that waits for another stream's free).
+static INDEPENDENT: DeviceSet = DeviceSet::new();
 
 /// Sets whether internal dependencies are allowed. The device need not have a manager yet.
 pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
-    let bit = u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or(0);
     if allowed {
-        INDEPENDENT.fetch_and(!bit, Ordering::Relaxed);
+        INDEPENDENT.remove(device);
     } else {
-        INDEPENDENT.fetch_or(bit, Ordering::Relaxed);
+        INDEPENDENT.insert(device);
     }
     existing(device).into_iter().for_each(|manager| manager.allow_dependencies(allowed));
 }

@@ -1,40 +1,52 @@
 //! Chooses PyTorch's allocator before PyTorch reads its environment.
 //!
-//! `auto` takes PyTorch's own allocator with expandable segments, which pack memory best of all that lack none of its features. With
-//! them tensors that are shared go to the other process as file descriptors, which it takes out of this one (`pidfd_getfd`). Where the
-//! kernel would forbid that, or the program passes addresses of tensors on by means of its own ([`started`]), and wherever the
-//! user chose, the environment is left alone.
+//! `auto` takes PyTorch's own allocator with expandable segments, which of all allocators with PyTorch's complete features pack
+//! memory best. With them tensors that are shared go to the other process as file descriptors, which it takes out of this one
+//! (`pidfd_getfd`). If the kernel would forbid that, if the program passes addresses of tensors on by means of its own
+//! ([`started`]), or if the user chose, the environment is left alone.
 
-pub(crate) mod devices;
 mod started;
 
 use std::ffi::OsString;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use wm_abi::CUdevice;
 use wm_driver::share::may_fetch_descriptors;
 use wm_trust::environment;
 
+use crate::process::DeviceSet;
 use crate::settings::{self, TorchAllocator};
 
 /// Every PyTorch reads this one.
 const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
-/// PyTorch reads this one from 2.9 on, where the other is not set. So what a program sets there itself goes before what `auto` chooses,
-/// which is written here; and earlier versions keep their default: they refuse memory pools with allocators of their own beside
-/// expandable segments. It is not written under the other name as well, which PyTorch says is deprecated where it reads it.
+/// PyTorch reads this one from 2.9 on, if the other is not set. `auto` writes its choice here, so a program's own setting of the
+/// other name goes before it, and earlier versions keep their default: they refuse memory pools with allocators of their own
+/// beside expandable segments. It is not written under the other name as well: PyTorch logs that that name is deprecated.
 const NEWER: &str = "PYTORCH_ALLOC_CONF";
 
-/// What we wrote there, so that a child does not take it for the user's word.
+/// Our choice once more, so that a child process does not take it for the user's.
 const WRITTEN: &str = "WMSHIM_TORCH_CHOICE";
 
 /// How Python's own modules start a worker, which follows the program that started it.
 const WORKERS: &[&str] =
     &["multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker"];
 
-/// What this process chose at load, unless its parent had chosen the same and has said so.
-static NEWS: OnceLock<Choice> = OnceLock::new();
+/// PyTorch's allocator in this process: the choice, and the pluggable allocator's devices.
+#[derive(Debug)]
+pub(crate) struct TorchMemory {
+    /// The choice at load, unless the parent process had chosen the same and has logged it.
+    choice: OnceLock<Choice>,
+    was_announced: AtomicBool,
+    /// Devices on which the pluggable allocator has allocated. Their pools keep freed memory.
+    pub(crate) keeping: DeviceSet,
+    /// Devices whose primary context is retained by us: once, and until the program resets the device, as the CUDA runtime
+    /// retains it.
+    pub(crate) retained: DeviceSet,
+}
 
-/// What was decided, and why.
+/// A choice, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Choice {
     /// The variable and the value that make it so; `None`: the environment is left alone.
@@ -44,41 +56,101 @@ struct Choice {
 
 type TorchVariable = (&'static str, &'static str);
 
-/// At load: writes the choice into the environment. Does nothing in a process that is no Python. What a parent chose for itself is
-/// none of this program's, unless it is a worker.
-pub(crate) fn choose() {
-    if environment::is_withheld() {
-        return;
+impl TorchMemory {
+    pub(crate) const fn new() -> Self {
+        Self {
+            choice: OnceLock::new(),
+            was_announced: AtomicBool::new(false),
+            keeping: DeviceSet::new(),
+            retained: DeviceSet::new(),
+        }
     }
-    let command = command_line();
-    // A library that is loaded late, as a drop-in is, may not write to an environment that other threads read.
-    if !is_python(&command) || !is_single_threaded() {
-        return;
+
+    /// At load: writes the choice into the environment. Does nothing in a process that is no Python. A parent's choice holds for
+    /// workers of Python's own modules only.
+    pub(crate) fn choose(&self) {
+        if environment::is_withheld() {
+            return;
+        }
+        let command = command_line();
+        // A library that is loaded late, as a drop-in is, may not write to an environment that other threads read.
+        if !is_python(&command) || !is_single_threaded() {
+            return;
+        }
+        if is_worker(&started::text(&command)) {
+            return;
+        }
+        let parents = inherited();
+        if let Some((variable, _)) = &parents {
+            // SAFETY: the process has one thread, so no other reads the environment meanwhile.
+            unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, None)) };
+        }
+        if is_set(VARIABLE) || is_set(NEWER) {
+            return;
+        }
+        let choice = decide(&command);
+        if let Some((variable, value)) = choice.written {
+            // SAFETY: the process has one thread, so no other reads the environment meanwhile.
+            unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, Some(value))) };
+        }
+        let is_known = parents
+            .zip(choice.written)
+            .is_some_and(|(parents, (name, value))| parents == (name, value.into()));
+        if !is_known {
+            self.choice.get_or_init(|| choice);
+        }
     }
-    if is_worker(&started::text(&command)) {
-        return;
+
+    /// Logs the choice when the first device memory is served in a process that has PyTorch. Workers that only inherited the
+    /// variable, or never come to a device, log nothing.
+    pub(crate) fn announce(&self) {
+        if self.was_announced.swap(true, Relaxed) || !has_torch() {
+            return;
+        }
+        if let Some((level, line)) = self.announcement() {
+            log::log!(level, "{line}");
+        }
     }
-    let parents = inherited();
-    if let Some((variable, _)) = &parents {
-        // SAFETY: this is the only thread there is.
-        unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, None)) };
+
+    /// The line about the choice, and its level: a warning if the chosen allocator lacks features.
+    fn announcement(&self) -> Option<(log::Level, String)> {
+        let choice = self.choice.get().filter(|_| self.keeping.is_empty())?;
+        let value =
+            choice.written.map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
+        let (level, lacks) = match choice.written {
+            Some((_, ASYNC)) => {
+                (log::Level::Warn, "; without CUDA graph trees, memory pools, snapshots and shared tensors")
+            }
+            _ => (log::Level::Info, ""),
+        };
+        let line = format!(
+            "PyTorch's allocator: {value} ({}{lacks}); WMSHIM_TORCH_ALLOCATOR=native|expandable|async changes it",
+            choice.reason
+        );
+        Some((level, line))
     }
-    if set(VARIABLE) || set(NEWER) {
-        return;
+
+    /// For statistics: the allocator of this process.
+    pub(crate) fn back_end(&self) -> &'static str {
+        if !self.keeping.is_empty() {
+            return "pluggable";
+        }
+        let named = [VARIABLE, NEWER].into_iter().find_map(environment::text);
+        match named.unwrap_or_default().as_str() {
+            ASYNC => "async",
+            NATIVE | MOVABLE => "native",
+            EXPANDABLE => "expandable",
+            _ => "untouched",
+        }
     }
-    let choice = decide(&command);
-    let written = choice.written;
-    if let Some((variable, value)) = written {
-        // SAFETY: as above.
-        unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, Some(value))) };
-    }
-    let known = parents.zip(written).is_some_and(|(before, (name, value))| before == (name, value.into()));
-    if !known {
-        NEWS.get_or_init(|| choice);
+
+    /// The program has reset a device: its primary context is retained no more, by us neither.
+    pub(crate) fn forget_retained(&self, device: CUdevice) {
+        self.retained.remove(device);
     }
 }
 
-/// What stands in the environment, if it is a choice of ours that was made in another process.
+/// The variable and value in the environment that another process of ours has chosen.
 fn inherited() -> Option<(&'static str, OsString)> {
     let written = environment::variable(WRITTEN).filter(|value| !value.is_empty())?;
     let ours =
@@ -94,41 +166,7 @@ fn is_worker(code: &str) -> bool {
     WORKERS.iter().any(|module| code.contains(module))
 }
 
-/// When the first device memory is served in a process that has PyTorch: says what was chosen, and louder what it lacks. Workers that
-/// only inherited the variable, or never come to a device, have nothing to say.
-pub(crate) fn announce() {
-    static SAID: Once = Once::new();
-    SAID.call_once(|| {
-        let Some(choice) = NEWS.get().filter(|_| has_torch() && !devices::is_any_keeping()) else { return };
-        let what = choice.written.map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
-        let lacks = match choice.written {
-            Some((_, ASYNC)) => "; without CUDA graph trees, memory pools, snapshots and shared tensors",
-            _ => "",
-        };
-        let level = if lacks.is_empty() { log::Level::Info } else { log::Level::Warn };
-        log::log!(
-            level,
-            "PyTorch's allocator: {what} ({}{lacks}); WMSHIM_TORCH_ALLOCATOR=native|expandable|async changes it",
-            choice.reason
-        );
-    });
-}
-
-/// For statistics: the allocator this process was given.
-pub(crate) fn back_end() -> &'static str {
-    if devices::is_any_keeping() {
-        return "pluggable";
-    }
-    let named = [VARIABLE, NEWER].into_iter().find_map(environment::text);
-    match named.unwrap_or_default().as_str() {
-        ASYNC => "async",
-        NATIVE | MOVABLE => "native",
-        EXPANDABLE => "expandable",
-        _ => "untouched",
-    }
-}
-
-fn set(variable: &str) -> bool {
+fn is_set(variable: &str) -> bool {
     environment::variable(variable).is_some_and(|value| !value.is_empty())
 }
 
@@ -136,8 +174,8 @@ const EXPANDABLE: &str = "expandable_segments:True";
 const ASYNC: &str = "backend:cudaMallocAsync";
 const NATIVE: &str = "backend:native";
 
-/// PyTorch's own allocator, each of whose large tensors has a block to itself (the least that it takes): so a block is used by few kernels, and one that
-/// PyTorch does not need goes back to us when memory is short.
+/// PyTorch's own allocator with a block of its own for each large tensor (21 MiB is the least that it takes): few kernels use a
+/// block, and a block that PyTorch does not need comes back to us when memory is short.
 const MOVABLE: &str = "max_split_size_mb:21";
 
 fn decide(command: &[String]) -> Choice {
@@ -154,7 +192,7 @@ fn named(value: &'static str) -> Choice {
     Choice { written: Some((VARIABLE, value)), reason: "as WMSHIM_TORCH_ALLOCATOR says" }
 }
 
-/// The user's wish. The settings are read at the first call, which is later: here only what bears on PyTorch is.
+/// The user's setting. The settings are read at the first call, which is later: here only those about PyTorch are.
 fn wanted() -> Option<TorchAllocator> {
     let off = |name: &str, word: &[&str]| {
         environment::text(name).is_some_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
@@ -181,7 +219,7 @@ fn automatic(command: &[String]) -> Choice {
     }
 }
 
-/// Does the user want memory to move? What makes its memory itself, as expandable segments do, does not move.
+/// Does the user want memory to move? Expandable segments make their memory themselves, and it does not move.
 fn migrates() -> bool {
     environment::text("WMSHIM_MIGRATE").is_some_and(|value| settings::migrates(&value))
 }
@@ -205,7 +243,7 @@ fn has_torch() -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that ran before does not run with the back end chosen for it.
+    //! Hazard (environment): a program that ran before does not run with the back end chosen for it.
     use super::*;
 
     fn command(words: &[&str]) -> Vec<String> {
@@ -224,5 +262,37 @@ mod tests {
         assert!(is_python(&command(&["/usr/bin/python3.12", "x.py"])));
         assert!(!is_python(&command(&["bash", "-c", "python"])));
         assert!(!is_python(&command(&[])));
+    }
+
+    fn chosen(written: Option<TorchVariable>) -> TorchMemory {
+        let torch = TorchMemory::new();
+        torch.choice.get_or_init(|| Choice { written, reason: "a reason" });
+        torch
+    }
+
+    #[test]
+    fn an_allocator_that_lacks_features_is_a_warning() {
+        let (level, line) = chosen(Some((VARIABLE, ASYNC))).announcement().expect("a line");
+        assert!(level == log::Level::Warn && line.contains("without CUDA graph trees"), "{line}");
+        let (level, line) = chosen(Some((NEWER, EXPANDABLE))).announcement().expect("a line");
+        assert!(level == log::Level::Info && line.contains(EXPANDABLE), "{line}");
+        let (_, line) = chosen(None).announcement().expect("a line");
+        assert!(line.contains("left as it is (a reason)"), "{line}");
+    }
+
+    #[test]
+    fn a_pluggable_allocator_is_its_own_announcement() {
+        let torch = chosen(Some((NEWER, EXPANDABLE)));
+        torch.keeping.insert(1);
+        assert_eq!((torch.announcement(), torch.back_end()), (None, "pluggable"));
+        assert_eq!(TorchMemory::new().announcement(), None, "nothing was chosen");
+    }
+
+    #[test]
+    fn a_retained_context_is_forgotten_with_its_device() {
+        let torch = TorchMemory::new();
+        assert!(torch.retained.insert(2) && !torch.retained.insert(2));
+        torch.forget_retained(2);
+        assert!(torch.retained.insert(2));
     }
 }

@@ -15,7 +15,6 @@ use crate::hooks::memory::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, context_blocks};
 use crate::subsystems::PROCESS;
-use crate::torch::devices;
 use crate::{dedup, guard, ipc, launches, multipath, physical};
 
 /// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
@@ -112,7 +111,7 @@ where
     // SAFETY: a function without pointers.
     let result = end_primary(device, || unsafe { driver().get::<S>()(device) }, || true);
     if result == CUresult::SUCCESS {
-        devices::forget_hold(device);
+        PROCESS.torch.forget_retained(device);
     }
     result
 }
