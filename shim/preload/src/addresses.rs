@@ -4,9 +4,10 @@
 use wm_driver::Device;
 use wm_memory::{Block, Manager};
 
-use crate::ipc::{self, OpenedBlock};
+use crate::ipc::OpenedBlock;
 use crate::physical::{self, MappedPiece};
 use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// The memory that an address lies in.
 #[derive(Clone, Copy)]
@@ -33,7 +34,9 @@ pub(crate) fn memory_at(address: u64) -> AddressedMemory {
     };
     match manager.block(address) {
         Some(block) => AddressedMemory::Block(manager, block),
-        None => ipc::view(address)
+        None => PROCESS
+            .ipc
+            .view(address)
             .map_or(AddressedMemory::Vacant(manager), |opened| AddressedMemory::Opened(manager, opened)),
     }
 }

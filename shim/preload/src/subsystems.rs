@@ -9,6 +9,7 @@
 
 use crate::endpoint::StatisticsEndpoint;
 use crate::guard::Guards;
+use crate::ipc::SharedMemory;
 use crate::overflow::OverflowLog;
 use crate::torch::TorchMemory;
 use crate::trace::Recordings;
@@ -17,6 +18,7 @@ use crate::trace::Recordings;
 pub(crate) struct Process {
     pub(crate) endpoint: StatisticsEndpoint,
     pub(crate) guard: Guards,
+    pub(crate) ipc: SharedMemory,
     pub(crate) overflow: OverflowLog,
     pub(crate) torch: TorchMemory,
     pub(crate) trace: Recordings,
@@ -25,6 +27,7 @@ pub(crate) struct Process {
 pub(crate) static PROCESS: Process = Process {
     endpoint: StatisticsEndpoint::new(),
     guard: Guards::new(),
+    ipc: SharedMemory::new(),
     overflow: OverflowLog::new(),
     torch: TorchMemory::new(),
     trace: Recordings::new(),

@@ -11,7 +11,7 @@ use wm_driver::{departure, interposer};
 use super::loader;
 use crate::process::{self, keep_errno};
 use crate::subsystems::PROCESS;
-use crate::{dedup, ipc, multipath};
+use crate::{dedup, multipath};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -29,7 +29,7 @@ fn at_load() {
 extern "C" fn in_child() {
     if process::note_fork() {
         PROCESS.endpoint.forked();
-        ipc::forked();
+        PROCESS.ipc.forked();
     }
 }
 
@@ -47,7 +47,7 @@ extern "C" fn at_exit() {
     if process::note_exit() && !process::forked() {
         dedup::stop();
         multipath::stop();
-        ipc::stop();
+        PROCESS.ipc.stop();
         PROCESS.endpoint.stop();
         departure::close(DEPARTURE);
         PROCESS.trace.finish();

@@ -1,12 +1,12 @@
-//! Where an exporting process listens.
+//! The addresses at which an exporting process listens.
 //!
-//! At two addresses of one random name, which only a handle tells: a file in the user's private folder, and an abstract
-//! name. Processes that share the folder meet at the first, whatever their network namespaces; processes of one network namespace
-//! meet at the second, whatever their folders, and where there is none. Strangers see both names and reach the second one;
-//! what keeps them out is who they are, and that they cannot prove to know the key.
+//! It has two addresses of one random name, which only a handle tells: a file in the user's private folder, and an abstract
+//! name. Processes that share the folder meet at the file, in any network namespace; processes of one network namespace meet at
+//! the abstract name, with any folder or none. Other users see both names and can connect to the abstract one; the exporter
+//! refuses them by their user, and because they cannot prove to know the key.
 //!
-//! The file goes at exit. One that a killed process left is removed by the next process that exports: a socket that nobody
-//! listens at refuses. Other machines may share the folder, and their sockets refuse us too, so the name begins with this boot.
+//! The file is removed at exit. A file that a killed process left is removed by the next process that exports: a socket without a
+//! listener refuses. Other machines may share the folder, and their sockets refuse us too, so the name begins with this boot.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -20,53 +20,54 @@ use super::key::ExporterKey;
 use crate::settings;
 use wm_sockets::descriptor::Descriptor;
 use wm_sockets::file::{self, Published};
-use wm_sockets::private_folder;
+use wm_sockets::private_folder::{self, FolderError};
 
 pub(super) const KIND: SocketType = SocketType::SEQPACKET;
 
-/// This process's file, while there is one.
-static FILE: Published = Published::none();
+/// Why a process listens at neither address.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}; nor under an abstract name: {name}")]
+pub(super) struct Unreachable {
+    path: PathError,
+    name: io::Error,
+}
 
-/// Listens for processes that have a handle with this key.
-///
-/// # Errors
-/// A sentence for the log, where neither address can be had.
-pub(super) fn listen(key: &ExporterKey) -> Result<Vec<Descriptor>, String> {
-    let address = abstract_address(key).map_err(|error| error.to_string());
-    let by_name =
-        address.and_then(|address| file::listen_at(&address, KIND).map_err(|error| error.to_string()));
-    let by_path = listen_in_folder(key);
-    match (by_path, by_name) {
-        (Err(path), Err(name)) => Err(format!("{path}; nor under an abstract name: {name}")),
+/// Why there is no socket in the folder.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PathError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error("{}: {error}", .path.display())]
+    Refused { path: PathBuf, error: io::Error },
+}
+
+/// Listens for processes that have a handle with this key, and publishes the socket's file.
+pub(super) fn listen(key: &ExporterKey, published: &Published) -> Result<Vec<Descriptor>, Unreachable> {
+    let by_name = abstract_address(key).and_then(|address| file::listen_at(&address, KIND));
+    match (listen_in_folder(key, published), by_name) {
+        (Err(path), Err(name)) => Err(Unreachable { path, name }),
         (path, name) => {
-            let problems = [path.as_ref().err(), name.as_ref().err()];
-            problems.into_iter().flatten().for_each(|problem| log::info!("sharing of memory: {problem}"));
+            path.as_ref().err().into_iter().for_each(|error| log::info!("sharing of memory: {error}"));
+            name.as_ref().err().into_iter().for_each(|error| log::info!("sharing of memory: {error}"));
             Ok(path.into_iter().chain(name).collect())
         }
     }
 }
 
-fn listen_in_folder(key: &ExporterKey) -> Result<Descriptor, String> {
-    let folder = private_folder::directory(settings::load().stats_dir.as_deref())
-        .map_err(|error| error.to_string())?;
+fn listen_in_folder(key: &ExporterKey, published: &Published) -> Result<Descriptor, PathError> {
+    let folder = private_folder::directory(settings::load().stats_dir.as_deref())?;
     sweep(&folder);
     let path = folder.join(file_name(key));
-    let bound = file::listen(&path, KIND).map_err(|error| format!("{}: {error}", path.display()))?;
-    FILE.publish(bound.file);
-    Ok(bound.listener)
+    match file::listen(&path, KIND) {
+        Ok(bound) => {
+            published.publish(bound.file);
+            Ok(bound.listener)
+        }
+        Err(error) => Err(PathError::Refused { path, error }),
+    }
 }
 
-/// Removes the file. Allocates nothing and locks nothing: exit handlers call it.
-pub(super) fn withdraw() {
-    FILE.withdraw();
-}
-
-/// In a forked child: the file is the parent's. Async-signal-safe.
-pub(super) fn forget() {
-    FILE.forget();
-}
-
-/// Where the process that made the handle may listen, the folders first.
+/// Addresses at which the process that made the handle may listen, the folders first.
 pub(super) fn addresses(ticket: &Ticket) -> Vec<SocketAddrUnix> {
     let paths = folders(ticket).into_iter().map(|folder| folder.join(file_name(&ticket.key)));
     let by_path = paths.filter_map(|path| SocketAddrUnix::new(path).ok());
@@ -78,7 +79,7 @@ fn folders(ticket: &Ticket) -> Vec<PathBuf> {
     private_folder::candidates(settings::load().stats_dir.as_deref(), ticket.user)
 }
 
-/// The same, for people.
+/// These folders as text.
 pub(super) fn folders_in_words(ticket: &Ticket) -> String {
     let words: Vec<String> = folders(ticket).iter().map(|folder| folder.display().to_string()).collect();
     words.join(" or ")
@@ -92,13 +93,13 @@ fn file_name(key: &ExporterKey) -> String {
     format!("{}-{}.ipc", boot(), key.name())
 }
 
-/// What tells this boot of this machine from others.
+/// The beginning of this boot's id: other machines and earlier boots have another.
 fn boot() -> String {
     let identity = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     identity.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
-/// Removes what killed processes left.
+/// Removes the sockets of killed processes.
 fn sweep(folder: &Path) {
     let prefix = format!("{}-", boot());
     let is_ours = |entry: &DirEntry| {

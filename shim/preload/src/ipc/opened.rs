@@ -1,226 +1,310 @@
 //! Memory of other processes that is open here: its mappings, and how often each was opened.
 //!
-//! Opening one handle twice gives the same address, as the driver does. Closing waits for the device before the
-//! mappings go, since nothing else would stop a kernel that still reads them. Opened memory is reached by the same devices as the
-//! blocks of the device on which it was opened; access that is granted later is granted to what is open too.
+//! If one handle is opened twice, both calls give the same address, as the driver's do. A close waits for the device before the
+//! mappings go: a kernel may still read them. Opened memory is reached by the same devices as the blocks of the device on which
+//! it was opened; access that is granted later is granted to open memory too.
 //!
-//! The lock covers the table only. Code that works on a mapping without the lock counts as one more opener meanwhile.
+//! The lock covers the table only. Code that works on a mapping without the lock counts as one more holder meanwhile.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUdevice, CUdeviceptr, CUresult};
-use wm_driver::share::Import;
-use wm_driver::{Device, Gpu};
 
-use super::exchange::Exchange;
 use super::handle::Ticket;
-use super::wire::Failure;
-use super::{names, server};
-use crate::process::Site;
 
 /// An allocation of another process, opened on one device.
-type OpenKey = (Ticket, i32);
+pub(super) type OpenKey = (Ticket, CUdevice);
 
-/// What is open.
-static OPEN: Mutex<Option<HashMap<OpenKey, Opened>>> = Mutex::new(None);
+/// A mapping of another process's block. It ends when it is dropped.
+pub(super) trait ForeignMapping {
+    /// Addresses of the block.
+    fn range(&self) -> Range<u64>;
+    /// Lets every device that may access the mapping's device use the mapping.
+    fn allow(&self) -> Result<(), CUresult>;
+    /// Waits until the device has no work.
+    fn synchronize(&self) -> Result<(), CUresult>;
+}
 
-/// Mappings that were closed during a capture, when the device could not be waited for.
-static LEFT: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
+/// The open blocks of a process.
+pub(super) struct OpenedBlocks<M> {
+    open: Mutex<Option<OpenTable<M>>>,
+    /// Mappings that were closed during a capture, when the device could not be waited for.
+    left: Mutex<Vec<(CUdevice, Arc<M>)>>,
+    /// How often access has been granted: tells a mapping that was made meanwhile.
+    grants: AtomicU64,
+}
 
-/// How often access has been granted: tells a mapping that was made meanwhile.
-static GRANTS: AtomicU64 = AtomicU64::new(0);
+type OpenTable<M> = HashMap<OpenKey, Opened<M>>;
 
-struct Opened {
-    import: Import,
-    view: OpenedBlock,
+struct Opened<M> {
+    mapping: Arc<M>,
     holders: usize,
 }
 
-/// An opened block, as queries see it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct OpenedBlock {
-    pub(crate) address: CUdeviceptr,
-    pub(crate) bytes: usize,
-    pub(crate) device: &'static Device,
+impl<M: ForeignMapping> OpenedBlocks<M> {
+    pub(super) const fn new() -> Self {
+        Self { open: Mutex::new(None), left: Mutex::new(Vec::new()), grants: AtomicU64::new(0) }
+    }
+
+    fn with_open<T>(&self, body: impl FnOnce(&mut OpenTable<M>) -> T) -> T {
+        body(lock(&self.open).get_or_insert_default())
+    }
+
+    /// The address here of another process's block. `import` maps it, unless it is open already.
+    pub(super) fn open<E>(
+        &self,
+        key: OpenKey,
+        import: impl FnOnce() -> Result<M, E>,
+    ) -> Result<CUdeviceptr, E> {
+        if let Some(address) = self.with_open(|open| add_holder(open, &key)) {
+            return Ok(address);
+        }
+        self.end_left();
+        let granted = self.grants.load(Ordering::SeqCst);
+        let address = self.insert(key, import()?);
+        // The caller does not know the address yet, so the block cannot be closed meanwhile.
+        if self.grants.load(Ordering::SeqCst) != granted
+            && let Err(code) = self.allow(&key)
+        {
+            log::warn!("a device cannot reach memory of process {}: {code}", key.0.pid);
+        }
+        Ok(address)
+    }
+
+    /// If another thread has opened the same block meanwhile, its mapping stays, and `fresh` ends outside the lock.
+    fn insert(&self, key: OpenKey, fresh: M) -> CUdeviceptr {
+        let (address, _surplus) = self.with_open(|open| match add_holder(open, &key) {
+            Some(address) => (address, Some(fresh)),
+            None => {
+                let address = fresh.range().start;
+                open.insert(key, Opened { mapping: Arc::new(fresh), holders: 1 });
+                (address, None)
+            }
+        });
+        address
+    }
+
+    /// Removes one holder of an open block; `None` if no open block begins at the address.
+    pub(super) fn close(&self, address: CUdeviceptr) -> Option<CUresult> {
+        let begins = |(_, opened): &(&OpenKey, &Opened<M>)| opened.mapping.range().start == address;
+        let key = self.with_open(|open| Some(*open.iter().find(begins)?.0))?;
+        self.end_left();
+        self.remove_holder(&key)
+    }
+
+    /// The last holder ends the mapping. `None`: the block is not open.
+    fn remove_holder(&self, key: &OpenKey) -> Option<CUresult> {
+        let last = self.with_open(|open| {
+            let opened = open.get_mut(key)?;
+            opened.holders -= 1;
+            Some(if opened.holders == 0 { open.remove(key) } else { None })
+        })?;
+        Some(last.map_or(CUresult::SUCCESS, |opened| self.end(key.1, opened.mapping)))
+    }
+
+    /// Waits for the device, and unmaps.
+    fn end(&self, device: CUdevice, mapping: Arc<M>) -> CUresult {
+        match mapping.synchronize() {
+            // During a capture no thread may wait. The mapping stays until one can.
+            Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) => {
+                lock(&self.left).push((device, mapping));
+                CUresult::SUCCESS
+            }
+            drained => drained.into(),
+        }
+    }
+
+    /// Ends mappings that were closed during a capture.
+    fn end_left(&self) {
+        let left = std::mem::take(&mut *lock(&self.left));
+        for (device, mapping) in left {
+            // The program's close was answered already.
+            let _ = self.end(device, mapping);
+        }
+    }
+
+    /// Reads the mapping of the open block that contains an address.
+    pub(super) fn find<T>(&self, address: u64, read: impl FnOnce(&M) -> T) -> Option<T> {
+        self.with_open(|open| {
+            let mut mappings = open.values().map(|opened| &*opened.mapping);
+            mappings.find(|mapping| mapping.range().contains(&address)).map(read)
+        })
+    }
+
+    /// The device's contexts are gone, and the mappings on it with them. Their work is over, so there is no wait.
+    pub(super) fn end_device(&self, device: CUdevice) {
+        let ended: Vec<Opened<M>> = self.with_open(|open| {
+            open.extract_if(|(_, ordinal), _| *ordinal == device).map(|(_, opened)| opened).collect()
+        });
+        let left: Vec<_> = lock(&self.left).extract_if(.., |(ordinal, _)| *ordinal == device).collect();
+        drop((ended, left));
+    }
+
+    /// Another device may access this device's memory from now on: grants it access to the blocks that are open there. The first
+    /// error; the other blocks are tried all the same.
+    pub(super) fn refresh_access(&self, device: CUdevice) -> Result<(), CUresult> {
+        self.grants.fetch_add(1, Ordering::SeqCst);
+        let held: Vec<OpenKey> = self.with_open(|open| {
+            let there = open.iter_mut().filter(|((_, ordinal), _)| *ordinal == device);
+            there.map(|(key, opened)| (opened.holders += 1, *key).1).collect()
+        });
+        let outcomes = held.iter().map(|key| {
+            let outcome = self.allow(key);
+            self.remove_holder(key);
+            outcome
+        });
+        outcomes.fold(Ok(()), Result::and)
+    }
+
+    /// Grants access anew to a block that the caller holds.
+    fn allow(&self, key: &OpenKey) -> Result<(), CUresult> {
+        let mapping = self.with_open(|open| Some(open.get(key)?.mapping.clone()));
+        mapping.map_or(Ok(()), |mapping| mapping.allow())
+    }
+}
+
+fn add_holder<M: ForeignMapping>(open: &mut OpenTable<M>, key: &OpenKey) -> Option<CUdeviceptr> {
+    let opened = open.get_mut(key)?;
+    opened.holders += 1;
+    Some(opened.mapping.range().start)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn with_open<T>(body: impl FnOnce(&mut HashMap<OpenKey, Opened>) -> T) -> T {
-    body(lock(&OPEN).get_or_insert_default())
-}
+#[cfg(test)]
+mod tests {
+    //! Hazard (use after free): a mapping that ends while the program has it open, or while the device works. Hazard (leak): one
+    //! that never ends.
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// The address here of another process's block.
-///
-/// # Errors
-/// `INVALID_CONTEXT` in the exporting process itself, as the driver has it; `INVALID_HANDLE` if the exporter is gone,
-/// `INVALID_VALUE` if it has freed the block; the driver's own otherwise.
-pub(crate) fn open(ticket: Ticket, site: &Site) -> Result<CUdeviceptr, CUresult> {
-    if server::is_own(&ticket.key) {
-        return Err(CUresult::INVALID_CONTEXT);
-    }
-    let key = (ticket, site.manager.gpu().ordinal());
-    if let Some(address) = with_open(|open| hold(open, &key)) {
-        return Ok(address);
-    }
-    end_left();
-    let granted = GRANTS.load(Ordering::SeqCst);
-    let fresh = import(&ticket, site.manager.gpu()).map_err(|failure| explain(&ticket, failure))?;
-    let address = insert(key, fresh);
-    // Our caller has opened it and does not know the address yet, so it cannot be closed meanwhile.
-    if GRANTS.load(Ordering::SeqCst) != granted
-        && let Err(code) = allow(&key)
-    {
-        log::warn!("a device cannot reach memory of process {}: {code}", ticket.pid);
-    }
-    Ok(address)
-}
+    use super::super::key::ExporterKey;
+    use super::*;
 
-/// Another thread may have opened the same meanwhile: then its mapping stays, and ours is given back outside the lock.
-fn insert(key: OpenKey, fresh: Opened) -> CUdeviceptr {
-    let (address, _surplus) = with_open(|open| match hold(open, &key) {
-        Some(address) => (address, Some(fresh)),
-        None => {
-            let address = fresh.view.address;
-            open.insert(key, fresh);
-            (address, None)
+    /// The driver of the mappings of one test.
+    #[derive(Default)]
+    struct Model {
+        mapped: AtomicUsize,
+        granted: AtomicUsize,
+        captures: AtomicBool,
+    }
+
+    struct Mapped(Arc<Model>, u64);
+
+    impl ForeignMapping for Mapped {
+        fn range(&self) -> Range<u64> {
+            self.1..self.1 + 100
         }
-    });
-    address
-}
 
-fn hold(open: &mut HashMap<OpenKey, Opened>, key: &OpenKey) -> Option<CUdeviceptr> {
-    let opened = open.get_mut(key)?;
-    opened.holders += 1;
-    Some(opened.view.address)
-}
+        fn allow(&self) -> Result<(), CUresult> {
+            self.0.granted.fetch_add(1, Relaxed);
+            Ok(())
+        }
 
-/// Asks the exporter and maps what it sends. Each batch of descriptors is closed before the next is asked for.
-fn import(ticket: &Ticket, device: &'static Device) -> Result<Opened, Failure> {
-    let (mut exchange, offer) = Exchange::begin(ticket)?;
-    let mut import = device.import(offer.span)?;
-    let mut mapped = 0;
-    while mapped < offer.pieces {
-        let pieces = exchange.pieces(mapped)?;
-        mapped += pieces.len() as u64;
-        for (descriptor, bytes) in pieces {
-            import.add(descriptor.get()?, bytes)?;
+        fn synchronize(&self) -> Result<(), CUresult> {
+            let captures = self.0.captures.load(Relaxed);
+            if captures { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
         }
     }
-    import.allow()?;
-    let view = OpenedBlock { address: import.base() + offer.offset, bytes: offer.bytes, device };
-    Ok(Opened { import, view, holders: 1 })
-}
 
-/// The program's code for a failure, and a line for what no code says.
-fn explain(ticket: &Ticket, failure: Failure) -> CUresult {
-    let error = match failure {
-        Failure::Answer(code) => return code,
-        Failure::Lost(error) => error,
-    };
-    let advice = match error.kind() {
-        ErrorKind::NotFound => format!(
-            "it has ended, or shares neither the folder {} nor the network namespace with this process: \
-             set WMSHIM_STATS_DIR to a folder that both see",
-            names::folders_in_words(ticket)
-        ),
-        ErrorKind::TimedOut => "it does not answer; is it stopped?".to_owned(),
-        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => format!(
-            "it has ended, or refuses: memory is shared with processes of the same user and of root, it runs as user {}",
-            ticket.user
-        ),
-        _ => error.to_string(),
-    };
-    log::warn!("memory of process {} cannot be opened: {advice}", ticket.pid);
-    CUresult::INVALID_HANDLE
-}
-
-/// Lets an opened block go; `None` if the address is none of ours.
-pub(crate) fn close(address: CUdeviceptr) -> Option<CUresult> {
-    let is_it = |(_, opened): &(&OpenKey, &Opened)| opened.view.address == address;
-    let key = with_open(|open| Some(*open.iter().find(is_it)?.0))?;
-    end_left();
-    release(&key)
-}
-
-/// One holder less; the last one ends the mapping. `None`: it is not open.
-fn release(key: &OpenKey) -> Option<CUresult> {
-    let last = with_open(|open| {
-        let opened = open.get_mut(key)?;
-        opened.holders -= 1;
-        Some(if opened.holders == 0 { open.remove(key) } else { None })
-    })?;
-    Some(last.map_or(CUresult::SUCCESS, end))
-}
-
-/// Waits for the device, and unmaps.
-fn end(opened: Opened) -> CUresult {
-    match opened.view.device.synchronize() {
-        // During a capture no thread may wait. The mapping stays until one can.
-        Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) => {
-            lock(&LEFT).push(opened);
-            CUresult::SUCCESS
-        }
-        drained => {
-            drop(opened.import);
-            drained.into()
+    impl Drop for Mapped {
+        fn drop(&mut self) {
+            self.0.mapped.fetch_sub(1, Relaxed);
         }
     }
-}
 
-/// Ends what was closed during a capture.
-fn end_left() {
-    let left = std::mem::take(&mut *lock(&LEFT));
-    for opened in left {
-        // Its program was told that it is closed.
-        let _ = end(opened);
+    #[derive(Default)]
+    struct Fixture(Arc<Model>);
+
+    impl Fixture {
+        fn mapped(&self) -> usize {
+            self.0.mapped.load(Relaxed)
+        }
+
+        fn map(&self, address: u64) -> Result<Mapped, CUresult> {
+            self.0.mapped.fetch_add(1, Relaxed);
+            Ok(Mapped(self.0.clone(), address))
+        }
+
+        fn open(&self, blocks: &OpenedBlocks<Mapped>, id: u64, device: CUdevice) -> CUdeviceptr {
+            blocks.open(key(id, device), || self.map(id << 12)).expect("the model maps")
+        }
     }
-}
 
-/// The opened block that contains `address`.
-pub(crate) fn view(address: u64) -> Option<OpenedBlock> {
-    let contains = |view: &OpenedBlock| (view.address..view.address + view.bytes as u64).contains(&address);
-    with_open(|open| open.values().map(|opened| opened.view).find(contains))
-}
+    fn key(id: u64, device: CUdevice) -> OpenKey {
+        (Ticket { pid: 1, user: 1, key: ExporterKey([7; 16]), id, address: 0 }, device)
+    }
 
-/// The device's contexts are gone, and with them what was opened there. Their work is over, so there is nothing to wait for.
-pub(crate) fn end_device(device: CUdevice) {
-    let is_there = |view: &OpenedBlock| view.device.ordinal() == device;
-    let ended: Vec<Opened> = with_open(|open| {
-        open.extract_if(|_, opened| is_there(&opened.view)).map(|(_, opened)| opened).collect()
-    });
-    let left: Vec<Opened> = lock(&LEFT).extract_if(.., |opened| is_there(&opened.view)).collect();
-    drop((ended, left));
-}
+    #[test]
+    fn the_last_close_ends_the_mapping() {
+        let (fixture, blocks) = (Fixture::default(), OpenedBlocks::new());
+        let address = fixture.open(&blocks, 1, 0);
+        assert_eq!((fixture.open(&blocks, 1, 0), fixture.mapped()), (address, 1));
+        assert!(blocks.find(address + 99, |_| ()).is_some() && blocks.find(address + 100, |_| ()).is_none());
+        assert_eq!((blocks.close(address), fixture.mapped()), (Some(CUresult::SUCCESS), 1));
+        assert_eq!((blocks.close(address), fixture.mapped()), (Some(CUresult::SUCCESS), 0));
+        assert_eq!(blocks.close(address), None);
+    }
 
-/// Another device may access this device's memory from now on: so it may what is opened there.
-///
-/// # Errors
-/// The driver's first; the other blocks are tried all the same.
-pub(crate) fn refresh_access(device: &Device) -> Result<(), CUresult> {
-    GRANTS.fetch_add(1, Ordering::SeqCst);
-    let held: Vec<OpenKey> = with_open(|open| {
-        let there = open.iter_mut().filter(|((_, ordinal), _)| *ordinal == device.ordinal());
-        there.map(|(key, opened)| (opened.holders += 1, *key).1).collect()
-    });
-    let outcomes = held.iter().map(|key| {
-        let outcome = allow(key);
-        release(key);
-        outcome
-    });
-    outcomes.fold(Ok(()), Result::and)
-}
+    #[test]
+    fn of_two_threads_that_map_at_once_the_first_wins() {
+        let (fixture, blocks) = (Fixture::default(), OpenedBlocks::new());
+        let address = blocks.open(key(1, 0), || {
+            fixture.open(&blocks, 1, 0);
+            fixture.map(5 << 12)
+        });
+        assert_eq!((address, fixture.mapped()), (Ok(1 << 12), 1));
+        assert_eq!(blocks.with_open(|open| open[&key(1, 0)].holders), 2);
+    }
 
-/// Grants access anew to a mapping that the caller holds.
-fn allow(key: &OpenKey) -> Result<(), CUresult> {
-    let range = with_open(|open| {
-        let opened = open.get(key)?;
-        Some((opened.view.device, opened.import.base(), opened.import.bytes()))
-    });
-    range.map_or(Ok(()), |(device, base, bytes)| device.allow(base, bytes))
+    #[test]
+    fn a_failed_import_leaves_nothing_open() {
+        let (fixture, blocks) = (Fixture::default(), OpenedBlocks::<Mapped>::new());
+        assert_eq!(blocks.open(key(1, 0), || Err(CUresult::INVALID_HANDLE)), Err(CUresult::INVALID_HANDLE));
+        assert_eq!(fixture.open(&blocks, 1, 0), 1 << 12);
+    }
+
+    #[test]
+    fn a_close_during_a_capture_unmaps_after_it() {
+        let (fixture, blocks) = (Fixture::default(), OpenedBlocks::new());
+        let address = fixture.open(&blocks, 1, 0);
+        fixture.0.captures.store(true, Relaxed);
+        assert_eq!((blocks.close(address), fixture.mapped()), (Some(CUresult::SUCCESS), 1));
+        fixture.open(&blocks, 2, 0);
+        assert_eq!(fixture.mapped(), 2, "the capture goes on");
+        fixture.0.captures.store(false, Relaxed);
+        fixture.open(&blocks, 3, 0);
+        assert_eq!(fixture.mapped(), 2);
+    }
+
+    #[test]
+    fn a_right_that_is_granted_during_an_import_reaches_its_mapping() {
+        let (fixture, blocks) = (Fixture::default(), OpenedBlocks::new());
+        fixture.open(&blocks, 1, 0);
+        fixture.open(&blocks, 2, 1);
+        blocks
+            .open(key(3, 0), || {
+                assert_eq!(blocks.refresh_access(0), Ok(()));
+                fixture.map(3 << 12)
+            })
+            .expect("the model maps");
+        assert_eq!(fixture.0.granted.load(Relaxed), 2, "the open one of device 0, and the new one");
+        assert!(blocks.with_open(|open| open.values().all(|opened| opened.holders == 1)));
+    }
+
+    #[test]
+    fn a_device_takes_its_mappings_along() {
+        let (fixture, blocks) = (Fixture::default(), OpenedBlocks::new());
+        let address = fixture.open(&blocks, 1, 0);
+        fixture.open(&blocks, 2, 0);
+        fixture.open(&blocks, 3, 1);
+        fixture.0.captures.store(true, Relaxed);
+        blocks.close(address);
+        blocks.end_device(0);
+        assert_eq!(fixture.mapped(), 1);
+    }
 }

@@ -1,8 +1,8 @@
 //! The exporting side: one thread that serves every importer, started at the first handle issued.
 //!
-//! Each round polls the listeners and the peers, and does a bounded piece of work for each: a silent peer delays nobody, and
+//! Each round polls the listeners and the peers, and does a bounded piece of work for each: a silent peer delays no other, and
 //! each has a deadline of its own. With [`PEER_LIMIT`] peers the listeners are not polled, and later ones wait to be accepted.
-//! Where accepting fails for want of descriptors or memory the loop looks away for [`PAUSE`] instead of spinning.
+//! If accepting fails because descriptors or memory are exhausted, the loop does not poll the listeners for [`PAUSE`].
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,9 +18,10 @@ use wm_driver::thread;
 use wm_trust::peer::is_trusted;
 
 use super::key::ExporterKey;
-use super::names;
+use super::names::{self, Unreachable};
 use super::peer::Peer;
 use wm_sockets::descriptor::Descriptor;
+use wm_sockets::file::Published;
 
 /// Stack of the thread, bytes: it exchanges short packets and looks blocks up.
 const STACK: usize = 256 << 10;
@@ -31,38 +32,68 @@ const PEER_LIMIT: usize = 64;
 /// Rest after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Known once the thread runs. A start that failed (no descriptor left, say) is tried again at the next handle.
-static KEY: OnceCell<ExporterKey> = OnceCell::new();
+/// The exporting side of a process.
+pub(super) struct Exporter {
+    /// Set once the thread runs. A start that failed, as without a free descriptor, is tried again at the next handle.
+    key: OnceCell<ExporterKey>,
+    has_ended: AtomicBool,
+    /// The socket's file, for the exit handler.
+    file: Published,
+}
 
-/// Has the thread ended again?
-static ENDED: AtomicBool = AtomicBool::new(false);
+/// Why a process issues no handles.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ExportError {
+    #[error("no key: {0}")]
+    Key(io::Error),
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    #[error("no thread: {0}")]
+    Thread(io::Error),
+    #[error("its thread has ended; does the program close descriptors that it did not open?")]
+    Ended,
+}
 
-/// Starts the thread if it has not been; the key that goes into handles.
-pub(super) fn start() -> Result<ExporterKey, String> {
-    let key = *KEY.get_or_try_init(launch)?;
-    if ENDED.load(Ordering::Acquire) {
-        return Err("its thread has ended; does the program close descriptors that it did not open?".into());
+impl Exporter {
+    pub(super) const fn new() -> Self {
+        Self { key: OnceCell::new(), has_ended: AtomicBool::new(false), file: Published::none() }
     }
-    Ok(key)
-}
 
-/// Is this process the one that issues handles with this key?
-pub(super) fn is_own(key: &ExporterKey) -> bool {
-    KEY.get() == Some(key)
-}
+    /// The key that goes into handles. Starts the thread at the first call.
+    pub(super) fn start(&'static self) -> Result<ExporterKey, ExportError> {
+        let key = *self.key.get_or_try_init(|| self.launch())?;
+        if self.has_ended.load(Ordering::Acquire) { Err(ExportError::Ended) } else { Ok(key) }
+    }
 
-fn launch() -> Result<ExporterKey, String> {
-    let key = ExporterKey::random().map_err(|error| error.to_string())?;
-    let listeners = names::listen(&key)?;
-    let server = ExportServer { key, listeners, peers: Vec::new(), paused_until: None };
-    thread::spawn(c"wmshim-ipc", STACK, move || server.run()).map_err(|error| {
-        names::withdraw();
-        error.to_string()
-    })?;
-    Ok(key)
+    /// Is this process the one that issues handles with this key?
+    pub(super) fn is_own(&self, key: &ExporterKey) -> bool {
+        self.key.get() == Some(key)
+    }
+
+    fn launch(&'static self) -> Result<ExporterKey, ExportError> {
+        let key = ExporterKey::random().map_err(ExportError::Key)?;
+        let listeners = names::listen(&key, &self.file)?;
+        let server = ExportServer { exporter: self, key, listeners, peers: Vec::new(), paused_until: None };
+        thread::spawn(c"wmshim-ipc", STACK, move || server.run()).map_err(|error| {
+            self.file.withdraw();
+            ExportError::Thread(error)
+        })?;
+        Ok(key)
+    }
+
+    /// Removes the socket's file. Allocates nothing and locks nothing: exit handlers call it.
+    pub(super) fn stop(&self) {
+        self.file.withdraw();
+    }
+
+    /// In a forked child the file is the parent's. Async-signal-safe.
+    pub(super) fn forked(&self) {
+        self.file.forget();
+    }
 }
 
 struct ExportServer {
+    exporter: &'static Exporter,
     key: ExporterKey,
     listeners: Vec<Descriptor>,
     peers: Vec<Peer>,
@@ -72,7 +103,7 @@ struct ExportServer {
 impl Drop for ExportServer {
     /// On every way out of the thread, a panic too.
     fn drop(&mut self) {
-        ENDED.store(true, Ordering::Release);
+        self.exporter.has_ended.store(true, Ordering::Release);
     }
 }
 
@@ -129,7 +160,7 @@ impl ExportServer {
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
-    /// Answers each peer that said something; drops those that are gone, finished or out of patience.
+    /// Answers each peer that sent a packet; drops peers that are gone, finished or past their deadline.
     fn serve(&mut self, spoke: &[bool], now: Instant) {
         let (key, mut spoke) = (self.key, spoke.iter());
         self.peers.retain_mut(|peer| {
@@ -164,6 +195,6 @@ fn accept_one(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
 /// `None` if no connection waits, or if it is gone again.
 fn pause_after(error: &io::Error) -> Option<Duration> {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
-    let nobody = matches!(code, Some(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED));
-    (!nobody).then_some(PAUSE)
+    let is_absent = matches!(code, Some(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED));
+    (!is_absent).then_some(PAUSE)
 }

@@ -25,7 +25,8 @@ use crate::copies::{CopySize, StridedRange};
 use crate::counters;
 use crate::hooks::call::boundary;
 use crate::process::{driver, exiting, forked, sticky_error};
-use crate::{ipc, registry};
+use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// Does a range run past the end of the block that it begins in?
 #[inline]
@@ -42,7 +43,7 @@ fn runs_past(address: u64, bytes: u64) -> bool {
 #[inline(never)]
 fn runs_past_opened(address: u64, bytes: u64) -> bool {
     // In a forked child the table's lock may be held for ever.
-    let opened = if forked() { None } else { ipc::view(address) };
+    let opened = if forked() { None } else { PROCESS.ipc.view(address) };
     opened.is_some_and(|view| bytes > view.address + view.bytes as u64 - address)
 }
 

@@ -14,7 +14,8 @@ use wm_memory::Manager;
 
 use crate::hooks::call::exports;
 use crate::process::driver;
-use crate::{ipc, registry};
+use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// `cuCtxEnablePeerAccess`.
 pub(in crate::hooks) unsafe fn ctx_enable_peer_access(peer: CUcontext, flags: c_uint) -> CUresult {
@@ -31,7 +32,7 @@ pub(in crate::hooks) unsafe fn ctx_enable_peer_access(peer: CUcontext, flags: c_
 /// processes that are open there.
 pub(in crate::hooks) fn grant(owner: CUdevice, from: CUdevice) {
     if let Some((manager, own)) = registry::grant(owner, from) {
-        let opened = ipc::refresh_access(manager.gpu());
+        let opened = PROCESS.ipc.refresh_access(manager.gpu().ordinal());
         if let Err(code) = own.and(opened) {
             log::warn!("device {from} cannot reach some blocks of device {owner}: {code}");
         }

@@ -17,7 +17,7 @@ use crate::addresses::{self, AddressedMemory};
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::memory::physical;
 use crate::hooks::memory::pool;
-use crate::ipc;
+use crate::ipc::OpenedBlock;
 use crate::physical::{MappedPiece, account, kept};
 use crate::process::driver;
 use crate::registry::{self, context_blocks};
@@ -106,7 +106,7 @@ fn maker(device: &Device, block: &Block) -> CUcontext {
 }
 
 /// Buffer id of an opened block.
-fn foreign_buffer(view: &ipc::OpenedBlock) -> u64 {
+fn foreign_buffer(view: &OpenedBlock) -> u64 {
     OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12)
 }
 
@@ -119,7 +119,7 @@ fn buffer_at(address: u64) -> Option<u64> {
     }
 }
 
-fn foreign(view: &ipc::OpenedBlock, address: u64) -> Found {
+fn foreign(view: &OpenedBlock, address: u64) -> Found {
     let buffer = foreign_buffer(view);
     let (base, bytes, device, context) = (view.address, view.bytes, view.device, view.device.context());
     Found { address, base, bytes, device, context, buffer, pool: CUmemoryPool::NULL, shareable: false }

@@ -5,8 +5,9 @@ use std::ffi::c_uint;
 use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CUresult};
 
 use crate::hooks::call::boundary::Outcome;
-use crate::ipc::{self, Ticket};
+use crate::ipc::Ticket;
 use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// `cuIpcGetMemHandle`.
 pub(in crate::hooks) unsafe fn ipc_get_mem_handle(
@@ -16,7 +17,7 @@ pub(in crate::hooks) unsafe fn ipc_get_mem_handle(
     let Some(manager) = registry::owner(address).filter(|_| !handle.is_null()) else {
         return Outcome::Forward;
     };
-    match ipc::issue(manager, address) {
+    match PROCESS.ipc.issue(manager, address) {
         Some(Ok(issued)) => {
             // SAFETY: the program's out-pointer, not null.
             unsafe { *handle = issued };
@@ -40,7 +41,9 @@ pub(in crate::hooks) unsafe fn ipc_open_mem_handle(
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let Some(site) = registry::current_site() else { return Outcome::Return(CUresult::INVALID_CONTEXT) };
-    ipc::open(ticket, &site)
+    PROCESS
+        .ipc
+        .open(ticket, &site)
         .map(|opened| {
             // SAFETY: the program's out-pointer, not null.
             unsafe { *address = opened };
@@ -50,5 +53,5 @@ pub(in crate::hooks) unsafe fn ipc_open_mem_handle(
 
 /// `cuIpcCloseMemHandle`.
 pub(in crate::hooks) fn ipc_close_mem_handle(address: CUdeviceptr) -> Outcome {
-    ipc::close(address).map_or(Outcome::Forward, Outcome::Return)
+    PROCESS.ipc.close(address).map_or(Outcome::Forward, Outcome::Return)
 }

@@ -15,7 +15,7 @@ use crate::hooks::memory::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, context_blocks};
 use crate::subsystems::PROCESS;
-use crate::{dedup, guard, ipc, launches, multipath, physical};
+use crate::{dedup, guard, launches, multipath, physical};
 
 /// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
 pub(in crate::hooks) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
@@ -95,7 +95,7 @@ fn free_blocks_of(context: CUcontext) {
 fn end_device(device: CUdevice) {
     if let Some(manager) = registry::take(device) {
         PROCESS.guard.end_device(device);
-        ipc::end_device(device);
+        PROCESS.ipc.end_device(device);
         physical::kept::end_device(device);
         PROCESS.overflow.device_ended(manager);
         manager.discard();
