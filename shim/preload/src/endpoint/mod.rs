@@ -93,7 +93,7 @@ pub(crate) struct StatisticsEndpoint {
 
 /// Why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
+enum EndpointError {
     #[error(transparent)]
     Folder(#[from] FolderError),
     #[error("no pipe for the statistics thread: {0}")]
@@ -165,9 +165,9 @@ impl StatisticsEndpoint {
         &'static self,
         settings: &EndpointSettings,
         source: &'static dyn Source,
-    ) -> Result<(), StartError> {
+    ) -> Result<(), EndpointError> {
         let directory = private_folder::directory(settings.directory.as_deref())?;
-        let wake = signal::pipe().map_err(StartError::Pipe)?;
+        let wake = signal::pipe().map_err(EndpointError::Pipe)?;
         let slot = wake.slot();
         let (listener, socket) = match socket::bind(settings.socket.as_deref(), &directory) {
             Ok(bound) => (Some(bound.listener), Some(bound.file)),
@@ -186,7 +186,7 @@ impl StatisticsEndpoint {
         run(server).map_err(|error| {
             self.socket.withdraw();
             self.exit_reply.expect(0);
-            StartError::Thread(error)
+            EndpointError::Thread(error)
         })?;
         settings.signal.into_iter().for_each(|number| self.signal.install(number, slot));
         Ok(())
