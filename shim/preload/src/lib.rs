@@ -16,7 +16,6 @@
 
 mod addresses;
 mod advice;
-mod ahead;
 mod copies;
 mod counters;
 mod dedup;

@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::{Bears, Shortfall, Tier};
 
-use crate::ahead::{self, HostNeed};
 use crate::moves;
 use crate::physical::{self, kept};
 use crate::process::{callers, streams};
@@ -202,7 +201,6 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
     if moves::is_on() && manager.has_peer_room(bytes as u64) {
         return Bears::Elsewhere;
     }
-    ahead::needed(device, HostNeed::Block(bytes as u64));
     if moves::make_for(manager, bytes as u64) {
         PROCESS.overflow.note();
         return Bears::LookAgain;

@@ -1,22 +1,24 @@
 /* A program that says what it knows of its memory.
  *
- *   advised IMAGE threads SEED THREADS ROUNDS threads that fill, copy and read blocks in streams of
- *   their own while another one advises at random; prints the
- *                                               shim's figures
- *   advised IMAGE calls each call that is wrong or refused, and the codes of a block's way out and
- *   in advised IMAGE kept WHAT what a move out answers before and after the program did WHAT
- *   advised IMAGE room WHAT what a pool of the program's own answers on a full device: idle, or
- *   busy with a stream that waits advised IMAGE turns the shim's figures while three blocks that do
- *   not fit together take turns on the device advised IMAGE layers COUNT PERIODS a kernel uses one
- *   block after the other, again and again; the shim's figures after each period advised IMAGE
- *   ahead MIB MiB of the host that lie idle, and threads that pin memory: on a device with room,
- *   past its end, and when nothing was asked for since advised IMAGE fork children that are forked
- *   while memory moves, and what their calls answer advised IMAGE hold what a move answers while
- *   another thread is inside a copy that does not end, and after it
+ *   advised IMAGE threads SEED THREADS ROUNDS   threads that fill, copy and read blocks in streams of
+ *                                  their own while another one advises at random; prints the shim's
+ *                                  figures
+ *   advised IMAGE calls            each call that is wrong or refused, and the codes of a block's way
+ *                                  out and in
+ *   advised IMAGE kept WHAT        what a move out answers before and after the program did WHAT
+ *   advised IMAGE room WHAT        what a pool of the program's own answers on a full device: idle, or
+ *                                  busy with a stream that waits
+ *   advised IMAGE turns            the shim's figures while three blocks that do not fit together take
+ *                                  turns on the device
+ *   advised IMAGE layers COUNT PERIODS   a kernel uses one block after the other, again and again; the
+ *                                  shim's figures after each period
+ *   advised IMAGE fork             children that are forked while memory moves, and what their calls
+ *                                  answer
+ *   advised IMAGE hold             what a move answers while another thread is inside a copy that does
+ *                                  not end, and after it
  */
 
 #include <pthread.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -386,53 +388,6 @@ static void layers(unsigned count, unsigned periods)
     }
 }
 
-/* MiB of the host that are held and not used. */
-static unsigned long idle_host(void)
-{
-    unsigned long live, held;
-    const char *host = strstr(strstr(wmshim_stats_json(), "\"tiers\""), "\"host\"");
-    if (sscanf(strstr(host, "\"live_bytes\"") + 13, "%lu", &live) != 1 ||
-        sscanf(strstr(host, "\"reserved_bytes\"") + 17, "%lu", &held) != 1)
-        exit(85);
-    return (held - live) >> 20;
-}
-
-static int pinning_threads(void)
-{
-    char path[300], name[16];
-    int count = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    for (struct dirent *task; (task = readdir(tasks));) {
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
-        FILE *file = fopen(path, "r");
-        if (file && fgets(name, sizeof name, file) && !strcmp(name, "wmshim-host\n"))
-            count++;
-        if (file)
-            fclose(file);
-    }
-    closedir(tasks);
-    return count;
-}
-
-static void tell_idle(unsigned long wanted, int threads)
-{
-    for (int tries = 0; tries < 3000 && (idle_host() != wanted || pinning_threads() != threads); tries++)
-        usleep(10000);
-    printf("%lu %d\n", idle_host(), pinning_threads());
-}
-
-static void ahead(unsigned long mib)
-{
-    CUdeviceptr blocks[3];
-    MUST(cuMemAlloc_v2(&blocks[0], 40 * MIB));
-    tell_idle(0, 0);
-    MUST(cuMemAlloc_v2(&blocks[1], 40 * MIB));
-    tell_idle(mib, mib > 0);
-    tell_idle(0, 0);
-    MUST(cuMemAlloc_v2(&blocks[2], 8 * MIB));
-    tell_idle(mib, mib > 0);
-}
-
 int main(int count, char **argument)
 {
     if (count < 3)
@@ -450,8 +405,6 @@ int main(int count, char **argument)
         turns();
     else if (!strcmp(argument[2], "layers"))
         layers(atoi(argument[3]), atoi(argument[4]));
-    else if (!strcmp(argument[2], "ahead"))
-        ahead(strtoul(argument[3], NULL, 10));
     else if (!strcmp(argument[2], "fork"))
         forked();
     else

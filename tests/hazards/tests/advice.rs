@@ -119,19 +119,6 @@ fn another_gpus_memory_goes_before_moves() {
     assert!((24..=32).contains(&peer) && host >= 40 && out >= 8, "{peer} {host} {out}");
 }
 
-/// Hazard: a process that fits pins memory for nothing, one that does not waits each time, or what
-/// was pinned ahead stays pinned.
-#[test]
-fn host_memory_is_made_ahead_of_need_and_goes_back_when_nothing_asks() {
-    let ahead = |mib: &str, limit: &str| {
-        let room = [("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")];
-        let size = [("WMSHIM_HOST_AHEAD", limit)];
-        advised(&["ahead", mib], &[&room[..], &size].concat()).expect_success().to_owned()
-    };
-    assert_eq!(ahead("32", "64MiB"), "0 0\n32 1\n0 0\n32 1");
-    assert_eq!(ahead("0", "0"), "0 0\n0 0\n0 0\n0 0");
-}
-
 /// The codes of `advised calls`, in its order.
 fn codes(variables: &[(&str, &str)]) -> (Vec<u32>, serde_json::Value, String) {
     let outcome = advised(&["calls"], variables);

@@ -102,18 +102,6 @@ fn a_process_ends_while_a_call_of_the_librarys_takes_long() {
     end_all(&Situation { part: 3, blocks: 0, variables });
 }
 
-#[test]
-fn a_process_ends_while_host_memory_is_pinned_ahead() {
-    let variables = &[
-        ("WMSHIM_MULTIPATH", "auto"),
-        ("WMSHIM_HOST_AHEAD", "256MiB"),
-        ("SIMCUDA_MEMORY", "64MiB"),
-        // That it lies there is said, and is no fault.
-        ("WMSHIM_LOG", "error"),
-    ];
-    end_all(&Situation { part: 1, blocks: 12, variables });
-}
-
 /// Hazard: a handler that calls `exit` while the gate is closed or a lock is held by its thread
 /// waits for itself.
 fn terminate_all(variables: &[(&str, &str)]) {

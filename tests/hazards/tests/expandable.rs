@@ -136,7 +136,7 @@ fn a_limit_on_the_device_sends_it_elsewhere_sooner() {
 /// blocks overflows.
 #[test]
 fn a_limit_holds_for_pieces_and_blocks_together() {
-    let limits = [("SIMCUDA_MEMORY", "256MiB"), ("WMSHIM_DEVICE_LIMIT", "18MiB"), ("WMSHIM_HOST_AHEAD", "0")];
+    let limits = [("SIMCUDA_MEMORY", "256MiB"), ("WMSHIM_DEVICE_LIMIT", "18MiB")];
     let outcome = start(&["3", "plain", "6"], &limits);
     outcome.expect_success();
     let figures = device(&outcome, "mixed");

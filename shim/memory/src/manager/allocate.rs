@@ -69,11 +69,6 @@ impl<G: Gpu> Manager<G> {
                 }
                 known => attempt.bears = Some(known),
             },
-            Question::HostIdle => {
-                self.relieve_tier(Tier::Host, u64::MAX);
-                attempt.start_over();
-                attempt.gave_host_back = true;
-            }
             Question::Busy(seen) => {
                 drop(
                     self.wait_until(|state| {

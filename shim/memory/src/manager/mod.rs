@@ -13,10 +13,10 @@ mod execute;
 mod guarded;
 mod mapping_lock;
 mod migrate;
+mod other_tiers;
 mod reclaim;
 mod remap;
 mod share;
-mod stock;
 mod waiters;
 
 use std::collections::BTreeMap;

@@ -26,8 +26,6 @@ pub(crate) struct Attempt {
     pub(crate) room: Option<Room>,
     /// Memory of the device was given back for this request: what earlier ones found says nothing.
     pub(crate) is_relieved: bool,
-    /// Idle memory of the host was given back for this request.
-    pub(crate) gave_host_back: bool,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
     /// What other GPUs may have at most: nothing tells what they have left.
@@ -50,7 +48,6 @@ impl Attempt {
             waited: false,
             room: None,
             is_relieved: false,
-            gave_host_back: false,
             full: Vec::new(),
             most: Vec::new(),
             bears: (request.first_tier == FirstTier::Device).then_some(Bears::Never),

@@ -55,9 +55,6 @@ pub(crate) enum Question {
     Host(HostFigure),
     /// The tiers that the caller can use.
     Caller,
-    /// Whether the host has more once its idle memory was given back: that is in handles of sizes
-    /// that do not fit.
-    HostIdle,
     /// The end of a plan of another thread that was under way in this generation.
     Busy(u64),
 }
@@ -352,11 +349,6 @@ impl State {
     fn refuse(&mut self, attempt: &Attempt, rules: &Rules) -> Decision {
         if !self.under_way.is_none() {
             return Decision::FindOut(Question::Busy(self.under_way.generation()));
-        }
-        let may_overflow =
-            attempt.bears == Some(Bears::Elsewhere) || attempt.request.first_tier == FirstTier::Host;
-        if may_overflow && !attempt.gave_host_back && self.holdings.ledger.handles().idle_bytes().host > 0 {
-            return Decision::FindOut(Question::HostIdle);
         }
         self.counters.out_of_memory += 1;
         Decision::Full(Box::new(self.shortage(Some(attempt), rules)))

@@ -23,11 +23,9 @@ use crate::books::program::ProgramBlocks;
 use crate::ordering::fence::{Fence, Marks, Numbered};
 use crate::ordering::results::EventResults;
 use crate::ordering::timeline::Timeline;
-use crate::policy::attempt::{Attempt, Room};
 use crate::policy::facts::Facts;
 use crate::policy::growth::Growth;
 use crate::policy::keep::{Keep, KeepElsewhere};
-use crate::policy::recipe::allowance;
 use crate::policy::scarcity::Scarcity;
 use crate::state::under_way::UnderWay;
 use crate::vocabulary::error::FreeError;
@@ -35,7 +33,6 @@ use crate::vocabulary::moves::Moves;
 use crate::vocabulary::order::{Order, Pending, Point};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::request::{Freed, Request};
-use crate::vocabulary::settings::Rules;
 
 /// In this order in memory: what a hit and a free look at comes first, on neighbouring cache lines.
 #[derive(Debug, Default)]
@@ -116,13 +113,6 @@ impl State {
     /// What a decision is shown.
     pub(crate) fn facts(&self) -> Facts<'_> {
         Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.holdings.held() }
-    }
-
-    /// How much more of the host may be made.
-    pub(crate) fn host_allowance(&self, room: Room, rules: &Rules) -> u64 {
-        let request = Request::new(1, Order::Device);
-        let attempt = request.map(|request| Attempt { room: Some(room), ..Attempt::new(request) });
-        attempt.map_or(0, |attempt| allowance(&self.facts(), &attempt, rules, Tier::Host))
     }
 
     /// Notes what calls of the driver have told about events. Returns the fences that are not

@@ -131,14 +131,6 @@ pub(crate) fn promise(kind: MemoryKind) -> Option<u64> {
     Some(token)
 }
 
-/// Makes memory that lies idle. The driver is called without the lock, since to pin memory takes milliseconds.
-pub(crate) fn stock(kind: MemoryKind) -> bool {
-    let Ok(handle) = DriverCalls.make(&kind) else { return false };
-    USED.store(true, Relaxed);
-    SHELF.lock().unwrap_or_else(PoisonError::into_inner).stock(kind, handle);
-    true
-}
-
 /// A token for memory that was made.
 pub(crate) fn made(kind: MemoryKind, handle: u64) -> u64 {
     USED.store(true, Relaxed);

@@ -106,23 +106,6 @@ pub(crate) fn is_any_elsewhere() -> bool {
     ANY_ELSEWHERE.load(Relaxed)
 }
 
-/// Makes host memory of a kind that PyTorch asked for on a device, which lies idle; its bytes, 0 where the user or the machine allows no more.
-pub(crate) fn stock_host(manager: &Manager<Device>, kind: MemoryKind) -> u64 {
-    let (device, bytes) = (kind.device, kind.bytes);
-    let room = manager.gpu().host_available().min(host_left(manager));
-    if room < bytes || !kept::stock(kind.on(Tier::Host)) {
-        return 0;
-    }
-    // The program, or another process, may have taken what was left meanwhile.
-    if host_of(manager) + host_of_others(device) > manager.settings().host_limit
-        || !manager.gpu().host_holds(bytes)
-    {
-        kept::give_back(device, Tier::Host, bytes);
-        return 0;
-    }
-    bytes
-}
-
 /// Where in a range pieces of one tier meet pieces of another.
 pub(crate) fn borders(range: Range<u64>) -> Vec<u64> {
     if is_any_elsewhere() { book().borders(range) } else { Vec::new() }

@@ -122,9 +122,6 @@ settings! {
         /// Half of what the limit leaves stays available, a quarter of the machine at most, whatever all processes pin. Off: what is available.
         "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "50%"
             => host_limit: Option<Size> = Some(Size::Share(0.5)), allowance;
-        /// Host memory that is pinned ahead of need, for each device, once something had to lie on the host: a quarter of what does, and no more than this.
-        "WMSHIM_HOST_AHEAD": "a size with its unit such as 512MiB or 2GiB, a share of the machine such as 5%, 0, or off", "off"
-            => host_ahead: Option<Size> = None, allowance;
         /// Most memory to take on each other device. As much as `WMSHIM_HEADROOM` says stays free there.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
@@ -207,6 +204,10 @@ settings! {
     }
 }
 
+/// Settings of earlier releases, each with what to do instead.
+const REMOVED: &[(&str, &str)] =
+    &[("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it")];
+
 /// A note from a process to its children, not a setting.
 const TORCH_CHOICE: &str = "WMSHIM_TORCH_CHOICE";
 
@@ -279,6 +280,9 @@ fn is_known(name: &str) -> bool {
 }
 
 fn complaint(name: &str) -> String {
+    if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
+        return format!("{name} was removed: {instead}");
+    }
     let known: Vec<_> = KNOWN.iter().map(|row| row.variable).collect();
     format!("{name} is not a setting; valid: {}", known.join(" "))
 }
@@ -390,5 +394,17 @@ mod tests {
         let lines = strangers(names.iter().map(|name| (*name).to_owned()));
         assert_eq!(lines.len(), 1);
         assert!(lines[0].contains("WMSHIM_STITCH"));
+    }
+
+    /// Hazard (silent change): a setting of an earlier release has no effect, and the user is not told.
+    #[test]
+    fn a_removed_setting_is_named_with_what_to_do() {
+        for (name, instead) in REMOVED {
+            assert_eq!(
+                strangers([(*name).to_owned()].into_iter()),
+                [format!("{name} was removed: {instead}")]
+            );
+            assert!(!is_known(name) && !OF_OTHERS.contains(name), "{name} is a setting again");
+        }
     }
 }

@@ -13,7 +13,6 @@ use wm_abi::*;
 use wm_driver::{Api, Bears, Device, Gpu, Tier};
 use wm_memory::{Manager, OverflowVerdict};
 
-use crate::ahead::{self, HostNeed};
 use crate::gate;
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
@@ -77,9 +76,7 @@ impl CreateRequest {
         if kept::idle(device, tier) == 0 {
             return None;
         }
-        // What was made ahead may have come at the same time as what the program took last.
-        let most = if tier == Tier::Host { self.most_in_use(tier) } else { u64::MAX };
-        if !book().charge(device, tier, bytes, most) {
+        if !book().charge(device, tier, bytes, u64::MAX) {
             return None;
         }
         let Some(token) = kept::promise(kind) else {
@@ -136,9 +133,6 @@ impl CreateRequest {
             Ok(made) => {
                 physical::note_overflow();
                 PROCESS.overflow.note();
-                if let Some(kind) = self.kind {
-                    ahead::needed(self.device(), HostNeed::Piece(kind));
-                }
                 Ok(made)
             }
             // The driver's headroom is better than an error.
@@ -208,21 +202,16 @@ impl CreateRequest {
 
     /// Bytes that the program's own memory may have on a tier: what the limit leaves beside our blocks.
     fn most(&self, tier: Tier) -> u64 {
-        match self.most_in_use(tier) {
-            u64::MAX => u64::MAX,
-            most => most.saturating_sub(kept::idle(self.device(), tier)),
-        }
-    }
-
-    /// The same where what lies idle is about to be used.
-    fn most_in_use(&self, tier: Tier) -> u64 {
         let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
         let (limits, reserved) = (manager.settings(), manager.usage().reserved);
         let limit = match tier {
             Tier::Host => limits.host_limit.saturating_sub(physical::host_of_others(self.device())),
             _ => limits.device_limit,
         };
-        if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier)) }
+        if limit == u64::MAX {
+            return limit;
+        }
+        limit.saturating_sub(reserved.on(tier)).saturating_sub(kept::idle(self.device(), tier))
     }
 
     /// Memory whose place the program would not notice, and that a limit may therefore refuse.

@@ -125,12 +125,6 @@ impl Shelf {
         token
     }
 
-    /// Memory that was made for nobody: it lies idle.
-    pub(crate) fn stock(&mut self, kind: MemoryKind, handle: u64) {
-        let number = self.remember(kind, handle);
-        self.lay(number);
-    }
-
     fn remember(&mut self, kind: MemoryKind, handle: u64) -> u64 {
         let number = self.next();
         let memory = KeptMemory {
