@@ -196,7 +196,7 @@ fn memory_for_any_stream_is_new_then_elsewhere_then_waited_for() {
         let manager = manager(128, overflow);
         let block = take(&manager, 60 * MB, S);
         manager.gpu().touch(StreamId(0), block, 60 * MIB);
-        manager.free_behind_all(block).expect("live");
+        manager.free(block, S).expect("live");
         assert_ne!(take(&manager, 60 * MB, Order::Device), block);
         assert_eq!(manager.usage().counters.waits, 0);
         let last = take(&manager, 60 * MB, Order::Device);

@@ -28,7 +28,7 @@ use wm_driver::{Gpu, StreamId, Tier};
 
 use crate::books::directory::Directory;
 use crate::books::free_cache::FlushScope;
-use crate::ordering::fence::{Fence, Marks};
+use crate::ordering::fence::Marks;
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
 use crate::vocabulary::block::Block;
@@ -160,25 +160,6 @@ impl<G: Gpu> Manager<G> {
             self.record(stream, exact, numbered);
         }
         Ok(())
-    }
-
-    /// Takes a block back that work now on the device may touch, without waiting for it.
-    ///
-    /// # Errors
-    /// As [`Manager::free`]; [`FreeError::Unrecorded`] where no event can be recorded behind all of that work.
-    pub fn free_behind_all(&self, address: u64) -> Result<(), FreeError> {
-        let events = self.gpu.record_all().map_err(FreeError::Unrecorded)?;
-        let mut state = self.lock();
-        let freed = state.free(address, Freed::In { order: Order::Device, eager: true });
-        let numbered = freed.as_ref().ok().copied().flatten();
-        let (upto, life) = numbered.map_or((0, 0), |numbered| (numbered.number, numbered.life));
-        let fence = Arc::new(Fence { events, order: Order::Device, upto, exact: true, life });
-        let given_up = numbered.and_then(|_| state.timeline.add_fence(&fence));
-        let queries = state.timeline.polls();
-        drop(state);
-        self.recycle(given_up.into_iter().chain([fence]));
-        self.run_queries(queries);
-        freed.map(drop)
     }
 
     /// May a stream that finds no other memory wait, on the GPU, for another stream's free?

@@ -37,9 +37,6 @@ pub enum FreeError {
     /// The manager's, but no live block starts there.
     #[error("no live block starts at the address: it was freed before")]
     AlreadyFree,
-    /// No event can be recorded behind the work that may touch the block; nothing has changed.
-    #[error("no event can be recorded behind all work of the device: {0}")]
-    Unrecorded(CUresult),
 }
 
 /// What was where when a request could not be met. Displayed as one line.

@@ -329,8 +329,7 @@ impl World {
         }
     }
 
-    /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` sees to that itself: it waits,
-    /// or (every other one here) goes behind all work, where that can be recorded.
+    /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` waits for that work itself.
     fn free(&mut self, index: usize, order: Order) {
         let order = self.current_order(order);
         let Some(index) = index.checked_rem(self.live.len()) else { return };
@@ -340,9 +339,6 @@ impl World {
                 live.uses.iter().for_each(|(used, _)| self.model().program_order(*used, stream));
                 self.manager.free(live.address, order).expect("a live block");
                 self.model().clock(stream)
-            }
-            Order::Device if index % 2 == 1 && self.manager.free_behind_all(live.address).is_ok() => {
-                self.model().heads()
             }
             Order::Device => {
                 self.model().drain_all();

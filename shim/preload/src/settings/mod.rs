@@ -106,10 +106,6 @@ settings! {
         /// used it for two to four seconds.
         "WMSHIM_KEEP_IDLE": "a size with its unit such as 512MiB or 2GiB, a share such as 5%, or 0", "512MiB"
             => keep_idle: Option<Size> = None, amount;
-        /// `cuMemFree` waits for the work of the block's context, as the driver's does. Off: it returns at once, and the block is used
-        /// again once all work that was on the device then is done ([ordering.md](dev/ordering.md)).
-        "WMSHIM_FREE_WAITS": "on, off", "on"
-            => free_waits: bool = true, |text| words(text, switch);
         // Where the device is full.
         /// Where blocks go when the device is full; peers come before the host.
         "WMSHIM_OVERFLOW": "host, peer, or both as host,peer; off", "host"
@@ -205,8 +201,10 @@ settings! {
 }
 
 /// Settings of earlier releases, each with what to do instead.
-const REMOVED: &[(&str, &str)] =
-    &[("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it")];
+const REMOVED: &[(&str, &str)] = &[
+    ("WMSHIM_FREE_WAITS", "cuMemFree waits, as the driver's does; use cuMemFreeAsync to free without a wait"),
+    ("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it"),
+];
 
 /// A note from a process to its children, not a setting.
 const TORCH_CHOICE: &str = "WMSHIM_TORCH_CHOICE";

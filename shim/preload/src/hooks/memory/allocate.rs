@@ -248,13 +248,6 @@ pub(in crate::hooks) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
 
 /// Frees a block that `cuMemAlloc` gave out.
 fn free_of_mem_alloc(manager: &'static Manager<Device>, address: u64, id: u64) -> Outcome {
-    if !settings::load().free_waits && guard::is_off() {
-        gone(manager, address);
-        match manager.free_behind_all(address) {
-            Err(FreeError::Unrecorded(_)) => {}
-            freed => return finish_free(manager, address, Order::Device, freed),
-        }
-    }
     let context = context_blocks::context_of(address, id).unwrap_or_else(|| manager.gpu().context());
     if let Err(code) = manager.gpu().wait_as_free(context) {
         return Outcome::Return(code);
