@@ -27,8 +27,6 @@ WAYS = {
     "split": {CONF: "max_split_size_mb:21"},
     "expandable": {CONF: "expandable_segments:True"},
     "expandable keep": {CONF: "expandable_segments:True", "WMSHIM_TORCH_PIECES": "keep"},
-    "expandable hidden": {CONF: "expandable_segments:True", "WMSHIM_TORCH_SHORTAGE": "hidden"},
-    "split hidden": {CONF: "max_split_size_mb:21", "WMSHIM_TORCH_SHORTAGE": "hidden"},
     "bare": {},
     "bare expandable": {CONF: "expandable_segments:True"},
     "bare split": {CONF: "max_split_size_mb:21"},

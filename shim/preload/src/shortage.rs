@@ -21,7 +21,7 @@ use crate::moves;
 use crate::physical::{self, kept};
 use crate::process::{callers, streams};
 use crate::registry;
-use crate::settings::{self, Created, TorchShortage};
+use crate::settings::{self, Created};
 use crate::subsystems::PROCESS;
 
 /// How many blocks are not refused first, after an emptied cache brought nothing.
@@ -183,7 +183,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
     }
     let Some(manager) = registry::of_device(device) else { return Bears::Elsewhere };
     // What its cache holds is used by nothing: that goes before anything that lives moves.
-    if !in_stream && is_told() && callers::is_torch() {
+    if !in_stream && callers::is_torch() {
         let frees = manager.usage().counters.frees;
         let answer = with(&BLOCKS, |blocks| {
             let answer = blocks.answer(RefusedBlock { device, bytes, frees });
@@ -214,7 +214,7 @@ pub(crate) fn of_piece() -> Bears {
     match (settings::load().overflow_created, callers::is_torch()) {
         (Created::Off, _) | (Created::Torch, false) => Bears::Never,
         // While something is captured PyTorch does not ask again.
-        (_, true) if is_told() && !streams().capturing() => {
+        (_, true) if !streams().capturing() => {
             let Some(way) = callers::way_through_torch() else { return Bears::Elsewhere };
             let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
             with(&PIECES, |pieces| pieces.answer(&mut ways, way, Instant::now()))
@@ -252,10 +252,6 @@ pub(crate) fn met() {
 /// This thread was refused a block for good: the next request is a new one, whatever its size.
 pub(crate) fn refused() {
     BLOCKS.set(TorchBlocks { granted: None, ..BLOCKS.get() });
-}
-
-fn is_told() -> bool {
-    settings::load().torch_shortage == TorchShortage::Told
 }
 
 fn with<T: Copy>(cell: &'static LocalKey<Cell<T>>, change: impl FnOnce(&mut T) -> Bears) -> Bears {

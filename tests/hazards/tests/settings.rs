@@ -53,7 +53,6 @@ fn a_bad_word() {
     is_said_once("WMSHIM_OVERFLOW", "disk", &["off", "host", "peer"]);
     is_said_once("WMSHIM_OVERFLOW_CREATED", "nccl", &["torch", "all", "off"]);
     is_said_once("WMSHIM_TORCH_PIECES", "some", &["keep", "release"]);
-    is_said_once("WMSHIM_TORCH_SHORTAGE", "loud", &["told", "hidden"]);
     is_said_once("WMSHIM_TORCH_ALLOCATOR", "fast", &["auto", "async", "native", "expandable"]);
     for signal in ["SIGFOO", "11", "15", "9", "TERM"] {
         is_said_once("WMSHIM_STATS_SIGNAL", signal, &["off", "USR1", "USR2"]);
@@ -143,7 +142,6 @@ fn good_values_are_taken_in_silence() {
         ("WMSHIM_HEADROOM", "64MiB"),
         ("WMSHIM_OVERFLOW", "peer,host"),
         ("WMSHIM_OVERFLOW_CREATED", "all"),
-        ("WMSHIM_TORCH_SHORTAGE", "hidden"),
         ("WMSHIM_TORCH_PIECES", "keep"),
         ("WMSHIM_STATS_SIGNAL", "USR1"),
         ("WMSHIM_LOG", "warn"),

@@ -19,13 +19,12 @@ use wm_trust::environment;
 use shown::Shown;
 use values::{
     Parsed, allowance, amount, bytes, created, dedup, guard, headroom, launches, level, limit, migrate,
-    multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
-    torch_shortage, words,
+    multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces, words,
 };
 
 pub(crate) use file_names::{replace, with_process};
 pub(crate) use values::{
-    Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
+    Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -132,10 +131,6 @@ settings! {
         /// ([pytorch.md](pytorch.md)).
         "WMSHIM_TORCH_ALLOCATOR": "auto, async, native, expandable", "auto"
             => torch_allocator: TorchAllocator = TorchAllocator::Auto, |text| words(text, torch);
-        /// `told`: where the device is full, PyTorch's own allocator (native, expandable segments) is refused once, empties its cache,
-        /// and what it then asks for again may go elsewhere. `hidden`: that goes elsewhere at once.
-        "WMSHIM_TORCH_SHORTAGE": "told, hidden", "told"
-            => torch_shortage: TorchShortage = TorchShortage::Told, |text| words(text, torch_shortage);
         /// `keep`: pages that PyTorch's expandable segments give up stay mapped and serve their next ones, up to `WMSHIM_KEEP_IDLE` and
         /// what the program keeps coming back for ([pytorch.md](pytorch.md#expandable-segments)).
         "WMSHIM_TORCH_PIECES": "keep, release", "keep"
@@ -203,6 +198,7 @@ settings! {
 /// Settings of earlier releases, each with what to do instead.
 const REMOVED: &[(&str, &str)] = &[
     ("WMSHIM_FREE_WAITS", "cuMemFree waits, as the driver's does; use cuMemFreeAsync to free without a wait"),
+    ("WMSHIM_TORCH_SHORTAGE", "PyTorch is told of a full device first; unset it"),
     ("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it"),
 ];
 

@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 use wm_schema::size;
 
-use super::values::{
-    Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
-};
+use super::values::{Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces};
 
 /// A value in the notation in which it is read.
 pub(super) trait Shown {
@@ -97,12 +95,6 @@ impl Shown for Migrate {
             Self::On => "on".to_owned(),
             Self::Share(share) => format!("{}%", share * 100.0),
         })
-    }
-}
-
-impl Shown for TorchShortage {
-    fn shown(&self) -> Option<String> {
-        Some(if *self == Self::Told { "told" } else { "hidden" }.to_owned())
     }
 }
 

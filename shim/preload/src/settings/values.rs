@@ -48,15 +48,6 @@ pub(crate) enum Created {
     Off,
 }
 
-/// Does PyTorch's own allocator hear of a full device?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TorchShortage {
-    /// First: it empties its cache, and what it asks for then goes elsewhere.
-    Told,
-    /// Never: its memory goes elsewhere at once.
-    Hidden,
-}
-
 /// What becomes of physical memory that PyTorch's expandable segments give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TorchPieces {
@@ -219,14 +210,6 @@ pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
     tiers.sort_by_key(|tier| *tier == Overflow::Host);
     tiers.dedup();
     Ok(tiers)
-}
-
-pub(super) fn torch_shortage(text: &str) -> Parsed<TorchShortage> {
-    match text.to_ascii_lowercase().as_str() {
-        "told" => Ok(TorchShortage::Told),
-        "hidden" => Ok(TorchShortage::Hidden),
-        _ => Err(NotUnderstood),
-    }
 }
 
 pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
