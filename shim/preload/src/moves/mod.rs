@@ -6,7 +6,6 @@
 
 pub(crate) mod last_use;
 pub(crate) mod obstacle;
-mod pace;
 pub(crate) mod predictor;
 mod refusals;
 mod room;
@@ -19,7 +18,7 @@ use wm_memory::Manager;
 
 use crate::gate;
 use crate::launches::{self, Subscriber};
-use crate::settings::{Migrate, Settings};
+use crate::settings::Settings;
 pub(crate) use refusals::{WhyNot, refusals};
 pub(crate) use room::{come_back, leave_device, make_for};
 pub(crate) use switch::is_on;
@@ -27,16 +26,13 @@ pub(crate) use turns::carry_out;
 
 /// Decides for the whole process. To be called before the first hook is connected.
 pub(crate) fn choose(settings: &Settings) {
-    if settings.migrate == Migrate::Off || settings.disable {
+    if !settings.migrate || settings.disable {
         return;
     }
     match obstacle::of_settings(settings) {
         Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
         None => {
             switch::turn_on();
-            if let Migrate::Share(share) = settings.migrate {
-                pace::set(share);
-            }
             gate::turn_on();
             launches::subscribe(Subscriber::Words);
         }

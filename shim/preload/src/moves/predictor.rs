@@ -22,7 +22,7 @@ use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
 
 use super::refusals::WhyNot;
 use super::vain::{LOOK, PATIENCE};
-use super::{last_use, obstacle, pace, turns, vain};
+use super::{last_use, obstacle, turns, vain};
 use crate::launches::TouchedBlock;
 use crate::{gate, registry};
 
@@ -264,8 +264,8 @@ impl MovePlan {
     fn execute(mut self, patience: Duration) -> u64 {
         let begin = Instant::now();
         if obstacle::of_process().is_none() {
-            let is_made = pace::within_share(|| self.move_all(Instant::now() + patience));
-            if is_made == Some(false) && patience == PATIENCE {
+            let is_made = self.move_all(Instant::now() + patience);
+            if !is_made && patience == PATIENCE {
                 vain::note();
             }
         }

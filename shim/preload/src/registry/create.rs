@@ -129,7 +129,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         peer_limit,
         overflow,
         stitch_views: stitch_views(settings),
-        movable: settings.migrate != settings::Migrate::Off,
+        movable: settings.migrate,
         chunked: settings.dedup == settings::Dedup::On,
     }
 }

@@ -18,14 +18,12 @@ use wm_trust::environment;
 
 use shown::Shown;
 use values::{
-    Parsed, allowance, amount, bytes, created, dedup, guard, headroom, launches, level, limit, migrate,
-    multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces, words,
+    Parsed, allowance, amount, bytes, created, dedup, guard, headroom, launches, level, limit, multipath,
+    overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces, words,
 };
 
 pub(crate) use file_names::{replace, with_process};
-pub(crate) use values::{
-    Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
-};
+pub(crate) use values::{Created, Dedup, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -122,9 +120,9 @@ settings! {
             => peer_limit: Option<Size> = None, allowance;
         /// On: memory of live blocks may move between the device and the host, at addresses that stay: where a block or the driver finds no
         /// room, before launches and at the host's waits, by what the program did a period ago, and where it asks for it with `wmshim_advise`
-        /// ([overflow.md](overflow.md#what-moves)). A share bounds the time that moves take. Calls that submit work cost some nanoseconds more.
-        "WMSHIM_MIGRATE": "on, off, or a share of the time such as 5%", "off"
-            => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
+        /// ([overflow.md](overflow.md#what-moves)). Calls that submit work cost some nanoseconds more.
+        "WMSHIM_MIGRATE": "on, off", "off"
+            => migrate: bool = false, |text| words(text, switch);
         // PyTorch.
         /// PyTorch's allocator, chosen when the process loads. `auto` gives PyTorch's own allocator expandable segments when Python
         /// starts, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors, unless the user chose or such memory could not be shared between processes here, as in most containers
@@ -231,7 +229,7 @@ pub(crate) fn torch_allocator(text: &str) -> Option<TorchAllocator> {
 
 /// Does a value of WMSHIM_MIGRATE let memory move? For the same choice.
 pub(crate) fn migrates(text: &str) -> bool {
-    values::migrate(text).is_ok_and(|migrate| migrate != Migrate::Off)
+    switch(text) == Ok(true)
 }
 
 /// What the environment holds for a row, or the default.
@@ -333,23 +331,6 @@ mod tests {
             read(&[("WMSHIM_DEDUP", "Advise"), ("WMSHIM_DEDUP_PROOF", "1"), ("WMSHIM_DEDUP_SHARE", "0.5%")]);
         assert!(lines.is_empty(), "{lines:?}");
         assert_eq!((settings.dedup, settings.dedup_proof, settings.dedup_share), (Dedup::Advise, 1, 0.005));
-    }
-
-    #[test]
-    fn moves_are_on_or_off_or_have_a_share() {
-        for (text, migrate) in [
-            ("on", Migrate::On),
-            ("off", Migrate::Off),
-            ("5%", Migrate::Share(0.05)),
-            ("100%", Migrate::Share(1.0)),
-        ] {
-            let (settings, lines) = read(&[("WMSHIM_MIGRATE", text)]);
-            assert_eq!((settings.migrate, lines.len()), (migrate, 0), "{text}");
-        }
-        for text in ["5", "0%", "101%", "some"] {
-            let (settings, lines) = read(&[("WMSHIM_MIGRATE", text)]);
-            assert_eq!((settings.migrate, lines.len()), (Migrate::Off, 1), "{text}");
-        }
     }
 
     /// The words among a row's values: `on, off`, without what is described, such as `a size`.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 use wm_schema::size;
 
-use super::values::{Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces};
+use super::values::{Created, Dedup, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces};
 
 /// A value in the notation in which it is read.
 pub(super) trait Shown {
@@ -85,16 +85,6 @@ impl Shown for Created {
             Self::Off => "off",
         };
         Some(word.to_owned())
-    }
-}
-
-impl Shown for Migrate {
-    fn shown(&self) -> Option<String> {
-        Some(match self {
-            Self::Off => "off".to_owned(),
-            Self::On => "on".to_owned(),
-            Self::Share(share) => format!("{}%", share * 100.0),
-        })
     }
 }
 

@@ -57,15 +57,6 @@ pub(crate) enum TorchPieces {
     Release,
 }
 
-/// May memory of live blocks move?
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Migrate {
-    Off,
-    On,
-    /// For at most this share of the time, but for what a program or the driver asks for.
-    Share(f64),
-}
-
 /// Which links copies may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Multipath {
@@ -218,13 +209,6 @@ pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
         "release" => Ok(TorchPieces::Release),
         _ => Err(NotUnderstood),
     }
-}
-
-pub(super) fn migrate(text: &str) -> Parsed<Migrate> {
-    if text.ends_with('%') {
-        return share(text).map(Migrate::Share);
-    }
-    switch(text).map(|on| if on { Migrate::On } else { Migrate::Off })
 }
 
 pub(super) fn created(text: &str) -> Parsed<Created> {
