@@ -371,7 +371,7 @@ mod tests {
         assert!(lines[0].contains("WMSHIM_STITCH"));
     }
 
-    /// Hazard (silent change): a setting of an earlier release has no effect, and the user is not told.
+    /// Hazard (error handling): a setting of an earlier release has no effect, and the user is not told.
     #[test]
     fn a_removed_setting_is_named_with_what_to_do() {
         for (name, instead) in REMOVED {
