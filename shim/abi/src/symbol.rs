@@ -57,8 +57,26 @@ macro_rules! undocumented {
     };
 }
 
+/// What `cuGetProcAddress` is asked for to get a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcAddressName {
+    /// The name without version and twin.
+    pub name: &'static str,
+    /// The first CUDA version that answers with this function, as 1000 × major + 10 × minor.
+    pub version: c_int,
+    /// Is it asked for with per-thread default streams?
+    pub is_per_thread: bool,
+}
+
+macro_rules! lookup {
+    ($name:literal, $version:literal, $is_per_thread:literal) => {
+        Some(ProcAddressName { name: $name, version: $version, is_per_thread: $is_per_thread })
+    };
+}
+
 include!("generated/symbols.rs");
 include!("generated/parameters.rs");
+include!("generated/lookups.rs");
 
 /// How many symbols there are.
 pub const COUNT: usize = NAMES.len();

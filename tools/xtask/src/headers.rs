@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
 
-use crate::table::{self, DriverFunction};
+use crate::table::{AS_TWIN, DriverTable, twin_of};
 
 /// Structures that wm-abi defines field by field; pointers to any other structure become `*mut
 /// c_void`.
@@ -58,17 +58,26 @@ const HANDLES: &[&str] = &[
     "CUtexref",
 ];
 
-/// Rebuilds the table from `include` and from files that list exported symbols.
+/// Renews the table's names and parameters from `include` and from files that list exported symbols.
 pub(crate) fn import(include: &Path, lists: &[PathBuf]) -> Result<()> {
     let declared = declarations(&preprocess(include)?)?;
-    let functions: Vec<_> = symbols(lists)?
-        .into_iter()
-        .map(|name| DriverFunction { parameters: declared.get(base(&name)).cloned(), name })
-        .collect();
+    let cells: BTreeMap<String, String> =
+        symbols(lists)?.into_iter().map(|name| (name.clone(), cell(&name, &declared))).collect();
     let unknown: Vec<_> =
-        functions.iter().filter(|f| f.parameters.is_none()).map(|f| f.name.as_str()).collect();
-    println!("{} symbols, no declaration for: {}", functions.len(), unknown.join(" "));
-    table::write(&functions)
+        cells.iter().filter(|(_, cell)| *cell == "?").map(|(name, _)| name.as_str()).collect();
+    println!("{} symbols, no declaration for: {}", cells.len(), unknown.join(" "));
+    let mut table = DriverTable::read()?;
+    let [fresh, gone] = table.renew(&cells);
+    println!("new, with cells to be written: {}\ngone: {}", fresh.join(" "), gone.join(" "));
+    table.write()
+}
+
+/// A function's cell of parameters.
+fn cell(name: &str, declared: &BTreeMap<String, String>) -> String {
+    match twin_of(name) {
+        Some(_) => AS_TWIN.to_owned(),
+        None => declared.get(name).cloned().unwrap_or_else(|| "?".to_owned()),
+    }
 }
 
 /// The debugger's entry points are never exported: cuda-gdb plants breakpoints on the driver's own
@@ -82,10 +91,6 @@ fn symbols(lists: &[PathBuf]) -> Result<BTreeSet<String>> {
         );
     }
     Ok(names)
-}
-
-fn base(name: &str) -> &str {
-    name.strip_suffix("_ptds").or_else(|| name.strip_suffix("_ptsz")).unwrap_or(name)
 }
 
 fn preprocess(include: &Path) -> Result<String> {
@@ -133,7 +138,7 @@ fn enums(text: &str) -> Result<BTreeSet<String>> {
 
 fn parameters(c: &str, enums: &BTreeSet<String>) -> String {
     if matches!(c.trim(), "void" | "") {
-        return String::new();
+        return "()".to_owned();
     }
     c.split(',').enumerate().map(|(i, p)| parameter(i, p.trim(), enums)).collect::<Vec<_>>().join(", ")
 }

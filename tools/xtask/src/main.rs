@@ -39,7 +39,7 @@ struct XtaskArguments {
 
 #[derive(Subcommand)]
 enum XtaskCommand {
-    /// Rebuild shim/abi/data/driver.tsv from symbol lists and CUDA headers (a new CUDA release)
+    /// Renew names and parameters in shim/abi/data/driver.tsv from symbol lists and CUDA headers
     ImportHeaders {
         /// Folder with cuda.h, cudaGL.h, cudaEGL.h, cudaVDPAU.h (PyPI's nvidia-cuda-runtime has
         /// them)

@@ -1,0 +1,79 @@
+//! Files of the library: its exports, and what stands before a call by what the table says of its function.
+
+use std::fmt::Write as _;
+
+use crate::table::DriverFunction;
+use crate::table::cells::{StreamCell, WritesCell};
+
+/// The exports of the preloaded library: one trampoline a function.
+pub(super) fn trampolines(functions: &[DriverFunction]) -> String {
+    let rows: String =
+        functions.iter().enumerate().map(|(index, f)| format!("    {index} {},\n", f.name)).collect();
+    format!("trampolines! {{\n{rows}}}\n")
+}
+
+/// `name(parameters): passage, [stream] => call() then call();` for each function that passes the gate.
+pub(super) fn gated(functions: &[DriverFunction]) -> String {
+    let row = |function: &DriverFunction| {
+        let (passage, parameters) = (function.passage.as_ref()?, function.parameter_list()?);
+        let stream = match &function.stream {
+            StreamCell::Named(name) => name,
+            StreamCell::None | StreamCell::Default => "",
+        };
+        let calls = match function.writes.as_ref()? {
+            WritesCell::Nothing => String::new(),
+            WritesCell::Calls { before, after: None } => format!(" {before}"),
+            WritesCell::Calls { before, after: Some(after) } => format!(" {before} then {after}"),
+        };
+        Some(format!("    {}({parameters}): {passage}, [{stream}] =>{calls};\n", function.name))
+    };
+    format!("gated! {{\n{}}}\n", functions.iter().filter_map(row).collect::<String>())
+}
+
+/// `name(parameters), stream => call();` for each function whose ranges are looked at.
+pub(super) fn bounded(functions: &[DriverFunction]) -> String {
+    let row = |function: &DriverFunction| {
+        let (bounds, parameters) = (function.bounds.as_ref()?, function.parameter_list()?);
+        let stream = match &function.stream {
+            StreamCell::Named(name) => name,
+            StreamCell::Default => "default",
+            StreamCell::None => "none",
+        };
+        Some(format!("    {}({parameters}), {stream} => {bounds};\n", function.name))
+    };
+    format!("bounded! {{\n{}}}\n", functions.iter().filter_map(row).collect::<String>())
+}
+
+/// What the entry of a hooked function has to know of it, as macros over its name.
+pub(super) fn facts(functions: &[DriverFunction]) -> String {
+    format!("{}\n{}", paces(functions), launches(functions))
+}
+
+fn paces(functions: &[DriverFunction]) -> String {
+    let frequent = functions.iter().filter(|function| function.is_frequent);
+    let arms: String = frequent.map(|f| format!("    ({}) => {{ Pace::Frequent }};\n", f.name)).collect();
+    format!(
+        "/// How often a program makes a call.\nmacro_rules! pace {{\n{arms}    ($other:ident) => {{ Pace::Usual }};\n}}\n"
+    )
+}
+
+/// What a function that launches kernels tells sharing.
+const LAUNCH_CALLS: [&str; 3] = ["launch", "launch_cooperative", "launch_graph"];
+
+fn launches(functions: &[DriverFunction]) -> String {
+    let mut arms = String::new();
+    for function in functions {
+        let Some(WritesCell::Calls { before, .. }) = &function.writes else { continue };
+        if LAUNCH_CALLS.iter().any(|call| before.split('(').next() == Some(call)) {
+            let default = if function.is_twin { "PerThread" } else { "Legacy" };
+            let name = &function.name;
+            let _ = writeln!(arms, "    ({name} $parameters:tt) => {{ observed!({default} $parameters) }};");
+        }
+    }
+    format!(
+        "{LAUNCHES}macro_rules! observe_launch {{\n{arms}    ($other:ident $parameters:tt) => {{}};\n}}\n"
+    )
+}
+
+const LAUNCHES: &str =
+    "/// Shows a launch to those that have subscribed; nothing for a function that launches nothing.\n";
