@@ -4,13 +4,14 @@
 //! The CUDA runtime finds everything through it, by name, version and flags. An interposer that
 //! guesses versions returns functions with another signature; one that misses a name loses that
 //! function's calls. `data/` holds what the runtimes of CUDA 12 and 13 ask when a program starts;
-//! `getproc_map.tsv` of wm-abi which export each question stands for.
+//! `symbol::LOOKUPS` of wm-abi which export each question stands for.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 
 use hazards::{Host, Scratch, c, driver, places, shim};
+use wm_abi::symbol;
 
 /// Bit of the flags that asks for the variant with per-thread default streams.
 const PER_THREAD: u64 = 2;
@@ -46,38 +47,34 @@ fn answer(line: &str) -> Answer {
     Answer { question, result: format!("result {result}, status {status}"), export, owner }
 }
 
-/// The rows of `getproc_map.tsv`: base name and variant, with versions and exports in ascending
-/// order.
-type Map = HashMap<(String, bool), Vec<(i32, String)>>;
+/// Base name and variant, with versions and exports in ascending order.
+type Map<'n> = HashMap<(&'n str, bool), Vec<(i32, &'static str)>>;
 
-fn map() -> Map {
-    let text = fs::read_to_string(places::workspace("shim/abi/data/getproc_map.tsv")).expect("the map");
+fn map() -> Map<'static> {
     let mut map = Map::new();
-    for row in text.lines().filter(|row| !row.starts_with('#')) {
-        let [base, version, variant, export] = row.split('\t').collect::<Vec<_>>()[..] else {
-            panic!("{row}")
-        };
-        let versions = map.entry((base.to_owned(), variant != "legacy")).or_default();
-        versions.push((version.parse().expect("a version"), export.to_owned()));
+    for (export, lookup) in symbol::NAMES.iter().zip(&symbol::LOOKUPS) {
+        let Some(lookup) = lookup else { continue };
+        let versions = map.entry((lookup.name, lookup.is_per_thread)).or_default();
+        versions.push((lookup.version, export.to_str().expect("C identifiers are ASCII")));
     }
     map.values_mut().for_each(|versions| versions.sort());
     map
 }
 
-/// The export that a question stands for, by the map: the newest of its variant that is not too
+/// The export that a question stands for, by the table: the newest of its variant that is not too
 /// new.
-fn expected(map: &Map, question: &str) -> Option<String> {
+fn expected<'n>(map: &Map<'n>, question: &'n str) -> Option<&'static str> {
     let [name, version, flags] = question.split(',').collect::<Vec<_>>()[..] else { panic!("{question}") };
     let (version, flags): (i32, u64) = (version.parse().expect("number"), flags.parse().expect("number"));
     let newest = |per_thread| {
-        let versions = map.get(&(name.to_owned(), per_thread))?;
-        versions.iter().rev().find(|(least, _)| *least <= version).map(|(_, export)| export.clone())
+        let versions = map.get(&(name, per_thread))?;
+        versions.iter().rev().find(|(least, _)| *least <= version).map(|(_, export)| *export)
     };
     (flags & PER_THREAD != 0).then(|| newest(true)).flatten().or_else(|| newest(false))
 }
 
 /// Every answer of a runtime's questions: the driver's function, by the shim's own export of it,
-/// and the map's.
+/// and the table's.
 fn every_answer_is_our_export(data: &str) {
     let [bare, shimmed] = ask(data, &[]);
     let map = map();
@@ -92,7 +89,8 @@ fn every_answer_is_our_export(data: &str) {
         }
         found += 1;
         assert_eq!(shimmed.owner, "shim", "{shimmed:?} is past the shim");
-        assert_eq!(Some(&shimmed.export), expected(&map, &shimmed.question).as_ref(), "{}", shimmed.question);
+        let export = Some(shimmed.export.as_str());
+        assert_eq!(export, expected(&map, &shimmed.question), "{}", shimmed.question);
     }
     assert_eq!(shimmed.len(), bare.len());
     assert!(found > bare.len() * 9 / 10, "{found} of {} questions have an answer", bare.len());

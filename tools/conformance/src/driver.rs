@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use wm_abi::symbol::{self, Symbol};
+use wm_abi::symbol::{self, ProcAddressName, Symbol};
 use wm_abi::{CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
 
 /// How functions are found.
@@ -117,30 +117,25 @@ pub struct ProcAddressRow {
     pub exported: &'static CStr,
 }
 
-/// All rows of the public version table, in its order.
+/// What every function is asked for that `cuGetProcAddress` gives.
 pub fn rows() -> &'static [ProcAddressRow] {
     static ROWS: OnceLock<Vec<ProcAddressRow>> = OnceLock::new();
     ROWS.get_or_init(|| {
-        let table = include_str!("../../../shim/abi/data/getproc_map.tsv");
-        table.lines().filter(|line| !line.starts_with('#')).map(row).collect()
+        let names = symbol::NAMES.iter().zip(&symbol::LOOKUPS);
+        names.filter_map(|(exported, lookup)| lookup.map(|lookup| row(exported, lookup))).collect()
     })
 }
 
-fn row(line: &'static str) -> ProcAddressRow {
-    let fields: Vec<&str> = line.split('\t').collect();
-    let [base, version, variant, exported] = fields[..] else {
-        panic!("bad row in the version table: {line}")
+fn row(exported: &'static CStr, lookup: ProcAddressName) -> ProcAddressRow {
+    let flags = match lookup.is_per_thread {
+        false => CU_GET_PROC_ADDRESS_DEFAULT,
+        true => CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
     };
-    let flags = match variant {
-        "legacy" => CU_GET_PROC_ADDRESS_DEFAULT,
-        _ => CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
-    };
-    let version = version.parse().unwrap_or_else(|_| panic!("bad version in the version table: {line}"));
-    ProcAddressRow { base: leak(base), version, flags: flags.into(), exported: leak(exported) }
+    ProcAddressRow { base: leak(lookup.name), version: lookup.version, flags: flags.into(), exported }
 }
 
 fn leak(text: &str) -> &'static CStr {
-    Box::leak(CString::new(text).expect("the version table holds no zero byte").into_boxed_c_str())
+    Box::leak(CString::new(text).expect("C identifiers hold no zero byte").into_boxed_c_str())
 }
 
 fn known_rows() -> &'static HashMap<&'static CStr, ProcAddressRow> {

@@ -21,7 +21,7 @@ fn every_case_passes_and_answers_like_the_real_driver() {
     assert!(output.status.success(), "{}\nreal | simulated\n{table}", common::said(&output));
     assert!(differences.is_empty(), "real | simulated\n{table}");
     let idle = Table::load().not_called(&simulated);
-    assert!(idle.is_empty(), "data/entrypoints.tsv names cases that do not make the call: {idle:?}");
+    assert!(idle.is_empty(), "shim/abi/data/driver.tsv names cases that do not make the call: {idle:?}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `cuGetProcAddress`: a function by its plain name, the version of CUDA that a program was built
 //! for, and whether it wants the null stream to be the calling thread's.
 //!
-//! The rules are data: each row of `getproc_map.tsv` says from which version on a name means which
-//! export. A row newer than this driver does not exist for it, although the export does.
+//! The rules are data: each entry of `symbol::LOOKUPS` says from which version on a name means
+//! which export. An entry newer than this driver does not exist for it, although the export does.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -51,21 +51,15 @@ fn meanings() -> &'static HashMap<&'static str, Vec<Row>> {
     static MEANINGS: OnceLock<HashMap<&'static str, Vec<Row>>> = OnceLock::new();
     MEANINGS.get_or_init(|| {
         let mut names: HashMap<_, Vec<Row>> = HashMap::new();
-        let text = include_str!("../../../shim/abi/data/getproc_map.tsv");
-        for (name, row) in text.lines().filter(|line| !line.starts_with('#')).filter_map(row) {
-            names.entry(name).or_default().push(row);
+        for (index, lookup) in symbol::LOOKUPS.iter().enumerate() {
+            if let Some(lookup) = lookup.filter(|lookup| lookup.version <= DRIVER_VERSION) {
+                let row = Row { version: lookup.version, per_thread: lookup.is_per_thread, index };
+                names.entry(lookup.name).or_default().push(row);
+            }
         }
         names.values_mut().for_each(|rows| rows.sort_by_key(|row| row.version));
         names
     })
-}
-
-fn row(line: &'static str) -> Option<(&'static str, Row)> {
-    let mut fields = line.split('\t');
-    let (name, version, variant, export) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-    let version = version.parse().ok().filter(|version| *version <= DRIVER_VERSION)?;
-    let index = symbol::NAMES.binary_search_by(|known| known.to_bytes().cmp(export.as_bytes())).ok()?;
-    Some((name, Row { version, per_thread: variant != "legacy", index }))
 }
 
 /// The newest meaning of a name that a version knows; for per-thread streams one made for them, if
