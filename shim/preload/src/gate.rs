@@ -58,11 +58,6 @@ pub(crate) enum Keeps {
 }
 
 impl Keeps {
-    /// Addresses are relied on, and that what lies there stays the same; not where it is.
-    pub(crate) const fn is_graph(self) -> bool {
-        matches!(self, Self::Graph)
-    }
-
     /// In words.
     fn reason(self) -> &'static str {
         match self {

@@ -1,10 +1,12 @@
 //! A driver library, opened and called as any program would.
 //!
-//! Functions are found by one of two ways that programs use: by exported name, or through `cuGetProcAddress_v2` as the
-//! CUDA runtime does. A suite that passes in both ways has shown that both lead to the same place.
+//! Functions are found by one of two ways that programs use: by exported name, or through
+//! `cuGetProcAddress_v2` as the CUDA runtime does. A suite that passes in both ways has shown that
+//! both lead to the same place.
 //!
-//! [`cu!`](crate::cu) calls a function by its documented name and yields its `CUresult`; [`must!`](crate::must) is for
-//! calls that only prepare the question: anything but success ends the case.
+//! [`cu!`](crate::cu) calls a function by its documented name and yields its `CUresult`;
+//! [`must!`](crate::must) is for calls that only prepare the question: anything but success ends
+//! the case.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
@@ -38,7 +40,8 @@ impl Driver {
     /// The loader's message.
     pub fn open(name: &str, lookup: Lookup) -> Result<&'static Self, String> {
         let file = CString::new(name).map_err(|_| format!("driver path {name:?} holds a zero byte"))?;
-        // SAFETY: `file` is a C string. The library's constructors run, as in any program that opens a driver.
+        // SAFETY: `file` is a C string. The library's constructors run, as in any program that
+        // opens a driver.
         let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             return Err(format!(
@@ -64,7 +67,8 @@ impl Driver {
             address = self.resolve(S::NAME);
             slot.store(address, Ordering::Relaxed);
         }
-        // SAFETY: the address is that of the function `S` names, and a `Symbol`'s `Function` is pointer-sized.
+        // SAFETY: the address is that of the function `S` names, and a `Symbol`'s `Function` is
+        // pointer-sized.
         (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
     }
 
@@ -76,7 +80,8 @@ impl Driver {
         self.find::<S>().unwrap_or_else(|| panic!("the driver does not have {}", S::NAME.to_string_lossy()))
     }
 
-    /// The functions that this process has found here so far, by exported name: those that it calls.
+    /// The functions that this process has found here so far, by exported name: those that it
+    /// calls.
     pub fn called(&self) -> Vec<&'static str> {
         let found = |slot: &AtomicPtr<c_void>| !slot.load(Ordering::Relaxed).is_null();
         let names = symbol::NAMES.iter().zip(&self.found).filter(|(_, slot)| found(slot));
@@ -144,7 +149,8 @@ fn known_rows() -> &'static HashMap<&'static CStr, ProcAddressRow> {
 }
 
 fn loader_message() -> String {
-    // SAFETY: `dlerror` returns null or a C string that lives until the next loader call of this thread.
+    // SAFETY: `dlerror` returns null or a C string that lives until the next loader call of this
+    // thread.
     unsafe {
         let message = libc::dlerror();
         if message.is_null() {
@@ -154,21 +160,23 @@ fn loader_message() -> String {
     }
 }
 
-/// Calls a driver function by its exported name: `cu!(driver, cuMemFree_v2(address))`. Yields its `CUresult`.
+/// Calls a driver function by its exported name: `cu!(driver, cuMemFree_v2(address))`. Yields its
+/// `CUresult`.
 #[macro_export]
 macro_rules! cu {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let function = $driver.function::<wm_abi::symbol::$name>();
-        // SAFETY: the signature is the driver's own. Pointers among the arguments live through the call, or are
-        // deliberately wrong ones that a driver must answer with an error code.
+        // SAFETY: the signature is the driver's own. Pointers among the arguments live through the
+        // call, or are deliberately wrong ones that a driver must answer with an error code.
         #[allow(clippy::macro_metavars_in_unsafe, reason = "arguments need the parameter's type to coerce")]
         let result: wm_abi::CUresult = unsafe { function($($argument),*) };
         result
     }};
 }
 
-/// Like [`must!`](crate::must), but where the driver answers `NOT_SUPPORTED` the case is skipped and says so. Only for
-/// what the simulated driver leaves out on purpose: elsewhere such an answer is a failure.
+/// Like [`must!`](crate::must), but where the driver answers `NOT_SUPPORTED` the case is skipped
+/// and says so. Only for what the simulated driver leaves out on purpose: elsewhere such an answer
+/// is a failure.
 #[macro_export]
 macro_rules! supported {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {

@@ -1,4 +1,5 @@
-//! Writes the Rust that follows from the table of driver functions, and checks that the checked-in files are current.
+//! Writes the Rust that follows from the table of driver functions, and checks that the checked-in
+//! files are current.
 
 mod abi;
 mod cases;
@@ -32,7 +33,8 @@ pub(crate) fn run(check: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes `path` hold `text`, or with `check` fails unless it does; `task` is the command that would write it.
+/// Makes `path` hold `text`, or with `check` fails unless it does; `task` is the command that would
+/// write it.
 pub(crate) fn settle(path: PathBuf, text: &str, check: bool, task: &str) -> Result<()> {
     let current = fs::read_to_string(&path).unwrap_or_default();
     if current == text {

@@ -58,7 +58,8 @@ const HANDLES: &[&str] = &[
     "CUtexref",
 ];
 
-/// Renews the table's names and parameters from `include` and from files that list exported symbols.
+/// Renews the table's names and parameters from `include` and from files that list exported
+/// symbols.
 pub(crate) fn import(include: &Path, lists: &[PathBuf]) -> Result<()> {
     let declared = declarations(&preprocess(include)?)?;
     let cells: BTreeMap<String, String> =

@@ -1,7 +1,9 @@
-//! The checked-in table of driver functions, `shim/abi/data/driver.tsv`: one row a function, cells between tabs.
+//! The checked-in table of driver functions, `shim/abi/data/driver.tsv`: one row a function, cells
+//! between tabs.
 //!
-//! The opening comment of the file says what each column means. [`DriverTable`] is the table as text, with which names and
-//! parameters are renewed; [`cells`] gives each cell its meaning, and fails on one that has none.
+//! The opening comment of the file says what each column means. [`DriverTable`] is the table as
+//! text, with which names and parameters are renewed; [`cells`] gives each cell its meaning, and
+//! fails on one that has none.
 
 pub(crate) mod cells;
 
@@ -89,8 +91,9 @@ impl DriverTable {
         self.opening.clone() + &lines.collect::<String>()
     }
 
-    /// Renews names and parameters. A function that was there keeps its other cells. The other cells of a new one are empty, so
-    /// nothing is generated until they are written. Returns the names that are new and those that are gone.
+    /// Renews names and parameters. A function that was there keeps its other cells. The other
+    /// cells of a new one are empty, so nothing is generated until they are written. Returns the
+    /// names that are new and those that are gone.
     pub(crate) fn renew(&mut self, parameters: &BTreeMap<String, String>) -> [Vec<String>; 2] {
         let mut known: BTreeMap<String, DriverRow> =
             std::mem::take(&mut self.rows).into_iter().map(|row| (row.name().to_owned(), row)).collect();
@@ -103,7 +106,8 @@ impl DriverTable {
         [fresh, known.into_keys().collect()]
     }
 
-    /// The reasons that the opening gives for a column, which a cell names as `none(REASON)`: `# gate none(wait): ...`.
+    /// The reasons that the opening gives for a column, which a cell names as `none(REASON)`: `#
+    /// gate none(wait): ...`.
     fn reasons(&self, column: &str) -> BTreeMap<&str, &str> {
         let start = format!("# {column} none(");
         self.opening.lines().filter_map(|line| line.strip_prefix(&start)?.split_once("): ")).collect()

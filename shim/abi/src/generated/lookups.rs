@@ -1,6 +1,7 @@
 // Written by `cargo run -p xtask -- generate` from shim/abi/data/driver.tsv. Do not edit.
 
-/// What `cuGetProcAddress` is asked for to get each function, by its index; `None`: it does not give the function.
+/// What `cuGetProcAddress` is asked for to get each function, by its index; `None`: it does not
+/// give the function.
 pub static LOOKUPS: [Option<ProcAddressName>; COUNT] = [
     lookup!("cuArray3DCreate", 2000, false),
     lookup!("cuArray3DCreate", 3020, false),

@@ -2,7 +2,8 @@
 
 /// `with_parameters!(cuMemFree_v2 => then!(more))` is `then!((dptr: CUdeviceptr) more)`.
 ///
-/// The types are those of this crate and of `std::ffi`, by their plain names: the caller imports them.
+/// The types are those of this crate and of `std::ffi`, by their plain names: the caller imports
+/// them.
 #[macro_export]
 macro_rules! with_parameters {
     (cuArray3DCreate => $then:ident!($($with:tt)*)) => { $then!((pHandle: *mut CUarray, pAllocateArray: *const c_void) $($with)*); };

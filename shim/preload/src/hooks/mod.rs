@@ -1,12 +1,15 @@
 //! Every intercepted driver function: one row each, and nowhere else.
 //!
 //! `table.rs` has the rows: the exported names of a function and of those variants (`_v2`, `_ptsz`, `_ptds`) that the same handler
-//! serves, the handler, the switch that turns the row off, and the purpose. Parameters come from the driver's headers, so a handler
-//! that takes others does not compile. The targets of the trampolines and `wmctl hooks` are made from this table.
+//! serves, the handler, the switch that turns the row off, and the purpose. Parameters come from
+//! the driver's headers, so a handler that takes others does not compile. The targets of the
+//! trampolines and `wmctl hooks` are made from this table.
 //!
-//! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The folders group handlers
-//! by subject: [`call`] is what every handler runs in, [`memory`] and [`order`] serve memory, contexts and waits, [`copy`] and
-//! [`work`] serve what runs on the GPU. [`gated`] stands before a handler while memory may move, [`bounded`] before both.
+//! A handler is named after the call that it serves: `memcpy_htod_async` serves
+//! `cuMemcpyHtoDAsync`. The folders group handlers by subject: [`call`] is what every handler runs
+//! in, [`memory`] and [`order`] serve memory, contexts and waits, [`copy`] and [`work`] serve what
+//! runs on the GPU. [`gated`] stands before a handler while memory may move, [`bounded`] before
+//! both.
 
 mod bounded;
 mod call;
@@ -46,7 +49,8 @@ enum Switch {
     Memory,
     /// Also `WMSHIM_STITCH=off` together with `WMSHIM_MULTIPATH=off`: both features need the call.
     Lifetimes,
-    /// The same, and withdrawn in a process with one device: copies that may take several links, or touch a peer's blocks.
+    /// The same, and withdrawn in a process with one device: copies that may take several links, or
+    /// touch a peer's blocks.
     Copies,
 }
 
@@ -97,7 +101,8 @@ impl Row {
     }
 }
 
-/// The data of one hook that every call of it touches, in one cache line: its counters, and the real function.
+/// The data of one hook that every call of it touches, in one cache line: its counters, and the
+/// real function.
 #[repr(align(64))]
 struct HookHot<S> {
     calls: Calls,
@@ -110,11 +115,13 @@ impl<S: Symbol> HookHot<S> {
     }
 }
 
-/// Declares rows. A row names functions, and what is the same for all of them; their parameters are the driver's, from `wm-abi`.
+/// Declares rows. A row names functions, and what is the same for all of them; their parameters are
+/// the driver's, from `wm-abi`.
 ///
-/// A row of `serve` has a handler, which returns a result or forwards the call. A row of `retry` has none: it makes the real call, and
-/// notes the stream that the call works in, if it has one. In both, a real call that fails for want of memory is made again
-/// after some of our unused memory was given back.
+/// A row of `serve` has a handler, which returns a result or forwards the call. A row of `retry`
+/// has none: it makes the real call, and notes the stream that the call works in, if it has one. In
+/// both, a real call that fails for want of memory is made again after some of our unused memory
+/// was given back.
 macro_rules! hooks {
     (
         serve { $($($name:ident),+ => $handler:expr, $switch:ident, $purpose:literal;)* }
@@ -161,7 +168,7 @@ macro_rules! serve_entry {
             note_per_thread(const { is_per_thread(stringify!($name)) });
             enter_hook(
                 &hot::$name.calls,
-                const { pace(stringify!($name)) },
+                pace!($name),
                 // SAFETY: the program's arguments, under the driver's own rules for them.
                 #[allow(unused_unsafe, reason = "some handlers take no pointers")]
                 || unsafe { $handler($($argument),*) }.into(),
@@ -183,7 +190,8 @@ macro_rules! retry_entry {
             observe_launch!($name $parameters);
             oom::retry_counted(
                 &hot::$name.calls,
-                // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
+                // SAFETY: the program's arguments. A call that failed for want of memory did
+                // nothing.
                 || unsafe { hot::$name.real.get()($($argument),*) },
             )
         }
@@ -191,7 +199,8 @@ macro_rules! retry_entry {
     };
 }
 
-/// Notes the stream that a call names, or that its launch configuration names; nothing if no parameter is either.
+/// Notes the stream that a call names, or that its launch configuration names; nothing if no
+/// parameter is either.
 macro_rules! note_stream {
     (($stream:ident: CUstream $($rest:tt)*)) => { stream::note_use($stream) };
     (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::note_use($config) };
@@ -199,28 +208,22 @@ macro_rules! note_stream {
     (()) => {};
 }
 
-/// Shows a launch to whoever has subscribed; nothing in any other row.
-macro_rules! observe_launch {
-    (cuLaunchKernel $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
-    (cuLaunchKernelEx $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
-    (cuLaunchCooperativeKernel $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
-    (cuGraphLaunch $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
-    (cuLaunchKernel_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
-    (cuLaunchKernelEx_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
-    (cuLaunchCooperativeKernel_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
-    (cuGraphLaunch_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
-    (@ $default:ident ($($argument:ident: $type:ty),*)) => {
+/// Shows a launch to those that have subscribed.
+macro_rules! observed {
+    ($default:ident ($($argument:ident: $type:ty),*)) => {
         if launches::is_observed() {
-            // SAFETY: the arguments of a launch function, which the program passes to the driver next.
+            // SAFETY: the arguments of a launch function, which the program passes to the driver
+            // next.
             unsafe { launch::observe::<$default>(&($($argument,)*)) };
         }
     };
-    ($other:ident $parameters:tt) => {};
 }
 
+include!("generated/facts.rs");
 include!("table.rs");
 
-/// To be called before the first hook is connected: hands the trampolines to the hooks, and the hooks' counters to statistics.
+/// To be called before the first hook is connected: hands the trampolines to the hooks, and the
+/// hooks' counters to statistics.
 pub(crate) fn prepare(exports: &'static Exports) {
     let copies = ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies);
     exports::set(exports, copies.map(|(_, index)| index), |index, next| {
@@ -242,8 +245,9 @@ fn around(index: usize, next: *const (), settings: &Settings) -> *const () {
     if settings.stitch { bounded::around(index, next) } else { next }
 }
 
-/// Position of each function's row in [`ROWS`]; beyond the end for functions without a row. Computed by the compiler, because the
-/// first call of a process may come from a thread with little stack.
+/// Position of each function's row in [`ROWS`]; beyond the end for functions without a row.
+/// Computed by the compiler, because the first call of a process may come from a thread with little
+/// stack.
 static BY_INDEX: [u16; COUNT] = {
     let mut positions = [u16::MAX; COUNT];
     let mut position = 0;
@@ -253,17 +257,6 @@ static BY_INDEX: [u16; COUNT] = {
     }
     positions
 };
-
-/// Stream-ordered allocations and frees are frequent: most of them are hits.
-const fn pace(name: &str) -> Pace {
-    match name.as_bytes() {
-        [b'c', b'u', b'M', b'e', b'm', b'A', b'l', b'l', b'o', b'c', b'A', b's', b'y', b'n', b'c', ..]
-        | [b'c', b'u', b'M', b'e', b'm', b'F', b'r', b'e', b'e', b'A', b's', b'y', b'n', b'c', ..] => {
-            Pace::Frequent
-        }
-        _ => Pace::Usual,
-    }
-}
 
 /// Is this stream being captured? Null is the legacy default stream.
 pub(crate) fn is_captured(stream: CUstream) -> bool {

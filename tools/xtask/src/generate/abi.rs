@@ -1,4 +1,5 @@
-//! Files of `wm-abi`: the driver's functions as types, their parameters, and the names to look them up by.
+//! Files of `wm-abi`: the driver's functions as types, their parameters, and the names to look them
+//! up by.
 
 use crate::table::DriverFunction;
 
@@ -18,7 +19,8 @@ pub(super) fn symbols(functions: &[DriverFunction]) -> String {
     )
 }
 
-/// `wm_abi::with_parameters!`: the parameters of a function, for a macro that declares one of its signature.
+/// `wm_abi::with_parameters!`: the parameters of a function, for a macro that declares one of its
+/// signature.
 pub(super) fn parameters(functions: &[DriverFunction]) -> String {
     let arm = |function: &DriverFunction| {
         let parameters = function.parameter_list()?;
@@ -50,5 +52,6 @@ pub(super) fn lookups(functions: &[DriverFunction]) -> String {
 }
 
 const LOOKUPS: &str = "\
-/// What `cuGetProcAddress` is asked for to get each function, by its index; `None`: it does not give the function.
+/// What `cuGetProcAddress` is asked for to get each function, by its index; `None`: it does not
+/// give the function.
 ";

@@ -1,4 +1,5 @@
-//! Files of the library: its exports, and what stands before a call by what the table says of its function.
+//! Files of the library: its exports, and what stands before a call by what the table says of its
+//! function.
 
 use std::fmt::Write as _;
 
@@ -12,7 +13,8 @@ pub(super) fn trampolines(functions: &[DriverFunction]) -> String {
     format!("trampolines! {{\n{rows}}}\n")
 }
 
-/// `name(parameters): passage, [stream] => call() then call();` for each function that passes the gate.
+/// `name(parameters): passage, [stream] => call() then call();` for each function that passes the
+/// gate.
 pub(super) fn gated(functions: &[DriverFunction]) -> String {
     let row = |function: &DriverFunction| {
         let (passage, parameters) = (function.passage.as_ref()?, function.parameter_list()?);

@@ -1,4 +1,5 @@
-//! What the cells of the table mean. A cell that is missing or means nothing is an error that names its row and column.
+//! What the cells of the table mean. A cell that is missing or means nothing is an error that names
+//! its row and column.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -222,7 +223,8 @@ fn stream_fits(function: &DriverFunction) -> Result<()> {
     Ok(())
 }
 
-/// A call is told to sharing exactly if it passes the gate; sharing ends with one that pins memory otherwise than by a graph.
+/// A call is told to sharing exactly if it passes the gate; sharing ends with one that pins memory
+/// otherwise than by a graph.
 fn writes_fit(function: &DriverFunction) -> Result<()> {
     let Some(writes) = &function.writes else {
         ensure!(function.passage.is_none(), "the call passes the gate, so it says what it writes");
@@ -260,7 +262,8 @@ fn call_fits(call: &str, function: &DriverFunction) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a function of a new driver is taken for one that submits nothing and writes nothing, because no cell says what it is.
+    //! Hazard: a function of a new driver is taken for one that submits nothing and writes nothing,
+    //! because no cell says what it is.
     use super::*;
 
     const ROWS: &str = "# gate none(wait): a wait\n# cases none(older): an older form\n\

@@ -68,119 +68,25 @@ fn is_ours_to_refuse() -> bool {
     refuses
 }
 
-/// `cuMemcpyHtoD`.
+/// A copy with one end in device memory.
 #[inline]
-pub(in crate::hooks) fn load(to: CUdeviceptr, _from: *const c_void, bytes: usize) -> bool {
-    refused(runs_past(to, bytes as u64))
+pub(in crate::hooks) fn range(address: CUdeviceptr, bytes: usize) -> bool {
+    refused(runs_past(address, bytes as u64))
 }
 
-/// `cuMemcpyHtoDAsync`.
+/// A copy with both ends in device memory, or told by addresses alone.
 #[inline]
-pub(in crate::hooks) fn load_async(
-    to: CUdeviceptr,
-    from: *const c_void,
-    bytes: usize,
-    _stream: CUstream,
-) -> bool {
-    load(to, from, bytes)
-}
-
-/// `cuMemcpyDtoH`.
-#[inline]
-pub(in crate::hooks) fn store(_to: *mut c_void, from: CUdeviceptr, bytes: usize) -> bool {
-    refused(runs_past(from, bytes as u64))
-}
-
-/// `cuMemcpyDtoHAsync`.
-#[inline]
-pub(in crate::hooks) fn store_async(
-    to: *mut c_void,
-    from: CUdeviceptr,
-    bytes: usize,
-    _stream: CUstream,
-) -> bool {
-    store(to, from, bytes)
-}
-
-/// `cuMemcpyDtoD`, `cuMemcpy`.
-#[inline]
-pub(in crate::hooks) fn copy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> bool {
+pub(in crate::hooks) fn ranges(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> bool {
     refused(runs_past(to, bytes as u64) || runs_past(from, bytes as u64))
 }
 
-/// `cuMemcpyDtoDAsync`, `cuMemcpyAsync`.
-#[inline]
-pub(in crate::hooks) fn copy_async(
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: usize,
-    _stream: CUstream,
-) -> bool {
-    copy(to, from, bytes)
-}
-
-/// `cuMemcpyWithAttributesAsync`.
-#[inline]
-pub(in crate::hooks) fn copy_with_attributes(
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: usize,
-    _attributes: *mut CUmemcpyAttributes,
-    _stream: CUstream,
-) -> bool {
-    copy(to, from, bytes)
-}
-
-/// `cuMemcpyPeer`.
-#[inline]
-pub(in crate::hooks) fn peer(
-    to: CUdeviceptr,
-    _: CUcontext,
-    from: CUdeviceptr,
-    _: CUcontext,
-    bytes: usize,
-) -> bool {
-    copy(to, from, bytes)
-}
-
-/// `cuMemcpyPeerAsync`.
-#[inline]
-pub(in crate::hooks) fn peer_async(
-    to: CUdeviceptr,
-    _to_context: CUcontext,
-    from: CUdeviceptr,
-    _from_context: CUcontext,
-    bytes: usize,
-    _stream: CUstream,
-) -> bool {
-    copy(to, from, bytes)
-}
-
-/// `cuMemcpyDtoA`.
-#[inline]
-pub(in crate::hooks) fn to_array(_array: CUarray, _offset: usize, from: CUdeviceptr, bytes: usize) -> bool {
-    refused(runs_past(from, bytes as u64))
-}
-
-/// `cuMemcpyAtoD`.
-#[inline]
-pub(in crate::hooks) fn from_array(to: CUdeviceptr, _array: CUarray, _offset: usize, bytes: usize) -> bool {
-    refused(runs_past(to, bytes as u64))
-}
-
-/// `cuMemsetD8`, `cuMemsetD16`, `cuMemsetD32`.
+/// A memset of so many elements.
 #[inline]
 pub(in crate::hooks) fn set<T>(to: CUdeviceptr, _value: T, count: usize) -> bool {
     refused(runs_past(to, (count as u64).saturating_mul(size_of::<T>() as u64)))
 }
 
-/// `cuMemsetD8Async` and its kin.
-#[inline]
-pub(in crate::hooks) fn set_async<T>(to: CUdeviceptr, value: T, count: usize, _stream: CUstream) -> bool {
-    set(to, value, count)
-}
-
-/// `cuMemsetD2D8` and its kin.
+/// A memset of rows, of so many elements each.
 #[inline]
 pub(in crate::hooks) fn set_rows<T>(
     to: CUdeviceptr,
@@ -190,19 +96,6 @@ pub(in crate::hooks) fn set_rows<T>(
     height: usize,
 ) -> bool {
     refused(rows_run_past(to, pitch, size_of::<T>() as c_uint, [width, height]))
-}
-
-/// `cuMemsetD2D8Async` and its kin.
-#[inline]
-pub(in crate::hooks) fn set_rows_async<T>(
-    to: CUdeviceptr,
-    pitch: usize,
-    value: T,
-    width: usize,
-    height: usize,
-    _stream: CUstream,
-) -> bool {
-    set_rows(to, pitch, value, width, height)
 }
 
 /// Rows of so many elements of so many bytes.
@@ -228,7 +121,7 @@ fn copies_past<D: Description>(copy: &D) -> bool {
     volume::ends(&general).iter().flatten().any(|end| end_runs_past(&end.bytes, &size))
 }
 
-/// `cuMemcpy2D`, `cuMemcpy3D`, `cuMemcpy3DPeer`.
+/// A copy of rows or of a volume, or a node that makes one.
 ///
 /// # Safety
 /// As of all that follow: pointers are null or the program's, for the function that it called.
@@ -237,13 +130,7 @@ pub(in crate::hooks) unsafe fn shaped<D: Description>(copy: *const D) -> bool {
     refused(unsafe { copy.as_ref() }.is_some_and(copies_past))
 }
 
-/// `cuMemcpy2DAsync`, `cuMemcpy3DAsync`, `cuMemcpy3DPeerAsync`.
-pub(in crate::hooks) unsafe fn shaped_async<D: Description>(copy: *const D, _stream: CUstream) -> bool {
-    // SAFETY: by contract.
-    unsafe { shaped(copy) }
-}
-
-/// `cuMemcpyBatchAsync`: the program is told which copy is refused.
+/// A batch of copies; the program finds in `failed` the position of the one that is refused.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
 pub(in crate::hooks) unsafe fn batch(
     to: *mut CUdeviceptr,
@@ -266,7 +153,7 @@ pub(in crate::hooks) unsafe fn batch(
     unsafe { refused_for(past, failed) }
 }
 
-/// `cuMemcpyBatchAsync_v2`.
+/// The same, where the form has no place for that position.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
 pub(in crate::hooks) unsafe fn batch_v2(
     to: *mut CUdeviceptr,
@@ -283,7 +170,8 @@ pub(in crate::hooks) unsafe fn batch_v2(
     unsafe { batch(to, from, bytes, count, attributes, indices, attribute_count, failed, stream) }
 }
 
-/// `cuMemcpy3DBatchAsync`.
+/// A batch of copies of volumes; the program finds in `failed` the position of the one that is
+/// refused.
 pub(in crate::hooks) unsafe fn volumes(
     count: usize,
     list: *mut c_void,
@@ -298,7 +186,7 @@ pub(in crate::hooks) unsafe fn volumes(
     unsafe { refused_for(past, failed) }
 }
 
-/// `cuMemcpy3DBatchAsync_v2`.
+/// The same, where the form has no place for that position.
 pub(in crate::hooks) unsafe fn volumes_v2(
     count: usize,
     list: *mut c_void,
@@ -309,12 +197,8 @@ pub(in crate::hooks) unsafe fn volumes_v2(
     unsafe { volumes(count, list, std::ptr::null_mut(), flags, stream) }
 }
 
-/// `cuMemcpy3DWithAttributesAsync`.
-pub(in crate::hooks) unsafe fn volume_with_attributes(
-    operation: *mut c_void,
-    _flags: u64,
-    _stream: CUstream,
-) -> bool {
+/// One copy of a volume.
+pub(in crate::hooks) unsafe fn volume(operation: *mut c_void) -> bool {
     // SAFETY: by contract.
     refused(unsafe { operation.cast::<CUDA_MEMCPY3D_BATCH_OP>().as_ref() }.is_some_and(operation_runs_past))
 }
@@ -334,109 +218,14 @@ unsafe fn refused_for(copy: Option<usize>, failed: *mut usize) -> bool {
     true
 }
 
-/// `cuGraphAddMemcpyNode`.
-pub(in crate::hooks) unsafe fn added_copy(
-    _node: *mut CUgraphNode,
-    _graph: CUgraph,
-    _after: *const CUgraphNode,
-    _count: usize,
-    copy: *const CUDA_MEMCPY3D,
-    _context: CUcontext,
-) -> bool {
-    // SAFETY: by contract.
-    unsafe { shaped(copy) }
-}
-
-/// `cuGraphMemcpyNodeSetParams`.
-pub(in crate::hooks) unsafe fn changed_copy(_node: CUgraphNode, copy: *const CUDA_MEMCPY3D) -> bool {
-    // SAFETY: by contract.
-    unsafe { shaped(copy) }
-}
-
-/// `cuGraphExecMemcpyNodeSetParams`.
-pub(in crate::hooks) unsafe fn changed_ready_copy(
-    _graph: CUgraphExec,
-    _node: CUgraphNode,
-    copy: *const CUDA_MEMCPY3D,
-    _context: CUcontext,
-) -> bool {
-    // SAFETY: by contract.
-    unsafe { shaped(copy) }
-}
-
-/// `cuGraphAddMemsetNode`.
-pub(in crate::hooks) unsafe fn added_set(
-    _node: *mut CUgraphNode,
-    _graph: CUgraph,
-    _after: *const CUgraphNode,
-    _count: usize,
-    set: *const CUDA_MEMSET_NODE_PARAMS,
-    _context: CUcontext,
-) -> bool {
+/// A node that sets memory.
+pub(in crate::hooks) unsafe fn set_node(set: *const CUDA_MEMSET_NODE_PARAMS) -> bool {
     // SAFETY: by contract.
     refused(unsafe { set.as_ref() }.is_some_and(sets_past))
 }
 
-/// `cuGraphMemsetNodeSetParams`.
-pub(in crate::hooks) unsafe fn changed_set(_node: CUgraphNode, set: *const CUDA_MEMSET_NODE_PARAMS) -> bool {
-    // SAFETY: by contract.
-    refused(unsafe { set.as_ref() }.is_some_and(sets_past))
-}
-
-/// `cuGraphExecMemsetNodeSetParams`.
-pub(in crate::hooks) unsafe fn changed_ready_set(
-    _graph: CUgraphExec,
-    _node: CUgraphNode,
-    set: *const CUDA_MEMSET_NODE_PARAMS,
-    _context: CUcontext,
-) -> bool {
-    // SAFETY: by contract.
-    refused(unsafe { set.as_ref() }.is_some_and(sets_past))
-}
-
-/// `cuGraphAddNode`.
-pub(in crate::hooks) unsafe fn added(
-    _node: *mut CUgraphNode,
-    _graph: CUgraph,
-    _after: *const CUgraphNode,
-    _count: usize,
-    params: *mut c_void,
-) -> bool {
-    // SAFETY: by contract.
-    unsafe { node(params) }
-}
-
-/// `cuGraphAddNode_v2`.
-pub(in crate::hooks) unsafe fn added_v2(
-    _node: *mut CUgraphNode,
-    _graph: CUgraph,
-    _after: *const CUgraphNode,
-    _data: *const c_void,
-    _count: usize,
-    params: *mut c_void,
-) -> bool {
-    // SAFETY: by contract.
-    unsafe { node(params) }
-}
-
-/// `cuGraphNodeSetParams`.
-pub(in crate::hooks) unsafe fn changed(_node: CUgraphNode, params: *mut c_void) -> bool {
-    // SAFETY: by contract.
-    unsafe { node(params) }
-}
-
-/// `cuGraphExecNodeSetParams`.
-pub(in crate::hooks) unsafe fn changed_ready(
-    _graph: CUgraphExec,
-    _node: CUgraphNode,
-    params: *mut c_void,
-) -> bool {
-    // SAFETY: by contract.
-    unsafe { node(params) }
-}
-
-/// A node whose kind is told with it.
-unsafe fn node(params: *mut c_void) -> bool {
+/// A node whose description begins with its kind.
+pub(in crate::hooks) unsafe fn node(params: *mut c_void) -> bool {
     // SAFETY: null, or the program's parameters: every kind of them begins with the kind.
     let kind = unsafe { params.cast::<c_uint>().as_ref() }.copied();
     let params = params.cast::<CUgraphNodeParams>();

@@ -20,8 +20,8 @@ bounded! {
     cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D), default => shaped(pCopy);
     cuMemcpy3DAsync_v2(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream), hStream => shaped(pCopy);
     cuMemcpy3DAsync_v2_ptsz(pCopy: *const CUDA_MEMCPY3D, hStream: CUstream), hStream => shaped(pCopy);
-    cuMemcpy3DBatchAsync(numOps: usize, opList: *mut c_void, failIdx: *mut usize, flags: u64, hStream: CUstream), hStream => volumes(numOps, opList, flags, hStream, failIdx);
-    cuMemcpy3DBatchAsync_ptsz(numOps: usize, opList: *mut c_void, failIdx: *mut usize, flags: u64, hStream: CUstream), hStream => volumes(numOps, opList, flags, hStream, failIdx);
+    cuMemcpy3DBatchAsync(numOps: usize, opList: *mut c_void, failIdx: *mut usize, flags: u64, hStream: CUstream), hStream => volumes(numOps, opList, failIdx, flags, hStream);
+    cuMemcpy3DBatchAsync_ptsz(numOps: usize, opList: *mut c_void, failIdx: *mut usize, flags: u64, hStream: CUstream), hStream => volumes(numOps, opList, failIdx, flags, hStream);
     cuMemcpy3DBatchAsync_v2(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream), hStream => volumes_v2(numOps, opList, flags, hStream);
     cuMemcpy3DBatchAsync_v2_ptsz(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream), hStream => volumes_v2(numOps, opList, flags, hStream);
     cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER), default => shaped(pCopy);
@@ -36,10 +36,10 @@ bounded! {
     cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize, hStream: CUstream), hStream => ranges(dst, src, ByteCount);
     cuMemcpyAtoD_v2(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize), default => range(dstDevice, ByteCount);
     cuMemcpyAtoD_v2_ptds(dstDevice: CUdeviceptr, srcArray: CUarray, srcOffset: usize, ByteCount: usize), default => range(dstDevice, ByteCount);
-    cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream), hStream => batch(dsts, srcs, sizes, count, numAttrs, hStream, failIdx);
-    cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream), hStream => batch(dsts, srcs, sizes, count, numAttrs, hStream, failIdx);
-    cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream), hStream => batch_v2(dsts, srcs, sizes, count, numAttrs, hStream);
-    cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream), hStream => batch_v2(dsts, srcs, sizes, count, numAttrs, hStream);
+    cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream), hStream => batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream);
+    cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, failIdx: *mut usize, hStream: CUstream), hStream => batch(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, hStream);
+    cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream), hStream => batch_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+    cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrsIdxs: *mut usize, numAttrs: usize, hStream: CUstream), hStream => batch_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
     cuMemcpyDtoA_v2(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize), default => range(srcDevice, ByteCount);
     cuMemcpyDtoA_v2_ptds(dstArray: CUarray, dstOffset: usize, srcDevice: CUdeviceptr, ByteCount: usize), default => range(srcDevice, ByteCount);
     cuMemcpyDtoDAsync_v2(dstDevice: CUdeviceptr, srcDevice: CUdeviceptr, ByteCount: usize, hStream: CUstream), hStream => ranges(dstDevice, srcDevice, ByteCount);
