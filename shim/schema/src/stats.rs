@@ -184,7 +184,7 @@ pub struct Counters {
     pub hits: u64,
     /// Allocations cut from a free run.
     pub splits: u64,
-    /// Allocations in an extent that was mapped before, whose handles had to be claimed back.
+    /// Allocations in an extent that was mapped before, after its handles were claimed back.
     pub reuses: u64,
     /// Allocations in an extent put together from free handles, or free and new ones.
     pub stitches: u64,

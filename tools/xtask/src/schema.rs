@@ -25,8 +25,9 @@ const FILES: [(&str, &str); 3] =
 const OPENING: &str = "# What a process tells\n
 <!-- Written by `cargo xtask schema` from shim/schema/src. Do not edit. -->\n
 The answers of the [statistics endpoint](wmctl.md#statistics-of-a-process), field by field. Within one version
-fields are only added: ignore unknown fields, and expect that a field marked *optional* may be absent. A field that changes its
-meaning or is removed makes a new version. Sizes are bytes; times have their unit in their name. `[]` is a list.\n";
+fields are only added: ignore unknown fields, and expect that a field marked *optional* may be absent. A field that
+changes its meaning or is removed makes a new version. Sizes are bytes; times have their unit in their name. `[]` is a
+list.\n";
 
 const PYTHON_OPENING: &str =
     "\"\"\"What a process tells, as types (docs/schema.md). Fields of an older library may be absent.\n

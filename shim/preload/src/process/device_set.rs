@@ -45,7 +45,7 @@ fn bit(device: CUdevice) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (out of bounds): a device number beyond the set, or below 0, is taken for another device.
+    //! Hazard (out-of-bounds access): a device number beyond the set, or below 0, is taken for another device.
     use super::*;
 
     #[test]

@@ -98,52 +98,60 @@ settings! {
         /// Device memory left to the driver's own needs.
         "WMSHIM_HEADROOM": "a size with its unit such as 64MiB or 1GiB, a share below 100% such as 5%, or 0", "1 %, 32 MiB to 1 GiB"
             => headroom: Option<Size> = None, headroom;
-        /// Idle device memory that stays with the process after a `cuMemFree`; what is more goes back to the driver, for other
-        /// processes. A program that needs it again within two seconds keeps as much more, up to half of the device, until it has not
-        /// used it for two to four seconds.
+        /// Idle device memory that stays with the process after a `cuMemFree`; the rest goes back to
+        /// the driver, for other processes. A program that needs that memory again within two
+        /// seconds keeps as much more, up to half of the device, until it was idle for two to four
+        /// seconds.
         "WMSHIM_KEEP_IDLE": "a size with its unit such as 512MiB or 2GiB, a share such as 5%, or 0", "512MiB"
             => keep_idle: Option<Size> = None, amount;
         // Where the device is full.
         /// Where blocks go when the device is full; peers come before the host.
         "WMSHIM_OVERFLOW": "host, peer, or both as host,peer; off", "host"
             => overflow: Vec<Overflow> = vec![Overflow::Host], |text| words(text, overflow);
-        /// Whose own memory (`cuMemCreate`) goes to the host too: PyTorch's expandable segments, everybody's, nobody's. Others may rely
-        /// on device memory, as NCCL does.
+        /// Which memory of `cuMemCreate` goes to the host too: that of PyTorch's expandable
+        /// segments, all, or none. Other callers may rely on device memory, as NCCL does.
         "WMSHIM_OVERFLOW_CREATED": "torch, all, off", "torch"
             => overflow_created: Created = Created::Torch, |text| words(text, created);
-        /// Most host memory to pin, for all devices of the process. A share is one of the machine's memory, or of what its control groups allow the process.
-        /// Half of what the limit leaves stays available, a quarter of the machine at most, whatever all processes pin. Off: what is available.
+        /// Most host memory to pin, for all devices of the process together. A share is one of the
+        /// machine's memory, or of the process's control group. Half of what the limit leaves stays
+        /// available, a quarter of the machine at most, whatever all processes pin. Off: what is
+        /// available.
         "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "50%"
             => host_limit: Option<Size> = Some(Size::Share(0.5)), allowance;
         /// Most memory to take on each other device. As much as `WMSHIM_HEADROOM` says stays free there.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
-        /// On: memory of live blocks may move between the device and the host, at addresses that stay: where a block or the driver finds no
-        /// room, before launches and at the host's waits, by what the program did a period ago, and where it asks for it with `wmshim_advise`
+        /// On: live allocations may migrate between GPU and host memory; addresses do not change.
+        /// Migration runs when an allocation fails, before kernel launches, while the host waits for
+        /// the GPU, and on `wmshim_advise`. Victims follow the previous iteration
         /// ([overflow.md](overflow.md#what-moves)). Calls that submit work cost some nanoseconds more.
         "WMSHIM_MIGRATE": "on, off", "off"
             => migrate: bool = false, |text| words(text, switch);
         // PyTorch.
-        /// PyTorch's allocator, chosen when the process loads. `auto` gives PyTorch's own allocator expandable segments when Python
-        /// starts, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors, unless the user chose or such memory could not be shared between processes here, as in most containers
-        /// ([pytorch.md](pytorch.md)).
+        /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
+        /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors. It
+        /// leaves a choice of the user alone, and PyTorch's default where processes could not share
+        /// such memory, as in most containers ([pytorch.md](pytorch.md#which-allocator-is-chosen)).
         "WMSHIM_TORCH_ALLOCATOR": "auto, async, native, expandable", "auto"
             => torch_allocator: TorchAllocator = TorchAllocator::Auto, |text| words(text, torch);
-        /// `keep`: pages that PyTorch's expandable segments give up stay mapped and serve their next ones, up to `WMSHIM_KEEP_IDLE` and
-        /// what the program keeps coming back for ([pytorch.md](pytorch.md#expandable-segments)).
+        /// `keep`: pages that PyTorch's expandable segments give up stay mapped and serve the next
+        /// ones, up to `WMSHIM_KEEP_IDLE` and the recent high-water mark
+        /// ([pytorch.md](pytorch.md#expandable-segments)).
         "WMSHIM_TORCH_PIECES": "keep, release", "keep"
             => torch_pieces: TorchPieces = TorchPieces::Keep, |text| words(text, torch_pieces);
         // Copies.
-        /// `own`: threads carry large pageable copies over the GPU's own link. `auto`, devices: and large copies take these siblings'
-        /// links, too. Off: all copies are the driver's ([multipath.md](multipath.md)).
+        /// `own`: threads carry large pageable copies over the GPU's own link. `auto`, or devices:
+        /// large copies use these siblings' links too. Off: all copies are the driver's
+        /// ([multipath.md](multipath.md)).
         "WMSHIM_MULTIPATH": "own, auto, off, or devices by number such as 0,1,2", "own"
             => multipath: Multipath = Multipath::Own, |text| words(text, multipath);
         /// Smallest copy that threads carry or several links share.
         "WMSHIM_MULTIPATH_MIN": "a size with its unit such as 32MiB or 1GiB", "as measured"
             => multipath_min: Option<u64> = None, |text| words(text, bytes).map(Some);
         // The same bytes, once.
-        /// `on`: memory that holds the same bytes as another process's, as weights of the same model do, is stored once on each GPU.
-        /// `advise`: what would be shared is counted, and nothing changes.
+        /// `on`: memory with the same bytes as another process's, such as weights of one model, is
+        /// stored once on each GPU ([dedup.md](dedup.md)). Set it before Python starts. `advise`:
+        /// the library counts what would be shared and changes no memory.
         "WMSHIM_DEDUP": "off, advise, on", "off"
             => dedup: Dedup = Dedup::Off, |text| words(text, dedup);
         /// Launches without a change after which a kernel's parameter is taken for one that is only read through.
@@ -162,22 +170,23 @@ settings! {
         /// What goes to stderr.
         "WMSHIM_LOG": "error, warn, info, debug, trace, off", "warn"
             => log: log::LevelFilter = log::LevelFilter::Warn, |text| words(text, level);
-        /// Where allocations and frees are written down, for `wmctl replay`; `%p` is the process, `%d` the device
-        /// ([replay.md](dev/replay.md)).
+        /// The file of a recording of allocations and frees, for `wmctl replay`; `%p` is the
+        /// process, `%d` the device ([replay](wmctl.md#replay)).
         "WMSHIM_TRACE": "a path, or off", "off"
             => trace: Option<PathBuf> = None, path_or_off;
         /// A trace also has each kernel launch, with the blocks that its parameters point into, for `bench tiers`.
         "WMSHIM_TRACE_LAUNCHES": "on, off", "off"
             => trace_launches: bool = false, |text| words(text, switch);
         // Statistics.
-        /// The statistics socket ([statistics.md](wmctl.md#statistics-of-a-process)).
+        /// The statistics socket ([statistics](wmctl.md#the-socket)). Off: the signal and the file at
+        /// exit are off as well.
         "WMSHIM_STATS_SOCKET": "a path, or off", "in `WMSHIM_STATS_DIR`"
             => stats_socket: Option<PathBuf> = None, socket;
         /// Folder of sockets and dumps; see [sharing](operations.md#sharing-memory-between-processes-and-containers).
         "WMSHIM_STATS_DIR": "a path", "`$XDG_RUNTIME_DIR/wmshim`, else `$TMPDIR/wmshim-$UID`"
             => stats_dir: Option<PathBuf> = None, path;
-        /// The signal that writes statistics to a file. No signal is touched unless one is named, for a program may rely on any signal's
-        /// default action.
+        /// The signal that writes statistics to a file. No signal is touched unless one is named: a
+        /// program may rely on any signal's default action.
         "WMSHIM_STATS_SIGNAL": "USR1, USR2, the number of a real-time signal from 34 to 64, or off", "off"
             => stats_signal: Option<i32> = None, |text| words(text, signal);
         /// A new file for the last statistics, written when the process exits; `%p` is the process.

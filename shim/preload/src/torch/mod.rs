@@ -243,7 +243,7 @@ fn has_torch() -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (environment): a program that ran before does not run with the back end chosen for it.
+    //! Hazard (error handling): a program that ran before does not run with the back end chosen for it.
     use super::*;
 
     fn command(words: &[&str]) -> Vec<String> {

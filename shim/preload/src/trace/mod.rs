@@ -257,7 +257,7 @@ fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (full disk): a write that fails is tried, and logged, at every chunk. Hazard (deadlock): an exit that waits for a
+    //! Hazard (error handling): a write that fails is tried, and logged, at every chunk. Hazard (deadlock): an exit that waits for a
     //! thread which the exit has stopped.
     use std::io::Read;
 
