@@ -48,7 +48,7 @@ pub(crate) fn settle(path: PathBuf, text: &str, check: bool, task: &str) -> Resu
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a row of the table is changed, and the library still does what the row said before.
+    //! Hazard (source drift): a row of the table changed, and the library does what it said before.
 
     #[test]
     fn checked_in_files_follow_from_the_table() {

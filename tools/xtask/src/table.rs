@@ -128,7 +128,7 @@ pub(crate) fn twin_of(name: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: what was written by hand is lost, or guessed, when a new CUDA release is imported.
+    //! Hazard (source drift): importing a new CUDA release loses or guesses hand-written cells.
     use super::*;
 
     const TABLE: &str = "# gate none(wait): a wait\n\

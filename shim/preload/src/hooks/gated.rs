@@ -114,8 +114,8 @@ include!("generated/gated.rs");
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a function of a new driver submits work while memory moves, because nobody thought
-    //! of it.
+    //! Hazard (wrong result): a function of a new driver submits work while memory migrates,
+    //! because its row says that it does not pass the gate.
     use std::collections::BTreeSet;
 
     use super::*;

@@ -1,15 +1,15 @@
-//! Every intercepted driver function: one row each, and nowhere else.
+//! Hooks: what happens in a call of the program beside the driver's own work.
 //!
-//! `table.rs` has the rows: the exported names of a function and of those variants (`_v2`, `_ptsz`, `_ptds`) that the same handler
-//! serves, the handler, the switch that turns the row off, and the purpose. Parameters come from
-//! the driver's headers, so a handler that takes others does not compile. The targets of the
-//! trampolines and `wmctl hooks` are made from this table.
+//! `shim/abi/data/driver.tsv` says of each driver function what it is. [`gated`] and [`bounded`]
+//! follow from it; they stand before a function's entry. `table.rs` says which functions have an
+//! entry of their own: the names that one handler serves, the handler, the switch that turns the
+//! row off, and the purpose. Parameters come from `driver.tsv`, so a handler with other ones does
+//! not compile. The slots of the trampolines and `wmctl hooks` are made from the rows.
 //!
 //! A handler is named after the call that it serves: `memcpy_htod_async` serves
 //! `cuMemcpyHtoDAsync`. The folders group handlers by subject: [`call`] is what every handler runs
 //! in, [`memory`] and [`order`] serve memory, contexts and waits, [`copy`] and [`work`] serve what
-//! runs on the GPU. [`gated`] stands before a handler while memory may move, [`bounded`] before
-//! both.
+//! runs on the GPU.
 
 mod bounded;
 mod call;

@@ -262,8 +262,8 @@ fn call_fits(call: &str, function: &DriverFunction) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a function of a new driver is taken for one that submits nothing and writes nothing,
-    //! because no cell says what it is.
+    //! Hazard (wrong result): a function of a new driver is taken for one that submits nothing and
+    //! writes nothing, because no cell says what it is.
     use super::*;
 
     const ROWS: &str = "# gate none(wait): a wait\n# cases none(older): an older form\n\

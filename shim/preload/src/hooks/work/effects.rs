@@ -102,7 +102,7 @@ pub(super) fn described<D: Description>(copy: Option<&D>) -> Option<WriteEffect>
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a call writes shared memory that sharing was not told of.
+    //! Hazard (wrong result): a call writes shared memory, and sharing was told of other bytes.
     use super::*;
 
     #[test]
