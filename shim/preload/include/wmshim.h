@@ -6,6 +6,26 @@
  *
  *     if (wmshim_version)
  *         printf("under wmshim %s\n", wmshim_version());
+ *
+ * With WMSHIM_MIGRATE=on a block leaves for the host and comes back at the same address (examples/c/advise.c):
+ *
+ *     cuCtxSynchronize();                                       // advice never waits
+ *     if (wmshim_advise && wmshim_advise(weights, bytes, WMSHIM_COLD) == 0)
+ *         ...;                                                  // the device has room for something else
+ *     if (wmshim_advise)
+ *         wmshim_advise(weights, bytes, WMSHIM_PREFETCH);
+ *
+ * A block that begins on the host, whatever the device has left:
+ *
+ *     void *cache;
+ *     int code = wmshim_alloc ? wmshim_alloc(&cache, bytes, WMSHIM_HOST) : (int)cuMemAlloc((CUdeviceptr *)&cache, bytes);
+ *
+ * The statistics, as text that belongs to the caller:
+ *
+ *     char *stats = wmshim_stats_json ? wmshim_stats_json() : NULL;
+ *     if (stats)
+ *         puts(stats);
+ *     free(stats);
  */
 #ifndef WMSHIM_H
 #define WMSHIM_H

@@ -2,6 +2,29 @@
 //! types. The library fills them in, `wmctl` reads them, and `docs/wmctl.md` has them as
 //! tables, written by `cargo xtask schema` from the comments here.
 //!
+//! A program that reads `wmctl stats PID --json` takes the `answer` of a process as a [`Stats`]:
+//!
+//! ```
+//! let answer = r#"{ "schema": "wmshim-stats/2", "pid": 4711, "devices": [
+//!     { "ordinal": 0, "tiers": { "host": { "live_bytes": 1073741824 } } } ] }"#;
+//! let stats: wm_schema::Stats = serde_json::from_str(answer)?;
+//! let on_host: u64 = stats.devices.iter().map(|device| device.tiers.host.live_bytes).sum();
+//! assert_eq!(on_host, 1 << 30);
+//! // A field that an older library left out has its default.
+//! assert_eq!(stats.devices[0].tiers.device.live_bytes, 0);
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! Its answer to `blocks` is a [`BlockList`]:
+//!
+//! ```
+//! # let answer = r#"{ "devices": [ { "blocks": [ { "bytes": 10 }, { "bytes": 30 } ] } ] }"#;
+//! let list: wm_schema::BlockList = serde_json::from_str(answer)?;
+//! let blocks = list.devices.iter().flat_map(|device| &device.blocks);
+//! assert_eq!(blocks.map(|block| block.bytes).max(), Some(30));
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
 //! Invariants: within one version fields are only added, and every field has a value where an older
 //! library left it out. Sizes are bytes; a time carries its unit in its name.
 

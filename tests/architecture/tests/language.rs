@@ -26,15 +26,8 @@ const COMMENT_COLUMNS: usize = 100;
 const PROSE_COLUMNS: usize = 120;
 
 /// Folders that are not rewritten yet.
-const PENDING: [&str; 7] = [
-    "dedup",
-    "shim/abi",
-    "shim/memory",
-    "shim/preload",
-    "tools/conformance",
-    "tools/python",
-    "tools/wmctl",
-];
+const PENDING: [&str; 7] =
+    ["dedup", "shim/abi", "shim/memory", "shim/preload", "tools/conformance", "tools/python", "tools/wmctl"];
 
 /// Where a language's comments begin.
 fn comment_marks(path: &Path) -> &'static [&'static str] {

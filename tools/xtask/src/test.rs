@@ -21,6 +21,10 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     let mut nextest = toolbox::cargo("nextest", &["run"])?;
     nextest.args(filter).env("TEST_SKIPS", &list);
     let outcome = step::run("tests", nextest);
+    if filter.is_empty() {
+        // nextest does not run the examples in comments.
+        step::run("examples in comments", step::cargo(&["test", "--doc", "--package", "wm-schema"]))?;
+    }
     let skips = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
     println!("{}", summary(&skips));
     outcome

@@ -3,6 +3,17 @@
 //! Each function checks what it is given, does what its page of the API says by the safe layers,
 //! and turns their errors into codes. A reason is logged once, here. No panic goes through to C.
 //!
+//! A rank makes a table and gathers three rows (the whole program: `docs/wholememory.md`):
+//!
+//! ```c
+//! wholememory_comm_t comm;
+//! wholememory_create_communicator(&comm, id, rank, size);       // collective
+//! wholememory_tensor_t table;                                   // shape: [1000, 16], float
+//! wholememory_create_tensor(&table, &shape, comm, WHOLEMEMORY_MT_CHUNKED, WHOLEMEMORY_ML_DEVICE);
+//! wholememory_communicator_barrier(comm);                       // the other ranks' rows are there
+//! wholememory_gather(table, indices, output, NULL, stream);     // not collective
+//! wholememory_destroy_tensor(table);
+//! ```
 
 pub mod communicators;
 pub mod descriptions;
