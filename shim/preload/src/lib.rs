@@ -21,6 +21,7 @@ mod counters;
 mod dedup;
 mod endpoint;
 mod entry;
+mod events;
 mod gate;
 mod guard;
 mod hooks;

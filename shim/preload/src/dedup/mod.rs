@@ -37,11 +37,10 @@ mod pending;
 mod prepared;
 pub(crate) mod program;
 mod standing;
-#[cfg(test)]
-mod tests;
 mod turn;
 mod watched;
 
+use crate::events::{self, BlockSubscriber};
 use crate::gate;
 use crate::launches::{self, Subscriber};
 use crate::moves::obstacle;
@@ -59,6 +58,11 @@ pub(crate) fn choose(settings: &Settings) {
             standing::begin(settings.dedup == Dedup::On);
             gate::turn_on();
             launches::subscribe(Subscriber::Sharing);
+            events::subscribe(BlockSubscriber {
+                // A block that began there before ended without an event.
+                allocated: |event| program::freed(event.address),
+                freed: |event| program::freed(event.address),
+            });
         }
     }
 }
@@ -69,3 +73,6 @@ pub(crate) fn stop() {
         turn::await_last();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! What the program does that sharing has to know of, before the driver gets the call.
 //!
-//! Whoever calls these stands inside the gate ([`crate::gate`]), but for [`allocated`], [`freed`] and [`waited`]. Afterwards the call may go on: what it writes
+//! Whoever calls these stands inside the gate ([`crate::gate`]), except in [`freed`] and [`waited`]. Afterwards the call may go on: what it writes
 //! is memory of this process alone. All of them return at once where sharing is off.
 
 use std::ops::Range;
@@ -256,14 +256,8 @@ pub(crate) fn context_ends() {
     }
 }
 
-/// The program was given a block.
-pub(crate) fn allocated(address: u64, _bytes: u64) {
-    // Whatever ended the last one there without being seen.
-    freed(address);
-}
-
 /// The program frees a block. What it shares is the manager's to give up.
-pub(crate) fn freed(address: u64) {
+pub(super) fn freed(address: u64) {
     if !is_on() {
         return;
     }

@@ -13,6 +13,7 @@ use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_driver::{Loader, Table, interposer, search};
 
 use super::lifecycle;
+use crate::events::{self, BlockSubscriber};
 use crate::hooks::{self, Exports};
 use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
 use crate::registry::{self, Callbacks};
@@ -82,6 +83,12 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     let Some(table) = opened() else { return fill(exports, stand_in) };
     guard::choose(settings);
     PROCESS.trace.choose(settings);
+    if settings.trace.is_some() {
+        events::subscribe(BlockSubscriber {
+            allocated: |it| PROCESS.trace.allocated(it.device(), it.address, it.bytes, it.order),
+            freed: |it| PROCESS.trace.freed(it.device(), it.address, it.order),
+        });
+    }
     moves::choose(settings);
     dedup::choose(settings);
     registry::set_callbacks(Callbacks {

@@ -13,9 +13,7 @@ mod switch;
 mod turns;
 mod vain;
 
-use wm_driver::Device;
-use wm_memory::Manager;
-
+use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate;
 use crate::launches::{self, Subscriber};
 use crate::settings::Settings;
@@ -35,17 +33,18 @@ pub(crate) fn choose(settings: &Settings) {
             switch::turn_on();
             gate::turn_on();
             launches::subscribe(Subscriber::Words);
+            events::subscribe(BlockSubscriber { allocated, freed });
         }
     }
 }
 
-/// The program was given a block.
-#[inline]
-pub(crate) fn allocated(manager: &Manager<Device>, address: u64, bytes: usize) {
-    if is_on() {
-        last_use::forget(address, bytes as u64);
-        if predictor::is_recording() {
-            predictor::allocated(manager, address);
-        }
+fn allocated(event: &BlockAllocated) {
+    last_use::forget(event.address, event.bytes as u64);
+    if predictor::is_recording() {
+        predictor::allocated(event.manager, event.address);
     }
+}
+
+fn freed(event: &BlockFreed) {
+    predictor::freed(event.manager, event.address);
 }

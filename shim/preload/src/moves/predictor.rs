@@ -96,7 +96,7 @@ pub(super) fn allocated(manager: &Manager<Device>, address: u64) {
 }
 
 /// The program gives a block back.
-pub(crate) fn freed(manager: &Manager<Device>, address: u64) {
+pub(super) fn freed(manager: &Manager<Device>, address: u64) {
     if !is_recording() {
         return;
     }

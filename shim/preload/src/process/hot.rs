@@ -28,8 +28,8 @@ pub(crate) struct ProcessHot {
     pub(super) suspect: AtomicBool,
     /// The mode of `guard`; 0 is off.
     pub(crate) guard: AtomicU8,
-    /// `trace`: what is asked of device memory is written down.
-    pub(crate) traced: AtomicBool,
+    /// `events`: a subsystem wants to know of blocks that are given out and freed.
+    pub(crate) blocks_observed: AtomicBool,
     /// `launches`: who wants to know of kernel launches, a bit each.
     pub(crate) launches: AtomicU8,
     /// `hooks/memory/pool.rs`, a bit a device: the program chose another pool.
@@ -47,7 +47,7 @@ pub(crate) static PROCESS_HOT: ProcessHot = ProcessHot {
     exiting: AtomicBool::new(false),
     suspect: AtomicBool::new(false),
     guard: AtomicU8::new(0),
-    traced: AtomicBool::new(false),
+    blocks_observed: AtomicBool::new(false),
     launches: AtomicU8::new(0),
     replaced: AtomicU64::new(0),
     used: AtomicU64::new(0),

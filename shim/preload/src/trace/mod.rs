@@ -25,7 +25,7 @@ use wm_driver::thread::Uncancelled;
 use wm_memory::Order;
 
 use crate::launches::{self, Touched, TouchedBlock};
-use crate::process::{self, PROCESS_HOT};
+use crate::process;
 use crate::settings::Settings;
 use file::{File, RecordingError};
 use log::Log;
@@ -36,7 +36,7 @@ const DEVICES: usize = 64;
 /// The longest that the exit waits for a lock of a recording.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// The recordings of a process. Hooks ask [`is_on`] first, which reads the process's hot cache line.
+/// The recordings of a process.
 pub(crate) struct Recordings {
     /// The file's name, before `%p` and `%d` are replaced.
     template: OnceLock<PathBuf>,
@@ -71,12 +71,6 @@ enum NotRecorded {
     OtherDevice { only: CUdevice, device: CUdevice },
 }
 
-/// Is anything recorded?
-#[inline]
-pub(crate) fn is_on() -> bool {
-    PROCESS_HOT.traced.load(Ordering::Relaxed)
-}
-
 impl Recordings {
     pub(crate) const fn new() -> Self {
         Self {
@@ -91,7 +85,6 @@ impl Recordings {
     pub(crate) fn choose(&self, settings: &Settings) {
         let Some(template) = &settings.trace else { return };
         self.set(template, settings.trace_launches);
-        PROCESS_HOT.traced.store(true, Ordering::Relaxed);
         if settings.trace_launches {
             launches::subscribe(launches::Subscriber::Blocks);
         }
@@ -103,8 +96,6 @@ impl Recordings {
     }
 
     /// The manager gave out a block. The first one opens the file.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn allocated(&self, device: CUdevice, address: u64, bytes: usize, order: Order) {
         let _whole = Uncancelled::new();
         let Some(slot) = self.slot(device) else { return };
@@ -115,8 +106,6 @@ impl Recordings {
     }
 
     /// The program gives an address back, which may be none of ours.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn freed(&self, device: CUdevice, address: u64, order: Order) {
         let _whole = Uncancelled::new();
         if let Some(recorder) = self.recorder(device) {

@@ -1,8 +1,8 @@
 //! Device memory: the calls that allocate and free it.
 //!
-//! A handler forwards every call that is not plainly ours: bad arguments (the driver has the right error), a thread
-//! without context, a stream under capture (the allocation then belongs to the graph), pools that the program made, and
-//! addresses that lie in none of our blocks.
+//! A handler forwards every call that we do not serve: bad arguments (the driver has the right
+//! error), a thread without context, a stream under capture (the allocation then belongs to the
+//! graph), pools that the program made, and addresses outside our blocks.
 
 use std::ffi::c_uint;
 
@@ -12,6 +12,7 @@ use wm_memory::{AllocateError, FirstTier, FreeError, Manager, Order, OverflowVer
 
 use super::pool;
 use crate::counters::{fail_open, fail_open_by};
+use crate::events::{self, BlockAllocated, BlockFreed};
 use crate::gate;
 use crate::guard::{self, Call};
 use crate::hooks::call::boundary::Outcome;
@@ -19,7 +20,7 @@ use crate::hooks::call::stream::{self, DefaultStream};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, context_blocks};
 use crate::subsystems::PROCESS;
-use crate::{dedup, moves, overflow, settings, shortage, trace};
+use crate::{overflow, settings, shortage};
 
 /// `cuMemAlloc`.
 pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
@@ -43,7 +44,8 @@ pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize
     })
 }
 
-/// As `cuMemAlloc`, for a program that says where its block is to be. `wmshim_alloc` calls it, and no driver function.
+/// As `cuMemAlloc`, for a program that says in which tier its block is to lie. Called by
+/// `wmshim_alloc`, and by no driver function.
 pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64, CUresult> {
     if stream::is_any_captured() {
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
@@ -57,11 +59,12 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
     };
     match site.manager.allocate_placed(bytes, Order::Device, first_tier) {
         Ok(address) => {
-            if trace::is_on() {
-                PROCESS.trace.allocated(site.device, address, bytes, Order::Device);
-            }
-            moves::allocated(site.manager, address, bytes);
-            dedup::program::allocated(address, bytes as u64);
+            events::allocated(|| BlockAllocated {
+                manager: site.manager,
+                address,
+                bytes,
+                order: Order::Device,
+            });
             context_blocks::insert(&site, address);
             Ok(address)
         }
@@ -73,7 +76,8 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
     }
 }
 
-/// `cuMemAllocPitch`. Rows start at multiples of the device's texture alignment, as the driver's do.
+/// `cuMemAllocPitch`. Rows start at multiples of the device's texture alignment, as the driver's
+/// do.
 pub(in crate::hooks) unsafe fn mem_alloc_pitch(
     pointer: *mut CUdeviceptr,
     pitch: *mut usize,
@@ -140,7 +144,8 @@ unsafe fn allocate_in_stream(
     })
 }
 
-/// The driver's own allocation or free would have been an action of its stream. Counts the failure to make ours one.
+/// The driver's own allocation or free would have been an action of its stream. Counts an
+/// allocation or free of ours that could not be made one.
 #[inline]
 fn check_action(named: NamedStream, acted: Result<(), CUresult>) {
     if let Err(code) = acted {
@@ -189,11 +194,7 @@ fn allocate(
     };
     match given {
         Ok(address) => {
-            if trace::is_on() {
-                PROCESS.trace.allocated(site.device, address, bytes, order);
-            }
-            moves::allocated(site.manager, address, bytes);
-            dedup::program::allocated(address, bytes as u64);
+            events::allocated(|| BlockAllocated { manager: site.manager, address, bytes, order });
             store(address);
             Outcome::Return(CUresult::SUCCESS)
         }
@@ -224,14 +225,15 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
     }
 }
 
-/// Names of our own driver calls on a device that have failed.
+/// Names of the driver calls of our own that have failed on a device.
 fn failures(device: CUdevice) -> String {
     let readings = registry::existing(device).map(|manager| manager.gpu().probes.read()).unwrap_or_default();
     let names: Vec<&str> = readings.iter().filter(|it| it.errors > 0).map(|it| it.name.as_str()).collect();
     names.join(", ")
 }
 
-/// `cuMemFree`. Waits as the driver does. For memory of a pool the driver does not wait: the caller promises that nothing uses it.
+/// `cuMemFree`. Waits as the driver does. For memory of a pool the driver does not wait: the caller
+/// guarantees that no work uses it.
 pub(in crate::hooks) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
     let Some(manager) = registry::owner(address) else { return Outcome::Forward };
     let plain =
@@ -246,7 +248,7 @@ pub(in crate::hooks) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
     outcome
 }
 
-/// Frees a block that `cuMemAlloc` gave out.
+/// Frees a block that `cuMemAlloc` or `cuMemAllocPitch` gave out.
 fn free_of_mem_alloc(manager: &'static Manager<Device>, address: u64, id: u64) -> Outcome {
     let context = context_blocks::context_of(address, id).unwrap_or_else(|| manager.gpu().context());
     if let Err(code) = manager.gpu().wait_as_free(context) {
@@ -274,8 +276,8 @@ pub(in crate::hooks) unsafe fn mem_free_async<D: DefaultStream>(
         check_action(named, site.manager.gpu().act_as_free(named.context, named.stream));
     }
     if named.kind == StreamKind::PerThread && guard::is_off() {
-        gone(manager, address);
-        return finish_free(manager, address, named.order(), manager.free_in_own(address, named.id));
+        events::freed(|| BlockFreed { manager, address, order: named.order() });
+        return answer_free(manager.free_in_own(address, named.id));
     }
     let call = || Call::ordered("cuMemFreeAsync", Some(named.context), named.stream);
     free(manager, address, named.order(), call)
@@ -298,38 +300,22 @@ fn free(
     if let Some(error) = sticky_error::failure() {
         return Outcome::Return(error);
     }
-    gone(manager, address);
+    events::freed(|| BlockFreed { manager, address, order });
     let freed = if guard::is_off() {
         manager.free(address, order)
     } else {
         PROCESS.guard.free(manager, address, order, call)
     };
-    finish_free(manager, address, order, freed)
-}
-
-/// The program gives a block back. Told before it is: at once afterwards another thread may get a block there.
-#[inline]
-fn gone(manager: &Manager<Device>, address: u64) {
-    moves::predictor::freed(manager, address);
-    dedup::program::freed(address);
+    answer_free(freed)
 }
 
 #[inline]
-fn finish_free(
-    manager: &Manager<Device>,
-    address: u64,
-    order: Order,
-    freed: Result<(), FreeError>,
-) -> Outcome {
+fn answer_free(freed: Result<(), FreeError>) -> Outcome {
     match freed {
-        Ok(()) => {
-            if trace::is_on() {
-                PROCESS.trace.freed(manager.gpu().ordinal(), address, order);
-            }
-            Outcome::Return(CUresult::SUCCESS)
-        }
+        Ok(()) => Outcome::Return(CUresult::SUCCESS),
         Err(FreeError::NotOurs) => Outcome::Forward,
-        // Not forwarded: the driver does not check addresses that it did not give out, and may crash.
+        // Not forwarded: the driver does not check addresses that it did not give out, and may
+        // crash.
         Err(_) => Outcome::Return(CUresult::INVALID_VALUE),
     }
 }

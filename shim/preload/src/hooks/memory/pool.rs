@@ -1,6 +1,8 @@
-//! Stream-ordered pools. We serve each device's default pool; pools that a program makes stay with the driver.
+//! Stream-ordered pools. We serve each device's default pool; pools that a program makes stay with
+//! the driver.
 //!
-//! The default pool reports the sum of the driver's figure and ours, because both may have given out blocks of it.
+//! The default pool reports the sum of the driver's figure and ours, because both may have given
+//! out blocks of it.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +19,8 @@ use crate::idle::{self, IdleKind};
 use crate::process::{PROCESS_HOT, driver};
 use crate::registry;
 
-/// Release threshold of each device's default pool, bytes. As the driver's it is 0 unless the program sets it.
+/// Release threshold of each device's default pool, bytes. As the driver's it is 0 unless the
+/// program sets it.
 static THRESHOLDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 fn threshold(device: CUdevice) -> Option<&'static AtomicU64> {
@@ -30,7 +33,8 @@ fn bit(device: CUdevice) -> Option<u64> {
     1u64.checked_shl(u32::try_from(device).ok()?)
 }
 
-/// Do we serve `cuMemAllocAsync` on this device? Not once the program has given the device another pool.
+/// Do we serve `cuMemAllocAsync` on this device? Not once the program has given the device another
+/// pool.
 #[inline]
 pub(in crate::hooks) fn serves(device: CUdevice) -> bool {
     bit(device).is_some_and(|bit| {
@@ -59,7 +63,8 @@ pub(in crate::hooks) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> boo
         })
 }
 
-/// The host has waited for the device. As the driver's pool does then, ours gives back what is above the release threshold.
+/// The host has waited for the device. Our pool gives back memory above the release threshold, as
+/// the driver's pool does then.
 pub(in crate::hooks) fn trim_to_threshold(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
@@ -73,8 +78,8 @@ pub(in crate::hooks) fn trim_to_threshold(manager: &Manager<Device>) {
     }
 }
 
-/// Bytes that the pool holds: everything but the blocks of `cuMemAlloc`. If there are only such blocks, the free rest of their handles
-/// does not count either.
+/// Bytes that the pool holds: all memory except the blocks of `cuMemAlloc`. If there are only such
+/// blocks, the free rest of their handles does not count either.
 fn reserved(usage: &Usage) -> u64 {
     let plain = usage.live.total().saturating_sub(usage.pooled);
     let is_used = usage.pooled > 0 || usage.cached > 0 || usage.idle.total() > 0;
@@ -86,16 +91,18 @@ fn outside_pool(usage: &Usage) -> u64 {
     usage.reserved.total() - reserved(usage)
 }
 
-/// A block of `cuMemAlloc` was freed: idle memory beyond what is kept goes back to the driver, at once or when it was not used for a while.
+/// A block of `cuMemAlloc` was freed. Idle memory above the amount that is kept goes back to the
+/// driver, at once or after it has been idle for a while.
 pub(in crate::hooks) fn give_back_idle(manager: &Manager<Device>) {
-    if let Some(at) = look(manager) {
-        idle::look_at(at, IdleKind::Blocks, || registry::all().filter_map(look).min());
+    if let Some(at) = give_back_due(manager) {
+        idle::look_at(at, IdleKind::Blocks, || registry::all().filter_map(give_back_due).min());
     }
 }
 
-/// Gives back what may go, and says when more may. If the program uses the default pool and told it to keep everything, that stays, because pool and blocks share
-/// their memory.
-fn look(manager: &Manager<Device>) -> Option<Instant> {
+/// Gives back the memory that has been idle for long enough; the time at which more will have been.
+/// Gives back none if the program uses the default pool and told it to keep everything, because pool
+/// and blocks share their memory.
+fn give_back_due(manager: &Manager<Device>) -> Option<Instant> {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let keeps_all = threshold(device).is_some_and(|threshold| threshold.load(Relaxed) == u64::MAX);
@@ -131,7 +138,8 @@ fn note_current(device: CUdevice, pool: CUmemoryPool) {
     }
 }
 
-/// `cuMemPoolDestroy`. If a device's current pool is destroyed, the default pool becomes current again.
+/// `cuMemPoolDestroy`. If a device's current pool is destroyed, the default pool becomes current
+/// again.
 pub(in crate::hooks) fn mem_pool_destroy(pool: CUmemoryPool) -> CUresult {
     let result = CUresult::from(driver().mem_pool_destroy(pool));
     let replaced = PROCESS_HOT.replaced.load(Relaxed);
@@ -150,7 +158,8 @@ fn current_of(device: CUdevice) -> Option<CUmemoryPool> {
     driver().device_mem_pool(device).ok()
 }
 
-/// `cuMemSetMemPool`: names the device by location. `cuMemAllocAsync` uses the pool of pinned memory only.
+/// `cuMemSetMemPool`: names the device by location. `cuMemAllocAsync` uses the pool of pinned
+/// memory only.
 pub(in crate::hooks) unsafe fn mem_set_mem_pool(
     location: *mut CUmemLocation,
     kind: u32,
@@ -192,7 +201,8 @@ pub(in crate::hooks) unsafe fn mem_pool_get_attribute(
     Outcome::Return(result)
 }
 
-/// `cuMemPoolSetAttribute`. A high-water mark that is set to zero is reset, ours with the driver's; a threshold holds for our memory too.
+/// `cuMemPoolSetAttribute`. A program resets a high-water mark by setting it to zero: ours is reset
+/// too. A release threshold holds for our memory too.
 pub(in crate::hooks) unsafe fn mem_pool_set_attribute(
     pool: CUmemoryPool,
     attribute: u32,
@@ -228,7 +238,8 @@ fn set_threshold(device: CUdevice, bytes: u64) {
     }
 }
 
-/// The device of a default pool. The device may have no manager yet: a program can set the pool up before it allocates.
+/// The device of a default pool. The device may have no manager yet: a program can set the pool up
+/// before it allocates.
 fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
     (0..registry::device_count()?).find(|device| is_default(pool, *device))
 }

@@ -1,7 +1,7 @@
-//! The ends of contexts, green contexts included, and in which order every subsystem learns of them.
+//! The ends of contexts, green contexts included, and the order in which subsystems learn of them.
 //!
-//! The driver is asked first. Once it has ended a context, the context's work is over, and we give up what lived in it. If the driver
-//! refuses, everything stays. [`ending`] has the order.
+//! The driver is asked first. When it has ended a context, the context's work is over, and its
+//! memory is freed here. If the driver refuses, nothing changes. [`ending`] has the order.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,8 @@ use crate::registry::{self, context_blocks};
 use crate::subsystems::PROCESS;
 use crate::{dedup, guard, launches, multipath, physical};
 
-/// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
+/// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context. Blocks of the pool belong to the
+/// device, and stay.
 pub(in crate::hooks) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUcontext) -> CUresult>,
@@ -91,7 +92,8 @@ fn free_blocks_of(context: CUcontext) {
     }
 }
 
-/// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
+/// All contexts of the device have ended, and with them, by CUDA's rules, all memory that was
+/// allocated in them.
 fn end_device(device: CUdevice) {
     if let Some(manager) = registry::take(device) {
         PROCESS.guard.end_device(device);
@@ -103,7 +105,8 @@ fn end_device(device: CUdevice) {
     }
 }
 
-/// `cuDevicePrimaryCtxReset`. The driver waits for the device's work and ends the primary context, however many hold it.
+/// `cuDevicePrimaryCtxReset`. The driver waits for the device's work and ends the primary context,
+/// whatever its reference count.
 pub(in crate::hooks) unsafe fn device_primary_ctx_reset<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
@@ -116,7 +119,8 @@ where
     result
 }
 
-/// `cuDevicePrimaryCtxRelease`. The last release ends the context, and only the driver counts: its state is asked afterwards.
+/// `cuDevicePrimaryCtxRelease`. The last release ends the context. Only the driver has the
+/// reference count, so the context's state is asked afterwards.
 pub(in crate::hooks) unsafe fn device_primary_ctx_release<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
@@ -125,8 +129,9 @@ where
     end_primary(device, || unsafe { driver().get::<S>()(device) }, || !registry::is_active(device))
 }
 
-/// Makes a call that may end a device's primary context. If the program made other contexts on the device, their blocks stay.
-/// The device's blocks go only when its work is over, or kernels would fault.
+/// Makes a call that may end a device's primary context. If the program made other contexts on the
+/// device, their blocks stay. The device's blocks are freed only when its work is over, because a
+/// kernel that uses one would fault.
 fn end_primary(
     device: CUdevice,
     call: impl FnOnce() -> CUresult,
@@ -182,7 +187,7 @@ pub(in crate::hooks) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult
     result
 }
 
-/// Looks at guarded blocks while their memory is still there.
+/// Checks guarded blocks while their memory is still mapped.
 fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     if !guard::is_off() {
         device()
@@ -192,7 +197,7 @@ fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     }
 }
 
-/// The device's primary context, if it is active and concerns us.
+/// The device's primary context, if it is active, and if we allocated or copied on the device.
 fn primary(device: CUdevice) -> Option<CUcontext> {
     if registry::existing(device).is_none() && !multipath::is_in_use() {
         return None;

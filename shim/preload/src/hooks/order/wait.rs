@@ -1,10 +1,11 @@
-//! Waits of the host.
+//! Waits of the host for a stream, a context or an event.
 //!
-//! After a wait, memory that was freed before it is reusable anywhere, a trace records it, pools give back what is above their
-//! threshold as the driver's do, and guarded blocks are looked at.
+//! After a wait, memory that was freed before it can be reused in every stream. [`Wait::end`] tells
+//! the subsystems, in an order that it states.
 //!
-//! Invariant: what was freed is marked *before* the wait, because another thread may free while the host waits. No manager is made
-//! for a wait: a device on which nothing was allocated through us is left alone.
+//! Invariants: frees are marked *before* the wait, because another thread may free while the host
+//! waits. A wait makes no manager: a device on which nothing was allocated through us is not
+//! touched.
 
 use wm_abi::symbol::Symbol;
 use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
@@ -28,14 +29,14 @@ where
     let named = registry::any().then(|| NamedStream::of(stream, D::HANDLE)).flatten();
     let wait = named.map(|named| {
         Wait::for_stream(named.id)
-            .looking_after(&SyncTarget::Stream(named.context, resolve_default::<D>(stream)))
+            .then_check(&SyncTarget::Stream(named.context, resolve_default::<D>(stream)))
     });
     // SAFETY: the program's argument.
     end_wait(wait, unsafe { driver().get::<S>()(stream) })
 }
 
-/// `cuStreamQuery`, and its per-thread twin. A stream that has nothing left to do is as one that was waited for; but the driver's pool gives nothing back
-/// for that, so ours does not.
+/// `cuStreamQuery`, and its per-thread twin. A stream without work left is like a stream that the
+/// host has waited for. The driver's pool does not trim at a query, so ours does not either.
 pub(in crate::hooks) unsafe fn stream_query<S, D>(stream: CUstream) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
@@ -46,7 +47,7 @@ where
     // SAFETY: the program's argument.
     let result = unsafe { driver().get::<S>()(stream) };
     if result == CUresult::SUCCESS {
-        wait.iter().for_each(Wait::pass);
+        wait.iter().for_each(Wait::release);
     }
     result
 }
@@ -64,19 +65,20 @@ pub(in crate::hooks) unsafe fn ctx_synchronize_v2(context: CUcontext) -> CUresul
     end_wait(wait, driver().ctx_synchronize_named(context).into())
 }
 
-/// `cuEventSynchronize`. We do not know what the event is behind, so nothing becomes reusable; the pool trims all the same.
+/// `cuEventSynchronize`. We do not know which work the event follows, so no memory becomes
+/// reusable. The pool trims, as the driver's does.
 pub(in crate::hooks) unsafe fn event_synchronize(event: CUevent) -> CUresult {
-    let wait = registry::any().then(|| Wait::for_something().looking_after(&SyncTarget::Event));
+    let wait = registry::any().then(|| Wait::for_event().then_check(&SyncTarget::Event));
     end_wait(wait, driver().event_synchronize(event).into())
 }
 
-/// A wait of the host that begins. It may cover frees of every device's memory.
+/// A wait that is about to begin. It may cover frees of every device's memory.
 struct Wait {
-    /// What the GPU has passed when the wait succeeds.
+    /// The frees that are past when the wait succeeds.
     marks: Vec<(&'static Manager<Device>, Mark)>,
     /// What a trace records: a stream, or (`Some(None)`) the device.
     traced: Option<Option<StreamId>>,
-    /// Which guarded blocks can be looked at then.
+    /// Which guarded blocks can be checked afterwards.
     watch: Option<Moment>,
 }
 
@@ -86,8 +88,8 @@ impl Wait {
         Self { marks, traced: Some(Some(id)), watch: None }
     }
 
-    /// A wait for a context covers its own streams and those of its green contexts. Other contexts of the device, and other devices,
-    /// go on.
+    /// A wait for a context covers its own streams and those of its green contexts. Other contexts
+    /// of the device, and other devices, go on.
     fn for_context(manager: &Manager<Device>, context: CUcontext) -> Self {
         manager.flush();
         let covers = |id| {
@@ -95,25 +97,34 @@ impl Wait {
             owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
         };
         let marks = registry::all().map(|manager| (manager, manager.mark_all(covers))).collect();
-        Self { marks, traced: Some(None), watch: None }.looking_after(&SyncTarget::Context(context))
+        Self { marks, traced: Some(None), watch: None }.then_check(&SyncTarget::Context(context))
     }
 
-    /// For an event, of which we do not know what it is behind.
-    fn for_something() -> Self {
+    /// A wait for an event. Which work the event follows is unknown.
+    fn for_event() -> Self {
         Self { marks: Vec::new(), traced: None, watch: None }
     }
 
-    fn looking_after(self, target: &SyncTarget) -> Self {
+    /// The same wait, after which guarded blocks are checked.
+    fn then_check(self, target: &SyncTarget) -> Self {
         Self { watch: PROCESS.guard.before_wait(target), ..self }
     }
 
-    /// What was freed before is past.
-    fn pass(&self) {
+    /// Makes the marked frees reusable in every stream.
+    fn release(&self) {
         self.marks.iter().for_each(|(manager, mark)| manager.reached(mark));
     }
 
+    /// The wait was successful. The subsystems learn of it in this order:
+    ///
+    /// 1. The managers: the steps below free, reuse or move memory by what the wait has shown.
+    /// 2. The trace: a replay has to wait before the allocations that this wait makes possible.
+    /// 3. The guard: it checks freed blocks and unmaps them, before the next step frees their memory.
+    /// 4. The pool: it trims to its release threshold, and so makes room on the device.
+    /// 5. Moves: blocks migrate back to the device, into that room.
+    /// 6. Sharing: its pass takes up to two milliseconds, and no other step has to wait for it.
     fn end(self) {
-        self.pass();
+        self.release();
         let Some(manager) = registry::existing_site().map(|site| site.manager) else { return };
         if let Some(stream) = self.traced {
             PROCESS.trace.waited(manager.gpu().ordinal(), stream);
