@@ -19,6 +19,38 @@ fn broken(page: &Path) -> Vec<String> {
     wrong.map(|target| format!("{}: {target}", page.display())).collect()
 }
 
+/// Files of other programs that a page names.
+const FOREIGN: [&str; 1] = ["kernel.json"];
+
+#[test]
+fn every_file_that_a_page_names_is_there() {
+    let files: Vec<String> = architecture::files().iter().map(|path| path.display().to_string()).collect();
+    let is_there = |name: &str| files.iter().any(|file| file == name || file.ends_with(&format!("/{name}")));
+    let pages = files.iter().filter(|file| file.ends_with(".md"));
+    let named = pages.flat_map(|page| {
+        let text = architecture::text(Path::new(page)).unwrap_or_default();
+        source_files(&text).into_iter().map(|name| (page.clone(), name)).collect::<Vec<_>>()
+    });
+    let named: Vec<_> = named.collect();
+    assert!(named.len() > 100, "{} names of files are seen", named.len());
+    let absent: Vec<_> =
+        named.iter().filter(|(_, name)| !is_there(name) && !FOREIGN.contains(&name.as_str())).collect();
+    assert!(absent.is_empty(), "no such file: {absent:?}");
+}
+
+/// The code spans of a page that are names of source files.
+fn source_files(text: &str) -> Vec<String> {
+    let endings =
+        [".rs", ".py", ".sh", ".c", ".cu", ".cuh", ".cpp", ".h", ".tsv", ".toml", ".md", ".json", ".yml"];
+    let is_name = |span: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-');
+        span.chars().all(plain)
+            && endings.iter().any(|ending| span.len() > ending.len() && span.ends_with(ending))
+    };
+    let spans = outside_fences(text).flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans.filter(|span| is_name(span)).map(str::to_owned).collect()
+}
+
 /// The targets of the links in a page, without those that name a protocol.
 fn links(text: &str) -> Vec<&str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -79,7 +111,13 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
-/// The rule must be able to fail.
+/// The rules must be able to fail.
+#[test]
+fn names_of_files_are_seen() {
+    let text = "`a/b.rs` and `run it.rs`, `c.tsv`\n```\n`d.rs`\n```\n`x.rs`";
+    assert_eq!(source_files(text), ["a/b.rs", "c.tsv", "x.rs"]);
+}
+
 #[test]
 fn anchors_are_those_of_a_forge() {
     let text = "# One `two`, three\n```\n# no heading\n```\n## Once\n## Once\n| <a id=\"row\"></a> |\n";
