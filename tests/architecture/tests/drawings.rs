@@ -12,7 +12,7 @@ use architecture::edges::{self, Edges};
 const PAGE: &str = "ARCHITECTURE.md";
 
 /// The walks, as their drawings are marked.
-const WALKS: [&str; 2] = ["an allocation", "a copy"];
+const WALKS: [&str; 3] = ["an allocation", "a launch", "a copy"];
 
 /// `a --> b` of a Mermaid block. A node's label follows its name: `a["label"]`, `a([label])`.
 fn arrows(lines: &[String]) -> Vec<(String, String)> {
