@@ -27,7 +27,7 @@ be set again. [ADR 0033](adr/0033-defaults.md) gives the reason for each default
 - A size names its unit: `512MiB`, `32GiB` (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of 1000), or is a share
   such as `80%`. A number alone is an error, except `0`.
 - `off`, `0`, `no`, `false` turn off a setting that can be off. `none` does so too, except for switches that are only on
-  or off and for `WMSHIM_MIGRATE`. In `WMSHIM_MULTIPATH`, `0` is a GPU.
+  or off. In `WMSHIM_MULTIPATH`, `0` is a GPU.
 - Paths may have any bytes.\n
 A limit is the user's own and `env -u` removes it: it keeps programs from disturbing each other and is no security
 boundary.\n";

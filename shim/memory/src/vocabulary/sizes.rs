@@ -1,5 +1,5 @@
-//! Every size that decides a policy, with its reason. Nothing elsewhere in the crate has a number
-//! of its own.
+//! The sizes of blocks, handles and extents, each with its reason. Thresholds that belong to one
+//! policy stand beside it (`policy/tiers`, `policy/keep.rs`).
 //!
 //! All sizes are bytes. A *class* keeps small blocks away from large ones: one small block that
 //! lives long would pin a whole handle that a large request could otherwise be stitched from.

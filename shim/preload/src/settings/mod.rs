@@ -80,7 +80,7 @@ macro_rules! settings {
 
 settings! {
     library {
-        // What serves the program's calls.
+        // The library and the driver.
         /// Off: every allocation is the driver's, as without wmshim.
         "WMSHIM_STITCH": "on, off", "on"
             => stitch: bool = true, |text| words(text, switch);
@@ -148,7 +148,7 @@ settings! {
         /// Smallest copy that threads carry or several links share.
         "WMSHIM_MULTIPATH_MIN": "a size with its unit such as 32MiB or 1GiB", "as measured"
             => multipath_min: Option<u64> = None, |text| words(text, bytes).map(Some);
-        // The same bytes, once.
+        // Sharing between processes.
         /// `on`: memory with the same bytes as another process's, such as weights of one model, is
         /// stored once on each GPU ([dedup.md](dedup.md)). Set it before Python starts. `advise`:
         /// the library counts what would be shared and changes no memory.
@@ -163,7 +163,7 @@ settings! {
         /// The program that holds memory for all processes of a user that share it ([dedup.md](dedup.md#the-broker)).
         "WMSHIM_BROKER": "a path", "`wmshimd` beside `libwmshim.so`"
             => broker: Option<PathBuf> = None, path;
-        // What is found and told.
+        // Diagnostics.
         /// Finds writes past the end of a block, and names the block ([guard.md](guard.md)).
         "WMSHIM_GUARD": "page, canary, off", "off"
             => guard: Guard = Guard::Off, |text| words(text, guard);
