@@ -1,7 +1,8 @@
-//! What a case does: it records answers, expects what is known, and stops where going on is pointless.
+//! What a case does: it records answers, expects what is known, and stops where going on is
+//! pointless.
 //!
-//! A failed expectation does not end the case, so that one run tells all that is wrong. A call that fails although it
-//! only prepared the question ends it ([`Halt`]).
+//! A failed expectation does not end the case, so that one run tells all that is wrong. A call that
+//! fails although it only prepared the question ends it ([`Halt`]).
 
 use std::fmt::Display;
 
@@ -32,7 +33,8 @@ pub struct Observation {
     pub label: String,
     /// The answer, free of addresses and times.
     pub value: Value,
-    /// Does it describe the machine rather than the driver? Then it is compared only between runs on one machine.
+    /// Does it describe the machine rather than the driver? Then it is compared only between runs
+    /// on one machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub machine: bool,
 }
@@ -74,8 +76,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case that has asked nothing yet. Each answer is handed to `tell` as it comes: a case that crashes the process
-    /// has told by then how far it got.
+    /// A case that has asked nothing yet. Each answer is handed to `tell` as it comes: a case that
+    /// crashes the process has told by then how far it got.
     pub fn new(driver: &'static Driver, tell: fn(&Observation)) -> Self {
         Self { driver, tell, observed: Vec::new(), failures: Vec::new() }
     }
@@ -90,7 +92,8 @@ impl Case {
         self.record(Observation { label: label.into(), value: value.into(), machine: false });
     }
 
-    /// Records an answer that another machine may rightly give differently: a size, a name, a count.
+    /// Records an answer that another machine may rightly give differently: a size, a name, a
+    /// count.
     pub fn observe_machine(&mut self, label: impl Into<String>, value: impl Into<Value>) {
         self.record(Observation { label: label.into(), value: value.into(), machine: true });
     }

@@ -1,7 +1,7 @@
 //! The comparison of two runs: one row for every answer that differs.
 //!
-//! Differences that are meant are listed in a file, with the reason of each. A row of that file that no longer differs
-//! is told too, so that the list stays true.
+//! Differences that are meant are listed in a file, with the reason of each. A row of that file
+//! that no longer differs is told too, so that the list stays true.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -33,7 +33,8 @@ pub struct Difference {
     pub second: Option<Value>,
 }
 
-/// The answers that differ between two runs. Cases that only one of them holds, or that one skipped, are left out.
+/// The answers that differ between two runs. Cases that only one of them holds, or that one
+/// skipped, are left out.
 pub fn compare(first: &Document, second: &Document, how: Comparison) -> Vec<Difference> {
     let others: BTreeMap<&str, &Finished> = second.cases.iter().map(|case| (&*case.case, case)).collect();
     let pairs = first.cases.iter().filter_map(|case| Some((case, *others.get(&*case.case)?)));
@@ -91,7 +92,8 @@ pub fn table(differences: &[Difference]) -> String {
 pub struct Accepted(Vec<[String; 3]>);
 
 impl Accepted {
-    /// Reads the list: three fields a line, separated by tabs. Lines that start with `#` are comments.
+    /// Reads the list: three fields a line, separated by tabs. Lines that start with `#` are
+    /// comments.
     ///
     /// # Errors
     /// The first line that has other than three fields.

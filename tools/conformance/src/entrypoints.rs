@@ -1,9 +1,8 @@
 //! Which cases ask about a driver function, or why none does.
 //!
 //! The answers are the column `cases` of `shim/abi/data/driver.tsv`, from which `cargo xtask
-//! generate` writes the index here.
-//! `tests/entrypoints.rs` fails when an intercepted function has no case, and `tests/simulated.rs` when a case that the index
-//! names does not make the call.
+//! generate` writes the index here. `tests/entrypoints.rs` fails when an intercepted function has
+//! no case, and `tests/simulated.rs` when a case that the index names does not make the call.
 
 use std::collections::BTreeMap;
 

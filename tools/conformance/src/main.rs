@@ -1,6 +1,7 @@
 //! The command line of the suite: runs the cases, or compares the documents of two runs.
 //!
-//! Exit status: 0 when nothing failed or differed, 1 when something did, 2 when the command cannot be carried out.
+//! Exit status: 0 when nothing failed or differed, 1 when something did, 2 when the command cannot
+//! be carried out.
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
 use std::fs;
@@ -16,7 +17,8 @@ use conformance::fixture::process;
 use conformance::report::{self, Document};
 use conformance::runner::{self, Plan};
 
-/// One suite of driver checks for the simulated driver, NVIDIA's, and either of them under the shim.
+/// One suite of driver checks for the simulated driver, NVIDIA's, and either of them under the
+/// shim.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -47,7 +49,8 @@ struct Arguments {
     /// Print the answers that differ between two documents.
     #[arg(long, num_args = 2, value_names = ["FIRST", "SECOND"])]
     compare: Option<Vec<PathBuf>>,
-    /// With --compare: both documents were made on one machine, so its sizes and names must agree too.
+    /// With --compare: both documents were made on one machine, so its sizes and names must agree
+    /// too.
     #[arg(long, requires = "compare")]
     same_machine: bool,
     /// With --compare: leave out the differences that this file lists as meant.
@@ -105,7 +108,8 @@ fn chosen(arguments: &Arguments) -> Vec<&'static Row> {
 }
 
 fn run(arguments: &Arguments, rows: &[&Row]) -> Result<bool, String> {
-    // Opened here as well, so that a wrong path is one clear message and not a failure of every case.
+    // Opened here as well, so that a wrong path is one clear message and not a failure of every
+    // case.
     Driver::open(&arguments.driver, arguments.lookup)?;
     let plan = Plan {
         program: std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?,

@@ -30,7 +30,8 @@ impl Document {
         Ok(format!("{{\"version\":{version},\"driver\":{driver},\"cases\":[\n{}\n]}}\n", cases.join(",\n")))
     }
 
-    /// Leaves only what two machines share: no times, no messages, nothing that describes the machine.
+    /// Leaves only what two machines share: no times, no messages, nothing that describes the
+    /// machine.
     pub fn make_portable(&mut self) {
         for case in &mut self.cases {
             (case.milliseconds, case.stderr) = (0, String::new());

@@ -1,8 +1,9 @@
 //! Runs every case in a process of its own, with a time limit.
 //!
-//! The program executes itself with `--case NAME`. On its standard output that process tells each answer as it comes,
-//! one JSON line an [`Observation`], and at last its [`Record`]. Whatever else happens to it is the case's failure: a
-//! signal, a time-out, a line that the driver wrote to the program's standard output (which a library must never do).
+//! The program executes itself with `--case NAME`. On its standard output that process tells each
+//! answer as it comes, one JSON line an [`Observation`], and at last its [`Record`]. Whatever else
+//! happens to it is the case's failure: a signal, a time-out, a line that the driver wrote to the
+//! program's standard output (which a library must never do).
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -50,8 +51,8 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Runs `rows`, `plan.threads` at a time, and those that must be alone after them; calls `report` as each finishes. The
-/// result has the order of `rows`.
+/// Runs `rows`, `plan.threads` at a time, and those that must be alone after them; calls `report`
+/// as each finishes. The result has the order of `rows`.
 pub fn run(plan: &Plan, rows: &[&Row], report: impl Fn(&Finished) + Sync) -> Vec<Finished> {
     let finished = Mutex::new(Vec::new());
     let finish = |position: usize| {
@@ -91,7 +92,7 @@ fn run_one(plan: &Plan, row: &Row) -> Finished {
 fn start(plan: &Plan, case: &str) -> std::io::Result<Child> {
     let mut command = Command::new(&plan.program);
     command.args(["--case", case, "--driver", &plan.driver, "--lookup", lookup_name(plan.lookup)]);
-    // A panic's message says what failed; where in this suite, nobody asks.
+    // A panic's message says what failed; its place in this suite does not matter.
     command.env("RUST_BACKTRACE", "0");
     // A group of its own, so that a time-out also ends what the case has started.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
@@ -142,7 +143,7 @@ fn ended_within(child: &Child, limit: Duration) -> bool {
     // SAFETY: a system call with plain arguments; the descriptor it returns is ours alone.
     let process = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
     let Ok(process @ 0..) = i32::try_from(process) else { return true };
-    // SAFETY: just opened, owned by nobody else.
+    // SAFETY: a new descriptor without another owner.
     let process = unsafe { OwnedFd::from_raw_fd(process) };
     let mut wanted = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry, which lives through the call.
@@ -150,8 +151,8 @@ fn ended_within(child: &Child, limit: Duration) -> bool {
 }
 
 fn kill_group(child: &Child) {
-    // SAFETY: the group was made for this child, which has not been reaped, so its number is not reused. When the
-    // whole group has ended already, nothing happens.
+    // SAFETY: the group was made for this child, which has not been reaped, so its number is not
+    // reused. When the whole group has ended already, nothing happens.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
 }
 

@@ -1,8 +1,9 @@
 //! Hazard (API conformance): a guard changes an answer of the driver, so that a program takes
 //! another path while it is examined.
 //!
-//! The cases that concern memory, over the simulated driver, bare and under the shim with a guard. A difference must be
-//! listed in `data/shim-differences.tsv`, or in `data/page-guard-differences.tsv` for that guard.
+//! The cases that concern memory, over the simulated driver, bare and under the shim with a guard.
+//! A difference must be listed in `data/shim-differences.tsv`, or in
+//! `data/page-guard-differences.tsv` for that guard.
 
 mod common;
 

@@ -1,7 +1,8 @@
 //! Hazard (API conformance): a recording of launches changes an answer of the driver. The recorder
 //! asks the driver about functions, reads launch arguments, and follows code that is unloaded.
 //!
-//! The cases that launch, capture and unload, over the simulated driver, bare and under the shim with a recording.
+//! The cases that launch, capture and unload, over the simulated driver, bare and under the shim
+//! with a recording.
 
 mod common;
 

@@ -1,7 +1,7 @@
 //! Hazard (API conformance): a program gets another answer because the shim is loaded.
 //!
-//! Runs the whole suite over the simulated driver twice, bare and under the shim, and compares all answers. A
-//! difference must be listed in `data/shim-differences.tsv`, with its reason.
+//! Runs the whole suite over the simulated driver twice, bare and under the shim, and compares all
+//! answers. A difference must be listed in `data/shim-differences.tsv`, with its reason.
 
 mod common;
 

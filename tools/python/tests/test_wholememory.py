@@ -128,7 +128,7 @@ def body(comm):
     for optimizer, states in STATES.items():
         with wm.Embedding.create([6, 3], "float32", comm, optimizer=optimizer, cache=wm.CachePolicy(0.5)) as embedding:
             rows_of(embedding.table, lambda row, column: 1.0)
-            # Rank 1 has none: a step is everybody's all the same.
+            # Rank 1 has none, but a step is a collective call.
             mine = [5, 0, 5] if comm.rank == 0 else []
             embedding.apply_gradients(up("int64", mine), up("float32", [1.0] * 3 * len(mine), 3), 0.5)
             after = down(embedding.gather(up("int64", [0, 1, 5])))

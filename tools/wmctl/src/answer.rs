@@ -1,5 +1,6 @@
-//! Fields of a program's answer. Tolerant: an older shim lacks some, and its answer is worth showing all the same. Text of
-//! the program reaches a table with its control characters written out.
+//! Fields of a program's answer. Tolerant: an older shim lacks some, and its answer is worth
+//! showing all the same. Text of the program reaches a table with its control characters written
+//! out.
 
 use serde_json::Value;
 

@@ -1,4 +1,5 @@
-//! `wmctl bench`: measures this machine with the shim's own parts, so that the figures of one run can be compared.
+//! `wmctl bench`: measures this machine with the shim's own parts, so that the figures of one run
+//! can be compared.
 //!
 //! `tools/bench` has the instruments for developers; it uses the public modules here.
 

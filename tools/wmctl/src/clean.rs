@@ -1,7 +1,8 @@
 //! `wmctl clean`: removes what programs that were killed left in this user's folders of sockets.
 //!
-//! Removed are sockets by the shim's own names that refuse a connection, in a folder that is this user's alone. Nothing
-//! else is touched: no file, no folder, no socket that answers, nothing on a file system that other machines share.
+//! Removed are sockets by the shim's own names that refuse a connection, in a folder that is this
+//! user's alone. Nothing else is touched: no file, no folder, no socket that answers, nothing on a
+//! file system that other machines share.
 
 use anyhow::Result;
 use serde_json::json;

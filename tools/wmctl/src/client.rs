@@ -1,9 +1,10 @@
-//! The client's side of the statistics endpoint: where sockets are, who answers, what they say.
+//! The client's side of the statistics endpoint: the sockets, their peers, and the answers.
 //!
-//! The shim decides where it puts its socket (see `docs/wmctl.md`). Looked through are the folders of programs
-//! started from this shell, and where each process that this user may look into would have put its own
-//! ([`processes`]): so root finds everybody's, and containers' too. What is found is looked at before it is believed
-//! ([`folder`]), and asked with a limit on time and size ([`exchange`]).
+//! The shim decides where it puts its socket (see `docs/wmctl.md`). Looked through are the folders
+//! of programs started from this shell, and where each process that this user may look into would
+//! have put its own ([`processes`]): so root finds those of all users, and containers' too. What is
+//! found is looked at before it is believed ([`folder`]), and asked with a limit on time and size
+//! ([`exchange`]).
 
 mod broker;
 mod exchange;
@@ -26,7 +27,8 @@ use exchange::Knock;
 use folder::{Folder, Unusable};
 use processes::RunningProcess;
 
-/// How long a program may take to answer. It answers from a thread of its own, so seconds mean that it is stopped.
+/// How long a program may take to answer. It answers from a thread of its own, so seconds mean that
+/// it is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A program with a socket.
@@ -40,7 +42,8 @@ pub(crate) struct Endpoint {
     identity: (u64, u64),
 }
 
-/// All sockets found: of living programs, what dead ones left behind, and folders that are not to be believed.
+/// All sockets found: of living programs, what dead ones left behind, and folders that are not to
+/// be believed.
 #[derive(Debug, Default)]
 pub(crate) struct FoundSockets {
     pub(crate) alive: Vec<Endpoint>,
@@ -80,7 +83,8 @@ impl Endpoint {
         self.folder.inside(&self.name)
     }
 
-    /// Who may answer: whose folder it is. Of a socket that was named, this user alone; root may ask anybody.
+    /// The user that may answer: the folder's owner. For a socket that was named: this user alone,
+    /// or any user if this process is root.
     fn expected(&self) -> Option<u32> {
         let own = own_user();
         if own == 0 && self.pid == 0 {
@@ -92,7 +96,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes the file, if it still is what nobody listens at.
+    /// Removes the file, if still no process listens at it.
     ///
     /// # Errors
     /// The system's.
@@ -132,7 +136,8 @@ fn is_named() -> bool {
     std::env::var_os("WMSHIM_STATS_DIR").is_some_and(|value| !value.is_empty())
 }
 
-/// Looks everywhere, or only into the folder that was named. A process with several sockets, some of them stale, is alive once.
+/// Looks everywhere, or only into the folder that was named. A process with several sockets, some
+/// of them stale, is alive once.
 pub(crate) fn find() -> FoundSockets {
     let mut found = FoundSockets::default();
     let mut seen = BTreeMap::new();
@@ -179,7 +184,8 @@ fn of_other_places() -> impl Iterator<Item = Endpoint> {
     all.into_iter().flatten().filter_map(move |process| of_other_process(&process, &own))
 }
 
-/// The socket of a living process, wherever its variables put it. Whether somebody listens is not looked at.
+/// The socket of a living process, wherever its variables put it. It is not checked whether the
+/// process listens.
 pub(crate) fn endpoint_of(pid: u32) -> Option<Endpoint> {
     of_other_process(&processes::look(pid)?, &[])
 }
@@ -200,7 +206,8 @@ fn private_folder(process: &RunningProcess, path: &Path) -> Option<Arc<Folder>> 
     Folder::private(process.root.as_deref(), absolute, Some(process.user)).ok().map(Arc::new)
 }
 
-/// The socket that a process was told to make. Its folder need not be private, so who listens is looked at.
+/// The socket that a process was told to make. Its folder need not be private, so the listener's
+/// user is checked.
 fn at_named_path(process: &RunningProcess, path: &OsStr) -> Option<Endpoint> {
     let path = Path::new(path);
     let folder = match process.root {
@@ -281,7 +288,8 @@ pub(crate) fn ask(endpoint: &Endpoint, request: &str) -> Result<Value> {
     }
 }
 
-/// The brokers of memory that this user's programs share, and what is wrong in the folders where they would be.
+/// The brokers of memory that this user's programs share, and what is wrong in the folders where
+/// they would be.
 pub(crate) fn brokers() -> (Vec<FoundBroker>, Vec<String>) {
     broker::find(&directories(), own_user())
 }
@@ -297,8 +305,8 @@ pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str) -> Vec<Result<Value
     })
 }
 
-/// What this user's programs that ended left in this shell's folders: statistics sockets, and those by which memory is
-/// shared. Beside them, why folders are left alone.
+/// What this user's programs that ended left in this shell's folders: statistics sockets, and those
+/// by which memory is shared. Beside them, why folders are left alone.
 pub(crate) fn left_over() -> (Vec<Endpoint>, Vec<String>) {
     let (mut stale, mut problems) = (Vec::new(), Vec::new());
     for path in directories() {
@@ -316,7 +324,7 @@ pub(crate) fn left_over() -> (Vec<Endpoint>, Vec<String>) {
     (stale, problems)
 }
 
-/// Sockets of a folder by the shim's names that nobody listens at.
+/// Sockets of a folder with the shim's names and without a listener.
 fn refusing(folder: &Arc<Folder>) -> Vec<Endpoint> {
     let names = folder.names();
     let ours = |name: &&String| {

@@ -1,4 +1,5 @@
-//! `wmctl dedup`: the broker of memory that processes of this user share: who shares, and what that saves.
+//! `wmctl dedup`: the broker of memory that processes of this user share: its clients, and the
+//! bytes saved.
 
 use anyhow::Result;
 use serde_json::{Value, json};

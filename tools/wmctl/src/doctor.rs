@@ -1,10 +1,12 @@
 //! `wmctl doctor`: is this machine fit for the shim, and if not, what is to be done?
 //!
-//! Each part looks at one thing, returns what it saw as data, and adds findings: what is good, what is worth
-//! knowing, what blocks. Every finding that is not good has a remedy. The exit code is 1 if one blocks.
+//! Each part looks at one thing, returns what it saw as data, and adds findings: what is good, what
+//! is worth knowing, what blocks. Every finding that is not good has a remedy. The exit code is 1
+//! if one blocks.
 //!
-//! The driver is opened here as the shim opens it, by the same code. So the doctor must not itself run under the shim:
-//! started in a shell whose `LD_PRELOAD` names it, it starts itself again without.
+//! The driver is opened here as the shim opens it, by the same code. So the doctor must not itself
+//! run under the shim: started in a shell whose `LD_PRELOAD` names it, it starts itself again
+//! without.
 
 mod driver;
 mod environment;

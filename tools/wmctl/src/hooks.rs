@@ -1,7 +1,7 @@
 //! `wmctl hooks`: the driver functions that the shim intercepts.
 //!
-//! The list is the library's own (`wmshim_hooks_json`), made from the table that its hooks are compiled from, so it
-//! cannot differ from what the library does.
+//! The list is the library's own (`wmshim_hooks_json`), made from the table that its hooks are
+//! compiled from, so it cannot differ from what the library does.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -48,7 +48,8 @@ pub(crate) fn hooks(arguments: &HooksArguments) -> Result<()> {
     output::print(&if arguments.markdown { markdown(&hooks) } else { plain(&hooks) })
 }
 
-/// All columns, where they have room; on a narrower terminal without the handlers, whose names are the sources'.
+/// All columns, where they have room; on a narrower terminal without the handlers, whose names are
+/// the sources'.
 fn plain(hooks: &[Hook]) -> String {
     let whole = table(hooks);
     let widest = whole.lines().map(|line| line.chars().count()).max();

@@ -1,7 +1,7 @@
 //! Figures as people read them, and text from programs as a terminal may have it.
 //!
-//! A program chooses its own name, and anybody may listen at a socket: text of theirs reaches the terminal with its control
-//! characters written out, and shortened.
+//! A program chooses its own name, and any process may listen at a socket: their text reaches the
+//! terminal with its control characters written out, and shortened.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,8 @@ pub use wm_schema::size::rounded as bytes;
 /// Longest name of a program or a device in a table.
 const NAME: usize = 40;
 
-/// Text with its control characters written out: `\x1b`. Those that turn the direction of a line are of them.
+/// Text with its control characters written out: `\x1b`. Those that turn the direction of a line
+/// are of them.
 pub fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,9 +1,10 @@
 //! The names under which the loader is given the library: one for a preload, and a drop-in folder.
 //!
-//! An installation has them beside the library. A wheel is a zip, which holds no links; and the loader takes blanks and colons
-//! in a preload, and colons and semicolons in a library path, for the ends of paths. Where the installation's own paths do not
-//! do, links with plain names are made in a private folder of the user's. They are named by what they lead to: nothing is ever
-//! replaced or removed.
+//! An installation has them beside the library. A wheel is a zip, which holds no links; and the
+//! loader takes blanks and colons in a preload, and colons and semicolons in a library path, for
+//! the ends of paths. Where the installation's own paths do not do, links with plain names are made
+//! in a private folder of the user's. They are named by what they lead to: nothing is ever replaced
+//! or removed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -19,7 +20,8 @@ use wm_trust::{folder, user};
 
 use crate::shim;
 
-/// Characters that end a path in one of the loader's variables, or begin one of its own words (`$ORIGIN`).
+/// Characters that end a path in one of the loader's variables, or begin one of its own words
+/// (`$ORIGIN`).
 const SPECIAL: &[u8] = b" :;$\t\n";
 
 /// What a program's variables get.
@@ -103,7 +105,7 @@ fn links_in(base: &Path, library: &Path) -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Makes a folder, or finds one that is the user's alone: whoever may write there decides what programs load.
+/// Makes a folder, or finds one that only the user can write: its files are loaded into programs.
 fn prepare(folder: &Path) -> Result<(), String> {
     if fs::symlink_metadata(folder).is_err() {
         folder::make(folder).map_err(|error| format!("{}: {error}", folder.display()))?;

@@ -1,11 +1,14 @@
-//! `wmctl`: runs programs under wmshim, inspects them while they run, and reports whether a machine is fit for it.
+//! `wmctl`: runs programs under wmshim, inspects them while they run, and reports whether a machine
+//! is fit for it.
 //!
-//! Each command is one file or folder. Several commands share [`client`], which talks to a program's statistics endpoint,
-//! [`shim`], which finds and opens the library, [`table`] and [`human`], which format text, and [`output`], which prints it.
-//! Every command has `--json`. Text is for people and may change; JSON is for programs and has a versioned schema.
+//! Each command is one file or folder. Several commands share [`client`], which talks to a
+//! program's statistics endpoint, [`shim`], which finds and opens the library, [`table`] and
+//! [`human`], which format text, and [`output`], which prints it. Every command has `--json`. Text
+//! is for people and may change; JSON is for programs and has a versioned schema.
 //!
-//! Exit codes: 0 for success, 1 for an error or a finding that blocks, 2 for a command line that does not parse. `run` ends
-//! with the program's own code, with 127 if the program does not exist, and with 126 if it cannot be started.
+//! Exit codes: 0 for success, 1 for an error or a finding that blocks, 2 for a command line that
+//! does not parse. `run` ends with the program's own code, with 127 if the program does not exist,
+//! and with 126 if it cannot be started.
 //!
 //! `tools/bench`, which developers use and no user gets, calls the modules that are public here.
 

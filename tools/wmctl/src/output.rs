@@ -23,7 +23,8 @@ pub fn print_json(value: &serde_json::Value) -> Result<()> {
     print(&escaped(&text))
 }
 
-/// JSON in which a terminal finds no control character: such stand in strings only, and may be written by number.
+/// JSON in which a terminal finds no control character: such stand in strings only, and may be
+/// written by number.
 pub(crate) fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {

@@ -1,6 +1,7 @@
 //! `wmctl paths`: what to put into the loader's variables by hand, or into an image.
 //!
-//! The same paths that `wmctl run` sets: the installation's own where they do, else links in a private folder.
+//! The same paths that `wmctl run` sets: the installation's own where they do, else links in a
+//! private folder.
 
 use anyhow::{Result, anyhow};
 use serde_json::json;

@@ -1,12 +1,13 @@
 //! `wmctl run`: starts a program with the shim in front of the driver.
 //!
-//! Two variables do it. `LD_PRELOAD` gets the library's absolute path in front of what was there; it then answers for
-//! `libcuda.so.1`. `LD_LIBRARY_PATH` gets the drop-in folder, where the library lies under the driver's own names: that
-//! catches children of launchers that drop `LD_PRELOAD`. What was set is said on stderr. The program then replaces this
-//! process, so that its process id, signals and exit code are its own; `--stats` keeps this process as its parent.
+//! Two variables do it. `LD_PRELOAD` gets the library's absolute path in front of what was there;
+//! it then answers for `libcuda.so.1`. `LD_LIBRARY_PATH` gets the drop-in folder, where the library
+//! lies under the driver's own names: that catches children of launchers that drop `LD_PRELOAD`.
+//! What was set is said on stderr. The program then replaces this process, so that its process id,
+//! signals and exit code are its own; `--stats` keeps this process as its parent.
 //!
-//! Whoever starts a program by hand can correct a command line. So here a setting that the library would not understand is an
-//! error, as is a program that the library cannot get into; the library itself goes on with the default instead.
+//! A user at a terminal can correct a command line. So here an unknown setting is an error, as is a
+//! program that the library cannot get into; the library itself goes on with the default instead.
 
 mod follow;
 mod program;
@@ -99,7 +100,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     Err(explain(&arguments.command[0], command.exec().into()))
 }
 
-/// An option that is none of ours would be started as a program: a typing error, unless `--` stands before it.
+/// An option that is none of ours would be started as a program: a typing error, unless `--` stands
+/// before it.
 fn refuse_options(command: &[OsString], line: &[OsString]) -> Result<()> {
     let before = line.len().checked_sub(command.len() + 1).map(|at| &line[at]);
     if !command[0].as_bytes().starts_with(b"-") || before.is_some_and(|word| word == "--") {
@@ -154,7 +156,8 @@ fn check_settings(library: &Path, variables: &[(OsString, OsString)]) -> Result<
     }
 }
 
-/// Says what the library cannot do for this program, before the loader says it in its own words or nobody does.
+/// Reports what the library cannot do for this program, before the loader reports it in its own
+/// words or not at all.
 fn check_program(arguments: &RunArguments) -> Result<()> {
     match program::examine(&arguments.command[0], arguments.variable("PATH")) {
         ProgramCheck::Fit => Ok(()),

@@ -1,4 +1,5 @@
-//! The terminal's size, and text that keeps to it: folded where it is read, cut where it is renewed in place.
+//! The terminal's size, and text that keeps to it: folded where it is read, cut where it is renewed
+//! in place.
 //!
 //! A pipe has no size and gets text as it is.
 
@@ -17,7 +18,8 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     known.then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Lines folded at blanks to the terminal's width; what follows stands in from the line's own beginning.
+/// Lines folded at blanks to the terminal's width; what follows stands in from the line's own
+/// beginning.
 pub(crate) fn folded(text: &str) -> String {
     match size() {
         Some((columns, _)) => text.lines().map(|line| fold(line, columns)).collect(),
@@ -25,7 +27,8 @@ pub(crate) fn folded(text: &str) -> String {
     }
 }
 
-/// A screen that is renewed in place: no wider and no longer than the terminal, and a last line that says what is missing.
+/// A screen that is renewed in place: no wider and no longer than the terminal, and a last line
+/// that says what is missing.
 pub(crate) fn cut(text: &str) -> String {
     match size() {
         Some((columns, lines)) => cut_to(text, columns, lines),

@@ -1,7 +1,7 @@
 //! Finds `libwmshim.so` and the simulated driver, and looks into the library.
 //!
-//! Everything that this program calls by name in a library that is not linked to it is called here; but for the
-//! driver's functions, which `doctor::driver` calls through `wm_driver`.
+//! Everything that this program calls by name in a library that is not linked to it is called here,
+//! except the driver's functions, which `doctor::driver` calls through `wm_driver`.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,8 @@ use wm_driver::interposer::is_interposer;
 /// The library's file name.
 pub(crate) const NAME: &str = "libwmshim.so";
 
-/// Finds the library: `WMSHIM_LIB`, then where an installation, a wheel or a build has it relative to this program.
+/// Finds the library: `WMSHIM_LIB`, then where an installation, a wheel or a build has it relative
+/// to this program.
 ///
 /// # Errors
 /// All places looked at, and the remedy.
@@ -39,7 +40,8 @@ fn candidates() -> Result<Vec<PathBuf>> {
     Ok(vec![folder.join("../lib").join(NAME), folder.join(NAME), folder.join("../lib/wmshim").join(NAME)])
 }
 
-/// The driver that `WMSHIM_DRIVER` names, as the library understands it: `sim` is the simulated one (a folder of that name is `./sim`).
+/// The driver that `WMSHIM_DRIVER` names, as the library understands it: `sim` is the simulated one
+/// (a folder of that name is `./sim`).
 pub fn driver() -> Option<PathBuf> {
     let named = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from)?;
     if named.as_os_str() == "sim" { simulated().ok().or(Some(named)) } else { Some(named) }
@@ -74,10 +76,12 @@ impl Library {
     /// The loader's own sentence.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let name = CString::new(path.as_os_str().as_bytes())?;
-        // SAFETY: a valid C string. The library's constructor only reads the environment and registers handlers.
+        // SAFETY: a valid C string. The library's constructor only reads the environment and
+        // registers handlers.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if handle.is_null() {
-            // SAFETY: after a failed `dlopen` there is a message, valid until the next call of this thread.
+            // SAFETY: after a failed `dlopen` there is a message, valid until the next call of this
+            // thread.
             let message = unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned();
             bail!("{message}");
         }
@@ -92,7 +96,8 @@ impl Library {
     /// Calls an exported `const char *name(void)`. `None`: not exported, or it has nothing to say.
     pub(crate) fn text(&self, name: &CStr) -> Option<String> {
         let address = self.symbol(name)?;
-        // SAFETY: our own library's functions of these names have this type; the caller names no other.
+        // SAFETY: our own library's functions of these names have this type; the caller names no
+        // other.
         let function: extern "C" fn() -> *const c_char = unsafe { std::mem::transmute(address) };
         let text = function();
         // SAFETY: null, or a C string that lives as long as the library.
@@ -115,7 +120,7 @@ impl Library {
         if text.is_null() {
             return Vec::new();
         }
-        // SAFETY: a C string that is ours to free, and that nobody uses after that.
+        // SAFETY: a C string that is ours to free, without a use after that.
         let answer: serde_json::Value = unsafe {
             let answer = serde_json::from_slice(CStr::from_ptr(text).to_bytes()).unwrap_or_default();
             libc::free(text.cast());

@@ -1,8 +1,9 @@
 //! `wmctl stats` and `wmctl dump`: what programs under the shim hold and do.
 //!
-//! Without a process id: the one program that runs, or a list of them all. The schema is `docs/wmctl.md`'s; what
-//! is absent (an older shim) is shown as such, what is unknown (a newer one) is in `--json` only. That has one shape,
-//! whether no program runs, one or many: a script must not fail when a second job starts.
+//! Without a process id: the one program that runs, or a list of them all. The schema is
+//! `docs/wmctl.md`'s; what is absent (an older shim) is shown as such, what is unknown (a newer
+//! one) is in `--json` only. That has one shape, whether no program runs, one or many: a script
+//! must not fail when a second job starts.
 
 mod render;
 

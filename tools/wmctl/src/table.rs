@@ -7,7 +7,8 @@ use crate::human;
 /// Space between columns.
 const GAP: usize = 2;
 
-/// Rows of text under headings. Columns are as wide as their widest cell; figures are set to the right.
+/// Rows of text under headings. Columns are as wide as their widest cell; figures are set to the
+/// right.
 #[derive(Debug)]
 pub struct TextTable {
     headings: Vec<String>,
@@ -20,7 +21,8 @@ impl TextTable {
         Self { headings: headings.iter().map(|heading| (*heading).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row: one cell a heading. Whoever the text is from, it moves no cursor.
+    /// Adds a row: one cell a heading. Control characters of the text are written out, so it moves
+    /// no cursor.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<_> = cells.into_iter().map(|cell| human::shown(&cell)).collect();
         debug_assert_eq!(cells.len(), self.headings.len());

@@ -1,8 +1,9 @@
 //! `wmctl top`: what all programs under the shim hold, and what they copy now, again and again.
 //!
-//! A line is a process on a device; a second table has copies by path. A rate is the difference of two readings, so the
-//! first table appears after one interval. A program that does not answer is shown without figures; one that has ended is
-//! gone. At a terminal, keys end it and choose what the lines are sorted by.
+//! A line is a process on a device; a second table has copies by path. A rate is the difference of
+//! two readings, so the first table appears after one interval. A program that does not answer is
+//! shown without figures; one that has ended is gone. At a terminal, keys end it and choose what
+//! the lines are sorted by.
 
 mod keys;
 mod reading;
@@ -111,7 +112,8 @@ impl Screen {
     }
 }
 
-/// Asks all programs at once: one that is stopped delays a table by no more than the patience for one.
+/// Asks all programs at once: one that is stopped delays a table by no more than the patience for
+/// one.
 fn read() -> Sample {
     let found = client::find().alive;
     let answers = client::ask_all(&found, "stats").into_iter().map(Result::ok);

@@ -1,14 +1,17 @@
 //! A recorded trace: what a program asked of a GPU's memory, in order.
 //!
-//! The file is gzip of lines: `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; a stream is a number, or `-` for
-//! `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device. Version 2 adds launches, `l STREAM SET`, with the
-//! blocks that a kernel's parameters point into. The first line is a comment with the format's version and, where the writer knew it,
-//! the number of events.
+//! The file is gzip of lines: `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; a stream is a number,
+//! or `-` for `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device.
+//! Version 2 adds launches, `l STREAM SET`, with the blocks that a kernel's parameters point into.
+//! The first line is a comment with the format's version and, where the writer knew it, the number
+//! of events.
 //!
-//! A [`Trace`] is checked as it is read: every free and every launch names live blocks, no two live blocks share a name. Names become
-//! *slots*, small numbers that are used again after a free, so that a player needs an array and no look-up.
+//! A [`Trace`] is checked as it is read: every free and every launch names live blocks, no two live
+//! blocks share a name. Names become *slots*, small numbers that are used again after a free, so
+//! that a player needs an array and no look-up.
 //!
-//! A file that ends in the midst of a chunk (a full disk, a copy that was cut short) is read up to there, and says so.
+//! A file that ends in the midst of a chunk (a full disk, a copy that was cut short) is read up to
+//! there, and says so.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,10 +25,12 @@ const MAGIC: &str = "# wmshim-trace ";
 /// The newest version. Version 1 has no launches.
 const VERSION: u32 = 2;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// Longest line that an event or the header takes; what is longer is no trace, and is not read to its end.
+/// Longest line that an event or the header takes; what is longer is no trace, and is not read to
+/// its end.
 const LONGEST: u64 = 1 << 17;
 
-/// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no stream.
+/// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no
+/// stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TraceEvent {
     /// A block was allocated.

@@ -98,7 +98,8 @@ fn this_shells_settings_are_judged_and_devices_are_not_repeated() {
     );
 }
 
-/// The wheel's layout, and a path that the loader would cut: what programs get is said, and so is what they do not.
+/// The wheel's layout, and a path that the loader would cut: what programs get is said, and so is
+/// what they do not.
 #[test]
 fn the_names_of_the_library_are_told() {
     let scratch = Scratch::new("named");

@@ -90,7 +90,7 @@ fn an_answer_without_end_is_not_kept() {
     assert!(most < 64 << 20, "{most} bytes were taken");
 }
 
-/// Sends until nobody takes it, and tells how much was taken.
+/// Sends until the peer stops reading, and returns the bytes that were read.
 fn flood(mut stream: UnixStream, taken: &Sender<usize>) {
     let (chunk, mut sent) = ([b'x'; 1 << 16], 0);
     while sent < 256 << 20 && stream.write_all(&chunk).is_ok() {
@@ -99,7 +99,8 @@ fn flood(mut stream: UnixStream, taken: &Sender<usize>) {
     let _ = taken.send(sent);
 }
 
-/// What an attacker would send: moves of the cursor, a title, lines that are none, figures that are none.
+/// What an attacker would send: moves of the cursor, a title, lines that are none, figures that are
+/// none.
 fn nasty() -> Value {
     let mut answer = answers(41);
     answer["stats"]["program"] =
@@ -161,7 +162,7 @@ fn a_folder_that_others_may_write_or_that_is_another_users_is_not_looked_into() 
     assert!(listener.accept().is_err(), "nobody was asked");
 }
 
-/// Needs root, who may give a folder away.
+/// Needs root, since only root may give a folder away.
 #[test]
 fn a_folder_of_another_user_in_the_usual_place_is_told() {
     let scratch = Scratch::new("foreign");
@@ -215,7 +216,7 @@ fn stopped_endpoint(scratch: &Scratch) -> Child {
     child
 }
 
-/// A job with a TMPDIR of its own, as batch systems make it; as root, a job of anybody.
+/// A job with a TMPDIR of its own, as batch systems make it; as root, a job of any user.
 #[test]
 fn a_program_is_found_where_its_own_variables_put_its_socket() {
     let scratch = Scratch::new("elsewhere");
@@ -251,7 +252,8 @@ fn a_program_is_found_where_its_own_variables_put_its_socket() {
 /// A user that owns nothing.
 const STRANGER: u32 = 65_431;
 
-/// Hazard: a monitor that root runs and that sees root's own programs only; and a user who is shown those of others.
+/// Hazard (privilege boundary): a monitor of root sees root's own programs only, or a user sees
+/// those of others.
 #[test]
 fn root_sees_everybodys_programs_and_others_their_own() {
     let scratch = Scratch::new("everybody");
@@ -282,7 +284,7 @@ fn root_sees_everybodys_programs_and_others_their_own() {
         command.output().expect("ran")
     };
     let (roots, strangers) = (asked(0, &[&pid]), asked(STRANGER + 1, &[&pid]));
-    // A socket that a stranger has opened to all, and that somebody is told to ask.
+    // A socket that a foreign user has opened to all, and that the command is told to ask.
     fs::set_permissions(&folder, Permissions::from_mode(0o711)).expect("passed through");
     let lured = asked(STRANGER + 1, &["--socket", socket.to_str().expect("UTF-8")]);
     child.kill().and_then(|()| child.wait()).expect("a child of ours");

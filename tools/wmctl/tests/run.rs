@@ -203,7 +203,8 @@ fn stdout_lossy(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The loader cuts a preload at blanks and colons; a zip holds no links. Plain names in a private folder do for both.
+/// The loader cuts a preload at blanks and colons; a zip holds no links. Plain names in a private
+/// folder do for both.
 #[test]
 fn a_path_that_the_loader_would_cut_and_a_layout_without_links_get_names_of_their_own() {
     for (name, with_dropin) in [("my libs", true), ("a:b", true), ("wheel", false)] {

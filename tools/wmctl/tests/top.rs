@@ -67,7 +67,7 @@ struct Terminal {
     theirs: OwnedFd,
     child: Child,
     seen: String,
-    /// Its flags before anybody used it.
+    /// Its flags before the first use.
     before: libc::tcflag_t,
 }
 
@@ -75,7 +75,7 @@ impl Terminal {
     fn start(scratch: &Scratch) -> Self {
         let (mut ours, mut theirs) = (-1, -1);
         let (name, settings, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
-        // SAFETY: two places for descriptors that nobody else knows; the rest is optional.
+        // SAFETY: two places for new descriptors; the rest is optional.
         let (ours, theirs) = unsafe {
             assert_eq!(libc::openpty(&raw mut ours, &raw mut theirs, name, settings, size), 0);
             (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))
@@ -84,7 +84,8 @@ impl Terminal {
         let end = || Stdio::from(theirs.try_clone().expect("a descriptor"));
         let mut command = wmctl(scratch);
         command.args(["top", "--interval", "0.2"]).stdin(end()).stdout(end()).stderr(end());
-        // SAFETY: plain system calls between fork and exec: a session whose terminal standard input is.
+        // SAFETY: plain system calls between fork and exec: a session whose terminal standard input
+        // is.
         unsafe {
             command.pre_exec(|| {
                 assert!(libc::setsid() > 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) == 0);

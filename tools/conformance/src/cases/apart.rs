@@ -1,6 +1,7 @@
-//! Copies between devices of memory that is mapped: what a part of one backing allows, with and without the other device's
-//! right to it. A range on the device and on the host at once crashes NVIDIA's driver in such a copy; these are its parts,
-//! one form a process. And what a copy between contexts can take that has no right to one end.
+//! Copies between devices of memory that is mapped: what a part of one backing allows, with and
+//! without the other device's right to it. A range on the device and on the host at once crashes
+//! NVIDIA's driver in such a copy; these are its parts, one form a process. And what a copy between
+//! contexts can take that has no right to one end.
 
 use wm_abi::*;
 
@@ -22,7 +23,8 @@ struct Mapped {
     _physical: [Physical; 2],
 }
 
-/// A range of device 1, the second half on the host, which device 1 may use, and device 0 if `shared`. Holds a pattern.
+/// A range of device 1, the second half on the host, which device 1 may use, and device 0 if
+/// `shared`. Holds a pattern.
 fn mapped(driver: &'static Driver, owner: &Primary, shared: bool) -> Verdict<std::mem::ManuallyDrop<Mapped>> {
     owner.enter()?;
     let mut range = Range::reserve(driver, 2 * BYTES)?;
@@ -122,7 +124,8 @@ pub(super) fn host_part_as_a_volume(case: &mut Case) -> Verdict {
     half(case, true, true, |ends| cu!(d, cuMemcpy3DPeerAsync(&between(ends, DEVICES), ends.stream.raw)))
 }
 
-/// Without a right of device 0. The same copy of the host's part crashes NVIDIA's driver, so no case asks for it.
+/// Without a right of device 0. The same copy of the host's part crashes NVIDIA's driver, so no
+/// case asks for it.
 pub(super) fn device_part_that_only_its_device_may_use(case: &mut Case) -> Verdict {
     let d = case.driver;
     half(case, false, false, |ends| peer_async(d, ends))
@@ -180,7 +183,8 @@ pub(super) fn host_and_the_other_device(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A captured copy between contexts, of memory that only the other device may use: an H200's driver does not capture it.
+/// A captured copy between contexts, of memory that only the other device may use: an H200's driver
+/// does not capture it.
 pub(super) fn captured_between_contexts(case: &mut Case) -> Verdict {
     let d = case.driver;
     let (here, there) = both(d)?;

@@ -1,5 +1,5 @@
-//! Arrays: the driver's own memory, which no allocator can serve from mappings. They stay with the driver, and every
-//! form of copy between them and memory that is served goes through.
+//! Arrays: the driver's own memory, which no allocator can serve from mappings. They stay with the
+//! driver, and every form of copy between them and memory that is served goes through.
 
 use std::ptr::null_mut;
 
@@ -52,7 +52,8 @@ fn layout([width, height, depth]: [usize; 3], flags: u32) -> CUDA_ARRAY3D_DESCRI
     }
 }
 
-/// Bytes of a row go from memory to one array, to another, and back, by every call that names an array and an offset.
+/// Bytes of a row go from memory to one array, to another, and back, by every call that names an
+/// array and an offset.
 pub(super) fn rows(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

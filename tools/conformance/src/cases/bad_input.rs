@@ -1,7 +1,9 @@
-//! Wrong frees, wrong sizes, and frees after the end of a context: the driver's own error, and nothing lost.
+//! Wrong frees, wrong sizes, and frees after the end of a context: the driver's own error, and
+//! nothing lost.
 //!
-//! Every case keeps live memory with known contents beside what it does wrong, and compares the accounts of before and
-//! after: an error that also frees, leaks or moves something would be worse than a wrong code.
+//! Every case keeps live memory with known contents beside what it does wrong, and compares the
+//! accounts of before and after: an error that also frees, leaks or moves something would be worse
+//! than a wrong code.
 
 use std::ptr::null_mut;
 
@@ -46,8 +48,8 @@ fn used(driver: &'static Driver) -> Verdict<u64> {
     Ok(bytes)
 }
 
-/// Of `cuMemAlloc` memory by `cuMemFree`, as programs do it. Any other double free may end the process inside a real driver,
-/// which does not check what it was given.
+/// Of `cuMemAlloc` memory by `cuMemFree`, as programs do it. Any other double free may end the
+/// process inside a real driver, which does not check what it was given.
 pub(super) fn double_frees(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -136,7 +138,8 @@ pub(super) fn absurd_sizes(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Memory of a context that was destroyed, asked for and freed where another context is current, and where none is.
+/// Memory of a context that was destroyed, asked for and freed where another context is current,
+/// and where none is.
 pub(super) fn after_the_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

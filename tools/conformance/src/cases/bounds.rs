@@ -1,6 +1,8 @@
-//! Ranges that run past the end of memory, by each way of allocating and by each kind of call: what is refused, and from which byte on.
+//! Ranges that run past the end of memory, by each way of allocating and by each kind of call: what
+//! is refused, and from which byte on.
 //!
-//! Where it is not known whether a driver refuses a call, the call reads: it can do no harm where it is made.
+//! Where it is not known whether a driver refuses a call, the call reads: it can do no harm where
+//! it is made.
 
 use std::ptr::null;
 
@@ -13,7 +15,8 @@ use crate::{cu, must};
 
 const MIB: usize = 1 << 20;
 
-/// How far behind the end ranges reach: at once, to the end of what drivers round sizes to, and beyond.
+/// How far behind the end ranges reach: at once, to the end of what drivers round sizes to, and
+/// beyond.
 const PAST: [usize; 6] = [1, 16, 512, 4096, 64 << 10, 2 * MIB];
 
 /// Reads of a block from its start to places behind its end.

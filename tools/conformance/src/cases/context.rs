@@ -1,4 +1,5 @@
-//! Contexts: what needs one, how primary contexts count, how created ones stack, and what dies with them.
+//! Contexts: what needs one, how primary contexts count, how created ones stack, and what dies with
+//! them.
 
 use std::ffi::c_uint;
 use std::ptr::null_mut;

@@ -1,4 +1,5 @@
-//! Copies in one dimension: every direction and form, synchronous and not, from pageable and pinned memory.
+//! Copies in one dimension: every direction and form, synchronous and not, from pageable and pinned
+//! memory.
 
 use std::ptr::null_mut;
 
@@ -132,7 +133,8 @@ pub(super) fn freed_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A small allocation shares its pages with others: that it was freed, a driver notices only with the pages.
+/// A small allocation shares its pages with others: that it was freed, a driver notices only with
+/// the pages.
 pub(super) fn freed_small_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,5 +1,5 @@
-//! Copies by the calls of CUDA 12.8 and later: with attributes, and in batches. A program that moves its caches by these
-//! must find the same bytes as by the older calls.
+//! Copies by the calls of CUDA 12.8 and later: with attributes, and in batches. A program that
+//! moves its caches by these must find the same bytes as by the older calls.
 
 use wm_abi::*;
 
@@ -52,7 +52,8 @@ pub(super) fn second_batch(case: &mut Case) -> Verdict {
 
 /// `CUDA_MEMCPY3D_BATCH_OP` from address to address: 16 rows of 100 bytes in each of 3 layers.
 fn operation(from: CUdeviceptr, to: CUdeviceptr) -> [u64; 14] {
-    // An operand: its kind (1: an address), the address, bytes of a row, rows of a layer, a hint of the location.
+    // An operand: its kind (1: an address), the address, bytes of a row, rows of a layer, a hint of
+    // the location.
     let (from, to) = ([1, from, 128, 32, 0], [1, to, 128, 32, 0]);
     let mut words = [0; 14];
     words[..5].copy_from_slice(&from);

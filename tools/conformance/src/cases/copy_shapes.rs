@@ -1,6 +1,7 @@
 //! Copies in two and three dimensions: pitches, origins, memory types, arrays.
 //!
-//! Each copy is compared with the same copy done byte by byte on the host, background bytes included.
+//! Each copy is compared with the same copy done byte by byte on the host, background bytes
+//! included.
 
 use std::ptr::{null, null_mut};
 
@@ -136,7 +137,8 @@ pub(super) fn plane_arguments(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// 3 slices of 4 rows of 10 bytes out of a volume of pitch 16 and height 8, into one of pitch 12 and height 5.
+/// 3 slices of 4 rows of 10 bytes out of a volume of pitch 16 and height 8, into one of pitch 12
+/// and height 5.
 fn brick(mut copy: CUDA_MEMCPY3D) -> CUDA_MEMCPY3D {
     (copy.srcXInBytes, copy.srcY, copy.srcZ, copy.srcPitch, copy.srcHeight) = (3, 2, 1, 16, 8);
     (copy.dstXInBytes, copy.dstY, copy.dstZ, copy.dstPitch, copy.dstHeight) = (1, 1, 2, 12, 5);

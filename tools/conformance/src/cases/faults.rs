@@ -76,7 +76,8 @@ pub(super) fn told_by_a_free(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// CUDA's documentation: any further work returns the same error, until the process is started anew. With a new primary context too?
+/// CUDA's documentation: any further work returns the same error, until the process is started
+/// anew. With a new primary context too?
 pub(super) fn the_device_afterwards(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = std::mem::ManuallyDrop::new(Primary::new(d)?);

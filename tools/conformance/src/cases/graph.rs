@@ -1,4 +1,5 @@
-//! Graphs: captured work is recorded and not done, is done at every launch, and memory in it belongs to it.
+//! Graphs: captured work is recorded and not done, is done at every launch, and memory in it
+//! belongs to it.
 
 use std::ptr::null_mut;
 

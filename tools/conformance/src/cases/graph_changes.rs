@@ -1,5 +1,5 @@
-//! Nodes of any kind, and their change to other memory, with no context named: the driver takes the memory's own, which
-//! memory from mappings does not have.
+//! Nodes of any kind, and their change to other memory, with no context named: the driver takes the
+//! memory's own, which memory from mappings does not have.
 
 use std::ptr::null;
 
@@ -133,7 +133,8 @@ pub(super) fn ready_copy_of_pool_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A memset by the call that adds nodes of any kind, with data of its edges, and its change in both forms.
+/// A memset by the call that adds nodes of any kind, with data of its edges, and its change in both
+/// forms.
 pub(super) fn memsets(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,7 +1,8 @@
-//! Memory in graphs: nodes that a program adds, memory that a graph uses and does not own, and its accounts.
+//! Memory in graphs: nodes that a program adds, memory that a graph uses and does not own, and its
+//! accounts.
 //!
-//! Memory of nodes is the driver's. What a graph merely uses is baked in as an address, so that a replay after any
-//! number of other allocations finds the same bytes there.
+//! Memory of nodes is the driver's. What a graph merely uses is baked in as an address, so that a
+//! replay after any number of other allocations finds the same bytes there.
 
 use std::ptr::{null, null_mut};
 

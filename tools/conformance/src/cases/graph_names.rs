@@ -1,5 +1,5 @@
-//! Every name of the calls that capture, make and renew graphs: a program uses the one of its day, and the memory in the
-//! graph is the same.
+//! Every name of the calls that capture, make and renew graphs: a program uses the one of its day,
+//! and the memory in the graph is the same.
 
 use std::ptr::{null, null_mut};
 

@@ -1,5 +1,5 @@
-//! Calls for host memory, asked about device memory of every family; and registrations of ranges as programs have them,
-//! which begin and end anywhere.
+//! Calls for host memory, asked about device memory of every family; and registrations of ranges as
+//! programs have them, which begin and end anywhere.
 
 use std::ffi::c_void;
 
@@ -31,7 +31,8 @@ pub(super) fn host_calls_on_device_memory(case: &mut Case) -> Verdict {
             ("free", cu!(d, cuMemFreeHost(pointer))),
         ] {
             case.observe_machine(format!("{call} of {family} memory"), short(code));
-            // The driver answers some of these for mapped memory, whoever mapped it.
+            // The driver answers some of these for mapped memory, regardless of the library that
+            // mapped it.
             let refused = code != CUresult::SUCCESS || family == "mapped";
             case.expect(refused, format!("{call} took {family} memory for the host's"));
         }
@@ -41,7 +42,8 @@ pub(super) fn host_calls_on_device_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Ranges of one mapping, registered apart: within a page, over page borders, sharing a page with another.
+/// Ranges of one mapping, registered apart: within a page, over page borders, sharing a page with
+/// another.
 pub(super) fn odd_registrations(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -73,8 +75,8 @@ pub(super) fn odd_registrations(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Calls of the virtual memory family on memory that is not the program's mapping. Pool memory is only asked about: a
-/// driver may have made it of mappings.
+/// Calls of the virtual memory family on memory that is not the program's mapping. Pool memory is
+/// only asked about: a driver may have made it of mappings.
 pub(super) fn mapping_calls_on_other_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

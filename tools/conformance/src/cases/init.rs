@@ -1,4 +1,5 @@
-//! Initialisation, versions, devices and their attributes, and what the driver says before any of it.
+//! Initialisation, versions, devices and their attributes, and what the driver says before any of
+//! it.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_uint};

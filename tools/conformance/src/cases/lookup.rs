@@ -1,4 +1,5 @@
-//! `cuGetProcAddress`: every look-up that the CUDA runtimes make, answered with the function that the driver exports.
+//! `cuGetProcAddress`: every look-up that the CUDA runtimes make, answered with the function that
+//! the driver exports.
 
 use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
@@ -22,8 +23,9 @@ fn lookups(table: &str) -> impl Iterator<Item = (&str, c_int, u64)> {
     })
 }
 
-/// The row that the driver's documented rule selects: of the rows with this name and these flags, the newest that is
-/// not newer than `version`; per-thread look-ups fall back to the plain function where there is no other.
+/// The row that the driver's documented rule selects: of the rows with this name and these flags,
+/// the newest that is not newer than `version`; per-thread look-ups fall back to the plain function
+/// where there is no other.
 fn selected(name: &str, version: c_int, flags: u64) -> Option<&'static ProcAddressRow> {
     let named = |row: &&ProcAddressRow| row.base.to_bytes() == name.as_bytes() && row.version <= version;
     let newest = |flags: u64| {

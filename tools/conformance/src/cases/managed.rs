@@ -1,5 +1,6 @@
-//! Calls for managed memory, on memory that is not managed and on memory that is. The driver's memory and memory from
-//! mappings answer alike, so nothing of this needs interception: these rows show that it stays so.
+//! Calls for managed memory, on memory that is not managed and on memory that is. The driver's
+//! memory and memory from mappings answer alike, so nothing of this needs interception: these rows
+//! show that it stays so.
 
 use wm_abi::*;
 
@@ -41,7 +42,8 @@ fn answers(d: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Vec<(&
                 )
             ),
         ),
-        // CU_MEM_ATTACH_SINGLE: only memory that is the CPU's as well can be attached to one stream.
+        // CU_MEM_ATTACH_SINGLE: only memory that is the CPU's as well can be attached to one
+        // stream.
         ("cuStreamAttachMemAsync", cu!(d, cuStreamAttachMemAsync(stream, address, 0, 4))),
     ]
 }

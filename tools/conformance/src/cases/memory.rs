@@ -276,7 +276,8 @@ pub(super) fn frees_of_other_families(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Calls for managed memory, asked about memory that is not. Records, because drivers differ between versions.
+/// Calls for managed memory, asked about memory that is not. Records, because drivers differ
+/// between versions.
 pub(super) fn managed_calls(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

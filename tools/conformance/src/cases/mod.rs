@@ -1,7 +1,7 @@
 //! The table of all cases: the one place to add one. Each area has a file of its own.
 //!
-//! A row names a function `fn(&mut Case) -> Verdict`, says which hazard it guards, and what it needs. A case whose
-//! need is not met is skipped and says why.
+//! A row names a function `fn(&mut Case) -> Verdict`, says which hazard it guards, and what it
+//! needs. A case whose need is not met is skipped and says why.
 
 mod apart;
 mod array;

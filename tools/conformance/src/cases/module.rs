@@ -1,4 +1,5 @@
-//! Modules and launches: images, names, the three ways to pass parameters, and launches that cannot be.
+//! Modules and launches: images, names, the three ways to pass parameters, and launches that cannot
+//! be.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};

@@ -1,8 +1,10 @@
-//! What a library may do beside a program: contexts of its own on the program's device, memory that belongs to no context, and
-//! threads that give such things back while a stream of the program waits for the host.
+//! What a library may do beside a program: contexts of its own on the program's device, memory that
+//! belongs to no context, and threads that give such things back while a stream of the program
+//! waits for the host.
 //!
-//! A library that stands between program and driver makes calls which the program has not asked for. One that waits for
-//! the program's streams, or keeps the program's own calls out, is a deadlock that the program has not without it.
+//! A library that stands between program and driver makes calls which the program has not asked
+//! for. One that waits for the program's streams, or keeps the program's own calls out, is a
+//! deadlock that the program has not without it.
 
 use std::ffi::c_void;
 
@@ -39,7 +41,7 @@ fn waits(
     Ok(waited)
 }
 
-/// A context of somebody else's on the same device: is any call there held up by the program's stream?
+/// A second context on the same device: does the program's stream delay any call there?
 pub(super) fn another_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -119,7 +121,8 @@ fn host_range(d: &'static Driver) -> Verdict<Range> {
     Ok(range)
 }
 
-/// A thread gives pinned memory back, which may wait; meanwhile the program makes the calls that end the wait.
+/// A thread gives pinned memory back, which may wait; meanwhile the program makes the calls that
+/// end the wait.
 pub(super) fn beside_a_thread_that_waits(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -149,7 +152,8 @@ pub(super) fn beside_a_thread_that_waits(case: &mut Case) -> Verdict {
     synchronize(d, held.raw)
 }
 
-/// The program resets or releases its device: what is made in another context goes on, with what it has mapped.
+/// The program resets or releases its device: what is made in another context goes on, with what it
+/// has mapped.
 pub(super) fn the_primary_ends(case: &mut Case) -> Verdict {
     let d = case.driver;
     for (name, end) in [("reset", true), ("release", false)] {
@@ -189,7 +193,8 @@ pub(super) fn the_primary_ends(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A primary context has one handle in all its lives. Is there a number that it has in one of them only?
+/// A primary context has one handle in all its lives. Is there a number that it has in one of them
+/// only?
 pub(super) fn lives_are_numbered(case: &mut Case) -> Verdict {
     let d = case.driver;
     let number = |context: CUcontext| {
@@ -284,7 +289,8 @@ unsafe extern "C" fn make(bytes: *mut c_void) {
 
 const LARGEST: usize = 16 << 20;
 
-/// The source of a copy is made by a host function ahead of it in the stream: when is pageable memory read?
+/// The source of a copy is made by a host function ahead of it in the stream: when is pageable
+/// memory read?
 pub(super) fn pageable_sources(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,8 +1,9 @@
-//! Captures beside other work: which streams are captured, which calls a capture forbids, and what it must not touch.
+//! Captures beside other work: which streams are captured, which calls a capture forbids, and what
+//! it must not touch.
 //!
-//! Default streams of threads share one handle. A library that keeps captures by handle takes the end of one thread's
-//! capture for the end of all, and serves the others' allocations outside of their graphs: a replay then uses memory
-//! that belongs to somebody else.
+//! Default streams of threads share one handle. A library that keeps captures by handle takes the
+//! end of one thread's capture for the end of all, and serves the others' allocations outside of
+//! their graphs: a replay then uses memory that has another owner.
 
 use wm_abi::*;
 
@@ -248,8 +249,8 @@ pub(super) fn calls_beside_a_relaxed_capture(case: &mut Case) -> Verdict {
     all_calls(case, CU_STREAM_CAPTURE_MODE_RELAXED)
 }
 
-/// An event of a whole context: by its handle and by none, with and without a capture in it. The list above names none, and is
-/// refused in every mode: is that the capture's doing?
+/// An event of a whole context: by its handle and by none, with and without a capture in it. The
+/// list above names none, and is refused in every mode: is that the capture's doing?
 pub(super) fn event_of_a_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -300,7 +301,8 @@ pub(super) fn memory_after_a_lost_capture(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A stream that ends while it is captured ends its capture: later calls are not forbidden by it for ever.
+/// A stream that ends while it is captured ends its capture: later calls are not forbidden by it
+/// for ever.
 pub(super) fn captured_stream_destroyed(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,8 +1,8 @@
 //! Contexts and devices: work of one is not over because another has been waited for.
 //!
-//! A block is freed in a stream of another context or device, where its last user still works; then the block's own
-//! side waits, allocates, and writes. A block that comes back too early is read by the last user with the next owner's
-//! bytes in it.
+//! A block is freed in a stream of another context or device, where its last user still works; then
+//! the block's own side waits, allocates, and writes. A block that comes back too early is read by
+//! the last user with the next owner's bytes in it.
 
 use wm_abi::*;
 
@@ -71,7 +71,8 @@ impl Side {
     }
 }
 
-/// Memory of `home` is read by `away`, freed in the stream of `away` while that is held, and `home` goes on.
+/// Memory of `home` is read by `away`, freed in the stream of `away` while that is held, and `home`
+/// goes on.
 fn freed_away(
     case: &mut Case,
     label: &str,
@@ -104,7 +105,8 @@ fn freed_away(
     synchronize(d, home.stream.raw)
 }
 
-/// What goes on at home between the free and the next allocation. None of it waits for the other stream.
+/// What goes on at home between the free and the next allocation. None of it waits for the other
+/// stream.
 fn ways(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     let d = case.driver;
     let pool = super::pool::default_pool(d)?;
@@ -218,7 +220,8 @@ pub(super) fn plain_free_beside_another_context(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// All calls about memory are made with one context current, in a stream of another that makes none.
+/// All calls about memory are made with one context current, in a stream of another that makes
+/// none.
 pub(super) fn stream_of_another_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
@@ -274,7 +277,8 @@ pub(super) fn default_streams_are_apart(case: &mut Case) -> Verdict {
     synchronize(d, held.raw)
 }
 
-/// For whose work `cuMemFree` waits. The program may rely on the wait only where the driver makes it.
+/// For whose work `cuMemFree` waits. The program may rely on the wait only where the driver makes
+/// it.
 fn who_is_waited_for(
     case: &mut Case,
     label: &str,

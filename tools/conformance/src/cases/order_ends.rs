@@ -1,5 +1,5 @@
-//! How contexts end: refused, by other names, under load, in a capture. What they leave behind must neither be lost nor
-//! given away while their work still uses it, and the process goes on.
+//! How contexts end: refused, by other names, under load, in a capture. What they leave behind must
+//! neither be lost nor given away while their work still uses it, and the process goes on.
 
 use wm_abi::*;
 

@@ -1,7 +1,9 @@
-//! Green contexts: streams that belong to a device's primary context in some respects, and not in others.
+//! Green contexts: streams that belong to a device's primary context in some respects, and not in
+//! others.
 //!
-//! What a wait for the primary context, or a `cuMemFree`, says about work in a green context's stream decides when
-//! memory may be given away. A library that keeps handles of contexts meets green ones too, and their end.
+//! What a wait for the primary context, or a `cuMemFree`, says about work in a green context's
+//! stream decides when memory may be given away. A library that keeps handles of contexts meets
+//! green ones too, and their end.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -122,7 +124,7 @@ pub(super) fn memory(case: &mut Case) -> Verdict {
     synchronize(d, CUstream::NULL)
 }
 
-/// Who waits for a held stream of a green context.
+/// The calls that wait for a held stream of a green context.
 pub(super) fn waits(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -191,7 +193,8 @@ pub(super) fn waits_for_an_event(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Work in a green context's stream. Its kernels are loaded where that is current; no call about memory is made there.
+/// Work in a green context's stream. Its kernels are loaded where that is current; no call about
+/// memory is made there.
 struct Worker {
     driver: &'static Driver,
     kernels: Kernels,
@@ -227,7 +230,8 @@ impl Worker {
     }
 }
 
-/// A green context's stream reads a block while it is held; the block is freed, and another takes what may be it.
+/// A green context's stream reads a block while it is held; the block is freed, and another takes
+/// what may be it.
 fn next_owner(
     case: &mut Case,
     label: &str,
@@ -301,7 +305,8 @@ pub(super) fn reused_after_a_free_in_order(case: &mut Case) -> Verdict {
     {
         let go_on = |address, freed_in| {
             free_async(d, address, freed_in)?;
-            // Whether this waits for the green stream or not, the next owner must come behind the last.
+            // Whether this waits for the green stream or not, the next owner must come behind the
+            // last.
             must!(d, cuCtxSynchronize());
             let stream = Stream::non_blocking(d)?;
             let next = until_back(address, || alloc_async(d, BYTES, stream.raw))?;

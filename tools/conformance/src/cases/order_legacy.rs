@@ -1,9 +1,10 @@
-//! The legacy default stream as a barrier: "when an action is taken in the legacy stream, it first waits on all
-//! blocking streams, and then all blocking streams wait on it". A free in that stream is such an action.
+//! The legacy default stream as a barrier: "when an action is taken in the legacy stream, it first
+//! waits on all blocking streams, and then all blocking streams wait on it". A free in that stream
+//! is such an action.
 //!
-//! Programs that take temporaries from stream 0 and work on streams of `cudaStreamCreate` rely on it: nothing else
-//! orders the next owner of a block behind the last. A held stream keeps the last owner's work in flight, so a missing
-//! barrier shows in every run.
+//! Programs that take temporaries from stream 0 and work on streams of `cudaStreamCreate` rely on
+//! it: nothing else orders the next owner of a block behind the last. A held stream keeps the last
+//! owner's work in flight, so a missing barrier shows in every run.
 
 use wm_abi::*;
 
@@ -210,7 +211,8 @@ pub(super) fn allocation_as_an_action(case: &mut Case) -> Verdict {
     synchronize(d, LEGACY)
 }
 
-/// A block that is freed in a blocking stream while the default stream, in which it is used, is held.
+/// A block that is freed in a blocking stream while the default stream, in which it is used, is
+/// held.
 fn freed_behind_default(
     case: &mut Case,
     label: &str,
@@ -291,7 +293,8 @@ pub(super) fn behind_the_default_stream(case: &mut Case) -> Verdict {
         let hold = Hold::close(d, LEGACY)?;
         let address = alloc_async(d, BYTES, stream)?;
         case.expect_eq(&format!("{name}: the allocation returned while held"), hold.is_open(), false);
-        // An H200 says that the first stream is done, and not the second: nobody may rely on either.
+        // An H200 says that the first stream is done, and not the second: no program may rely on
+        // either.
         let code = cu!(d, cuStreamQuery(stream));
         case.observe_machine(format!("{name}: query after the allocation"), crate::case::short(code));
         free_async(d, address, stream)?;

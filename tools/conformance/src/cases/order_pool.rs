@@ -1,4 +1,5 @@
-//! What a pool promises of its reuse and of what it gives back, and what programs are told about memory.
+//! What a pool promises of its reuse and of what it gives back, and what programs are told about
+//! memory.
 
 use wm_abi::*;
 
@@ -24,7 +25,8 @@ const REUSE: [(&str, u32); 3] = [
     ("internal dependencies", CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES),
 ];
 
-/// A block changes hands: while its last owner is held, behind an event, and when the host knows that it is free.
+/// A block changes hands: while its last owner is held, behind an event, and when the host knows
+/// that it is free.
 fn changes_hands(
     d: &'static Driver,
     kernels: &Kernels,
@@ -86,8 +88,9 @@ pub(super) fn reuse_switches(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Calls that wait for a free, after which a pool without a threshold has given the memory back. What other calls give back, and what
-/// these do with memory that was known to be free before, is a matter of luck.
+/// Calls that wait for a free, after which a pool without a threshold has given the memory back.
+/// What other calls give back, and what these do with memory that was known to be free before, is a
+/// matter of luck.
 pub(super) fn given_back_after(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -111,7 +114,8 @@ pub(super) fn given_back_after(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// How much stays under a threshold, with and without memory in use. Blocks leave room for what a guard puts behind them.
+/// How much stays under a threshold, with and without memory in use. Blocks leave room for what a
+/// guard puts behind them.
 pub(super) fn kept_by_threshold(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -167,7 +171,8 @@ pub(super) fn chosen_pool_destroyed(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// An allocation of what is free, less 256 MiB. Others may use the device: one try in three has to succeed.
+/// An allocation of what is free, less 256 MiB. Others may use the device: one try in three has to
+/// succeed.
 pub(super) fn what_is_free_can_be_had(case: &mut Case) -> Verdict {
     const LESS: usize = 256 << 20;
     let d = case.driver;

@@ -1,8 +1,9 @@
-//! Who waits for whom: a call, or a stream, that waits for more than the program asked for.
+//! Waits: a call, or a stream, that waits for more than the program asked for.
 //!
-//! A stream that waits for the host stands for an NCCL receive, a persistent kernel or a host function: the program
-//! lets it go only after the calls that are looked at here. A call that waits for such a stream is a deadlock in the
-//! program; here the stream goes on by itself after a while, and the answer is wrong.
+//! A stream that waits for the host stands for an NCCL receive, a persistent kernel or a host
+//! function: the program lets it go only after the calls that are looked at here. A call that waits
+//! for such a stream is a deadlock in the program; here the stream goes on by itself after a while,
+//! and the answer is wrong.
 
 use wm_abi::*;
 
@@ -106,8 +107,8 @@ fn drain(driver: &'static Driver, stream: CUstream, how: Drained) -> Verdict {
     Ok(())
 }
 
-/// A block is freed in a stream, the stream comes to its end, and then waits for the host: another stream's
-/// allocation does not depend on that wait.
+/// A block is freed in a stream, the stream comes to its end, and then waits for the host: another
+/// stream's allocation does not depend on that wait.
 fn submitted_later(case: &mut Case, label: &str, bytes: usize, how: Drained) -> Verdict {
     let d = case.driver;
     let (first, second) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
@@ -157,9 +158,11 @@ pub(super) fn without_internal_dependencies(case: &mut Case) -> Verdict {
     })
 }
 
-/// Lets held streams go one after another until another stream's work is done: for how many did it wait?
+/// Lets held streams go one after another until another stream's work is done: for how many did it
+/// wait?
 fn let_go_until_done(driver: &'static Driver, holds: &[Hold], stream: CUstream) -> Verdict<usize> {
-    // Longer than a loaded machine keeps a thread from running: what is done without the hold must be seen so.
+    // Longer than a loaded machine keeps a thread from running: what is done without the hold must
+    // be seen so.
     let patience = std::time::Duration::from_millis(500);
     for (count, hold) in holds.iter().enumerate() {
         let begun = std::time::Instant::now();
@@ -188,8 +191,9 @@ fn holders(driver: &'static Driver, streams: &[Stream]) -> Verdict<Vec<Hold>> {
     Ok(holds)
 }
 
-/// A GPU has a few queues for all streams of a context (8 by default), and a stream may wait for another that shares its queue, whoever
-/// allocates. So the same is asked of a stream that does not allocate, and how many streams it waits for is not recorded.
+/// A GPU has a few queues for all streams of a context (8 by default), and a stream may wait for
+/// another that shares its queue, regardless of allocations. So the same is asked of a stream that
+/// does not allocate, and how many streams it waits for is not recorded.
 pub(super) fn many_streams(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -270,7 +274,8 @@ pub(super) fn plain_allocation(case: &mut Case) -> Verdict {
     synchronize(d, stream.raw)
 }
 
-/// `cuMemFree` as a wait: what is in flight when it is called, and what has arrived when it returns.
+/// `cuMemFree` as a wait: what is in flight when it is called, and what has arrived when it
+/// returns.
 pub(super) fn plain_free_as_a_wait(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,4 +1,5 @@
-//! Two devices: who may reach whose memory, and copies between them. Skipped where there is one.
+//! Two devices: access to each other's memory, and copies between them. Skipped on a machine with
+//! one.
 
 use wm_abi::*;
 
@@ -22,7 +23,8 @@ pub(super) fn both(driver: &'static Driver) -> Verdict<(Primary, Primary)> {
     Ok((first, second))
 }
 
-/// Memory of a device with known contents; left to the end of the process, for its context may not be current then.
+/// Memory of a device with known contents; left to the end of the process, for its context may not
+/// be current then.
 pub(super) fn sized_memory_of(
     driver: &'static Driver,
     owner: &Primary,
@@ -171,7 +173,8 @@ pub(super) fn pool_access(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Other processes may be using the device, so what is free changes by itself: one undisturbed try is enough.
+/// Other processes may be using the device, so what is free changes by itself: one undisturbed try
+/// is enough.
 pub(super) fn accounts_are_separate(case: &mut Case) -> Verdict {
     let d = case.driver;
     let (first, second) = both(d)?;

@@ -1,7 +1,7 @@
 //! What the driver says about an address: every attribute, for every kind of memory.
 //!
-//! The kinds are asked the same questions by one function, so that a difference between two kinds, or between two
-//! drivers, is one row of a comparison.
+//! The kinds are asked the same questions by one function, so that a difference between two kinds,
+//! or between two drivers, is one row of a comparison.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
@@ -134,7 +134,8 @@ pub(super) fn device(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Two contexts of one device: each block is of the one that was current, also when the other one is.
+/// Two contexts of one device: each block is of the one that was current, also when the other one
+/// is.
 pub(super) fn context_of_its_maker(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

@@ -1,4 +1,5 @@
-//! Stream-ordered pools: accounts, settings and wrong arguments. What concerns order is in `pool_order`.
+//! Stream-ordered pools: accounts, settings and wrong arguments. What concerns order is in
+//! `pool_order`.
 
 use std::ffi::c_uint;
 use std::ptr::null_mut;

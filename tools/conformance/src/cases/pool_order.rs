@@ -1,7 +1,8 @@
 //! Stream order: memory of a pool is usable and reusable exactly where the streams say so.
 //!
-//! A block is stamped while one owner has it and checked while the next has it. A closed gate keeps the first owner's
-//! work in flight, so memory that comes back too early is caught on every run and not by luck.
+//! A block is stamped while one owner has it and checked while the next has it. A closed gate keeps
+//! the first owner's work in flight, so memory that comes back too early is caught on every run and
+//! not by luck.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ pub(super) fn no_reuse_while_in_flight(case: &mut Case) -> Verdict {
     free_async(d, a, first.raw)?;
     let b = alloc_async(d, BYTES, second.raw)?;
     kernels.stamp(second.raw, b, BYTES, 2)?;
-    // A driver may make the second stream wait for the first, but not let them overlap: the gate opens by itself.
+    // A driver may make the second stream wait for the first, but not let them overlap: the gate
+    // opens by itself.
     gate.open_after(Duration::from_millis(50));
     synchronize(d, second.raw)?;
     synchronize(d, first.raw)?;
@@ -153,7 +155,8 @@ pub(super) fn per_thread_variants(case: &mut Case) -> Verdict {
     let _primary = Primary::new(d)?;
     let mut address = 0;
     let gate = Gate::close(d, CUstream::PER_THREAD)?;
-    // With the per-thread variants, stream 0 is the calling thread's stream, which the gate holds up.
+    // With the per-thread variants, stream 0 is the calling thread's stream, which the gate holds
+    // up.
     case.expect_ok("alloc", cu!(d, cuMemAllocAsync_ptsz(&mut address, BYTES, CUstream::NULL)));
     case.expect_ok("memset", cu!(d, cuMemsetD8Async_ptsz(address, 3, BYTES, CUstream::NULL)));
     case.expect_ok("free", cu!(d, cuMemFreeAsync_ptsz(address, CUstream::NULL)));

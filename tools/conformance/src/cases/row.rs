@@ -13,7 +13,8 @@ pub enum Need {
     Devices(i32),
     /// A function that older drivers do not export.
     Export(&'static CStr),
-    /// No other case beside it: it counts or takes a device's free memory, or judges how long a call takes.
+    /// No other case beside it: it counts or takes a device's free memory, or judges how long a
+    /// call takes.
     Alone,
 }
 

@@ -1,7 +1,7 @@
 //! Memory shared with another process: exported handles by file descriptor, and `cuIpc*`.
 //!
-//! The partner writes and reads at its own addresses; the case sees its bytes. What the partner's calls returned comes
-//! back as numbers and is judged here.
+//! The partner writes and reads at its own addresses; the case sees its bytes. What the partner's
+//! calls returned comes back as numbers and is judged here.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

@@ -1,5 +1,5 @@
-//! Legacy IPC at its edges: exporters that are gone, memory that was freed, memory that cannot be named, and what the
-//! other side sees of memory that it opened.
+//! Legacy IPC at its edges: exporters that are gone, memory that was freed, memory that cannot be
+//! named, and what the other side sees of memory that it opened.
 
 use wm_abi::*;
 
@@ -31,7 +31,8 @@ pub(super) fn dead_exporter(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Opens in this process a handle whose memory was freed by then: recorded, for CUDA leaves it open.
+/// Opens in this process a handle whose memory was freed by then: recorded, for CUDA leaves it
+/// open.
 pub(super) fn freed_by_exporter(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -82,7 +83,8 @@ pub(super) fn families(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Attributes that the other process asks of what it opened, and what their values must be. None: recorded.
+/// Attributes that the other process asks of what it opened, and what their values must be. None:
+/// recorded.
 const ASKED: &[(u32, &str, Option<u64>)] = &[
     (CU_POINTER_ATTRIBUTE_MEMORY_TYPE, "memory type", Some(2)),
     (CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, "device ordinal", Some(0)),
@@ -93,7 +95,8 @@ const ASKED: &[(u32, &str, Option<u64>)] = &[
     (CU_POINTER_ATTRIBUTE_RANGE_SIZE, "range size", None),
 ];
 
-/// Memory that was opened is memory: kernels write it, it has attributes and a range, and it is not the opener's to free.
+/// Memory that was opened is memory: kernels write it, it has attributes and a range, and it is not
+/// the opener's to free.
 pub(super) fn opened(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -142,7 +145,8 @@ pub(super) fn ask(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     channel.send_code(cu!(driver, cuIpcCloseMemHandle(address)))
 }
 
-/// Memory of this size, allocated where only pieces of it are free: an allocator that joins pieces joins them here.
+/// Memory of this size, allocated where only pieces of it are free: an allocator that joins pieces
+/// joins them here.
 pub(super) fn of_pieces(driver: &'static Driver) -> Verdict<Memory> {
     const PIECE: usize = 4 << 20;
     let mut pieces = (0..6).map(|_| Memory::new(driver, PIECE)).collect::<Verdict<Vec<_>>>()?;
@@ -153,7 +157,7 @@ pub(super) fn of_pieces(driver: &'static Driver) -> Verdict<Memory> {
     Ok(joined)
 }
 
-/// Memory that may be of many pieces is one memory to who opens it.
+/// Memory of many pieces is one block for the process that opens it.
 pub(super) fn many_pieces(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -179,7 +183,8 @@ pub(super) fn open_pieces(driver: &'static Driver, channel: &mut Channel) -> Ver
     write(driver, address, &pattern(bytes, 7))
 }
 
-/// Memory that is closed while a stream of the closing thread is captured, in the mode that forbids nothing.
+/// Memory that is closed while a stream of the closing thread is captured, in the mode that forbids
+/// nothing.
 pub(super) fn closed_in_a_capture(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,6 +1,6 @@
-//! Legacy IPC with two devices: memory that another process opens on a device which it does not lie on, and memory that its
-//! opener's other device copies or uses. Copies need no
-//! access; kernels of a device on which it was not opened have none, and enabled peer access does not give it.
+//! Legacy IPC with two devices: memory that another process opens on a device which it does not lie
+//! on, and memory that its opener's other device copies or uses. Copies need no access; kernels of
+//! a device on which it was not opened have none, and enabled peer access does not give it.
 
 use wm_abi::*;
 
@@ -79,7 +79,7 @@ pub(super) fn open_elsewhere(driver: &'static Driver, channel: &mut Channel) -> 
     channel.send_code(cu!(driver, cuIpcCloseMemHandle(opened)))
 }
 
-/// The driver copies between all devices; nobody has to be given access for that.
+/// The driver copies between all devices without peer access.
 pub(super) fn copied_to_a_peer(case: &mut Case) -> Verdict {
     let mut shared = share(case, "ipc-copy")?;
     let partner = &mut shared.partner;
@@ -105,7 +105,8 @@ pub(super) fn copy(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     channel.send_code(code)
 }
 
-/// Access that is enabled after the opening, and before it: an H200's driver gives none to opened memory.
+/// Access that is enabled after the opening, and before it: an H200's driver gives none to opened
+/// memory.
 pub(super) fn used_by_a_peer(case: &mut Case) -> Verdict {
     for (role, label) in [("ipc-enable", "enabled after"), ("ipc-enabled", "enabled before")] {
         let mut shared = share(case, role)?;

@@ -1,4 +1,4 @@
-//! Streams: order, truth of queries, who waits for whom, callbacks, events.
+//! Streams: order, truth of queries, waits, callbacks, events.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -176,7 +176,7 @@ pub(super) fn destroyed_while_busy(case: &mut Case) -> Verdict {
     let stream = Stream::non_blocking(d)?;
     let gate = Gate::close(d, stream.raw)?;
     must!(d, cuMemsetD8Async(out.address(), 9, 4096, stream.raw));
-    // Returns at once: nobody else opens the gate.
+    // Returns at once: no other thread opens the gate.
     case.expect_ok("destroy", cu!(d, cuStreamDestroy_v2(stream.raw)));
     std::mem::forget(stream);
     gate.open();
@@ -211,7 +211,8 @@ pub(super) fn callbacks(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// How a host function waits for the work before it is the program's to choose: called it is, and once.
+/// How a host function waits for the work before it is the program's to choose: called it is, and
+/// once.
 pub(super) fn host_function_with_a_mode(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -382,7 +383,8 @@ pub(super) fn wide_memory_operations(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The first versions, which a driver has only where its module was told so: they write, and wait for what is there, or are refused.
+/// The first versions, which a driver has only where its module was told so: they write, and wait
+/// for what is there, or are refused.
 pub(super) fn older_memory_operations(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,5 +1,6 @@
-//! Textures over addresses: objects hold the address that they were made over, so memory must stay where it is, be
-//! aligned as textures want it, and be read through the texture units wherever it comes from.
+//! Textures over addresses: objects hold the address that they were made over, so memory must stay
+//! where it is, be aligned as textures want it, and be read through the texture units wherever it
+//! comes from.
 
 use std::ptr::null;
 
@@ -126,7 +127,8 @@ pub(super) fn pitched_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// An array's words through a texture: the array is the driver's, what the kernel writes to may be served.
+/// An array's words through a texture: the array is the driver's, what the kernel writes to may be
+/// served.
 pub(super) fn array_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -186,7 +188,8 @@ pub(super) fn surfaces(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The older way: a reference that is told an address. It answers with the address, and no kernel is needed to see that.
+/// The older way: a reference that is told an address. It answers with the address, and no kernel
+/// is needed to see that.
 pub(super) fn references(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -210,7 +213,8 @@ pub(super) fn references(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A map of a tile, as newer GPUs' copy engines take it: it holds an address too, and is made on the host.
+/// A map of a tile, as newer GPUs' copy engines take it: it holds an address too, and is made on
+/// the host.
 pub(super) fn tensor_maps(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -221,7 +225,8 @@ pub(super) fn tensor_maps(case: &mut Case) -> Verdict {
         struct Map([u64; 16]);
         let mut map = Map([0; 16]);
         let out = map.0.as_mut_ptr().cast();
-        // CU_TENSOR_MAP_DATA_TYPE_UINT32, two dimensions; no interleave, swizzle, promotion or fill.
+        // CU_TENSOR_MAP_DATA_TYPE_UINT32, two dimensions; no interleave, swizzle, promotion or
+        // fill.
         let (sizes, strides, tile, steps) = (sizes.as_ptr(), strides.as_ptr(), tile.as_ptr(), steps.as_ptr());
         cu!(d, cuTensorMapEncodeTiled(out, 2, 2, address as *mut _, sizes, strides, tile, steps, 0, 0, 0, 0))
     };

@@ -1,4 +1,5 @@
-//! The virtual memory calls: reserve, create, map, allow, unmap, release. Faults are in `faults`, sharing is in `share`.
+//! The virtual memory calls: reserve, create, map, allow, unmap, release. Faults are in `faults`,
+//! sharing is in `share`.
 
 use std::ptr::null_mut;
 
@@ -196,7 +197,7 @@ pub(super) fn read_only_copies(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// What is shared between processes: each maps it for reading only, and who made it still could write.
+/// Memory that processes share: each maps it for reading only, and its maker could still write.
 pub(super) fn read_only_beside_writable(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

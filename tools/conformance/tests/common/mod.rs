@@ -1,4 +1,5 @@
-//! What both tests of the suite share: the libraries that a build of the workspace leaves, and a run of the suite.
+//! What both tests of the suite share: the libraries that a build of the workspace leaves, and a
+//! run of the suite.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -14,7 +15,8 @@ pub(crate) fn built(library: &str, package: &str) -> PathBuf {
     library
 }
 
-/// The suite over a simulated driver with two devices. Nothing of the caller's environment chooses another.
+/// The suite over a simulated driver with two devices. Nothing of the caller's environment chooses
+/// another.
 pub(crate) fn suite() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
     command.env("SIMCUDA_DEVICES", "2").env("SIMCUDA_MEMORY", "2GiB").env_remove("SIMCUDA_FAIL");

@@ -148,7 +148,7 @@ def _open() -> ctypes.CDLL:
     if hasattr(opened, "wholememory_get_last_error_message"):
         opened.wholememory_get_last_error_message.restype = _text
     code = opened.wholememory_init(0, _ERRORS_ONLY)
-    # Somebody else in this process may have begun.
+    # Another thread of this process may have begun.
     if code not in (0, _LOGIC_ERROR):
         raise error_of("wholememory_init", code, _reason(opened))
     return opened

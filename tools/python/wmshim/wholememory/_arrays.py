@@ -219,7 +219,7 @@ def _interface_view(argument: Any, what: str, stream: int) -> View:
     shape = tuple(interface["shape"])
     steps = interface.get("strides")
     strides = packed(shape) if steps is None else tuple(step // dtype.size for step in steps)
-    # The interface's rule: who takes an array waits for the stream that fills it.
+    # The interface's rule: the consumer of an array waits for the stream that fills it.
     filled_in = interface.get("stream")
     if filled_in is not None and int(filled_in) != stream:
         _cuda.wait(int(filled_in))

@@ -52,5 +52,5 @@ class Owned:
         try:
             self.close()
         except WholeMemoryError:
-            # Nobody is there who could be told; its end is the process's then.
+            # A failure cannot be reported here: the object then ends with the process.
             self._handle = None

@@ -1,4 +1,5 @@
-//! What the tables of copies have in common: one kind of copy of one size, the driver's beside those that the shim makes.
+//! What the tables of copies have in common: one kind of copy of one size, the driver's beside
+//! those that the shim makes.
 
 use serde::Serialize;
 use wm_multipath::HostMemory;
@@ -30,7 +31,7 @@ pub fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-/// The begin of a row, and who made its copies. Rates are bytes a second.
+/// The first cells of a row: its label, and the maker of its copies. Rates are bytes a second.
 #[derive(Debug, Serialize)]
 pub(super) struct Comparison {
     bytes: usize,
@@ -62,7 +63,8 @@ impl Comparison {
         eprintln!("{} {} {size}: {rate:.1} GB/s, {:.2} of plain", self.memory, self.direction, self.ratio);
     }
 
-    /// An empty table: what is here, with the shim's rates under `ours`, then `more`, then who made the copies.
+    /// An empty table: the label's columns, with the shim's rates under `ours`, then `more`, then
+    /// the maker of the copies.
     pub(super) fn table(ours: &str, more: &[&str]) -> TextTable {
         let first = ["MEMORY", "WAY", ">SIZE", ">PLAIN GB/s", ours, ">RATIO"];
         TextTable::new(&[&first, more, &["BY"]].concat())

@@ -1,9 +1,11 @@
-//! `wmctl bench copy`: plain copies beside the shim's, from 1 MiB to the largest that fits, in one run. With one GPU, or with
-//! `--own`, it measures only copies over the target's own link ([`own`]).
+//! `wmctl bench copy`: plain copies beside the shim's, from 1 MiB to the largest that fits, in one
+//! run. With one GPU, or with `--own`, it measures only copies over the target's own link
+//! ([`own`]).
 //!
-//! Each figure is the median of several rounds. Plain and shim rounds alternate, so that load of other programs slows both
-//! alike. Two columns compare a copy with all links together: with their sustained rate, and with the same bytes, from the
-//! same host memory, where each device copies its part to itself.
+//! Each figure is the median of several rounds. Plain and shim rounds alternate, so that load of
+//! other programs slows both alike. Two columns compare a copy with all links together: with their
+//! sustained rate, and with the same bytes, from the same host memory, where each device copies its
+//! part to itself.
 
 use anyhow::Result;
 use serde_json::json;
@@ -30,8 +32,8 @@ pub(crate) struct CopyArguments {
     /// Smallest copy that is cut up, MiB; as measured if it is not given
     #[arg(long)]
     minimum: Option<usize>,
-    /// Only pageable copies over the target's own link, as every program has them by default; all that can be measured where
-    /// there is one GPU
+    /// Only pageable copies over the target's own link, as every program has them by default; all
+    /// that can be measured where there is one GPU
     #[arg(long)]
     own: bool,
     /// Print JSON

@@ -1,4 +1,5 @@
-//! What links carry when each device copies its own buffer: what copies over several links are compared with.
+//! What links carry when each device copies its own buffer: what copies over several links are
+//! compared with.
 
 use anyhow::Result;
 use wm_abi::{CUcontext, CUdevice, CUstream};
@@ -107,7 +108,8 @@ impl All {
         Ok((ROUNDS * BLOCK * copies().count()) as f64 / seconds(links, || run(ROUNDS))?)
     }
 
-    /// Seconds in which all links together carry `bytes` of a machine's pinned buffers in each direction, each device its part.
+    /// Seconds in which all links together carry `bytes` of a machine's pinned buffers in each
+    /// direction, each device its part.
     ///
     /// # Errors
     /// The driver's.

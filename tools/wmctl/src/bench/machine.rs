@@ -1,6 +1,8 @@
-//! What a benchmark of copies works on: the driver, a target with a buffer, host memory of both kinds.
+//! What a benchmark of copies works on: the driver, a target with a buffer, host memory of both
+//! kinds.
 //!
-//! No `unsafe` here: everything goes through [`CopyDriver`], the same contract that the copies themselves use.
+//! No `unsafe` here: everything goes through [`CopyDriver`], the same contract that the copies
+//! themselves use.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -55,7 +57,8 @@ pub fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
     told(calibrate(&links, survey, devices.unwrap_or(&all), &|| Ok(())), "the links cannot be measured")
 }
 
-/// Keeps a measurement for the shim and for `wmctl doctor`, if it is a steady one of all devices. Was it kept?
+/// Keeps a measurement for the shim and for `wmctl doctor`, if it is a steady one of all devices.
+/// Was it kept?
 pub(super) fn keep(measured: &Calibration) -> Result<bool> {
     let whole = measured.topology.into.alone.iter().all(|rate| *rate > 0.0);
     match cache::folder().filter(|_| whole && measured.steady) {
@@ -204,7 +207,8 @@ impl Machine {
         directions.iter().try_for_each(drain)
     }
 
-    /// Sends a pattern in over several paths and back plainly, and in plainly and back over several paths.
+    /// Sends a pattern in over several paths and back plainly, and in plainly and back over several
+    /// paths.
     pub fn verify(&mut self, memory: HostMemory, bytes: usize) -> Result<()> {
         let pattern: Vec<u8> = (0..bytes).map(|index| (index ^ index >> 8 ^ index >> 17) as u8).collect();
         let zeros = vec![0; bytes];

@@ -1,4 +1,5 @@
-//! Pageable copies over the target's own link: the driver's beside those that threads carry, as every program has them by default.
+//! Pageable copies over the target's own link: the driver's beside those that threads carry, as
+//! every program has them by default.
 //!
 //! Rounds take turns, as in [`super::rows`]. A column says what the link carries of pinned memory.
 

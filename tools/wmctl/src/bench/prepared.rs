@@ -1,5 +1,5 @@
-//! A machine on which copies over several links are compared: its links are measured, its buffers are allocated, and one copy of
-//! each direction is verified.
+//! A machine on which copies over several links are compared: its links are measured, its buffers
+//! are allocated, and one copy of each direction is verified.
 
 use anyhow::Result;
 use wm_abi::CUdevice;
@@ -23,9 +23,9 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Measures the links of `target` and of `relays` (all devices by default) and allocates buffers for the largest of `sizes`
-    /// (MiB) that `largest` (MiB) allows. Copies of `minimum` bytes and more are split; the measurement says how many if it is
-    /// `None`.
+    /// Measures the links of `target` and of `relays` (all devices by default) and allocates
+    /// buffers for the largest of `sizes` (MiB) that `largest` (MiB) allows. Copies of `minimum`
+    /// bytes and more are split; the measurement says how many if it is `None`.
     ///
     /// # Errors
     /// No driver, fewer than two devices, too little memory, or a copy that changed bytes.

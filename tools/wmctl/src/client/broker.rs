@@ -1,7 +1,7 @@
 //! The brokers of shared memory that listen in this user's folders, and their reports.
 //!
-//! No broker is started here. Each packet has a time limit; the folder is checked before its socket is
-//! used, and the kernel tells which user listens.
+//! No broker is started here. Each packet has a time limit; the folder is checked before its socket
+//! is used, and the kernel tells which user listens.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub(crate) struct FoundBroker {
     pub(crate) report: BrokerReport,
 }
 
-/// The brokers in these folders, and what is wrong with the others: missing folders and folders without a broker are not.
+/// The brokers in these folders, and what is wrong with the others: missing folders and folders
+/// without a broker are not.
 pub(super) fn find(folders: &[PathBuf], user: u32) -> (Vec<FoundBroker>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for path in folders {

@@ -1,8 +1,9 @@
 //! One question and its answer, with a peer that may be anything.
 //!
-//! One deadline holds for connecting, asking and the whole answer: a peer that sends a byte now and then, or that never
-//! accepts, costs no more than one that is silent. An answer is no longer than the endpoint's own limit. The kernel says who
-//! listens, and nobody but the expected user and root is asked.
+//! One deadline holds for connecting, asking and the whole answer: a peer that sends a byte now and
+//! then, or that never accepts, costs no more than one that is silent. An answer is no longer than
+//! the endpoint's own limit. The kernel reports the listener's user, and only the expected user and
+//! root are asked.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -26,15 +27,15 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// How a socket answers to a knock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Knock {
-    /// Somebody listens.
+    /// A process listens.
     Alive,
-    /// Nobody does any more.
+    /// No process listens any more.
     Refused,
     /// It cannot be reached: gone, or not ours to reach.
     Unreachable,
 }
 
-/// Does anybody listen? Never waits.
+/// Does a process listen? Never waits.
 pub(super) fn knock(socket: &Path) -> Knock {
     match try_connect(socket) {
         Ok(_) | Err(Errno::AGAIN) => Knock::Alive,
@@ -43,7 +44,7 @@ pub(super) fn knock(socket: &Path) -> Knock {
     }
 }
 
-/// Asks one question. `user`: whose socket it must be; `None` for anybody's.
+/// Asks one question. `user`: the owner that the socket must have; `None`: any user.
 pub(super) fn exchange(
     socket: &Path,
     user: Option<u32>,
@@ -61,7 +62,8 @@ pub(super) fn exchange(
     read_line(&mut stream, deadline).map_err(|error| explain(error, &peer, patience))
 }
 
-/// Who listens at the other end, as the kernel says. A process of another namespace has the number 0.
+/// The process and user at the other end, as the kernel reports them. A process of another
+/// namespace has the number 0.
 pub(super) struct SocketPeer {
     pub(super) pid: u32,
     pub(super) user: u32,
@@ -88,7 +90,7 @@ fn try_connect(path: &Path) -> Result<UnixStream, Errno> {
     Ok(socket.into())
 }
 
-/// Connects; waits while the queue of those who want to is full.
+/// Connects; waits while the listener's queue is full.
 fn enter(path: &Path, deadline: Instant) -> Result<UnixStream> {
     loop {
         match try_connect(path) {

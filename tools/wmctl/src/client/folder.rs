@@ -1,8 +1,9 @@
 //! Folders that sockets lie in, and whether what lies there may be believed.
 //!
-//! The shim makes its folder for its user alone. In `/tmp` anybody can make it first, so the reader looks at it as the
-//! shim does: a folder and no link, of the right user, closed to other writers. What was looked at is what is used: the
-//! folder stays open, and sockets are reached through it, however long its path is and whatever its name means later.
+//! The shim makes its folder for its user alone. In `/tmp` another user can make it first, so the
+//! reader looks at it as the shim does: a folder and no link, of the right user, closed to other
+//! writers. What was looked at is what is used: the folder stays open, and sockets are reached
+//! through it, however long its path is and whatever its name means later.
 
 use std::fs;
 use std::io;
@@ -46,7 +47,8 @@ pub(super) enum Unusable {
 }
 
 impl Folder {
-    /// Opens a user's private folder. `root`: another process's root, in which the path counts; links do not leave it.
+    /// Opens a user's private folder. `root`: another process's root, in which the path counts;
+    /// links do not leave it.
     pub(super) fn private(root: Option<&Path>, path: &Path, user: Option<u32>) -> Result<Self, Unusable> {
         let handle = open(root, path).map_err(|error| unusable(path, error))?;
         let status = rustix::fs::fstat(&handle).map_err(|error| unusable(path, error.into()))?;
@@ -58,7 +60,8 @@ impl Folder {
         Ok(Self { path: shown, user: status.st_uid, handle })
     }
 
-    /// Opens the folder of a socket that the user named: the user answers for the folder, the kernel for who listens.
+    /// Opens the folder of a socket that the user named: the user vouches for the folder, the
+    /// kernel for the listener's user.
     pub(super) fn named(path: &Path, user: u32) -> io::Result<Self> {
         let handle = rustix::fs::open(path, OPEN, Mode::empty())?;
         Ok(Self { path: path.to_owned(), user, handle })

@@ -1,7 +1,8 @@
 //! Processes, and where each of them would have put its socket.
 //!
-//! A process decides by its own variables, in its own file system, under its own number: a job with a `TMPDIR` of its
-//! own, a container, another user's program that root asks about. The kernel tells all of it to whoever may look.
+//! A process decides by its own variables, in its own file system, under its own number: a job with
+//! a `TMPDIR` of its own, a container, another user's program that root asks about. The kernel
+//! reports all of it to a process with the right to read it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -1,6 +1,6 @@
 //! The driver and its devices, asked through the same table that the shim uses.
 //!
-//! Only questions that need no context: the doctor takes no GPU memory and disturbs nobody.
+//! Only questions that need no context: the doctor takes no GPU memory and disturbs no program.
 
 mod findings;
 mod render;

@@ -6,10 +6,12 @@ use wm_driver::share::may_fetch_descriptors;
 
 use super::finding::Finding;
 
-/// Variables by which PyTorch's allocator is chosen; one that is set is the user's word, and the library leaves it alone.
+/// Variables by which PyTorch's allocator is chosen; one that is set is the user's word, and the
+/// library leaves it alone.
 const PYTORCH: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// Libraries that also stand in front of the driver, by the start of their file names, and whose they are.
+/// Libraries that also stand in front of the driver, by the start of their file names, and whose
+/// they are.
 const RIVALS: [(&str, &str); 5] = [
     ("libvgpu", "HAMi"),
     ("libnvshare", "nvshare"),
@@ -37,7 +39,8 @@ fn allocator(name: &str, value: &str) -> Option<Finding> {
     })
 }
 
-/// Without it PyTorch keeps its native allocator: with expandable segments its tensors could not be shared.
+/// Without it PyTorch keeps its native allocator: with expandable segments its tensors could not be
+/// shared.
 fn sharing(may_fetch_descriptors: bool) -> Option<Finding> {
     (!may_fetch_descriptors).then(|| {
         Finding::note(

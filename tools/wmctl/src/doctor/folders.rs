@@ -1,7 +1,8 @@
-//! Places that programs under the shim share with others: the folder of sockets, the record of links, the cache.
+//! Places that programs under the shim share with others: the folder of sockets, the record of
+//! links, the cache.
 //!
-//! In `/tmp` and `/dev/shm` anybody can make a file of our name first. The shim does not use one that is not the user's, and goes
-//! on without what it is for; here that is said.
+//! In `/tmp` and `/dev/shm` another user can make a file of our name first. The shim does not use a
+//! file of another user, and goes on without its feature. The doctor reports such a file.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -47,7 +48,8 @@ fn record_of_links(folder: &Path, user: u32) -> Option<Finding> {
     })
 }
 
-/// Measurements of links, and links to the library. Where others may write, `wmctl` makes its links elsewhere.
+/// Measurements of links, and links to the library. Where others may write, `wmctl` makes its links
+/// elsewhere.
 fn cache(folder: PathBuf, user: u32) -> Option<Finding> {
     let status = fs::symlink_metadata(&folder).ok()?;
     let sound = status.is_dir() && status.uid() == user && status.mode() & 0o022 == 0;

@@ -12,7 +12,7 @@ use crate::human;
 
 /// Memory sharing uses a descriptor a handle; below this a large program runs out.
 const FEW_FILES: u64 = 4096;
-/// What containers get when nobody asked for more.
+/// The default of container runtimes.
 const SMALL_SHM: u64 = 1 << 30;
 
 /// What was seen. Sizes are bytes; an absent limit is none.
@@ -82,7 +82,8 @@ impl Host {
         self.memory_total_bytes.min(self.cgroup_limit_bytes.unwrap_or(u64::MAX))
     }
 
-    /// What overflow could pin at most, if nothing is set: half of the whole, of what is available beside what stays.
+    /// What overflow could pin at most, if nothing is set: half of the whole, of what is available
+    /// beside what stays.
     fn usable(&self) -> u64 {
         let limit = self.whole() / 2;
         let used = self.cgroup_used_bytes.unwrap_or(0);
@@ -167,7 +168,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// A machine with so much, of which so much is available, and a container with a limit, of which so much is used; in GiB.
+    /// A machine with so much, of which so much is available, and a container with a limit, of
+    /// which so much is used; in GiB.
     fn machine(total: u64, available: u64, container: Option<(u64, u64)>) -> Host {
         Host {
             memory_total_bytes: total * GIB,

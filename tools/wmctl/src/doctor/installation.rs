@@ -1,7 +1,8 @@
 //! The library: is it there, is it whole, and is it kept out of the system's way?
 //!
-//! Its SONAME is the driver's. Run over a directory that holds it, `ldconfig` would give the name `libcuda.so.1` to it
-//! for every program of the machine; so it must lie in a directory that the loader's cache does not know.
+//! Its SONAME is the driver's. Run over a directory that holds it, `ldconfig` would give the name
+//! `libcuda.so.1` to it for every program of the machine; so it must lie in a directory that the
+//! loader's cache does not know.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -104,7 +105,8 @@ fn name(seen: &mut Installation, path: &Path, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What the library says of a variable of this shell: it would go on with the default, `wmctl run` starts nothing.
+/// What the library says of a variable of this shell: it would go on with the default, `wmctl run`
+/// starts nothing.
 fn setting(problem: String) -> Finding {
     Finding::blocks(problem, "correct the variable, or unset it: `wmctl run` starts no program with it")
 }

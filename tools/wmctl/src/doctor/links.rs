@@ -1,4 +1,5 @@
-//! The links between host and GPUs: what an earlier measurement says, drawn. The doctor measures nothing itself.
+//! The links between host and GPUs: what an earlier measurement says, drawn. The doctor measures
+//! nothing itself.
 
 use serde::Serialize;
 use wm_driver::{Loader, search};
@@ -11,7 +12,7 @@ use wm_multipath::{CopyDriver as _, TableDriver};
 pub(super) enum Links {
     /// One device: nothing to relay through.
     Single,
-    /// Nobody has measured them yet.
+    /// They are not measured yet.
     Unmeasured,
     /// What was measured.
     Measured(Box<Topology>),

@@ -48,8 +48,8 @@ impl Managed {
         self.0.usage()
     }
 
-    /// Driver calls that failed, by name: why an allocation failed for another reason than want of memory. An event
-    /// that is not done yet is no failure.
+    /// Driver calls that failed, by name: why an allocation failed for another reason than want of
+    /// memory. An event that is not done yet is no failure.
     pub(crate) fn failures(&self) -> String {
         let readings = self.0.gpu().probes.read().into_iter();
         let failed = readings.filter(|reading| reading.errors > 0 && reading.name != "cuEventQuery");
@@ -105,7 +105,8 @@ impl Allocator for Managed {
     }
 }
 
-/// Of the calls that the manager makes, those that make, map and give back memory. The rest are questions and events.
+/// Of the calls that the manager makes, those that make, map and give back memory. The rest are
+/// questions and events.
 fn is_vmm(name: &str) -> bool {
     name.starts_with("cuMem") && !name.starts_with("cuMemGetInfo")
 }

@@ -1,7 +1,8 @@
 //! The smallest device memory that is enough: bisection over whole replays.
 //!
-//! A manager that has to make do with less may pack differently, so enough is not strictly monotonic in theory; the
-//! answer is the smallest amount that was *seen* to be enough, with an amount seen to fail at most one step below it.
+//! A manager that has to make do with less may pack differently, so enough is not strictly
+//! monotonic in theory; the answer is the smallest amount that was *seen* to be enough, with an
+//! amount seen to fail at most one step below it.
 
 /// Device memory comes in handles of this size.
 pub(crate) const GRANULE: u64 = 2 << 20;
@@ -11,8 +12,8 @@ pub(crate) fn step(peak: u64) -> u64 {
     (peak / 1000).max(GRANULE)
 }
 
-/// The smallest amount, a multiple of [`GRANULE`], for which `attempt` answers, with its answer. `enough` is known to be enough, with
-/// the answer `known`; nothing below `peak` can be.
+/// The smallest amount, a multiple of [`GRANULE`], for which `attempt` answers, with its answer.
+/// `enough` is known to be enough, with the answer `known`; nothing below `peak` can be.
 ///
 /// # Errors
 /// The first error of an attempt, which ends the search.
@@ -35,7 +36,8 @@ pub(crate) fn smallest<T, E>(
     Ok(best)
 }
 
-/// The lowest amount there can be is tried first: a good allocator passes there, and the search is over.
+/// The lowest amount there can be is tried first: a good allocator passes there, and the search is
+/// over.
 fn next(fails: u64, enough: u64, lowest: u64) -> u64 {
     if fails < lowest && lowest < enough {
         return lowest;
@@ -46,7 +48,8 @@ fn next(fails: u64, enough: u64, lowest: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a search that stops early reports a need that is not there, one that never stops reports nothing.
+    //! Hazard: a search that stops early reports a need that is not there, one that never stops
+    //! reports nothing.
     use super::*;
 
     fn search(peak: u64, enough: u64, need: u64) -> (u64, u32) {

@@ -1,7 +1,8 @@
-//! The driver that a trace is replayed on: opened by path, with one context and as many streams as the trace needs.
+//! The driver that a trace is replayed on: opened by path, with one context and as many streams as
+//! the trace needs.
 //!
-//! The simulated driver's memory is sparse, so a simulated device of a tebibyte costs nothing until somebody writes to
-//! it, and nobody does: a replay moves no data.
+//! The simulated driver's memory is sparse, so a simulated device of a tebibyte costs nothing until
+//! a byte is written, and a replay writes none.
 
 use std::sync::OnceLock;
 
@@ -149,10 +150,10 @@ fn open(kind: DriverKind) -> Result<&'static Table> {
     Ok(Box::leak(Box::new(table)))
 }
 
-/// Gives the simulated device more memory than any trace needs. What the shell has for other programs' devices is no wish
-/// for this one: how much there is to be says `--device-memory`.
+/// Gives the simulated device more memory than any trace needs. What the shell has for other
+/// programs' devices is no wish for this one: how much there is to be says `--device-memory`.
 fn enlarge() {
-    // SAFETY: wmctl has one thread at this point, so nobody reads the environment meanwhile.
+    // SAFETY: wmctl has one thread at this point, so no other thread reads the environment.
     unsafe { std::env::set_var("SIMCUDA_MEMORY", "8TiB") };
 }
 

@@ -1,4 +1,5 @@
-//! How long calls took: a histogram with a relative error below 0.8 %, of fixed size, filled without allocating.
+//! How long calls took: a histogram with a relative error below 0.8 %, of fixed size, filled
+//! without allocating.
 //!
 //! Values below 128 ns have a bucket each; every power of two above is cut into 128 buckets.
 
@@ -64,7 +65,8 @@ fn lowest(bucket: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a percentile that is off by a bucket's width makes a comparison of two allocators worthless.
+    //! Hazard: a percentile that is off by a bucket's width makes a comparison of two allocators
+    //! worthless.
     use super::*;
 
     #[test]

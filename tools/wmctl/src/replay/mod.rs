@@ -1,7 +1,8 @@
 //! `wmctl replay`: what memory a recorded program needs, without the program.
 //!
-//! [`crate::trace`] reads the file. Its allocations and frees go through the manager that serves programs under the shim, on
-//! the simulated driver or on a GPU. `docs/dev/replay.md` is the page for users.
+//! [`crate::trace`] reads the file. Its allocations and frees go through the manager that serves
+//! programs under the shim, on the simulated driver or on a GPU. `docs/dev/replay.md` is the page
+//! for users.
 //!
 //! | module | one idea |
 //! |---|---|
@@ -47,7 +48,8 @@ pub(crate) struct ReplayArguments {
     /// Where blocks go when the device is full
     #[arg(long, value_enum, default_value_t = OverflowChoice::Off)]
     overflow: OverflowChoice,
-    /// Place blocks as for memory that processes share: all handles of the driver's granularity, and blocks of that size and more begin on one
+    /// Place blocks as for memory that processes share: all handles of the driver's granularity,
+    /// and blocks of that size and more begin on one
     #[arg(long)]
     chunked: bool,
     /// Search the smallest device memory that is enough
@@ -154,7 +156,8 @@ impl Work<'_> {
         ManagerSettings { device_limit, overflow, chunked, ..ManagerSettings::default() }
     }
 
-    /// Without a limit first: what that held is enough, and what was live is the least there can be.
+    /// Without a limit first: what that held is enough, and what was live is the least there can
+    /// be.
     fn search(&self) -> Result<ReplayOutcome> {
         self.progress.begin("replaying without a limit".into());
         let unlimited = self.managed(u64::MAX)?;

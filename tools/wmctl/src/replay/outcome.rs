@@ -29,7 +29,8 @@ pub(crate) struct ReplayOutcome {
     pub(crate) capacity_bytes: Option<u64>,
     /// `capacity_bytes` over `peak_live_bytes`.
     pub(crate) capacity_ratio: Option<f64>,
-    /// Calls of the driver that make, map and give back memory; null for the driver's own pool, which does not tell.
+    /// Calls of the driver that make, map and give back memory; null for the driver's own pool,
+    /// which does not tell.
     pub(crate) vmm_calls: Option<u64>,
     /// Of these, in the last quarter of the events.
     pub(crate) vmm_calls_last_quarter: Option<u64>,
@@ -41,7 +42,8 @@ pub(crate) struct ReplayOutcome {
     pub(crate) alloc_ns_p99: Option<u64>,
     pub(crate) free_ns_p50: Option<u64>,
     pub(crate) threads: usize,
-    /// For people only: the mean times of an allocation and of a free, by which rare and slow ones count.
+    /// For people only: the mean times of an allocation and of a free, by which rare and slow ones
+    /// count.
     #[serde(skip)]
     pub(crate) means: [Option<u64>; 2],
     /// For people only: the slowest thread's time.

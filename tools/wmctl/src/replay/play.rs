@@ -1,7 +1,9 @@
-//! Plays a trace against an allocator: each thread walks all of it, in its own streams, and measures every call.
+//! Plays a trace against an allocator: each thread walks all of it, in its own streams, and
+//! measures every call.
 //!
-//! Nothing is launched, so the GPU is always idle and a replay shows the allocator alone. One thread's replay is
-//! deterministic. A refused allocation ends it: a program would have failed there.
+//! Nothing is launched, so the GPU is always idle and a replay shows the allocator alone. One
+//! thread's replay is deterministic. A refused allocation ends it: a program would have failed
+//! there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -253,8 +255,9 @@ impl<'a, A: Allocator> Player<'a, A> {
         Ok(())
     }
 
-    /// `cuMemAlloc` takes only memory that the GPU is known to be done with. It has nothing to do here, but would say so some
-    /// microseconds after it was asked: where blocks lie would be luck, and so would be what later periods need.
+    /// `cuMemAlloc` takes only memory that the GPU is known to be done with. It has nothing to do
+    /// here, but would say so some microseconds after it was asked: where blocks lie would be luck,
+    /// and so would be what later periods need.
     fn settle(&self) -> Result<()> {
         self.streams.iter().try_for_each(|stream| self.wait(Some(stream)))
     }
@@ -274,7 +277,8 @@ impl<'a, A: Allocator> Player<'a, A> {
         answer.map_err(|reason| ReplayEnd::Failed(anyhow!("a live block cannot be freed: {reason}")))
     }
 
-    /// Frees what is live, in the streams that it was allocated in. Not measured: the trace does not have it.
+    /// Frees what is live, in the streams that it was allocated in. Not measured: the trace does
+    /// not have it.
     fn clear(&mut self) -> Result<(), String> {
         for slot in 0..self.held.len() {
             let held = std::mem::take(&mut self.held[slot]);

@@ -1,4 +1,5 @@
-//! A sign of life on stderr while a replay takes long: one line that renews itself, on a terminal only.
+//! A sign of life on stderr while a replay takes long: one line that renews itself, on a terminal
+//! only.
 
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,9 @@
 //! `wmctl run --stats`: a program's statistics after it has ended.
 //!
-//! A program takes its statistics with it, so it is told to leave them: every process of its tree writes its last words
-//! into a private folder when it exits (`WMSHIM_STATS_AT_EXIT`), however short it was. A process that is killed writes
-//! nothing: for it the last reading counts, which is refreshed while it runs.
+//! A program takes its statistics with it, so it is told to leave them: every process of its tree
+//! writes its last words into a private folder when it exits (`WMSHIM_STATS_AT_EXIT`), however
+//! short it was. A process that is killed writes nothing: for it the last reading counts, which is
+//! refreshed while it runs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
@@ -37,7 +38,7 @@ type Readings = BTreeMap<u32, Value>;
 /// # Errors
 /// A program that cannot be started.
 pub(super) fn follow(mut command: Command, is_named: bool, as_json: bool) -> Result<ExitCode> {
-    // A user who named a file of his own gets that file.
+    // If the user named a file, the output goes to that file.
     let words = if is_named { None } else { LastWords::new() };
     if let Some(words) = &words {
         command.env(AT_EXIT, words.0.join("%p.json"));
@@ -83,7 +84,8 @@ fn read(root: u32, readings: &mut Readings) {
     readings.extend(heard);
 }
 
-/// What each process said at its exit; of one that still lives or was killed, the last that is known.
+/// What each process said at its exit; of one that still lives or was killed, the last that is
+/// known.
 fn answers(mut readings: Readings, words: Option<&LastWords>) -> Vec<Value> {
     let said = words.map(LastWords::take).unwrap_or_default();
     for answer in &said {
@@ -160,7 +162,8 @@ fn tree(root: u32) -> Vec<u32> {
     parents.keys().copied().filter(descends).collect()
 }
 
-/// The parent's process id: the second field after the command's name, which is in parentheses and may hold anything.
+/// The parent's process id: the second field after the command's name, which is in parentheses and
+/// may hold anything.
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

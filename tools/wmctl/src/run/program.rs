@@ -1,7 +1,9 @@
-//! Can the loader put the library into this program? What it would say, or not say, is said here in plain words.
+//! Can the loader put the library into this program? What it would say, or not say, is said here in
+//! plain words.
 //!
-//! A preload is the dynamic loader's work. A program without one runs bare in silence; one for another C library does not
-//! start at all; one of another word size makes the loader complain at each start. The first bytes of the file tell.
+//! A preload is the dynamic loader's work. A program without one runs bare in silence; one for
+//! another C library does not start at all; one of another word size makes the loader complain at
+//! each start. The first bytes of the file tell.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -54,7 +56,7 @@ fn look(file: &Path, path: Option<&OsStr>, depth: usize) -> ProgramCheck {
     if head.starts_with(b"\x7fELF") { elf(file, &head) } else { ProgramCheck::Fit }
 }
 
-/// Whom a script's first line names; behind `env` the first word that is a program.
+/// The interpreter in a script's first line; behind `env` the first word that is a program.
 fn interpreter(line: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
     let line = line.split(|byte| *byte == b'\n').next()?;
     let mut words =

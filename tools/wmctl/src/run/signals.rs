@@ -1,7 +1,8 @@
 //! Signals of a parent that waits: the program decides what they mean, and the parent outlives it.
 //!
-//! What the terminal sends (Ctrl-C) reaches the program by itself and is ignored here. What is sent to this process
-//! alone (a job system's SIGTERM) is passed on, from the first moment: one that comes too early is kept.
+//! What the terminal sends (Ctrl-C) reaches the program by itself and is ignored here. What is sent
+//! to this process alone (a job system's SIGTERM) is passed on, from the first moment: one that
+//! comes too early is kept.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -14,7 +15,8 @@ static PROGRAM: AtomicI32 = AtomicI32::new(0);
 /// A signal that came before there was a program to pass it on to.
 static EARLY: AtomicI32 = AtomicI32::new(0);
 
-/// Gets ready, before the program is started. Handlers do not survive its `exec`, so it starts with the defaults.
+/// Gets ready, before the program is started. Handlers do not survive its `exec`, so it starts with
+/// the defaults.
 pub(super) fn prepare() {
     for signal in PASSED_ON {
         // SAFETY: `pass_on` is async-signal-safe and has the type of a handler.
@@ -25,7 +27,8 @@ pub(super) fn prepare() {
 /// Leaves this process's signals to a program that has been started.
 pub(super) fn leave_to(program: u32) {
     for signal in FROM_THE_TERMINAL {
-        // SAFETY: ignoring a signal installs no code. Done after the start: what is ignored is inherited.
+        // SAFETY: ignoring a signal installs no code. Done after the start: what is ignored is
+        // inherited.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     PROGRAM.store(program as i32, Ordering::SeqCst);

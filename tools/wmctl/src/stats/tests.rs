@@ -1,7 +1,8 @@
-//! Hazard: a field changes its name in the library, and the table goes on without it, since what is absent is left out.
+//! Hazard (wrong report): a field changes its name in the library, and the table silently goes on
+//! without it.
 //!
-//! Each number of an answer, made by the library's own types, is another one. All of them must be in the tables, but for those that have a
-//! reason here not to be.
+//! Each number of an answer, made by the library's own types, is another one. All of them must be
+//! in the tables, except those with a reason here.
 use wm_schema::{
     BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DedupStats,
     DeviceBlocks, DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, MoveStats,

@@ -1,6 +1,7 @@
 //! Single keys of a terminal, while a table is renewed in place.
 //!
-//! Invariant: the terminal is as it was whenever this program does not run: when it ends, is ended by a signal, or is stopped.
+//! Invariant: the terminal is as it was whenever this program does not run: when it ends, is ended
+//! by a signal, or is stopped.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, RawFd};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 /// What end a program at a terminal.
 const ENDS: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// The terminal's settings for handlers of signals; null while they are untouched. What it pointed at is never freed.
+/// The terminal's settings for handlers of signals; null while they are untouched. What it pointed
+/// at is never freed.
 static SETTINGS: AtomicPtr<TerminalSettings> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The terminal's settings before, and those that give keys one by one and do not show them.
@@ -65,7 +67,8 @@ impl Drop for Keys {
     }
 }
 
-/// What was ignored before, as `nohup` has it, stays so. The handler makes async-signal-safe calls only.
+/// What was ignored before, as `nohup` has it, stays so. The handler makes async-signal-safe calls
+/// only.
 fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
     // SAFETY: a handler of the right type, that may come at any time.
     unsafe {
@@ -83,7 +86,8 @@ fn input() -> RawFd {
 fn settings() -> Option<libc::termios> {
     // SAFETY: an all-zero `termios` is a valid value to overwrite.
     let mut settings: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: the call writes a `termios` to the place that is given; the others ask questions without arguments.
+    // SAFETY: the call writes a `termios` to the place that is given; the others ask questions
+    // without arguments.
     let (is_terminal, is_ours) = unsafe {
         let asked = libc::tcgetattr(input(), &raw mut settings);
         (asked == 0, libc::tcgetpgrp(input()) == libc::getpgrp())
@@ -93,7 +97,7 @@ fn settings() -> Option<libc::termios> {
 
 /// Async-signal-safe.
 fn set(settings: &libc::termios) {
-    // SAFETY: settings that the terminal gave, but for two flags.
+    // SAFETY: settings that the terminal gave, with two flags changed.
     unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, settings) };
 }
 
@@ -107,7 +111,8 @@ fn restore() {
 
 extern "C" fn end(signal: c_int) {
     restore();
-    // SAFETY: async-signal-safe calls. The signal, blocked in its handler, ends the program when that returns.
+    // SAFETY: async-signal-safe calls. The signal, blocked in its handler, ends the program when
+    // that returns.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
         libc::raise(signal);

@@ -68,7 +68,8 @@ pub(super) struct CopyRate {
     pub(super) bytes_per_s: f64,
 }
 
-/// What processes are sorted by: the lowest PID first, else the most of something on all devices together.
+/// What processes are sorted by: the lowest PID first, else the most of something on all devices
+/// together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum By {
     Pid,
@@ -198,7 +199,8 @@ fn copies(now: &Value, earlier: &Value, seconds: f64) -> Vec<CopyRate> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: all that a program has ever copied is shown as its rate, or a process that came or went as another's.
+    //! Hazard: all that a program has ever copied is shown as its rate, or a process that came or
+    //! went as another's.
     use std::time::Duration;
 
     use serde_json::json;

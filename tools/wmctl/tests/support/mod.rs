@@ -1,4 +1,5 @@
-//! What the tests of `wmctl` share: the program, an installation, a directory of sockets, and an endpoint that answers from a table.
+//! What the tests of `wmctl` share: the program, an installation, a directory of sockets, and an
+//! endpoint that answers from a table.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
@@ -44,7 +45,8 @@ pub(crate) fn installation_in(scratch: &Scratch, folder: &Path, with_dropin: boo
     library
 }
 
-/// Compiles a library of this code that carries wmshim's note, as `readelf --notes` shows it for the real one.
+/// Compiles a library of this code that carries wmshim's note, as `readelf --notes` shows it for
+/// the real one.
 pub(crate) fn marked_library(scratch: &Scratch, library: &Path, code: &str) {
     const NOTE: &str = "__attribute__((used, section(\".note.wmshim\"), aligned(4)))\n\
         static const struct { unsigned name_size, description_size, kind; char name[8]; } note = {8, 0, 1, \"wmshim\"};\n";
@@ -80,8 +82,8 @@ impl Scratch {
         &self.0
     }
 
-    /// An endpoint that gives these answers to these requests, under the name of a process. The receiver hears of
-    /// every request, when it has been answered.
+    /// An endpoint that gives these answers to these requests, under the name of a process. The
+    /// receiver hears of every request, when it has been answered.
     pub(crate) fn serve(&self, pid: u32, answers: &Value) -> Receiver<String> {
         let listener = UnixListener::bind(self.0.join(format!("{pid}.sock"))).expect("bound");
         let answers = answers.clone();

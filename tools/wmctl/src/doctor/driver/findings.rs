@@ -1,4 +1,5 @@
-//! What a driver and its devices mean for the shim: what works, what does not, and what to do about it.
+//! What a driver and its devices mean for the shim: what works, what does not, and what to do about
+//! it.
 
 use std::ffi::c_int;
 use std::path::Path;
