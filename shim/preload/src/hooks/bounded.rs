@@ -1,23 +1,23 @@
-//! The calls whose ranges are looked at before anything else is done for them: copies, memsets, and
-//! nodes of graphs that are either.
+//! Calls whose ranges are checked first: copies, memsets, and nodes of graphs that copy or set.
 //!
-//! Each has an entry here that asks [`crate::hooks::copy::bounds`] and then calls what would be in
-//! the slot otherwise: the gate, the entry of the function's row, or the real function. A call that
-//! is refused gets there by no way, so nothing of the library has to judge a range that is none.
+//! Each has an entry here. The entry refuses a call that runs past a block
+//! ([`crate::hooks::copy::bounds`]). Otherwise it calls what would be in the slot without it: the
+//! gate, the entry of the function's row, or the real function. So no other code of the library
+//! sees a range that leaves its block.
 //!
-//! Each name is whole. A later version of a function may have other arguments: it is not looked at
-//! until it has a row here.
+//! The column `bounds` of `shim/abi/data/driver.tsv` names the check of each function and the
+//! parameters that it gets.
 
 use wm_abi::CUstream;
 use wm_abi::symbol::{self, COUNT, Symbol};
 
 use crate::hooks::call::stream::is_per_thread;
 
-/// A function that is looked at.
+/// A function whose ranges are checked.
 struct Bounded {
     index: usize,
-    /// The function of `bounds` that looks.
-    look: &'static str,
+    /// The function of `bounds` that checks them.
+    check: &'static str,
     entry: *const (),
     /// Sets what the entry calls.
     lead_to: fn(*const ()),
@@ -26,10 +26,10 @@ struct Bounded {
 // SAFETY: functions' addresses.
 unsafe impl Sync for Bounded {}
 
-/// Declares them by what the table says: the parameters, the stream that the call works in, if it
-/// works in one, and the call of `bounds` that looks.
+/// Declares them by what the table says: the parameters, the stream that the call works in, and the
+/// call of `bounds` that checks the ranges.
 macro_rules! bounded {
-    ($($name:ident $parameters:tt, $stream:ident => $look:ident $ranges:tt;)*) => {
+    ($($name:ident $parameters:tt, $stream:ident => $check:ident $ranges:tt;)*) => {
         #[allow(non_upper_case_globals, reason = "named after the driver's functions")]
         mod next {
             use wm_abi::symbol;
@@ -50,13 +50,13 @@ macro_rules! bounded {
             use crate::hooks::copy::bounds;
             use crate::multipath;
 
-            $(bounded_entry!($name $parameters, $stream => $look $ranges);)*
+            $(bounded_entry!($name $parameters, $stream => $check $ranges);)*
         }
 
         static BOUNDED: &[Bounded] = &[
             $(Bounded {
                 index: <symbol::$name as Symbol>::INDEX,
-                look: concat!("bounds::", stringify!($look)),
+                check: concat!("bounds::", stringify!($check)),
                 entry: entry::$name as *const (),
                 lead_to: |next| next::$name.replace(next),
             },)*
@@ -65,11 +65,11 @@ macro_rules! bounded {
 }
 
 macro_rules! bounded_entry {
-    ($name:ident($($argument:ident: $type:ty),*), $stream:ident => $look:ident($($range:ident),*)) => {
+    ($name:ident($($argument:ident: $type:ty),*), $stream:ident => $check:ident($($range:ident),*)) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             // SAFETY: the program's arguments, for the function that it called.
             #[allow(unused_unsafe, reason = "some take no pointers")]
-            if unsafe { bounds::$look($($range),*) } {
+            if unsafe { bounds::$check($($range),*) } {
                 return CUresult::INVALID_VALUE;
             }
             follow!($name, $stream);
@@ -97,7 +97,7 @@ const fn default_of(name: &str) -> CUstream {
     if is_per_thread(name) { CUstream::PER_THREAD } else { CUstream::LEGACY }
 }
 
-/// What a function's slot is to lead to, where it would lead to `next` if nothing looked.
+/// The address for a function's slot, which would lead to `next` without a check.
 pub(super) fn around(index: usize, next: *const ()) -> *const () {
     BOUNDED.get(usize::from(BY_INDEX[index])).map_or(next, |bounded| {
         (bounded.lead_to)(next);
@@ -105,13 +105,13 @@ pub(super) fn around(index: usize, next: *const ()) -> *const () {
     })
 }
 
-/// Every function, by its index, and what looks.
+/// Every checked function: its index, and the function of `bounds`.
 pub(super) fn all() -> impl Iterator<Item = (usize, &'static str)> {
-    BOUNDED.iter().map(|bounded| (bounded.index, bounded.look))
+    BOUNDED.iter().map(|bounded| (bounded.index, bounded.check))
 }
 
-/// Position of each function in [`BOUNDED`]; beyond its end for those that are not there. Computed
-/// by the compiler, as that of rows is.
+/// Position of each function in [`BOUNDED`]; beyond its end for a function that is not there.
+/// Computed by the compiler, as the positions of rows are.
 static BY_INDEX: [u8; COUNT] = {
     let mut positions = [u8::MAX; COUNT];
     let mut position = 0;
@@ -127,7 +127,7 @@ include!("generated/bounded.rs");
 #[cfg(test)]
 mod tests {
     //! Hazard (out-of-bounds access): a copy or memset of a new driver that runs past its block,
-    //! because no row here names it.
+    //! because its row in the table names no check.
     use super::*;
 
     /// They have no end in device memory that begins in a block: both ends are the host's or
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn every_copy_and_memset_is_looked_at_or_has_no_end_in_a_block() {
+    fn every_copy_and_memset_is_checked_or_has_no_end_in_a_block() {
         let names = symbol::NAMES.iter().map(|name| name.to_str().expect("a name"));
         let concerned = names.filter(|name| name.starts_with("cuMemcpy") || name.starts_with("cuMemset"));
         let missing: Vec<_> = concerned

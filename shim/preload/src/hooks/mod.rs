@@ -280,10 +280,10 @@ fn describe() -> serde_json::Value {
         })
     });
     let others = bounded::all().filter(|(index, _)| usize::from(BY_INDEX[*index]) >= ROW_COUNT);
-    let others = others.map(|(index, look)| {
+    let others = others.map(|(index, check)| {
         serde_json::json!({
             "symbol": symbol::NAMES[index].to_str().unwrap_or_default(),
-            "handler": look,
+            "handler": check,
             "switch": Switch::Memory.setting(),
             "purpose": "refused where it runs past the end of a block",
         })
