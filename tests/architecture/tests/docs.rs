@@ -80,3 +80,40 @@ fn the_licence_is_there_in_full() {
     let text = page("LICENSE");
     assert!(text.contains("Apache License") && text.contains("END OF TERMS AND CONDITIONS"));
 }
+
+/// The README is read in two minutes, and ARCHITECTURE.md in one sitting.
+#[test]
+fn the_first_pages_are_short() {
+    let words = page("README.md").split_whitespace().count();
+    assert!(words <= 450, "README.md has {words} words, of 450: a page of docs/ has room for more");
+    let lines = page("ARCHITECTURE.md").lines().count();
+    assert!(lines < 500, "ARCHITECTURE.md has {lines} lines, of 500");
+}
+
+/// A command that a page shows is one that `wmctl` has.
+#[test]
+fn every_command_of_wmctl_on_a_page_is_there() {
+    let commands = between("tools/wmctl/src/lib.rs", "        WmctlCommand::", "(arguments) =>");
+    let commands: Vec<_> = commands.iter().map(|name| name.to_lowercase()).collect();
+    let pages =
+        architecture::files().into_iter().filter(|path| path.extension().is_some_and(|it| it == "md"));
+    let shown = pages.filter(|path| !path.starts_with("docs/adr")).flat_map(|path| {
+        let text = architecture::text(&path).unwrap_or_default();
+        let words =
+            text.split("wmctl ").skip(1).filter_map(|rest| Some(rest.split_whitespace().next()?.to_owned()));
+        words.map(|word| (path.display().to_string(), word)).collect::<Vec<_>>()
+    });
+    let is_command = |word: &str| word.len() > 2 && word.chars().all(|c| c.is_ascii_lowercase());
+    let shown: Vec<_> = shown
+        .map(|(path, word)| (path, word.trim_end_matches(['`', ',', '.', ';', ':', ')']).to_owned()))
+        .collect();
+    let unknown: Vec<_> = shown
+        .iter()
+        .filter(|(_, word)| is_command(word) && !commands.contains(word) && !PROSE.contains(&word.as_str()))
+        .collect();
+    assert!(shown.len() > 50 && unknown.is_empty(), "wmctl has no such commands: {unknown:?}");
+}
+
+/// Words that follow `wmctl` in prose.
+const PROSE: [&str; 12] =
+    ["and", "are", "finds", "for", "has", "imports", "makes", "reads", "starts", "uses", "with", "where"];
