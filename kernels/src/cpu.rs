@@ -27,7 +27,7 @@ pub struct CpuKernel {
 
 /// One launch, in the terms of `cuLaunchKernel`.
 #[derive(Clone, Copy, Debug)]
-pub struct Launch {
+pub struct CpuLaunch {
     /// Blocks in x, y, z.
     pub grid: [u32; 3],
     /// Threads a block in x, y, z; 1024 in all at most.
@@ -90,7 +90,7 @@ impl CpuKernel {
     /// Memory that the kernel writes is not used by Rust code meanwhile. The kernel may access no
     /// memory of the process but its own arguments' (a wrong address is caught only if it is not
     /// mapped).
-    pub unsafe fn run(&self, launch: &Launch) -> Result<(), Fault> {
+    pub unsafe fn run(&self, launch: &CpuLaunch) -> Result<(), Fault> {
         launch.check()?;
         let native = NativeLaunch { grid: launch.grid, block: launch.block, arguments: launch.arguments };
         // SAFETY: the thunk was generated for this kernel's parameters; the caller vouches for the
@@ -99,7 +99,7 @@ impl CpuKernel {
     }
 }
 
-impl Launch {
+impl CpuLaunch {
     /// CUDA's limits for every compute capability from 8.0 on; those of shared memory are the
     /// largest of them (9.0).
     fn check(&self) -> Result<(), Fault> {

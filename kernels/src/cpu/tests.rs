@@ -17,7 +17,7 @@ fn run(thunk: Thunk, threads: u32) -> Result<(), Fault> {
     let started = AtomicU32::new(0);
     let arguments = [(&raw const started).cast::<c_void>()];
     let launch =
-        Launch { grid: [1; 3], block: [threads, 1, 1], shared_bytes: 0, arguments: arguments.as_ptr() };
+        CpuLaunch { grid: [1; 3], block: [threads, 1, 1], shared_bytes: 0, arguments: arguments.as_ptr() };
     // SAFETY: the thunks below take one argument, a pointer to an AtomicU32 that outlives the
     // launch.
     unsafe { CpuKernel { name: "test", parameters: &[4], thunk }.run(&launch) }

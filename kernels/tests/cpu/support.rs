@@ -2,7 +2,7 @@
 
 use wm_abi::CUdeviceptr;
 use wm_kernels::Arguments;
-use wm_kernels::cpu::{self, Fault, Launch};
+use wm_kernels::cpu::{self, CpuLaunch, Fault};
 
 /// Element counts around the edges of warps and blocks, and one that no grid below covers in one
 /// step.
@@ -17,7 +17,7 @@ pub(crate) fn launch<A: Arguments>(blocks: [u32; 3], threads: [u32; 3], argument
     let kernel = cpu::find(A::KERNEL.name).expect("every kernel of an image is in the CPU registry");
     let pointers = arguments.pointers();
     let launch =
-        Launch { grid: blocks, block: threads, shared_bytes: 0, arguments: pointers.as_ref().as_ptr() };
+        CpuLaunch { grid: blocks, block: threads, shared_bytes: 0, arguments: pointers.as_ref().as_ptr() };
     // SAFETY: the typed structure matches the kernel; each test passes pointers to live memory of
     // the sizes it names, or to memory that is not mapped.
     unsafe { kernel.run(&launch) }

@@ -232,7 +232,7 @@ pub(crate) fn reachable(context: &Context, address: u64) -> Outcome {
 fn run(kernel: &cpu::CpuKernel, grid: Grid, arguments: &Arguments) -> Outcome {
     let pointers: Vec<*const c_void> =
         arguments.layout.iter().map(|(offset, _)| arguments.at(*offset).cast_const().cast()).collect();
-    let launch = cpu::Launch {
+    let launch = cpu::CpuLaunch {
         grid: grid.grid,
         block: grid.block,
         shared_bytes: grid.shared as usize,

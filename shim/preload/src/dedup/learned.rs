@@ -24,19 +24,18 @@ pub(super) fn readers() -> &'static Readers {
     READERS.get_or_init(|| Readers::new(settings::load().dedup_proof))
 }
 
-/// The parameter at an offset of a kernel's parameters, in bytes.
+/// The key of a kernel that the program launches.
 #[inline]
-pub(super) fn parameter(function: CUfunction, offset: u32) -> ParameterKey {
+pub(super) fn function_key(function: CUfunction) -> FunctionKey {
     static KEYS: OnceLock<DashMap<(u64, usize), FunctionKey, FxBuildHasher>> = OnceLock::new();
     let keys = KEYS.get_or_init(DashMap::default);
     let identity = launches::identity(function);
     let known = keys.get(&identity).map(|key| *key);
-    let function = known.unwrap_or_else(|| {
+    known.unwrap_or_else(|| {
         let key = key(function);
         keys.insert(identity, key);
         key
-    });
-    ParameterKey { function, offset }
+    })
 }
 
 /// A life is a small number, so none of these is the hash of code.

@@ -14,23 +14,13 @@ use wm_driver::Device;
 use wm_memory::Manager;
 
 use super::figures::COUNTS;
-use super::learned::{parameter, readers};
+use super::learned::{function_key, readers};
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, BlockFacts, WatchedBlock};
 use super::{broker_thread, captured, graphs, part, pending, standing, turn};
-use crate::launches::{self, LaunchArguments};
+pub(crate) use crate::launches::Submission;
+use crate::launches::{ArgumentsRead, Launch, LaunchedWork};
 use crate::registry;
-
-/// When a call's work is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Submission {
-    /// It is in a stream, or done when the call returns.
-    Now,
-    /// Whenever a graph is launched that the call is captured into.
-    Captured,
-    /// Whenever a graph is launched of which the call makes or changes a node.
-    Node,
-}
 
 /// Does anything below look at what it is told?
 #[inline]
@@ -138,67 +128,87 @@ pub(crate) fn submitted_beside() {
     captured::note_beside();
 }
 
-/// A kernel's launch, or its node.
-///
-/// # Safety
-/// The arguments are those of a driver's launch function or node, and the call goes on.
-pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments, when: Submission) {
+/// A kernel or a graph is about to be launched, or a kernel's node is made.
+pub(crate) fn launched(launch: &Launch) {
     if !is_on() {
         return;
     }
-    match when {
-        Submission::Now => drop(COUNTS.launches.fetch_add(1, Relaxed)),
+    match launch.work() {
+        LaunchedWork::Kernel(function) => kernel_launched(launch, function),
+        LaunchedWork::Graph(executable) => graph_launched(executable),
+    }
+}
+
+fn kernel_launched(launch: &Launch, function: CUfunction) {
+    match launch.submission() {
+        Submission::Now => {
+            COUNTS.launches.fetch_add(1, Relaxed);
+        }
         Submission::Captured => graphs::note_kernel(),
         Submission::Node => {}
     }
-    let mut writes: SmallVec<[(Arc<WatchedBlock>, ParameterKey); 4]> = SmallVec::new();
-    let mut has_room = true;
-    let mut each = |offset: u32, word: u64| {
-        let found = watched::find(word);
-        if found.is_none() && when == Submission::Now {
-            return;
-        }
-        let key = parameter(function, offset);
-        if when != Submission::Now {
-            has_room &= graphs::note_word((word, key), when == Submission::Captured);
-        }
-        let Some(block) = found else { return };
-        match when {
-            Submission::Now => block.facts().note(key),
-            Submission::Captured | Submission::Node => block.facts().note_user(key),
-        }
+    if launch.arguments() == ArgumentsRead::Unknown {
+        return give_up("the driver does not tell the parameters of a kernel");
+    }
+    if !note_graph_words(launch, function) {
+        return give_up("graphs have too many kernels");
+    }
+    make_writable(note_users(launch, function), launch.submission());
+}
+
+/// Records the words of a kernel that becomes part of a graph. `false`: there are too many.
+fn note_graph_words(launch: &Launch, function: CUfunction) -> bool {
+    if launch.submission() == Submission::Now || launch.words().is_empty() {
+        return true;
+    }
+    let is_captured = launch.submission() == Submission::Captured;
+    let function = function_key(function);
+    let parameter = |offset| ParameterKey { function, offset };
+    launch.words().iter().all(|word| graphs::note_word((word.address, parameter(word.offset)), is_captured))
+}
+
+/// A shared block that a kernel may write, and the parameter that points into it.
+type PossibleWrite = (Arc<WatchedBlock>, ParameterKey);
+
+/// Records in each watched block which parameter points into it. Returns the shared blocks that the
+/// kernel is not known to only read.
+fn note_users(launch: &Launch, function: CUfunction) -> SmallVec<[PossibleWrite; 4]> {
+    let mut writes = SmallVec::new();
+    for word in launch.words() {
+        let Some(block) = watched::find(word.address) else { continue };
+        let key = ParameterKey { function: function_key(function), offset: word.offset };
+        note_user(&mut block.facts(), key, launch.submission());
         if block.is_shared() && readers().verdict(key) != ParameterVerdict::Reader {
             writes.push((block, key));
         }
-    };
-    // SAFETY: by contract.
-    let told = unsafe { launches::words(function, arguments, &mut each) };
-    // SAFETY: by contract.
-    let told = told.or_else(|| unsafe { launches::words_asked(function, arguments, &mut each) });
-    if told != Some(true) {
-        return give_up("the driver does not tell the parameters of a kernel");
     }
-    if !has_room {
-        return give_up("graphs have too many kernels");
+    writes
+}
+
+fn note_user(facts: &mut BlockFacts, key: ParameterKey, submission: Submission) {
+    match submission {
+        Submission::Now => facts.note(key),
+        Submission::Captured | Submission::Node => facts.note_user(key),
     }
+}
+
+/// Makes shared blocks private that a kernel may write.
+#[inline]
+fn make_writable(writes: SmallVec<[PossibleWrite; 4]>, submission: Submission) {
     for (block, key) in writes {
-        make_way(&block, when);
-        // What was launched before has only read: a write would have faulted. So what changes from now on is this kernel's doing.
+        make_way(&block, submission);
+        // Earlier launches have only read: a write would have faulted. So this kernel makes every
+        // change from now on.
         let mut facts = block.facts();
         facts.window.clear();
-        match when {
-            Submission::Now => facts.note(key),
-            Submission::Captured | Submission::Node => facts.note_user(key),
-        }
+        note_user(&mut facts, key, submission);
     }
 }
 
 /// An executable graph is about to be launched.
-pub(crate) fn graph_launching(executable: CUgraphExec) {
-    if is_on() {
-        pending::settle();
-        COUNTS.launches.fetch_add(graphs::launched(executable), Relaxed);
-    }
+fn graph_launched(executable: CUgraphExec) {
+    pending::settle();
+    COUNTS.launches.fetch_add(graphs::launched(executable), Relaxed);
 }
 
 /// A capture has ended, with a graph or without.

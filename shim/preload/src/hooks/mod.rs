@@ -258,6 +258,15 @@ static BY_INDEX: [u16; COUNT] = {
     positions
 };
 
+/// A launch is shown by the entry of its row, so each launch function has one.
+const _: () = {
+    let mut launch = 0;
+    while launch < LAUNCHES.len() {
+        assert!((BY_INDEX[LAUNCHES[launch]] as usize) < ROW_COUNT, "a launch function without a row");
+        launch += 1;
+    }
+};
+
 /// Is this stream being captured? Null is the legacy default stream.
 pub(crate) fn is_captured(stream: CUstream) -> bool {
     stream::is_captured::<Legacy>(stream)

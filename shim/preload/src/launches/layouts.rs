@@ -17,6 +17,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use dashmap::DashMap;
 use wm_abi::symbol::{cuFuncGetParamInfo, cuKernelGetParamInfo};
 use wm_abi::{CUfunction, CUkernel, CUlibrary, CUresult};
+use wm_driver::thread::Uncancelled;
 
 use super::words::ParameterPlace;
 use crate::process::driver;
@@ -92,7 +93,7 @@ pub(super) fn of(function: CUfunction) -> Known {
 
 /// What is known of a handle that was looked up lately.
 #[inline]
-pub(super) fn recent(function: CUfunction) -> Option<Known> {
+fn recent(function: CUfunction) -> Option<Known> {
     let handle = function.0;
     // SAFETY: null, or an entry that is never given back.
     let entry = unsafe { place(handle).load(Ordering::Acquire).as_ref() }?;
@@ -142,6 +143,7 @@ fn keep(told: Told) -> &'static Known {
 #[cold]
 #[inline(never)]
 fn look_up(handle: usize, ask: impl FnOnce(usize) -> Told) -> Known {
+    let _whole = Uncancelled::new();
     let entry = entry(handle);
     let known = entry.current().unwrap_or_else(|| {
         let now = FORGOTTEN.load(Ordering::Acquire);
@@ -151,6 +153,12 @@ fn look_up(handle: usize, ask: impl FnOnce(usize) -> Told) -> Known {
     });
     place(handle).store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
     known
+}
+
+/// Lets a test say what the driver would answer for a handle.
+#[cfg(test)]
+pub(crate) fn tell(function: CUfunction, told: Option<&[ParameterPlace]>) {
+    look_up(function.0, |_| told.map(<[_]>::to_vec));
 }
 
 fn entry(handle: usize) -> &'static LayoutEntry {

@@ -1,28 +1,25 @@
-//! From words to the set of blocks that they lie in.
+//! From the words of a launch to the blocks that they lie in.
 //!
 //! Invariant: a set has each block once, lowest address first, so that equal sets are equal values.
 
 use smallvec::SmallVec;
 use wm_abi::CUdevice;
 
+use super::words::LaunchWord;
+use crate::registry;
+
 /// A live block, as a launch's arguments name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TouchedBlock {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
-    /// Never given twice.
+    /// The manager's number, which is never given twice.
     pub(crate) id: u64,
     pub(crate) device: CUdevice,
 }
 
-/// What is known of the blocks that a launch may touch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "it lies on the stack: a box would be an allocation a launch")]
-pub(crate) enum Touched {
-    /// The driver does not tell the kernel's parameters, or would refuse the arguments.
-    Unknown,
-    Blocks(SmallVec<[TouchedBlock; 16]>),
-}
+/// The blocks of one launch.
+pub(super) type BlockSet = SmallVec<[TouchedBlock; 8]>;
 
 /// No block lies below: such a word is a number.
 const LOWEST: u64 = 2 << 20;
@@ -36,39 +33,38 @@ pub(crate) fn is_address(word: u64) -> bool {
     word >= LOWEST && word >> ADDRESS_BITS == 0
 }
 
-/// A set under way.
-#[derive(Debug, Default)]
-pub(super) struct Collector(SmallVec<[TouchedBlock; 16]>);
-
-impl Collector {
-    /// Adds the block that a word lies in, if it lies in one.
-    #[inline]
-    pub(super) fn take(&mut self, word: u64, look_up: impl FnOnce(u64) -> Option<TouchedBlock>) {
-        if !is_address(word) || self.has_last(word) {
-            return;
-        }
-        if let Some(block) = look_up(word) {
-            self.0.push(block);
+/// The blocks that words lie in.
+#[inline]
+pub(super) fn blocks_of(words: &[LaunchWord], look_up: impl Fn(u64) -> Option<TouchedBlock>) -> BlockSet {
+    let mut blocks = BlockSet::new();
+    for word in words {
+        // Structures hold several pointers into one block.
+        let is_in_last =
+            blocks.last().is_some_and(|block| word.address.wrapping_sub(block.address) < block.bytes);
+        if !is_in_last {
+            blocks.extend(look_up(word.address));
         }
     }
-
-    /// Structures hold several pointers into one block.
-    fn has_last(&self, word: u64) -> bool {
-        self.0.last().is_some_and(|block| word.wrapping_sub(block.address) < block.bytes)
+    if blocks.len() > 1 {
+        blocks.sort_unstable_by_key(|block| block.address);
+        blocks.dedup();
     }
+    blocks
+}
 
-    pub(super) fn finish(mut self) -> Touched {
-        if !self.0.is_sorted_by_key(|block| block.address) {
-            self.0.sort_unstable_by_key(|block| block.address);
-        }
-        self.0.dedup();
-        Touched::Blocks(self.0)
-    }
+/// The block that an address is in. Wait-free.
+#[inline]
+pub(super) fn block_at(address: u64) -> Option<TouchedBlock> {
+    let manager = registry::owner(address)?;
+    let block = manager.block(address)?;
+    let (device, bytes) = (manager.gpu().ordinal(), block.tiers.total());
+    Some(TouchedBlock { address: block.address, bytes, id: block.id, device })
 }
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a block that a kernel uses is missing from the set, or one is there that no word lies in.
+    //! Hazard (wrong result): a block that a kernel uses is missing from the set, or the set has a
+    //! block that no word lies in.
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
@@ -94,11 +90,11 @@ mod tests {
             blocks in blocks(),
             words in proptest::collection::vec(prop_oneof![0..LOWEST + 90_000, any::<u64>()], 0..200),
         ) {
-            let look_up = |word: u64| blocks.iter().find(|b| (b.address..b.address + b.bytes).contains(&word)).copied();
-            let mut set = Collector::default();
-            words.iter().for_each(|word| set.take(*word, look_up));
+            let contains = |block: &&TouchedBlock, word| (block.address..block.address + block.bytes).contains(&word);
+            let look_up = |word: u64| blocks.iter().find(|block| contains(block, word)).copied();
+            let read: Vec<_> = words.iter().map(|address| LaunchWord { offset: 0, address: *address }).collect();
             let wanted: BTreeSet<_> = words.iter().filter_map(|word| look_up(*word)).collect();
-            prop_assert_eq!(set.finish(), Touched::Blocks(wanted.into_iter().collect()));
+            prop_assert_eq!(blocks_of(&read, look_up).to_vec(), wanted.into_iter().collect::<Vec<_>>());
         }
     }
 }

@@ -1,10 +1,11 @@
 //! From a launch's arguments to words that may be addresses.
 //!
-//! A pointer is a parameter of 8 bytes, or lies in a larger one, a structure by value, aligned to 8 bytes. Arguments come as one
-//! pointer a parameter (`kernelParams`), or as one buffer (`extra`), which has each parameter at its offset.
+//! A pointer is a parameter of 8 bytes, or lies in a larger one, a structure by value, aligned to
+//! 8 bytes. Arguments come as one pointer a parameter (`kernelParams`), or as one buffer (`extra`),
+//! which has each parameter at its offset.
 //!
-//! Invariants: what is read is what the driver reads in the same call. A list or a buffer that the driver would refuse is read no
-//! further than to where it is wrong.
+//! Invariants: only bytes are read that the driver reads in the same call. A list or a buffer that
+//! the driver would refuse is read up to its fault.
 
 use std::ffi::c_void;
 
@@ -16,6 +17,26 @@ const WORD: usize = size_of::<u64>();
 /// Keys that an `extra` list can have before its end, each of them once.
 const KEYS: usize = 2;
 
+/// What is known of a launch's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ArgumentsRead {
+    /// All words of all parameters were read.
+    Whole,
+    /// They are not as the driver wants them, so it refuses the launch. The words before the fault
+    /// were read.
+    Refused,
+    /// The driver does not tell the kernel's parameters (before CUDA 12.4), or a graph is launched.
+    Unknown,
+}
+
+/// Eight bytes of a launch's arguments that may be an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LaunchWord {
+    /// Where it lies among the parameters, bytes.
+    pub(crate) offset: u32,
+    pub(crate) address: u64,
+}
+
 /// Where a parameter lies in a buffer, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ParameterPlace {
@@ -23,7 +44,8 @@ pub(crate) struct ParameterPlace {
     pub(crate) size: usize,
 }
 
-/// The arguments as a launch function takes them: one of the two, both null for a kernel without parameters.
+/// The arguments as a launch function takes them: one of the two, both null for a kernel without
+/// parameters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaunchArguments {
     pub(crate) parameters: *mut *mut c_void,
@@ -31,23 +53,28 @@ pub(crate) struct LaunchArguments {
 }
 
 impl LaunchArguments {
-    /// Hands every word that may be an address to `each`, with its offset among the parameters in bytes; `false` if the arguments are not as the driver wants them.
+    /// Hands every word of 8 bytes to `each`, with its offset among the parameters in bytes.
     ///
     /// # Safety
-    /// They are a launch's arguments: arrays as the driver's functions take them, for a kernel with these parameters.
-    pub(crate) unsafe fn words(&self, layout: &[ParameterPlace], each: impl FnMut(u32, u64)) -> bool {
-        // SAFETY: by contract.
-        unsafe {
+    /// They are a launch's arguments: arrays as the driver's functions take them, for a kernel with
+    /// these parameters.
+    #[inline]
+    pub(super) unsafe fn read(&self, layout: &[ParameterPlace], each: impl FnMut(u32, u64)) -> ArgumentsRead {
+        // SAFETY: the caller guarantees the form that is not null.
+        let is_whole = unsafe {
             match (self.parameters.is_null(), self.extra.is_null()) {
                 (false, true) => by_pointers(self.parameters, layout, each),
                 (true, false) => buffer(self.extra).is_some_and(|buffer| in_buffer(buffer, layout, each)),
                 (true, true) => layout.is_empty(),
                 (false, false) => false,
             }
-        }
+        };
+        if is_whole { ArgumentsRead::Whole } else { ArgumentsRead::Refused }
     }
 }
 
+/// `false`: an argument is missing.
+#[inline]
 unsafe fn by_pointers(
     parameters: *mut *mut c_void,
     layout: &[ParameterPlace],
@@ -72,6 +99,7 @@ struct ArgumentBuffer {
     bytes: usize,
 }
 
+/// `false`: the buffer is too short.
 unsafe fn in_buffer(
     buffer: ArgumentBuffer,
     layout: &[ParameterPlace],
@@ -87,7 +115,8 @@ unsafe fn in_buffer(
     true
 }
 
-/// Reads a list of keys and values that ends with [`CU_LAUNCH_PARAM_END`]; `None` if it lacks the buffer or its size.
+/// Reads a list of keys and values that ends with [`CU_LAUNCH_PARAM_END`]. `None`: it lacks the
+/// buffer or its size.
 unsafe fn buffer(extra: *mut *mut c_void) -> Option<ArgumentBuffer> {
     let (mut start, mut size) = (std::ptr::null::<u8>(), std::ptr::null::<usize>());
     for pair in 0..=KEYS {
@@ -112,6 +141,7 @@ unsafe fn buffer(extra: *mut *mut c_void) -> Option<ArgumentBuffer> {
 }
 
 /// The whole words of one parameter.
+#[inline]
 unsafe fn scan(parameter: *const u8, place: &ParameterPlace, each: &mut impl FnMut(u32, u64)) {
     for offset in (0..place.size / WORD).map(|index| index * WORD) {
         // SAFETY: inside the parameter; arguments need not be aligned here.
@@ -121,7 +151,8 @@ unsafe fn scan(parameter: *const u8, place: &ParameterPlace, each: &mut impl FnM
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a read beyond the program's arguments, or a pointer in them that is not seen.
+    //! Hazard (out-of-bounds access): a read beyond the program's arguments, or a pointer in them
+    //! that is not seen.
     use std::ptr::null_mut;
 
     use proptest::prelude::*;
@@ -165,8 +196,8 @@ mod tests {
     fn read(arguments: LaunchArguments, layout: &[ParameterPlace]) -> Option<Vec<u64>> {
         let mut words = Vec::new();
         // SAFETY: the tests' own arrays.
-        let whole = unsafe { arguments.words(layout, |_, word| words.push(word)) };
-        whole.then_some(words)
+        let read = unsafe { arguments.read(layout, |_, word| words.push(word)) };
+        (read == ArgumentsRead::Whole).then_some(words)
     }
 
     fn value<T>(value: &T) -> *mut c_void {

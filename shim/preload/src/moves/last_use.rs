@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::launches::ADDRESS_BITS;
+use crate::launches::{ADDRESS_BITS, Launch};
 
 /// Bytes of a stretch, as a power of two. Smaller blocks share their physical memory with others, and
 /// do not move.
@@ -36,9 +36,18 @@ static ENTRIES: [AtomicU64; 1 << ENTRY_BITS] = [const { AtomicU64::new(0) }; 1 <
 /// Launches so far, about: those of two threads at once may count as one.
 static LAUNCHES: AtomicU64 = AtomicU64::new(1);
 
+/// A kernel is about to be launched.
+pub(crate) fn launched(launch: &Launch) {
+    if launch.words().is_empty() {
+        return;
+    }
+    let number = next_number();
+    launch.words().iter().for_each(|word| record(word.address, number));
+}
+
 /// The number of a launch that begins.
 #[inline]
-pub(crate) fn next_number() -> u64 {
+fn next_number() -> u64 {
     let number = LAUNCHES.load(Relaxed) + 1;
     LAUNCHES.store(number, Relaxed);
     number
@@ -46,7 +55,7 @@ pub(crate) fn next_number() -> u64 {
 
 /// A launch has a word in its arguments that may be an address.
 #[inline]
-pub(crate) fn record(word: u64, number: u64) {
+fn record(word: u64, number: u64) {
     let (entry, tag) = place(word >> STRETCH_BITS);
     entry.store(tag | number, Relaxed);
 }

@@ -32,7 +32,7 @@ pub(crate) fn choose(settings: &Settings) {
         None => {
             switch::turn_on();
             gate::turn_on();
-            launches::subscribe(Subscriber::Words);
+            launches::subscribe(Subscriber::LastUse);
             events::subscribe(BlockSubscriber { allocated, freed });
         }
     }

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use wm_abi::CUdevice;
+use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
 use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
@@ -23,15 +24,12 @@ use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
 use super::refusals::WhyNot;
 use super::vain::{LOOK, PATIENCE};
 use super::{last_use, obstacle, turns, vain};
-use crate::launches::TouchedBlock;
-use crate::{gate, registry};
+use crate::launches::{self, Launch, LaunchedWork, Subscriber, TouchedBlock};
+use crate::{gate, process, registry};
 
 /// Bytes of the smallest block that is recorded. Smaller blocks share their physical memory with
 /// others. The 2 MiB segments in which PyTorch keeps small tensors do not repeat their addresses.
 const SMALLEST: u64 = 4 << 20;
-
-/// Is anything recorded?
-static IS_RECORDING: AtomicBool = AtomicBool::new(false);
 
 static PREDICTOR: Mutex<Option<Predictor>> = Mutex::new(None);
 
@@ -52,7 +50,7 @@ fn lock() -> MutexGuard<'static, Option<Predictor>> {
 /// Is what the program does recorded?
 #[inline]
 pub(crate) fn is_recording() -> bool {
-    IS_RECORDING.load(Ordering::Relaxed)
+    launches::has_subscribed(Subscriber::Predictor)
 }
 
 /// Starts to record: a block of this manager's found no room. Live blocks count as used when a
@@ -76,13 +74,13 @@ pub(super) fn start(manager: &Manager<Device>) {
         predictor.add(block);
     }
     *lock() = Some(predictor);
-    IS_RECORDING.store(true, Ordering::Relaxed);
+    launches::subscribe(Subscriber::Predictor);
     log::debug!("device {}: {} blocks are followed", manager.gpu().ordinal(), blocks.len());
 }
 
 /// Ends the recording: nothing moves any more in this process.
 fn abandon() {
-    IS_RECORDING.store(false, Ordering::Relaxed);
+    launches::unsubscribe(Subscriber::Predictor);
     *lock() = None;
 }
 
@@ -107,9 +105,13 @@ pub(super) fn freed(manager: &Manager<Device>, address: u64) {
     }
 }
 
-/// A kernel is about to be launched that may use these blocks. Makes the moves that the policy
-/// wants for it and for the launches after it.
-pub(crate) fn launched(blocks: &[TouchedBlock]) {
+/// A kernel is about to be launched. Makes the moves that the policy wants for it and for the
+/// launches after it.
+pub(crate) fn launched(launch: &Launch) {
+    if matches!(launch.work(), LaunchedWork::Graph(_)) || process::exiting() {
+        return;
+    }
+    let Some(blocks) = launch.blocks() else { return };
     if gate::kept().is_some() {
         return abandon();
     }
@@ -262,6 +264,7 @@ impl MovePlan {
     /// Makes the moves once the GPU is idle, and tells the policy which were made. Returns the
     /// bytes that moved.
     fn execute(mut self, patience: Duration) -> u64 {
+        let _whole = Uncancelled::new();
         let begin = Instant::now();
         if obstacle::of_process().is_none() {
             let is_made = self.move_all(Instant::now() + patience);

@@ -24,7 +24,7 @@ use wm_driver::StreamId;
 use wm_driver::thread::Uncancelled;
 use wm_memory::Order;
 
-use crate::launches::{self, Touched, TouchedBlock};
+use crate::launches::{self, Launch, Submission, Subscriber, TouchedBlock};
 use crate::process;
 use crate::settings::Settings;
 use file::{File, RecordingError};
@@ -86,7 +86,7 @@ impl Recordings {
         let Some(template) = &settings.trace else { return };
         self.set(template, settings.trace_launches);
         if settings.trace_launches {
-            launches::subscribe(launches::Subscriber::Blocks);
+            launches::subscribe(Subscriber::Trace);
         }
     }
 
@@ -120,22 +120,29 @@ impl Recordings {
         }
     }
 
-    /// A kernel is about to be launched on a device. Its blocks on other devices are in their recordings.
-    pub(crate) fn launched(&self, device: CUdevice, stream: StreamId, touched: &Touched) {
-        if !self.has_launches.load(Ordering::Relaxed) {
+    /// A kernel or a graph is about to be launched. Blocks on other devices are written into the
+    /// recordings of those. A captured launch makes a node and uses no memory, so it is left out.
+    pub(crate) fn launched(&self, launch: &Launch) {
+        if launch.submission() != Submission::Now || process::exiting() {
             return;
         }
+        if let Some((device, stream)) = launch.device_and_stream() {
+            self.add_launch(device, stream, launch.blocks());
+        }
+    }
+
+    /// `blocks`: lowest address first; `None` if they are unknown.
+    fn add_launch(&self, device: CUdevice, stream: StreamId, blocks: Option<&[TouchedBlock]>) {
         let add = |device, blocks: Option<&[TouchedBlock]>| {
             if let Some(recorder) = self.recorder(device) {
                 recorder.add(|log| log.launched(stream, blocks));
             }
         };
-        match touched {
-            Touched::Unknown => add(device, None),
-            Touched::Blocks(blocks) if blocks.iter().all(|block| block.device == device) => {
-                add(device, Some(blocks))
+        match blocks {
+            Some(blocks) if !blocks.iter().all(|block| block.device == device) => {
+                on_each_device(blocks, add);
             }
-            Touched::Blocks(blocks) => on_each_device(blocks, add),
+            blocks => add(device, blocks),
         }
     }
 
@@ -197,9 +204,15 @@ impl Recorder {
         }
         let mut log = lock(&self.log);
         event(&mut log);
-        if !log.is_full() {
-            return;
+        if log.is_full() {
+            self.append(log);
         }
+    }
+
+    /// Appends the chunk to the file.
+    #[cold]
+    fn append(&self, mut log: MutexGuard<'_, Log>) {
+        let _whole = Uncancelled::new();
         let text = log.take();
         // Taken before the log is let go: the next chunk cannot overtake this one.
         let mut file = lock(&self.file);
@@ -292,7 +305,7 @@ mod tests {
             recordings.waited(device, None);
             recordings.freed(device, 0x1000, Order::Device);
         }
-        recordings.launched(0, StreamId(0), &Touched::Unknown);
+        recordings.add_launch(0, StreamId(0), None);
         recordings.finish();
         for device in [0, 3] {
             let text = text(&file::expand(&template, 0, device));
@@ -308,7 +321,7 @@ mod tests {
         recordings.allocated(2, 0x1000, 64, Order::Device);
         recordings.allocated(0, 0x1000, 64, Order::Device);
         let blocks = [0, 2].map(|device| TouchedBlock { address: 0x1000, bytes: 64, id: 1, device });
-        recordings.launched(0, StreamId(9), &Touched::Blocks(blocks.into_iter().collect()));
+        recordings.add_launch(0, StreamId(9), Some(&blocks));
         recordings.finish();
         assert!(matches!(why_not(&recordings, 0), Some(NotRecorded::OtherDevice { only: 2, device: 0 })));
         let text = text(&template);

@@ -23,7 +23,7 @@ pub(super) fn gated(functions: &[DriverFunction]) -> String {
             StreamCell::None | StreamCell::Default => "",
         };
         let calls = match function.writes.as_ref()? {
-            WritesCell::Nothing => String::new(),
+            WritesCell::Nothing | WritesCell::Launch => String::new(),
             WritesCell::Calls { before, after: None } => format!(" {before}"),
             WritesCell::Calls { before, after: Some(after) } => format!(" {before} then {after}"),
         };
@@ -59,23 +59,19 @@ fn paces(functions: &[DriverFunction]) -> String {
     )
 }
 
-/// What a function that launches kernels tells sharing.
-const LAUNCH_CALLS: [&str; 3] = ["launch", "launch_cooperative", "launch_graph"];
-
 fn launches(functions: &[DriverFunction]) -> String {
-    let mut arms = String::new();
-    for function in functions {
-        let Some(WritesCell::Calls { before, .. }) = &function.writes else { continue };
-        if LAUNCH_CALLS.iter().any(|call| before.split('(').next() == Some(call)) {
-            let default = if function.is_twin { "PerThread" } else { "Legacy" };
-            let name = &function.name;
-            let _ = writeln!(arms, "    ({name} $parameters:tt) => {{ observed!({default} $parameters) }};");
-        }
+    let (mut arms, mut indices) = (String::new(), String::new());
+    for function in functions.iter().filter(|f| f.writes == Some(WritesCell::Launch)) {
+        let default = if function.is_twin { "PerThread" } else { "Legacy" };
+        let name = &function.name;
+        let _ = writeln!(arms, "    ({name} $parameters:tt) => {{ observed!({default} $parameters) }};");
+        let _ = writeln!(indices, "    <symbol::{name} as Symbol>::INDEX,");
     }
-    format!(
-        "{LAUNCHES}macro_rules! observe_launch {{\n{arms}    ($other:ident $parameters:tt) => {{}};\n}}\n"
-    )
+    let rules = format!("{arms}    ($other:ident $parameters:tt) => {{}};\n");
+    format!("{OBSERVE}macro_rules! observe_launch {{\n{rules}}}\n\n{LAUNCHES}[\n{indices}];\n")
 }
 
-const LAUNCHES: &str =
+const OBSERVE: &str =
     "/// Shows a launch to those that have subscribed; nothing for a function that launches nothing.\n";
+
+const LAUNCHES: &str = "/// The functions that launch kernels or graphs.\nconst LAUNCHES: &[usize] = &";

@@ -42,7 +42,12 @@ pub(crate) enum StreamCell {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WritesCell {
     Nothing,
-    Calls { before: String, after: Option<String> },
+    /// Its arguments are read for all that want to know of launches, sharing among them.
+    Launch,
+    Calls {
+        before: String,
+        after: Option<String>,
+    },
 }
 
 /// What compares a function under the shim.
@@ -196,6 +201,7 @@ fn writes(cell: &str) -> Result<Option<WritesCell>> {
     Ok(match cell {
         "-" => None,
         "nothing" => Some(WritesCell::Nothing),
+        "launch" => Some(WritesCell::Launch),
         "foreign" => calls("foreign()", None),
         cell => match cell.split_once(" then ") {
             Some((before, after)) => calls(before, Some(after)),

@@ -76,6 +76,16 @@ pub(in crate::hooks) fn look(look: impl FnOnce()) {
     });
 }
 
+/// As [`look`], for a call that is so frequent that ten nanoseconds count. The thread may be
+/// cancelled in it: code that it reaches and that may block keeps this off by itself.
+#[inline]
+pub(in crate::hooks) fn look_often(look: impl FnOnce()) {
+    enter(Pace::Frequent, || {
+        look();
+        Outcome::Forward
+    });
+}
+
 /// Counts a call of the program by its result.
 #[inline]
 pub(in crate::hooks) fn count(calls: &Calls, result: CUresult) {

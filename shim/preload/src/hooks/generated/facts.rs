@@ -21,3 +21,15 @@ macro_rules! observe_launch {
     (cuLaunchKernel_ptsz $parameters:tt) => { observed!(PerThread $parameters) };
     ($other:ident $parameters:tt) => {};
 }
+
+/// The functions that launch kernels or graphs.
+const LAUNCHES: &[usize] = &[
+    <symbol::cuGraphLaunch as Symbol>::INDEX,
+    <symbol::cuGraphLaunch_ptsz as Symbol>::INDEX,
+    <symbol::cuLaunchCooperativeKernel as Symbol>::INDEX,
+    <symbol::cuLaunchCooperativeKernel_ptsz as Symbol>::INDEX,
+    <symbol::cuLaunchKernel as Symbol>::INDEX,
+    <symbol::cuLaunchKernelEx as Symbol>::INDEX,
+    <symbol::cuLaunchKernelEx_ptsz as Symbol>::INDEX,
+    <symbol::cuLaunchKernel_ptsz as Symbol>::INDEX,
+];

@@ -1,41 +1,60 @@
-//! Kernel launches, as whoever has subscribed sees them.
+//! Kernel launches and graph launches, shown to the subsystems that have subscribed.
 //!
-//! A launch is looked at *before* the driver gets it: its blocks are live then, so a trace has it between their allocation and their
-//! free, whatever other threads do. The call goes on unchanged, so a launch that the driver refuses has been seen too. A launch into a
-//! capture makes a node and is left out; what a graph's launch runs is unknown.
+//! A launch is read once, *before* the driver gets it. Its blocks are live then, so a trace has it
+//! between their allocation and their free, whatever other threads do. The call goes on unchanged,
+//! so a launch that the driver refuses was shown, too.
 
-use std::ffi::c_uint;
+use std::ffi::{c_uint, c_void};
 
 use wm_abi::{CUfunction, CUgraphExec, CUlaunchConfig, CUstream};
+use wm_driver::thread::Uncancelled;
 
+use crate::dedup::program;
 use crate::hooks::call::boundary;
-use crate::hooks::call::stream::{DefaultStream, is_captured};
-use crate::launches::{self, LaunchArguments, Subscriber, Touched};
+use crate::hooks::call::stream::{DefaultStream, is_any_captured, is_captured};
+use crate::launches::{self, Launch, LaunchArguments, LaunchPlace, Submission, Subscriber};
 use crate::moves::{last_use, predictor};
-use crate::process;
-use crate::registry;
 use crate::subsystems::PROCESS;
 
-type Parameters = *mut *mut std::ffi::c_void;
+type Parameters = *mut *mut c_void;
+
+type Show = fn(&Launch);
+
+/// Each subscriber's function. Sharing is the first: memory that the kernel may write becomes
+/// private before another one looks where blocks lie.
+const SUBSCRIBERS: [(Subscriber, Show); 4] = [
+    (Subscriber::Sharing, program::launched),
+    (Subscriber::LastUse, last_use::launched),
+    (Subscriber::Predictor, predictor::launched),
+    (Subscriber::Trace, |launch| PROCESS.trace.launched(launch)),
+];
 
 /// The arguments of one launch function.
 pub(in crate::hooks) trait LaunchCall {
+    /// As the program names it.
     fn stream(&self) -> CUstream;
 
-    /// What is launched with which arguments; `None` for a graph, whose kernels are not named here.
-    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)>;
+    /// Reads what is launched.
+    ///
+    /// # Safety
+    /// They are the arguments of a call of the program that goes on.
+    unsafe fn read(&self, place: LaunchPlace) -> Launch;
 }
 
 /// `cuLaunchKernel`.
 impl LaunchCall
     for (CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, Parameters, Parameters)
 {
+    #[inline]
     fn stream(&self) -> CUstream {
         self.8
     }
 
-    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
-        Some((self.0, LaunchArguments { parameters: self.9, extra: self.10 }))
+    #[inline]
+    unsafe fn read(&self, place: LaunchPlace) -> Launch {
+        let arguments = LaunchArguments { parameters: self.9, extra: self.10 };
+        // SAFETY: the caller guarantees it.
+        unsafe { Launch::of_kernel(self.0, arguments, place) }
     }
 }
 
@@ -47,20 +66,26 @@ impl LaunchCall
         self.8
     }
 
-    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
-        Some((self.0, LaunchArguments { parameters: self.9, extra: std::ptr::null_mut() }))
+    unsafe fn read(&self, place: LaunchPlace) -> Launch {
+        let arguments = LaunchArguments { parameters: self.9, extra: std::ptr::null_mut() };
+        // SAFETY: the caller guarantees it.
+        unsafe { Launch::of_kernel(self.0, arguments, place) }
     }
 }
 
 /// `cuLaunchKernelEx`.
 impl LaunchCall for (*const CUlaunchConfig, CUfunction, Parameters, Parameters) {
+    #[inline]
     fn stream(&self) -> CUstream {
         // SAFETY: null, or the program's description of a launch.
         unsafe { self.0.as_ref() }.map_or(CUstream::NULL, |config| config.hStream)
     }
 
-    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
-        Some((self.1, LaunchArguments { parameters: self.2, extra: self.3 }))
+    #[inline]
+    unsafe fn read(&self, place: LaunchPlace) -> Launch {
+        let arguments = LaunchArguments { parameters: self.2, extra: self.3 };
+        // SAFETY: the caller guarantees it.
+        unsafe { Launch::of_kernel(self.1, arguments, place) }
     }
 }
 
@@ -70,8 +95,8 @@ impl LaunchCall for (CUgraphExec, CUstream) {
         self.1
     }
 
-    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
-        None
+    unsafe fn read(&self, place: LaunchPlace) -> Launch {
+        Launch::of_graph(self.0, place)
     }
 }
 
@@ -81,54 +106,130 @@ impl LaunchCall for (CUgraphExec, CUstream) {
 /// They are the arguments of a call of the program that goes on.
 #[inline(never)]
 pub(in crate::hooks) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
-    if launches::has_subscribed(Subscriber::Words)
-        && let Some((function, arguments)) = call.kernel()
-    {
-        let number = last_use::next_number();
-        let note = |_, word| last_use::record(word, number);
-        // SAFETY: by contract.
-        if unsafe { launches::words(function, arguments, note) }.is_none() {
-            // The driver is asked for the parameters, under the rules of a handler.
-            boundary::look(|| {
-                // SAFETY: by contract.
-                unsafe { launches::words_asked(function, arguments, note) };
-            });
-        }
-    }
-    if predictor::is_recording() {
-        // SAFETY: by contract.
-        unsafe { follow_launch(call) };
-    }
-    if launches::has_subscribed(Subscriber::Blocks) {
-        // SAFETY: by contract.
-        unsafe { trace_launch::<D>(call) };
-    }
-}
-
-/// Memory may move before the launch, for it and for what comes next.
-#[cold]
-#[inline(never)]
-unsafe fn follow_launch(call: &impl LaunchCall) {
-    boundary::look(|| {
-        let Some((function, arguments)) = call.kernel().filter(|_| !process::exiting()) else { return };
-        // SAFETY: by contract.
-        if let Touched::Blocks(blocks) = unsafe { launches::touched(function, arguments) } {
-            predictor::launched(&blocks);
+    boundary::look_often(|| {
+        let named = call.stream();
+        let stream = if named.is_null() { D::HANDLE } else { named };
+        let place = LaunchPlace { stream, submission: submission::<D>(named) };
+        // SAFETY: the caller guarantees it.
+        let launch = unsafe { call.read(place) };
+        for (subscriber, show) in SUBSCRIBERS {
+            if launches::has_subscribed(subscriber) {
+                show(&launch);
+            }
         }
     });
 }
 
+/// When the work of a call in this stream is done. Sharing learns of a call that is not captured
+/// while another stream is.
+#[inline]
+pub(super) fn submission<D: DefaultStream>(stream: CUstream) -> Submission {
+    if is_any_captured() { submission_beside_capture::<D>(stream) } else { Submission::Now }
+}
+
 #[cold]
 #[inline(never)]
-unsafe fn trace_launch<D: DefaultStream>(call: &impl LaunchCall) {
-    boundary::look(|| {
-        if process::exiting() || is_captured::<D>(call.stream()) {
-            return;
-        }
-        if let Some((site, named)) = registry::existing_site_of_stream(call.stream(), D::HANDLE) {
-            // SAFETY: by contract.
-            let touched = |(function, arguments)| unsafe { launches::touched(function, arguments) };
-            PROCESS.trace.launched(site.device, named.id, &call.kernel().map_or(Touched::Unknown, touched));
-        }
-    });
+fn submission_beside_capture<D: DefaultStream>(stream: CUstream) -> Submission {
+    let _whole = Uncancelled::new();
+    if is_captured::<D>(stream) {
+        return Submission::Captured;
+    }
+    program::submitted_beside();
+    Submission::Now
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (silent degradation): a form of launch is read as another one, and a subscriber misses
+    //! the blocks that its kernel uses.
+    use std::ptr::null_mut;
+
+    use wm_abi::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END};
+
+    use super::*;
+    use crate::hooks::call::stream::{Legacy, PerThread};
+    use crate::launches::{ArgumentsRead, LaunchWord, LaunchedWork, ParameterPlace, layouts};
+
+    const FUNCTION: CUfunction = CUfunction(0x1230);
+    const STREAM: CUstream = CUstream(0x4560);
+    const PLACE: LaunchPlace = LaunchPlace { stream: STREAM, submission: Submission::Now };
+    /// A pointer, a number of four bytes, and a structure with a pointer behind a number.
+    const LAYOUT: [ParameterPlace; 3] = [
+        ParameterPlace { offset: 0, size: 8 },
+        ParameterPlace { offset: 8, size: 4 },
+        ParameterPlace { offset: 16, size: 16 },
+    ];
+    const ADDRESSES: [u64; 2] = [0x7f00_0000_0000, 0x7f00_1234_5678];
+    /// The parameters as a buffer has them.
+    static BUFFER: [u64; 4] = [ADDRESSES[0], u64::MAX, 64, ADDRESSES[1]];
+
+    fn read(call: &impl LaunchCall) -> Launch {
+        layouts::tell(FUNCTION, Some(&LAYOUT));
+        // SAFETY: the tests' own arguments.
+        unsafe { call.read(PLACE) }
+    }
+
+    fn words() -> Vec<LaunchWord> {
+        [(0, ADDRESSES[0]), (24, ADDRESSES[1])]
+            .map(|(offset, address)| LaunchWord { offset, address })
+            .to_vec()
+    }
+
+    fn assert_whole(call: &impl LaunchCall) {
+        let launch = read(call);
+        assert_eq!(launch.work(), LaunchedWork::Kernel(FUNCTION));
+        assert_eq!(launch.arguments(), ArgumentsRead::Whole);
+        assert_eq!(launch.words(), words());
+        assert_eq!(call.stream(), STREAM);
+    }
+
+    #[test]
+    fn every_form_of_a_kernel_launch_has_the_same_words() {
+        let mut pointers = [0, 1, 2].map(|at| (&raw const BUFFER[at]).cast_mut().cast());
+        let parameters = pointers.as_mut_ptr();
+        assert_whole(&(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM, parameters, null_mut()));
+        assert_whole(&(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM, parameters));
+        // SAFETY: all-zero is a description.
+        let config = CUlaunchConfig { hStream: STREAM, ..unsafe { std::mem::zeroed() } };
+        assert_whole(&(&raw const config, FUNCTION, parameters, null_mut()));
+        let bytes = size_of_val(&BUFFER);
+        let key = |key: usize| std::ptr::without_provenance_mut::<c_void>(key);
+        let mut extra = [
+            key(CU_LAUNCH_PARAM_BUFFER_POINTER),
+            (&raw const BUFFER).cast_mut().cast(),
+            key(CU_LAUNCH_PARAM_BUFFER_SIZE),
+            (&raw const bytes).cast_mut().cast(),
+            key(CU_LAUNCH_PARAM_END),
+        ];
+        let extra = extra.as_mut_ptr();
+        assert_whole(&(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM, null_mut(), extra));
+        assert_whole(&(&raw const config, FUNCTION, null_mut(), extra));
+    }
+
+    #[test]
+    fn a_graph_names_no_kernel_and_uses_unknown_blocks() {
+        let launch = read(&(CUgraphExec(0x70), STREAM));
+        assert_eq!(launch.work(), LaunchedWork::Graph(CUgraphExec(0x70)));
+        assert_eq!((launch.arguments(), launch.words()), (ArgumentsRead::Unknown, &[][..]));
+        assert!(launch.blocks().is_none());
+    }
+
+    #[test]
+    fn a_missing_argument_is_refused_and_a_kernel_without_layout_is_unknown() {
+        let mut cut = [(&raw const BUFFER[0]).cast_mut().cast::<c_void>(), null_mut(), null_mut()];
+        let cut = cut.as_mut_ptr();
+        let launch = read(&(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM, cut, null_mut()));
+        assert_eq!((launch.arguments(), launch.words()), (ArgumentsRead::Refused, &words()[..1]));
+        assert!(launch.blocks().is_none(), "the driver refuses it");
+        let other = CUfunction(0x9990);
+        layouts::tell(other, None);
+        let launch = read(&(other, 1, 1, 1, 1, 1, 1, 0, STREAM, cut, null_mut()));
+        assert_eq!((launch.arguments(), launch.words()), (ArgumentsRead::Unknown, &[][..]));
+    }
+
+    #[test]
+    fn without_a_capture_work_is_done_now_in_either_default_stream() {
+        let submissions = [submission::<Legacy>(STREAM), submission::<PerThread>(CUstream::NULL)];
+        assert_eq!(submissions, [Submission::Now; 2]);
+    }
 }

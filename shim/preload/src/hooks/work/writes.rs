@@ -17,7 +17,7 @@ use crate::hooks::call::stream::{
     Legacy, NamesStream, PerThread, is_any_captured, is_captured, is_per_thread,
 };
 use crate::hooks::copy::volume::Description;
-use crate::launches::LaunchArguments;
+use crate::launches::{Launch, LaunchArguments, LaunchPlace};
 
 /// One call of the program, as sharing is told of it.
 #[derive(Clone, Copy)]
@@ -215,39 +215,6 @@ pub(in crate::hooks) unsafe fn operations(call: ToldCall, operations: *mut c_voi
     });
 }
 
-/// A kernel is launched.
-///
-/// # Safety
-/// The function and its arguments are those of the program's call.
-pub(in crate::hooks) unsafe fn launch(
-    call: ToldCall,
-    function: CUfunction,
-    parameters: *mut *mut c_void,
-    extra: *mut *mut c_void,
-) {
-    // SAFETY: by contract.
-    unsafe { launched(function, LaunchArguments { parameters, extra }, call.submission()) };
-}
-
-/// A kernel is launched whose blocks synchronize.
-///
-/// # Safety
-/// As for [`launch`].
-pub(in crate::hooks) unsafe fn launch_cooperative(
-    call: ToldCall,
-    function: CUfunction,
-    parameters: *mut *mut c_void,
-) {
-    // SAFETY: by contract.
-    unsafe { launch(call, function, parameters, std::ptr::null_mut()) };
-}
-
-/// A graph is launched.
-pub(in crate::hooks) fn launch_graph(call: ToldCall, graph: CUgraphExec) {
-    call.submission();
-    program::graph_launching(graph);
-}
-
 /// An executable graph is about to be made or updated.
 pub(in crate::hooks) fn instantiating(_call: ToldCall) {
     boundary::look(program::instantiating);
@@ -365,10 +332,12 @@ unsafe fn kernel_of_node(node: *const CUDA_KERNEL_NODE_PARAMS, is_first: bool) {
         let arguments = LaunchArguments { parameters: (*node).kernelParams, extra: (*node).extra };
         ([(*node).func.0, kernel], arguments)
     };
-    // A node without a function is the driver's to refuse.
+    // The driver refuses a node without a function.
     if let Some(function) = named.into_iter().find(|handle| *handle != 0) {
-        // SAFETY: by contract.
-        unsafe { launched(CUfunction(function), arguments, Submission::Node) };
+        let function = CUfunction(function);
+        // SAFETY: the arguments of the node's kernel, by the caller's guarantee.
+        let launch = unsafe { Launch::of_kernel(function, arguments, LaunchPlace::NODE) };
+        program::launched(&launch);
     }
 }
 
@@ -398,11 +367,4 @@ unsafe fn any_node(call: ToldCall, node: *const CUgraphNodeParams) {
     if let Some(effect) = effect {
         effect.tell(Submission::Node);
     }
-}
-
-/// # Safety
-/// A function and its arguments, as in a call of the program.
-unsafe fn launched(function: CUfunction, arguments: LaunchArguments, when: Submission) {
-    // SAFETY: by contract.
-    unsafe { program::launching(function, arguments, when) };
 }

@@ -1,0 +1,131 @@
+//! One launch of the program, or one kernel node of a graph, read once for all subscribers.
+//!
+//! Invariants: the arguments are read when the value is made and not again. The blocks that they
+//! point into are looked up at most once, and only if a subscriber asks.
+
+use std::cell::OnceCell;
+
+use smallvec::SmallVec;
+use wm_abi::{CUdevice, CUfunction, CUgraphExec, CUstream};
+use wm_driver::StreamId;
+
+use super::layouts;
+use super::touched::{self, BlockSet, TouchedBlock, is_address};
+use super::words::{ArgumentsRead, LaunchArguments, LaunchWord};
+use crate::registry;
+
+/// What a launch runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LaunchedWork {
+    Kernel(CUfunction),
+    /// Its kernels were named when their nodes were made.
+    Graph(CUgraphExec),
+}
+
+/// When a call's work is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Submission {
+    /// It is in a stream, or done when the call returns.
+    Now,
+    /// Whenever a graph is launched that the call is captured into.
+    Captured,
+    /// Whenever a graph is launched of which the call makes or changes a node.
+    Node,
+}
+
+/// Where and when a launch's work runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LaunchPlace {
+    /// Never the null handle, but for a node, which has no stream.
+    pub(crate) stream: CUstream,
+    pub(crate) submission: Submission,
+}
+
+impl LaunchPlace {
+    /// Of a graph's node.
+    pub(crate) const NODE: Self = Self { stream: CUstream::NULL, submission: Submission::Node };
+}
+
+type Words = SmallVec<[LaunchWord; 8]>;
+
+/// See above.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    work: LaunchedWork,
+    place: LaunchPlace,
+    read: ArgumentsRead,
+    words: Words,
+    blocks: OnceCell<BlockSet>,
+}
+
+impl Launch {
+    /// Reads a kernel's arguments. Asks the driver for its parameters if they are not known yet.
+    ///
+    /// # Safety
+    /// The arguments are those of a driver's launch function or node, and the call goes on.
+    #[inline]
+    pub(crate) unsafe fn of_kernel(
+        function: CUfunction,
+        arguments: LaunchArguments,
+        place: LaunchPlace,
+    ) -> Self {
+        let mut words = Words::new();
+        let read = match layouts::of(function) {
+            None => ArgumentsRead::Unknown,
+            // SAFETY: the caller guarantees it, and the layout is the function's.
+            Some(layout) => unsafe {
+                arguments.read(layout, |offset, address| {
+                    if is_address(address) {
+                        words.push(LaunchWord { offset, address });
+                    }
+                })
+            },
+        };
+        let work = LaunchedWork::Kernel(function);
+        Self { work, place, read, words, blocks: OnceCell::new() }
+    }
+
+    /// A graph's launch, which has no arguments.
+    pub(crate) fn of_graph(graph: CUgraphExec, place: LaunchPlace) -> Self {
+        Self {
+            work: LaunchedWork::Graph(graph),
+            place,
+            read: ArgumentsRead::Unknown,
+            words: Words::new(),
+            blocks: OnceCell::new(),
+        }
+    }
+
+    pub(crate) fn work(&self) -> LaunchedWork {
+        self.work
+    }
+
+    pub(crate) fn submission(&self) -> Submission {
+        self.place.submission
+    }
+
+    pub(crate) fn arguments(&self) -> ArgumentsRead {
+        self.read
+    }
+
+    /// The words that may be addresses, in the order of the parameters.
+    #[inline]
+    pub(crate) fn words(&self) -> &[LaunchWord] {
+        &self.words
+    }
+
+    /// The blocks that the words lie in, lowest address first, each once. `None`: the launch may
+    /// use any block, or the driver refuses it. Takes no lock that an allocation takes.
+    #[inline]
+    pub(crate) fn blocks(&self) -> Option<&[TouchedBlock]> {
+        let look_up = || touched::blocks_of(&self.words, touched::block_at);
+        (self.read == ArgumentsRead::Whole).then(|| &**self.blocks.get_or_init(look_up))
+    }
+
+    /// The device and the stream of the launch, if the device has a manager.
+    pub(crate) fn device_and_stream(&self) -> Option<(CUdevice, StreamId)> {
+        let stream = self.place.stream;
+        let (site, named) = registry::existing_site_of_stream(stream, stream)?;
+        Some((site.device, named.id))
+    }
+}
