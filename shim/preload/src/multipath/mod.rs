@@ -1,5 +1,5 @@
-//! Copies by threads and over several links: which of the program's copies wm-multipath gets to
-//! see, and what it is told about them.
+//! Copies by threads and over several links: which of the program's copies wm-multipath is asked to
+//! make, and how a copy is described to it.
 //!
 //! A small copy costs one comparison here. A large one is the driver's if anything about it is out
 //! of the ordinary: a capture, memory that is not plain, a stream of another context. With one
@@ -8,7 +8,8 @@
 //!
 //! [`ends`] says what memory the two ends of a copy are; [`faults`] asks whether the program
 //! handles faults of its own memory. This layer reads a copy as a [`LinearCopy`], whose ends know
-//! their memory: it knows no other subsystem, and no other subsystem below the hooks knows it.
+//! their memory, so it imports no subsystem that owns memory. Only the hooks, the report and the
+//! process's exit import it.
 
 mod ends;
 mod faults;

@@ -70,7 +70,7 @@ pub(in crate::hooks) unsafe fn memcpy_batch_async<S: Symbol<Function = BatchV1>>
     unsafe { serve(&batch, stream, call) }
 }
 
-/// `cuMemcpyBatchAsync_v2`, which does not say what failed.
+/// `cuMemcpyBatchAsync_v2`, which does not say which copy failed.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
 pub(in crate::hooks) unsafe fn memcpy_batch_async_v2<S: Symbol<Function = BatchV2>>(
     to: *mut CUdeviceptr,
@@ -303,8 +303,8 @@ impl BatchCopies<'_> {
 
 impl BatchAttributes<'_> {
     /// Are all copies large, and do they ask for nothing but an order that copies in the stream
-    /// have? Every copy has attributes, each attribute a copy. What else a batch can say is the
-    /// driver's to carry out, or to refuse.
+    /// have? Every copy has attributes, each attribute a copy. All other requests of a batch are
+    /// the driver's to carry out, or to refuse.
     fn allow_spreading(&self, copies: &BatchCopies<'_>) -> bool {
         let orders = [IN_STREAM_ORDER, ANY_ORDER];
         copies.bytes.iter().all(|bytes| multipath::may_be_large(*bytes))

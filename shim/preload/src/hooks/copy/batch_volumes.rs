@@ -45,7 +45,7 @@ pub(in crate::hooks) unsafe fn memcpy_3d_batch_async<S: Symbol<Function = Volume
     unsafe { serve(count, operations, failed, stream, call) }
 }
 
-/// `cuMemcpy3DBatchAsync_v2`, which does not say what failed.
+/// `cuMemcpy3DBatchAsync_v2`, which does not say which copy failed.
 pub(in crate::hooks) unsafe fn memcpy_3d_batch_async_v2<S: Symbol<Function = VolumeBatchV2>>(
     count: usize,
     operations: *mut c_void,
@@ -138,7 +138,7 @@ pub(super) fn pointer_ends(operation: &Operation, general: &CUDA_MEMCPY3D_PEER) 
     [to.filter(|_| is_pointer(operation.dst.type_)), from.filter(|_| is_pointer(operation.src.type_))]
 }
 
-/// A copy that cannot be forwarded, with what is needed to make it.
+/// A copy that cannot be forwarded, with its ends and the plan for it.
 struct PlannedOperation {
     general: CUDA_MEMCPY3D_PEER,
     ends: [Option<CopyEnd>; 2],

@@ -5,13 +5,14 @@
 //! would be overwritten. One function here answers for each form of call, by the arguments of the
 //! driver's own.
 //!
-//! A range that begins in no block of ours is the driver's to judge. So is a call that it refuses
-//! for another reason: without a context, or in one that has failed. What counts is the size that
-//! was asked for, as in every query. Rows are looked at as the one range from the first byte to the
-//! last.
+//! The driver judges a range that begins in no block of ours, and a call that it refuses for
+//! another reason: without a context, or in one that has failed. A block ends where the size that
+//! the program asked for ends, as in every query. Rows count as the one range from the first byte
+//! to the last.
 //!
 //! Invariant: a call that stays inside costs a look-up an end, without a lock, a system call or a
-//! driver call.
+//! driver call. The handler does not get the result: it looks an end up in processes with several
+//! devices and for large copies only, and the gate that stands between has the driver's parameters.
 
 use std::ffi::{c_uint, c_void};
 
@@ -38,17 +39,17 @@ fn runs_past(address: u64, bytes: u64) -> bool {
     }
 }
 
-/// The same for memory of another process, which is mapped here with what lies around it.
+/// The same for a block of another process, whose whole extent is mapped here.
 #[cold]
 #[inline(never)]
 fn runs_past_opened(address: u64, bytes: u64) -> bool {
-    // In a forked child the table's lock may be held for ever.
+    // In a forked child a thread that does not exist there may hold the table's lock.
     let opened = if forked() { None } else { PROCESS.ipc.view(address) };
     opened.is_some_and(|view| bytes > view.address + view.bytes as u64 - address)
 }
 
-/// Is a call refused that runs past a block? Where the driver would refuse it for another reason it
-/// gets the call.
+/// Is the call refused? If it runs past a block and the driver would refuse it for another reason,
+/// the driver gets it.
 #[inline]
 fn refused(runs_past: bool) -> bool {
     runs_past && is_ours_to_refuse()

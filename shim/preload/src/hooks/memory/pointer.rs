@@ -25,7 +25,7 @@ use crate::registry::{self, context_blocks};
 /// Buffer ids of ours are above any the driver counts to.
 const OUR_BUFFERS: u64 = 1 << 62;
 
-/// An address that no driver knows: several attributes at once are answered with defaults for it.
+/// An address that no driver knows: the driver answers several attributes at once with defaults.
 const UNKNOWN: CUdeviceptr = 8;
 
 /// Among them, those of opened blocks.
@@ -45,14 +45,14 @@ struct Found {
     shareable: bool,
 }
 
-/// What we know of an address.
+/// Our knowledge of an address.
 enum Meaning {
     /// Inside memory that we answer for.
     Live(Found),
     /// The program's own physical memory, which is not on the device that it was asked for.
     Displaced(MappedPiece),
-    /// In a reservation of ours where no block lives: the driver's answers for freed memory are
-    /// right, and it cannot give them.
+    /// In a reservation of ours where no block lives. The answers are those for freed memory, which
+    /// the driver does not give for a mapping.
     Vacant,
     /// Only the driver knows: it answers.
     Foreign,
@@ -140,10 +140,10 @@ pub(in crate::hooks) unsafe fn mem_get_info(free: *mut usize, total: *mut usize)
         pieces: account(site.manager.gpu().ordinal()).held,
         limit: site.manager.settings().device_limit,
     };
-    // What is kept for the driver is not to be had: a program that asks for all that is free would
+    // The headroom is kept for the driver: a program that asks for all memory that is free would
     // be refused.
-    let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
-    let (usable, all) = mem_info(to_be_had, total_now as u64, &holdings);
+    let available = (free_now as u64).saturating_sub(site.manager.settings().headroom);
+    let (usable, all) = mem_info(available, total_now as u64, &holdings);
     // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
     unsafe { (store(free, usable as usize), store(total, all as usize)) };
     Outcome::Return(CUresult::SUCCESS)
@@ -193,8 +193,8 @@ pub(in crate::hooks) unsafe fn pointer_get_attribute(
     }
 }
 
-/// `cuPointerGetAttributes`. The driver answers first, since it knows what else is asked; then our
-/// answers are written over its own.
+/// `cuPointerGetAttributes`. The driver answers all attributes first. Then our answers overwrite
+/// the driver's.
 pub(in crate::hooks) unsafe fn pointer_get_attributes(
     count: c_uint,
     attributes: *mut c_uint,
@@ -205,7 +205,7 @@ pub(in crate::hooks) unsafe fn pointer_get_attributes(
         return Outcome::Forward;
     }
     let ask = |address| {
-        // SAFETY: the program's arguments, but for the address.
+        // SAFETY: the program's arguments, except the address.
         unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) }
     };
     let meaning = match meaning(address) {
@@ -272,7 +272,8 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
     Some(CUresult::SUCCESS)
 }
 
-/// For memory that is not where it was asked for: only what would tell is ours to answer.
+/// As [`answer`], for physical memory that is not on the device that the program asked for. Only
+/// the attributes that would show the host's memory have answers of ours.
 ///
 /// # Safety
 /// `data` is valid for a write of the attribute's type.
@@ -306,8 +307,8 @@ fn is_synchronous(buffer: u64) -> bool {
     synchronous().contains(buffer)
 }
 
-/// `cuPointerSetAttribute`. `SYNC_MEMOPS` is refused for mapped memory; its context can be told the
-/// same. No other attribute can be set.
+/// `cuPointerSetAttribute`. The driver refuses `SYNC_MEMOPS` for mapped memory, so the current
+/// context gets that flag instead. No other attribute can be set.
 pub(in crate::hooks) unsafe fn pointer_set_attribute(
     value: *const c_void,
     attribute: c_uint,

@@ -100,8 +100,8 @@ pub(in crate::hooks) fn give_back_idle(manager: &Manager<Device>) {
 }
 
 /// Gives back the memory that has been idle for long enough; the time at which more will have been.
-/// Gives back none if the program uses the default pool and told it to keep everything, because pool
-/// and blocks share their memory.
+/// Gives back none if the program uses the default pool and told it to keep everything, because
+/// pool and blocks share their memory.
 fn give_back_due(manager: &Manager<Device>) -> Option<Instant> {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);

@@ -119,7 +119,8 @@ impl Wait {
     ///
     /// 1. The managers: the steps below free, reuse or move memory by what the wait has shown.
     /// 2. The trace: a replay has to wait before the allocations that this wait makes possible.
-    /// 3. The guard: it checks freed blocks and unmaps them, before the next step frees their memory.
+    /// 3. The guard: it checks freed blocks and unmaps them, before the next step frees their
+    ///    memory.
     /// 4. The pool: it trims to its release threshold, and so makes room on the device.
     /// 5. Moves: blocks migrate back to the device, into that room.
     /// 6. Sharing: its pass takes up to two milliseconds, and no other step has to wait for it.
