@@ -133,6 +133,9 @@ impl Recordings {
 
     /// `blocks`: lowest address first; `None` if they are unknown.
     fn add_launch(&self, device: CUdevice, stream: StreamId, blocks: Option<&[TouchedBlock]>) {
+        if !self.has_launches.load(Ordering::Relaxed) {
+            return;
+        }
         let add = |device, blocks: Option<&[TouchedBlock]>| {
             if let Some(recorder) = self.recorder(device) {
                 recorder.add(|log| log.launched(stream, blocks));
