@@ -71,11 +71,10 @@ fn the_users_word_about_the_allocator_is_followed() {
 #[test]
 fn where_memory_may_move_large_tensors_have_blocks_of_their_own() {
     let chosen = |value| python(&[("WMSHIM_MIGRATE", value)]);
-    for value in ["on", "5%"] {
-        assert!(["max_split_size_mb:21", "untouched"].contains(&&*chosen(value)), "{value}");
-        assert_eq!(chosen(value) == "untouched", automatic() == "untouched");
-    }
-    assert_eq!([chosen("off"), chosen("perhaps")], [automatic(), automatic()]);
+    assert!(["max_split_size_mb:21", "untouched"].contains(&&*chosen("on")));
+    assert_eq!(chosen("on") == "untouched", automatic() == "untouched");
+    // A share of the time, `5%`, is no value any more.
+    assert_eq!(["off", "5%", "perhaps"].map(chosen), [(); 3].map(|()| automatic()));
     let both = [("WMSHIM_MIGRATE", "on"), ("WMSHIM_TORCH_ALLOCATOR", "async")];
     assert_eq!(python(&both), ASYNC);
 }
