@@ -11,97 +11,16 @@
 //! the same: the driver's own, on memory of no use, or an event where that is as good. What was
 //! seen on an H200 stands in `docs/dev/ordering.md`.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use wm_abi::*;
 
 use crate::api::scope::{Current, Relaxed};
 use crate::api::{Api, PoolAttribute};
 use crate::device::Device;
 use crate::gpu::{Gpu, Result};
+use crate::spares::StreamIdentity;
 
 /// Bytes of an allocation that only its call is wanted of.
 const LEAST: usize = 256;
-
-/// Spare allocations that all streams of a device hold between two calls, at most: each takes some
-/// bytes of the device.
-const MOST_HELD: usize = 4096;
-
-/// The same of one stream.
-const MOST_OF_A_STREAM: usize = 64;
-
-/// A stream: its context and its handle.
-type StreamIdentity = (CUcontext, CUstream);
-
-/// Allocations of no use.
-#[derive(Debug, Default)]
-pub(crate) struct Spares {
-    /// Of `cuMemAlloc`, to be freed in a context where the driver's own call must answer.
-    plain: Mutex<Vec<(CUcontext, CUdeviceptr)>>,
-    held: Mutex<HeldAllocations>,
-    /// A pool of ours, once it was asked for; null where the driver makes none.
-    pool: Mutex<Option<CUmemoryPool>>,
-}
-
-/// Allocations that were made in blocking streams in place of the program's, to be freed in place
-/// of a free. None in a thread's own stream: that stream ends with its thread, and no call reports
-/// the end.
-#[derive(Debug, Default)]
-struct HeldAllocations {
-    streams: HashMap<StreamIdentity, Vec<CUdeviceptr>>,
-    /// Of all streams.
-    count: usize,
-}
-
-impl HeldAllocations {
-    fn has_room(&self, place: StreamIdentity) -> bool {
-        let of_stream = self.streams.get(&place).map_or(0, Vec::len);
-        self.count < MOST_HELD && of_stream < MOST_OF_A_STREAM
-    }
-
-    fn put(&mut self, place: StreamIdentity, spare: CUdeviceptr) {
-        self.streams.entry(place).or_default().push(spare);
-        self.count += 1;
-    }
-
-    fn take(&mut self, place: StreamIdentity) -> Option<CUdeviceptr> {
-        let spare = self.streams.get_mut(&place)?.pop()?;
-        self.count -= 1;
-        Some(spare)
-    }
-
-    /// Takes all that streams hold.
-    fn take_all(&mut self, are_meant: impl Fn(&StreamIdentity) -> bool) -> Vec<CUdeviceptr> {
-        let taken = self.streams.extract_if(|place, _| are_meant(place));
-        let spares: Vec<CUdeviceptr> = taken.flat_map(|(_, spares)| spares).collect();
-        self.count -= spares.len();
-        spares
-    }
-}
-
-impl Spares {
-    /// A context is gone, and what was allocated in it.
-    pub(crate) fn forget(&self, context: CUcontext) {
-        let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
-        plain.retain(|(owner, _)| *owner != context);
-        drop(plain);
-        let _gone = self.held().take_all(|(owner, _)| *owner == context);
-    }
-
-    /// The pool went with the device's contexts.
-    pub(crate) fn forget_pool(&self) {
-        *self.pool() = None;
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Option<CUmemoryPool>> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn held(&self) -> MutexGuard<'_, HeldAllocations> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Device {
     /// Waits as the driver's `cuMemFree` does for a block that was allocated in `context`.
@@ -125,17 +44,15 @@ impl Device {
     fn free_spare(&self, context: CUcontext, spare: CUdeviceptr) -> Result<()> {
         let freed = self.driver().mem_free(spare);
         if freed.is_err() {
-            self.spares().plain.lock().unwrap_or_else(PoisonError::into_inner).push((context, spare));
+            self.spares().push_plain(context, spare);
         }
         freed
     }
 
     fn take_spare(&self, context: CUcontext) -> Result<CUdeviceptr> {
-        let mut spares = self.spares().plain.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(position) = spares.iter().position(|(owner, _)| *owner == context) {
-            return Ok(spares.swap_remove(position).1);
+        if let Some(spare) = self.spares().pop_plain(context) {
+            return Ok(spare);
         }
-        drop(spares);
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         self.driver().mem_alloc(LEAST)
     }
@@ -151,7 +68,7 @@ impl Device {
         // each costs one call. Beside a capture nothing is held: then calls answer as they always
         // do.
         let may_hold = stream != CUstream::PER_THREAD && !self.streams().capturing();
-        let has_room = may_hold && self.spares().held().has_room(place);
+        let has_room = may_hold && self.spares().has_room(place);
         if !has_room && let Some(freed) = self.free_held(place) {
             return freed;
         }
@@ -159,7 +76,7 @@ impl Device {
         if !has_room {
             return self.free_in(spare, stream);
         }
-        self.spares().held().put(place, spare);
+        self.spares().push_held(place, spare);
         Ok(())
     }
 
@@ -191,7 +108,7 @@ impl Device {
         if self.streams().capturing() {
             return;
         }
-        let spares = self.spares().held().take_all(|place| place.1 == stream);
+        let spares = self.spares().drain_stream(stream);
         for spare in spares {
             // What cannot be freed there is left: some bytes of a pool of ours.
             let _left = self.free_in(spare, stream);
@@ -204,7 +121,7 @@ impl Device {
         if self.streams().capturing() {
             return None;
         }
-        let spare = self.spares().held().take(place)?;
+        let spare = self.spares().pop_held(place)?;
         Some(self.free_in(spare, place.1))
     }
 
@@ -218,12 +135,8 @@ impl Device {
     }
 
     fn pool_of_spares(&self) -> CUmemoryPool {
-        let known = *self.spares().pool();
-        known.unwrap_or_else(|| {
-            let made = self.make_pool().unwrap_or(CUmemoryPool::NULL);
-            // Of two threads that make one at once, one has its own for nothing.
-            *self.spares().pool().get_or_insert(made)
-        })
+        let known = self.spares().pool();
+        known.unwrap_or_else(|| self.spares().set_pool(self.make_pool().unwrap_or(CUmemoryPool::NULL)))
     }
 
     fn free_in(&self, spare: CUdeviceptr, stream: CUstream) -> Result<()> {

@@ -5,7 +5,6 @@
 //! so what is in it ends soon; it belongs to the device's eldest context and goes with it; no lock
 //! is held across a driver call.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use wm_abi::*;
@@ -14,59 +13,6 @@ use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::device::Device;
 use crate::gpu::{Event, Gpu, LinkWay, Result};
-
-/// The streams of a device's own copies, one a way.
-#[derive(Debug, Default)]
-pub(crate) struct CopyStreams {
-    inwards: CopyStream,
-    outwards: CopyStream,
-}
-
-impl CopyStreams {
-    fn of(&self, way: LinkWay) -> &CopyStream {
-        match way {
-            LinkWay::In => &self.inwards,
-            LinkWay::Out => &self.outwards,
-        }
-    }
-
-    /// The context is gone, and its streams with it.
-    pub(crate) fn forget(&self, context: CUcontext) {
-        [&self.inwards, &self.outwards].into_iter().for_each(|stream| stream.forget(context));
-    }
-}
-
-/// A stream of a device's own copies, once there was one.
-#[derive(Debug, Default)]
-struct CopyStream(Mutex<Option<(CUcontext, CUstream)>>);
-
-impl CopyStream {
-    fn lock(&self) -> MutexGuard<'_, Option<(CUcontext, CUstream)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn of(&self, context: CUcontext) -> Option<CUstream> {
-        self.lock().filter(|(owner, _)| *owner == context).map(|(_, stream)| stream)
-    }
-
-    /// Keeps a stream that was just made, where no other thread was faster. What is to be used, and
-    /// what is too many.
-    fn keep(&self, context: CUcontext, made: CUstream) -> (CUstream, Option<CUstream>) {
-        let mut kept = self.lock();
-        match *kept {
-            Some((owner, stream)) if owner == context => (stream, Some(made)),
-            _ => {
-                *kept = Some((context, made));
-                (made, None)
-            }
-        }
-    }
-
-    fn forget(&self, context: CUcontext) {
-        let mut kept = self.lock();
-        *kept = kept.filter(|(owner, _)| *owner != context);
-    }
-}
 
 impl Device {
     /// Is all work of the device over that was submitted before? `minds_graphs`: not known where a
@@ -115,7 +61,7 @@ impl Device {
             return Ok(stream);
         }
         let made = self.measured().stream_create(CU_STREAM_NON_BLOCKING)?;
-        let (stream, surplus) = streams.keep(context, made);
+        let (stream, surplus) = streams.set(context, made);
         // It is empty: its end waits for nothing.
         surplus.map_or(Ok(()), |surplus| self.measured().stream_destroy(surplus))?;
         Ok(stream)

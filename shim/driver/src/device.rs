@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use wm_abi::*;
 
-use crate::actions::Spares;
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
-use crate::copies::CopyStreams;
+use crate::copy_streams::CopyStreams;
 use crate::events::Events;
 use crate::gpu::{Aside, Bears, Event, Gpu, Handle, LinkWay, Result, Shortfall, StreamId, Tier};
 use crate::host::MachineMemory;
 use crate::probe::{Measured, Probes};
+use crate::spares::Spares;
 use crate::streams::Streams;
 use crate::table::Table;
 use crate::thread::Uncancelled;
