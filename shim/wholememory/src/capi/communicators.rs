@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use wm_driver::Api;
 
+use super::call::{answer, give, is_place, value};
+use super::exports::exports;
 use super::registry::{
     COMMUNICATORS, EMBEDDINGS, MEMORIES, OPTIMIZERS, ObjectHandle, POLICIES, TENSORS, driver,
 };
-use super::{answer, exports, give, is_place, value};
 use crate::communicator::{Communicator, UNIQUE_ID_BYTES, unique_id};
 use crate::error::{Error, Result, require};
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
@@ -101,7 +102,7 @@ exports! {
     /// Memory is the driver's, or the preloaded library's, whatever is chosen here.
     fn wholememory_set_rmm_enabled(enabled: bool) -> u32 {
         TAKES_RMM.store(enabled, Ordering::Relaxed);
-        super::SUCCESS
+        super::call::SUCCESS
     }
 
     /// What was chosen.

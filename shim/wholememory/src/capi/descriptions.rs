@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::exports;
+use super::exports::exports;
 use crate::vocabulary::codes::ElementType;
 use crate::vocabulary::description::{ArrayDescription, MatrixDescription, TensorDescription, element_bytes};
 

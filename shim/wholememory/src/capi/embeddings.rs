@@ -6,11 +6,12 @@ use std::sync::{Arc, LazyLock};
 
 use wm_abi::CUstream;
 
+use super::call::{answer, give, is_place, read, value};
 use super::communicators::communicator;
+use super::exports::exports;
 use super::memories::partition;
 use super::operations::temporary;
 use super::registry::{EMBEDDINGS, MEMORIES, OPTIMIZERS, ObjectHandle, POLICIES, TENSORS};
-use super::{answer, exports, give, is_place, read, value};
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
 use crate::embedding::states;

@@ -4,8 +4,9 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use super::call::answer;
+use super::exports::exports;
 use super::registry::{MEMORIES, ObjectHandle};
-use super::{answer, exports};
 use crate::error::{Error, Result};
 use crate::files::load::{LoadRequest, load};
 use crate::files::place::EntryShape;

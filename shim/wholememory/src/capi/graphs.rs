@@ -7,8 +7,9 @@ use std::sync::Arc;
 use wm_abi::CUstream;
 use wm_driver::api::Named;
 
+use super::call::{answer, read};
+use super::exports::exports;
 use super::registry::{ObjectHandle, TENSORS, driver};
-use super::{answer, exports, read};
 use crate::environment::{Environment, Functions, MemoryContext};
 use crate::error::Result;
 use crate::operations::sample::{Graph, Outputs, SampleRequest, sample};

@@ -3,10 +3,11 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
+use super::call::{answer, give, is_place, value};
 use super::communicators::communicator;
 use super::descriptions::GlobalReference;
+use super::exports::exports;
 use super::registry::{COMMUNICATORS, MEMORIES, ObjectHandle};
-use super::{answer, exports, give, is_place, value};
 use crate::error::{Error, Result};
 use crate::memory::{Memory, MemoryRequest, RankMemory};
 use crate::vocabulary::codes::{Backend, Location, MemoryType};

@@ -4,8 +4,9 @@ use std::ffi::{c_int, c_void};
 
 use wm_abi::CUstream;
 
+use super::call::answer;
+use super::exports::exports;
 use super::registry::{ObjectHandle, TENSORS};
-use super::{answer, exports};
 use crate::environment::{Environment, Functions};
 use crate::operations::rows::{RowDirection, copy};
 use crate::operations::scratch::Workspace;

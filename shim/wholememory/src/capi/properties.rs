@@ -12,8 +12,9 @@ use wm_abi::*;
 use wm_driver::Api;
 use wm_driver::api::Named;
 
+use super::call::value;
+use super::exports::exports;
 use super::registry::driver;
-use super::{exports, value};
 use crate::error::{Result, require};
 
 /// Bytes of the structure.

@@ -1,8 +1,9 @@
 //! Functions of `wholegraph_op.h` that draw random numbers on the host. They are the numbers that
 //! sampling draws on the GPU, so that a caller can repeat a sample.
 
+use super::call::answer;
+use super::exports::exports;
 use super::registry::{ObjectHandle, TENSORS};
-use super::{answer, exports};
 use crate::error::{Error, Result, require};
 use crate::tensor::{Place, Tensor};
 use crate::vocabulary::codes::{ElementType, Location};

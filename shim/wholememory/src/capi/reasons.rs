@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
 
-use super::exports;
+use super::exports::exports;
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
@@ -33,7 +33,8 @@ mod tests {
     use std::ffi::CStr;
 
     use super::*;
-    use crate::capi::{answer, communicators};
+    use crate::capi::call::answer;
+    use crate::capi::communicators;
     use crate::error::Error;
 
     fn reason() -> String {

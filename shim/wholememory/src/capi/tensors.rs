@@ -4,11 +4,12 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
 
+use super::call::{answer, give, is_place, read, value};
 use super::communicators::communicator;
 use super::descriptions::GlobalReference;
+use super::exports::exports;
 use super::memories::{partition, reference};
 use super::registry::{MEMORIES, ObjectHandle, TENSORS};
-use super::{answer, exports, give, is_place, read, value};
 use crate::tensor::{Place, Tensor};
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::TensorDescription;

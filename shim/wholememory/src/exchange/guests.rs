@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use wm_trust::peer::may_be_own;
 
-use super::meeting::{GREETING, Key, random};
+use super::key::{GREETING, Key, random};
 use crate::error::Result;
 
 /// Connections that wait for their first words: more than ranks of a machine, and few enough to

@@ -4,61 +4,19 @@
 //! before anything else is said, so a process that reads the name from the kernel's list learns
 //! nothing and is not believed.
 
-use std::hash::Hasher;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-use siphasher::sip::SipHasher24;
 use wm_trust::peer::may_be_own;
 
 use super::guests::Guests;
+use super::key::{GREETING, Key, random};
 use crate::error::{Error, Result};
 
 /// The time between two attempts to connect: there is no event for a name that appears.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a connection may take to prove its key, and rank 0 to answer.
-pub(super) const GREETING: Duration = Duration::from_secs(10);
-
-/// What ranks that belong together have in common.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key([u64; 2]);
-
-impl Key {
-    /// The key in a unique id: any bytes that are random.
-    pub fn of(bytes: &[u8]) -> Self {
-        Self([digest([0x77_6d, 1], bytes), digest([0x77_6d, 2], bytes)])
-    }
-
-    /// The key of a part of the ranks.
-    #[must_use]
-    pub fn of_part(self, number: u64, color: i64) -> Self {
-        let text = [number.to_le_bytes(), color.to_le_bytes()].concat();
-        Self([digest(self.0, &text), digest([self.0[1], self.0[0]], &text)])
-    }
-
-    /// A number that is the communicator's everywhere and tells nothing of the key.
-    pub fn id(self) -> u64 {
-        self.proof("id", 0, 0)
-    }
-
-    pub(super) fn address(self) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("wmshim-wholememory-{:016x}", self.proof("name", 0, 0)))
-    }
-
-    pub(super) fn proof(self, role: &str, nonce: u64, rank: u64) -> u64 {
-        digest(self.0, &[role.as_bytes(), &nonce.to_le_bytes(), &rank.to_le_bytes()].concat())
-    }
-}
-
-fn digest(key: [u64; 2], bytes: &[u8]) -> u64 {
-    let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
-    hasher.write(bytes);
-    hasher.finish()
-}
-
 /// The others' connections, by rank from 1 on.
 pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Result<Vec<UnixStream>> {
     let deadline = Instant::now() + patience;
@@ -148,10 +106,4 @@ fn words<const COUNT: usize>(mut socket: &UnixStream) -> io::Result<[u64; COUNT]
         *word = u64::from_le_bytes(bytes);
     }
     Ok(words)
-}
-
-pub(super) fn random() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_le_bytes(bytes))
 }

@@ -15,10 +15,11 @@
 //!   killed.
 
 mod guests;
+mod key;
 mod meeting;
 mod wire;
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,17 +27,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::{Error, Result};
-pub use meeting::Key;
+pub use key::Key;
+pub use wire::Part;
 use wire::RankFrame;
-
-/// What one rank hands in.
-#[derive(Debug, Default)]
-pub struct Part {
-    /// Bytes.
-    pub bytes: Vec<u8>,
-    /// Descriptors, open in this process.
-    pub descriptors: Vec<OwnedFd>,
-}
 
 /// A rank's connections.
 #[derive(Debug)]

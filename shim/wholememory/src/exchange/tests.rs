@@ -172,7 +172,7 @@ fn silent_connections_of_this_user_hold_nobody_up() {
     raise_limit();
     let key = key("silent");
     let took = met_beside(key, || silent(key, MANY));
-    assert!(took < meeting::GREETING / 2, "{took:?}");
+    assert!(took < key::GREETING / 2, "{took:?}");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn silent_connections_of_another_user_hold_nobody_up() {
     if !is_tested {
         return eprintln!("skipped: needs root");
     }
-    assert!(took < meeting::GREETING / 2, "{took:?}");
+    assert!(took < key::GREETING / 2, "{took:?}");
 }
 
 /// What a stranger has said is not looked at: it is sent away before.

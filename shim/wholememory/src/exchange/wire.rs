@@ -9,7 +9,6 @@ use std::os::unix::net::UnixStream;
 use rustix::net::SendFlags;
 use wm_sockets::packet::{self, DESCRIPTORS, ReceivedPacket};
 
-use super::Part;
 use crate::error::{Error as Fault, Result};
 
 /// Bytes of a frame, at most.
@@ -18,6 +17,15 @@ const LARGEST: usize = 64 << 20;
 const LONGEST_NAME: usize = 256;
 /// Kind, round, code, descriptors, bytes of the name, bytes.
 const HEADER: usize = 24;
+
+/// What one rank hands in.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// Bytes.
+    pub bytes: Vec<u8>,
+    /// Descriptors, open in this process.
+    pub descriptors: Vec<OwnedFd>,
+}
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

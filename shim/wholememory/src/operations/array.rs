@@ -39,6 +39,28 @@ impl Array {
     }
 }
 
+/// Numbers of rows: an array of 32 or 64-bit integers at one address.
+pub(crate) struct Numbers {
+    /// Of the first.
+    pub(crate) address: CUdeviceptr,
+    /// How many there are.
+    pub(crate) count: u64,
+    /// Of one: 4 or 8.
+    pub(crate) bytes: u32,
+}
+
+impl Numbers {
+    /// # Errors
+    /// [`Error::Input`] for another shape or type.
+    pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
+        let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
+        require(array.is_some_and(|array| array.size >= 0), "numbers of rows are an array without gaps")?;
+        require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
+        let count = array.map_or(0, |array| array.size.unsigned_abs());
+        Ok(Self { address: tensor.address()?, count, bytes: kind.bytes() as u32 })
+    }
+}
+
 /// Elements that kernels find by their numbers, wherever they are (`table.cuh`).
 #[derive(Debug, Clone, Copy)]
 pub struct ArrayTable {

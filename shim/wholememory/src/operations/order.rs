@@ -8,7 +8,7 @@ use wm_abi::CUdeviceptr;
 
 use crate::error::Result;
 use crate::memory::Memory;
-use crate::operations::rows::Numbers;
+use crate::operations::array::Numbers;
 use crate::operations::scratch::{Scratch, Workspace};
 use crate::operations::sort::{Others, Sorting, Unsorted};
 use crate::stream::CallerStream;

@@ -12,6 +12,7 @@ use wm_kernels::wholememory::{
 
 use crate::error::{Result, require};
 use crate::memory::Memory;
+use crate::operations::array::Numbers;
 use crate::operations::order::RowOrder;
 use crate::operations::scratch::Workspace;
 use crate::tensor::Tensor;
@@ -148,23 +149,6 @@ impl Places {
 
     fn rows(&self) -> u64 {
         self.matrix.sizes[0] as u64
-    }
-}
-
-/// Numbers of rows.
-pub(crate) struct Numbers {
-    pub(crate) address: CUdeviceptr,
-    pub(crate) count: u64,
-    pub(crate) bytes: u32,
-}
-
-impl Numbers {
-    pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
-        let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
-        require(array.is_some_and(|array| array.size >= 0), "numbers of rows are an array without gaps")?;
-        require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
-        let count = array.map_or(0, |array| array.size.unsigned_abs());
-        Ok(Self { address: tensor.address()?, count, bytes: kind.bytes() as u32 })
     }
 }
 

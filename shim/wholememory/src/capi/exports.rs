@@ -1,0 +1,17 @@
+//! The declaration of a file's C functions, with the list of their names.
+
+/// Declares functions that C calls, one after the other, and a list of their names.
+macro_rules! exports {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $answer:ty)? $body:block)*) => {
+        $($(#[$doc])*
+        ///
+        /// # Safety
+        /// Each pointer is null, or of what its name and type say. A handle may be any number.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? $body)*
+
+        /// The functions of this file.
+        pub(super) const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+pub(super) use exports;

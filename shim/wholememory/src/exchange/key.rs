@@ -1,0 +1,57 @@
+//! The key that only ranks of one communicator have. It gives the name at which rank 0 listens, and
+//! the proofs by which both ends of a connection show that they have it.
+
+use std::hash::Hasher;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+use std::time::Duration;
+
+use siphasher::sip::SipHasher24;
+
+/// How long a connection may take to prove its key, and rank 0 to answer.
+pub(super) const GREETING: Duration = Duration::from_secs(10);
+
+/// What ranks that belong together have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key([u64; 2]);
+
+impl Key {
+    /// The key in a unique id: any bytes that are random.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self([digest([0x77_6d, 1], bytes), digest([0x77_6d, 2], bytes)])
+    }
+
+    /// The key of a part of the ranks.
+    #[must_use]
+    pub fn of_part(self, number: u64, color: i64) -> Self {
+        let text = [number.to_le_bytes(), color.to_le_bytes()].concat();
+        Self([digest(self.0, &text), digest([self.0[1], self.0[0]], &text)])
+    }
+
+    /// A number that is the communicator's everywhere and tells nothing of the key.
+    pub fn id(self) -> u64 {
+        self.proof("id", 0, 0)
+    }
+
+    pub(super) fn address(self) -> io::Result<SocketAddr> {
+        SocketAddr::from_abstract_name(format!("wmshim-wholememory-{:016x}", self.proof("name", 0, 0)))
+    }
+
+    pub(super) fn proof(self, role: &str, nonce: u64, rank: u64) -> u64 {
+        digest(self.0, &[role.as_bytes(), &nonce.to_le_bytes(), &rank.to_le_bytes()].concat())
+    }
+}
+
+fn digest(key: [u64; 2], bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// A nonce.
+pub(super) fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}
