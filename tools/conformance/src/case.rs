@@ -12,18 +12,7 @@ use wm_abi::CUresult;
 
 use crate::driver::Driver;
 use crate::fixture::process;
-
-/// Why a case ended early.
-#[derive(Debug)]
-pub enum Halt {
-    /// It cannot be completed.
-    Failed(String),
-    /// This driver or machine lacks what it needs.
-    Skipped(String),
-}
-
-/// What cases and fixtures return.
-pub type Verdict<T = ()> = Result<T, Halt>;
+pub use crate::verdict::{Halt, Verdict};
 
 /// One recorded answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

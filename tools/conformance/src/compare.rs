@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -97,11 +98,11 @@ impl Accepted {
     ///
     /// # Errors
     /// The first line that has other than three fields.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let row = |line: &str| {
             let fields: Vec<String> = line.split('\t').map(str::to_owned).collect();
-            fields.try_into().map_err(|_| format!("not «case, label, reason» with tabs between: {line}"))
+            fields.try_into().map_err(|_| anyhow!("not «case, label, reason» with tabs between: {line}"))
         };
         lines.map(row).collect::<Result<_, _>>().map(Self)
     }

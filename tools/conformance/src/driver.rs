@@ -25,6 +25,32 @@ pub enum Lookup {
     ProcAddress,
 }
 
+impl Lookup {
+    /// The command line's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exported => "exported",
+            Self::ProcAddress => "proc-address",
+        }
+    }
+}
+
+/// Why a driver library cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The path is no C string.
+    #[error("driver path {0:?} holds a zero byte")]
+    ZeroByte(String),
+    /// The loader refused it, with its message.
+    #[error("cannot open the driver {name}: {message}; name one with --driver")]
+    Loader {
+        /// The path or name.
+        name: String,
+        /// The loader's message.
+        message: String,
+    },
+}
+
 /// An opened driver library. Lives as long as the process: drivers do not survive `dlclose`.
 #[derive(Debug)]
 pub struct Driver {
@@ -37,17 +63,14 @@ impl Driver {
     /// Opens the library `name`: a path, or a name for the loader to search.
     ///
     /// # Errors
-    /// The loader's message.
-    pub fn open(name: &str, lookup: Lookup) -> Result<&'static Self, String> {
-        let file = CString::new(name).map_err(|_| format!("driver path {name:?} holds a zero byte"))?;
+    /// A path that is no C string, and the loader's message.
+    pub fn open(name: &str, lookup: Lookup) -> Result<&'static Self, OpenError> {
+        let file = CString::new(name).map_err(|_| OpenError::ZeroByte(name.to_owned()))?;
         // SAFETY: `file` is a C string. The library's constructors run, as in any program that
         // opens a driver.
         let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
-            return Err(format!(
-                "cannot open the driver {name}: {}; name one with --driver",
-                loader_message()
-            ));
+            return Err(OpenError::Loader { name: name.to_owned(), message: loader_message() });
         }
         let found = (0..symbol::COUNT).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
         Ok(Box::leak(Box::new(Self { library: library as usize, lookup, found })))
@@ -181,8 +204,8 @@ macro_rules! cu {
 macro_rules! supported {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
         $crate::cu!($driver, $name($($argument),*)).ok().map_err(|code| match code {
-            wm_abi::CUresult::NOT_SUPPORTED => $crate::case::Halt::Skipped(format!("needs {}", stringify!($name))),
-            _ => $crate::case::Halt::Failed(format!("{} returned {code}", stringify!($name))),
+            wm_abi::CUresult::NOT_SUPPORTED => $crate::verdict::Halt::Skipped(format!("needs {}", stringify!($name))),
+            _ => $crate::verdict::Halt::Failed(format!("{} returned {code}", stringify!($name))),
         })?
     };
 }
@@ -193,6 +216,6 @@ macro_rules! must {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
         $crate::cu!($driver, $name($($argument),*))
             .ok()
-            .map_err(|code| $crate::case::Halt::Failed(format!("{} returned {code}", stringify!($name))))?
+            .map_err(|code| $crate::verdict::Halt::Failed(format!("{} returned {code}", stringify!($name))))?
     };
 }

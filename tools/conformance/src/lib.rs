@@ -16,6 +16,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`driver`] | opens a library, looks functions up, calls them |
+//! | [`verdict`] | how a case returns |
 //! | [`case`] | what a case does: record, expect, stop |
 //! | [`cases`] | the table of all cases, and a file for every area |
 //! | [`fixture`] | contexts, memory, streams, kernels that clean up after themselves |
@@ -32,3 +33,4 @@ pub mod entrypoints;
 pub mod fixture;
 pub mod report;
 pub mod runner;
+pub mod verdict;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use conformance::cases::{self, Row};
 use conformance::compare::{self, Accepted, Comparison};
@@ -70,17 +71,17 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match carry_out(&arguments) {
+    match execute(&arguments) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
-        Err(message) => {
-            eprintln!("conformance: {message}");
+        Err(error) => {
+            eprintln!("conformance: {error:#}");
             ExitCode::from(2)
         }
     }
 }
 
-fn carry_out(arguments: &Arguments) -> Result<bool, String> {
+fn execute(arguments: &Arguments) -> Result<bool> {
     if let Some(files) = &arguments.compare {
         return compare(&files[0], &files[1], arguments);
     }
@@ -92,7 +93,7 @@ fn carry_out(arguments: &Arguments) -> Result<bool, String> {
     }
     let rows = chosen(arguments);
     if rows.is_empty() {
-        return Err("no case has such a name; --list shows all".into());
+        bail!("no case has such a name; --list shows all");
     }
     if arguments.list {
         rows.iter().for_each(|row| println!("{:<44} {}", row.name, row.guards));
@@ -107,12 +108,12 @@ fn chosen(arguments: &Arguments) -> Vec<&'static Row> {
     cases::CASES.iter().filter(wanted).filter(|row| !named(&arguments.skip, row)).collect()
 }
 
-fn run(arguments: &Arguments, rows: &[&Row]) -> Result<bool, String> {
+fn run(arguments: &Arguments, rows: &[&Row]) -> Result<bool> {
     // Opened here as well, so that a wrong path is one clear message and not a failure of every
     // case.
     Driver::open(&arguments.driver, arguments.lookup)?;
     let plan = Plan {
-        program: std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?,
+        program: std::env::current_exe().context("cannot find this program")?,
         driver: arguments.driver.clone(),
         lookup: arguments.lookup,
         limit: Duration::from_secs(arguments.limit),
@@ -133,13 +134,13 @@ fn run(arguments: &Arguments, rows: &[&Row]) -> Result<bool, String> {
     Ok(passed)
 }
 
-fn publish(arguments: &Arguments, mut document: Document) -> Result<(), String> {
+fn publish(arguments: &Arguments, mut document: Document) -> Result<()> {
     if arguments.observe {
         document.make_portable();
     }
-    let text = document.text().map_err(|error| error.to_string())?;
+    let text = document.text()?;
     if let Some(file) = &arguments.save {
-        fs::write(file, &text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        fs::write(file, &text).with_context(|| format!("cannot write {}", file.display()))?;
     }
     if arguments.json || arguments.observe {
         print!("{text}");
@@ -147,9 +148,9 @@ fn publish(arguments: &Arguments, mut document: Document) -> Result<(), String> 
     Ok(())
 }
 
-fn run_case(name: &str, arguments: &Arguments) -> Result<bool, String> {
+fn run_case(name: &str, arguments: &Arguments) -> Result<bool> {
     let row = cases::CASES.iter().find(|row| row.name == name);
-    let row = row.ok_or_else(|| format!("there is no case {name:?}; --list shows all"))?;
+    let row = row.with_context(|| format!("there is no case {name:?}; --list shows all"))?;
     let driver = Driver::open(&arguments.driver, arguments.lookup)?;
     process::remember(&arguments.driver, arguments.lookup);
     let record = runner::run_here(row, driver, tell);
@@ -162,12 +163,14 @@ fn tell(what: &impl serde::Serialize) {
     println!("{}", serde_json::to_string(what).expect("records hold plain values"));
 }
 
-fn play(role: &str, arguments: &Arguments) -> Result<bool, String> {
+fn play(role: &str, arguments: &Arguments) -> Result<bool> {
     let driver = Driver::open(&arguments.driver, arguments.lookup)?;
-    process::play(role, driver).map(|()| true)
+    let role = cases::ROLES.iter().find(|known| known.name == role);
+    process::play(role.context("there is no such role")?, driver)?;
+    Ok(true)
 }
 
-fn compare(first: &Path, second: &Path, arguments: &Arguments) -> Result<bool, String> {
+fn compare(first: &Path, second: &Path, arguments: &Arguments) -> Result<bool> {
     let how = Comparison { machine: arguments.same_machine };
     let differences = compare::compare(&document(first)?, &document(second)?, how);
     let accepted = arguments.accept.as_deref().map_or_else(|| Ok(String::new()), read)?;
@@ -180,11 +183,11 @@ fn compare(first: &Path, second: &Path, arguments: &Arguments) -> Result<bool, S
     Ok(differences.is_empty())
 }
 
-fn read(file: &Path) -> Result<String, String> {
-    fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-fn document(file: &Path) -> Result<Document, String> {
+fn document(file: &Path) -> Result<Document> {
     serde_json::from_str(&read(file)?)
-        .map_err(|error| format!("{} is not a document of this suite: {error}", file.display()))
+        .with_context(|| format!("{} is not a document of this suite", file.display()))
 }

@@ -91,19 +91,11 @@ fn run_one(plan: &Plan, row: &Row) -> Finished {
 
 fn start(plan: &Plan, case: &str) -> std::io::Result<Child> {
     let mut command = Command::new(&plan.program);
-    command.args(["--case", case, "--driver", &plan.driver, "--lookup", lookup_name(plan.lookup)]);
+    command.args(["--case", case, "--driver", &plan.driver, "--lookup", plan.lookup.name()]);
     // A panic's message says what failed; its place in this suite does not matter.
     command.env("RUST_BACKTRACE", "0");
     // A group of its own, so that a time-out also ends what the case has started.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
-}
-
-/// The command line's word for a way of look-up.
-pub fn lookup_name(lookup: Lookup) -> &'static str {
-    match lookup {
-        Lookup::Exported => "exported",
-        Lookup::ProcAddress => "proc-address",
-    }
 }
 
 fn observe(mut child: Child, limit: Duration) -> (Record, String) {

@@ -14,7 +14,7 @@ use wm_abi::*;
 
 use crate::host;
 use crate::program::{Action, Kind, Node, Step, Way};
-use crate::run::Running;
+use crate::running::Running;
 use crate::world::STAGE;
 
 impl Running<'_> {
@@ -240,7 +240,7 @@ impl Running<'_> {
         match self.create(self.program.shape.streams[stream]) {
             Ok(handle) => self.state().streams[stream] = handle,
             Err(error) => {
-                self.note(Some(number), &error, CUresult::UNKNOWN);
+                self.note(Some(number), &format!("{error:#}"), CUresult::UNKNOWN);
             }
         }
         None

@@ -1,13 +1,15 @@
 //! The process in which programs run: it reads them, a line each, and answers each with a line.
 
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::time::Duration;
 
+use anyhow::Result;
+
 use crate::cores;
-use crate::outcome::Outcome;
 use crate::program::Program;
-use crate::run::{self, Marks};
-use crate::world::{Ready, World};
+use crate::run;
+use crate::running::Marks;
+use crate::world::World;
 
 /// How programs are run.
 #[derive(clap::Args, Debug, Clone)]
@@ -36,7 +38,7 @@ pub(crate) struct Arguments {
 }
 
 /// Runs what standard input says.
-pub(crate) fn main(arguments: &Arguments) -> Ready {
+pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     leave_interrupts();
     cores::pretend(arguments.cores);
     let mut world = World::open(&arguments.open, arguments.devices, arguments.lives)?;
@@ -49,9 +51,8 @@ pub(crate) fn main(arguments: &Arguments) -> Ready {
     }
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
     for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|error| error.to_string())?;
-        let program: Program = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-        say(&run::run(&world, &program, &mut marks, limit)?);
+        let program: Program = serde_json::from_str(&line?)?;
+        run::run(&world, &program, &mut marks, limit)?.hand_over();
     }
     Ok(())
 }
@@ -73,12 +74,4 @@ fn leave_faults() {
         // SAFETY: the default disposition.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-}
-
-/// Hands an outcome over.
-pub(crate) fn say(outcome: &Outcome) {
-    let line = serde_json::to_string(outcome).unwrap_or_default();
-    let mut out = std::io::stdout().lock();
-    // The parent has closed its end, so the result is dropped.
-    let _told = writeln!(out, "{line}").and_then(|()| out.flush());
 }

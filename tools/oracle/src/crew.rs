@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use crate::end::End;
 use crate::generate::{self, Wishes};
-use crate::judge::{Bar, Judge, Spent, Verdict};
+use crate::judge::{Bar, Judge, Verdict};
 use crate::program::Program;
-use crate::report::Failed;
+use crate::told::{Failed, Told};
 
 /// What one worker runs in the same processes.
 #[derive(Debug, Clone)]
@@ -65,17 +65,6 @@ impl Supply {
             }
         }
     }
-}
-
-/// What a worker tells.
-#[derive(Debug)]
-pub(crate) enum Told {
-    Judged(Program, Verdict),
-    Spent(Spent),
-    Failed(Failed),
-    /// A step of this seed's took longer than the limit, once: it did not again, or there was no
-    /// time to try.
-    Slow(u64),
 }
 
 /// What becomes of a program that fails.

@@ -6,32 +6,13 @@
 mod bent;
 mod hosts;
 mod order;
+mod wishes;
 
 use crate::model::Model;
-use crate::program::{Action, Context, Kind, Node, Pool, Program, Rules, Shape, Step, Stream, Way};
+use crate::program::{Action, Context, Kind, Node, Pool, Program, Shape, Step, Stream, Way};
 use crate::random::Random;
 use bent::{Bent, Draw, HUGE};
-
-/// What programs may have.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Wishes {
-    pub(crate) devices: usize,
-    /// Most steps of a program.
-    pub(crate) steps: usize,
-    pub(crate) rules: Rules,
-    /// Has the device green contexts?
-    pub(crate) green: bool,
-    /// May streams be held up?
-    pub(crate) gates: bool,
-    /// Is memory short, so that every allocation may fail?
-    pub(crate) scarce: bool,
-    /// Copies between blocks and memory of the host's.
-    pub(crate) copies: bool,
-    /// Is there a sibling that programs do not use?
-    pub(crate) sibling: bool,
-    /// May such copies be held up by gates? A real device's may hold up copies of other streams.
-    pub(crate) held_copies: bool,
-}
+pub(crate) use wishes::Wishes;
 
 /// Larger blocks are not worth the time to write them.
 const TOUCHED: u64 = 64 << 20;
@@ -403,6 +384,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::program::Rules;
 
     const RULES: Rules =
         Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };

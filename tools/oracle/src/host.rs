@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::world::STEPS;
+use crate::program::STEPS;
 
 /// Numbers are taken in the order of the calls.
 static NEXT: AtomicU64 = AtomicU64::new(1);

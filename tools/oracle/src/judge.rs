@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
+
 use crate::bench::{Bench, Limits, Side};
 use crate::end::End;
 use crate::outcome::{self, Fault, Run, Stay, Took};
@@ -179,12 +181,12 @@ impl Judge {
     ///
     /// # Errors
     /// How its process ended: it is no fault of a program's.
-    pub(crate) fn try_library(&self) -> Result<(), String> {
+    pub(crate) fn try_library(&self) -> anyhow::Result<()> {
         let rules = Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
         let shape = Shape { threads: 1, streams: vec![], keep: true, internal: true, rules, hosts: vec![] };
         let nothing = Program { seed: 0, shape, steps: Vec::new() };
         match Process::start(&self.bench, Side::Library)?.run(&nothing, self.end) {
-            Run::Died(how) => Err(how),
+            Run::Died(how) => Err(anyhow!(how)),
             Run::Over(_) | Run::Cut => Ok(()),
         }
     }

@@ -27,27 +27,30 @@ mod random;
 mod relays;
 mod report;
 mod run;
+mod running;
 mod shrink;
+mod told;
 mod used;
 mod world;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 
 use crate::bench::{Bench, Limits};
-use crate::crew::{Care, Stretch, Supply, Told, Worker};
+use crate::crew::{Care, Stretch, Supply, Worker};
 use crate::end::End;
 use crate::generate::Wishes;
 use crate::judge::{Judge, Sides};
 use crate::program::{Program, Rules};
 use crate::relays::Machines;
 use crate::report::Found;
+use crate::told::Told;
 
 /// Draws random programs, runs them bare and under the library, and tells them apart.
 #[derive(Parser, Debug)]
@@ -168,26 +171,26 @@ fn main() -> ExitCode {
 }
 
 /// The exit status: 0 if all is right, 1 if something was found, 2 if it could not be run.
-fn ended(outcome: Result<bool, String>) -> ExitCode {
+fn ended(outcome: Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(message) => {
-            eprintln!("oracle: {message}");
+        Err(error) => {
+            eprintln!("oracle: {error:#}");
             ExitCode::from(2)
         }
     }
 }
 
 impl Options {
-    fn run(&self) -> Result<bool, String> {
+    fn run(&self) -> Result<bool> {
         if self.print {
             return (0..self.programs.unwrap_or(1)).try_for_each(|at| self.print(at)).map(|()| true);
         }
         let judge = self.judge()?;
         end::listen_for_interrupts();
         if self.relays && self.sides != Sides::Bare {
-            judge.try_library().map_err(|how| format!("no copy can be relayed: {how}"))?;
+            judge.try_library().context("no copy can be relayed")?;
         }
         let supply = self.supply()?;
         let mut found = Found::new();
@@ -195,15 +198,15 @@ impl Options {
         report::summary(&found, self.json);
         let expects = self.relays && self.sides != Sides::Bare && self.program.is_none();
         if expects && found.failed.is_empty() && found.programs > 0 && found.relayed.is_empty() {
-            return Err("no copy of any program was relayed: nothing is said about relays".into());
+            bail!("no copy of any program was relayed: nothing is said about relays");
         }
         Ok(found.failed.is_empty())
     }
 
-    fn print(&self, at: u64) -> Result<(), String> {
+    fn print(&self, at: u64) -> Result<()> {
         let program = self.draw(self.seed + at);
         if self.json {
-            println!("{}", serde_json::to_string(&program).map_err(|error| error.to_string())?);
+            println!("{}", serde_json::to_string(&program)?);
         } else {
             print!("{program}");
         }
@@ -211,7 +214,7 @@ impl Options {
     }
 
     /// What is to be run.
-    fn supply(&self) -> Result<Supply, String> {
+    fn supply(&self) -> Result<Supply> {
         let end = End::after(self.seconds.map(Duration::from_secs));
         let Some(file) = &self.program else {
             let count = self.programs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 500 });
@@ -222,8 +225,8 @@ impl Options {
             let seeds = self.seed..self.seed.saturating_add(count);
             return Ok(Supply::new(Stretch::Drawn(seeds), batch.min(share), self.failures, end));
         };
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let programs: Vec<Program> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+        let programs: Vec<Program> = serde_json::from_str(&text)?;
         Ok(Supply::new(Stretch::Saved(programs), 1, self.failures, end))
     }
 
@@ -269,7 +272,7 @@ impl Options {
         generate::program(seed, &self.wishes())
     }
 
-    fn judge(&self) -> Result<Judge, String> {
+    fn judge(&self) -> Result<Judge> {
         let memory = if self.scarce { "64MiB" } else { "16GiB" };
         let bench = Bench {
             simulated: self.simulated.clone(),
@@ -315,15 +318,10 @@ fn hear(heard: &Receiver<Told>, found: &mut Found) {
 }
 
 /// The library as it is built, or as it is installed.
-fn library() -> Result<PathBuf, String> {
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+fn library() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
     let folder = program.parent().unwrap_or(&program);
     let places = [folder.join("libwmshim.so"), folder.join("../lib/libwmshim.so")];
-    places
-        .into_iter()
-        .find(|place| place.exists())
-        .ok_or("libwmshim.so is not there; name it with --library".into())
+    let found = places.into_iter().find(|place| place.exists());
+    found.context("libwmshim.so is not there; name it with --library")
 }
-
-/// Counts by name.
-type Counts = BTreeMap<&'static str, u64>;

@@ -10,108 +10,15 @@ mod blocks;
 mod gates;
 mod graphs;
 mod hosts;
+mod state;
 
-use std::collections::BTreeMap;
+use crate::clock::{Before, Place, Stamp};
+use crate::program::{Action, Context, Kind, Step};
 
-use crate::clock::{Before, Clock, Place, Stamp};
-use crate::program::{Action, Context, Kind, Shape, Step};
-
-pub(crate) use blocks::Block;
-use gates::Gate;
-use graphs::Graph;
-pub(crate) use hosts::BUFFER;
-use hosts::Buffer;
-
-/// Why a step is not legal.
-pub(crate) type Refusal = &'static str;
-type Verdict<T = ()> = Result<T, Refusal>;
-
-/// All that is known after some steps.
-#[derive(Debug, Clone)]
-pub(crate) struct Model {
-    shape: Shape,
-    lanes: Vec<Lane>,
-    /// What the host has seen done.
-    host: Clock,
-    /// Waits that are not over yet, by thread.
-    waiting: Vec<Option<Waiting>>,
-    gates: BTreeMap<usize, Gate>,
-    events: BTreeMap<usize, Stamp>,
-    blocks: BTreeMap<usize, Block>,
-    /// All that the frees in stream order so far may wait for.
-    freed: Clock,
-    graphs: BTreeMap<usize, Graph>,
-    /// Memory of the host's.
-    buffers: Vec<Buffer>,
-    /// Functions of the host that streams call, by step.
-    notes: Vec<(usize, Stamp)>,
-    /// Steps so far: the number of the next one.
-    steps: usize,
-}
-
-/// A wait of a thread beside the others.
-#[derive(Debug, Clone)]
-struct Waiting {
-    step: Step,
-    /// What it waits for certainly: what was there when it was called.
-    stamps: Vec<Stamp>,
-}
-
-/// The work of a stream so far.
-#[derive(Debug, Clone, Default)]
-struct Lane {
-    last: u32,
-    before: Before,
-    /// What the streams that wait for this one certainly wait for.
-    told: Clock,
-    /// Has a device worked for it?
-    worked: bool,
-    unborn: bool,
-    destroyed: bool,
-}
-
-impl Lane {
-    fn is_there(&self) -> bool {
-        !self.unborn && !self.destroyed
-    }
-}
-
-/// Does a place in a stream take part in the order between the default stream and the blocking
-/// ones?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Barrier {
-    Sure,
-    Possible,
-    None,
-}
-
-fn require(holds: bool, refusal: Refusal) -> Verdict {
-    if holds { Ok(()) } else { Err(refusal) }
-}
+pub(crate) use state::{BUFFER, Block, Model};
+use state::{Barrier, Lane, Verdict, Waiting, require};
 
 impl Model {
-    /// Nothing has happened yet.
-    pub(crate) fn new(shape: &Shape) -> Self {
-        Self {
-            shape: shape.clone(),
-            lanes: shape
-                .streams
-                .iter()
-                .map(|stream| Lane { unborn: stream.late, ..Lane::default() })
-                .collect(),
-            host: Clock::default(),
-            waiting: vec![None; shape.threads],
-            gates: BTreeMap::new(),
-            events: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-            freed: Clock::default(),
-            graphs: BTreeMap::new(),
-            buffers: shape.hosts.iter().map(|host| Buffer::new(*host)).collect(),
-            notes: Vec::new(),
-            steps: 0,
-        }
-    }
-
     /// Blocks that are not freed.
     pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &Block)> {
         self.blocks.iter().filter(|(_, block)| !block.freed).map(|(number, block)| (*number, block))

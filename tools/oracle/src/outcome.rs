@@ -1,6 +1,7 @@
 //! What a run of a program tells, as a value that one process writes and another reads.
 
 use std::fmt;
+use std::io::Write;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,16 @@ pub(crate) struct Outcome {
     /// Bytes that were looked at.
     pub(crate) checked: u64,
     pub(crate) took: Took,
+}
+
+impl Outcome {
+    /// Writes it to standard output, for the process that judges.
+    pub(crate) fn hand_over(&self) {
+        let line = serde_json::to_string(self).unwrap_or_default();
+        let mut out = std::io::stdout().lock();
+        // If the parent has closed its end, it needs no outcome.
+        let _written = writeln!(out, "{line}").and_then(|()| out.flush());
+    }
 }
 
 /// Where the time of a run went.

@@ -9,6 +9,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Result};
+
 use crate::bench::{Bench, Side};
 use crate::end::End;
 use crate::outcome::{Outcome, Run, Stay};
@@ -29,10 +31,10 @@ pub(crate) struct Process {
 const GLANCE: Duration = Duration::from_millis(100);
 
 impl Process {
-    pub(crate) fn start(bench: &Bench, side: Side) -> Result<Self, String> {
-        let mut child = bench.command(side).spawn().map_err(|error| error.to_string())?;
+    pub(crate) fn start(bench: &Bench, side: Side) -> Result<Self> {
+        let mut child = bench.command(side).spawn()?;
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(output), Some(errors)) = (output, errors) else { return Err("no pipe".into()) };
+        let (output, errors) = output.zip(errors).context("no pipe")?;
         let words = Some(std::thread::spawn(move || last_words(errors)));
         let patience = bench.limits.of(side) * 8 + Duration::from_secs(30);
         Ok(Self { child, input, lines: lines(output), words, patience })

@@ -10,6 +10,11 @@ mod told;
 pub(crate) use aside::Aside;
 use serde::{Deserialize, Serialize};
 
+/// Steps of a program, and numbers of gates, at most.
+pub(crate) const STEPS: usize = 2048;
+/// Pieces of host memory of a program, at most.
+pub(crate) const HOSTS: usize = 4;
+
 /// A whole program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Program {

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::Counts;
-use crate::crew::Told;
 use crate::judge::{Spent, Verdict};
 use crate::outcome::Stay;
 use crate::program::{Action, Program};
+use crate::told::{Failed, Told};
+
+/// Counts by name.
+type Counts = BTreeMap<&'static str, u64>;
 
 /// Programs that were judged, and those that failed.
 #[derive(Debug)]
@@ -34,16 +36,6 @@ pub(crate) struct Found {
     /// Steps whose copies went through other devices.
     pub(crate) relayed: BTreeMap<String, u64>,
     pub(crate) failed: Vec<Failed>,
-}
-
-/// A program that failed.
-#[derive(Debug)]
-pub(crate) struct Failed {
-    /// It, and what must run before it in the same process.
-    pub(crate) case: Vec<Program>,
-    pub(crate) verdict: Verdict,
-    /// Did it fail again? `None` if there was no time to try.
-    pub(crate) repeats: Option<bool>,
 }
 
 impl Found {

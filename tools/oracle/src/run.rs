@@ -4,75 +4,34 @@
 //! last one, and ends the process only if it stays with all gates open too; what is found is told
 //! by the ledgers after all work is over.
 
-use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use conformance::cu;
 use wm_abi::*;
 
+use crate::calls::aside;
 use crate::clock::Stamp;
 use crate::host;
 use crate::model::Model;
-use crate::outcome::{Outcome, Refused, Stay, Took};
+use crate::outcome::{Outcome, Stay, Took};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
-use crate::world::{Ready, World, ready};
+use crate::running::{Marks, Running, State};
+use crate::world::World;
 
 /// An end is many calls: it may take so many times as long as a step.
 const ENDS: u32 = 5;
 
-/// What programs of one process have made so far, so that no two marks are alike.
-#[derive(Debug, Default)]
-pub(crate) struct Marks(u32);
-
-/// A program under way.
-pub(crate) struct Running<'a> {
-    pub(crate) world: &'a World,
-    pub(crate) program: &'a Program,
-    /// By step, the step whose mark it looks for, or copies.
-    pub(crate) expected: Vec<Option<usize>>,
-    /// By step, the step whose mark host memory holds after it, and in how many bytes.
-    pub(crate) held: Vec<Option<(usize, u64)>>,
-    /// Steps whose functions of the host are called in this order.
-    ordered: Vec<(usize, usize)>,
-    base: u32,
-    state: Mutex<State>,
-}
-
-/// What a program has, and what was found.
-#[derive(Default)]
-pub(crate) struct State {
-    pub(crate) streams: Vec<CUstream>,
-    pub(crate) blocks: BTreeMap<usize, (CUdeviceptr, u64)>,
-    pub(crate) events: BTreeMap<usize, CUevent>,
-    pub(crate) graphs: BTreeMap<usize, (CUgraph, CUgraphExec)>,
-    pub(crate) gates: Vec<usize>,
-    /// Checks that were launched, by step: bytes.
-    pub(crate) checks: BTreeMap<usize, u64>,
-    /// Checks by copy: step, offset, bytes, mark.
-    pub(crate) copies: Vec<(usize, u64, u64, u32)>,
-    pub(crate) staged: u64,
-    /// Bytes that were looked at at once.
-    pub(crate) read: u64,
-    /// Steps whose copies went through other devices.
-    relayed: Vec<usize>,
-    /// Steps whose function of the host a stream was told to call.
-    pub(crate) notes: Vec<usize>,
-    pub(crate) refused: Vec<Refused>,
-    pub(crate) wrong: Vec<String>,
-    pub(crate) early: Vec<String>,
-    pub(crate) hang: Option<Stay>,
-    /// After the last step, the call that is made.
-    ending: &'static str,
-}
-
 /// Runs a program. Where the host stays for longer than the limit whatever gates are open, the
 /// process ends with that as the outcome.
-pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
+pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Result<Outcome> {
     let begin = Instant::now();
     world.reset(program)?;
+    host::reset();
+    aside::release();
     let Foreseen { expected, held, ordered } = foreseen(program);
     let running = Running { world, program, expected, held, ordered, base: marks.0, state: Mutex::default() };
     marks.0 += program.steps.len() as u32 + 1;
@@ -121,21 +80,7 @@ fn foreseen(program: &Program) -> Foreseen {
 }
 
 impl Running<'_> {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The mark that a step writes.
-    pub(crate) fn mark(&self, step: usize) -> u32 {
-        (self.base + step as u32 + 1).wrapping_mul(0x9e37_79b1) | 1
-    }
-
-    pub(crate) fn owner(&self, step: usize) -> u64 {
-        let mark = u64::from(self.mark(step));
-        mark << 32 | mark
-    }
-
-    fn streams(&self) -> Ready {
+    fn streams(&self) -> Result<()> {
         for stream in &self.program.shape.streams {
             let handle = match stream.kind {
                 Kind::Legacy => CUstream::NULL,
@@ -149,18 +94,6 @@ impl Running<'_> {
             self.state().streams.push(handle);
         }
         Ok(())
-    }
-
-    pub(crate) fn create(&self, stream: Stream) -> Ready<CUstream> {
-        let (d, mut handle) = (self.world.driver, CUstream::NULL);
-        let blocking = stream.kind == Kind::Blocking;
-        let flags = if blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
-        ready!(d, cuCtxSetCurrent(self.world.handle(stream.context)))?;
-        if stream.context.is_green() {
-            return self.world.green_stream(stream.context);
-        }
-        cu!(d, cuStreamCreate(&mut handle, flags)).ok().map_err(|code| format!("a stream: {code}"))?;
-        Ok(handle)
     }
 
     /// Makes all steps.
@@ -210,7 +143,7 @@ impl Running<'_> {
         let call = self.state().ending;
         let end = || Stay { step: None, place: format!("the end of the program: {call}"), for_good: true };
         outcome.hang = Some(outcome.hang.map_or_else(end, |stay| Stay { for_good: true, ..stay }));
-        crate::child::say(&outcome);
+        outcome.hand_over();
         // SAFETY: ends the process, whatever its threads do.
         unsafe { libc::_exit(0) }
     }
@@ -255,14 +188,6 @@ impl Running<'_> {
             self.note(None, "cuCtxSetCurrent", code);
             self.note(None, "cuStreamSynchronize", cu!(d, cuStreamSynchronize(CUstream::PER_THREAD)));
         }
-    }
-
-    pub(crate) fn note(&self, step: Option<usize>, call: &str, code: CUresult) -> bool {
-        if code != CUresult::SUCCESS {
-            let refused = Refused { step, call: call.to_owned(), code: code.0 };
-            self.state().refused.push(refused);
-        }
-        code == CUresult::SUCCESS
     }
 
     fn open_gates(&self) {

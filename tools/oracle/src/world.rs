@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use conformance::case::Halt;
+use anyhow::{Context as _, Result, bail};
 use conformance::cu;
 use conformance::driver::{Driver, Lookup};
 use conformance::fixture::Green;
@@ -14,39 +14,26 @@ use wm_abi::*;
 use wm_kernels::{Arguments, diagnostics, ownership};
 
 use crate::model::BUFFER;
-use crate::program::{Context, Host, Kind, Pool, Program};
+use crate::program::{Context, HOSTS, Host, Kind, Pool, Program, STEPS};
 use crate::relays::Statistics;
 use crate::used::UsedStreams;
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
-/// Steps of a program, and numbers of gates, at most.
-pub(crate) const STEPS: usize = 2048;
 /// Bytes between two gates.
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.
 pub(crate) const STAGE: u64 = 8 << 20;
-/// Pieces of host memory of a program.
-pub(crate) const HOSTS: usize = 4;
 /// How long it may take until copies go through other devices: links may have to be measured first.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Outcome of what prepares a run.
-pub(crate) type Ready<T = ()> = Result<T, String>;
 
 /// Like `cu!`, for a call that has to succeed.
 macro_rules! ready {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        conformance::cu!($driver, $name($($argument),*)).ok().map_err(|code| format!("{}: {code}", stringify!($name)))
+        conformance::cu!($driver, $name($($argument),*)).ok().context(stringify!($name))
     };
 }
 pub(crate) use ready;
-
-/// Why a fixture cannot be made.
-fn why(halt: Halt) -> String {
-    let (Halt::Failed(reason) | Halt::Skipped(reason)) = halt;
-    reason
-}
 
 type Places = [Option<Place>; 5];
 
@@ -102,13 +89,13 @@ impl World {
     ///
     /// Contexts that are not primary and streams serve `lives` programs: on a GPU it takes longer
     /// to make and to end them than to run a program.
-    pub(crate) fn open(driver: &str, devices: usize, lives: u32) -> Ready<Self> {
+    pub(crate) fn open(driver: &str, devices: usize, lives: u32) -> Result<Self> {
         let driver = Driver::open(driver, Lookup::Exported)?;
         ready!(driver, cuInit(0))?;
         let mut count = 0;
         ready!(driver, cuDeviceGetCount(&mut count))?;
         if devices > count as usize {
-            return Err(format!("{devices} devices are asked for, {count} are there"));
+            bail!("{devices} devices are asked for, {count} are there");
         }
         let (places, greens, used, pools) =
             (Mutex::default(), Mutex::default(), UsedStreams::default(), Vec::new());
@@ -136,7 +123,7 @@ impl World {
         Ok(world)
     }
 
-    fn fill(&mut self) -> Ready {
+    fn fill(&mut self) -> Result<()> {
         self.make(Context::First)?;
         if self.devices > 1 {
             self.make(Context::Other)?;
@@ -160,14 +147,14 @@ impl World {
     }
 
     /// Makes a context, with its kernels.
-    fn make(&self, context: Context) -> Ready {
+    fn make(&self, context: Context) -> Result<()> {
         let handle = self.context(context)?;
         let place = self.load(handle, context.device())?;
         self.places()[context as usize] = Some(place);
         Ok(())
     }
 
-    fn context(&self, context: Context) -> Ready<CUcontext> {
+    fn context(&self, context: Context) -> Result<CUcontext> {
         let (mut handle, device) = (CUcontext::NULL, context.device() as CUdevice);
         match context {
             Context::Second => ready!(self.driver, cuCtxCreate_v2(&mut handle, 0, device))?,
@@ -177,19 +164,19 @@ impl World {
         Ok(handle)
     }
 
-    fn load(&self, context: CUcontext, device: usize) -> Ready<Place> {
+    fn load(&self, context: CUcontext, device: usize) -> Result<Place> {
         let mut major = 0;
         let attribute = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
         ready!(self.driver, cuDeviceGetAttribute(&mut major, attribute, device as CUdevice))?;
         let image = |code: &'static [u8]| {
             let mut module = CUmodule::NULL;
             ready!(self.driver, cuModuleLoadData(&mut module, code.as_ptr().cast()))?;
-            Ok::<_, String>(module)
+            anyhow::Ok(module)
         };
         let function = |module: CUmodule, name: &CStr| {
             let mut function = CUfunction::NULL;
             ready!(self.driver, cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
-            Ok::<_, String>(function)
+            anyhow::Ok(function)
         };
         let owners = image(ownership::IMAGE.code_for(major))?;
         let others = image(diagnostics::IMAGE.code_for(major))?;
@@ -204,7 +191,7 @@ impl World {
 
     /// Runs one of each in a new context: what a driver brings in at first use, it may bring in by
     /// waiting for streams, and then for those that a program holds.
-    fn warm_up(&self, context: Context) -> Ready {
+    fn warm_up(&self, context: Context) -> Result<()> {
         let (d, none, staged) = (self.driver, CUstream::NULL, self.stage as CUdeviceptr);
         ready!(d, cuCtxSetCurrent(self.handle(context)))?;
         // Pinned memory is used, so that the allocator under test knows nothing of it. What is
@@ -221,7 +208,7 @@ impl World {
 
     /// Copies to each device until other devices take part: the library opens what it needs there
     /// beside the first copies.
-    pub(crate) fn warm_relays(&mut self) -> Ready {
+    pub(crate) fn warm_relays(&mut self) -> Result<()> {
         self.make_hosts(1)?;
         let (d, bytes, mut block) = (self.driver, BUFFER as usize, 0);
         for context in [Context::First, Context::Other].into_iter().take(self.devices) {
@@ -230,7 +217,7 @@ impl World {
             let begin = Instant::now();
             while !self.has_carried() {
                 if begin.elapsed() > PATIENCE {
-                    return Err(format!("no copy to device {} goes through another one", context.device()));
+                    bail!("no copy to device {} goes through another one", context.device());
                 }
                 ready!(d, cuMemcpyHtoD_v2(block, self.host(0, Host::Pinned).cast(), bytes))?;
             }
@@ -240,8 +227,8 @@ impl World {
     }
 
     /// The library tells of copies by this path, from now on.
-    pub(crate) fn tell_of(&mut self, path: &'static str) -> Ready {
-        let statistics = Statistics::find().ok_or("the library does not tell what becomes of copies")?;
+    pub(crate) fn tell_of(&mut self, path: &'static str) -> Result<()> {
+        let statistics = Statistics::find().context("the library does not tell what becomes of copies")?;
         self.statistics = Some((statistics, path));
         self.has_carried();
         Ok(())
@@ -253,13 +240,13 @@ impl World {
         self.carried.swap(carried, Ordering::Relaxed) < carried
     }
 
-    fn befriend(&self, one: Context, other: Context) -> Ready {
+    fn befriend(&self, one: Context, other: Context) -> Result<()> {
         let (one, other) = (self.handle(one), self.handle(other));
         ready!(self.driver, cuCtxSetCurrent(one))?;
         ready!(self.driver, cuCtxEnablePeerAccess(other, 0))
     }
 
-    fn pools_of(&self, device: CUdevice) -> Ready<[CUmemoryPool; 2]> {
+    fn pools_of(&self, device: CUdevice) -> Result<[CUmemoryPool; 2]> {
         let (mut default, mut own) = (CUmemoryPool::NULL, CUmemoryPool::NULL);
         ready!(self.driver, cuDeviceGetDefaultMemPool(&mut default, device))?;
         // SAFETY: all zero is a valid value of every field.
@@ -277,14 +264,14 @@ impl World {
         Ok([default, own])
     }
 
-    fn pinned(&self, bytes: usize) -> Ready<*mut u8> {
+    fn pinned(&self, bytes: usize) -> Result<*mut u8> {
         let mut address: *mut c_void = null_mut();
         ready!(self.driver, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE))?;
         Ok(address.cast())
     }
 
     /// Before a program: contexts and pools as it wants them, gates closed, ledgers empty.
-    pub(crate) fn reset(&self, program: &Program) -> Ready {
+    pub(crate) fn reset(&self, program: &Program) -> Result<()> {
         let shape = &program.shape;
         let is_there = |context: &Context| self.handle(*context) != CUcontext::NULL;
         let others = [Context::Second, Context::GreenOne, Context::GreenTwo];
@@ -314,8 +301,6 @@ impl World {
             self.ledgers.cast::<u8>().write_bytes(0, STEPS * LEDGER * 8);
             self.gates.write_bytes(0, STEPS * GATE);
         }
-        crate::host::reset();
-        crate::calls::aside::release();
         self.make_hosts(shape.hosts.len())
     }
 
@@ -324,10 +309,10 @@ impl World {
         self.places()[context as usize].map_or(CUcontext::NULL, |place| place.context)
     }
 
-    fn make_greens(&self) -> Ready {
-        let (one, two) = Green::pair(self.driver).map_err(why)?;
+    fn make_greens(&self) -> Result<()> {
+        let (one, two) = Green::pair(self.driver)?;
         for (context, green) in [(Context::GreenOne, &one), (Context::GreenTwo, &two)] {
-            green.enter().map_err(why)?;
+            green.enter()?;
             let place = self.load(green.context, 0)?;
             self.places()[context as usize] = Some(place);
         }
@@ -371,10 +356,10 @@ impl World {
     }
 
     /// A stream of a green context.
-    pub(crate) fn green_stream(&self, context: Context) -> Ready<CUstream> {
+    pub(crate) fn green_stream(&self, context: Context) -> Result<CUstream> {
         let greens = self.greens();
         let green = greens.get(usize::from(context == Context::GreenTwo));
-        green.ok_or("no green context")?.stream().map_err(why)
+        Ok(green.context("no green context")?.stream()?)
     }
 
     /// A pool's handle.
@@ -403,9 +388,9 @@ impl World {
     }
 
     /// Pinned and pageable memory, if programs copy from and to any.
-    fn make_hosts(&self, count: usize) -> Ready {
+    fn make_hosts(&self, count: usize) -> Result<()> {
         if count > HOSTS {
-            return Err(format!("{count} pieces of host memory, of {HOSTS} at most"));
+            bail!("{count} pieces of host memory, of {HOSTS} at most");
         }
         if count == 0 || self.hosts.get().is_some() {
             return Ok(());

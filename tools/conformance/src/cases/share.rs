@@ -96,6 +96,18 @@ pub(super) fn ipc_handle(driver: &'static Driver, address: CUdeviceptr) -> (CUre
     (cu!(driver, cuIpcGetMemHandle(&mut handle, address)), handle)
 }
 
+/// Memory of 12 MiB, allocated where only pieces of it are free: an allocator that joins pieces
+/// joins them here.
+pub(super) fn of_pieces(driver: &'static Driver) -> Verdict<Memory> {
+    const PIECE: usize = 4 << 20;
+    let mut pieces = (0..6).map(|_| Memory::new(driver, PIECE)).collect::<Verdict<Vec<_>>>()?;
+    let kept: Vec<Memory> = (0..3).map(|i| pieces.remove(i)).collect();
+    drop(pieces);
+    let joined = Memory::holding(driver, &pattern(3 * PIECE, 6))?;
+    drop(kept);
+    Ok(joined)
+}
+
 pub(super) fn ipc(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -252,7 +264,7 @@ pub(super) fn dma_buf_of_families(case: &mut Case) -> Verdict {
     let mut able = 0;
     must!(d, cuDeviceGetAttribute(&mut able, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, primary.device));
     case.observe_machine("dma-bufs are supported", able);
-    let (stream, joined) = (Stream::non_blocking(d)?, super::share_ends::of_pieces(d)?);
+    let (stream, joined) = (Stream::non_blocking(d)?, of_pieces(d)?);
     let mapped = Range::of_device(d, PIECE, primary.device)?;
     let ordered = crate::fixture::alloc_async(d, PIECE, stream.raw)?;
     crate::fixture::synchronize(d, stream.raw)?;

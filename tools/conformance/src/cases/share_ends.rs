@@ -3,7 +3,7 @@
 
 use wm_abi::*;
 
-use super::share::ipc_handle;
+use super::share::{ipc_handle, of_pieces};
 use crate::case::{Case, Verdict, short};
 use crate::driver::Driver;
 use crate::fixture::process::{Channel, Partner};
@@ -143,18 +143,6 @@ pub(super) fn ask(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     channel.send_code(cu!(driver, cuMemFreeAsync(address, CUstream::NULL)))?;
     channel.send_code(ipc_handle(driver, address).0)?;
     channel.send_code(cu!(driver, cuIpcCloseMemHandle(address)))
-}
-
-/// Memory of this size, allocated where only pieces of it are free: an allocator that joins pieces
-/// joins them here.
-pub(super) fn of_pieces(driver: &'static Driver) -> Verdict<Memory> {
-    const PIECE: usize = 4 << 20;
-    let mut pieces = (0..6).map(|_| Memory::new(driver, PIECE)).collect::<Verdict<Vec<_>>>()?;
-    let kept: Vec<Memory> = (0..3).map(|i| pieces.remove(i)).collect();
-    drop(pieces);
-    let joined = Memory::holding(driver, &pattern(3 * PIECE, 6))?;
-    drop(kept);
-    Ok(joined)
 }
 
 /// Memory of many pieces is one block for the process that opens it.

@@ -10,7 +10,7 @@ use wm_abi::*;
 
 use crate::model::BUFFER;
 use crate::program::Aside;
-use crate::run::Running;
+use crate::running::Running;
 
 const PAGE: usize = 4096;
 /// Of so many pages one faults.

@@ -5,7 +5,7 @@ use conformance::cu;
 use wm_abi::*;
 
 use crate::program::{Context, Node};
-use crate::run::Running;
+use crate::running::Running;
 
 /// What the nodes of a capture have in common.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use wm_abi::*;
 use super::aside::cancellable;
 use crate::host::{self, Span, Task};
 use crate::program::{Action, Kind, Step};
-use crate::run::Running;
+use crate::running::Running;
 
 impl Running<'_> {
     /// Makes such a step. `None` where there is no call, or the block is missing.

@@ -1,9 +1,8 @@
 //! What a program likes: drawn once a program, so that some dwell on what others never come to.
 
-use super::Wishes;
-use crate::program::{Aside, Context, Host, Kind, Shape, Stream};
+use super::wishes::Wishes;
+use crate::program::{Aside, Context, HOSTS, Host, Kind, Shape, Stream};
 use crate::random::Random;
-use crate::world::HOSTS;
 
 /// What is drawn next.
 #[derive(Debug, Clone, Copy)]

@@ -3,38 +3,9 @@
 //! Invariant: every access of a block is behind its allocation and behind each access that it
 //! conflicts with, and its end is behind all of them.
 
-use super::{Barrier, Model, Verdict, require};
+use super::state::{Barrier, Block, Model, Verdict, require};
 use crate::clock::Stamp;
 use crate::program::{Context, Kind, Way};
-
-/// A block of memory.
-#[derive(Debug, Clone)]
-pub(crate) struct Block {
-    pub(crate) way: Way,
-    pub(crate) bytes: u64,
-    /// The context that was current when it was allocated.
-    context: Context,
-    /// The device that it lies on.
-    device: usize,
-    /// Its allocation in a stream's order.
-    born: Option<Stamp>,
-    accesses: Vec<(Stamp, bool)>,
-    /// The step whose value it holds.
-    pub(crate) content: Option<usize>,
-    pub(crate) freed: bool,
-}
-
-impl Block {
-    /// Is it memory of a pool?
-    pub(crate) fn is_pooled(&self) -> bool {
-        matches!(self.way, Way::Async { .. } | Way::From { .. })
-    }
-
-    /// The stream of its last access, or of its allocation.
-    pub(crate) fn last_stream(&self) -> Option<usize> {
-        self.accesses.last().map(|(stamp, _)| stamp).or(self.born.as_ref()).map(|stamp| stamp.place.stream)
-    }
-}
 
 impl Model {
     pub(super) fn allocate(&mut self, context: Context, block: usize, bytes: u64, way: Way) -> Verdict {

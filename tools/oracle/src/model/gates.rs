@@ -2,17 +2,8 @@
 //!
 //! Invariant: the streams that open gates do not wait for each other in a circle.
 
-use super::{Model, Verdict, require};
-use crate::clock::{Clock, Place, Stamp};
-
-/// A place in a stream's work that waits for a word.
-#[derive(Debug, Clone)]
-pub(super) struct Gate {
-    place: Place,
-    open: bool,
-    /// Another stream's function of the host opens it.
-    opener: Option<Stamp>,
-}
+use super::state::{Gate, Model, Verdict, require};
+use crate::clock::{Clock, Stamp};
 
 impl Model {
     /// Gates that only the host can open.

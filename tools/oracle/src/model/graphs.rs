@@ -1,18 +1,7 @@
 //! Graphs: captured from one stream, or from two that an event joins, and run as one piece of work.
 
-use super::{Model, Verdict, require};
-use crate::clock::Stamp;
-use crate::program::{Context, Host, Kind, Node, Shape};
-
-#[derive(Debug, Clone)]
-pub(super) struct Graph {
-    context: Context,
-    nodes: Vec<Node>,
-    /// The step that captured it.
-    step: usize,
-    /// Its latest run: runs of one graph are ordered by the driver.
-    latest: Option<Stamp>,
-}
+use super::state::{Graph, Model, Verdict, require};
+use crate::program::{Host, Kind, Node, Shape};
 
 impl Model {
     pub(super) fn capture(&mut self, graph: usize, stream: usize, nodes: &[Node]) -> Verdict {

@@ -7,28 +7,9 @@
 //!
 //! Invariant: every use of the memory is behind each use that it conflicts with.
 
-use super::{Model, Verdict, require};
+use super::state::{BUFFER, Buffer, Model, Verdict, require};
 use crate::clock::Stamp;
 use crate::program::{Aside, Host};
-
-/// Bytes of one piece of host memory. Larger blocks are not copied.
-pub(crate) const BUFFER: u64 = 24 << 20;
-
-/// Some memory of the host's.
-#[derive(Debug, Clone)]
-pub(super) struct Buffer {
-    kind: Host,
-    /// The step whose value it holds, and in how many bytes.
-    content: Option<(usize, u64)>,
-    /// What streams do with it, and whether they write.
-    accesses: Vec<(Stamp, bool)>,
-}
-
-impl Buffer {
-    pub(super) fn new(kind: Host) -> Self {
-        Self { kind, content: None, accesses: Vec::new() }
-    }
-}
 
 impl Model {
     /// The step whose value host memory holds, and in how many bytes.

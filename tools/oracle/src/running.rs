@@ -1,0 +1,93 @@
+//! A program under way: what its steps share, and what they found so far.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context as _, Result};
+use conformance::cu;
+use wm_abi::*;
+
+use crate::outcome::{Refused, Stay};
+use crate::program::{Kind, Program, Stream};
+use crate::world::{World, ready};
+
+/// What programs of one process have made so far, so that no two marks are alike.
+#[derive(Debug, Default)]
+pub(crate) struct Marks(pub(crate) u32);
+
+/// A program under way.
+pub(crate) struct Running<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) program: &'a Program,
+    /// By step, the step whose mark it looks for, or copies.
+    pub(crate) expected: Vec<Option<usize>>,
+    /// By step, the step whose mark host memory holds after it, and in how many bytes.
+    pub(crate) held: Vec<Option<(usize, u64)>>,
+    /// Steps whose functions of the host are called in this order.
+    pub(crate) ordered: Vec<(usize, usize)>,
+    pub(crate) base: u32,
+    pub(crate) state: Mutex<State>,
+}
+
+/// What a program has, and what was found.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) streams: Vec<CUstream>,
+    pub(crate) blocks: BTreeMap<usize, (CUdeviceptr, u64)>,
+    pub(crate) events: BTreeMap<usize, CUevent>,
+    pub(crate) graphs: BTreeMap<usize, (CUgraph, CUgraphExec)>,
+    pub(crate) gates: Vec<usize>,
+    /// Checks that were launched, by step: bytes.
+    pub(crate) checks: BTreeMap<usize, u64>,
+    /// Checks by copy: step, offset, bytes, mark.
+    pub(crate) copies: Vec<(usize, u64, u64, u32)>,
+    pub(crate) staged: u64,
+    /// Bytes that were looked at at once.
+    pub(crate) read: u64,
+    /// Steps whose copies went through other devices.
+    pub(crate) relayed: Vec<usize>,
+    /// Steps whose function of the host a stream was told to call.
+    pub(crate) notes: Vec<usize>,
+    pub(crate) refused: Vec<Refused>,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) early: Vec<String>,
+    pub(crate) hang: Option<Stay>,
+    /// After the last step, the call that is made.
+    pub(crate) ending: &'static str,
+}
+
+impl Running<'_> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mark that a step writes.
+    pub(crate) fn mark(&self, step: usize) -> u32 {
+        (self.base + step as u32 + 1).wrapping_mul(0x9e37_79b1) | 1
+    }
+
+    pub(crate) fn owner(&self, step: usize) -> u64 {
+        let mark = u64::from(self.mark(step));
+        mark << 32 | mark
+    }
+
+    pub(crate) fn create(&self, stream: Stream) -> Result<CUstream> {
+        let (d, mut handle) = (self.world.driver, CUstream::NULL);
+        let blocking = stream.kind == Kind::Blocking;
+        let flags = if blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
+        ready!(d, cuCtxSetCurrent(self.world.handle(stream.context)))?;
+        if stream.context.is_green() {
+            return self.world.green_stream(stream.context);
+        }
+        cu!(d, cuStreamCreate(&mut handle, flags)).ok().context("a stream")?;
+        Ok(handle)
+    }
+
+    pub(crate) fn note(&self, step: Option<usize>, call: &str, code: CUresult) -> bool {
+        if code != CUresult::SUCCESS {
+            let refused = Refused { step, call: call.to_owned(), code: code.0 };
+            self.state().refused.push(refused);
+        }
+        code == CUresult::SUCCESS
+    }
+}
