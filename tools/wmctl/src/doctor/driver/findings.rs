@@ -7,7 +7,7 @@ use std::path::Path;
 use wm_abi::CUresult;
 use wm_driver::search;
 
-use super::{ExaminedDevice, ExaminedDriver};
+use super::survey::{ExaminedDevice, ExaminedDriver};
 use crate::doctor::finding::Finding;
 use crate::stats;
 

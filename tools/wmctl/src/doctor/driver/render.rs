@@ -1,6 +1,6 @@
 //! Driver and devices as text.
 
-use super::ExaminedDriver;
+use super::survey::ExaminedDriver;
 use crate::human;
 use crate::stats;
 use crate::table::TextTable;
