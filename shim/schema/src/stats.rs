@@ -341,6 +341,14 @@ pub struct DedupStats {
     pub refused: Vec<Reason>,
 }
 
+impl DedupStats {
+    /// Whether the mode is another one than `off`.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        !matches!(self.mode.as_str(), "" | "off")
+    }
+}
+
 /// Times that the library stepped aside and the driver served a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

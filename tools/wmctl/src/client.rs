@@ -20,6 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub(crate) use broker::FoundBroker;
@@ -286,6 +287,15 @@ pub(crate) fn ask(endpoint: &Endpoint, request: &str) -> Result<Value> {
         Some(problem) => bail!("the program answered: {}", crate::human::shortened(problem, 200)),
         None => Ok(answer),
     }
+}
+
+/// An answer as the type of its request. A field that an older library lacks has its default, and
+/// one that only a newer library knows is left out.
+///
+/// # Errors
+/// A field of another type, by its name.
+pub(crate) fn parsed<T: DeserializeOwned>(answer: &Value) -> Result<T> {
+    T::deserialize(answer).context("the answer has another form than docs/schema.md says")
 }
 
 /// The brokers of memory that this user's programs share, and what is wrong in the folders where

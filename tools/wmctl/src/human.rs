@@ -9,6 +9,8 @@ pub use wm_schema::size::rounded as bytes;
 
 /// Longest name of a program or a device in a table.
 const NAME: usize = 40;
+/// Longest text in a line: a path may have as much.
+const LONGEST: usize = 200;
 
 /// Text with its control characters written out: `\x1b`. Those that turn the direction of a line
 /// are of them.
@@ -40,9 +42,14 @@ pub fn shortened(text: &str, longest: usize) -> String {
     format!("{head}...")
 }
 
-/// A name as a table has room for.
+/// A name for a table, `-` if it is empty.
 pub fn name(text: &str) -> String {
-    shortened(text, NAME)
+    if text.is_empty() { "-".to_owned() } else { shortened(text, NAME) }
+}
+
+/// A text for a line, `-` if it is empty.
+pub fn word(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { shortened(text, LONGEST) }
 }
 
 /// Paths as a list for a sentence.

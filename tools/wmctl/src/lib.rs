@@ -12,7 +12,6 @@
 //!
 //! `tools/bench`, which developers use and no user gets, calls the modules that are public here.
 
-mod answer;
 pub mod bench;
 mod clean;
 mod client;

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 use wm_driver::interposer::is_interposer;
 
 /// The library's file name.
@@ -65,6 +66,13 @@ pub(crate) fn simulated() -> Result<PathBuf> {
     }
 }
 
+/// The answer of `wmshim_check_settings`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JudgedSettings {
+    problems: Vec<String>,
+}
+
 /// The library, opened in this process. It makes no driver call and starts nothing by being opened.
 #[derive(Debug)]
 pub(crate) struct Library(*mut c_void);
@@ -120,14 +128,13 @@ impl Library {
         if text.is_null() {
             return Vec::new();
         }
-        // SAFETY: a C string that is ours to free, without a use after that.
-        let answer: serde_json::Value = unsafe {
-            let answer = serde_json::from_slice(CStr::from_ptr(text).to_bytes()).unwrap_or_default();
-            libc::free(text.cast());
-            answer
-        };
-        let problems = crate::answer::items(&answer, "problems").iter().filter_map(serde_json::Value::as_str);
-        problems.map(str::to_owned).collect()
+        // SAFETY: `text` is a C string from the library, allocated with `malloc` for this call.
+        let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+        let judged: JudgedSettings = serde_json::from_slice(bytes).unwrap_or_default();
+        // SAFETY: the caller of the library's function frees the text, and `bytes` is not used
+        // after this.
+        unsafe { libc::free(text.cast()) };
+        judged.problems
     }
 
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {

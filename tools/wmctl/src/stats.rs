@@ -1,9 +1,9 @@
 //! `wmctl stats` and `wmctl dump`: what programs under the shim hold and do.
 //!
-//! Without a process id: the one program that runs, or a list of them all. The schema is
-//! `docs/wmctl.md`'s; what is absent (an older shim) is shown as such, what is unknown (a newer
-//! one) is in `--json` only. That has one shape, whether no program runs, one or many: a script
-//! must not fail when a second job starts.
+//! Without a process id it shows the one program that runs, or a list of all programs. Answers are
+//! read as the types of `wm-schema`, which give an older library's missing fields their defaults.
+//! `--json` passes answers on as they came. It has one shape for no, one and many programs, so that
+//! a script does not fail when a second job starts.
 
 mod render;
 
@@ -50,12 +50,10 @@ pub(crate) struct DumpArguments {
 }
 
 /// A time between two looks, as a command line says it.
-pub(crate) fn interval(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "give seconds, such as 1 or 0.5".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(interval) if interval >= Duration::from_millis(10) => Ok(interval),
-        _ => Err("give 0.01 seconds or more".to_owned()),
-    }
+pub(crate) fn interval(text: &str) -> Result<Duration> {
+    let seconds: f64 = text.parse().ok().context("give seconds, such as 1 or 0.5")?;
+    let interval = Duration::try_from_secs_f64(seconds).ok();
+    interval.filter(|interval| *interval >= Duration::from_millis(10)).context("give 0.01 seconds or more")
 }
 
 impl StatsArguments {
@@ -72,12 +70,12 @@ impl StatsArguments {
         if self.watch.is_some() { output::print(&screen::cut(text)) } else { output::print(text) }
     }
 
-    fn text(&self, answer: &Value) -> String {
-        match self.request() {
-            "blocks" => render::blocks(answer),
-            "config" => render::config(answer),
-            _ => render::stats(answer),
-        }
+    fn text(&self, answer: &Value) -> Result<String> {
+        Ok(match self.request() {
+            "blocks" => render::blocks(&client::parsed(answer)?),
+            "config" => render::config(&client::parsed(answer)?),
+            _ => render::stats(&client::parsed(answer)?),
+        })
     }
 }
 
@@ -117,7 +115,7 @@ fn show(arguments: &StatsArguments) -> Result<usize> {
     }
     if answers.len() == 1 {
         let answer = alone(answers)?.unwrap_or_default();
-        arguments.print(&arguments.text(&answer))?;
+        arguments.print(&arguments.text(&answer)?)?;
     } else {
         arguments.print(&render::list(&answers))?;
     }
@@ -198,13 +196,16 @@ pub(crate) fn dump(arguments: &DumpArguments) -> Result<()> {
 }
 
 /// The text of a `stats` answer: what `wmctl run --stats` prints at the end.
-pub(crate) fn text(answer: &Value) -> String {
-    render::stats(answer)
+///
+/// # Errors
+/// An answer of another form.
+pub(crate) fn text(answer: &Value) -> Result<String> {
+    Ok(render::stats(&client::parsed(answer)?))
 }
 
 /// A driver's version number as people write it: 13000 is CUDA 13.0.
 pub(crate) fn cuda(version: i32) -> String {
-    render::cuda(u64::try_from(version).unwrap_or(0))
+    render::cuda(version)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{client, output, screen};
+use crate::{client, output, screen, stats};
 use keys::Keys;
 use reading::{By, Change, Sample};
 
@@ -22,7 +22,7 @@ use reading::{By, Change, Sample};
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArguments {
     /// Time between two tables
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::stats::interval)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = stats::interval)]
     interval: Duration,
     /// What comes first: the most of it, or the lowest PID
     #[arg(long, value_name = "COLUMN", default_value = "pid")]
@@ -116,7 +116,8 @@ impl Screen {
 /// one.
 fn read() -> Sample {
     let found = client::find().alive;
-    let answers = client::ask_all(&found, "stats").into_iter().map(Result::ok);
+    let answers =
+        client::ask_all(&found, "stats").into_iter().map(|answer| client::parsed(&answer.ok()?).ok());
     let processes = found.iter().map(|endpoint| endpoint.pid).zip(answers);
     Sample { at: Instant::now(), processes: processes.collect() }
 }

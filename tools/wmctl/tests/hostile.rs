@@ -107,7 +107,6 @@ fn nasty() -> Value {
         json!(format!("\x1b[2J\x1b]0;owned\x07evil\n\u{9b}31m\u{202e}{}", "x".repeat(300)));
     answer["stats"]["uptime_s"] = json!(-1e308);
     answer["stats"]["devices"][0]["utilization"] = json!(1e300);
-    answer["stats"]["devices"][0]["limit_bytes"] = json!(-5);
     answer["stats"]["devices"][0]["counters"]["\x1b[31mred"] = json!(1);
     answer["stats"]["fail_open"]["reasons"][0]["reason"] = json!("\x1b[5mblink");
     answer["config"]["settings"]["WMSHIM_DRIVER"] = json!("/a\x1b[2J");

@@ -22,7 +22,7 @@ fn one_program_is_shown_in_full() {
         "Device 0 NVIDIA H200: 140.0 GiB (limit 140.0 GiB, headroom 1.0 GiB); utilization 96.7 %",
         "device  130.0 GiB  134.0 GiB  130.0 GiB      134.0 GiB",
         "host     48.0 GiB   50.0 GiB   48.0 GiB       50.0 GiB",
-        "allocations 1,234,567, hits 1,200,000, migrated 1.0 GiB, overflows 96",
+        "allocations 1,234,567, hits 1,200,000, overflows 96",
         "cuMemCreate      4       0  48.0 µs  12.0 µs  ≤ 64.0 µs",
         "direct  htod            3  3.0 MiB",
         "capture      1",
@@ -108,12 +108,26 @@ fn missing_fields_are_survived() {
     let scratch = Scratch::new("sparse");
     scratch.serve(
         41,
-        &json!({ "stats": { "devices": [{ "tiers": { "host": {} } }, 5] }, "blocks": [], "config": 3 }),
+        &json!({ "stats": { "devices": [{ "tiers": { "host": {} } }] }, "blocks": {}, "config": {} }),
     );
     for arguments in [&["stats"][..], &["stats", "--blocks"], &["stats", "--config"]] {
         let output = wmctl(&scratch).args(arguments).output().expect("ran");
         assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
     }
+}
+
+#[test]
+fn an_answer_of_another_form_is_an_error() {
+    let scratch = Scratch::new("form");
+    scratch.serve(41, &json!({ "stats": { "devices": [{ "limit_bytes": -5 }] }, "blocks": 3 }));
+    for (arguments, field) in [(&["stats"][..], "-5"), (&["stats", "--blocks"], "BlockList")] {
+        let output = wmctl(&scratch).args(arguments).output().expect("ran");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let error = stderr(&output);
+        assert!(error.contains("another form") && error.contains(field), "{arguments:?}: {error}");
+    }
+    let output = wmctl(&scratch).args(["stats", "--json"]).output().expect("ran");
+    assert!(output.status.success(), "JSON is passed on as it came: {}", stderr(&output));
 }
 
 #[test]

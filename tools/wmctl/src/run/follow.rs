@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{client, stats};
+use crate::{client, human, stats};
 
 use super::signals;
 
@@ -179,7 +179,12 @@ fn print(answers: &[Value], as_json: bool) {
              (WMSHIM_STATS_SOCKET=off, WMSHIM_DISABLE), or a short one was killed"
         );
     } else {
-        answers.iter().for_each(|answer| eprint!("\n{}", stats::text(answer)));
+        for answer in answers {
+            match stats::text(answer) {
+                Ok(text) => eprint!("\n{text}"),
+                Err(error) => eprintln!("wmctl: {}", human::shown(&format!("{error:#}"))),
+            }
+        }
     }
 }
 

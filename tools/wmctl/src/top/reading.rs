@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Serialize;
-use serde_json::Value;
+use wm_schema::{CopyStats, DedupStats, DeviceStats, Stats};
 
-use crate::answer::{items, number, word};
 use crate::human;
 
 /// What all programs said at one time; `None` for one that did not answer.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
-    pub(super) processes: BTreeMap<u32, Option<Value>>,
+    pub(super) processes: BTreeMap<u32, Option<Stats>>,
 }
 
 /// All programs now, and their copies since the reading before.
@@ -50,7 +49,7 @@ pub(super) struct SharedUsage {
 /// What a program holds of one device, in bytes.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct DeviceUsage {
-    pub(super) ordinal: u64,
+    pub(super) ordinal: i32,
     pub(super) live_bytes: u64,
     pub(super) reserved_bytes: u64,
     pub(super) limit_bytes: u64,
@@ -129,7 +128,7 @@ impl Sample {
     /// What has changed since an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Change {
         let interval_s = self.at.duration_since(before.at).as_secs_f64();
-        let process = |(pid, answer): (&u32, &Option<Value>)| {
+        let process = |(pid, answer): (&u32, &Option<Stats>)| {
             let earlier = before.processes.get(pid).and_then(Option::as_ref);
             ProcessReading::new(*pid, answer.as_ref(), earlier, interval_s)
         };
@@ -139,62 +138,50 @@ impl Sample {
 }
 
 impl ProcessReading {
-    fn new(pid: u32, answer: Option<&Value>, earlier: Option<&Value>, seconds: f64) -> Self {
-        let nothing = Value::Null;
+    fn new(pid: u32, answer: Option<&Stats>, earlier: Option<&Stats>, seconds: f64) -> Self {
+        let nothing = Stats::default();
         let now = answer.unwrap_or(&nothing);
-        // Without an earlier answer, what it has ever copied would look like this moment's.
+        // Without an earlier answer the copies since the start would look like this interval's.
         let copies = earlier.map(|earlier| copies(now, earlier, seconds)).unwrap_or_default();
-        let devices = items(now, "devices").iter().map(DeviceUsage::new).collect();
-        let dedup = now.get("dedup").and_then(SharedUsage::new);
-        Self { pid, program: program(now), answers: answer.is_some(), devices, copies, dedup }
+        let devices = now.devices.iter().map(DeviceUsage::new).collect();
+        let dedup = now.dedup.as_ref().filter(|dedup| dedup.is_in_force()).map(SharedUsage::new);
+        let program = if now.program.is_empty() { "-" } else { &now.program };
+        Self { pid, program: program.to_owned(), answers: answer.is_some(), devices, copies, dedup }
     }
 }
 
 impl SharedUsage {
-    fn new(dedup: &Value) -> Option<Self> {
-        let mode = dedup.get("mode").and_then(Value::as_str).filter(|mode| *mode != "off")?;
-        let bytes = |name| number(dedup, name).unwrap_or(0);
-        Some(Self {
-            mode: human::name(mode),
-            candidate_bytes: bytes("candidate_bytes"),
-            shared_bytes: bytes("shared_bytes"),
-            saved_bytes: bytes("saved_bytes"),
-        })
+    fn new(dedup: &DedupStats) -> Self {
+        let DedupStats { candidate_bytes, shared_bytes, saved_bytes, .. } = *dedup;
+        Self { mode: human::name(&dedup.mode), candidate_bytes, shared_bytes, saved_bytes }
     }
 }
 
-/// As the program names itself; a table shortens it.
-fn program(answer: &Value) -> String {
-    answer.get("program").and_then(Value::as_str).unwrap_or("-").to_owned()
-}
-
 impl DeviceUsage {
-    fn new(device: &Value) -> Self {
-        let at = |pointer: &str| device.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+    fn new(device: &DeviceStats) -> Self {
         Self {
-            ordinal: at("/ordinal"),
-            live_bytes: at("/tiers/device/live_bytes"),
-            reserved_bytes: at("/tiers/device/reserved_bytes"),
-            limit_bytes: at("/limit_bytes"),
-            peer_bytes: at("/tiers/peer/reserved_bytes"),
-            host_bytes: at("/tiers/host/reserved_bytes"),
-            out_of_memory: at("/counters/out_of_memory"),
+            ordinal: device.ordinal,
+            live_bytes: device.tiers.device.live_bytes,
+            reserved_bytes: device.tiers.device.reserved_bytes,
+            limit_bytes: device.limit_bytes,
+            peer_bytes: device.tiers.peer.reserved_bytes,
+            host_bytes: device.tiers.host.reserved_bytes,
+            out_of_memory: device.counters.out_of_memory,
         }
     }
 }
 
-fn copies(now: &Value, earlier: &Value, seconds: f64) -> Vec<CopyRate> {
-    let bytes = |copy: &Value| number(copy, "bytes").unwrap_or(0);
-    let key = |copy: &Value| (word(copy, "path"), word(copy, "direction"));
-    let known: BTreeMap<_, _> =
-        items(earlier, "copies").iter().map(|copy| (key(copy), bytes(copy))).collect();
-    let since = |copy: &Value| {
-        let (path, direction) = key(copy);
-        let before = known.get(&(path.clone(), direction.clone())).copied().unwrap_or(0);
-        let bytes = bytes(copy).saturating_sub(before);
+fn copies(now: &Stats, earlier: &Stats, seconds: f64) -> Vec<CopyRate> {
+    let same = |copy: &CopyStats, other: &&CopyStats| {
+        (&copy.path, &copy.direction) == (&other.path, &other.direction)
+    };
+    let since = |copy: &CopyStats| {
+        let before = earlier.copies.iter().find(|other| same(copy, other)).map_or(0, |other| other.bytes);
+        let (path, direction) = (human::word(&copy.path), human::word(&copy.direction));
+        let bytes = copy.bytes.saturating_sub(before);
         CopyRate { path, direction, bytes, bytes_per_s: bytes as f64 / seconds.max(1e-9) }
     };
-    items(now, "copies").iter().map(since).filter(|copies| copies.bytes > 0).collect()
+    now.copies.iter().map(since).filter(|copies| copies.bytes > 0).collect()
 }
 
 #[cfg(test)]
@@ -207,19 +194,23 @@ mod tests {
 
     use super::*;
 
-    fn answer(direct: u64, relayed: u64) -> Value {
-        json!({
+    fn stats(answer: serde_json::Value) -> Stats {
+        serde_json::from_value(answer).expect("statistics")
+    }
+
+    fn answer(direct: u64, relayed: u64) -> Stats {
+        stats(json!({
             "program": "train",
             "devices": [{ "ordinal": 1, "limit_bytes": 9, "tiers": { "device": { "live_bytes": 5, "reserved_bytes": 6 },
                           "host": { "reserved_bytes": 7 } } }],
             "copies": [{ "path": "direct", "direction": "htod", "bytes": direct },
                        { "path": "relay 2", "direction": "htod", "bytes": relayed }],
-        })
+        }))
     }
 
-    fn change(before: &[(u32, Option<Value>)], now: &[(u32, Option<Value>)]) -> Change {
+    fn change(before: &[(u32, Option<Stats>)], now: &[(u32, Option<Stats>)]) -> Change {
         let start = Instant::now();
-        let reading = |at, processes: &[(u32, Option<Value>)]| Sample {
+        let reading = |at, processes: &[(u32, Option<Stats>)]| Sample {
             at,
             processes: processes.iter().cloned().collect(),
         };
@@ -229,9 +220,11 @@ mod tests {
     #[test]
     fn what_is_stored_once_is_read_where_it_is_on() {
         let mut on = answer(0, 0);
-        on["dedup"] = json!({ "mode": "on", "candidate_bytes": 4, "shared_bytes": 3, "saved_bytes": 2 });
-        let mut off = answer(0, 0);
-        off["dedup"] = Value::Null;
+        on.dedup = serde_json::from_value(
+            json!({ "mode": "on", "candidate_bytes": 4, "shared_bytes": 3, "saved_bytes": 2 }),
+        )
+        .expect("figures");
+        let off = answer(0, 0);
         let change = change(&[], &[(1, Some(on)), (2, Some(off)), (3, Some(answer(0, 0)))]);
         let usage =
             SharedUsage { mode: "on".to_owned(), candidate_bytes: 4, shared_bytes: 3, saved_bytes: 2 };
@@ -256,7 +249,8 @@ mod tests {
 
     #[test]
     fn the_most_of_what_was_chosen_comes_first_and_equals_keep_their_order() {
-        let of = |host: u64| json!({ "devices": [{ "tiers": { "host": { "reserved_bytes": host } } }] });
+        let of =
+            |host: u64| stats(json!({ "devices": [{ "tiers": { "host": { "reserved_bytes": host } } }] }));
         let readings = [(5, Some(of(1))), (7, Some(of(9))), (8, None), (9, Some(of(1)))];
         let mut change = change(&[], &readings);
         let mut pids = |by| {

@@ -123,7 +123,7 @@ pub(crate) fn answers(pid: u32) -> Value {
                 "headroom_bytes": gib,
                 "tiers": { "device": tier(130 * gib, 134 * gib), "peer": tier(0, 0), "host": tier(48 * gib, 50 * gib) },
                 "utilization": 0.967, "largest_free_run_bytes": 512 << 20,
-                "counters": { "allocations": 1_234_567, "hits": 1_200_000, "overflows": 96, "migrated_bytes": gib },
+                "counters": { "allocations": 1_234_567, "hits": 1_200_000, "overflows": 96 },
             }],
             "calls": [
                 { "name": "cuMemFreeAsync", "count": 7, "errors": 0 },
