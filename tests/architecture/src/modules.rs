@@ -34,6 +34,16 @@ fn whole(text: &str, read: impl Fn(&str) -> Option<String>) -> String {
     text.lines().map(|line| included(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
+/// The files in one folder of a crate, and their imports of each other; the folder takes the place
+/// of the crate's root.
+pub fn within(folder: &str, files: &Edges) -> Edges {
+    let inside = |name: &String| name.strip_prefix(folder)?.strip_prefix('/').map(str::to_owned);
+    let edges = files.iter().filter_map(|(importer, imported)| {
+        Some((inside(importer)?, imported.iter().filter_map(inside).collect()))
+    });
+    edges.collect()
+}
+
 /// The same between the folders and files that lie in the crate's root.
 pub fn layers(files: &Edges) -> Edges {
     let top = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
@@ -193,6 +203,12 @@ mod tests {
         ];
         let expected = ["a -> b", "a -> c/inner", "b -> c", "c -> c/inner", "c/inner -> a", "d -> d/own"];
         assert_eq!(graph(&texts), expected);
+    }
+
+    #[test]
+    fn a_folder_has_the_edges_inside_it() {
+        let edges = crate::edges::parse(&["a".into(), "f -> a".into(), "f/b -> f/c, a".into(), "f/c".into()]);
+        assert_eq!(within("f", &edges), crate::edges::parse(&["b -> c".into(), "c".into()]));
     }
 
     #[test]
