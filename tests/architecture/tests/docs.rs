@@ -117,3 +117,26 @@ fn every_command_of_wmctl_on_a_page_is_there() {
 /// Words that follow `wmctl` in prose.
 const PROSE: [&str; 12] =
     ["and", "are", "finds", "for", "has", "imports", "makes", "reads", "starts", "uses", "with", "where"];
+
+/// A page names tests by `--test NAME`.
+#[test]
+fn every_test_that_a_page_names_is_there() {
+    let files: Vec<String> = architecture::files().iter().map(|path| path.display().to_string()).collect();
+    let is_there = |name: &str| {
+        [format!("/tests/{name}.rs"), format!("/tests/{name}/main.rs")]
+            .iter()
+            .any(|end| files.iter().any(|file| file.ends_with(end.as_str())))
+    };
+    let pages = files.iter().filter(|file| file.ends_with(".md"));
+    let named: Vec<String> = pages
+        .flat_map(|page| {
+            let text = architecture::text(Path::new(page)).unwrap_or_default();
+            let names = text.split(" --test ").skip(1).map(|rest| {
+                rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>()
+            });
+            names.collect::<Vec<_>>()
+        })
+        .collect();
+    let absent: Vec<_> = named.iter().filter(|name| !is_there(name)).collect();
+    assert!(named.len() > 4 && absent.is_empty(), "no such tests: {absent:?} of {named:?}");
+}
