@@ -4,11 +4,10 @@
 //! The copies of a batch have no order among them, so it is correct to make them one after the
 //! other in the stream.
 
-use std::slice;
-
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 
+use super::batch_arguments::Batch;
 use super::cut::CopyPart;
 use super::linear::SERVED;
 use super::peer_calls::{self, DURING_THE_CALL, Family, carry_linear};
@@ -188,44 +187,6 @@ fn plan(copy: &LinearCopy) -> Option<PeerCopy> {
     peer_copy::plan(copy.device_ends(), &copy.size(), copy.stream)
 }
 
-/// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM` and `_ANY`: the source is read in the order of the stream,
-/// or at any time.
-const IN_STREAM_ORDER: u32 = 1;
-const ANY_ORDER: u32 = 3;
-
-/// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`, the only flag.
-const OVERLAP: u32 = 1;
-
-/// The arguments of a batch. The one place that takes them apart: the check of bounds and the
-/// handler both read it.
-pub(super) struct Batch {
-    pub(super) to: *const CUdeviceptr,
-    pub(super) from: *const CUdeviceptr,
-    pub(super) bytes: *const usize,
-    /// Length of the three arrays above.
-    pub(super) count: usize,
-    pub(super) attributes: *const CUmemcpyAttributes,
-    pub(super) indices: *const usize,
-    /// Length of the two arrays above.
-    pub(super) attribute_count: usize,
-    /// Where the program wants to read which copy failed, or null.
-    pub(super) failed: *mut usize,
-}
-
-/// The copies of a batch, as its arrays give them.
-pub(super) struct BatchCopies<'a> {
-    to: &'a [CUdeviceptr],
-    from: &'a [CUdeviceptr],
-    bytes: &'a [usize],
-}
-
-/// How the copies of a batch are to be made.
-struct BatchAttributes<'a> {
-    attributes: &'a [CUmemcpyAttributes],
-    /// From which copy on each attribute holds.
-    indices: &'a [usize],
-}
-
 /// A batch like the program's whose copies cross no border.
 struct PartedBatch {
     to: Vec<CUdeviceptr>,
@@ -235,88 +196,6 @@ struct PartedBatch {
     indices: Vec<usize>,
     /// The program's copy that each copy is a part of.
     origin: Vec<usize>,
-}
-
-impl Batch {
-    /// The copies. `None` for a batch that the driver refuses before it reads them: in the null
-    /// stream, with a null array, or with more attributes than copies.
-    ///
-    /// # Safety
-    /// Pointers are null or to arrays of the lengths that go with them.
-    pub(super) unsafe fn copies(&self, stream: CUstream) -> Option<BatchCopies<'_>> {
-        let has_null = self.to.is_null() || self.from.is_null() || self.bytes.is_null();
-        if stream.is_null() || has_null || !(1..=self.count).contains(&self.attribute_count) {
-            return None;
-        }
-        // SAFETY: not null, and as long as the caller promises.
-        unsafe {
-            Some(BatchCopies {
-                to: slice::from_raw_parts(self.to, self.count),
-                from: slice::from_raw_parts(self.from, self.count),
-                bytes: slice::from_raw_parts(self.bytes, self.count),
-            })
-        }
-    }
-
-    /// # Safety
-    /// Pointers are null or to arrays of the lengths that go with them.
-    unsafe fn attributes(&self) -> Option<BatchAttributes<'_>> {
-        if self.attributes.is_null() || self.indices.is_null() {
-            return None;
-        }
-        // SAFETY: not null, and as long as the caller promises.
-        unsafe {
-            Some(BatchAttributes {
-                attributes: slice::from_raw_parts(self.attributes, self.attribute_count),
-                indices: slice::from_raw_parts(self.indices, self.attribute_count),
-            })
-        }
-    }
-
-    /// Tells the program which copy failed, if it wants to know.
-    pub(super) fn report_failed(&self, index: usize) {
-        // SAFETY: null, or the program's place for it.
-        unsafe { report_failed(self.failed, index) };
-    }
-}
-
-/// # Safety
-/// `failed` is null, or the program's place for the number of the copy that failed.
-pub(super) unsafe fn report_failed(failed: *mut usize, index: usize) {
-    // SAFETY: by contract.
-    if let Some(place) = unsafe { failed.as_mut() } {
-        *place = index;
-    }
-}
-
-impl BatchCopies<'_> {
-    /// Destination, source and length of each copy.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (CUdeviceptr, CUdeviceptr, usize)> {
-        let ends = self.to.iter().zip(self.from).zip(self.bytes);
-        ends.map(|((to, from), bytes)| (*to, *from, *bytes))
-    }
-
-    fn list(&self, stream: CUstream) -> impl Iterator<Item = LinearCopy> {
-        self.iter().map(move |(to, from, bytes)| LinearCopy::unified(to, from, bytes, stream, false))
-    }
-}
-
-impl BatchAttributes<'_> {
-    /// Are all copies large, and do they ask for nothing but an order that copies in the stream
-    /// have? Every copy has attributes, each attribute a copy. All other requests of a batch are
-    /// the driver's to carry out, or to refuse.
-    fn allow_spreading(&self, copies: &BatchCopies<'_>) -> bool {
-        let orders = [IN_STREAM_ORDER, ANY_ORDER];
-        copies.bytes.iter().all(|bytes| multipath::may_be_large(*bytes))
-            && self.indices.first() == Some(&0)
-            && self.indices.is_sorted_by(|one, other| one < other)
-            && self.indices.iter().all(|first| *first < copies.bytes.len())
-            && self.attributes.iter().all(|how| orders.contains(&how.srcAccessOrder) && how.flags <= OVERLAP)
-    }
-
-    fn reads_during_the_call(&self) -> bool {
-        self.attributes.iter().any(|attribute| attribute.srcAccessOrder == DURING_THE_CALL)
-    }
 }
 
 impl PartedBatch {

@@ -5,14 +5,11 @@
 //! array as an end stays as it is.
 
 use std::ffi::c_void;
-use std::slice;
 
 use wm_abi::symbol::Symbol;
-use wm_abi::{
-    CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUresult, CUstream,
-};
+use wm_abi::{CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUresult, CUstream};
 
-use super::batch::report_failed;
+use super::batch_arguments::{operations, pointer_ends, report_failed};
 use super::peer_calls::{self, Family};
 use super::peer_copy::{self, PeerCopy};
 use super::volume::{self, Description};
@@ -82,21 +79,6 @@ pub(in crate::hooks) unsafe fn memcpy_3d_with_attributes_async<S: Symbol<Functio
     make(operation, &planned, resolved, call).into()
 }
 
-/// The copies of a batch. The one place that takes the list apart: the check of bounds and the
-/// handler both call it. `None` for a batch that the driver refuses before it reads the list.
-///
-/// # Safety
-/// `operations` is null or a list of `count` copies.
-pub(super) unsafe fn operations<'a>(
-    count: usize,
-    operations: *mut c_void,
-    stream: CUstream,
-) -> Option<&'a [Operation]> {
-    let is_refused = operations.is_null() || stream.is_null();
-    // SAFETY: not null, and as long as the caller promises.
-    (!is_refused).then(|| unsafe { slice::from_raw_parts(operations.cast::<Operation>(), count) })
-}
-
 /// Serves a batch. `call` makes a batch like the program's.
 ///
 /// # Safety
@@ -129,13 +111,6 @@ unsafe fn serve(
         }
     }
     Outcome::Return(CUresult::SUCCESS)
-}
-
-/// The ends of a copy that are pointers: destination and source.
-pub(super) fn pointer_ends(operation: &Operation, general: &CUDA_MEMCPY3D_PEER) -> [Option<CopyEnd>; 2] {
-    let [to, from] = volume::ends(general);
-    let is_pointer = |kind| kind == CU_MEMCPY_OPERAND_TYPE_POINTER;
-    [to.filter(|_| is_pointer(operation.dst.type_)), from.filter(|_| is_pointer(operation.src.type_))]
 }
 
 /// A copy that cannot be forwarded, with its ends and the plan for it.

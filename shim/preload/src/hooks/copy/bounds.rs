@@ -19,8 +19,7 @@ use std::ffi::{c_uint, c_void};
 use wm_abi::*;
 use wm_driver::Api;
 
-use super::batch::{Batch, report_failed};
-use super::batch_volumes::{operations, pointer_ends};
+use super::batch_arguments::{Batch, operations, pointer_ends, report_failed};
 use super::volume::{self, Description};
 use crate::copies::{CopySize, StridedRange};
 use crate::counters;

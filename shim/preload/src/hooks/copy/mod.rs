@@ -2,6 +2,7 @@
 //! copies over several links.
 
 pub(in crate::hooks) mod batch;
+mod batch_arguments;
 pub(in crate::hooks) mod batch_volumes;
 pub(in crate::hooks) mod bounds;
 pub(in crate::hooks) mod cut;
