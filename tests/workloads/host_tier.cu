@@ -1,16 +1,15 @@
 /* Does what kernels do to memory hold where the memory is the host's? A block that overflowed lies, in part, in pages of the
- * host that only the device has access to (HOST_NUMA memory of cuMemCreate, mapped without access
- * for the CPU). This makes such memory itself, needs no library, and tries on it what libraries of
- * kernels rely on: atomics of every width, bulk and tensor copies and reductions, grid barriers,
- * messages by release and acquire.
+ * host that only the device has access to (HOST_NUMA memory of cuMemCreate, mapped without access for the CPU). This makes
+ * such memory itself, needs no library, and tries on it what libraries of kernels rely on: atomics of every width, bulk and
+ * tensor copies and reductions, grid barriers, messages by release and acquire.
  *
- *   nvcc -O2 -std=c++17 -arch=sm_90 -o host_tier tests/workloads/host_tier.cu -lcuda ./host_tier
- *   every check on device memory (the control) and on host memory ./host_tier host on host memory
- *   only; ./host_tier host grid only checks whose name has "grid" in it
+ *   nvcc -O2 -std=c++17 -arch=sm_90 -o host_tier tests/workloads/host_tier.cu -lcuda
+ *   ./host_tier            every check on device memory (the control) and on host memory
+ *   ./host_tier host       on host memory only;  ./host_tier host grid   only checks whose name has "grid" in it
  *
- * One line a check: `host atom.add.f32: right, 64 of 64`, `wrong, 3 of 64 differ`, or how it ended
- * otherwise. Each check runs in a process of its own, because a fault ends a context. Every poll is
- * bounded, and a check that hangs is killed. Ends with 0 if all on host memory are right. */
+ * One line a check: `host atom.add.f32: right, 64 of 64`, `wrong, 3 of 64 differ`, or how it ended otherwise. Each check runs in a
+ * process of its own, because a fault ends a context. Every poll is bounded, and a check that hangs is killed. Ends with
+ * 0 if all on host memory are right. */
 
 #include <cstdio>
 #include <cstdlib>
@@ -442,7 +441,8 @@ static Count thread_copied(char *memory)
 
 /* --- barriers and messages ---------------------------------------------------------------------------------------- */
 
-/* All blocks write, meet, read what another block wrote, and meet again. `state` is the counter and the number of the block that gave up. */
+/* All blocks write, meet, read what another block wrote, and meet again. `state` is the counter and the number of the
+ * block that gave up. */
 __global__ void meet(char *memory, u64 *found)
 {
     unsigned *counter = (unsigned *)memory, *data = (unsigned *)(memory + 4096);

@@ -1,21 +1,14 @@
 /* A program that says what it knows of its memory.
  *
- *   advised IMAGE threads SEED THREADS ROUNDS   threads that fill, copy and read blocks in streams of
- *                                  their own while another one advises at random; prints the shim's
- *                                  figures
- *   advised IMAGE calls            each call that is wrong or refused, and the codes of a block's way
- *                                  out and in
- *   advised IMAGE kept WHAT        what a move out answers before and after the program did WHAT
- *   advised IMAGE room WHAT        what a pool of the program's own answers on a full device: idle, or
- *                                  busy with a stream that waits
- *   advised IMAGE turns            the shim's figures while three blocks that do not fit together take
- *                                  turns on the device
- *   advised IMAGE layers COUNT PERIODS   a kernel uses one block after the other, again and again; the
- *                                  shim's figures after each period
- *   advised IMAGE fork             children that are forked while memory moves, and what their calls
- *                                  answer
- *   advised IMAGE hold             what a move answers while another thread is inside a copy that does
- *                                  not end, and after it
+ *   advised IMAGE threads SEED THREADS ROUNDS   threads that fill, copy and read blocks in streams of their own while another one advises at random; prints the
+ *                                               shim's figures
+ *   advised IMAGE calls                         each call that is wrong or refused, and the codes of a block's way out and in
+ *   advised IMAGE kept WHAT                     what a move out answers before and after the program did WHAT
+ *   advised IMAGE room WHAT                     what a pool of the program's own answers on a full device: idle, or busy with a stream that waits
+ *   advised IMAGE turns                         the shim's figures while three blocks that do not fit together take turns on the device
+ *   advised IMAGE layers COUNT PERIODS          a kernel uses one block after the other, again and again; the shim's figures after each period
+ *   advised IMAGE fork                          children that are forked while memory moves, and what their calls answer
+ *   advised IMAGE hold                          what a move answers while another thread is inside a copy that does not end, and after it
  */
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Calls each driver function of symbols.h twice and looks whether all arguments arrived.
  *
- *   first_call fresh [SKIPPED...] each function in a process of its own, where its call is the
- *   first first_call steady [SKIPPED...] all of them in one process
+ *   first_call fresh [SKIPPED...]     each function in a process of its own, where its call is the first
+ *   first_call steady [SKIPPED...]    all of them in one process
  *
  * Prints how many functions answered, and on stderr those that did not. */
 

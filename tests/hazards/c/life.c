@@ -1,16 +1,18 @@
 /* A program that uses the driver and lives in the ways that break interposers.
  *
- *   life race many threads make their first calls at once life fork_in_use forks while using the
- *   driver; the child makes calls and exits with all its handlers life fork_before forks before
- *   first use; child and parent both use the driver life exec_in_use replaces itself while using
- *   the driver life spawn_in_use starts other programs while using the driver, which use it too
- *   life exit_busy exits while other threads are inside calls life threads N N short threads, one
- *   after another, each uses the driver life thread_end threads that use the driver as they end,
- *   from destructors of their thread-local values life little_stack first uses the driver on a
- *   thread that has little stack life late uses the driver from exit handlers and destructors,
- *   after the shim's own life early uses the driver from a constructor, before main life
- *   stream_ends allocates in a stream that another thread destroys meanwhile life closed closes its
- *   handle of the library many times and uses the driver again */
+ *   life race            many threads make their first calls at once
+ *   life fork_in_use     forks while using the driver; the child makes calls and exits with all its handlers
+ *   life fork_before     forks before first use; child and parent both use the driver
+ *   life exec_in_use     replaces itself while using the driver
+ *   life spawn_in_use    starts other programs while using the driver, which use it too
+ *   life exit_busy       exits while other threads are inside calls
+ *   life threads N       N short threads, one after another, each uses the driver
+ *   life thread_end      threads that use the driver as they end, from destructors of their thread-local values
+ *   life little_stack    first uses the driver on a thread that has little stack
+ *   life late            uses the driver from exit handlers and destructors, after the shim's own
+ *   life early           uses the driver from a constructor, before main
+ *   life stream_ends     allocates in a stream that another thread destroys meanwhile
+ *   life closed          closes its handle of the library many times and uses the driver again */
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,16 +1,15 @@
 /* A program that writes past the end of a block, and one that never does.
  *
- *   overrun IMAGE kernel LANE BYTES PAST END a kernel fills BYTES + PAST bytes of a block of BYTES
- *   overrun IMAGE memset LANE BYTES PAST END the same by a memset overrun IMAGE late LANE BYTES a
- *   kernel writes to a block that was freed, after a wait overrun IMAGE about LANE BYTES what the
- *   driver says of the block overrun IMAGE legal SEED THREADS STEPS random blocks, each filled to
- *   its last word, read back and freed; prints the shim's figures overrun IMAGE many BLOCKS WAITS
- *   blocks that live while the host waits again and again; prints microseconds a wait
+ *   overrun IMAGE kernel LANE BYTES PAST END   a kernel fills BYTES + PAST bytes of a block of BYTES
+ *   overrun IMAGE memset LANE BYTES PAST END   the same by a memset
+ *   overrun IMAGE late LANE BYTES              a kernel writes to a block that was freed, after a wait
+ *   overrun IMAGE about LANE BYTES             what the driver says of the block
+ *   overrun IMAGE legal SEED THREADS STEPS     random blocks, each filled to its last word, read back and freed; prints the shim's figures
+ *   overrun IMAGE many BLOCKS WAITS            blocks that live while the host waits again and again; prints microseconds a wait
  *
- * LANE is plain (cuMemAlloc), stream (cuMemAllocAsync), or thread (the calling thread's default
- * stream). END is what comes after the write: free, wait (for the stream), context, event, or exit
- * (a free, and no wait that the shim could see). Each call whose answer counts is printed with its
- * code. */
+ * LANE is plain (cuMemAlloc), stream (cuMemAllocAsync), or thread (the calling thread's default stream). END is what comes after the
+ * write: free, wait (for the stream), context, event, or exit (a free, and no wait that the shim could see).
+ * Each call whose answer counts is printed with its code. */
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,21 +1,22 @@
 /* Shares memory with other processes by cuIpc*, as one side of it.
  *
- *   share [pid] [net] export BYTES prints a handle of that much memory, then obeys words from
- *   standard input share [pid] [net] export-pieces N the same, for a block of N pieces, with few
- *   descriptors left to it share [pid] [net] import HANDLE HOW opens the handle and looks at the
- *   memory
+ *   share [pid] [net] export BYTES       prints a handle of that much memory, then obeys words from standard input
+ *   share [pid] [net] export-pieces N    the same, for a block of N pieces, with few descriptors left to it
+ *   share [pid] [net] import HANDLE HOW  opens the handle and looks at the memory
  *
  * `pid` and `net`: in a namespace of its own of that kind; exit code 77 where that is not allowed.
- * Words: `fork` makes a child that lives until it is killed, and prints its number; the end of the
- * input ends the program. Ways to import:
+ * Words: `fork` makes a child that lives until it is killed, and prints its number; the end of the input ends the program.
+ * Ways to import:
  *
- *   once open, look, close; prints the code of the open signals the same, many times, while a timer
- *   interrupts scarce N the same, for a block of N pieces, with few descriptors left copy then copy
- *   it to another device, which has no access to this one's memory enable then let another device
- *   access this one's memory, and use it there enabled the same, in the other order anew and once
- *   more after the device's context has ended, with the handle left open threads many threads open
- *   and close it on one device, and then access is granted to the other elsewhere with another
- *   device current than the memory is on; prints the ordinal of the memory */
+ *   once        open, look, close; prints the code of the open
+ *   signals     the same, many times, while a timer interrupts
+ *   scarce N    the same, for a block of N pieces, with few descriptors left
+ *   copy        then copy it to another device, which has no access to this one's memory
+ *   enable      then let another device access this one's memory, and use it there
+ *   enabled     the same, in the other order
+ *   anew        and once more after the device's context has ended, with the handle left open
+ *   threads     many threads open and close it on one device, and then access is granted to the other
+ *   elsewhere   with another device current than the memory is on; prints the ordinal of the memory */
 
 #include <fcntl.h>
 #include <pthread.h>

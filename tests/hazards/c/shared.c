@@ -1,19 +1,19 @@
 /* A program with weights that other processes have, too: `shared IMAGE`. It obeys lines of standard input, and answers each with one line.
  *
- *   load BLOCK SEED MIB allocates and copies the words of this seed from the host: cuMemAlloc,
- *   cuMemcpyHtoD read has a kernel read all blocks: "right" or what is wrong share MIB MILLISECONDS
- *   reads again and again until so much is shared, or the time is over: the bytes that are shared
- *   verify reads all blocks by a kernel and by copies: "right" or what is wrong write WAY BLOCK
- *   SEED writes over a whole block part WAY BLOCK SEED writes over its second chunk only capture
- *   WAY BLOCK SEED makes a graph that writes over it; `launch` launches the graph, which then has
- *   happened, and `relaunch` the one before it node WAY BLOCK SEED makes such a graph node by node;
- *   WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
- *   empty BLOCK MIB takes a block and puts nothing into it; `fill-in BLOCK SEED` loads it free
- *   BLOCK export BLOCK lets other processes open it, which ends the sharing of equal bytes stats
- *   the figures of the library
+ *   load BLOCK SEED MIB      allocates and copies the words of this seed from the host: cuMemAlloc, cuMemcpyHtoD
+ *   read                     has a kernel read all blocks: "right" or what is wrong
+ *   share MIB MILLISECONDS   reads again and again until so much is shared, or the time is over: the bytes that are shared
+ *   verify                   reads all blocks by a kernel and by copies: "right" or what is wrong
+ *   write WAY BLOCK SEED     writes over a whole block
+ *   part WAY BLOCK SEED      writes over its second chunk only
+ *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened, and `relaunch` the one before it
+ *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
+ *   empty BLOCK MIB          takes a block and puts nothing into it; `fill-in BLOCK SEED` loads it
+ *   free BLOCK
+ *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
+ *   stats                    the figures of the library
  *
- * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`,
- * `host-async`, `device`, `device-async`. The end of the input ends the program. */
+ * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`, `host-async`, `device`, `device-async`. The end of the input ends the program. */
 
 #include <string.h>
 #include <time.h>

@@ -1,12 +1,13 @@
 /* Waits for the device in one of these situations, then prints what the library under test says of itself.
  *
- *   stranger nothing was allocated thread in the thread's default stream, where a block of the pool
- *   was freed device for the context, behind a plain free, before a plain allocation freed in a
- *   plain free of 1 GiB in blocks of 64 MiB, after which nothing is held period the same four times
- *   over unfreed for the thread's default stream, in which four blocks were allocated that are not
- *   freed actions for a blocking stream in which a hundred blocks were allocated and freed, four at
- *   a time, and which is destroyed then green for the context that a green context was a part of,
- *   in whose stream a block of the pool was freed before it ended */
+ *   stranger   nothing was allocated
+ *   thread     in the thread's default stream, where a block of the pool was freed
+ *   device     for the context, behind a plain free, before a plain allocation
+ *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which nothing is held
+ *   period     the same four times over
+ *   unfreed    for the thread's default stream, in which four blocks were allocated that are not freed
+ *   actions    for a blocking stream in which a hundred blocks were allocated and freed, four at a time, and which is destroyed then
+ *   green      for the context that a green context was a part of, in whose stream a block of the pool was freed before it ended */
 
 #include <dlfcn.h>
 #include <string.h>
