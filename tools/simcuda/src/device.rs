@@ -209,7 +209,7 @@ exports! {
 
     fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) |call| {
         let device = driver().device(dev)?;
-        let known = driver().pools.get(pool.0).ok_or(CUresult::INVALID_VALUE)?;
+        let known = driver().pools.get(pool.0).filter(|pool| !pool.is_over()).ok_or(CUresult::INVALID_VALUE)?;
         require(known.place == crate::memory::Place::Device(device.ordinal), CUresult::INVALID_VALUE)?;
         device.set_pool(pool.0);
         Ok(())

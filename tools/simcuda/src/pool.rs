@@ -219,13 +219,10 @@ impl Pool {
         let mut state = self.state();
         state.used.now -= block.size;
         state.free.push(Free { start: block.start, bytes: block.bytes, after });
-        let (destroyed, unused) = (state.destroyed, state.used.now == 0);
+        let destroyed = state.destroyed;
         drop(state);
         if destroyed {
-            self.trim(0);
-        }
-        if destroyed && unused {
-            driver().pools.remove(self.handle);
+            self.settle();
         }
     }
 
@@ -254,8 +251,30 @@ impl Pool {
     /// Ends the pool. Blocks in use stay valid until they are freed.
     pub(crate) fn destroy(&self) {
         self.state().destroyed = true;
-        self.trim(0);
+        settle_all();
     }
+
+    /// Was it destroyed, without a block in use?
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.state();
+        state.destroyed && state.used.now == 0
+    }
+
+    /// Of a destroyed pool: gives free blocks back, and forgets the pool after its last block. A block
+    /// whose free the stream has not reached keeps the pool in the table.
+    fn settle(&self) {
+        self.trim(0);
+        let is_empty = self.state().free.is_empty();
+        if is_empty && self.is_over() {
+            driver().pools.remove(self.handle);
+        }
+    }
+}
+
+/// Settles all destroyed pools: their streams may have reached the frees since.
+fn settle_all() {
+    let pools = driver().pools.all();
+    pools.iter().filter(|pool| pool.state().destroyed).for_each(|pool| pool.settle());
 }
 
 fn set_live(area: &mut Area, now: bool) {
@@ -266,6 +285,7 @@ fn set_live(area: &mut Area, now: bool) {
 
 /// At a synchronisation: every pool of a place gives back what it need not keep.
 pub(crate) fn trim_all(place: Place) {
+    settle_all();
     for pool in driver().pools.all().iter().filter(|pool| pool.place == place) {
         let threshold = pool.state().threshold;
         pool.trim(threshold);

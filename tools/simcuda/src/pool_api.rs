@@ -14,7 +14,7 @@ use crate::state::driver;
 use crate::vmm::place_of;
 
 fn of(handle: CUmemoryPool) -> Outcome<Arc<Pool>> {
-    driver().pools.get(handle.0).ok_or(CUresult::INVALID_VALUE)
+    driver().pools.get(handle.0).filter(|pool| !pool.is_over()).ok_or(CUresult::INVALID_VALUE)
 }
 
 fn allocate(call: &Call, bytes: usize, pool: Option<CUmemoryPool>, stream: CUstream) -> Outcome<CUdeviceptr> {
@@ -56,10 +56,6 @@ fn destroy(handle: CUmemoryPool) -> Outcome {
         device.set_pool(device.default_pool());
     }
     pool.destroy();
-    // Blocks in use look their pool up when they are freed.
-    if pool.state().used.now == 0 {
-        driver().pools.remove(handle.0);
-    }
     Ok(())
 }
 

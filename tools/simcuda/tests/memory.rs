@@ -194,6 +194,29 @@ fn the_chosen_call_fails_and_changes_nothing() {
     ok!(cuMemUnmap(range, UNIT));
 }
 
+/// A pool may be destroyed while a free of its last block is still ahead in a stream.
+#[test]
+fn a_destroyed_pool_gives_back_what_was_in_flight() {
+    start(&[]);
+    let (stream, gate) = (stream(CU_STREAM_NON_BLOCKING), flag());
+    // SAFETY: a structure of numbers and a pointer, for all of which zero is a value.
+    let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
+    let (mut pool, mut block) = (CUmemoryPool::NULL, 0);
+    ok!(cuMemPoolCreate(&raw mut pool, &raw const properties));
+    ok!(cuMemAllocFromPoolAsync(&raw mut block, UNIT, pool, stream));
+    hold(gate, stream);
+    ok!(cuMemFreeAsync(block, stream));
+    let held = free_memory();
+    ok!(cuMemPoolDestroy(pool));
+    fails!(INVALID_VALUE, cuMemPoolDestroy(pool));
+    assert_eq!(free_memory(), held, "the stream has not reached the free");
+    set(gate, 1);
+    ok!(cuStreamSynchronize(stream));
+    assert_eq!(free_memory(), held + UNIT);
+}
+
 #[test]
 fn work_that_is_queued_outlives_a_smaller_block_in_its_place() {
     start(&[]);
