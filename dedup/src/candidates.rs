@@ -1,7 +1,9 @@
-//! Which chunks of a block could be shared: those of which every byte arrived by a copy and was not written since.
+//! Which chunks of a block could be shared: those of which every byte arrived by a copy and was not
+//! written since.
 //!
-//! Invariant: a byte that counts as loaded was loaded after it was last written; the opposite need not hold. Pieces do not touch, and
-//! there are at most 64 and two a chunk of them: a program that loads in finer pieces loses the shortest, never a whole chunk.
+//! Invariant: a byte that counts as loaded was loaded after it was last written; the opposite need
+//! not hold. Pieces do not touch, and there are at most 64 and two a chunk of them: a program that
+//! loads in finer pieces loses the shortest, never a whole chunk.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +13,8 @@ use crate::chunk::CHUNK_BYTES;
 /// Pieces that a block of no size may have.
 const LEAST_PIECES: usize = 64;
 
-/// What a block holds that arrived by copies. Ranges are bytes from the block's start; what lies beyond its end is ignored.
+/// What a block holds that arrived by copies. Ranges are bytes from the block's start; what lies
+/// beyond its end is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidates {
     bytes: u64,
@@ -33,28 +36,31 @@ impl Candidates {
         self.give_up();
     }
 
-    /// Something other than a copy that is followed here may have written in `range`: a memset, a kernel, a copy from anywhere else.
+    /// Something other than a copy that is followed here may have written in `range`: a memset, a
+    /// kernel, a copy from anywhere else.
     pub fn written(&mut self, range: Range<u64>) {
         let Some(range) = self.within(range) else { return };
         self.cut(range);
         self.give_up();
     }
 
-    /// A copy on the device wrote the bytes of `source_range` of another block from `at` on: what was loaded there is loaded here.
+    /// A copy on the device wrote the bytes of `source_range` of another block from `at` on: what
+    /// was loaded there is loaded here.
     pub fn copied(&mut self, source: &Self, source_range: Range<u64>, at: u64) {
         let pieces: Vec<_> = source.pieces_in(&source_range).collect();
         self.arrived(&pieces, source_range, at);
     }
 
-    /// As [`copied`](Self::copied), from another place of this block. Of ranges that overlap CUDA does not say what arrives: nothing is
-    /// loaded then.
+    /// As [`copied`](Self::copied), from another place of this block. Of ranges that overlap CUDA
+    /// does not say what arrives: nothing is loaded then.
     pub fn copied_within(&mut self, source_range: Range<u64>, at: u64) {
         let overlap = source_range.start.abs_diff(at) < source_range.end.saturating_sub(source_range.start);
         let pieces: Vec<_> = if overlap { Vec::new() } else { self.pieces_in(&source_range).collect() };
         self.arrived(&pieces, source_range, at);
     }
 
-    /// Indexes of the chunks of which every byte is loaded, ascending. An incomplete chunk at the block's end is none.
+    /// Indexes of the chunks of which every byte is loaded, ascending. An incomplete chunk at the
+    /// block's end is none.
     pub fn chunks(&self) -> impl Iterator<Item = u64> {
         self.pieces.iter().flat_map(|(start, end)| start.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES)
     }
@@ -138,8 +144,8 @@ impl Candidates {
         self.pieces.remove(&start);
     }
 
-    /// Drops the shorter half of the pieces when there are too many. Pieces as long as a chunk are fewer than half, so none of them is
-    /// dropped.
+    /// Drops the shorter half of the pieces when there are too many. Pieces as long as a chunk are
+    /// fewer than half, so none of them is dropped.
     fn give_up(&mut self) {
         if self.pieces.len() <= self.most_pieces() {
             return;

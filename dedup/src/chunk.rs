@@ -3,7 +3,8 @@
 /// Bytes of a chunk: a chunk is a handle of physical memory, and begins where the handle is mapped.
 pub const CHUNK_BYTES: u64 = 2 << 20;
 
-/// 128 bits that tell chunks apart. Equal bytes have equal fingerprints; the opposite is never relied on: whoever shares compares the bytes first.
+/// 128 bits that tell chunks apart. Equal bytes have equal fingerprints; the opposite is never
+/// relied on: the bytes are compared before a chunk is shared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u128);
 

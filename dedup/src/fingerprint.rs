@@ -1,8 +1,11 @@
-//! The fingerprint of bytes, on the CPU: byte for byte what `kernels/cuda/dedup/fingerprint.cu` computes of a chunk on a GPU.
+//! The fingerprint of bytes, on the CPU: byte for byte what `kernels/cuda/dedup/fingerprint.cu`
+//! computes of a chunk on a GPU.
 //!
-//! Bytes are rows of 1024 words of 16 bytes, and each column of words has a state that absorbs its words in turn; the sum of all states
-//! is the fingerprint, so columns can be computed in any order and by anybody. The head of the kernel's file says why that is enough.
-//! Kept fingerprints compare only among processes that run the same function: whoever changes it changes [`FUNCTION`].
+//! Bytes are rows of 1024 words of 16 bytes, and each column of words has a state that absorbs its
+//! words in turn; the sum of all states is the fingerprint, so columns can be computed in any order
+//! and by any thread. The head of the kernel's file says why that is enough. Stored fingerprints
+//! compare only among processes that run the same function: a change of it must change
+//! [`FUNCTION`].
 
 use crate::chunk::Fingerprint;
 
@@ -16,12 +19,13 @@ const ROW_BYTES: usize = COLUMNS * 16;
 /// Odd multipliers: 2^64 over the golden ratio, and one of the known good mixers (rrmxmx).
 const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
 
-/// Where states begin and end: digits of pi, which nobody chose.
+/// Where states begin and end: digits of pi, which no author could choose for a purpose.
 const SEED: ColumnState = ColumnState { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e_0370_7344 };
 const END: ColumnState = ColumnState { a: 0xa409_3822_299f_31d0, b: 0x082e_fa98_ec4e_6c89 };
 
 impl Fingerprint {
-    /// Of any bytes. Those of a last, incomplete row count as followed by zeros; the length is part of the fingerprint.
+    /// Of any bytes. Those of a last, incomplete row count as followed by zeros; the length is part
+    /// of the fingerprint.
     pub fn of(bytes: &[u8]) -> Self {
         let mut states: Vec<ColumnState> = (0..COLUMNS as u64).map(ColumnState::beginning).collect();
         for row in bytes.chunks(ROW_BYTES) {

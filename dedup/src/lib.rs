@@ -7,7 +7,7 @@
 //! | [`candidates`] | which chunks of a block arrived by copies |
 //! | [`readers`] | which parameters of which kernels only read |
 //! | [`cache`] | what the user's processes keep of that |
-//! | [`broker`] | who holds which chunk, as a state machine |
+//! | [`broker`] | the holders of each chunk, as a state machine |
 //! | [`protocol`] | what processes and the broker say to each other |
 //! | [`client`] | a process as the broker's client: leases, one connection, its errors |
 //! | [`server`] | the broker as a process: sockets, descriptors, its place in the user's folder |

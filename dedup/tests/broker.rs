@@ -16,7 +16,8 @@ fn name(number: u8) -> ChunkName {
     ChunkName { device: [number % 2; 16], fingerprint: Fingerprint(u128::from(number)) }
 }
 
-/// A client is named by its turn of joining, a lease by the turn of its grant: both may be gone, or another's.
+/// A client is named by its turn of joining, a lease by the turn of its grant: both may be gone, or
+/// another's.
 #[derive(Debug, Clone)]
 enum Step {
     Join,

@@ -1,4 +1,5 @@
-//! Hazard (resource leak): leases are lost with a broker, or a client waits for a stopped one for ever.
+//! Hazard (resource leak): leases are lost with a broker, or a client waits for a stopped one for
+//! ever.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};

@@ -138,7 +138,8 @@ fn send_many(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     rustix::net::sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL).expect("sent");
 }
 
-/// Asks without end and never reads. Others are answered meanwhile, and what is under way to it stays small.
+/// Asks without end and never reads. Others are answered meanwhile, and what is under way to it
+/// stays small.
 #[test]
 fn a_flood_and_a_slow_reader_delay_nobody_else() {
     let folder = Folder::new();
@@ -242,7 +243,7 @@ proptest! {
     }
 }
 
-/// The kernel says who is there; here it says that it is another user.
+/// The kernel reports the peer's user; here it reports another user.
 #[test]
 fn a_stranger_is_refused() {
     let folder = Folder::new();

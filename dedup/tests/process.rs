@@ -93,7 +93,7 @@ fn it_ends_when_idle_and_not_before() {
     let client = PlainClient::user(&folder);
     std::thread::sleep(Duration::from_secs(1));
     assert!(matches!(client.offer(&[1])[0], Offered::Accepted(_)), "a client is reason enough to stay");
-    // Who only looks is none.
+    // A connection that only asks for the report is no client.
     let observer = PlainClient::new(&folder, Role::Observer);
     drop(client);
     assert_eq!(broker.0.wait().expect("waited").code(), Some(0));
@@ -169,7 +169,8 @@ fn a_socket_that_was_removed_comes_back_unless_another_broker_has_the_place() {
     assert_eq!(PlainClient::user(&folder).report().process, second.pid(), "and leaves the other's socket");
 }
 
-/// Without `--foreground`, as the library and a shell start it: in a session of its own, with nothing of ours.
+/// Without `--foreground`, as the library and a shell start it: in a session of its own, with
+/// nothing of ours.
 #[test]
 fn a_daemon_keeps_nothing_of_whoever_started_it() {
     let folder = Folder::new();
@@ -197,7 +198,8 @@ fn a_daemon_keeps_nothing_of_whoever_started_it() {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
     let session = stat.rsplit_once(") ").expect("a name").1.split(' ').nth(3).expect("a session").to_owned();
     assert_eq!(session, pid.to_string(), "a session of its own");
-    // It has closed the pipe that it was not told of: the other end hears of the end while it lives.
+    // It has closed the pipe that it was not told of: the other end hears of the end while it
+    // lives.
     assert_eq!(std::io::Read::read(&mut reader, &mut [0]).expect("read"), 0);
     drop(client);
     until("its end", || connect(&folder).is_err());

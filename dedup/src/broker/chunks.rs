@@ -1,6 +1,7 @@
 //! Chunks by name and by place, with the number of their users.
 //!
-//! A place is that of one chunk until its last user leaves; then it is used again. Names and places say the same at all times.
+//! A place is that of one chunk until its last user leaves; then it is used again. Names and places
+//! say the same at all times.
 
 use std::collections::HashMap;
 

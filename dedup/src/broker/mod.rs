@@ -1,11 +1,13 @@
-//! Who holds which chunk: the broker without sockets and descriptors.
+//! The holders of each chunk: the broker without sockets and descriptors.
 //!
-//! A client is a connection. It holds chunks by leases, and its leases go with it. A chunk lives from the offer that brought it until
-//! its last lease goes; then what stands for it (`D`, a descriptor) is dropped.
+//! A client is a connection. It holds chunks by leases, and its leases go with it. A chunk lives
+//! from the offer that brought it until its last lease goes; then what stands for it (`D`, a
+//! descriptor) is dropped.
 //!
 //! Invariants:
 //! * A chunk has at least one lease; each lease is one client's, and of a chunk that is there.
-//! * A lease is never given twice by one broker. Who names a lease of another client, or one that never was, changes nothing.
+//! * A lease is never given twice by one broker. A request that names another client's lease, or
+//!   one that never was, changes nothing.
 //! * Nothing grows beyond [`Limits`]. A limit that is reached is an answer.
 
 mod chunks;
@@ -116,8 +118,9 @@ impl<D: Clone> Broker<D> {
         self.notes.forget(client);
     }
 
-    /// A client would share chunks of these names, besides what it has noted before, or instead of that (`anew`). How many there are of each: notes of all clients, and uses of
-    /// chunks that are held. Beyond the limits of leases nothing more is noted.
+    /// A client would share chunks of these names, besides what it has noted before, or instead of
+    /// that (`anew`). How many there are of each: notes of all clients, and uses of chunks that are
+    /// held. Beyond the limits of leases nothing more is noted.
     pub fn note(&mut self, client: ClientNumber, anew: bool, names: &[ChunkName]) -> Vec<u32> {
         if anew {
             self.notes.forget(client);

@@ -1,4 +1,5 @@
-//! Names that clients would share, and how many there are of each: what advice is made of. Nothing is held for them.
+//! Names that clients would share, and how many there are of each: what advice is made of. Nothing
+//! is held for them.
 
 use std::collections::HashMap;
 

@@ -1,14 +1,16 @@
 //! Verdicts that the user's processes keep for each other, in one file of the user's cache folder.
 //!
-//! The file is replaced as a whole, under a lock beside it: who adds reads what is there, merges, writes a new file and renames it. So
-//! readers need no lock, a process that is killed leaves the old file or the new one, and no process loses what another added. Nothing
-//! waits: where another process holds the lock, the caller adds later. The file is not forced to the disk: after a loss of power it may
-//! be damaged, and what is damaged is not believed.
+//! The file is replaced as a whole, under a lock beside it: a writer reads the file, merges, writes
+//! a new file and renames it. So readers need no lock, a process that is killed leaves the old file
+//! or the new one, and no process loses what another added. Nothing waits: where another process
+//! holds the lock, the caller adds later. The file is not forced to the disk: after a loss of power
+//! it may be damaged, and what is damaged is not believed.
 //!
-//! A cache is a hint. A reader that is wrong there costs a fault or a private copy, a writer that is wrong a private copy; no byte of
-//! anybody's memory depends on it.
+//! A cache is a hint. A reader that is wrong there costs a fault or a private copy, a writer that
+//! is wrong a private copy; no byte of any process's memory depends on it.
 //!
-//! The file holds at most 65,536 parameters. Beyond that the oldest readers are dropped; writers only if there are no readers left.
+//! The file holds at most 65,536 parameters. Beyond that the oldest readers are dropped; writers
+//! only if there are no readers left.
 
 mod record;
 mod verdicts;
@@ -76,8 +78,8 @@ impl VerdictCache {
     /// Adds verdicts to those that are kept, and returns all that are kept now.
     ///
     /// # Errors
-    /// [`CacheError::Busy`] while another process or thread adds; else the files cannot be written, or are not this user's. Nothing was
-    /// added.
+    /// [`CacheError::Busy`] while another process or thread adds; else the files cannot be written,
+    /// or are not this user's. Nothing was added.
     pub fn add(&self, news: &Verdicts) -> Result<Verdicts, CacheError> {
         folder::make(&self.folder)?;
         folder::check(&self.folder)?;
@@ -92,14 +94,16 @@ impl VerdictCache {
         Ok(all)
     }
 
-    /// Under the lock there is one writer, so the new file has one name, and what a killed process left of it is overwritten.
+    /// Under the lock there is one writer, so the new file has one name, and what a killed process
+    /// left of it is overwritten.
     fn replace(&self, bytes: &[u8]) -> Result<(), CacheError> {
         let new = self.path(".new");
         open(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?.write_all(bytes)?;
         Ok(std::fs::rename(&new, self.path(""))?)
     }
 
-    /// Versions of the format have files of their own, so that they do not take turns in replacing each other's.
+    /// Versions of the format have files of their own, so that they do not take turns in replacing
+    /// each other's.
     fn path(&self, suffix: &str) -> PathBuf {
         self.folder.join(format!("readers-1{suffix}"))
     }
@@ -114,7 +118,8 @@ fn open(path: &Path, flags: OFlags) -> Result<File, CacheError> {
     if is_ours { Ok(file) } else { Err(CacheError::Foreign) }
 }
 
-/// The right to replace the file. It ends with the value, also where a child of this process has inherited the descriptor.
+/// The right to replace the file. It ends with the value, also where a child of this process has
+/// inherited the descriptor.
 struct CacheLock(File);
 
 impl CacheLock {

@@ -1,4 +1,5 @@
-//! The bytes of verdicts in a file: a head, then records of one size, each with a checksum. Numbers are little-endian.
+//! The bytes of verdicts in a file: a head, then records of one size, each with a checksum. Numbers
+//! are little-endian.
 //!
 //! | bytes of a record | |
 //! |---|---|
@@ -8,8 +9,8 @@
 //! | 24..28 | day |
 //! | 28..36 | checksum of what stands before, SipHash-1-3 under a key that names this format |
 //!
-//! Reading believes what has its checksum and nothing else: whatever a file holds, no verdict comes out of it that was not written.
-//! Whoever changes the format changes [`HEAD`] and the key with it.
+//! Reading believes what has its checksum and nothing else: whatever a file holds, no verdict comes
+//! out of it that was not written. A change of the format must change [`HEAD`] and the key with it.
 
 use std::hash::Hasher;
 

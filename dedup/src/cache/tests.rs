@@ -1,4 +1,5 @@
-//! Hazard: a file that is damaged, old, forged or written by two at once makes up a verdict, loses a writer, or brings the library down.
+//! Hazard: a file that is damaged, old, forged or written by two at once makes up a verdict, loses
+//! a writer, or brings the library down.
 
 use std::process::Command;
 

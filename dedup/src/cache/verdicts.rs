@@ -1,4 +1,5 @@
-//! Verdicts of many processes, and how they are put together: as the join of a lattice, so that neither order nor repetition matters.
+//! Verdicts of many processes, and how they are put together: as the join of a lattice, so that
+//! neither order nor repetition matters.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +48,8 @@ impl KeptVerdict {
 pub struct Verdicts(BTreeMap<ParameterKey, KeptVerdict>);
 
 impl Verdicts {
-    /// What this process learned by itself today, with its own proof. Of the writers only those that are so beyond doubt: what happened to be launched beside one is a writer to this
+    /// What this process learned by itself today, with its own proof. Of the writers only those
+    /// that are so beyond doubt: what happened to be launched beside one is a writer to this
     /// process, and would else never be shared again by any process of the user's.
     pub fn learned(lessons: &Lessons, proof: u32, day: u32) -> Self {
         let mut verdicts = Self::default();
@@ -66,7 +68,8 @@ impl Verdicts {
         other.0.iter().for_each(|(parameter, verdict)| self.insert(*parameter, *verdict));
     }
 
-    /// What a process with this proof takes over: readers that were proved as well, and every writer.
+    /// What a process with this proof takes over: readers that were proved as well, and every
+    /// writer.
     pub fn believed(&self, proof: u32) -> impl Iterator<Item = (ParameterKey, ParameterVerdict)> {
         self.0.iter().filter_map(move |(parameter, verdict)| match verdict {
             KeptVerdict::Reader { proof: had, .. } if *had < proof => None,
@@ -90,8 +93,9 @@ impl Verdicts {
         self.0.is_empty()
     }
 
-    /// Drops what there is beyond `most`: the readers that are oldest, and writers, the oldest first, only where there is no reader left.
-    /// A dropped parameter is unknown again, which costs a private copy or its proof once more.
+    /// Drops what there is beyond `most`: the readers that are oldest, and writers, the oldest
+    /// first, only where there is no reader left. A dropped parameter is unknown again, which costs
+    /// a private copy or its proof once more.
     pub(super) fn trim(&mut self, most: usize) {
         let mut order: Vec<_> =
             self.iter().map(|(parameter, verdict)| (verdict.worth(), parameter)).collect();

@@ -1,11 +1,12 @@
-//! Hazard: a chunk that something wrote counts as one that arrived by a copy, or the books of a program that loads in small pieces
-//! grow without end. The model is a map with one entry a byte.
+//! Hazard: a chunk that something wrote counts as one that arrived by a copy, or the books of a
+//! program that loads in small pieces grow without end. The model is a map with one entry a byte.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes of a block are counted in these, so that the model stays small: all ranges are multiples of it.
+/// Bytes of a block are counted in these, so that the model stays small: all ranges are multiples
+/// of it.
 const UNIT: u64 = CHUNK_BYTES / 8;
 
 #[derive(Debug, Clone)]
@@ -114,7 +115,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Pieces of any length, so many that some are given up: nothing is loaded that the model has not, and a whole chunk stays.
+    /// Pieces of any length, so many that some are given up: nothing is loaded that the model has
+    /// not, and a whole chunk stays.
     #[test]
     fn what_is_given_up_is_no_whole_chunk(
         pieces in prop::collection::vec((0..3 * CHUNK_BYTES, 1..2000_u64, any::<bool>()), 200..400),

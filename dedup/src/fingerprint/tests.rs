@@ -1,5 +1,6 @@
-//! Hazard: contents that programs really have, such as small floats, zeros and repeated rows, get the same fingerprint more often than
-//! chance says, or a change of one bit is not seen: then a writer counts as a reader.
+//! Hazard: contents that programs really have, such as small floats, zeros and repeated rows, get
+//! the same fingerprint more often than chance says, or a change of one bit is not seen: then a
+//! writer counts as a reader.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +48,8 @@ fn each_bit_counts() {
     }
 }
 
-/// Signs are the highest bits of words, which a multiplication carries nowhere: two or three of them, in any words of a column or a row.
+/// Signs are the highest bits of words, which a multiplication carries nowhere: two or three of
+/// them, in any words of a column or a row.
 #[test]
 fn signs_do_not_cancel() {
     let (mut contents, mut prints) = (BTreeSet::new(), BTreeSet::new());

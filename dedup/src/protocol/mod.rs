@@ -1,7 +1,8 @@
 //! Messages between a process and the broker: packets on a `SOCK_SEQPACKET` socket.
 //!
-//! A client says hello, is greeted, and from then on asks; each request has one answer, in order. Numbers
-//! are little-endian. A packet begins with its kind and the number of its entries, four bytes each.
+//! A client says hello, is greeted, and from then on asks; each request has one answer, in order.
+//! Numbers are little-endian. A packet begins with its kind and the number of its entries, four
+//! bytes each.
 //!
 //! | kind | request | its entries | answer | its entries |
 //! |---|---|---|---|---|
@@ -13,9 +14,9 @@
 //! | 6 | | | refused | no more clients are taken |
 //! | 7 | note | whether instead of earlier ones (4, after the count), names | noted | how many there are of each (4 bytes each) |
 //!
-//! The packets of kind 1 are the same in all versions; a process that hears another version than its own
-//! ends the connection. Every length is checked before it is believed. A packet that is not in the table
-//! ends the connection that it came by.
+//! The packets of kind 1 are the same in all versions; a process that hears another version than
+//! its own ends the connection. Every length is checked before it is believed. A packet that is not
+//! in the table ends the connection that it came by.
 
 use std::io::{ErrorKind, Result};
 use std::os::fd::BorrowedFd;

@@ -15,7 +15,7 @@ pub struct BrokerReport {
     pub uptime: u64,
     /// Chunks that it has room for.
     pub capacity: u64,
-    /// Those who share. Beyond [`REPORTED`] none.
+    /// The clients that share, at most [`REPORTED`].
     pub clients: Vec<ClientReport>,
     /// Devices of which it holds chunks. Beyond [`REPORTED`] none.
     pub devices: Vec<DeviceReport>,

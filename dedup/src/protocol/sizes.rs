@@ -3,7 +3,8 @@
 /// Of this protocol. Both sides must speak the same.
 pub const VERSION: u32 = 2;
 
-/// Names, and descriptors, a packet: what goes with one message is bounded by the kernel, and by what either side may have open.
+/// Names, and descriptors, a packet: what goes with one message is bounded by the kernel, and by
+/// what either side may have open.
 pub const BATCH: usize = 32;
 
 /// Leases that one packet gives back.

@@ -1,4 +1,5 @@
-//! What a verdict is about: one pointer among the parameters of one function. Its key is the same in every process and version.
+//! What a verdict is about: one pointer among the parameters of one function. Its key is the same
+//! in every process and version.
 
 use std::hash::Hasher;
 
@@ -7,7 +8,8 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 /// First of what is hashed: other versions of the key would have another.
 const VERSION: &[u8] = b"wmshim function 1\0";
 
-/// A function of a code image. The hash is no secret: who forges a key gets verdicts that a fault or a private copy refutes.
+/// A function of a code image. The hash is no secret: a process that forges a key gets verdicts
+/// that a fault or a private copy refutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FunctionKey(pub u128);
 
@@ -27,7 +29,8 @@ impl FunctionKey {
 pub struct ParameterKey {
     /// Whose parameter it is.
     pub function: FunctionKey,
-    /// Bytes from the start of the parameter buffer to the pointer, which may lie inside a structure.
+    /// Bytes from the start of the parameter buffer to the pointer, which may lie inside a
+    /// structure.
     pub offset: u32,
 }
 
@@ -45,7 +48,8 @@ pub enum ParameterVerdict {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a key that another version computes in another way finds no verdict, or another function's.
+    //! Hazard: a key that another version computes in another way finds no verdict, or another
+    //! function's.
     use super::*;
 
     #[test]

@@ -1,11 +1,13 @@
-//! Who only reads: learned per function and parameter, from blocks whose bytes stayed what they were while it was launched.
+//! Kernel parameters that are only read through: learned per function and parameter, from blocks
+//! whose bytes stayed what they were while it was launched.
 //!
-//! A block's launches are noted in a [`LaunchWindow`] between two fingerprints of all its chunks. Nobody can tell which of several launches
-//! changed a byte, so each of them is taken for the writer. The other way round a launch that changed nothing is no proof: it may have
-//! written what was there. Verdicts are therefore only used where a wrong one costs a fault or a private copy.
+//! A block's launches are noted in a [`LaunchWindow`] between two fingerprints of all its chunks.
+//! It is unknown which of several launches changed a byte, so each of them is taken for the writer.
+//! The other way round a launch that changed nothing is no proof: it may have written what was
+//! there. Verdicts are therefore only used where a wrong one costs a fault or a private copy.
 //!
-//! Invariants: a writer stays one; a reader had at least `proof` launches in unchanged windows, or another process says so, and no
-//! launch in a changed one since. No lock is held between calls.
+//! Invariants: a writer stays one; a reader had at least `proof` launches in unchanged windows, or
+//! another process says so, and no launch in a changed one since. No lock is held between calls.
 
 mod key;
 mod window;
@@ -98,13 +100,14 @@ impl Readers {
         parameters.iter().all(|parameter| self.verdict(*parameter) == ParameterVerdict::Reader)
     }
 
-    /// How many readers turned out to be writers so far. While it stays the same, a [`judge`](Self::judge) that said yes would say so
-    /// again.
+    /// How many readers turned out to be writers so far. While it stays the same, a
+    /// [`judge`](Self::judge) that said yes would say so again.
     pub fn reversals(&self) -> u64 {
         self.reversals.load(Ordering::Acquire)
     }
 
-    /// Ends a window: its launches are credited, or blamed. A window with unknown functions is void whatever `outcome` says.
+    /// Ends a window: its launches are credited, or blamed. A window with unknown functions is void
+    /// whatever `outcome` says.
     pub fn close(&self, window: &LaunchWindow, outcome: WindowOutcome) -> Lessons {
         let mut lessons = Lessons::default();
         let outcome = if window.is_unknown() { WindowOutcome::Void } else { outcome };
@@ -191,7 +194,8 @@ impl Readers {
         lessons.writers.push(parameter);
     }
 
-    /// Is there no room for a new one? Once it is full nothing new is ever remembered, so no writer is forgotten and then credited.
+    /// Is there no room for a new one? Once it is full nothing new is ever remembered, so no writer
+    /// is forgotten and then credited.
     fn is_full(&self, parameter: ParameterKey) -> bool {
         !self.known.contains_key(&parameter) && self.known.len() >= MOST
     }

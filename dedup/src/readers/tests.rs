@@ -1,5 +1,6 @@
-//! Hazard: a kernel that wrote into a block counts as a reader, and then faults in a shared one; or verdicts come from fewer launches
-//! than the user asked for. Random programs of kernels that are known to read or to write run over blocks of few bytes.
+//! Hazard: a kernel that wrote into a block counts as a reader, and then faults in a shared one; or
+//! verdicts come from fewer launches than the user asked for. Random programs of kernels that are
+//! known to read or to write run over blocks of few bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -229,7 +230,8 @@ fn threads_that_close_windows_reverse_a_reader_once() {
     assert_eq!((reversed, readers.reversals()), (4, 4));
 }
 
-/// How long a judgement takes: `cargo test --release -p wm-dedup -- --ignored --nocapture a_judgement_takes`.
+/// How long a judgement takes: `cargo test --release -p wm-dedup -- --ignored --nocapture
+/// a_judgement_takes`.
 #[test]
 #[ignore = "a measurement"]
 fn a_judgement_takes() {

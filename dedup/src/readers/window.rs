@@ -1,7 +1,8 @@
 //! What was launched on a block between two fingerprints of it.
 //!
-//! [`LaunchWindow::note`] is on the path of launches: programs launch the same kernels in the same order again and again, so the entry that
-//! followed the last one the time before is looked at first.
+//! [`LaunchWindow::note`] is on the path of launches: programs launch the same kernels in the same
+//! order again and again, so the entry that followed the last one the time before is looked at
+//! first.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +11,8 @@ use super::key::ParameterKey;
 /// Entries that are searched one by one before there is a map.
 const FEW: usize = 16;
 
-/// Parameters that a window tells apart. With more it is as if an unknown function had been launched.
+/// Parameters that a window tells apart. With more it is as if an unknown function had been
+/// launched.
 const MOST: usize = 1 << 16;
 
 /// The launches of one block since its chunks were fingerprinted.
@@ -57,7 +59,8 @@ impl LaunchWindow {
         self.last = at;
     }
 
-    /// Something is launched that may reach the block and has no key. Nothing is learned from this window.
+    /// Something is launched that may reach the block and has no key. Nothing is learned from this
+    /// window.
     pub fn note_unknown(&mut self) {
         self.is_unknown = true;
     }
@@ -158,7 +161,8 @@ mod tests {
         assert_eq!(window.launches().count(), MOST);
     }
 
-    /// How long a note takes: `cargo test --release -p wm-dedup -- --ignored --nocapture a_note_takes`.
+    /// How long a note takes: `cargo test --release -p wm-dedup -- --ignored --nocapture
+    /// a_note_takes`.
     #[test]
     #[ignore = "a measurement"]
     fn a_note_takes() {

@@ -11,7 +11,7 @@ use crate::protocol::{self, BrokerAnswer};
 /// Bytes under way to one client: a packet of answers and some descriptors, not thousands of them.
 const SEND_BUFFER: usize = 32 << 10;
 
-/// Who came.
+/// A new connection and its peer.
 #[derive(Debug)]
 pub(super) enum Knocked {
     /// One that may be served.
@@ -48,7 +48,7 @@ fn prepared(socket: OwnedFd, peer: PeerIdentity) -> Knocked {
     }
 }
 
-/// Says that there are too many, to whom listens.
+/// Tells the peer that there are too many clients.
 pub(super) fn refuse(socket: &OwnedFd) {
     let _ = protocol::send(socket.as_fd(), &BrokerAnswer::Refused.encode(), &[]);
 }

@@ -15,7 +15,7 @@ use crate::protocol;
 /// For a client to say hello.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Rest after what failed for want of descriptors or memory.
+/// The pause after a failure by lack of descriptors or memory.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// A process at the other end of a socket.
@@ -115,7 +115,8 @@ fn is_momentary(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The user has as many descriptors under way as the kernel allows, or the machine has no memory for more.
+/// The user has as many descriptors under way as the kernel allows, or the machine has no memory
+/// for more.
 fn is_scarcity(error: &Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM))

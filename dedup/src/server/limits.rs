@@ -7,7 +7,8 @@ use crate::broker::Limits;
 /// Processes that share at a time.
 const CLIENTS: usize = 256;
 
-/// Descriptors that are no chunks': clients, observers, what is under way in one packet, the broker's own.
+/// Descriptors that are no chunks': clients, observers, what is under way in one packet, the
+/// broker's own.
 const RESERVE: u64 = CLIENTS as u64 + 128;
 
 /// Most chunks, where the system's limit is higher: 2 TiB of device memory.

@@ -1,13 +1,17 @@
 //! The broker as a process: one thread that waits for all its clients at once.
 //!
-//! * Nobody waits for anybody: sockets do not block, each client has one request served a round, and of a client whose answer does not fit
-//!   into its socket nothing is read until it does. So a client that does not read, or sends without end, delays itself alone, and
-//!   has at most one answer in memory.
-//! * A connection ends with the first packet that is not understood; its leases go, nobody else's.
-//! * Who says nothing has seconds to say hello.
-//! * It ends when no process has shared anything for a while, and when its place is another's and its clients are gone.
+//! * No client waits for another one: sockets do not block, each client has one request served a
+//!   round, and of a client whose answer does not fit into its socket nothing is read until it
+//!   does. So a client that does not read, or sends without end, delays itself alone, and has at
+//!   most one answer in memory.
+//! * A connection ends with the first packet that is not understood; its leases go, and no other
+//!   client's.
+//! * A silent connection is closed after seconds without a hello.
+//! * It ends when no process has shared anything for a while, and when its place is another's and
+//!   its clients are gone.
 //!
-//! [`place`] is where it listens and how there is one, [`limits`] what it takes on, `connection` one client.
+//! [`place`] is where it listens and how there is one, [`limits`] what it takes on, `connection`
+//! one client.
 
 mod accepting;
 mod connection;

@@ -1,4 +1,4 @@
-//! Who may be served.
+//! The users that may be served.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,8 @@ pub use wm_trust::peer::PeerIdentity;
 /// Asks the kernel which user's process is at the other end. Tests hand over answers of their own.
 pub type AskPeer = fn(BorrowedFd<'_>) -> io::Result<PeerIdentity>;
 
-/// May this user's processes be served? Those of our own, and root's, who may do everything here anyway.
+/// May this user's processes be served? Those of our own user, and root's, which may do everything
+/// here anyway.
 pub(super) fn is_trusted(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }

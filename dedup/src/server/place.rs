@@ -1,8 +1,8 @@
 //! The folder in which a broker listens, and the lock that makes it the only one there.
 //!
-//! The broker of a folder is the process that holds the lock on a file. The file is never removed: two
-//! processes could then hold locks on two files of one name. The lock and the socket are compared by their
-//! inodes, because any process of the user may remove either.
+//! The broker of a folder is the process that holds the lock on a file. The file is never removed:
+//! two processes could then hold locks on two files of one name. The lock and the socket are
+//! compared by their inodes, because any process of the user may remove either.
 
 use std::fs;
 use std::io;

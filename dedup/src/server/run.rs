@@ -23,9 +23,9 @@ const OBSERVERS: usize = 8;
 /// How a broker runs.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerSettings {
-    /// Without a client for so long, it ends.
+    /// The time without a client after which the broker ends.
     pub idle: Duration,
-    /// Between looks at the socket's file, which somebody may have removed.
+    /// The interval between checks of the socket's file, which another process may have removed.
     pub look: Duration,
     /// What it takes on.
     pub limits: Limits,
@@ -149,7 +149,8 @@ impl BrokerServer {
         rested || (self.listener.is_none() && self.service.clients() == 0)
     }
 
-    /// Accepts who waits, a bounded number a round: other users' may come faster than they are refused.
+    /// Accepts waiting connections, a bounded number a round: other users' may come faster than
+    /// they are refused.
     fn accept(&mut self, now: Instant) {
         for _ in 0..ROUND {
             let Some(listener) = &self.listener else { return };

@@ -18,7 +18,7 @@ use crate::protocol::{
 /// An open descriptor of a chunk: the broker's, and that of answers that are under way.
 type SharedDescriptor = Rc<OwnedFd>;
 
-/// Who speaks on a connection.
+/// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speaker {
     /// It has not said.
@@ -50,7 +50,7 @@ pub(super) struct SharingService {
     broker: Broker<SharedDescriptor>,
     capacity: usize,
     started: Instant,
-    /// Processes of those who share.
+    /// Processes of the clients that share.
     processes: BTreeMap<ClientNumber, u32>,
 }
 
@@ -59,7 +59,7 @@ impl SharingService {
         Self { broker: Broker::new(limits), capacity: limits.chunks, started, processes: BTreeMap::new() }
     }
 
-    /// Those who share.
+    /// The clients that share.
     pub(super) fn clients(&self) -> usize {
         self.broker.clients()
     }
@@ -130,7 +130,8 @@ impl SharingService {
     ) -> Result<Reply> {
         let ReceivedPacket { descriptors, lost_some, .. } = packet;
         if descriptors.len() < names.len() && lost_some {
-            // No more can be opened here. Which of them arrived is known, but not worth a case of its own.
+            // No more can be opened here. Which of them arrived is known, but not worth a case of
+            // its own.
             return Ok(BrokerAnswer::Offered(vec![Offered::Full; names.len()]).into());
         }
         if descriptors.len() != names.len() || lost_some || !descriptors.iter().all(may_be_memory) {
@@ -184,7 +185,8 @@ impl SharingService {
     }
 }
 
-/// Devices and files may be memory. What else there is may keep whoever closes it waiting, as a socket does, or refer to this connection.
+/// Devices and files may be memory. Any other kind may block its close, as a socket does, or refer
+/// to this connection.
 fn may_be_memory(descriptor: &OwnedFd) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let status = rustix::fs::statx(descriptor, "", flags, StatxFlags::TYPE);

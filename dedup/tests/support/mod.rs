@@ -1,4 +1,5 @@
-//! What the tests of the running broker share: a folder, a broker in it, and clients that speak the protocol or anything else.
+//! What the tests of the running broker share: a folder, a broker in it, and clients that speak the
+//! protocol or anything else.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
@@ -64,7 +65,8 @@ impl RunningBroker {
     pub(crate) fn spawn(folder: &Folder, idle: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_wmshimd"));
         command.args(["--foreground", "--idle-seconds", idle, "--folder"]).arg(folder.path());
-        // Its lines are kept out of the test's own pipes, which a broker that is left over would keep open.
+        // Its lines are kept out of the test's own pipes, which a broker that is left over would
+        // keep open.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         Self(command.spawn().expect("wmshimd starts"))
     }

@@ -17,7 +17,8 @@ fn settings(overflow: Vec<Tier>) -> ManagerSettings {
     ManagerSettings { stitch_views: 1, headroom: 0, overflow, ..ManagerSettings::default() }
 }
 
-/// 256 MiB of device memory in blocks of 32 MiB, every other one of them free; `frees` says in which order.
+/// 256 MiB of device memory in blocks of 32 MiB, every other one of them free; `frees` says in
+/// which order.
 fn fragmented(overflow: Vec<Tier>, frees: Order) -> World {
     let mut world = World::new(Model::new(256 * MIB, 256 * MIB), settings(overflow));
     (0..8).for_each(|_| world.run(&Step::Allocate { bytes: 32 * MB, order: S }));
@@ -25,7 +26,8 @@ fn fragmented(overflow: Vec<Tier>, frees: Order) -> World {
     world
 }
 
-/// Runs `action` with the k-th call failing, for every k that it reaches, and `count - 1` calls after it.
+/// Runs `action` with the k-th call failing, for every k that it reaches, and `count - 1` calls
+/// after it.
 fn at_every_call(count: u64, prepare: impl Fn() -> World, action: impl Fn(&mut World) -> bool) {
     for k in 1.. {
         let mut world = prepare();
@@ -121,7 +123,8 @@ fn refreshing_access() {
     at_every_call(1, || fragmented(vec![], S), |world| world.manager.refresh_access().is_ok());
 }
 
-/// A context that is gone answers every call with an error: discarding must neither panic nor keep anything.
+/// A context that is gone answers every call with an error: discarding must neither panic nor keep
+/// anything.
 #[test]
 fn discarding_when_everything_fails() {
     let world = fragmented(vec![Tier::Host], T);

@@ -1,7 +1,8 @@
 //! Hazard (deadlock): the gate stays closed, or a migration waits without bound; or a thread
 //! submits work while memory migrates.
 //!
-//! Under shuttle's schedules, with the crate's own source, as in `interleavings.rs`; what takes real time, against the crate as it is.
+//! Under shuttle's schedules, with the crate's own source, as in `interleavings.rs`; what takes
+//! real time, against the crate as it is.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "the crate's source, under another root")]
 
 mod sync {

@@ -51,7 +51,8 @@ fn a_block_goes_out_and_comes_back_in_the_memory_that_it_left() {
     world.end();
 }
 
-/// Hazard: moves at half of the link's rate, since mapping memory of the host takes most of the time that copying it does.
+/// Hazard: moves at half of the link's rate, since mapping memory of the host takes most of the
+/// time that copying it does.
 #[test]
 fn memory_of_the_host_is_mapped_where_it_is_filled_once() {
     let mut world = world(&[32 * MB]);
@@ -134,13 +135,15 @@ fn a_move_that_fails_leaves_the_block_as_it_was() {
     }
 }
 
-/// Where the driver does nothing any more, the block cannot be had: an access is an error, and no other block's bytes.
+/// Where the driver does nothing any more, the block cannot be had: an access is an error, and no
+/// other block's bytes.
 #[test]
 fn what_the_driver_does_not_give_back_is_told_as_lost_and_nothing_else_moves() {
     let world = world(&[32 * MB, 32 * MB]);
     let address = world.manager.blocks()[0].address;
     let calls = |name| world.manager.gpu().calls(name);
-    // Up to the first unmapping all is well: is_settled, memory_info, create, reserve, map, allow, copy, wait_any, unmap.
+    // Up to the first unmapping all is well: is_settled, memory_info, create, reserve, map, allow,
+    // copy, wait_any, unmap.
     world.manager.gpu().fail_in(10, 100);
     let moved = world.manager.move_handle(address, Tier::Host);
     assert_eq!(calls("unmap"), 1 + 1, "the block's, and the spare's, which failed");
@@ -152,7 +155,8 @@ fn what_the_driver_does_not_give_back_is_told_as_lost_and_nothing_else_moves() {
     world.manager.audit().expect("the books balance");
 }
 
-/// The copy goes on after its move was given up: what it reads and what it writes stay mapped until it is over, whatever the program frees.
+/// The copy goes on after its move was given up: what it reads and what it writes stay mapped until
+/// it is over, whatever the program frees.
 #[test]
 fn a_copy_that_takes_too_long_is_left_to_end() {
     for spare in [false, true] {
@@ -174,7 +178,8 @@ fn a_copy_that_takes_too_long_is_left_to_end() {
     }
 }
 
-/// Hazard: a reservation goes while a mapping is left in it. One of its handles could not be unmapped before, the other one is the spare of a move that is given up.
+/// Hazard: a reservation goes while a mapping is left in it. One of its handles could not be
+/// unmapped before, the other one is the spare of a move that is given up.
 #[test]
 fn the_spare_of_a_move_that_is_given_up_lay_beside_what_could_not_be_unmapped() {
     let chunked = ManagerSettings { chunked: true, ..settings() };
@@ -197,7 +202,8 @@ fn the_spare_of_a_move_that_is_given_up_lay_beside_what_could_not_be_unmapped() 
     world.end();
 }
 
-/// A stitched extent shares its handles with the one that they come from: both are to have the new memory.
+/// A stitched extent shares its handles with the one that they come from: both are to have the new
+/// memory.
 #[test]
 fn other_mappings_of_what_moves_follow() {
     let mut world = world(&[32 * MB; 8]);

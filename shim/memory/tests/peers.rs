@@ -14,7 +14,8 @@ fn take(manager: &Manager<Model>, bytes: usize, order: Order) -> u64 {
     manager.allocate(bytes, order).expect("there is room")
 }
 
-/// Hazard: another GPU is left without memory for its own contexts, or has room that is not used because not all of a block fits there.
+/// Hazard: another GPU is left without memory for its own contexts, or has room that is not used
+/// because not all of a block fits there.
 #[test]
 fn another_gpu_keeps_its_headroom_and_gives_the_rest() {
     let settings = ManagerSettings {
@@ -38,7 +39,8 @@ fn another_gpu_keeps_its_headroom_and_gives_the_rest() {
     manager.audit().expect("the books balance");
 }
 
-/// Hazard: what another GPU keeps is lost to it when a call fails, or a request is refused because its release failed.
+/// Hazard: what another GPU keeps is lost to it when a call fails, or a request is refused because
+/// its release failed.
 #[test]
 fn what_another_gpu_keeps_is_released_whatever_fails() {
     let mut met = Vec::new();

@@ -2,9 +2,10 @@
 //! Allocations of real programs, recorded at the driver, are replayed on a model GPU with overflow
 //! off.
 //!
-//! The traces' format stands in their first line. Work is not recorded, so a stream's own reuse is free and a host
-//! synchronisation says that the stream drained. A program that repeats itself must not be stitched for anew each time. `WMSHIM_REPLAY=search` looks for the smallest memory that completes,
-//! to 0.5 %, and prints it; the plain run asserts the ratio that was reached.
+//! The traces' format stands in their first line. Work is not recorded, so a stream's own reuse is
+//! free and a host synchronisation says that the stream drained. A program that repeats itself must
+//! not be stitched for anew each time. `WMSHIM_REPLAY=search` looks for the smallest memory that
+//! completes, to 0.5 %, and prints it; the plain run asserts the ratio that was reached.
 
 mod support;
 
@@ -56,8 +57,8 @@ fn load(name: &str) -> Trace {
     Trace { peak, events: lines.map(|line| event(&line)).collect() }
 }
 
-/// Replays a trace on a device of `capacity` bytes, and looks at the usage every so many events; `None` if it runs out
-/// of memory.
+/// Replays a trace on a device of `capacity` bytes, and looks at the usage every so many events;
+/// `None` if it runs out of memory.
 fn replay(trace: &Trace, capacity: u64, overflow: &[Tier], look: impl FnMut(&Usage)) -> Option<Usage> {
     let settings = ManagerSettings { headroom: 0, overflow: overflow.to_vec(), ..ManagerSettings::default() };
     replay_with(settings, trace, capacity, look)
@@ -117,8 +118,8 @@ fn assert_ratio(name: &str, thousandths: u64) {
     assert_eq!(usage.counters.out_of_memory, 0);
 }
 
-/// Calls that make, map or give back memory, in each of several passes of a program's first events; everything is freed in
-/// between.
+/// Calls that make, map or give back memory, in each of several passes of a program's first events;
+/// everything is freed in between.
 fn calls_by_period(trace: &Trace, events: usize, periods: usize) -> Vec<u64> {
     let manager = Manager::new(Model::new(2 * trace.peak, 0), ManagerSettings::default());
     let calls = || ["create", "map", "unmap", "release"].map(|name| manager.gpu().calls(name)).iter().sum();
@@ -149,13 +150,15 @@ fn gnn_needs_no_call_after_its_second_period() {
     assert_quiet_after_the_second_period("gnn.trace.gz", usize::MAX);
 }
 
-/// Hundreds of stitched extents of nearly as many sizes: what is used again must not depend on which were stitched later.
+/// Hundreds of stitched extents of nearly as many sizes: what is used again must not depend on
+/// which were stitched later.
 #[test]
 fn llama_needs_no_call_after_its_second_period() {
     assert_quiet_after_the_second_period("hf_generate.trace.gz", 250_000);
 }
 
-/// What `tests/traces/made_up.py` writes: sizes log-uniform between two bounds, any block freed next, one stream.
+/// What `tests/traces/made_up.py` writes: sizes log-uniform between two bounds, any block freed
+/// next, one stream.
 fn made_up(least: f64, most: f64, peak: u64, count: u64) -> Trace {
     let mut state = 1_u64;
     let mut draw = move || {
@@ -223,8 +226,8 @@ fn handles_of_one_size_need_no_more_memory() {
     }
 }
 
-/// How much of the device a program in overflow really uses: bytes live there, over what could be there, through the
-/// whole run.
+/// How much of the device a program in overflow really uses: bytes live there, over what could be
+/// there, through the whole run.
 #[allow(clippy::print_stdout, reason = "a figure for the reader of the test's output")]
 fn assert_device_share(name: &str, percent_of_peak: u64, at_least: f64) {
     let trace = load(name);

@@ -1,13 +1,14 @@
 /*
  * wmshim.h: what a program may ask of libwmshim.so when it runs under it.
  *
- * Nothing has to be linked. The functions are weak: in a process without the shim they are null, so a program asks
- * first, and runs everywhere:
+ * Nothing has to be linked. The functions are weak: in a process without the shim they are null, so
+ * a program asks first, and runs everywhere:
  *
  *     if (wmshim_version)
  *         printf("under wmshim %s\n", wmshim_version());
  *
- * With WMSHIM_MIGRATE=on a block leaves for the host and comes back at the same address (examples/c/advise.c):
+ * With WMSHIM_MIGRATE=on a block leaves for the host and comes back at the same address
+ * (examples/c/advise.c):
  *
  *     cuCtxSynchronize();                                       // advice never waits
  *     if (wmshim_advise && wmshim_advise(weights, bytes, WMSHIM_COLD) == 0)
@@ -59,16 +60,20 @@ extern WMSHIM_WEAK char *wmshim_check_settings(const char *const *environment);
 /* What a program says of memory that it got from cuMemAlloc, cuMemAllocAsync (or the runtime's functions for them) or wmshim_alloc. The range lies within one
  * block. Addresses stay. All but WMSHIM_READ_MOSTLY take WMSHIM_MIGRATE=on when the program starts.
  *
- * PREFETCH: moves to the device, as far as there is room.
- * COLD: moves to the host, but for memory that other blocks lie on, too (2 MiB and more are one piece of memory).
- * PIN_DEVICE: the block does not leave the device until it is freed, from this call on, whatever it returns. Moves the range to the device.
- * DISCARD: the program does not need the range's contents any more; it writes before it reads. What is on the host moves to the device without a copy, as far
+ * PREFETCH: moves to the device, as far as there is room. COLD: moves to the host, except memory
+ * that other blocks lie on too (2 MiB and more are one piece of memory). PIN_DEVICE: the block does
+ * not leave the device until it is freed, from this call on, regardless of its result. Moves the
+ * range to the device. DISCARD: the program does not need the range's contents any more; it writes
+ * before it reads. What is on the host moves to the device without a copy, as far
  *     as there is room. The bytes are undefined afterwards. It acts at once and leaves no mark: what is written later is kept by later moves.
- * READ_MOSTLY: CUDA_ERROR_NOT_SUPPORTED: what the program writes is not seen, so no second copy could be right.
+ * READ_MOSTLY: CUDA_ERROR_NOT_SUPPORTED: what the program writes is not seen, so no second copy
+ * could be right.
  *
- * Returns a CUresult. CUDA_SUCCESS: as far as it says above. CUDA_ERROR_INVALID_VALUE: a wrong range or advice; nothing changed. CUDA_ERROR_NOT_PERMITTED:
- * nothing may move, by the setting or since something relies on where memory is (`wmctl stats` says what). CUDA_ERROR_NOT_READY: the GPU has work, or other
- * threads are giving it some; synchronize and say it again. CUDA_ERROR_OUT_OF_MEMORY: there is no room for it, or for the rest of it. */
+ * Returns a CUresult. CUDA_SUCCESS: as far as it says above. CUDA_ERROR_INVALID_VALUE: a wrong
+ * range or advice; nothing changed. CUDA_ERROR_NOT_PERMITTED: nothing may move, by the setting or
+ * since something relies on where memory is (`wmctl stats` says what). CUDA_ERROR_NOT_READY: the
+ * GPU has work, or other threads are giving it some; synchronize and say it again.
+ * CUDA_ERROR_OUT_OF_MEMORY: there is no room for it, or for the rest of it. */
 #define WMSHIM_PREFETCH 1
 #define WMSHIM_COLD 2
 #define WMSHIM_PIN_DEVICE 3
@@ -77,9 +82,10 @@ extern WMSHIM_WEAK char *wmshim_check_settings(const char *const *environment);
 extern WMSHIM_WEAK int wmshim_advise(const void *ptr, size_t size, int advice);
 
 /* Memory as cuMemAlloc gives it, in the current context. Flags: 0, or one of
- * DEVICE_ONLY: on the device until it is freed; CUDA_ERROR_OUT_OF_MEMORY where cuMemAlloc would go on in host memory.
- * HOST: in host memory, whatever the device has left; CUDA_ERROR_NOT_PERMITTED where WMSHIM_OVERFLOW does not name the host.
- * Returns a CUresult. wmshim_free is cuMemFree: either frees what either function gave. */
+ * DEVICE_ONLY: on the device until it is freed; CUDA_ERROR_OUT_OF_MEMORY where cuMemAlloc would go
+ * on in host memory. HOST: in host memory, whatever the device has left; CUDA_ERROR_NOT_PERMITTED
+ * where WMSHIM_OVERFLOW does not name the host. Returns a CUresult. wmshim_free is cuMemFree:
+ * either frees what either function gave. */
 #define WMSHIM_DEVICE_ONLY 1
 #define WMSHIM_HOST 2
 extern WMSHIM_WEAK int wmshim_alloc(void **ptr, size_t size, unsigned int flags);
@@ -88,12 +94,12 @@ extern WMSHIM_WEAK int wmshim_free(void *ptr);
 /* An allocator for PyTorch, as torch.cuda.memory.CUDAPluggableAllocator takes it; `wmshim.torch.enable()` of the Python
  * package installs it. `stream` is a cudaStream_t, sizes are bytes.
  *
- * malloc: device memory in the stream's order; null for 0 bytes. A failure is thrown as PyTorch's own exception (out of memory:
- * c10::OutOfMemoryError); in a process without PyTorch it is null.
- * free: in the stream's order; null is allowed.
- * record_stream: the memory is used in this stream as well, and will not be reused before that use is over.
- * empty_cache: gives all unused memory back to the driver.
- * memory_fraction: the share of a device's memory, from 0 to 1, beyond which malloc fails. */
+ * malloc: device memory in the stream's order; null for 0 bytes. A failure is thrown as PyTorch's
+ * own exception (out of memory: c10::OutOfMemoryError); in a process without PyTorch it is null.
+ * free: in the stream's order; null is allowed. record_stream: the memory is used in this stream as
+ * well, and will not be reused before that use is over. empty_cache: gives all unused memory back
+ * to the driver. memory_fraction: the share of a device's memory, from 0 to 1, beyond which malloc
+ * fails. */
 extern WMSHIM_WEAK void *wmshim_torch_malloc(long size, int device, void *stream);
 extern WMSHIM_WEAK void wmshim_torch_free(void *ptr, long size, int device, void *stream);
 extern WMSHIM_WEAK void wmshim_torch_record_stream(void *ptr, void *stream);

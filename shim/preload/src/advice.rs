@@ -1,7 +1,9 @@
-//! What a program may say of its memory, and memory that it asks for in words of ours: `wmshim_advise`, `wmshim_alloc` and `wmshim_free` of wmshim.h.
+//! What a program may say of its memory, and memory that it asks for in words of ours:
+//! `wmshim_advise`, `wmshim_alloc` and `wmshim_free` of wmshim.h.
 //!
-//! They stand on the program's side, as those of [`crate::pluggable`] do: what the driver has a function for they ask of its exports. A wrong argument is an
-//! error and changes nothing. Nothing waits for the GPU: advice that finds the memory in use says so, and the program gives it again.
+//! They stand on the program's side, as those of [`crate::pluggable`] do: what the driver has a
+//! function for they ask of its exports. A wrong argument is an error and changes nothing. Nothing
+//! waits for the GPU: advice that finds the memory in use says so, and the program gives it again.
 
 use std::ffi::{c_int, c_uint};
 use std::ops::Range;
@@ -82,7 +84,8 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     }
 }
 
-/// The block that a range is in, and the range up to the block's last byte if the program named all of it: blocks end where the next one may begin.
+/// The block that a range is in, and the range up to the block's last byte if the program named all
+/// of it: blocks end where the next one may begin.
 fn within_block(manager: &Manager<Device>, address: u64, size: usize) -> Option<(u64, Range<u64>)> {
     let block = manager.block(address)?;
     let end = address.checked_add(size as u64).filter(|_| size > 0)?;

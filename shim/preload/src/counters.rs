@@ -1,7 +1,7 @@
 //! Counters of this crate: calls by hook, copies by path, and the times we stepped aside.
 //!
-//! Relaxed atomics, no locks on any path a program takes. One place to add a counter: a field or row here, and its
-//! line in `report`.
+//! Relaxed atomics, no locks on any path a program takes. One place to add a counter: a field or
+//! row here, and its line in `report`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,13 +1,16 @@
 //! The gate that calls of the program pass which submit work, while memory of live blocks may move.
 //!
-//! With `WMSHIM_MIGRATE=off` no call comes here: `hooks/gated.rs` stands in no slot then. What a call does that passes is noted where memory
-//! has to stay from then on.
+//! With `WMSHIM_MIGRATE=off` no call comes here: `hooks/gated.rs` stands in no slot then. What a
+//! call does that passes is noted where memory has to stay from then on.
 //!
 //! Invariants:
-//! * A thread is counted once, whatever calls itself from inside a call. Nothing is held while the driver has the call.
-//! * A thread that moves memory passes without being counted: it would wait for itself. Signals whose handlers might submit work wait meanwhile.
-//! * A forked child passes: who closed the gate, and who is inside, are threads that it does not have.
-//! * A thread that ends inside a call, as one that is cancelled, stays counted: nothing moves any more, and nothing waits without a bound.
+//! * A thread is counted once, even if the driver's call calls back into the library. Nothing is
+//!   held while the driver has the call.
+//! * A thread that moves memory passes without being counted: it would wait for itself. Signals
+//!   whose handlers might submit work wait meanwhile.
+//! * A forked child passes: the threads that closed the gate or are inside do not exist there.
+//! * A thread that ends inside a call, as one that is cancelled, stays counted: nothing moves any
+//!   more, and nothing waits without a bound.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -47,7 +50,7 @@ pub(crate) enum Keeps {
     Graph,
     /// Others than this process's contexts may use the physical memory.
     Shared,
-    /// Somebody wants synchronous copies for a block, as who lets a network card write into it.
+    /// The program asked for synchronous copies of a block, as for one that a network card writes.
     SyncMemops,
     /// Work in other devices' contexts may use it.
     Peer,
@@ -108,7 +111,8 @@ pub(crate) fn is_on() -> bool {
     ON.load(Relaxed)
 }
 
-/// Makes a call of the program inside the gate. No value that has to be dropped lives across the call: the thread may be cancelled in the driver.
+/// Makes a call of the program inside the gate. No value that has to be dropped lives across the
+/// call: the thread may be cancelled in the driver.
 #[inline]
 pub(crate) fn pass(meaning: Passage, call: impl FnOnce() -> CUresult) -> CUresult {
     let mine = MINE.get();
@@ -164,13 +168,14 @@ pub(crate) fn kept() -> Option<&'static str> {
     Keeps::ALL.into_iter().find(|keeps| kept & (1 << *keeps as u32) != 0).map(Keeps::reason)
 }
 
-/// The same, but for graphs.
+/// The same, except pins of graphs.
 pub(crate) fn kept_beside_graphs() -> Option<&'static str> {
     let kept = KEPT.load(SeqCst) & !(1 << Keeps::Graph as u32);
     Keeps::ALL.into_iter().find(|keeps| kept & (1 << *keeps as u32) != 0).map(Keeps::reason)
 }
 
-/// Memory is being made: does who asks for it rely on where memory is? Costs some microseconds where calls pass here, and nothing else.
+/// Memory is being made: does the calling library rely on where memory is? Costs some microseconds
+/// where calls pass here, and nothing else.
 pub(crate) fn look_at_caller() {
     if is_on() && callers::need_device() {
         note(Passage::Keep(Keeps::Communication));
@@ -182,8 +187,9 @@ pub(crate) fn contexts_made() -> u32 {
     CONTEXTS.load(SeqCst)
 }
 
-/// Carries out what no call may be made beside; `None` if somebody is inside for longer than `patience`, or where that has no meaning. A thread that is
-/// inside with a call of its own steps out meanwhile: its call is not the driver's at that moment.
+/// Runs `body` with the gate closed. Returns `None` if a thread stays inside for longer than
+/// `patience`, or if the gate is off. A calling thread that is inside steps out meanwhile: its call
+/// is not in the driver at that moment.
 pub(crate) fn alone<R>(patience: Duration, body: impl FnOnce() -> R) -> Option<R> {
     let mine = MINE.get();
     if !is_on() || mine.moving || process::forked() {
@@ -215,8 +221,9 @@ impl Drop for Outside {
     }
 }
 
-/// The thread moves memory, until this is dropped. Its signals wait as long, so this begins before the gate closes, and ends after it has opened: a handler may make calls that pass, and
-/// it may end the process.
+/// The thread moves memory, until this is dropped. Its signals wait as long, so this begins before
+/// the gate closes, and ends after it has opened: a handler may make calls that pass, and it may
+/// end the process.
 struct Mover {
     _signals: SignalsHeld,
 }

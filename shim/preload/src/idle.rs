@@ -1,9 +1,12 @@
-//! Looks again at memory that lies idle, when the program makes no call in which that could be done.
+//! Looks again at memory that lies idle, when the program makes no call in which that could be
+//! done.
 //!
-//! The driver has no timer, so a thread does it. It starts when more lies idle than `WMSHIM_KEEP_IDLE` for the first time, sleeps until the next look is due, and without a limit where
-//! none is. What there is to look at, and when, the subsystem says.
+//! The driver has no timer, so a thread does it. It starts when more lies idle than
+//! `WMSHIM_KEEP_IDLE` for the first time, sleeps until the next look is due, and without a limit
+//! where none is. What there is to look at, and when, the subsystem says.
 //!
-//! Invariants: a process with nothing idle has no such thread, or one that sleeps; no lock is held across a look; at exit and in a forked child nothing is looked at.
+//! Invariants: a process with nothing idle has no such thread, or one that sleeps; no lock is held
+//! across a look; at exit and in a forked child nothing is looked at.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;

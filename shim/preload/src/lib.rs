@@ -1,11 +1,12 @@
 //! `libwmshim.so`: the library that stands between a CUDA program and NVIDIA's driver library.
 //!
-//! Wiring only. What is decided lives in wm-memory, how it is done in wm-driver; this crate catches the program's
-//! calls, asks, and answers. The walk of a call: an exported symbol ([`entry::trampolines`]) → its slot → the real function,
-//! or a row of [`hooks`] → a handler → an answer, or the real call after all.
+//! Wiring only. What is decided lives in wm-memory, how it is done in wm-driver; this crate catches
+//! the program's calls, asks, and answers. The walk of a call: an exported symbol
+//! ([`entry::trampolines`]) → its slot → the real function, or a row of [`hooks`] → a handler → an
+//! answer, or the real call after all.
 //!
-//! The modules are layers, which ARCHITECTURE.md lists: facts of the process below, subsystems beside each other above them, then
-//! the hooks, and [`entry`] on top.
+//! The modules are layers, which ARCHITECTURE.md lists: facts of the process below, subsystems
+//! beside each other above them, then the hooks, and [`entry`] on top.
 //!
 //! Rules that hold everywhere here:
 //! * Nothing happens before the first CUDA call but what `entry/lifecycle.rs` lists.

@@ -1,7 +1,7 @@
 //! What the process tells about itself, in the schema of `docs/wmctl.md`.
 //!
-//! Read by the endpoint's thread and by `wmshim_stats_json`. Only reads: no driver call whose answer could block, no
-//! lock of a path that programs take but each manager's own, shortly.
+//! Read by the endpoint's thread and by `wmshim_stats_json`. Only reads: no driver call whose
+//! answer could block, no lock of a path that programs take but each manager's own, shortly.
 
 use std::ffi::{CString, c_char};
 use std::path::Path;
@@ -218,8 +218,8 @@ fn driver_calls() -> Vec<schema::DriverCall> {
     sum
 }
 
-/// By path: what the driver copied, and the direct part of pinned copies over several links, went `direct`; what threads of ours carried over
-/// the target's own link, `threads`.
+/// By path: what the driver copied, and the direct part of pinned copies over several links, went
+/// `direct`; what threads of ours carried over the target's own link, `threads`.
 fn copies() -> Vec<schema::CopyStats> {
     let plain = COPIES.iter().map(|copies| {
         let (count, bytes) = copies.read();
@@ -276,6 +276,7 @@ extern "C" fn wmshim_version() -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_stats_json() -> *mut c_char {
     let text = CString::new(ProcessReport.stats().to_string()).unwrap_or_default();
-    // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller can free.
+    // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller
+    // can free.
     unsafe { libc::strdup(text.as_ptr()) }
 }

@@ -1,13 +1,16 @@
 //! What the code that calls at this moment can cope with when the device is full.
 //!
-//! * Communication libraries need memory on the device itself, because other devices write into their buffers. They get the driver's error.
-//! * PyTorch's own allocator caches what tensors have freed. When it is refused memory it empties that cache and asks once more. So its
-//!   first attempt is refused, and its second one goes where the user allows. Its `cudaMallocAsync` back end caches nothing and gives up at
-//!   once: what names a stream is not refused.
+//! * Communication libraries need memory on the device itself, because other devices write into
+//!   their buffers. They get the driver's error.
+//! * PyTorch's own allocator caches what tensors have freed. When it is refused memory it empties
+//!   that cache and asks once more. So its first attempt is refused, and its second one goes where
+//!   the user allows. Its `cudaMallocAsync` back end caches nothing and gives up at once: what
+//!   names a stream is not refused.
 //! * All other code gets memory elsewhere at once.
 //!
-//! Invariant: PyTorch is refused at most once for a request, because then its cache is empty. If it is in doubt whether a request was
-//! refused before, its memory goes elsewhere: too early, perhaps, but no request is refused twice.
+//! Invariant: PyTorch is refused at most once for a request, because then its cache is empty. If it
+//! is in doubt whether a request was refused before, its memory goes elsewhere: too early, perhaps,
+//! but no request is refused twice.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
@@ -27,14 +30,15 @@ use crate::subsystems::PROCESS;
 /// How many blocks are not refused first, after an emptied cache brought nothing.
 const FRUITLESS: u32 = 16;
 
-/// For so long a piece that went elsewhere bears on the next one: pinning memory of the host takes time.
+/// The time for which a piece that went to another tier affects the next one: pinning host memory
+/// takes time.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// For so long one that was mapped after a refusal does.
+/// The time for which a piece that was mapped after a refusal does.
 const MAPPING: Duration = Duration::from_millis(100);
 
-/// What PyTorch was answered for blocks in a thread. A block is one call, so a second attempt is recognised: it asks for as many bytes,
-/// and no block was given in between.
+/// What PyTorch was answered for blocks in a thread. A block is one call, so a second attempt is
+/// recognised: it asks for as many bytes, and no block was given in between.
 #[derive(Debug, Clone, Copy)]
 struct TorchBlocks {
     refused: Option<RefusedBlock>,
@@ -81,19 +85,22 @@ impl TorchBlocks {
     }
 }
 
-/// What PyTorch was told of pieces in a thread. One of its requests comes in many pieces, and nothing in a call says where one request
-/// ends. What tells attempts apart is the way through PyTorch's allocator: the second one is made from another place in its code. A way
-/// is known once it was seen where there is no doubt.
+/// What PyTorch was told of pieces in a thread. One of its requests comes in many pieces, and
+/// nothing in a call says where one request ends. What tells attempts apart is the way through
+/// PyTorch's allocator: the second one is made from another place in its code. A way is known once
+/// it was seen where there is no doubt.
 #[derive(Debug, Clone, Copy)]
 struct Pieces {
     refused: Option<RefusedPiece>,
-    /// The first and the last piece that went elsewhere, of those that follow each other within [`TOGETHER`] of the first.
+    /// The first and the last piece that went elsewhere, of those that follow each other within
+    /// [`TOGETHER`] of the first.
     granted: Option<[Instant; 2]>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct RefusedPiece {
-    /// When the thread has mapped something since: then its second attempt may have been met, and what is short is another request.
+    /// When the thread has mapped something since: then its second attempt may have been met, and
+    /// what is short is another request.
     mapped: Option<Instant>,
 }
 
@@ -156,7 +163,8 @@ impl Ways {
         known || self.firsts.contains(&way)
     }
 
-    /// Learns a way of second attempts. If first ones come by it as well, nothing that comes by it is refused any more.
+    /// Learns a way of second attempts. If first ones come by it as well, nothing that comes by it
+    /// is refused any more.
     fn is_second(&mut self, way: u64) {
         self.firsts.retain(|first| *first != way);
         if !self.seconds.contains(&way) && self.seconds.len() < Self::MOST {
@@ -284,7 +292,8 @@ mod tests {
         assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::NotYet, "a new request");
     }
 
-    /// Hazard: a program catches its error and frees, and what PyTorch caches then is never asked for again.
+    /// Hazard: a program catches its error and frees, and what PyTorch caches then is never asked
+    /// for again.
     #[test]
     fn after_a_request_that_was_refused_for_good_the_next_one_is_a_first_attempt() {
         let answer = || with(&BLOCKS, |blocks| ask(blocks, 0, 5, 1));
@@ -354,7 +363,8 @@ mod tests {
         assert_eq!(pieces.answer(&mut ways, FIRST, start + TOGETHER), Bears::NotYet);
     }
 
-    /// Hazard: a second attempt that comes by a way nobody knows is taken for a first one, and PyTorch gives up.
+    /// Hazard (out of memory): a second attempt that comes by an unknown path is taken for a first
+    /// one, and PyTorch gives up.
     #[test]
     fn an_unknown_way_is_not_refused_in_doubt() {
         let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());

@@ -1,11 +1,12 @@
 //! The subsystems of the process, as one value.
 //!
-//! Each subsystem is a struct with its state, and tests build it by itself. [`PROCESS`] owns the one of each that serves the
-//! program's calls. Its initial value is a constant: nothing runs at load, and a call pays for no look-up. A forked child makes
-//! real calls only, so its copy of this value is used no more; `entry/lifecycle.rs` closes the sockets there.
+//! Each subsystem is a struct with its state, and tests build it by itself. [`PROCESS`] owns the
+//! one of each that serves the program's calls. Its initial value is a constant: nothing runs at
+//! load, and a call pays for no look-up. A forked child makes real calls only, so its copy of this
+//! value is used no more; `entry/lifecycle.rs` closes the sockets there.
 //!
-//! The layers below keep what they own themselves: a subsystem that others import (`gate`, `registry`, `launches`, `physical`)
-//! cannot ask for it here.
+//! The layers below keep what they own themselves: a subsystem that others import (`gate`,
+//! `registry`, `launches`, `physical`) cannot ask for it here.
 
 use crate::endpoint::StatisticsEndpoint;
 use crate::guard::Guards;

@@ -17,7 +17,7 @@ Holds descriptors of GPU memory that processes of this user share. wmshim starts
   --idle-seconds N    without a client for so long, it ends [default: 60]
   --foreground        stay in the terminal, and say on stderr what happens";
 
-/// Without a client for so long, it ends.
+/// The time without a client after which the broker ends.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How to run.

@@ -1,8 +1,10 @@
-//! `wmshimd`: holds descriptors of memory that several processes of one user share, and lets go of them when the last user goes.
+//! `wmshimd`: holds descriptors of memory that several processes of one user share, and lets go of
+//! them when the last user goes.
 //!
-//! It has no CUDA context and no GPU memory. The library starts it when a process first needs it; it ends when no process has shared
-//! anything for a minute. One a folder: a second one finds the first and ends. Its standard output stays open until it listens,
-//! or has found that another one does: that is how whoever started it knows.
+//! It has no CUDA context and no GPU memory. The library starts it when a process first needs it;
+//! it ends when no process has shared anything for a minute. One a folder: a second one finds the
+//! first and ends. Its standard output stays open until it listens, or has found that another one
+//! does: its end tells the process that started it.
 
 mod arguments;
 mod lines;
@@ -17,7 +19,7 @@ use wm_dedup::server::{BrokerServer, ServerSettings, limits};
 
 use arguments::{BrokerArguments, Wanted};
 
-/// Between looks at the socket's file. Whoever cleans `/tmp` removes it after days.
+/// The interval between checks of the socket's file. A cleaner of `/tmp` removes it after days.
 const LOOK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
@@ -54,7 +56,8 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
     // Before anything is opened, and before the working folder changes.
     system::close_inherited();
     let folder = arguments.folder()?;
-    // For good: standard output is to become the same, at a moment that whoever counts descriptors can see.
+    // For good: standard output is to become the same, at a moment that a process which counts
+    // descriptors can see.
     rustix::stdio::dup2_stdin(null()?)?;
     if arguments.foreground {
         lines::to_stderr();
@@ -73,7 +76,8 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
     server.run()
 }
 
-/// Leaves the terminal and the folder of whoever started it. False: this process has nothing to do any more, a child of it goes on.
+/// Leaves the terminal and the folder of the process that started it. Returns false in the process
+/// that ends, after it made the child that goes on.
 fn detach() -> io::Result<bool> {
     if rustix::process::setsid().is_err() {
         // The first process of a group, as a shell starts it, cannot leave it.

@@ -3,9 +3,10 @@
 /// Numbers that are tried one by one, where the kernel does not close a range.
 const TRIED: u64 = 1 << 16;
 
-/// Closes whatever else whoever started this process had open: a daemon that keeps a pipe keeps its reader waiting.
+/// Closes all inherited descriptors: a daemon that keeps a pipe keeps its reader waiting.
 pub(super) fn close_inherited() {
-    // SAFETY: called first of all in `main`, when nothing in this process owns a descriptor beyond the standard three.
+    // SAFETY: called first of all in `main`, when nothing in this process owns a descriptor beyond
+    // the standard three.
     if unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } == 0 {
         return;
     }

@@ -1,7 +1,7 @@
 //! What the program got: every block that is live, cached, or about to become live.
 //!
-//! By first address, one look at one cache line finds a block. By any address inside, the directory finds the live ones,
-//! for readers without the lock.
+//! By first address, one look at one cache line finds a block. By any address inside, the directory
+//! finds the live ones, for readers without the lock.
 //!
 //! Host memory: 128 to 512 bytes a block, and what the directory takes.
 
@@ -17,8 +17,8 @@ use crate::vocabulary::block::Block;
 use crate::vocabulary::order::Order;
 use crate::vocabulary::tiers::{TierBytes, only};
 
-/// Ids are process-unique although every GPU has a manager of its own, which takes them by the thousand: all threads meet
-/// here.
+/// Ids are process-unique although every GPU has a manager of its own, which takes them by the
+/// thousand: all threads meet here.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 const IDS: u64 = 1024;
 
@@ -138,7 +138,8 @@ impl Blocks {
         self.ids.start - 1
     }
 
-    /// `bytes` of a piece have moved from one tier to another. What it has on its tiers now; `None` for one that is not live.
+    /// `bytes` of a piece have moved from one tier to another. What it has on its tiers now; `None`
+    /// for one that is not live.
     pub(crate) fn move_to(
         &mut self,
         address: u64,
@@ -155,7 +156,8 @@ impl Blocks {
         Some(record)
     }
 
-    /// A part of the live block that starts there gets memory that other processes use too. `false`: it has its extent to itself.
+    /// A part of the live block that starts there gets memory that other processes use too.
+    /// `false`: it has its extent to itself.
     pub(crate) fn mark_shared(&mut self, address: u64) -> bool {
         let record = self.records.get_mut(address).filter(|record| record.is_live() && !record.alone);
         record.map(|record| record.shared = true).is_some()
@@ -201,7 +203,8 @@ impl Blocks {
         }
     }
 
-    /// Checks what readers see: a live block at its first byte and its last, and nothing where a block is not live.
+    /// Checks what readers see: a live block at its first byte and its last, and nothing where a
+    /// block is not live.
     pub(crate) fn audit(&self) -> Result<(), String> {
         match self.all().find(|record| !self.is_seen(record)) {
             Some(record) => Err(format!("readers see something else than {record:x?}")),

@@ -1,12 +1,15 @@
 //! The free cache: freed blocks, whole, by order and rounded size.
 //!
-//! Training repeats its sizes, so most allocations are answered from here: one hash look-up, no search, no driver
-//! call. What is cached counts as used in the ledger; a miss in the back end flushes the cache into it.
+//! Training repeats its sizes, so most allocations are answered from here: one hash look-up, no
+//! search, no driver call. What is cached counts as used in the ledger; a miss in the back end
+//! flushes the cache into it.
 //!
-//! A bin is one cache line. Its blocks form a linked list through their own records, which a hit and a free read anyway. An
-//! empty bin stays, for the next free of its size, until there are too many.
+//! A bin is one cache line. Its blocks form a linked list through their own records, which a hit
+//! and a free read anyway. An empty bin stays, for the next free of its size, until there are too
+//! many.
 //!
-//! Invariant: whatever is in a bin is cached for `blocks`, and whatever is cached for `blocks` is in one bin.
+//! Invariant: whatever is in a bin is cached for `blocks`, and whatever is cached for `blocks` is
+//! in one bin.
 
 use crate::books::blocks::{Blocks, Cached};
 use crate::containers::table::{Keyed, ProbingTable};
@@ -51,8 +54,8 @@ impl Bin {
         Self { order, bytes, first: 0, last: 0, stocked: false }
     }
 
-    /// Adds a block: for a stream at the front, since the GPU's caches may still hold its bytes; for the device's order at the
-    /// end, since the block freed first is past first.
+    /// Adds a block: for a stream at the front, since the GPU's caches may still hold its bytes;
+    /// for the device's order at the end, since the block freed first is past first.
     fn push(&mut self, address: u64, freed: u64, blocks: &mut Blocks) {
         let newest_first = self.order != Order::Device;
         let next = if newest_first { self.first } else { 0 };
@@ -107,8 +110,8 @@ impl FreeCache {
         self.bytes += bytes;
     }
 
-    /// The block that serves a request, if there is one; the device's order may have it only if `is_past` says that the GPU is
-    /// done with it. Still cached for `blocks`.
+    /// The block that serves a request, if there is one; the device's order may have it only if
+    /// `is_past` says that the GPU is done with it. Still cached for `blocks`.
     pub(crate) fn pop(
         &mut self,
         order: Order,
@@ -138,7 +141,8 @@ impl FreeCache {
         drained
     }
 
-    /// Checks that every cached block is in the bin of its size, once, and that what is cached adds up.
+    /// Checks that every cached block is in the bin of its size, once, and that what is cached adds
+    /// up.
     pub(crate) fn audit(&self, blocks: &Blocks) -> Result<(), String> {
         let binned =
             self.bins.iter().flat_map(|bin| bin.iter(blocks).map(|(address, _)| (address, bin.bytes)));

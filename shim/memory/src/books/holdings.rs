@@ -1,7 +1,8 @@
-//! The driver's side of memory: the ledger of handles, what is held in all, and what could not be given back.
+//! The driver's side of memory: the ledger of handles, what is held in all, and what could not be
+//! given back.
 //!
-//! Invariant: `reserved` sums the handles in the ledger, those in quarantine, and those that plans under way will make, so
-//! that two plans cannot spend one budget twice.
+//! Invariant: `reserved` sums the handles in the ledger, those in quarantine, and those that plans
+//! under way will make, so that two plans cannot spend one budget twice.
 
 use wm_driver::Tier;
 
@@ -80,7 +81,8 @@ impl Holdings {
         self.quarantine.extend(failed);
     }
 
-    /// Counts handles as held that a plan made and could not release. The plan was never committed, so nothing else counts them.
+    /// Counts handles as held that a plan made and could not release. The plan was never committed,
+    /// so nothing else counts them.
     pub(crate) fn hold(&mut self, failed: &[Undo]) {
         for step in failed {
             if let Undo::Release { tier, bytes, .. } = step {

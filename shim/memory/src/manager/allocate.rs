@@ -1,5 +1,5 @@
-//! The way of a request that the free cache could not answer: decide, call the driver, note what came of it, until it
-//! is met.
+//! The way of a request that the free cache could not answer: decide, call the driver, note what
+//! came of it, until it is met.
 
 use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
@@ -17,7 +17,8 @@ use crate::vocabulary::plan::{BuildFailure, Undo};
 use crate::vocabulary::request::Request;
 
 impl<G: Gpu> Manager<G> {
-    /// Here one may sleep, for the GPU and for other threads, which acts upon a cancellation of the calling thread: a hit does not.
+    /// Here one may sleep, for the GPU and for other threads, which acts upon a cancellation of the
+    /// calling thread: a hit does not.
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
         let _whole = Uncancelled::new();
         let mut attempt = Attempt::new(request);
@@ -161,8 +162,9 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// How far reserved bytes of the device may grow; the host was not asked. What plans under way will make is not in the driver's
-    /// figure yet; what the program made by itself is in none of ours, and counts against the limits.
+    /// How far reserved bytes of the device may grow; the host was not asked. What plans under way
+    /// will make is not in the driver's figure yet; what the program made by itself is in none of
+    /// ours, and counts against the limits.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
         let (free, _) = self.gpu.memory_info()?;
         let (aside, limits) = (self.gpu.aside(), &self.rules.settings);
@@ -178,7 +180,8 @@ impl<G: Gpu> Manager<G> {
         Ok(if tier == Tier::Host { self.beside_host(room, HostFigure::Current) } else { room })
     }
 
-    /// The same with what the host has. Where the user's limit leaves nothing, the host is not asked.
+    /// The same with what the host has. Where the user's limit leaves nothing, the host is not
+    /// asked.
     fn beside_host(&self, room: Room, figure: HostFigure) -> Room {
         let limit = self.rules.settings.host_limit.saturating_sub(self.gpu.aside().host);
         if self.lock().holdings.held().host >= limit {

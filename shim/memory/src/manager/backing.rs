@@ -1,4 +1,4 @@
-//! The physical memory behind a block, for those who pass it to another process.
+//! The physical memory behind a block, for its export to another process.
 
 use wm_driver::{Gpu, Handle};
 
@@ -9,13 +9,15 @@ use super::Manager;
 pub struct Backing {
     /// The block's first byte, counted from the start of the first handle.
     pub offset: u64,
-    /// Whole handles with their sizes in bytes. Neighbours of the block may lie in the first and the last.
+    /// Whole handles with their sizes in bytes. Neighbours of the block may lie in the first and
+    /// the last.
     pub handles: Vec<(Handle, usize)>,
 }
 
 impl<G: Gpu> Manager<G> {
-    /// What backs the live block that contains `address`. It stays so for as long as the block lives: from now on nothing moves.
-    /// `None` too for a block of which a part is shared with other processes: it is to be unshared first.
+    /// What backs the live block that contains `address`. It stays so for as long as the block
+    /// lives: from now on nothing moves. `None` too for a block of which a part is shared with
+    /// other processes: it is to be unshared first.
     pub fn backing(&self, address: u64) -> Option<Backing> {
         self.keep_in_place();
         let state = self.lock();

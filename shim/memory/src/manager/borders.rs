@@ -1,4 +1,5 @@
-//! Where memory of one tier meets memory of another, for those who must not touch both in one call.
+//! Where memory of one tier meets memory of another, for copies that must not touch both in one
+//! call.
 
 use std::ops::Range;
 
@@ -7,8 +8,8 @@ use wm_driver::{Gpu, Tier};
 use super::Manager;
 
 impl<G: Gpu> Manager<G> {
-    /// Addresses in a range, its first byte excepted, from which on another tier backs it. The range is one block's; behind its extent nothing
-    /// is looked at.
+    /// Addresses in a range, its first byte excepted, from which on another tier backs it. The
+    /// range is one block's; behind its extent nothing is looked at.
     pub fn borders(&self, range: Range<u64>) -> Vec<u64> {
         let state = self.lock();
         let pieces =

@@ -1,7 +1,7 @@
 //! Events, outside the lock: recording them, asking about them, and ordering streams behind them.
 //!
-//! [`EventResults`] collects what the driver answers, to be noted under the lock afterwards. Several threads may hold one
-//! fence; the last to drop it gives its events back.
+//! [`EventResults`] collects what the driver answers, to be noted under the lock afterwards.
+//! Several threads may hold one fence; the last to drop it gives its events back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::ordering::results::EventResults;
 use crate::policy::attempt::Attempt;
 use crate::vocabulary::order::Order;
 
-/// How long the host waits before it refuses a request. Bounded, because a stream may wait for the very thread that asks.
+/// How long the host waits before it refuses a request. Bounded, because a stream may wait for the
+/// very thread that asks.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Why the program cannot have memory that was granted.
@@ -154,7 +155,8 @@ impl<G: Gpu> Manager<G> {
         owned.flat_map(|fence| fence.events).for_each(|event| self.gpu.recycle(event));
     }
 
-    /// The stream is about to be destroyed. What was freed in it gets an event while one can still be recorded there.
+    /// The stream is about to be destroyed. What was freed in it gets an event while one can still
+    /// be recorded there.
     pub fn retire_stream(&self, stream: StreamId) {
         let order = Order::Stream(stream);
         let mut state = self.lock();

@@ -1,6 +1,8 @@
-//! Moves of many handles, out of the device and into it at the same time: the link carries both ways at once, and what leaves makes the room, and the spares, for what comes.
+//! Moves of many handles, out of the device and into it at the same time: the link carries both
+//! ways at once, and what leaves makes the room, and the spares, for what comes.
 //!
-//! Each way is a lane: its handles are begun in the order of their ranges, a few at a time, and while the oldest of all takes its place the others are being copied. A lane for whose next
+//! Each way is a lane: its handles are begun in the order of their ranges, a few at a time, and
+//! while the oldest of all takes its place the others are being copied. A lane for whose next
 //! handle there is no memory stands until a move has ended.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
@@ -15,7 +17,9 @@ use super::migrate::{PATIENCE, StartedMove};
 use crate::state::trade::way;
 use crate::vocabulary::moves::{MoveOrder, MovedRange, RangeMove, Stays};
 
-/// Handles of one way whose copies are started before the first of them is waited for. Each has other memory for so long, and mapping it takes about as long as copying it.
+/// Handles of one way whose copies are started before the first of them is waited for. Until the
+/// copy ends each handle holds two pieces of memory, and mapping one takes about as long as copying
+/// it.
 pub(super) const WINDOW: usize = 4;
 
 /// The moves of one way.
@@ -43,8 +47,9 @@ enum NextMove {
 }
 
 impl<G: Gpu> Manager<G> {
-    /// As [`Manager::move_handle`], for every handle that lies in a range. It is looked once whether work is over; copies of several handles are under way
-    /// at a time. No handle is begun once `limit` is over.
+    /// As [`Manager::move_handle`], for every handle that lies in a range. It is looked once
+    /// whether work is over; copies of several handles are under way at a time. No handle is begun
+    /// once `limit` is over.
     ///
     /// # Errors
     /// Why nothing can move now. What concerns single handles is in the answer.
@@ -56,8 +61,9 @@ impl<G: Gpu> Manager<G> {
         Ok(range.moved)
     }
 
-    /// As [`Manager::move_range`], for several ranges. Those that leave the device go in their order, and those that come to it in theirs, at the same time.
-    /// No handle is begun once it `is_over`.
+    /// As [`Manager::move_range`], for several ranges. Those that leave the device go in their
+    /// order, and those that come to it in theirs, at the same time. No handle is begun once it
+    /// `is_over`.
     ///
     /// # Errors
     /// Why nothing can move now.
@@ -194,7 +200,8 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Nothing is under way, and a lane stands. Idle handles of other sizes may have the memory that it lacks: they are given back, once for each handle. `false` where there are none.
+    /// Nothing is under way, and a lane stands. Idle handles of other sizes may have the memory
+    /// that it lacks: they are given back, once for each handle. `false` where there are none.
     fn relieve_lane(&self, lane: &mut MoveLane) -> bool {
         let Some((tier, bytes)) = lane.stands.filter(|_| lane.goes_on && !lane.is_relieved) else {
             return false;

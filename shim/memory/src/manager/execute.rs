@@ -1,16 +1,17 @@
 //! The one executor of plans.
 //!
-//! Either all of a [`Build`] happens or none: each step that succeeds notes its opposite, and a failure runs the notes backwards.
-//! Taking things apart cannot be undone, so [`dismantle`] goes on past a failure and returns the steps that failed: their
-//! objects still exist, and the caller keeps them for another try.
-//! Called without any lock: each step may take milliseconds.
+//! Either all of a [`Build`] happens or none: each step that succeeds notes its opposite, and a
+//! failure runs the notes backwards. Taking things apart cannot be undone, so [`dismantle`] goes on
+//! past a failure and returns the steps that failed: their objects still exist, and the caller
+//! keeps them for another try. Called without any lock: each step may take milliseconds.
 
 use wm_abi::CUresult;
 use wm_driver::{Gpu, Handle, Tier};
 
 use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 
-/// Makes an extent. Of each other GPU that it takes memory of, `headroom` bytes are made first and released in the end: so much is left to that GPU, and what one has left is not told where no
+/// Makes an extent. Of each other GPU that it takes memory of, `headroom` bytes are made first and
+/// released in the end: so much is left to that GPU, and what one has left is not told where no
 /// context is. Comes with the steps that release it and failed.
 pub(crate) fn build<G: Gpu>(
     gpu: &G,
@@ -28,7 +29,8 @@ pub(crate) fn build<G: Gpu>(
     (built, dismantle(gpu, &beside))
 }
 
-/// Makes what other GPUs keep. The steps release it; it counts as nobody's.
+/// Takes the idle memory of other GPUs' managers. The steps release it, and no account counts it
+/// meanwhile.
 fn reserve_headroom<G: Gpu>(
     gpu: &G,
     build: &Build,
@@ -73,8 +75,9 @@ fn obtain<G: Gpu>(gpu: &G, part: ExtentPart, undo: &mut Vec<Undo>) -> Result<Han
     Ok(handle)
 }
 
-/// Takes things apart in order, and returns the steps that failed. A reservation in which a mapping is left over is
-/// not tried, nor is a handle that is left mapped: its memory would stay taken, and nothing would count it any more.
+/// Takes things apart in order, and returns the steps that failed. A reservation in which a mapping
+/// is left over is not tried, nor is a handle that is left mapped: its memory would stay taken, and
+/// nothing would count it any more.
 pub(crate) fn dismantle<G: Gpu>(gpu: &G, steps: &[Undo]) -> Vec<Undo> {
     let mut failed: Vec<Undo> = Vec::new();
     for step in steps {

@@ -1,7 +1,7 @@
 //! Guarded blocks, for a program that may write past the end of a block.
 //!
-//! The state and the policy know no guards. They know requests without a class, whose block has an extent of its own (ADR 0025 says why this
-//! is no adaptor beside the manager).
+//! The state and the policy know no guards. They know requests without a class, whose block has an
+//! extent of its own (ADR 0025 says why this is no adaptor beside the manager).
 
 use wm_driver::Gpu;
 
@@ -13,8 +13,8 @@ use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::GUARDED_VIEWS;
 
 impl<G: Gpu> Manager<G> {
-    /// As [`Manager::allocate`], with a guard. The address of a block that has an extent of its own is a multiple
-    /// of 256.
+    /// As [`Manager::allocate`], with a guard. The address of a block that has an extent of its own
+    /// is a multiple of 256.
     ///
     /// # Errors
     /// As [`Manager::allocate`].
@@ -32,8 +32,9 @@ impl<G: Gpu> Manager<G> {
         Ok(met)
     }
 
-    /// Unmaps the views of freed guarded blocks that the GPU is known to be done with: a late access then faults. Queries
-    /// the GPU only where there are more than `unasked` of them, and never waits for it.
+    /// Unmaps the views of freed guarded blocks that the GPU is known to be done with: a late
+    /// access then faults. Queries the GPU only where there are more than `unasked` of them, and
+    /// never waits for it.
     pub fn end_views(&self, unasked: usize) {
         let queries = self.lock().overdue_views(unasked);
         if !queries.is_empty() {

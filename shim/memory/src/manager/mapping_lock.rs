@@ -1,11 +1,13 @@
 //! One thread at a time changes mappings.
 //!
-//! The driver (580, on H200s) corrupts handles when two threads map and unmap the same ones at once: later maps of such a
-//! handle fail with error 999, wherever they go. Locking single calls does not help; a whole sequence of unmap, reserve,
-//! map and set-access has to be alone. So one lock covers each such sequence.
+//! The driver (580, on H200s) corrupts handles when two threads map and unmap the same ones at
+//! once: later maps of such a handle fail with error 999, wherever they go. Locking single calls
+//! does not help; a whole sequence of unmap, reserve, map and set-access has to be alone. So one
+//! lock covers each such sequence.
 //!
-//! This is the one lock of the crate that is held across driver calls. What it covers never waits for the GPU, and a thread
-//! that holds it takes no other lock: it can neither deadlock nor be held up by a kernel.
+//! This is the one lock of the crate that is held across driver calls. What it covers never waits
+//! for the GPU, and a thread that holds it takes no other lock: it can neither deadlock nor be held
+//! up by a kernel.
 
 use wm_abi::CUresult;
 use wm_driver::Gpu;

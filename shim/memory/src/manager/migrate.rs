@@ -1,7 +1,9 @@
 //! Moves: a handle's worth of live memory to another tier, at the same addresses.
 //!
-//! The spare is made or taken, mapped in a range of its own, where memory of the host stays mapped for the next time, and filled by a copy; then it takes the old memory's place wherever that is mapped. A failure before that changes nothing,
-//! one during it is undone. Nothing is waited for but the copy, and that for a bounded time.
+//! The spare is made or taken, mapped in a range of its own, where memory of the host stays mapped
+//! for the next time, and filled by a copy; then it takes the old memory's place wherever that is
+//! mapped. A failure before that changes nothing, one during it is undone. Nothing is waited for
+//! but the copy, and that for a bounded time.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
 
@@ -16,10 +18,12 @@ use crate::state::trade::{StrandedTrade, Trade};
 use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
 use crate::vocabulary::plan::{Built, Undo};
 
-/// How long to look whether work is over. Not at once: an event that is recorded in idle streams takes some microseconds to be passed.
+/// How long to look whether work is over. Not at once: an event that is recorded in idle streams
+/// takes some microseconds to be passed.
 pub(super) const LOOK: Duration = Duration::from_micros(500);
 
-/// How long the copies of a batch may take. It waits for nothing, so more means that the link is not what it was.
+/// How long the copies of a batch may take. It waits for nothing, so more means that the link is
+/// not what it was.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A move whose copies were started.
@@ -32,11 +36,14 @@ pub(super) struct StartedMove {
 }
 
 impl<G: Gpu> Manager<G> {
-    /// Moves the handle's worth of memory that an address is in, with every block on it, to another tier. Their addresses stay.
+    /// Moves the handle's worth of memory that an address is in, with every block on it, to another
+    /// tier. Their addresses stay.
     ///
-    /// The caller sees to it that from before this call until it returns no thread of the process submits work to the GPU, looks
-    /// for [`Manager::borders`] or uses what it found there, and that no other process uses the memory. Whether earlier work is over is looked at here: if it is not,
-    /// the memory stays. Frees and allocations of other threads do no harm, as long as they submit nothing.
+    /// The caller sees to it that from before this call until it returns no thread of the process
+    /// submits work to the GPU, looks for [`Manager::borders`] or uses what it found there, and
+    /// that no other process uses the memory. Whether earlier work is over is looked at here: if it
+    /// is not, the memory stays. Frees and allocations of other threads do no harm, as long as they
+    /// submit nothing.
     ///
     /// # Errors
     /// Why the memory stays.
@@ -55,7 +62,8 @@ impl<G: Gpu> Manager<G> {
         self.waiters.notify();
     }
 
-    /// The block at an address stays on the device until it is freed: moves out leave what it lies on. It may be elsewhere now. `false`: no block begins there.
+    /// The block at an address stays on the device until it is freed: moves out leave what it lies
+    /// on. It may be elsewhere now. `false`: no block begins there.
     pub fn pin_to_device(&self, address: u64) -> bool {
         let mut state = self.lock();
         let block = state.program.directory().look_up(address).filter(|block| block.address == address);
@@ -66,7 +74,8 @@ impl<G: Gpu> Manager<G> {
         true
     }
 
-    /// Bytes of the device that blocks could have: memory that no block lies on, and what may still be made. 0 where the driver does not tell.
+    /// Bytes of the device that blocks could have: memory that no block lies on, and what may still
+    /// be made. 0 where the driver does not tell.
     pub fn device_room(&self) -> u64 {
         let Ok(room) = self.room() else { return 0 };
         let state = self.lock();
@@ -74,8 +83,8 @@ impl<G: Gpu> Manager<G> {
         idle.saturating_add(room.device.saturating_sub(state.holdings.held().device))
     }
 
-    /// From now on all memory stays where it is: something was told where it lies, or uses it in a way that is not seen here. Returns once no
-    /// move is under way.
+    /// From now on all memory stays where it is: something was told where it lies, or uses it in a
+    /// way that is not seen here. Returns once no move is under way.
     pub fn keep_in_place(&self) {
         self.wait_until(|state| !state.under_way.is_moving()).fixed = true;
     }
@@ -102,7 +111,8 @@ impl<G: Gpu> Manager<G> {
         Ok(())
     }
 
-    /// Takes the spare of a handle, and starts to fill it. `own` moves of the caller's are under way.
+    /// Takes the spare of a handle, and starts to fill it. `own` moves of the caller's are under
+    /// way.
     pub(super) fn begin_move(
         &self,
         address: u64,
@@ -183,7 +193,8 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Starts the copies into the spare. Where one cannot be started, those before it may be under way.
+    /// Starts the copies into the spare. Where one cannot be started, those before it may be under
+    /// way.
     fn start_copies(&self, trade: &Trade, scratch: u64) -> (Vec<Event>, Result<(), Stays>) {
         let mut events = Vec::with_capacity(trade.parts.len());
         let way = trade.way();

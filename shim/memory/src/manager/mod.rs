@@ -1,8 +1,8 @@
 //! The manager of one GPU's memory: everything public, and the loop around decisions and plans.
 //!
-//! One lock guards one [`State`]. It is never held across a call of [`Gpu`]: a decision takes what it needs out of the
-//! state, the calls are made without the lock, and the outcome is committed or rolled back under it. Any number of
-//! threads may call any method at any time.
+//! One lock guards one [`State`]. It is never held across a call of [`Gpu`]: a decision takes what
+//! it needs out of the state, the calls are made without the lock, and the outcome is committed or
+//! rolled back under it. Any number of threads may call any method at any time.
 
 mod allocate;
 pub(crate) mod backing;
@@ -80,18 +80,19 @@ impl<G: Gpu> Manager<G> {
         &self.rules.settings
     }
 
-    /// Gives out `bytes` of memory that later work of the order may use; any stream's, for [`Order::Device`].
-    /// The address is a multiple of 512.
+    /// Gives out `bytes` of memory that later work of the order may use; any stream's, for
+    /// [`Order::Device`]. The address is a multiple of 512.
     ///
     /// # Errors
-    /// [`AllocateError::OutOfMemory`] when every allowed tier is full; the driver's code otherwise, `INVALID_VALUE` for
-    /// 0 bytes.
+    /// [`AllocateError::OutOfMemory`] when every allowed tier is full; the driver's code otherwise,
+    /// `INVALID_VALUE` for 0 bytes.
     pub fn allocate(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
         let request = self.request(bytes, order)?;
         self.serve(request)
     }
 
-    /// As [`Manager::allocate`], for a caller that knows where its block is to be. One of the device stays there until it is freed.
+    /// As [`Manager::allocate`], for a caller that knows where its block is to be. One of the
+    /// device stays there until it is freed.
     ///
     /// # Errors
     /// As [`Manager::allocate`]; `NOT_PERMITTED` for the host where the user does not allow it.
@@ -118,7 +119,8 @@ impl<G: Gpu> Manager<G> {
         Ok(if self.rules.settings.chunked { request.in_chunks(self.rules.granularity) } else { request })
     }
 
-    /// A request for so many bytes, unless all tiers together have fewer: then nothing has to be asked.
+    /// A request for so many bytes, unless all tiers together have fewer: then nothing has to be
+    /// asked.
     fn possible(&self, bytes: usize, request: Option<Request>) -> Result<Request, AllocateError> {
         match request.filter(|request| request.bytes <= self.rules.settings.capacity) {
             Some(request) => Ok(request),
@@ -132,8 +134,9 @@ impl<G: Gpu> Manager<G> {
         hit.map_or_else(|| self.miss(request), Ok)
     }
 
-    /// Takes a block back. Later work of the stream may use its memory at once; for [`Order::Device`] all later work may,
-    /// since the caller knows that nothing touches it any more. Never waits.
+    /// Takes a block back. Later work of the stream may use its memory at once; for
+    /// [`Order::Device`] all later work may, since the caller knows that nothing touches it any
+    /// more. Never waits.
     ///
     /// # Errors
     /// An address at which no live block starts; nothing changes.
@@ -144,7 +147,8 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// As [`Manager::free`], in a stream of the calling thread's own: no other thread can record an event there later.
+    /// As [`Manager::free`], in a stream of the calling thread's own: no other thread can record an
+    /// event there later.
     ///
     /// # Errors
     /// As [`Manager::free`].
@@ -172,7 +176,8 @@ impl<G: Gpu> Manager<G> {
         self.directory.look_up(address)
     }
 
-    /// The live block that an address is in, by its rounded size, from its first byte to the last that was asked for. As [`Manager::block`], in fewer loads.
+    /// The live block that an address is in, by its rounded size, from its first byte to the last
+    /// that was asked for. As [`Manager::block`], in fewer loads.
     #[inline]
     pub fn bounds(&self, address: u64) -> Option<Range<u64>> {
         self.directory.bounds(address)
@@ -183,8 +188,9 @@ impl<G: Gpu> Manager<G> {
         self.lock().holdings.owns(address)
     }
 
-    /// The host saw the stream drain: whatever was freed in it so far is reusable anywhere. Where other threads may be
-    /// freeing in the stream meanwhile, take a [`Manager::mark`] before the wait instead.
+    /// The host saw the stream drain: whatever was freed in it so far is reusable anywhere. Where
+    /// other threads may be freeing in the stream meanwhile, take a [`Manager::mark`] before the
+    /// wait instead.
     pub fn passed(&self, stream: StreamId) {
         self.reached(&self.mark(stream));
     }
@@ -200,19 +206,22 @@ impl<G: Gpu> Manager<G> {
         Mark(self.lock().timeline.mark(stream))
     }
 
-    /// What was freed up to now in the streams that `covers` names: those of a context, before the host waits for that.
+    /// What was freed up to now in the streams that `covers` names: those of a context, before the
+    /// host waits for that.
     pub fn mark_all(&self, covers: impl Fn(StreamId) -> bool) -> Mark {
         Mark(self.lock().timeline.marks(covers))
     }
 
-    /// Empties the free cache. To be called where the host waits for the device, while the GPU still works: what the cache
-    /// holds, and where, is accidental, so a program that repeats itself would find other free runs in every period, and need other
-    /// extents. Not where the host waits for one stream: a model may do so for every token.
+    /// Empties the free cache. To be called where the host waits for the device, while the GPU
+    /// still works: what the cache holds, and where, is accidental, so a program that repeats
+    /// itself would find other free runs in every period, and need other extents. Not where the
+    /// host waits for one stream: a model may do so for every token.
     pub fn flush(&self) {
         self.lock().flush(FlushScope::All);
     }
 
-    /// The stream is gone, with its context, and its work is over: whatever was freed in it is reusable anywhere.
+    /// The stream is gone, with its context, and its work is over: whatever was freed in it is
+    /// reusable anywhere.
     pub fn stream_ended(&self, stream: StreamId) {
         self.passed(stream);
         self.lock().timeline.retire(stream);
@@ -229,8 +238,8 @@ impl<G: Gpu> Manager<G> {
         usage(&self.lock())
     }
 
-    /// The same for the process's exit, which waits for nothing: `None` while another thread has the lock, or this one, which a signal
-    /// has interrupted.
+    /// The same for the process's exit, which waits for nothing: `None` while another thread has
+    /// the lock, or this one, which a signal has interrupted.
     pub fn usage_now(&self) -> Option<Usage> {
         match self.state.try_lock() {
             Ok(state) => Some(usage(&state)),
@@ -244,7 +253,8 @@ impl<G: Gpu> Manager<G> {
         self.lock().program.live().now
     }
 
-    /// Of these, those that are not on the device, by the GPU or the host that has them. Looks at every handle.
+    /// Of these, those that are not on the device, by the GPU or the host that has them. Looks at
+    /// every handle.
     pub fn elsewhere(&self) -> BTreeMap<Tier, u64> {
         let mut places = BTreeMap::new();
         for (_, memory) in self.lock().holdings.ledger.handles().all() {
@@ -280,8 +290,8 @@ impl<G: Gpu> Manager<G> {
         self.lock().audit()
     }
 
-    /// A poisoned lock is used on: a panic in the holder, which nothing here does on purpose, must not take every
-    /// later allocation of the program with it.
+    /// A poisoned lock is used on: a panic in the holder, which nothing here does on purpose, must
+    /// not take every later allocation of the program with it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

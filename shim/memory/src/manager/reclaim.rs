@@ -1,7 +1,9 @@
-//! Giving memory and address space back: trimming, relieving the driver, dropping idle views, and the end of a context.
+//! Giving memory and address space back: trimming, relieving the driver, dropping idle views, and
+//! the end of a context.
 //!
-//! Memory that is given back is taken out of the state first, under the lock, so that no other thread can choose it; then the
-//! driver is called. Nothing is unmapped before all work that may touch it is past.
+//! Memory that is given back is taken out of the state first, under the lock, so that no other
+//! thread can choose it; then the driver is called. Nothing is unmapped before all work that may
+//! touch it is past.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -16,14 +18,15 @@ use crate::vocabulary::plan::Undo;
 use crate::vocabulary::settings::Rules;
 
 impl<G: Gpu> Manager<G> {
-    /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the bytes given back.
-    /// Asks how far streams have come, and waits for none: what may still be touched stays.
+    /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the
+    /// bytes given back. Asks how far streams have come, and waits for none: what may still be
+    /// touched stays.
     pub fn trim(&self, keep: u64) -> u64 {
         self.give_back(None, |state| state.holdings.held().total().saturating_sub(keep))
     }
 
-    /// Another call of the driver ran out of device memory: gives at least `bytes` of it back if that much is idle;
-    /// returns the bytes given back.
+    /// Another call of the driver ran out of device memory: gives at least `bytes` of it back if
+    /// that much is idle; returns the bytes given back.
     pub fn relieve(&self, bytes: u64) -> u64 {
         self.relieve_tier(Tier::Device, bytes)
     }
@@ -36,8 +39,10 @@ impl<G: Gpu> Manager<G> {
         })
     }
 
-    /// The program has freed memory without a stream, and waited, or it has done nothing for a while: gives back what is idle on the device beyond what
-    /// is kept for its next need, and of other tiers what it has not used for a while. Returns when to look again, if something is left that may go by then.
+    /// The program has freed memory without a stream, and waited, or it has done nothing for a
+    /// while: gives back what is idle on the device beyond what is kept for its next need, and of
+    /// other tiers what it has not used for a while. Returns when to look again, if something is
+    /// left that may go by then.
     pub fn give_back_idle(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -54,7 +59,8 @@ impl<G: Gpu> Manager<G> {
         }
         let tiers = self.rules.settings.overflow.iter().filter(|_| elsewhere > 0);
         given += tiers.map(|tier| self.release(Some(*tier), &|_| elsewhere)).sum::<u64>();
-        // What work may still touch stays, and the end of that work is seen in a call of the program's.
+        // What work may still touch stays, and the end of that work is seen in a call of the
+        // program's.
         let is_stuck = excess + elsewhere > 0 && given == 0;
         if is_stuck { None } else { self.lock().next_look(self.rules.settings.keep_idle) }
     }
@@ -113,7 +119,8 @@ impl<G: Gpu> Manager<G> {
         self.waiters.notify();
     }
 
-    /// Peer access has changed: grants access anew in every range that is mapped. Peers' work is not seen here, so nothing moves any more.
+    /// Peer access has changed: grants access anew in every range that is mapped. Peers' work is
+    /// not seen here, so nothing moves any more.
     ///
     /// # Errors
     /// The driver's first; the other ranges are tried all the same.
@@ -133,7 +140,8 @@ impl<G: Gpu> Manager<G> {
         first.map_or(Ok(()), Err)
     }
 
-    /// The context is gone: forgets everything, and gives back what can be given back. Errors are expected and ignored.
+    /// The context is gone: forgets everything, and gives back what can be given back. Errors are
+    /// expected and ignored.
     pub fn discard(&self) {
         let (steps, fences) = self.wait_until(|state| !state.under_way.is_moving()).forget_all();
         drop(self.dismantle(&steps));
@@ -175,8 +183,8 @@ impl State {
         device.into_iter().chain(elsewhere).min()
     }
 
-    /// Notes what came of giving back; returns the bytes that were released. Where the context went meanwhile, nothing
-    /// of it is counted any more.
+    /// Notes what came of giving back; returns the bytes that were released. Where the context went
+    /// meanwhile, nothing of it is counted any more.
     pub(super) fn taken_apart(&mut self, steps: &[Undo], failed: Vec<Undo>, epoch: u64) -> u64 {
         self.under_way.end();
         let mut bytes = 0;

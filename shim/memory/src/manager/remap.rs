@@ -1,7 +1,9 @@
-//! Other memory at the same addresses: the step of a move, and of a share, that cannot be taken while anything uses them.
+//! Other memory at the same addresses: the step of a move, and of a share, that cannot be taken
+//! while anything uses them.
 //!
-//! Either all places have the new memory afterwards, or all have the old one. Between the two a place has none, so a failure there is mended by trying
-//! again; what fails every time is told as lost.
+//! Either all places have the new memory afterwards, or all have the old one. Between the two a
+//! place has none, so a failure there is mended by trying again; what fails every time is told as
+//! lost.
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
@@ -50,7 +52,8 @@ struct MappedPlace {
 }
 
 impl MappedPlace {
-    /// One step after the other until a handle is mapped with its access; goes on where an earlier try failed.
+    /// One step after the other until a handle is mapped with its access; goes on where an earlier
+    /// try failed.
     fn lead_to<G: Gpu>(&mut self, gpu: &G, Mappable { handle, access }: Mappable) -> Result<()> {
         if self.mapped.is_some_and(|mapped| mapped != handle) {
             gpu.unmap(self.address, self.bytes)?;

@@ -1,9 +1,12 @@
-//! Sharing: chunks of live blocks in memory that other processes use too, mapped for reading only, and the way back to memory of their own.
+//! Sharing: chunks of live blocks in memory that other processes use too, mapped for reading only,
+//! and the way back to memory of their own.
 //!
-//! A chunk is one handle of the driver's granularity, wholly under one block. Nothing is copied on the way there: the caller has compared the bytes. On
-//! the way back a chunk is a handle that moves (`migrate.rs`), with the shared memory as what it leaves.
+//! A chunk is one handle of the driver's granularity, wholly under one block. Nothing is copied on
+//! the way there: the caller has compared the bytes. On the way back a chunk is a handle that moves
+//! (`migrate.rs`), with the shared memory as what it leaves.
 //!
-//! Only where nothing is in flight: see [`Manager::share_chunks`] for what the caller has to see to.
+//! Only where nothing is in flight: see [`Manager::share_chunks`] for what the caller has to see
+//! to.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,7 +23,8 @@ use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::{MoveOrder, MovedRange, Stays};
 use crate::vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};
 
-/// Parked handles that are given up under one lock of the mappings: each is unmapped, in some 15 us.
+/// Parked handles that are given up under one lock of the mappings: each is unmapped, in some 15
+/// us.
 const BATCH: usize = 16;
 
 /// A pin of all mappings, until it is dropped.
@@ -34,15 +38,19 @@ impl<G: Gpu> Drop for MappingPin<'_, G> {
 }
 
 impl<G: Gpu> Manager<G> {
-    /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever their own was mapped. Each chunk
-    /// is one handle of the device, of the driver's granularity, wholly under one block. The caller has seen that the bytes are the same; its own memory is
-    /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a chunk that stays is the caller's still.
+    /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever
+    /// their own was mapped. Each chunk is one handle of the device, of the driver's granularity,
+    /// wholly under one block. The caller has seen that the bytes are the same; its own memory is
+    /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a
+    /// chunk that stays is the caller's still.
     ///
-    /// The foreign memory must not be any that this process holds itself, under whatever name: that would be given to other blocks, for writing. What was this
-    /// process's own is given away by [`Manager::donate_chunks`].
+    /// The foreign memory must not be any that this process holds itself, under whatever name: that
+    /// would be given to other blocks, for writing. What was this process's own is given away by
+    /// [`Manager::donate_chunks`].
     ///
-    /// The caller sees to it that from before it compares until this returns no thread of the process submits work to the GPU, and that no other
-    /// process uses the blocks. Frees and allocations of other threads do no harm. No chunk is begun once `limit` is over.
+    /// The caller sees to it that from before it compares until this returns no thread of the
+    /// process submits work to the GPU, and that no other process uses the blocks. Frees and
+    /// allocations of other threads do no harm. No chunk is begun once `limit` is over.
     pub fn share_chunks(
         &self,
         chunks: &[(BlockChunk, Handle)],
@@ -59,8 +67,10 @@ impl<G: Gpu> Manager<G> {
         })
     }
 
-    /// Gives the memory of chunks away, for others to share: it is mapped for reading only, then `export` is told its first address and the handle to pass on. The
-    /// handle stays the manager's. Where `export` fails nothing has changed. For the rest as [`Manager::share_chunks`].
+    /// Gives the memory of chunks away, for others to share: it is mapped for reading only, then
+    /// `export` is told its first address and the handle to pass on. The handle stays the
+    /// manager's. Where `export` fails nothing has changed. For the rest as
+    /// [`Manager::share_chunks`].
     pub fn donate_chunks(
         &self,
         chunks: &[BlockChunk],
@@ -114,8 +124,9 @@ impl<G: Gpu> Manager<G> {
         BlockChunk { address, block: self.block(address).map_or(0, |block| block.id) }
     }
 
-    /// Does what reads blocks that live: nothing of what is mapped when it begins is unmapped until it has ended, also where other threads free those blocks. Other threads that want
-    /// to give memory back wait for it.
+    /// Does what reads blocks that live: nothing of what is mapped when it begins is unmapped until
+    /// it has ended, also where other threads free those blocks. Other threads that want to give
+    /// memory back wait for it.
     pub fn keep_mapped<R>(&self, body: impl FnOnce() -> R) -> R {
         self.wait_until(|state| !state.under_way.is_moving()).under_way.pin();
         let _pin = MappingPin(self);
@@ -130,7 +141,8 @@ impl<G: Gpu> Manager<G> {
         self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
     }
 
-    /// The way back. What is mapped for reading everywhere is told as lost where it fails: others have not got it, but here it cannot be written.
+    /// The way back. What is mapped for reading everywhere is told as lost where it fails: others
+    /// have not got it, but here it cannot be written.
     fn map_for_writing(&self, handle: &OccupiedHandle) -> Result<(), CUresult> {
         let [old, new] =
             [MappedAccess::Reading, MappedAccess::Full].map(|access| Mappable { handle: handle.raw, access });
@@ -172,11 +184,14 @@ impl<G: Gpu> Manager<G> {
         ended
     }
 
-    /// Gives every shared chunk that a range touches memory of its own again, with the bytes it has, or, where it `discards`, without those of the range. Memory of the device
-    /// comes first, and then that of other tiers, as far as the user allows. The answer counts chunks; `stays` says why the last one stayed that did.
+    /// Gives every shared chunk that a range touches memory of its own again, with the bytes it
+    /// has, or, where it `discards`, without those of the range. Memory of the device comes first,
+    /// and then that of other tiers, as far as the user allows. The answer counts chunks; `stays`
+    /// says why the last one stayed that did.
     ///
-    /// As [`Manager::move_range`], with three differences: it is done also where others rely on where memory is; nothing is asked where nothing is shared; and one chunk is
-    /// begun however short `limit` is.
+    /// As [`Manager::move_range`], with three differences: it is done also where others rely on
+    /// where memory is; nothing is asked where nothing is shared; and one chunk is begun however
+    /// short `limit` is.
     ///
     /// # Errors
     /// Why no chunk can have its own memory now: [`Stays::InUse`] where work is not over.
@@ -255,8 +270,10 @@ impl<G: Gpu> Manager<G> {
         Some((chunk, begun))
     }
 
-    /// Gives up what freed blocks shared: it is unmapped, and its addresses are used no more. Nothing is copied and no memory is needed. Asks how far streams have come, and waits for
-    /// none: what work may be touching stays parked. May be called at any time, whatever the program submits.
+    /// Gives up what freed blocks shared: it is unmapped, and its addresses are used no more.
+    /// Nothing is copied and no memory is needed. Asks how far streams have come, and waits for
+    /// none: what work may be touching stays parked. May be called at any time, whatever the
+    /// program submits.
     pub fn unpark(&self, limit: Duration) -> Unparked {
         let until = Instant::now() + limit;
         let mut unparked = Unparked::default();

@@ -1,6 +1,8 @@
-//! A condition variable with a count of its waiters: threads wait here until something under way has ended.
+//! A condition variable with a count of its waiters: threads wait here until something under way
+//! has ended.
 //!
-//! `notify` costs one load where no thread waits. A condition variable alone makes a system call either way.
+//! `notify` costs one load where no thread waits. A condition variable alone makes a system call
+//! either way.
 
 use std::sync::PoisonError;
 
@@ -11,8 +13,8 @@ use crate::sync::{Condvar, MutexGuard};
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     ended: Condvar,
-    /// Modified only under the state lock, so a thread that changes the state after a waiter checked it always sees a count
-    /// above 0.
+    /// Modified only under the state lock, so a thread that changes the state after a waiter
+    /// checked it always sees a count above 0.
     waiting: AtomicU32,
 }
 

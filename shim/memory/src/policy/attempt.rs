@@ -1,6 +1,7 @@
 //! A request under way, and the results of earlier rounds.
 //!
-//! Each round of [`crate::state::decide`] reads the results that earlier rounds have stored here, so no query is repeated.
+//! Each round of [`crate::state::decide`] reads the results that earlier rounds have stored here,
+//! so no query is repeated.
 
 use wm_driver::{Bears, Tier};
 
@@ -92,7 +93,8 @@ pub(crate) struct Room {
     pub(crate) host_figure: HostFigure,
 }
 
-/// What is known of the host. To ask it takes a hundred microseconds, so it is asked only where the device is full.
+/// What is known of the host. To ask it takes a hundred microseconds, so it is asked only where the
+/// device is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum HostFigure {
     #[default]

@@ -1,4 +1,5 @@
-//! What a decision about one request is shown. Borrowed for as long as the decision takes, and never changed by it.
+//! What a decision about one request is shown. Borrowed for as long as the decision takes, and
+//! never changed by it.
 
 use wm_driver::Tier;
 
@@ -17,7 +18,8 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Bytes held on a tier, those included that plans under way will make. Of other GPUs each has its own, and what plans will make counts for all.
+    /// Bytes held on a tier, those included that plans under way will make. Of other GPUs each has
+    /// its own, and what plans will make counts for all.
     pub(crate) fn held_on(&self, tier: Tier) -> u64 {
         let Tier::Peer(_) = tier else { return self.held.on(tier) };
         let others = self
@@ -29,8 +31,8 @@ impl Facts<'_> {
         self.held.peer.saturating_sub(others.map(|memory| memory.counted()).sum())
     }
 
-    /// May the request have memory that waits for `pending`: now, or, where there is no other, after its stream was ordered
-    /// behind events?
+    /// May the request have memory that waits for `pending`: now, or, where there is no other,
+    /// after its stream was ordered behind events?
     pub(crate) fn is_usable(&self, attempt: &Attempt, pending: &Pending) -> bool {
         let user = attempt.request.order;
         self.timeline.is_ready(user, pending)

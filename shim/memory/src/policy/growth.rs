@@ -1,10 +1,12 @@
 //! Which memory is *late*: made by a program that had all it needed once before.
 //!
-//! A program that repeats itself starts its first period without free memory and its second one with much. Its blocks lie
-//! at other places in the second period, so the peak of that period may need a little more memory. If the third period used
-//! this memory like all other, it would find free runs that the second one did not have, place its blocks elsewhere, and need
-//! other extents. So late memory is used last. There is little of it. Where it would exceed a fixed part of all memory, we
-//! assume that the program grows, and the memory that it makes is not late. ADR 0025 has the measurement.
+//! A program that repeats itself starts its first period without free memory and its second one
+//! with much. Its blocks lie at other places in the second period, so the peak of that period may
+//! need a little more memory. If the third period used this memory like all other, it would find
+//! free runs that the second one did not have, place its blocks elsewhere, and need other extents.
+//! So late memory is used last. There is little of it. Where it would exceed a fixed part of all
+//! memory, we assume that the program grows, and the memory that it makes is not late. ADR 0025 has
+//! the measurement.
 
 use crate::vocabulary::sizes::{FALLEN, LATE_PART};
 

@@ -1,17 +1,20 @@
-//! How much idle memory stays for the program's next need, where it frees without a stream: on the device, and on other tiers.
+//! How much idle memory stays for the program's next need, where it frees without a stream: on the
+//! device, and on other tiers.
 //!
-//! The driver's `cuMemFree` gives memory back at once, and other processes can have it. Ours keeps a stated amount, since mapping
-//! costs more than a hit. A program that soon needs again what was given back repeats itself: then as much more is kept, up to
-//! a bound, until it needs no call. What was idle for a whole period is not kept beyond the stated amount.
+//! The driver's `cuMemFree` gives memory back at once, and other processes can have it. Ours keeps
+//! a stated amount, since mapping costs more than a hit. A program that soon needs again what was
+//! given back repeats itself: then as much more is kept, up to a bound, until it needs no call.
+//! What was idle for a whole period is not kept beyond the stated amount.
 //!
-//! Pure: the caller says what time it is, and looks again when a period ends, also if the program makes no call any more.
+//! Pure: the caller says what time it is, and looks again when a period ends, also if the program
+//! makes no call any more.
 
 use std::time::{Duration, Instant};
 
 /// Memory that is made again within this time was given back too soon.
 const REGRET: Duration = Duration::from_secs(2);
 
-/// After so long without a use, memory that took long to make goes.
+/// Memory that took long to make is released after this time without a use.
 const FORGET: Duration = Duration::from_secs(30);
 
 /// What was given back, and what came of it. Sizes are bytes.
@@ -27,15 +30,18 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// What was idle for so long may go. It went unused for up to twice as long, for it may have been used last when a period had just begun.
+    /// Memory that was idle for this time may be released. It was unused for up to twice the time,
+    /// since its last use may lie at the begin of a period.
     pub const PERIOD: Duration = Duration::from_secs(2);
 
-    /// Of so much `idle` memory, how much may go. Kept is at least what is `stated`, and beyond that no more than `most`.
+    /// Of so much `idle` memory, how much may go. Kept is at least what is `stated`, and beyond
+    /// that no more than `most`.
     pub fn excess(&self, idle: u64, stated: u64, most: u64) -> u64 {
         idle.saturating_sub(stated.saturating_add(self.more).min(most.max(stated)))
     }
 
-    /// Begins a new period if one is over, or none has begun. Of what the caller has seen of it, it tells [`Keep::unused`].
+    /// Begins a new period if one is over, or none has begun. Of what the caller has seen of it, it
+    /// tells [`Keep::unused`].
     pub fn has_ended_period(&mut self, now: Instant) -> bool {
         let ended = self.next_look().is_none_or(|end| now >= end);
         if ended {
@@ -74,7 +80,8 @@ impl Keep {
 /// So many bytes go at a time: they take some 16 ms where they are pinned.
 const AT_ONCE: u64 = 1 << 30;
 
-/// Idle memory of the host and of other GPUs. To make it took long, so it stays while the program goes past its device, and for a while after.
+/// Idle memory of the host and of other GPUs. To make it took long, so it stays while the program
+/// goes past its device, and for a while after.
 #[derive(Debug, Default)]
 pub(crate) struct KeepElsewhere {
     used: u64,
@@ -82,7 +89,8 @@ pub(crate) struct KeepElsewhere {
 }
 
 impl KeepElsewhere {
-    /// Of so much `idle` memory, how much may go. `used` differs from the last call's where memory there was used since.
+    /// Of so much `idle` memory, how much may go. `used` differs from the last call's where memory
+    /// there was used since.
     pub(crate) fn excess(&mut self, idle: u64, used: u64, now: Instant) -> u64 {
         match self.since.filter(|_| self.used == used) {
             Some(since) if now.duration_since(since) >= FORGET => idle.min(AT_ONCE),
@@ -102,7 +110,8 @@ impl KeepElsewhere {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: other processes find no memory, or a program that repeats itself maps its memory anew in every period.
+    //! Hazard: other processes find no memory, or a program that repeats itself maps its memory
+    //! anew in every period.
     use super::*;
 
     const GIB: u64 = 1 << 30;
@@ -160,7 +169,8 @@ mod tests {
         assert_eq!(keep.excess(10 * GIB, GIB, u64::MAX), 9 * GIB);
     }
 
-    /// Hazard: a program that is past its device no more pins the machine's memory until it ends, or one that is waits for it to be pinned anew.
+    /// Hazard: a program that is past its device no more pins the machine's memory until it ends,
+    /// or one that is waits for it to be pinned anew.
     #[test]
     fn what_lies_elsewhere_goes_when_it_was_not_used_for_a_while() {
         let (mut keep, mut now) = (KeepElsewhere::default(), Instant::now());

@@ -1,7 +1,9 @@
-//! Recipes of new extents: which idle handles to take, and which handles to make for what is missing.
+//! Recipes of new extents: which idle handles to take, and which handles to make for what is
+//! missing.
 //!
-//! A large request takes of the device before other tiers, and on each idle handles before new ones, large ones before small ones. A small one takes an idle
-//! handle of any tier before a new one. New ones stay within the limits, the headroom and what the driver has left.
+//! A large request takes of the device before other tiers, and on each idle handles before new
+//! ones, large ones before small ones. A small one takes an idle handle of any tier before a new
+//! one. New ones stay within the limits, the headroom and what the driver has left.
 
 use wm_driver::Tier;
 
@@ -89,8 +91,8 @@ fn large_recipe(
     (missing == 0).then_some(recipe)
 }
 
-/// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last one may be longer
-/// than what is missing then, up to `largest`.
+/// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last
+/// one may be longer than what is missing then, up to `largest`.
 fn gather(
     facts: &Facts<'_>,
     attempt: &Attempt,
@@ -127,7 +129,8 @@ struct Missing {
     whole: u64,
 }
 
-/// Adds handles to make on a tier, as far as it has room; returns what is still missing. A medium request's extent is made larger, for the next ones, where the device has the room.
+/// Adds handles to make on a tier, as far as it has room; returns what is still missing. A medium
+/// request's extent is made larger, for the next ones, where the device has the room.
 fn make(
     facts: &Facts<'_>,
     attempt: &Attempt,
@@ -167,8 +170,9 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
     round_down(left.min(attempt.most_on(tier)), rules.granularity)
 }
 
-/// Largest handle that may end an extent of `whole` bytes. The bytes that the request does not use become a free run for other
-/// requests. A block that has the extent to itself would waste them, so the limit is the handle that would be made for the extent.
+/// Largest handle that may end an extent of `whole` bytes. The bytes that the request does not use
+/// become a free run for other requests. A block that has the extent to itself would waste them, so
+/// the limit is the handle that would be made for the extent.
 fn largest_last(attempt: &Attempt, whole: u64, granularity: u64) -> u64 {
     let shared = attempt.request.class.is_some() || attempt.may_oversize;
     if shared { u64::MAX } else { handle_bytes(whole, granularity) }

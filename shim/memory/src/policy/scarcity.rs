@@ -1,14 +1,14 @@
 //! Remembers for a while that the device was full, or nearly so.
 //!
-//! Otherwise a program in overflow would query free memory of the driver and of the host at every allocation.
-//! The record is valid for a few requests and a short time only, since other processes may free device memory without notice. It ends when the
-//! manager releases device memory itself.
+//! Otherwise a program in overflow would query free memory of the driver and of the host at every
+//! allocation. The record is valid for a few requests and a short time only, since other processes
+//! may free device memory without notice. It ends when the manager releases device memory itself.
 
 use std::time::{Duration, Instant};
 
 use crate::vocabulary::sizes::{PRESSED_PART, SCARCE_FOR};
 
-/// So long the record is valid at most: to ask so seldom costs nothing.
+/// The longest time that the record is valid. A query at this interval costs nothing measurable.
 const SCARCE_TIME: Duration = Duration::from_millis(250);
 
 /// The record, and the memory that the device had for this process.
@@ -45,12 +45,14 @@ impl Scarcity {
         *self = Self::default();
     }
 
-    /// Is little memory left, in idle handles and in new ones? `held` and `idle` are bytes of device memory.
+    /// Is little memory left, in idle handles and in new ones? `held` and `idle` are bytes of
+    /// device memory.
     pub(crate) fn is_pressed(&self, held: u64, idle: u64) -> bool {
         self.left(held).saturating_add(idle) < held / PRESSED_PART
     }
 
-    /// What the device has left for this process, as far as is known: all there may be, where nothing is.
+    /// What the device has left for this process, as far as is known: all there may be, where
+    /// nothing is.
     pub(crate) fn left(&self, held: u64) -> u64 {
         self.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held))
     }
@@ -58,7 +60,8 @@ impl Scarcity {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: another process has freed the device long ago, and requests go on being met on the host.
+    //! Hazard: another process has freed the device long ago, and requests go on being met on the
+    //! host.
     use super::*;
 
     #[test]

@@ -1,4 +1,5 @@
-//! Where the memory comes from that a handle gets which moves, or is shared no more: an idle handle of its size, or a new one.
+//! Where the memory comes from that a handle gets which moves, or is shared no more: an idle handle
+//! of its size, or a new one.
 
 use wm_driver::Tier;
 
@@ -20,8 +21,8 @@ pub(crate) enum Spare {
     New,
 }
 
-/// Memory on `to` for a handle. An idle handle comes first: one of the host's takes long to make, and the one that a trade leaves behind serves
-/// the next.
+/// Memory on `to` for a handle. An idle handle comes first: one of the host's takes long to make,
+/// and the one that a trade leaves behind serves the next.
 pub(crate) fn spare(
     facts: &Facts<'_>,
     handle: &OccupiedHandle,
@@ -30,14 +31,16 @@ pub(crate) fn spare(
     rules: &Rules,
 ) -> Result<Spare, Stays> {
     let allowed = to == Tier::Device || rules.settings.overflow.contains(&to);
-    // Of what a reader of the directory sees one word may change. That is enough where one end is the device.
+    // Of what a reader of the directory sees one word may change. That is enough where one end is
+    // the device.
     let one_end = to == Tier::Device || handle.tier == Tier::Device;
     if handle.tier == to && !handle.foreign || !allowed || !one_end {
         return Err(Stays::Unfit);
     }
     let fits = |(_, bytes): &(HandleKey, u64)| *bytes == handle.bytes();
     let is_past = |key: &HandleKey| facts.timeline.all_past(&facts.ledger.touching_handle(*key));
-    // It comes to be mapped wherever either was, and an extent must not have one handle twice: where they meet, the idle one is unmapped first.
+    // It comes to be mapped wherever either was, and an extent must not have one handle twice:
+    // where they meet, the idle one is unmapped first.
     let is_apart = |key: &HandleKey| !facts.ledger.meets(handle, *key);
     let idle = || facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key).filter(is_past);
     if let Some(key) = idle().find(is_apart).or_else(|| idle().next()) {

@@ -1,4 +1,5 @@
-//! PyTorch's own cache of large blocks as it is with `max_split_size_mb:21`: it gives out whole blocks, and is told of a shortage.
+//! PyTorch's own cache of large blocks as it is with `max_split_size_mb:21`: it gives out whole
+//! blocks, and is told of a shortage.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ impl<B> TorchCache<B> {
         self.0.remove(&key)
     }
 
-    /// Memory for so many bytes was refused: what is given up for them is the smallest block that is large enough, else the largest ones.
+    /// Memory for so many bytes was refused: what is given up for them is the smallest block that
+    /// is large enough, else the largest ones.
     pub fn give_up(&mut self, bytes: u64) -> Vec<B> {
         let enough = self.0.range((bytes, 0)..).next().map(|(key, _)| *key);
         if let Some(block) = enough.and_then(|key| self.0.remove(&key)) {

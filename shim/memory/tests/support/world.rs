@@ -1,8 +1,9 @@
 //! A legal program on a model GPU, and what must be true of it whatever it does.
 //!
-//! The program allocates, works in streams, orders them where it must, frees. After every step the world checks that
-//! no two live blocks share an address or a physical byte, that a block's physical bytes stay what they were, that no
-//! block got bytes whose last use its order does not come after, that budgets hold and that the books balance.
+//! The program allocates, works in streams, orders them where it must, frees. After every step the
+//! world checks that no two live blocks share an address or a physical byte, that a block's
+//! physical bytes stay what they were, that no block got bytes whose last use its order does not
+//! come after, that budgets hold and that the books balance.
 
 mod moving;
 mod sharing;
@@ -53,7 +54,8 @@ pub enum Step {
         on: bool,
     },
     Refresh,
-    /// A part of a block to another tier, once the device has nothing left to do or whatever it does, with driver calls that fail.
+    /// A part of a block to another tier, once the device has nothing left to do or whatever it
+    /// does, with driver calls that fail.
     Move {
         index: usize,
         part: u8,
@@ -61,7 +63,8 @@ pub enum Step {
         settle: bool,
         fail: Option<(u64, u64)>,
     },
-    /// All of one block from a part on leaves the device, as much of another one as that is comes to it.
+    /// All of one block from a part on leaves the device, as much of another one as that is comes
+    /// to it.
     Exchange {
         indices: [usize; 2],
         parts: [u8; 2],
@@ -95,7 +98,8 @@ type Point = (StreamId, u64);
 struct Live {
     address: u64,
     bytes: u64,
-    /// Nothing may be mapped behind it. What the program asked for decides that, not what the block has.
+    /// Nothing may be mapped behind it. What the program asked for decides that, not what the block
+    /// has.
     fenced: bool,
     order: Order,
     places: Vec<Place>,
@@ -314,7 +318,8 @@ impl World {
         }
     }
 
-    /// The program orders a stream after the one that a block was allocated in before it works on it there.
+    /// The program orders a stream after the one that a block was allocated in before it works on
+    /// it there.
     fn touch(&mut self, index: usize, stream: StreamId) {
         let stream = self.current(stream);
         let Some(index) = index.checked_rem(self.live.len()) else { return };
@@ -329,7 +334,8 @@ impl World {
         }
     }
 
-    /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` waits for that work itself.
+    /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree`
+    /// waits for that work itself.
     fn free(&mut self, index: usize, order: Order) {
         let order = self.current_order(order);
         let Some(index) = index.checked_rem(self.live.len()) else { return };

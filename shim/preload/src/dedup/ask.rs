@@ -1,7 +1,7 @@
 //! Which chunks the broker is asked about next.
 //!
-//! It is asked ahead of the turns, so that there is always enough prepared for the next one: a busy program gives few chances. Nothing has to be still for that; the turn
-//! looks at the bytes again.
+//! It is asked ahead of the turns, so that there is always enough prepared for the next one: a busy
+//! program gives few chances. Nothing has to be still for that; the turn looks at the bytes again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use super::standing;
 use super::watched::{self, ChunkState};
 use crate::process::driver;
 
-/// Chunks that are prepared at once: somewhat more than a turn exchanges. Each may need a descriptor; of those that the program may have, it is left fifteen of sixteen.
+/// Chunks that are prepared at once: somewhat more than a turn exchanges. Each may need a
+/// descriptor; of those that the program may have, it is left fifteen of sixteen.
 const AHEAD: usize = 64;
 const OF_DESCRIPTORS: usize = 16;
 
@@ -29,7 +30,8 @@ pub(super) fn next_chunks(manager: &'static Manager<Device>) -> Vec<NamedChunk> 
     let Ok(device) = driver().device_uuid(manager.gpu().ordinal()) else { return Vec::new() };
     let name = |fingerprint: Fingerprint| ChunkName { device: device.bytes, fingerprint };
     let blocks = watched::of(manager);
-    // Processes that start together begin with different blocks, so that each finds what others have given.
+    // Processes that start together begin with different blocks, so that each finds what others
+    // have given.
     let first = process_number() % blocks.len().max(1);
     let mut chosen = Vec::new();
     for block in blocks[first..].iter().chain(&blocks[..first]) {

@@ -1,6 +1,8 @@
-//! The background thread: it speaks with the broker, which may take its time, and takes turns while the program does nothing.
+//! The background thread: it speaks with the broker, which may take its time, and takes turns while
+//! the program does nothing.
 //!
-//! It starts with the first block that could be shared, and ends with the process. It waits for nothing but requests, and the broker for at most a second.
+//! It starts with the first block that could be shared, and ends with the process. It waits for
+//! nothing but requests, and the broker for at most a second.
 
 use std::collections::HashMap;
 use std::sync::Once;
@@ -204,7 +206,8 @@ fn prepare_to_give(chunk: NamedChunk) -> Option<TurnReply> {
     }
 }
 
-/// Prepares what a chunk needs, in its context. `None`: it is not to be shared any more, or that failed.
+/// Prepares what a chunk needs, in its context. `None`: it is not to be shared any more, or that
+/// failed.
 fn prepared<T>(chunk: &NamedChunk, prepare: impl FnOnce(&'static Device) -> Option<T>) -> Option<T> {
     let gpu = chunk.block.manager.gpu();
     if !is_ready_chunk(chunk) || driver().ctx_push_current(gpu.context()).is_err() {

@@ -1,10 +1,12 @@
 //! Blocks that become private while a stream is captured.
 //!
-//! The driver refuses to capture a memset or a copy into memory that may only be read, so such a block cannot wait for the graph to be instantiated. Nothing can be recorded
-//! or waited for during a capture; so an event behind all work is recorded just before one begins. What is in flight is known from it for as long as nothing but captured
-//! calls submit anything.
+//! The driver refuses to capture a memset or a copy into memory that may only be read, so such a
+//! block cannot wait for the graph to be instantiated. Nothing can be recorded or waited for during
+//! a capture; so an event behind all work is recorded just before one begins. What is in flight is
+//! known from it for as long as nothing but captured calls submit anything.
 //!
-//! Invariants: the event is recorded behind the closed gate, and no call is made between that and the moment from which on calls are looked at.
+//! Invariants: the event is recorded behind the closed gate, and no call is made between that and
+//! the moment from which on calls are looked at.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,13 +24,15 @@ use crate::process::streams;
 /// How long to wait for calls that are being made.
 const CLOSE: Duration = Duration::from_millis(10);
 
-/// How long to wait for such a moment, and then for the work before the capture. Without them the driver refuses what is captured.
+/// How long to wait for such a moment, and then for the work before the capture. Without them the
+/// driver refuses what is captured.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long calls are held at once.
 const TURN: Duration = Duration::from_millis(2);
 
-/// Events behind all work of a device that was submitted before the first of the captures under way.
+/// Events behind all work of a device that was submitted before the first of the captures under
+/// way.
 struct Before {
     manager: &'static Manager<Device>,
     events: Vec<Event>,
@@ -43,7 +47,7 @@ fn before() -> MutexGuard<'static, Option<Before>> {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A capture begins, of which `note` tells everybody.
+/// A capture begins. `note` makes it known to all threads.
 pub(super) fn begin(note: impl FnOnce()) {
     let shared =
         if streams().capturing() { None } else { watched::all().into_iter().find(|it| it.is_shared()) };
@@ -63,7 +67,7 @@ pub(super) fn begin(note: impl FnOnce()) {
         }
     }
     if let Some(note) = note {
-        // Somebody was inside for long: what he submits is not known of.
+        // A thread was inside for long: the work that it submits is unknown.
         forget();
         note();
     }
@@ -87,7 +91,8 @@ pub(super) fn note_beside() {
     BESIDE.store(true, Relaxed);
 }
 
-/// Makes a block private that a captured call is about to write. `false`: what is in flight is not known, or is not over in time.
+/// Makes a block private that a captured call is about to write. `false`: what is in flight is not
+/// known, or is not over in time.
 pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -102,8 +107,9 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
     true
 }
 
-/// `Ok(false)`: there is more to do. An error: it cannot be done. Behind the closed gate, where no capture begins; so the events are taken out meanwhile, and no lock is held while the
-/// driver is asked.
+/// `Ok(false)`: there is more to do. An error: it cannot be done. Behind the closed gate, where no
+/// capture begins; so the events are taken out meanwhile, and no lock is held while the driver is
+/// asked.
 fn turn(block: &WatchedBlock) -> Result<bool, ()> {
     let known = before().take().ok_or(())?;
     let parted = part_after(&known, block);

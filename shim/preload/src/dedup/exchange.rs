@@ -1,7 +1,9 @@
 //! Chunks that are taken and given: behind the closed gate, with nothing in flight.
 //!
-//! What somebody else has is compared byte by byte with the chunk, and takes its place if it is equal. What nobody has is fingerprinted once more and mapped for reading only. A chunk with
-//! which that fails stays private; one for which there was no time keeps what was prepared for it.
+//! Another process's chunk is compared byte by byte with this one, and takes its place if it is
+//! equal. A chunk that no process has offered is fingerprinted once more and mapped for reading
+//! only. A chunk with which that fails stays private; one for which there was no time keeps what
+//! was prepared for it.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -20,7 +22,8 @@ use super::watched::{self, ChunkState, WatchedBlock};
 use wm_dedup::client::Lease;
 use wm_sockets::descriptor::Descriptor;
 
-/// What the GPU says of chunks for which there are answers, and the time that is left to exchange them.
+/// What the GPU says of chunks for which there are answers, and the time that is left to exchange
+/// them.
 pub(super) struct ChunkExchange {
     manager: &'static Manager<Device>,
     until: Instant,
@@ -29,8 +32,9 @@ pub(super) struct ChunkExchange {
 }
 
 impl ChunkExchange {
-    /// Exchanges chunks for `limit` after the GPU was asked about all of them: other processes may have its time meanwhile, and the program's work would wait as well. Bytes of this
-    /// process's memory that nobody needs now.
+    /// Exchanges chunks for `limit` after the GPU was asked about all of them: other processes may
+    /// have its time meanwhile, and the program's work would wait as well. Bytes of this process's
+    /// memory that are idle now.
     pub(super) fn run(
         manager: &'static Manager<Device>,
         kernels: &mut ChunkKernels,
@@ -96,7 +100,7 @@ impl ChunkExchange {
         freed
     }
 
-    /// Gives chunks away that nobody has, if their bytes still are what they were.
+    /// Offers chunks that no process has offered, if their bytes still are what they were.
     fn give(&mut self, missing: Vec<(NamedChunk, ChunkToGive)>, prints: &[Fingerprint]) {
         let (same, other): (Vec<_>, Vec<_>) = missing
             .into_iter()
@@ -164,7 +168,7 @@ pub(super) fn export_chunk(address: u64) -> Option<Descriptor> {
     let index = (address - block.range.start) / CHUNK_BYTES;
     let give = ChunkToGive::export(block.manager.gpu(), address)?;
     let facts = block.facts();
-    // Whoever freed or wrote it meanwhile has memory there that is nobody else's.
+    // If the block was freed or written meanwhile, its memory there is private.
     let is_shared = facts.chunks.get(&index).is_some_and(|state| state.is_shared());
     let is_its = facts.handles.get(&index).is_some_and(|handle| give.is_of(*handle));
     (is_shared && is_its && !block.is_gone()).then_some(give.open)
@@ -183,8 +187,9 @@ pub(super) fn note_offered(chunk: &NamedChunk, lease: Lease) {
     }
 }
 
-/// Takes back what a block has given that nobody knows of, because others were first or there is no broker, as far as that can be had now. For when nothing is being offered.
-/// `false`: there is nothing.
+/// Makes a block's chunks private again that were given and not registered, because others were
+/// first or there is no broker, as far as possible now. To be called while nothing is being
+/// offered. `false`: there is nothing.
 pub(super) fn take_back(block: &WatchedBlock, limit: Duration) -> bool {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for (index, state) in &block.facts().chunks {

@@ -25,7 +25,8 @@ pub(super) static COUNTS: SharingCounts = SharingCounts {
     turns: AtomicU64::new(0),
 };
 
-/// Bytes of this process that others have too, and its part of what sharing them would save, as they were counted last.
+/// Bytes of this process that others have too, and its part of what sharing them would save, as
+/// they were counted last.
 static ADVISED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// For each chunk that this process would share, how many there are of it.

@@ -1,8 +1,10 @@
 //! Graphs: which parameters their kernels have, and which of them were launched.
 //!
-//! A graph's kernels run without being named. What is asked here is which addresses any graph ever had in an argument, whether the graph still lives or not: blocks there are suspect. And which
-//! parameters a launch of an executable graph certainly ran, for only these have proved anything if nothing has changed. That is known of graphs that were captured, one capture at a
-//! time, and not changed since; of others nothing is, as of those that were made node by node.
+//! A graph's kernels run without being named. What is asked here is which addresses any graph ever
+//! had in an argument, whether the graph still lives or not: blocks there are suspect. And which
+//! parameters a launch of an executable graph certainly ran, for only these have proved anything if
+//! nothing has changed. That is known of graphs that were captured, one capture at a time, and not
+//! changed since; of others nothing is, as of those that were made node by node.
 //!
 //! Invariant: in doubt a graph proves nothing.
 
@@ -33,7 +35,7 @@ struct CapturedKernels {
 #[derive(Default)]
 struct GraphBook {
     captures: u32,
-    /// Several captures were open at a time, so that nobody knows which word belongs to which.
+    /// Several captures were open at a time, so it is unknown which word belongs to which.
     is_mixed: bool,
     captured: CapturedKernels,
     graphs: HashMap<usize, Arc<CapturedKernels>>,
@@ -162,7 +164,8 @@ pub(super) fn reaching(range: &Range<u64>) -> BTreeSet<ParameterKey> {
     with(|book| words_in(&book.ever, range).collect())
 }
 
-/// Parameters into a range that certainly ran since this was asked before, and how often. `seen` has the launches of each graph at that time; of a graph that was not there nothing counts.
+/// Parameters into a range that certainly ran since this was asked before, and how often. `seen`
+/// has the launches of each graph at that time; of a graph that was not there nothing counts.
 pub(super) fn ran_since(range: &Range<u64>, seen: &mut HashMap<u64, u64>) -> Vec<(ParameterKey, u64)> {
     let all: Vec<_> = executables().iter().map(|entry| Arc::clone(&entry)).collect();
     let mut ran = Vec::new();
@@ -184,7 +187,8 @@ pub(super) fn ran_since(range: &Range<u64>, seen: &mut HashMap<u64, u64>) -> Vec
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a kernel is taken for one that reads because another graph was launched that does not have it.
+    //! Hazard: a kernel is taken for one that reads because another graph was launched that does
+    //! not have it.
     use wm_dedup::readers::FunctionKey;
 
     use super::*;

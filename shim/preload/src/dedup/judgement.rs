@@ -13,10 +13,11 @@ use super::mailbox::NamedChunk;
 use super::watched::{self, BlockFacts, WatchedBlock};
 use super::{part, pending, standing};
 
-/// A block is looked at so long after it was last loaded or written.
+/// The time from a block's last load or write until it is a candidate.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// A block that no kernel has used waits so much longer: what will use it is not known yet, and would have to be given a private copy first.
+/// A block that no kernel has used waits so much longer: what will use it is not known yet, and
+/// would have to be given a private copy first.
 const UNUSED: Duration = Duration::from_secs(30);
 
 /// More launches of a graph prove no more.
@@ -108,7 +109,8 @@ pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>, un
     distrust(&lessons.reversed).iter().for_each(|block| part::part_until(block, until));
 }
 
-/// These parameters are no readers: what relies on them becomes private before a launch of such a kernel, or of any graph. What that is.
+/// These parameters are no readers: what relies on them becomes private before a launch of such a
+/// kernel, or of any graph. What that is.
 pub(super) fn distrust(reversed: &[ParameterKey]) -> Vec<Arc<WatchedBlock>> {
     let blocks = relying_on(reversed);
     pending::add(blocks.iter().map(Arc::clone));

@@ -1,7 +1,9 @@
-//! Our kernels on the GPU: fingerprints and comparisons of chunks, and the memory in which they get their lists and leave their results.
+//! Our kernels on the GPU: fingerprints and comparisons of chunks, and the memory in which they get
+//! their lists and leave their results.
 //!
-//! They run in a stream of the library's own, and who starts one waits for it: about 0.5 us a chunk. Only behind the closed gate, with nothing in flight, and where what is mapped
-//! stays so ([`Manager::keep_mapped`](wm_memory::Manager::keep_mapped)).
+//! They run in a stream of the library's own, and the thread that starts one waits for it: about 0.5
+//! us a chunk. Only behind the closed gate, with nothing in flight, and where what is mapped stays
+//! so ([`Manager::keep_mapped`](wm_memory::Manager::keep_mapped)).
 
 use std::ffi::c_void;
 
@@ -38,7 +40,8 @@ pub(super) struct ChunkKernels {
 unsafe impl Send for ChunkKernels {}
 
 impl ChunkKernels {
-    /// Loads them into the current context. May take a millisecond, and memory of the device for their code.
+    /// Loads them into the current context. May take a millisecond, and memory of the device for
+    /// their code.
     pub(super) fn load(context: CUcontext) -> Result<Self, CUresult> {
         let driver = driver();
         let device = driver.ctx_device()?;
@@ -72,7 +75,8 @@ impl ChunkKernels {
         Ok(self.look(&[], chunks)?.1)
     }
 
-    /// Whether two chunks hold the same bytes, for each pair, and fingerprints of others; at most [`MOST`] of both together.
+    /// Whether two chunks hold the same bytes, for each pair, and fingerprints of others; at most
+    /// [`MOST`] of both together.
     pub(super) fn look(
         &mut self,
         pairs: &[(u64, u64)],
@@ -99,7 +103,8 @@ impl ChunkKernels {
         // What was started reads the chunks until this is over.
         driver().stream_synchronize(self.stream)?;
         started?;
-        // SAFETY: the kernels have written so many words of 32 and of 64 bits, in memory of the library's own.
+        // SAFETY: the kernels have written so many words of 32 and of 64 bits, in memory of the
+        // library's own.
         let (equal, halves) = unsafe {
             let equal = |at| self.lists.results.cast::<u32>().add(at).read_volatile() == 1;
             let half = |at| after.results.add(at).read_volatile();
@@ -119,7 +124,8 @@ impl ChunkKernels {
         }
         let pointers = arguments.pointers();
         let parameters = pointers.as_ref().as_ptr().cast_mut().cast();
-        // SAFETY: the driver copies the arguments; the chunks are mapped, and stay so until the caller has waited.
+        // SAFETY: the driver copies the arguments; the chunks are mapped, and stay so until the
+        // caller has waited.
         unsafe { driver().launch_kernel(function, blocks as u32, THREADS, self.stream, parameters) }
     }
 }
@@ -132,7 +138,8 @@ impl KernelLists {
     }
 
     fn put(&self, words: &[u64]) {
-        // SAFETY: memory of the library's own, for at least so many words, which no kernel reads now.
+        // SAFETY: memory of the library's own, for at least so many words, which no kernel reads
+        // now.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.addresses, words.len()) };
     }
 }

@@ -1,7 +1,9 @@
-//! Who only reads, as this process and others of the user's have learned.
+//! Kernel parameters that are only read through, as this process and others of the user have
+//! learned.
 //!
-//! A kernel is known by its code ([`launches::images`]), so what is learned holds for every process that loads it, and is kept in the user's cache folder. One whose code is not
-//! known is known by its handle, in this process alone, and is another one after code was unloaded.
+//! A kernel is known by its code ([`launches::images`]), so what is learned holds for every process
+//! that loads it, and is kept in the user's cache folder. One whose code is not known is known by
+//! its handle, in this process alone, and is another one after code was unloaded.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -15,7 +17,8 @@ use wm_dedup::readers::{FunctionKey, Lessons, ParameterKey, Readers};
 
 use crate::{launches, settings};
 
-/// Between two visits to the cache folder: from the first to the second, while nobody learns anything.
+/// The interval between two reads of the cache folder: from the first to the second, while nothing
+/// new is learned.
 const INTERVALS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
 /// All verdicts.
@@ -84,7 +87,8 @@ impl SharedLessons {
         Self { cache, known: 0, interval: INTERVALS.0, next: Instant::now() }
     }
 
-    /// Takes over what others have learned, and adds what is new here, if it is time to. Parameters that were readers here, and write by others' word.
+    /// Takes over what others have learned, and adds what is new here, if it is time to. Parameters
+    /// that were readers here, and write by others' word.
     pub(super) fn exchange(&mut self) -> Vec<ParameterKey> {
         let Some(cache) = self.cache.as_ref().filter(|_| self.next <= Instant::now()) else {
             return Vec::new();

@@ -1,6 +1,7 @@
 //! What turns and the background thread hand each other: questions for the broker, and its answers.
 //!
-//! Invariant: the lock is held for moments. A chunk that is asked about is in one place: a request, the thread's hands, or a reply.
+//! Invariant: the lock is held for moments. A chunk that is asked about is in one place: a request,
+//! the thread's hands, or a reply.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,8 @@ impl NamedChunk {
 pub(super) enum BackgroundRequest {
     /// These are this process's, mapped for reading only.
     Offer(Vec<(NamedChunk, ChunkToGive)>),
-    /// Names of what could be shared: how many there are of each is to be counted, and nothing else done.
+    /// Names of what could be shared: how many there are of each is to be counted, and nothing else
+    /// done.
     Count(Vec<ChunkName>),
     /// A turn needs these no longer.
     PutBack(Vec<ChunkToTake>),
@@ -49,9 +51,9 @@ pub(super) enum BackgroundRequest {
 
 /// For the next turn.
 pub(super) enum TurnReply {
-    /// Somebody has: memory that may hold the same bytes.
+    /// Another process has memory that may hold the same bytes.
     Found(NamedChunk, ChunkToTake),
-    /// Nobody has: this process's could be the first.
+    /// No process has: this one's could be the first.
     Missing(NamedChunk, ChunkToGive),
 }
 

@@ -1,4 +1,5 @@
-//! Memory that holds the same bytes as other processes' is stored once on a GPU: this process's part of it.
+//! Memory that holds the same bytes as other processes' is stored once on a GPU: this process's
+//! part of it.
 //!
 //! | file | one idea |
 //! |---|---|
@@ -18,8 +19,9 @@
 //! | `broker_start` | how a broker is started without the program's notice |
 //! | `standing`, `figures` | whether this process shares, and what came of it |
 //!
-//! Invariants: what is shared is mapped for reading only, so a write that nobody foresaw faults this process and harms no other; memory is exchanged behind the closed
-//! gate, with nothing in flight; in doubt a block stays private.
+//! Invariants: what is shared is mapped for reading only, so an unforeseen write faults this
+//! process and harms no other; memory is exchanged behind the closed gate, with nothing in flight;
+//! in doubt a block stays private.
 
 mod ask;
 mod broker_start;
@@ -67,7 +69,8 @@ pub(crate) fn choose(settings: &Settings) {
     }
 }
 
-/// The process ends: no turn is taken any more. Waits for one that is being taken, for a bounded time.
+/// The process ends: no turn is taken any more. Waits for one that is being taken, for a bounded
+/// time.
 pub(crate) fn stop() {
     if program::is_on() {
         turn::await_last();

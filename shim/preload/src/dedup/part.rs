@@ -1,7 +1,10 @@
-//! Blocks become private again: each chunk that lies in shared memory gets memory of its own, with the same bytes, at the same address.
+//! Blocks become private again: each chunk that lies in shared memory gets memory of its own, with
+//! the same bytes, at the same address.
 //!
-//! Needs a moment in which nothing is in flight, for which calls that submit work are held at the gate. What is waited for is bounded: work that waits for the very
-//! thread that waits here would never be over. Then the caller's call goes on, and a write into what is shared still faults and harms nobody.
+//! Needs a moment in which nothing is in flight, for which calls that submit work are held at the
+//! gate. What is waited for is bounded: work that waits for the very thread that waits here would
+//! never be over. Then the caller's call goes on, and a write into shared memory still faults and
+//! harms no other process.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -45,14 +48,16 @@ enum Parting {
     Fails,
 }
 
-/// Makes a block private. `false`: some of it is shared still. Who calls this stands inside the gate, and has seen to it that the block is not ready to be shared any more.
+/// Makes a block private. `false`: some of it is shared still. The caller is inside the gate, and
+/// has marked the block as not ready to be shared.
 pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let until = Instant::now() + PATIENCE;
     let mut failures = 0;
     let done = loop {
         let parting = gate::alone(CLOSE, || turn(block));
         note_copied(settle(block));
-        // Other threads' turns may have come before this one was inside again; none comes until it leaves.
+        // Other threads' turns may have come before this one was inside again; none comes until it
+        // leaves.
         if parting == Some(Parting::Done) && !block.is_shared() {
             break true;
         }
@@ -82,7 +87,7 @@ pub(super) fn part_until(block: &WatchedBlock, until: Instant) {
     note_copied(settle(block));
 }
 
-/// Chunks become private that nobody else has, behind the closed gate, if they can now.
+/// Makes chunks private that no other process has, behind the closed gate, as far as possible now.
 pub(super) fn take_back(block: &WatchedBlock, chunks: Range<u64>, limit: Duration) {
     let _stayed = block.manager.unshare(chunks, false, Quiet::Seen, limit);
     settle(block);
@@ -106,7 +111,8 @@ pub(super) fn note_parted(block: &WatchedBlock) {
     note_copied(settle(block));
 }
 
-/// Notes what is shared still, and gives the leases of the rest back. Chunks that are shared no longer. What is shared meanwhile is noted afterwards: that needs the facts, too.
+/// Notes what is shared still, and gives the leases of the rest back. Chunks that are shared no
+/// longer. What is shared meanwhile is noted afterwards: that needs the facts, too.
 fn settle(block: &WatchedBlock) -> usize {
     let mut leases = Vec::new();
     let mut facts = block.facts();

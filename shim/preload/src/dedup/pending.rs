@@ -1,4 +1,5 @@
-//! Blocks that have to be private before a graph runs again: nothing can be waited for during a capture, and what a graph launches is not named.
+//! Blocks that have to be private before a graph runs again: nothing can be waited for during a
+//! capture, and what a graph launches is not named.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,8 @@ pub(super) fn add(blocks: impl IntoIterator<Item = Arc<WatchedBlock>>) {
     ARE_THERE.store(!pending.is_empty(), Relaxed);
 }
 
-/// Makes all of them private. A block stays listed until it was tried, so that no other thread's graph is launched meanwhile.
+/// Makes all of them private. A block stays listed until it was tried, so that no other thread's
+/// graph is launched meanwhile.
 pub(super) fn settle() {
     if !ARE_THERE.load(Relaxed) {
         return;

@@ -1,7 +1,8 @@
 //! What the program does that sharing has to know of, before the driver gets the call.
 //!
-//! Whoever calls these stands inside the gate ([`crate::gate`]), except in [`freed`] and [`waited`]. Afterwards the call may go on: what it writes
-//! is memory of this process alone. All of them return at once where sharing is off.
+//! The caller of these is inside the gate ([`crate::gate`]), except in [`freed`] and [`waited`].
+//! Afterwards the call may go on: what it writes is memory of this process alone. All of them
+//! return at once where sharing is off.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -50,7 +51,8 @@ fn watched_at(address: u64) -> Option<Arc<WatchedBlock>> {
     })
 }
 
-/// A memset, or a copy from somewhere else, into a range; where a call does not tell how much it writes, up to the end of the block.
+/// A memset, or a copy from somewhere else, into a range; where a call does not tell how much it
+/// writes, up to the end of the block.
 pub(crate) fn written(to: Range<u64>, when: Submission) {
     if !is_on() {
         return;
@@ -113,7 +115,7 @@ fn make_way(block: &Arc<WatchedBlock>, when: Submission) {
     }
 }
 
-/// A stream is about to be captured, of which `note` tells everybody.
+/// A stream is about to be captured. `note` makes it known to all threads.
 pub(crate) fn capturing(note: impl FnOnce()) {
     if is_on() {
         graphs::begin_capture();

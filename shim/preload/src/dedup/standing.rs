@@ -1,7 +1,7 @@
 //! Whether this process shares, and why not.
 //!
-//! Sharing ends in two steps: nothing more is shared from the moment on in which the program does something that it does not go with; calls are looked at until the last
-//! block is private.
+//! Sharing ends in two steps: nothing more is shared from the moment on in which the program does
+//! something that it does not go with; calls are looked at until the last block is private.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,5 @@
-//! Hazard (process lifecycle): the program notices the broker's start: by a signal, a child, a mask or a
-//! descriptor.
+//! Hazard (process lifecycle): the program notices the broker's start: by a signal, a child, a mask
+//! or a descriptor.
 //!
 //! The broker is the one that a build of the workspace puts beside this program.
 
@@ -79,7 +79,8 @@ fn wait_for_any() -> Result<i32, i32> {
     if pid < 0 { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(pid) }
 }
 
-/// A thread that waits for children again and again, as a program's own does. What ends it, when it has found none.
+/// A thread that waits for children again and again, as a program's own does. What ends it, when it
+/// has found none.
 fn waits_all_the_time() -> impl FnOnce() {
     let done = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&done);

@@ -1,10 +1,14 @@
-//! Turns: what is done behind the closed gate, with nothing in flight. Chunks are fingerprinted, compared, given away and taken, for at most two milliseconds at a time.
+//! Turns: what is done behind the closed gate, with nothing in flight. Chunks are fingerprinted,
+//! compared, given away and taken, for at most two milliseconds at a time.
 //!
-//! A turn is taken at a wait of the program's, where the GPU has just nothing to do, or by the background thread while the program waits for nothing. It gives up at once
-//! where work is in flight.
+//! A turn is taken at a wait of the program's, where the GPU has just nothing to do, or by the
+//! background thread while the program waits for nothing. It gives up at once where work is in
+//! flight.
 //!
-//! A block is shared after its kernels are known to read only; then each chunk's name is looked up, ahead of the turn ([`super::ask`]). Where somebody has memory of that name, the
-//! bytes are compared here, and it takes the chunk's place if they are equal. Where nobody has, the chunk is mapped for reading only and offered to others.
+//! A block is shared after its kernels are known to read only; then each chunk's name is looked up,
+//! ahead of the turn ([`super::ask`]). If another process has memory of that name, the bytes are
+//! compared here, and it takes the chunk's place if they are equal. If none has, the chunk is
+//! mapped for reading only and offered to others.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
@@ -40,8 +44,9 @@ const EXCHANGED: usize = 48;
 /// What a launch costs beside what its chunks do.
 const LAUNCH: Duration = Duration::from_micros(50);
 
-/// Between turns in which there is little to do. After each in which there was nothing it is twice as long, up to the longest: a server waits for the GPU at each token, and should
-/// not be held for nothing.
+/// Between turns in which there is little to do. After each in which there was nothing it is twice
+/// as long, up to the longest: a server waits for the GPU at each token, and should not be held for
+/// nothing.
 const REST: Duration = Duration::from_millis(20);
 const LONGEST_IDLE_REST: Duration = Duration::from_millis(320);
 
@@ -51,15 +56,17 @@ const COUNTED: Duration = Duration::from_secs(2);
 /// Between turns after sharing has ended.
 const LONG_REST: Duration = Duration::from_millis(500);
 
-/// Times as long as a turn took before there is another one, however much is to be done: a program that waits all the time is slower by a tenth. But no longer than ten turns:
-/// what takes longer waits for the GPU while other processes have it, and so would the program.
+/// Times as long as a turn took before there is another one, however much is to be done: a program
+/// that waits all the time is slower by a tenth. But no longer than ten turns: what takes longer
+/// waits for the GPU while other processes have it, and so would the program.
 const PAUSE: u32 = 9;
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// The longest that the process's end waits for a turn.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Milliseconds since the first turn, when the next one is due, and when one is for which there are replies.
+/// Milliseconds since the first turn, when the next one is due, and when one is for which there are
+/// replies.
 static NEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// What turns are taken with, in one context.
@@ -70,7 +77,7 @@ struct Tools {
     cost: PrintCost,
     /// The last turn took some.
     has_printed: bool,
-    /// The last turn has seen, or had no time to see, what is given and nobody knows of.
+    /// The last turn has seen, or had no time to see, chunks that are given and not registered.
     has_to_take_back: bool,
     /// How long there is no turn for which there is nothing to do.
     rest: Duration,
@@ -96,7 +103,7 @@ pub(super) fn is_due() -> bool {
     standing::is_on() && (now >= next || now >= earliest && mailbox::replies() > 0)
 }
 
-/// There is no turn for so long, and for longer where there is nothing to do.
+/// The least time between two turns. It is longer if there is nothing to do.
 fn pause(least: Duration, rest: Duration) {
     let after = |pause: Duration| now() + pause.as_millis() as u64;
     NEXT[0].store(after(rest.max(least)), Relaxed);
@@ -178,7 +185,8 @@ pub(super) fn retire_if_private() {
     }
 }
 
-/// The process ends. Waits for a turn that another thread takes, but not for ever: the tools stay as they are.
+/// The process ends. Waits for a turn that another thread takes, but not for ever: the tools stay
+/// as they are.
 pub(super) fn await_last() {
     let begin = Instant::now();
     while matches!(TOOLS.try_lock(), Err(TryLockError::WouldBlock)) && begin.elapsed() < LAST {
@@ -220,7 +228,7 @@ struct OpenTurn<'a> {
 }
 
 impl OpenTurn<'_> {
-    /// Bytes of this process's memory that nobody needs now, and whether there was anything to do.
+    /// Bytes of this process's memory that are idle now, and whether there was anything to do.
     fn run(mut self) -> (u64, bool) {
         // Not in two turns on end while there is something else to do: they may take all the time.
         let gives_way = self.tools.has_printed && (mailbox::replies() > 0 || self.tools.has_to_take_back);
@@ -255,7 +263,7 @@ impl OpenTurn<'_> {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// What was given and nobody knows of.
+    /// Chunks that were given and not registered.
     fn take_back(&mut self) {
         let mut is_any = false;
         for block in watched::of(self.manager).iter().filter(|block| block.is_shared()) {
@@ -266,7 +274,8 @@ impl OpenTurn<'_> {
         self.has_worked |= is_any;
     }
 
-    /// Fingerprints blocks that are due, one or as many as one launch can have; how long there are none afterwards.
+    /// Fingerprints blocks that are due, one or as many as one launch can have; how long there are
+    /// none afterwards.
     fn fingerprint_due(&mut self) -> Duration {
         let manager = self.manager;
         let chosen = manager.keep_mapped(|| {
@@ -331,7 +340,7 @@ struct PrintCost {
 }
 
 impl PrintCost {
-    /// Of so many chunks, for which it took so long.
+    /// The time that a number of chunks took.
     fn of(&mut self, chunks: usize, taken: Duration) -> Duration {
         let each = taken / chunks as u32;
         let least = self.least.map_or(each, |least| least.min(each));

@@ -1,9 +1,10 @@
 //! Blocks that hold what arrived by copies: what is known of each, and which one an address is in.
 //!
-//! Launches ask for every word of their arguments. A table of bytes says for most of them that no such block is near, without a lock.
+//! Launches ask for every word of their arguments. A table of bytes says for most of them that no
+//! such block is near, without a lock.
 //!
-//! Invariants: facts are locked for moments, never across a call of the driver or the broker; a block that was freed is in no index, and what still holds it
-//! finds it `is_gone`.
+//! Invariants: facts are locked for moments, never across a call of the driver or the broker; a
+//! block that was freed is in no index, and what still holds it finds it `is_gone`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -170,7 +171,8 @@ static NEAR: [AtomicU8; 1 << 17] = [const { AtomicU8::new(0) }; 1 << 17];
 
 type Index = DashMap<u64, Arc<WatchedBlock>, FxBuildHasher>;
 
-/// By every stretch that a block is in. Two blocks that are watched share none: their memory is made of whole chunks.
+/// By every stretch that a block is in. Two blocks that are watched share none: their memory is
+/// made of whole chunks.
 fn index() -> &'static Index {
     static INDEX: OnceLock<Index> = OnceLock::new();
     INDEX.get_or_init(Index::default)
@@ -207,7 +209,8 @@ pub(super) fn within(range: &Range<u64>) -> Vec<Arc<WatchedBlock>> {
     found
 }
 
-/// Watches the block at an address from now on. None: there is none of the manager's, or it is too small to be shared.
+/// Watches the block at an address from now on. None: there is none of the manager's, or it is too
+/// small to be shared.
 pub(super) fn watch(manager: &'static Manager<Device>, address: u64) -> Option<Arc<WatchedBlock>> {
     let block = manager.block(address)?;
     let bytes = block.tiers.total();

@@ -1,8 +1,9 @@
 //! One client: lines in, lines out, nothing waited for.
 //!
-//! At most one answer is in flight: the next request is read when the last answer is gone. So what a client can make
-//! us keep is one request line and one answer. A client that neither asks nor reads for [`PATIENCE`] is dropped, but
-//! for one that is parked: it has asked for the process's final statistics and waits for them in silence.
+//! At most one answer is in flight: the next request is read when the last answer is gone. So what
+//! a client can make us keep is one request line and one answer. A client that neither asks nor
+//! reads for [`PATIENCE`] is dropped, unless it is parked: a parked client has asked for the
+//! process's final statistics and waits for them in silence.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,8 @@ impl Connection {
         self.has_line() && !self.is_sending() && !self.parked
     }
 
-    /// What to poll for. A connection with a request that waits for its turn is not polled at all, nor one that the host has closed.
+    /// What to poll for. A connection with a request that waits for its turn is not polled at all,
+    /// nor one that the host has closed.
     pub(super) fn poll_entry(&self) -> Option<PollFd<'_>> {
         let events = match (self.parked, self.is_sending()) {
             // That the client hangs up is reported without being asked for.

@@ -1,7 +1,7 @@
 //! Statistics as files: what the signal and the request `dump` write.
 //!
-//! `<pid>-<n>.json`, readable by the user alone. A file appears under its name when it is complete. The folder is often
-//! memory, so a process keeps no more than [`MOST`] of them there.
+//! `<pid>-<n>.json`, readable by the user alone. A file appears under its name when it is complete.
+//! The folder is often memory, so a process keeps no more than [`MOST`] of them there.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -66,7 +66,8 @@ impl Dumps {
         entries.filter(|entry| entry.file_name().to_str().is_some_and(ours)).count()
     }
 
-    /// The next name that is free, and whose draft's name is free. An earlier process may have had the same id.
+    /// The next name that is free, and whose draft's name is free. An earlier process may have had
+    /// the same id.
     fn fresh_name(&mut self) -> PathBuf {
         loop {
             let path = self.directory.join(format!("{}-{}.json", std::process::id(), self.next));

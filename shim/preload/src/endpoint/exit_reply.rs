@@ -1,8 +1,9 @@
 //! The last answer: clients that asked for `final` get the statistics when the process exits.
 //!
-//! An exit handler cannot join a thread, and the thread dies with the process. So [`ExitReply::wait`] pauses the exit until
-//! the thread has answered, at most [`LIMIT`], and only if a client, or the user by naming a file, has asked for the last
-//! statistics. It is one atomic and two futex calls: a thread that is stopped half-way holds nothing.
+//! An exit handler cannot join a thread, and the thread dies with the process. So
+//! [`ExitReply::wait`] pauses the exit until the thread has answered, at most [`LIMIT`], and only
+//! if a client, or the user by naming a file, has asked for the last statistics. It is one atomic
+//! and two futex calls: a thread that is stopped half-way holds nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::Timespec;
 use rustix::thread::futex;
 
-/// Longest pause of an exit. The thread is ready to run; on a loaded machine it may still have to wait for its turn.
+/// Longest pause of an exit. The thread is ready to run; on a loaded machine it may still have to
+/// wait for its turn.
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// Answers that are due at the exit. The exit sleeps on the word.
@@ -44,7 +46,8 @@ impl ExitReply {
                 return;
             }
             let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            // Sleeps while the word has the value that was read. The next round sees why the sleep ended.
+            // Sleeps while the word has the value that was read. The next round sees why the sleep
+            // ended.
             let _ = futex::wait(&self.0, futex::Flags::PRIVATE, answers, Some(&left));
         }
     }

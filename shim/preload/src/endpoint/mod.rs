@@ -1,23 +1,28 @@
 //! The statistics endpoint: how other processes look into one that runs under the shim.
 //!
-//! One background thread answers JSON lines on a Unix socket and writes the same JSON to a file when the statistics
-//! signal arrives. It lives in a process that is not ours, so every invariant here is about not being noticed:
+//! One background thread answers JSON lines on a Unix socket and writes the same JSON to a file
+//! when the statistics signal arrives. It lives in a process that is not ours, so every invariant
+//! here is about not being noticed:
 //!
-//! * Nothing that a client does (garbage, silence, floods, vanishing) costs the host more than the bounded work of
-//!   this one thread: no signal, no blocking write, no unbounded buffer, no unbounded rate of questions.
-//! * The thread has every signal blocked, so the host's handlers never run on it, and it never ends the process: a
-//!   panic in a source becomes an answer.
+//! * Nothing that a client does (garbage, silence, floods, vanishing) costs the host more than the
+//!   bounded work of this one thread: no signal, no blocking write, no unbounded buffer, no
+//!   unbounded rate of questions.
+//! * The thread has every signal blocked, so the host's handlers never run on it, and it never ends
+//!   the process: a panic in a source becomes an answer.
 //! * No lock is held while the [`Source`] is asked, and the source is asked from this thread only.
-//! * Descriptors are close-on-exec, have high numbers, and are used and closed only while they still are what we
-//!   opened: a host that closes all descriptors and opens its own never finds us reading from one of its files.
+//! * Descriptors are close-on-exec, have high numbers, and are used and closed only while they
+//!   still are what we opened: a host that closes all descriptors and opens its own never finds us
+//!   reading from one of its files.
 //! * The statistics signal is taken only if its disposition is the default.
-//! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket alone.
-//! * A problem is one warning in the log. [`StatisticsEndpoint::start`] never fails the host, and `errno` survives every function here.
+//! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket
+//!   alone.
+//! * A problem is one warning in the log. [`StatisticsEndpoint::start`] never fails the host, and
+//!   `errno` survives every function here.
 //!
-//! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds the rate, [`request`]
-//! parses and answers a line, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a file,
-//! [`signal`] is the signal's handler and the pipe that wakes the thread. The folder and the descriptors are those of
-//! [`wm_sockets`].
+//! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds
+//! the rate, [`request`] parses and answers a line, [`dump`] writes files, [`exit_reply`] is the
+//! last answer at exit, to clients and to a file, [`signal`] is the signal's handler and the pipe
+//! that wakes the thread. The folder and the descriptors are those of [`wm_sockets`].
 
 mod connection;
 mod dump;
@@ -52,7 +57,8 @@ const STACK: usize = 256 << 10;
 pub(crate) trait Source: Send + Sync + 'static {
     /// Counters and sizes, in the schema of `docs/wmctl.md`.
     fn stats(&self) -> serde_json::Value;
-    /// The same, after a look through the books that takes as long as there are blocks: for dumps and the last answer.
+    /// The same, after a look through the books that takes as long as there are blocks: for dumps
+    /// and the last answer.
     fn audited(&self) -> serde_json::Value {
         self.stats()
     }
@@ -65,7 +71,8 @@ pub(crate) trait Source: Send + Sync + 'static {
 /// What the user set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndpointSettings {
-    /// Exact path of the socket (`WMSHIM_STATS_SOCKET`). While another process listens there, the directory is used.
+    /// Exact path of the socket (`WMSHIM_STATS_SOCKET`). While another process listens there, the
+    /// directory is used.
     pub(crate) socket: Option<PathBuf>,
     /// Directory for the socket and for dumps (`WMSHIM_STATS_DIR`).
     pub(crate) directory: Option<PathBuf>,
@@ -79,7 +86,8 @@ pub(crate) struct EndpointSettings {
 
 /// The endpoint of a process.
 ///
-/// A forked child inherits the value and owns nothing of it: [`StatisticsEndpoint::forked`] makes it empty.
+/// A forked child inherits the value and owns nothing of it: [`StatisticsEndpoint::forked`] makes
+/// it empty.
 pub(crate) struct StatisticsEndpoint {
     /// The process whose endpoint is up; 0 while there is none. A forked child differs from it.
     owner: AtomicI32,
@@ -115,7 +123,8 @@ impl StatisticsEndpoint {
         }
     }
 
-    /// Starts the endpoint: binds the socket, takes the signal, starts the thread. Later calls do nothing.
+    /// Starts the endpoint: binds the socket, takes the signal, starts the thread. Later calls do
+    /// nothing.
     ///
     /// Called from the first successful `cuInit`. When it returns, the socket answers.
     pub(crate) fn start(&'static self, settings: EndpointSettings, source: &'static dyn Source) {
@@ -129,7 +138,8 @@ impl StatisticsEndpoint {
         });
     }
 
-    /// Forgets the endpoint in a forked child. Async-signal-safe: plain system calls and atomics only.
+    /// Forgets the endpoint in a forked child. Async-signal-safe: plain system calls and atomics
+    /// only.
     pub(crate) fn forked(&self) {
         keep_errno(|| {
             self.signal.release();
@@ -140,8 +150,8 @@ impl StatisticsEndpoint {
         });
     }
 
-    /// Removes the socket's file at exit and lets the thread go. Takes no lock. Pauses only while an answer is due at the exit,
-    /// and then for seconds at most.
+    /// Removes the socket's file at exit and lets the thread go. Takes no lock. Pauses only while
+    /// an answer is due at the exit, and then for seconds at most.
     pub(crate) fn stop(&self) {
         let me = std::process::id() as i32;
         if self.owner.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -160,7 +170,8 @@ impl StatisticsEndpoint {
         self.owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Everything that can go wrong in [`StatisticsEndpoint::start`]. The signal works without a socket, and the other way round.
+    /// Everything that can go wrong in [`StatisticsEndpoint::start`]. The signal works without a
+    /// socket, and the other way round.
     fn launch(
         &'static self,
         settings: &EndpointSettings,

@@ -1,8 +1,8 @@
 //! How often the source may be asked.
 //!
-//! A question costs the host a look at its memory manager. Clients that ask in a loop must not turn that into a
-//! load, so questions are paid from a bucket: a burst is answered at once, a flood at a steady rate. Answers are
-//! never cached: who asks after an allocation sees that allocation.
+//! A question costs the host a look at its memory manager. Clients that ask in a loop must not turn
+//! that into a load, so questions are paid from a bucket: a burst is answered at once, a flood at a
+//! steady rate. Answers are never cached: a question after an allocation sees that allocation.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! What a client may ask, and the answers.
 //!
-//! A request is one line: `{"request":"stats"}`, or the bare word for people with `nc`. An answer is one line of
-//! JSON. A line that is no request is answered with the list of requests.
+//! A request is one line: `{"request":"stats"}`, or the bare word for people with `nc`. An answer
+//! is one line of JSON. A line that is no request is answered with the list of requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

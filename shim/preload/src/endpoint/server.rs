@@ -1,8 +1,9 @@
 //! The loop that serves all clients from one thread.
 //!
-//! Each round polls the wake-up pipe, the listener and the connections, and does a bounded piece of work for each.
-//! With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in its backlog. If accepting
-//! fails because descriptors or memory are exhausted, the loop does not poll the listener for [`PAUSE`] instead of spinning.
+//! Each round polls the wake-up pipe, the listener and the connections, and does a bounded piece of
+//! work for each. With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in
+//! its backlog. If accepting fails because descriptors or memory are exhausted, the loop does not
+//! poll the listener for [`PAUSE`] instead of spinning.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -88,7 +89,8 @@ impl EndpointServer {
         self
     }
 
-    /// Serves until the process exits or the host has taken all our descriptors. An exit waits for nothing then.
+    /// Serves until the process exits or the host has taken all our descriptors. An exit waits for
+    /// nothing then.
     pub(super) fn run(mut self) {
         while self.round().is_continue() {}
         self.exit_reply.done();
@@ -116,8 +118,9 @@ impl EndpointServer {
         ControlFlow::Continue(())
     }
 
-    /// Waits for an event, or for the time of what must be done without one. `None` if the host has taken both pipe and listener, or if
-    /// polling is impossible here (a limit on open files below what we have): trying again would spin.
+    /// Waits for an event, or for the time of what must be done without one. `None` if the host has
+    /// taken both pipe and listener, or if polling is impossible here (a limit on open files below
+    /// what we have): trying again would spin.
     fn wait(&self) -> Option<Ready> {
         let accepting = self.has_room() && self.paused_until.is_none();
         let listener = self.listener.as_ref().filter(|_| accepting).and_then(|listener| listener.get().ok());
@@ -167,7 +170,8 @@ impl EndpointServer {
         }
     }
 
-    /// Does what each connection is ready for; drops those that are gone, finished or out of patience.
+    /// Does what each connection is ready for; drops those that are gone, finished or out of
+    /// patience.
     fn serve(&mut self, ready: &[bool], now: Instant) {
         let mut ready = ready.iter();
         let mut connections = std::mem::take(&mut self.connections);
@@ -262,7 +266,8 @@ fn accept_one(listener: BorrowedFd<'_>) -> Result<Descriptor, AcceptError> {
     Descriptor::adopt(socket).map_err(|_| AcceptError::Resources)
 }
 
-/// Polls the entries that are there. For each, there or not: has it something to say? `None` if polling is impossible.
+/// Polls the entries that are there. For each, there or not: has it something to say? `None` if
+/// polling is impossible.
 fn polled(wanted: Vec<Option<PollFd<'_>>>, timeout: Option<&Timespec>) -> Option<Vec<bool>> {
     let is_polled: Vec<bool> = wanted.iter().map(Option::is_some).collect();
     let mut entries: Vec<_> = wanted.into_iter().flatten().collect();

@@ -1,7 +1,8 @@
 //! The statistics signal and the pipe that wakes the thread.
 //!
-//! The handler may interrupt any thread of the host anywhere, so it only writes one byte to a non-blocking pipe. If the pipe is
-//! full, the thread has bytes to read already. A handler has no argument, so it finds the pipe in a static.
+//! The handler may interrupt any thread of the host anywhere, so it only writes one byte to a
+//! non-blocking pipe. If the pipe is full, the thread has bytes to read already. A handler has no
+//! argument, so it finds the pipe in a static.
 
 use std::ffi::c_int;
 use std::io;
@@ -69,8 +70,8 @@ impl StatisticsSignal {
         Self(AtomicI32::new(NONE))
     }
 
-    /// Installs the handler, which writes to the pipe in a slot, if the signal's disposition is the default. SA_RESTART: the
-    /// host's interrupted calls go on by themselves.
+    /// Installs the handler, which writes to the pipe in a slot, if the signal's disposition is the
+    /// default. SA_RESTART: the host's interrupted calls go on by themselves.
     pub(super) fn install(&self, number: c_int, slot: usize) {
         if disposition(number) != Some(libc::SIG_DFL) {
             log::info!("statistics: signal {number} is in use by the program; ask the socket instead");
@@ -82,7 +83,8 @@ impl StatisticsSignal {
         }
     }
 
-    /// Restores the default disposition, unless the host has replaced our handler. Async-signal-safe.
+    /// Restores the default disposition, unless the host has replaced our handler.
+    /// Async-signal-safe.
     pub(super) fn release(&self) {
         let number = self.0.swap(NONE, Ordering::AcqRel);
         if number != NONE && disposition(number) == Some(on_signal as *const () as libc::sighandler_t) {
@@ -108,6 +110,7 @@ fn set_handler(number: c_int, handler: libc::sighandler_t) -> bool {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler;
     action.sa_flags = libc::SA_RESTART | libc::SA_ONSTACK;
-    // SAFETY: the handler is `SIG_DFL`, or `on_signal`, which is async-signal-safe and has the type of a handler.
+    // SAFETY: the handler is `SIG_DFL`, or `on_signal`, which is async-signal-safe and has the type
+    // of a handler.
     unsafe { libc::sigaction(number, &raw const action, std::ptr::null_mut()) == 0 }
 }

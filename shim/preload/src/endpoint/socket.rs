@@ -16,7 +16,8 @@ pub(super) enum BindError {
     Refused { path: PathBuf, error: io::Error },
 }
 
-/// Binds the explicit path, unless a living process listens there; else `<pid>.sock` in the directory.
+/// Binds the explicit path, unless a living process listens there; else `<pid>.sock` in the
+/// directory.
 pub(super) fn bind(explicit: Option<&Path>, directory: &Path) -> Result<Bound, BindError> {
     let is_taken = |path: &Path| is_alive(path, SocketType::STREAM);
     let path = match explicit {
@@ -29,7 +30,8 @@ pub(super) fn bind(explicit: Option<&Path>, directory: &Path) -> Result<Bound, B
     listen(&path, SocketType::STREAM).map_err(|error| BindError::Refused { path, error })
 }
 
-/// The remedy for a path that is too long for an address, a call that is forbidden, or a folder that is full.
+/// The remedy for a path that is too long for an address, a call that is forbidden, or a folder
+/// that is full.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         // For a path that is no address the system has no number, or this one.

@@ -1,8 +1,9 @@
 //! The first CUDA call of the process: the driver is opened, and every trampoline is connected.
 //!
-//! [`resolve`] is reached from the trampolines once (or by a few racing threads). It reads the settings, opens the
-//! driver, and points every slot at the real function or at a hook. Without a driver, `cuInit` answers
-//! `NO_DEVICE` and everything else `NOT_INITIALIZED`, and one line says where was looked.
+//! [`resolve`] is reached from the trampolines once (or by a few racing threads). It reads the
+//! settings, opens the driver, and points every slot at the real function or at a hook. Without a
+//! driver, `cuInit` answers `NO_DEVICE` and everything else `NOT_INITIALIZED`, and one line says
+//! where was looked.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,9 @@ thread_local! {
     static OPENING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Where the trampoline of function `index` jumps, opening the driver if that has not been done. `per_thread` is what a trampoline of a
-/// function of per-thread default streams is to jump to at first. Never unwinds, keeps `errno`.
+/// Where the trampoline of function `index` jumps, opening the driver if that has not been done.
+/// `per_thread` is what a trampoline of a function of per-thread default streams is to jump to at
+/// first. Never unwinds, keeps `errno`.
 pub(super) fn resolve(index: usize, exports: &'static Exports, per_thread: *const ()) -> *const () {
     keep_errno(|| {
         if OPENING.get() {
@@ -49,8 +51,8 @@ pub(super) fn resolve(index: usize, exports: &'static Exports, per_thread: *cons
     })
 }
 
-/// The same for a function of per-thread default streams that is called for the first time. These are blocking streams, and no call
-/// makes them: that there are any is seen here.
+/// The same for a function of per-thread default streams that is called for the first time. These
+/// are blocking streams, and no call makes them: that there are any is seen here.
 pub(super) fn resolve_per_thread(index: usize, exports: &'static Exports) -> *const () {
     streams().note_blocking();
     let real = driver().address(index).map_or(stand_in_missing as *const (), <*const _>::cast);
@@ -67,7 +69,8 @@ fn open() -> Option<Table> {
     found.inspect_err(|missing| log::error!("{missing}")).ok()
 }
 
-/// `WMSHIM_DRIVER=sim`: the simulated driver of this installation or build. A folder of that name is `./sim`.
+/// `WMSHIM_DRIVER=sim`: the simulated driver of this installation or build. A folder of that name
+/// is `./sim`.
 fn simulated(path: &Path) -> Option<PathBuf> {
     if path.as_os_str() != "sim" {
         return None;
@@ -101,7 +104,8 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     fill(exports, |index| {
         let real = table.address(index).map(<*const _>::cast);
         let hook = real.filter(|_| !settings.disable).and_then(|real| hooks::address(index, settings, real));
-        // A function that the driver lacks is not hooked either: a program must see that it is lacking.
+        // A function that the driver lacks is not hooked either: a program must see that it is
+        // lacking.
         let plain = |real| match settings.stitch
             && !settings.disable
             && hooks::is_per_thread(symbol::NAMES[index].to_str().unwrap_or_default())

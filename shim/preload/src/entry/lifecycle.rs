@@ -1,8 +1,8 @@
 //! What happens to a process besides calls: load, first call, fork, exit.
 //!
-//! At load, glibc's loader functions are looked up, PyTorch's allocator is chosen in the environment, a fork handler is set, and
-//! the name `libcuda.so` is registered: no thread, no log line, no driver. What a fork and the exit forbid is said in
-//! `process/flags.rs`.
+//! At load, glibc's loader functions are looked up, PyTorch's allocator is chosen in the
+//! environment, a fork handler is set, and the name `libcuda.so` is registered: no thread, no log
+//! line, no driver. What a fork and the exit forbid is said in `process/flags.rs`.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ fn at_load() {
     keep_errno(|| {
         loader::prepare();
         PROCESS.torch.choose();
-        // SAFETY: a handler that stores one flag; it stays valid, for this library is never unloaded.
+        // SAFETY: a handler that stores one flag; it stays valid, for this library is never
+        // unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         if let Some(path) = interposer::own_path() {
             loader::register_name(&path);
@@ -39,10 +40,12 @@ pub(super) fn at_first_call() {
     departure::before_exit(at_exit);
 }
 
-/// The longest that the exit waits for driver calls of our own threads. What takes longest is to make a context, half a second at most where nothing is in its way.
+/// The longest that the exit waits for driver calls of our own threads. What takes longest is to
+/// make a context, half a second at most where nothing is in its way.
 const DEPARTURE: Duration = Duration::from_secs(3);
 
-/// Waits for no lock without a bound: the exit may have begun in a signal handler, on a thread that holds one.
+/// Waits for no lock without a bound: the exit may have begun in a signal handler, on a thread that
+/// holds one.
 extern "C" fn at_exit() {
     if process::note_exit() && !process::forked() {
         dedup::stop();

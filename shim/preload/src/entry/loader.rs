@@ -1,8 +1,10 @@
-//! The ways through the dynamic loader past our SONAME: absolute paths, `libcuda.so`, and `dlmopen`.
+//! The ways through the dynamic loader past our SONAME: absolute paths, `libcuda.so`, and
+//! `dlmopen`.
 //!
-//! `dlopen` and `dlmopen` are exported. Asked for a driver library under any path, they answer with the handle of this
-//! library; for everything else they *jump* to glibc with the arguments and the return address untouched. A wrapper that
-//! calls instead would make this library the caller, and glibc resolves RUNPATH, `$ORIGIN` and namespaces by caller.
+//! `dlopen` and `dlmopen` are exported. Asked for a driver library under any path, they answer with
+//! the handle of this library; for everything else they *jump* to glibc with the arguments and the
+//! return address untouched. A wrapper that calls instead would make this library the caller, and
+//! glibc resolves RUNPATH, `$ORIGIN` and namespaces by caller.
 
 use std::arch::naked_asm;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -69,7 +71,8 @@ fn names_driver(name: &CStr) -> bool {
         || (version[0] == b'.' && version[1..].iter().all(|b| b.is_ascii_digit() || *b == b'.'))
 }
 
-/// A counted reference to this library, through its SONAME. A deep binding would only bind us to ourselves.
+/// A counted reference to this library, through its SONAME. A deep binding would only bind us to
+/// ourselves.
 fn own_handle(flags: c_int) -> *mut c_void {
     open(c"libcuda.so.1", flags & !libc::RTLD_DEEPBIND)
 }
@@ -83,7 +86,8 @@ fn open(name: &CStr, flags: c_int) -> *mut c_void {
     unsafe { real(name.as_ptr(), flags) }
 }
 
-/// Finds glibc's own functions. Called at load; also at each call, because constructors of other libraries may run before ours.
+/// Finds glibc's own functions. Called at load; also at each call, because constructors of other
+/// libraries may run before ours.
 pub(super) fn prepare() {
     for (slot, name) in [(&DLOPEN, c"dlopen"), (&DLMOPEN, c"dlmopen")] {
         if slot.load(Ordering::Acquire).is_null() {
@@ -92,15 +96,17 @@ pub(super) fn prepare() {
     }
 }
 
-/// Stands in where glibc's function cannot be found: every open fails, as the C interface says it may.
+/// Stands in where glibc's function cannot be found: every open fails, as the C interface says it
+/// may.
 extern "C" fn no_loader() -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Makes the loader know this library as `libcuda.so` too, for libraries whose `dlopen` is bound past ours.
+/// Makes the loader know this library as `libcuda.so` too, for libraries whose `dlopen` is bound
+/// past ours.
 ///
-/// Only where a link of that name lies beside us: the loader finds it through our RPATH, sees our own inode, and adds
-/// the name to the library it has. Anything else at that place is left alone.
+/// Only where a link of that name lies beside us: the loader finds it through our RPATH, sees our
+/// own inode, and adds the name to the library it has. Anything else at that place is left alone.
 pub(super) fn register_name(own: &Path) {
     let link = own.with_file_name("libcuda.so");
     let same = |a: std::fs::Metadata, b: std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());

@@ -1,8 +1,10 @@
-//! Where the process enters the library, and the only code that knows all of it: loading, the first call, fork and exit.
+//! Where the process enters the library, and the only code that knows all of it: loading, the first
+//! call, fork and exit.
 //!
-//! [`trampolines`] are the exported driver functions, [`loader`] the exported `dlopen`. [`install`] opens the driver and connects
-//! each trampoline with a hook or the real function; [`lifecycle`] tells the subsystems of a fork and of the exit. No layer
-//! below imports this one: what hooks need of the trampolines they are handed when they are installed.
+//! [`trampolines`] are the exported driver functions, [`loader`] the exported `dlopen`. [`install`]
+//! opens the driver and connects each trampoline with a hook or the real function; [`lifecycle`]
+//! tells the subsystems of a fork and of the exit. No layer below imports this one: what hooks need
+//! of the trampolines they are handed when they are installed.
 
 mod install;
 mod lifecycle;

@@ -1,11 +1,13 @@
 //! The exported driver symbols: one untyped jump each, through a slot.
 //!
-//! A trampoline needs no signature: it leaves every argument where it is and jumps. Interception is one write to a
-//! slot; so is switching it off. Until the first call every slot points to [`first_call`], which opens the driver,
-//! fills all slots and goes on to the function that was asked for, arguments untouched.
+//! A trampoline needs no signature: it leaves every argument where it is and jumps. Interception is
+//! one write to a slot; so is switching it off. Until the first call every slot points to
+//! [`first_call`], which opens the driver, fills all slots and goes on to the function that was
+//! asked for, arguments untouched.
 //!
-//! The first 16 bytes of each trampoline do nothing, in instructions that UCX's patcher knows how to move: it rewrites
-//! the start of fifteen memory functions of the driver, and refuses code that it does not understand.
+//! The first 16 bytes of each trampoline do nothing, in instructions that UCX's patcher knows how
+//! to move: it rewrites the start of fifteen memory functions of the driver, and refuses code that
+//! it does not understand.
 
 use std::arch::naked_asm;
 use std::sync::atomic::AtomicPtr;
@@ -18,14 +20,15 @@ use crate::hooks::Exports;
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the trampolines are written for x86-64");
 
-/// Where each trampoline jumps: `first_call` from load time, the real function or a hook afterwards.
+/// Where each trampoline jumps: `first_call` from load time, the real function or a hook
+/// afterwards.
 static SLOTS: [AtomicPtr<()>; COUNT] = [const { AtomicPtr::new(first_call as *mut ()) }; COUNT];
 
-/// Declares what a slot may point to besides a function: it asks `$resolver` where to go, with the function's index, which is in
-/// r11, and goes there.
+/// Declares what a slot may point to besides a function: it asks `$resolver` where to go, with the
+/// function's index, which is in r11, and goes there.
 ///
-/// Saves all that may carry arguments (six integer and eight vector registers, `rax`, `r10`), resolves, restores and
-/// jumps to the function as if nothing had been.
+/// Saves all that may carry arguments (six integer and eight vector registers, `rax`, `r10`),
+/// resolves, restores and jumps to the function as if nothing had been.
 macro_rules! resolving {
     ($(#[$doc:meta])+ $name:ident, $resolver:path) => {
         $(#[$doc])+
@@ -56,14 +59,16 @@ resolving! {
 }
 
 resolving! {
-    /// The end of a trampoline whose function works in per-thread default streams, before its first call.
+    /// The end of a trampoline whose function works in per-thread default streams, before its first
+    /// call.
     first_per_thread_call, resolve_per_thread
 }
 
 /// Declares the exports, and the table of their addresses by index.
 macro_rules! trampolines {
     ($($index:literal $name:ident,)*) => {
-        /// The exported functions. Never called from within: internal calls use the driver's own table.
+        /// The exported functions. Never called from within: internal calls use the driver's own
+        /// table.
         #[allow(non_snake_case, reason = "the driver's names")]
         mod exports {
             use super::*;
@@ -98,10 +103,12 @@ extern "C" fn resolve_per_thread(index: usize) -> *const () {
     install::resolve_per_thread(index, &EXPORTS)
 }
 
-/// The function that we export under a driver function's name: what those functions of ours call that stand on the program's side.
+/// The function that we export under a driver function's name: what those functions of ours call
+/// that stand on the program's side.
 pub(crate) fn exported<S: Symbol>() -> S::Function {
     let address = EXPORTS.addresses[S::INDEX] as *const ();
     const { assert!(size_of::<S::Function>() == size_of::<*const ()>()) };
-    // SAFETY: `Symbol` promises that `Function` is the pointer type of what is exported under its name.
+    // SAFETY: `Symbol` promises that `Function` is the pointer type of what is exported under its
+    // name.
     unsafe { std::mem::transmute_copy(&address) }
 }

@@ -1,4 +1,5 @@
-//! Calls of the program as guards see them: allocations, frees and waits, and which work each is ordered with.
+//! Calls of the program as guards see them: allocations, frees and waits, and which work each is
+//! ordered with.
 
 use wm_abi::{CUcontext, CUstream};
 use wm_driver::StreamId;
@@ -39,8 +40,8 @@ impl Call {
     }
 }
 
-/// The manager's name for a stream; a per-thread one has a name of its own here, although its blocks are ordered by
-/// the device.
+/// The manager's name for a stream; a per-thread one has a name of its own here, although its
+/// blocks are ordered by the device.
 pub(super) fn identify(order: Order, context: CUcontext, stream: CUstream) -> StreamId {
     order.stream().unwrap_or_else(|| streams().identify(context, stream))
 }

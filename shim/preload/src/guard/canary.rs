@@ -22,7 +22,8 @@ use super::tail_copies::{CopiesByDevice, TailCopies, TailGpu};
 use super::watched_blocks::{Entry, Pattern, Scope, Taken, WatchedBlocks, Written};
 use crate::process::{self, streams};
 
-/// Tails that are looked at when the host waits. A program waits often; with more blocks than this they take turns.
+/// Tails that are looked at when the host waits. A program waits often; with more blocks than this
+/// they take turns.
 const LOOKS: usize = 64;
 
 /// Tails that are fetched together.
@@ -61,7 +62,8 @@ impl<G: TailGpu> Canaries<G> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the pattern behind a block that was just allocated, and watches it. A block that cannot be watched is counted.
+    /// Writes the pattern behind a block that was just allocated, and watches it. A block that
+    /// cannot be watched is counted.
     pub(super) fn watch(
         &self,
         gpu: &'static G,
@@ -100,8 +102,8 @@ impl<G: TailGpu> Canaries<G> {
         Ok(Pattern::In(Written { stream, context }))
     }
 
-    /// Looks at a block that is about to be given back, and watches it no longer. `found_by` is the driver function that frees
-    /// it.
+    /// Looks at a block that is about to be given back, and watches it no longer. `found_by` is the
+    /// driver function that frees it.
     pub(super) fn look_before_free(
         &self,
         gpu: &'static G,
@@ -116,8 +118,8 @@ impl<G: TailGpu> Canaries<G> {
         }
     }
 
-    /// Removes a block from the watched ones. If another thread is looking at it, waits for the look: a few small copies in a
-    /// stream of ours, which wait for none of the program's work.
+    /// Removes a block from the watched ones. If another thread is looking at it, waits for the
+    /// look: a few small copies in a stream of ours, which wait for none of the program's work.
     fn remove_when_idle(&self, address: u64) -> Option<Box<Entry>> {
         let mut watched = self.watched();
         loop {
@@ -158,9 +160,10 @@ impl<G: TailGpu> Canaries<G> {
         }
     }
 
-    /// Looks at a block of `cuMemFree`, which has waited as the driver's does. For a block of a pool that call waits for
-    /// nothing: the caller guarantees that no work uses the block. A pattern may still be under way then, and a wait for it
-    /// could be one for a stream that this thread holds up, so the block is not looked at.
+    /// Looks at a block of `cuMemFree`, which has waited as the driver's does. For a block of a
+    /// pool that call waits for nothing: the caller guarantees that no work uses the block. A
+    /// pattern may still be under way then, and a wait for it could be one for a stream that this
+    /// thread holds up, so the block is not looked at.
     fn look_now(&self, copies: &TailCopies<G>, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
         if entry.unknown.is_some() {
             return Err(Unwatched::Early);
@@ -259,7 +262,8 @@ impl<G: TailGpu> Canaries<G> {
     }
 }
 
-/// Blocks that this thread looks at. They can be freed again once this is dropped, after a panic too.
+/// Blocks that this thread looks at. They can be freed again once this is dropped, after a panic
+/// too.
 struct Looking<'a, G: TailGpu> {
     canaries: &'a Canaries<G>,
     blocks: &'a [GuardedBlock],

@@ -1,8 +1,10 @@
-//! Counts of what canaries saw, and of the blocks that they could not watch. Each reason for the latter is logged once.
+//! Counts of what canaries saw, and of the blocks that they could not watch. Each reason for the
+//! latter is logged once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Counters of one process's canaries. A new counter is a field here and a line in `Guard::statistics`.
+/// Counters of one process's canaries. A new counter is a field here and a line in
+/// `Guard::statistics`.
 #[derive(Debug, Default)]
 pub(super) struct CanaryCounters {
     /// Blocks that got a canary.

@@ -1,7 +1,7 @@
 //! A guarded block, and the call that allocated it: what a report names.
 //!
-//! Where the call came from is kept as return addresses, a few microseconds at each allocation; their names are found when a
-//! report is written, if ever.
+//! Where the call came from is kept as return addresses, a few microseconds at each allocation;
+//! their names are found when a report is written, if ever.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! Addresses of device faults, from the kernel's log.
 //!
-//! NVIDIA's kernel module writes one line for an access that no mapping serves (Xid 31), with the page's address; the
-//! driver library does not pass it on. Reading the log needs a right that containers and many users lack: then there is
-//! nothing here, and nothing is said.
+//! NVIDIA's kernel module writes one line for an access that no mapping serves (Xid 31), with the
+//! page's address; the driver library does not pass it on. Reading the log needs a right that
+//! containers and many users lack: then there is nothing here, and nothing is said.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read};
@@ -14,7 +14,8 @@ const RECORD: usize = 8192;
 /// Records that are read: more than the kernel's buffer holds at its usual size.
 const RECORDS: usize = 1 << 16;
 
-/// Addresses of faults since the machine started, the last one at the end. Other processes' are among them.
+/// Addresses of faults since the machine started, the last one at the end. Other processes' are
+/// among them.
 pub(super) fn faults() -> Vec<u64> {
     let flags = libc::O_NONBLOCK | libc::O_CLOEXEC;
     let Ok(mut log) = OpenOptions::new().read(true).custom_flags(flags).open("/dev/kmsg") else {
@@ -33,7 +34,8 @@ pub(super) fn faults() -> Vec<u64> {
     found
 }
 
-/// The address in a record, if it tells of a fault: `... Xid (PCI:0000:18:00): 31, ... faulted @ 0x7f2b_c2000000. ...`
+/// The address in a record, if it tells of a fault: `... Xid (PCI:0000:18:00): 31, ... faulted @
+/// 0x7f2b_c2000000. ...`
 fn fault(record: &str) -> Option<u64> {
     let (_, text) = record.split_once("Xid (")?;
     let (_, text) = text.split_once("): 31,")?;
@@ -44,7 +46,7 @@ fn fault(record: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a block accused by somebody else's line.
+    //! Hazard (wrong report): a block is reported because of another process's log line.
     use super::*;
 
     #[test]

@@ -11,12 +11,14 @@
 //! | [`tail_copies`] | one device's copies: patterns out, tails back |
 //! | [`canary`] | when tails are written and looked at |
 //!
-//! [`PageGuards`](page::PageGuards) and [`Canaries`](canary::Canaries) are values, built in tests with a model GPU. [`Guards`] is
-//! the process's one value of both; it adds the calls of the memory manager.
+//! [`PageGuards`](page::PageGuards) and [`Canaries`](canary::Canaries) are values, built in tests
+//! with a model GPU. [`Guards`] is the process's one value of both; it adds the calls of the memory
+//! manager.
 //!
-//! Invariants: with guards off, a call of the program pays for one relaxed load of a value that never changes. A guard changes no
-//! answer of the driver (`docs/guard.md` says what a canary changes in the order of work). No lock is held across a driver call.
-//! Nothing is written or fetched while a stream is captured, nor once exit has begun.
+//! Invariants: with guards off, a call of the program pays for one relaxed load of a value that
+//! never changes. A guard changes no answer of the driver (`docs/guard.md` says what a canary
+//! changes in the order of work). No lock is held across a driver call. Nothing is written or
+//! fetched while a stream is captured, nor once exit has begun.
 
 mod call;
 mod canary;
@@ -48,7 +50,8 @@ const OFF: u8 = 0;
 const PAGE: u8 = 1;
 const CANARY: u8 = 2;
 
-/// The guarded blocks of a process. The mode is in the process's hot cache line, since every allocation and free reads it.
+/// The guarded blocks of a process. The mode is in the process's hot cache line, since every
+/// allocation and free reads it.
 pub(crate) struct Guards {
     pages: PageGuards,
     canaries: Canaries<Device>,
@@ -140,7 +143,8 @@ impl Guards {
         if is_off() { None } else { Some(self.canaries.moment(target)) }
     }
 
-    /// The wait that began at the moment was successful, and the manager knows which frees are past by it.
+    /// The wait that began at the moment was successful, and the manager knows which frees are past
+    /// by it.
     #[cold]
     pub(crate) fn after_wait(&self, manager: &'static Manager<Device>, moment: &Moment) {
         if process::exiting() {

@@ -1,7 +1,9 @@
-//! Blocks with unmapped space behind them, and the report of which of them lies near a device fault.
+//! Blocks with unmapped space behind them, and the report of which of them lies near a device
+//! fault.
 //!
-//! The driver says that an address was illegal, and not which one. The report therefore names the guarded blocks. If the
-//! kernel's log is readable, it has the page of the fault, and the report names the one block that the page belongs to.
+//! The driver says that an address was illegal, and not which one. The report therefore names the
+//! guarded blocks. If the kernel's log is readable, it has the page of the fault, and the report
+//! names the one block that the page belongs to.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -69,8 +71,8 @@ impl PageGuards {
         self.register().guarded
     }
 
-    /// The lines to log after a device fault. Behind each block `unit` bytes are never mapped. `faults` are the addresses of
-    /// the kernel's log, the last one at the end.
+    /// The lines to log after a device fault. Behind each block `unit` bytes are never mapped.
+    /// `faults` are the addresses of the kernel's log, the last one at the end.
     pub(super) fn report(&self, error: CUresult, unit: u64, faults: &[u64]) -> Vec<String> {
         let (live, freed) = {
             let register = self.register();
@@ -100,7 +102,8 @@ fn named_by_address(
     near.map(|(fault, verdict)| format!("the kernel's log has a fault in the page at {fault:#x}: {verdict}"))
 }
 
-/// The block that the page of a fault belongs to: behind a live one, inside a freed one, or behind a freed one.
+/// The block that the page of a fault belongs to: behind a live one, inside a freed one, or behind
+/// a freed one.
 fn verdict(fault: u64, live: &[GuardedBlock], freed: &[GuardedBlock], unit: u64) -> Option<String> {
     let end = |block: &GuardedBlock| block.address + block.bytes as u64;
     let behind = |block: &&GuardedBlock| {
@@ -136,7 +139,8 @@ fn candidates(mut live: Vec<GuardedBlock>, freed: &[GuardedBlock]) -> Vec<String
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (out-of-bounds access): a report that accuses the neighbour, or a list of freed blocks that grows for ever.
+    //! Hazard (out-of-bounds access): a report that accuses the neighbour, or a list of freed
+    //! blocks that grows for ever.
     use super::super::guarded_block::CallOrigin;
     use super::*;
 

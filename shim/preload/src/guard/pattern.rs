@@ -1,7 +1,7 @@
 //! What stands in a tail, and what became of it. Pure.
 //!
-//! No two neighbouring bytes of the pattern are alike, and it repeats only after 251: whatever a kernel writes there, a
-//! constant, zeros, or a copy of something, shows.
+//! No two neighbouring bytes of the pattern are alike, and it repeats only after 251: whatever a
+//! kernel writes there, a constant, zeros, or a copy of something, shows.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};

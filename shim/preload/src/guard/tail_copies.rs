@@ -1,11 +1,12 @@
-//! One device's copies for canaries: the pattern goes out to a block's tail, tails come back into cells.
+//! One device's copies for canaries: the pattern goes out to a block's tail, tails come back into
+//! cells.
 //!
-//! Nothing here waits for the program's work. The pattern is written, and a freed block's tail is fetched, in the stream of
-//! the call; what arrives is compared later. Looks at a wait of the host go through a stream of our own, in which nothing but
-//! small copies is ever queued.
+//! Nothing here waits for the program's work. The pattern is written, and a freed block's tail is
+//! fetched, in the stream of the call; what arrives is compared later. Looks at a wait of the host
+//! go through a stream of our own, in which nothing but small copies is ever queued.
 //!
-//! A cell holds the pattern until a tail is copied into it. So a difference in a cell is an overrun, even if it is not known yet
-//! whether the copy is complete.
+//! A cell holds the pattern until a tail is copied into it. So a difference in a cell is an
+//! overrun, even if it is not known yet whether the copy is complete.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -31,8 +32,8 @@ pub(super) const CELL: usize = LONGEST_TAIL.next_power_of_two();
 /// The cell that the pattern is copied from.
 const PATTERN: usize = 0;
 
-/// The longest that `cuMemAlloc` waits for a copy of a few hundred bytes. Bounded, because a copy may have to queue behind
-/// work that only ends when this thread goes on.
+/// The longest that `cuMemAlloc` waits for a copy of a few hundred bytes. Bounded, because a copy
+/// may have to queue behind work that only ends when this thread goes on.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// What canaries need of a GPU: copies in streams, and events behind them.
@@ -154,11 +155,13 @@ impl<G: TailGpu> CopiesByDevice<G> {
         known.map(|entry| entry.copies.clone())
     }
 
-    /// The device's copies, made at its first guarded block. `None` if the driver refuses; it is asked once.
+    /// The device's copies, made at its first guarded block. `None` if the driver refuses; it is
+    /// asked once.
     pub(super) fn of(&self, device: &'static G) -> Option<Arc<TailCopies<G>>> {
         self.known(device).unwrap_or_else(|| {
             let copies = TailCopies::new(device).ok().map(Arc::new);
-            // Two threads may have made copies at once: the first to insert wins, since its copies may be in use already.
+            // Two threads may have made copies at once: the first to insert wins, since its copies
+            // may be in use already.
             let mut devices = lock(&self.0);
             match devices.iter().find(|entry| entry.device.ordinal() == device.ordinal()) {
                 Some(first) => first.copies.clone(),
@@ -197,7 +200,8 @@ pub(super) struct TailCopies<G: TailGpu> {
 /// A freed block whose tail is on its way.
 pub(super) struct DeferredLook {
     cell: usize,
-    /// Done when the tail has arrived. Without one, that is known only after the whole device was waited for.
+    /// Done when the tail has arrived. Without one, that is known only after the whole device was
+    /// waited for.
     event: Option<Event>,
     pub(super) block: GuardedBlock,
     /// The call that freed it.
@@ -218,8 +222,8 @@ impl<G: TailGpu> TailCopies<G> {
         self.device.copy_in(stream, tail.start, &self.cells, PATTERN, length)
     }
 
-    /// Writes the pattern in our own stream and waits [`MOMENT`] at most for it: work that the program starts next would
-    /// otherwise race with it. `false`: the copy is still under way.
+    /// Writes the pattern in our own stream and waits [`MOMENT`] at most for it: work that the
+    /// program starts next would otherwise race with it. `false`: the copy is still under way.
     pub(super) fn write_now(&self, address: u64, bytes: usize) -> Result<bool> {
         self.write(self.own, address, bytes)?;
         let event = self.device.record(self.own)?;
@@ -233,8 +237,8 @@ impl<G: TailGpu> TailCopies<G> {
         done
     }
 
-    /// Fetches the tails of blocks and compares them; the host waits for these copies alone. Shorter than `blocks` where
-    /// cells ran out or the driver refused.
+    /// Fetches the tails of blocks and compares them; the host waits for these copies alone.
+    /// Shorter than `blocks` where cells ran out or the driver refused.
     pub(super) fn look(&self, blocks: &[GuardedBlock]) -> Vec<Option<Damage>> {
         let cells = self.take_cells(blocks.len());
         let sent =
@@ -254,8 +258,8 @@ impl<G: TailGpu> TailCopies<G> {
         damages
     }
 
-    /// Fetches the tail of a block that is freed in `stream`, behind the work there. `by_us`: our own stream may still have to
-    /// write the pattern.
+    /// Fetches the tail of a block that is freed in `stream`, behind the work there. `by_us`: our
+    /// own stream may still have to write the pattern.
     pub(super) fn look_after_free(
         &self,
         stream: StreamId,

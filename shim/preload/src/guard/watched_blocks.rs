@@ -1,10 +1,12 @@
 //! The blocks that canaries watch: since when, and whether one is being looked at right now. Pure.
 //!
 //! Invariants:
-//! * A tail may be looked at only when its pattern is known to be there: the host has waited for the stream it was written
-//!   in since, or it was written in our own stream, in which looks are queued too.
-//! * While a thread looks at a block, its memory is not given back: a free waits for the look ([`Taken::Looked`]). So the bytes
-//!   read are the block's tail, and a difference in them is an overrun.
+//! * A tail may be looked at only when its pattern is known to be there: the host has waited for
+//!   the stream it was written in since, or it was written in our own stream, in which looks are
+//!   queued too.
+//! * While a thread looks at a block, its memory is not given back: a free waits for the look
+//!   ([`Taken::Looked`]). So the bytes read are the block's tail, and a difference in them is an
+//!   overrun.
 
 use std::collections::BTreeMap;
 
@@ -122,7 +124,8 @@ impl WatchedBlocks {
         });
     }
 
-    /// At most `most` blocks of a device that may be looked at, in turn: call [`WatchedBlocks::looked`] for each.
+    /// At most `most` blocks of a device that may be looked at, in turn: call
+    /// [`WatchedBlocks::looked`] for each.
     pub(super) fn choose(&mut self, device: CUdevice, most: usize) -> Vec<GuardedBlock> {
         let turn = self.next;
         let ready = |entry: &&mut Entry| {
@@ -180,7 +183,8 @@ impl WatchedBlocks {
 
 #[cfg(test)]
 mod tests {
-    //! Hazards: a block that is accused before its pattern was there, or of what its successor wrote.
+    //! Hazards: a block that is accused before its pattern was there, or of what its successor
+    //! wrote.
     use super::*;
     use crate::guard::guarded_block::CallOrigin;
 

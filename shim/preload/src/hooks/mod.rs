@@ -120,8 +120,8 @@ impl<S: Symbol> HookHot<S> {
 ///
 /// A row of `serve` has a handler, which returns a result or forwards the call. A row of `retry`
 /// has none: it makes the real call, and notes the stream that the call works in, if it has one. In
-/// both, a real call that fails for want of memory is made again after some of our unused memory
-/// was given back.
+/// both, a real call that returns out of memory is made again after some of our idle memory was
+/// given back.
 macro_rules! hooks {
     (
         serve { $($($name:ident),+ => $handler:expr, $switch:ident, $purpose:literal;)* }
@@ -156,8 +156,8 @@ macro_rules! hooks {
 
 /// The function that the slot of a served call leads to.
 ///
-/// `Function` and `NullStream` are for the row's handler, which may be generic: the function that is called, and what the null stream
-/// means in it.
+/// `Function` and `NullStream` are for the row's handler, which may be generic: the function that
+/// is called, and what the null stream means in it.
 macro_rules! serve_entry {
     (($($argument:ident: $type:ty),*) $name:ident, $handler:expr) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
@@ -172,7 +172,7 @@ macro_rules! serve_entry {
                 // SAFETY: the program's arguments, under the driver's own rules for them.
                 #[allow(unused_unsafe, reason = "some handlers take no pointers")]
                 || unsafe { $handler($($argument),*) }.into(),
-                // SAFETY: as above. A call that failed for want of memory did nothing.
+                // SAFETY: as above. A call that returned out of memory did nothing.
                 || oom::retry(|| unsafe { hot::$name.real.get()($($argument),*) }),
             )
         }
@@ -190,8 +190,7 @@ macro_rules! retry_entry {
             observe_launch!($name $parameters);
             oom::retry_counted(
                 &hot::$name.calls,
-                // SAFETY: the program's arguments. A call that failed for want of memory did
-                // nothing.
+                // SAFETY: the program's arguments. A call that returned out of memory did nothing.
                 || unsafe { hot::$name.real.get()($($argument),*) },
             )
         }

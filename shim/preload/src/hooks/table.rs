@@ -163,7 +163,8 @@ hooks! {
             => linear::memcpy_dtod::<NullStream>, Always, "counted";
         cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz
             => linear::memcpy_dtod_async::<NullStream>, Always, "counted";
-        // Copies whose call has another form: those that may take several links, and all that a peer's blocks are opened for.
+        // Copies whose call has another form: those that may take several links, and all that a
+        // peer's blocks are opened for.
         cuMemcpy, cuMemcpy_ptds
             => linear::memcpy::<NullStream>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync, cuMemcpyAsync_ptsz

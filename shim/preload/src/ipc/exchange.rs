@@ -1,8 +1,10 @@
-//! The importer's side of an exchange: find the exporter, see that it is the one, get its memory a batch at a time.
+//! The importer's side of an exchange: find the exporter, see that it is the one, get its memory a
+//! batch at a time.
 //!
-//! Nothing here waits without a limit. Up to the exporter's offer it has [`PATIENCE`] in all: what answers is a thread that
-//! does nothing else. A batch then has [`BATCH_PATIENCE`], for the exporter's driver may be busy; by then the exporter is known to
-//! be the one, and if it dies the socket says so. A signal handler of the program costs no attempt: a call that it interrupts is
+//! Nothing here waits without a limit. Up to the exporter's offer it has [`PATIENCE`] in all: what
+//! answers is a thread that does nothing else. A batch then has [`BATCH_PATIENCE`], for the
+//! exporter's driver may be busy; by then the exporter is known to be the one, and if it dies the
+//! socket says so. A signal handler of the program costs no attempt: a call that it interrupts is
 //! made again for the time that is left.
 
 use std::io::{Error, ErrorKind, Result};
@@ -79,7 +81,8 @@ impl Exchange {
         if pieces.is_empty() { Err(malformed("a batch without pieces").into()) } else { Ok(pieces) }
     }
 
-    /// A connection to the first of the exporter's addresses where a process of the right user listens.
+    /// A connection to the first of the exporter's addresses where a process of the right user
+    /// listens.
     fn find(ticket: &Ticket) -> Result<Self> {
         let deadline = Instant::now() + PATIENCE;
         let mut problem = Error::from(ErrorKind::NotFound);
@@ -102,7 +105,8 @@ impl Exchange {
         Ok(exchange)
     }
 
-    /// Is it the user that the handle names, or one that could be that user anyway? A name can be taken by anybody.
+    /// Is it the user that the handle names, or one that could be that user anyway? Any process can
+    /// take a name.
     fn check(self, ticket: &Ticket) -> Result<Self> {
         let peer = peer::identity(self.socket.get()?)?.user;
         if user::own().is_some_and(|own| [ticket.user, own, 0].contains(&peer)) && user::is_one(peer) {

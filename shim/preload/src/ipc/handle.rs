@@ -5,13 +5,15 @@ use wm_trust::user;
 
 use super::key::ExporterKey;
 
-/// First bytes of every handle of ours; the driver's begin otherwise. The last is the version of the exchange.
+/// First bytes of every handle of ours; the driver's begin otherwise. The last is the version of
+/// the exchange.
 const MAGIC: [u8; 8] = *b"wmshim\0\x02";
 
 /// Names one allocation of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket {
-    /// The exporting process, as it numbers itself: for messages only. Two processes may have the same number.
+    /// The exporting process, as it numbers itself: for messages only. Two processes may have the
+    /// same number.
     pub(crate) pid: u32,
     /// The user that it runs as.
     pub(crate) user: u32,

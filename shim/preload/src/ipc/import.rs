@@ -1,4 +1,5 @@
-//! The mapping of another process's block on a device of this one, and the answer to a failed import.
+//! The mapping of another process's block on a device of this one, and the answer to a failed
+//! import.
 
 use std::io::{Error, ErrorKind};
 use std::ops::Range;
@@ -28,7 +29,8 @@ pub(super) struct ImportedBlock {
 }
 
 impl ImportedBlock {
-    /// Asks the exporter and maps the pieces that it sends. Each batch of descriptors is closed before the next is asked for.
+    /// Asks the exporter and maps the pieces that it sends. Each batch of descriptors is closed
+    /// before the next is asked for.
     pub(super) fn new(ticket: &Ticket, device: &'static Device) -> Result<Self, Failure> {
         let (mut exchange, offer) = Exchange::begin(ticket)?;
         let mut import = device.import(offer.span)?;
@@ -60,7 +62,8 @@ impl ForeignMapping for ImportedBlock {
     }
 }
 
-/// The program's code for a failure. A lost exporter has no code that says more, so a line in the log does.
+/// The program's code for a failure. A lost exporter has no code that says more, so a line in the
+/// log does.
 pub(super) fn explain(ticket: &Ticket, failure: Failure) -> CUresult {
     match failure {
         Failure::Answer(code) => code,

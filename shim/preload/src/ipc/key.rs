@@ -1,8 +1,9 @@
 //! The key of an exporting process, and what is derived from it.
 //!
-//! The key is random, stands in every handle that the process issues, and is told to nobody else. Whoever has a handle can
-//! find the process's socket, whose name is derived from the key, and each side proves to the other that it knows the key:
-//! by a tag over numbers that both have just made up. So neither can be replayed, and who only overhears learns nothing.
+//! The key is random, stands in every handle that the process issues, and nowhere else. A process
+//! with a handle can find the exporter's socket, whose name is derived from the key, and each side
+//! proves to the other that it knows the key: by a tag over numbers that both have just made up. So
+//! neither can be replayed, and an eavesdropper learns nothing.
 //!
 //! Tags are SipHash-2-4 of 128 bits, a pseudo-random function of a 128-bit key.
 
@@ -76,7 +77,8 @@ fn random() -> io::Result<[u8; 16]> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a tag that fits where it must not, or that differs between two builds of the library.
+    //! Hazard: a tag that fits where it must not, or that differs between two builds of the
+    //! library.
     use super::*;
 
     const KEY: ExporterKey = ExporterKey([7; 16]);

@@ -1,16 +1,19 @@
 //! Legacy IPC for our blocks: `cuIpcGetMemHandle`, `cuIpcOpenMemHandle`, `cuIpcCloseMemHandle`.
 //!
-//! The driver refuses these calls for mapped memory. So the 64 bytes of our handle name a block of a process. The process that
-//! opens the handle asks that one, over a local socket, for the block's physical memory as file descriptors, and maps it. The
-//! driver's own handles go to the driver.
+//! The driver refuses these calls for mapped memory. So the 64 bytes of our handle name a block of
+//! a process. The process that opens the handle asks that one, over a local socket, for the block's
+//! physical memory as file descriptors, and maps it. The driver's own handles go to the driver.
 //!
-//! Invariants: a process is known by a random key in its handles, not by its number; only processes of the same user and root's
-//! are served, and only those that prove to have a handle; memory is taken only from a process that proves to have made the
-//! handle; a handle names one allocation, so a handle whose block was freed is refused instead of naming the block that lies there
-//! now; a dead, stopped or unreachable exporter is a clear error, never a hang; a forked child has nothing of this.
+//! Invariants: a process is known by a random key in its handles, not by its number; only processes
+//! of the same user and root's are served, and only those that prove to have a handle; memory is
+//! taken only from a process that proves to have made the handle; a handle names one allocation, so
+//! a handle whose block was freed is refused instead of naming the block that lies there now; a
+//! dead, stopped or unreachable exporter is a clear error, never a hang; a forked child has nothing
+//! of this.
 //!
-//! Parts: [`handle`] is the 64 bytes, [`key`] the proofs, [`names`] the exporter's addresses, [`wire`] the packets;
-//! [`server`] and [`peer`] export, [`exchange`] and [`import`] import, [`opened`] counts the holders of each mapping.
+//! Parts: [`handle`] is the 64 bytes, [`key`] the proofs, [`names`] the exporter's addresses,
+//! [`wire`] the packets; [`server`] and [`peer`] export, [`exchange`] and [`import`] import,
+//! [`opened`] counts the holders of each mapping.
 
 mod exchange;
 mod handle;
@@ -34,7 +37,8 @@ use import::ImportedBlock;
 use opened::OpenedBlocks;
 use server::Exporter;
 
-/// The memory that this process shares with others: its handles, and the blocks of other processes that are open here.
+/// The memory that this process shares with others: its handles, and the blocks of other processes
+/// that are open here.
 pub(crate) struct SharedMemory {
     exporter: Exporter,
     opened: OpenedBlocks<ImportedBlock>,
@@ -45,8 +49,8 @@ impl SharedMemory {
         Self { exporter: Exporter::new(), opened: OpenedBlocks::new() }
     }
 
-    /// A handle for the block that contains `address`; `None` if the block is none of ours, or belongs to a stream-ordered pool,
-    /// whose memory the driver does not share this way either.
+    /// A handle for the block that contains `address`; `None` if the block is none of ours, or
+    /// belongs to a stream-ordered pool, whose memory the driver does not share this way either.
     pub(crate) fn issue(
         &'static self,
         manager: &Manager<Device>,
@@ -66,8 +70,8 @@ impl SharedMemory {
     /// The address here of another process's block.
     ///
     /// # Errors
-    /// `INVALID_CONTEXT` in the exporting process itself, as the driver has it; `INVALID_HANDLE` if the exporter is gone,
-    /// `INVALID_VALUE` if it has freed the block; the driver's own otherwise.
+    /// `INVALID_CONTEXT` in the exporting process itself, as the driver has it; `INVALID_HANDLE` if
+    /// the exporter is gone, `INVALID_VALUE` if it has freed the block; the driver's own otherwise.
     pub(crate) fn open(&self, ticket: Ticket, site: &Site) -> Result<CUdeviceptr, CUresult> {
         if self.exporter.is_own(&ticket.key) {
             return Err(CUresult::INVALID_CONTEXT);
@@ -92,7 +96,8 @@ impl SharedMemory {
         self.opened.end_device(device);
     }
 
-    /// Another device may access this device's memory from now on, so it may access the blocks that are open there.
+    /// Another device may access this device's memory from now on, so it may access the blocks that
+    /// are open there.
     ///
     /// # Errors
     /// The driver's first; the other blocks are tried all the same.
@@ -105,7 +110,8 @@ impl SharedMemory {
         self.exporter.stop();
     }
 
-    /// Forgets the socket's file in a forked child, which has closed the socket already. Async-signal-safe.
+    /// Forgets the socket's file in a forked child, which has closed the socket already.
+    /// Async-signal-safe.
     pub(crate) fn forked(&self) {
         self.exporter.forked();
     }

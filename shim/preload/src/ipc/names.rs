@@ -1,12 +1,14 @@
 //! The addresses at which an exporting process listens.
 //!
-//! It has two addresses of one random name, which only a handle tells: a file in the user's private folder, and an abstract
-//! name. Processes that share the folder meet at the file, in any network namespace; processes of one network namespace meet at
-//! the abstract name, with any folder or none. Other users see both names and can connect to the abstract one; the exporter
-//! refuses them by their user, and because they cannot prove to know the key.
+//! It has two addresses of one random name, which only a handle tells: a file in the user's private
+//! folder, and an abstract name. Processes that share the folder meet at the file, in any network
+//! namespace; processes of one network namespace meet at the abstract name, with any folder or
+//! none. Other users see both names and can connect to the abstract one; the exporter refuses them
+//! by their user, and because they cannot prove to know the key.
 //!
-//! The file is removed at exit. A file that a killed process left is removed by the next process that exports: a socket without a
-//! listener refuses. Other machines may share the folder, and their sockets refuse us too, so the name begins with this boot.
+//! The file is removed at exit. A file that a killed process left is removed by the next process
+//! that exports: a socket without a listener refuses. Other machines may share the folder, and
+//! their sockets refuse us too, so the name begins with this boot.
 
 use std::fs::{self, DirEntry};
 use std::io;

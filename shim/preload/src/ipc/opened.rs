@@ -1,10 +1,12 @@
 //! Memory of other processes that is open here: its mappings, and how often each was opened.
 //!
-//! If one handle is opened twice, both calls give the same address, as the driver's do. A close waits for the device before the
-//! mappings go: a kernel may still read them. Opened memory is reached by the same devices as the blocks of the device on which
-//! it was opened; access that is granted later is granted to open memory too.
+//! If one handle is opened twice, both calls give the same address, as the driver's do. A close
+//! waits for the device before the mappings go: a kernel may still read them. Opened memory is
+//! reached by the same devices as the blocks of the device on which it was opened; access that is
+//! granted later is granted to open memory too.
 //!
-//! The lock covers the table only. Code that works on a mapping without the lock counts as one more holder meanwhile.
+//! The lock covers the table only. Code that works on a mapping without the lock counts as one more
+//! holder meanwhile.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -74,7 +76,8 @@ impl<M: ForeignMapping> OpenedBlocks<M> {
         Ok(address)
     }
 
-    /// If another thread has opened the same block meanwhile, its mapping stays, and `fresh` ends outside the lock.
+    /// If another thread has opened the same block meanwhile, its mapping stays, and `fresh` ends
+    /// outside the lock.
     fn insert(&self, key: OpenKey, fresh: M) -> CUdeviceptr {
         let (address, _surplus) = self.with_open(|open| match add_holder(open, &key) {
             Some(address) => (address, Some(fresh)),
@@ -134,7 +137,8 @@ impl<M: ForeignMapping> OpenedBlocks<M> {
         })
     }
 
-    /// The device's contexts are gone, and the mappings on it with them. Their work is over, so there is no wait.
+    /// The device's contexts are gone, and the mappings on it with them. Their work is over, so
+    /// there is no wait.
     pub(super) fn end_device(&self, device: CUdevice) {
         let ended: Vec<Opened<M>> = self.with_open(|open| {
             open.extract_if(|(_, ordinal), _| *ordinal == device).map(|(_, opened)| opened).collect()
@@ -143,8 +147,8 @@ impl<M: ForeignMapping> OpenedBlocks<M> {
         drop((ended, left));
     }
 
-    /// Another device may access this device's memory from now on: grants it access to the blocks that are open there. The first
-    /// error; the other blocks are tried all the same.
+    /// Another device may access this device's memory from now on: grants it access to the blocks
+    /// that are open there. The first error; the other blocks are tried all the same.
     pub(super) fn refresh_access(&self, device: CUdevice) -> Result<(), CUresult> {
         self.grants.fetch_add(1, Ordering::SeqCst);
         let held: Vec<OpenKey> = self.with_open(|open| {
@@ -178,8 +182,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (use after free): a mapping that ends while the program has it open, or while the device works. Hazard (leak): one
-    //! that never ends.
+    //! Hazard (use after free): a mapping that ends while the program has it open, or while the
+    //! device works. Hazard (leak): one that never ends.
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
     use super::super::key::ExporterKey;

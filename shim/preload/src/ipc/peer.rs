@@ -1,8 +1,9 @@
 //! The exporter's side of an exchange with one importer.
 //!
-//! A peer is a state that moves when a packet arrives, and never waits. Until it has proved that it knows the key it learns
-//! nothing that depends on the request, and has [`PATIENCE`]. What it is sent fits into its socket, for it asks a batch at a
-//! time; a peer that asks without reading is dropped.
+//! A peer is a state that moves when a packet arrives, and never waits. Until it has proved that it
+//! knows the key it learns nothing that depends on the request, and has [`PATIENCE`]. What it is
+//! sent fits into its socket, for it asks a batch at a time; a peer that asks without reading is
+//! dropped.
 
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
@@ -120,8 +121,8 @@ fn answer(
     }
 }
 
-/// An allocation of this process, and what backs it for as long as it lives. Its number tells it from one that lies there
-/// later.
+/// An allocation of this process, and what backs it for as long as it lives. Its number tells it
+/// from one that lies there later.
 struct Allocation {
     manager: &'static Manager<Device>,
     id: u64,

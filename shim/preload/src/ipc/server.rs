@@ -1,8 +1,9 @@
 //! The exporting side: one thread that serves every importer, started at the first handle issued.
 //!
-//! Each round polls the listeners and the peers, and does a bounded piece of work for each: a silent peer delays no other, and
-//! each has a deadline of its own. With [`PEER_LIMIT`] peers the listeners are not polled, and later ones wait to be accepted.
-//! If accepting fails because descriptors or memory are exhausted, the loop does not poll the listeners for [`PAUSE`].
+//! Each round polls the listeners and the peers, and does a bounded piece of work for each: a
+//! silent peer delays no other, and each has a deadline of its own. With [`PEER_LIMIT`] peers the
+//! listeners are not polled, and later ones wait to be accepted. If accepting fails because
+//! descriptors or memory are exhausted, the loop does not poll the listeners for [`PAUSE`].
 
 use std::io;
 use std::ops::ControlFlow;
@@ -34,7 +35,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The exporting side of a process.
 pub(super) struct Exporter {
-    /// Set once the thread runs. A start that failed, as without a free descriptor, is tried again at the next handle.
+    /// Set once the thread runs. A start that failed, as without a free descriptor, is tried again
+    /// at the next handle.
     key: OnceCell<ExporterKey>,
     has_ended: AtomicBool,
     /// The socket's file, for the exit handler.
@@ -131,7 +133,8 @@ impl ExportServer {
         ControlFlow::Continue(())
     }
 
-    /// Waits for an event or a deadline. Which descriptors have something to say: listeners, then peers.
+    /// Waits for an event or a deadline. Which descriptors have something to say: listeners, then
+    /// peers.
     fn wait(&self) -> io::Result<Vec<bool>> {
         let accepting = self.has_room() && self.paused_until.is_none();
         let listening = if accepting { PollFlags::IN } else { PollFlags::empty() };
@@ -160,7 +163,8 @@ impl ExportServer {
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
-    /// Answers each peer that sent a packet; drops peers that are gone, finished or past their deadline.
+    /// Answers each peer that sent a packet; drops peers that are gone, finished or past their
+    /// deadline.
     fn serve(&mut self, spoke: &[bool], now: Instant) {
         let (key, mut spoke) = (self.key, spoke.iter());
         self.peers.retain_mut(|peer| {
@@ -172,7 +176,8 @@ impl ExportServer {
         });
     }
 
-    /// Accepts connections, a bounded number a round: other users' may come faster than they are refused.
+    /// Accepts connections, a bounded number a round: other users' may come faster than they are
+    /// refused.
     fn accept(&mut self, listener: usize, now: Instant) {
         for _ in self.peers.len()..PEER_LIMIT {
             let accepted = self.listeners[listener].get().and_then(accept_one);

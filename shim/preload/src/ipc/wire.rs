@@ -9,9 +9,10 @@
 //! | importer | number of a piece | again and again |
 //! | exporter | status, bytes of each of the next pieces, and as many descriptors | up to [`BATCH`] |
 //!
-//! A status that is not 0 is the driver's error code for the importer's program. The importer asks for
-//! the next batch after it has closed the last one, so neither side has more than a batch of descriptors
-//! open, and an answer always fits into the socket. Every length is checked before it is believed.
+//! A status that is not 0 is the driver's error code for the importer's program. The importer asks
+//! for the next batch after it has closed the last one, so neither side has more than a batch of
+//! descriptors open, and an answer always fits into the socket. Every length is checked before it
+//! is believed.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::BorrowedFd;

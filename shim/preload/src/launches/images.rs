@@ -1,9 +1,12 @@
-//! Which code a function is: the bytes of the image that it was loaded from, and its name there. The same in every process.
+//! Which code a function is: the bytes of the image that it was loaded from, and its name there.
+//! The same in every process.
 //!
-//! Images are hashed when they are loaded, since a program may give their memory back afterwards. What is loaded in other ways, or is of an unknown form, has no code here.
+//! Images are hashed when they are loaded, since a program may give their memory back afterwards.
+//! What is loaded in other ways, or is of an unknown form, has no code here.
 //!
-//! Invariant: a handle that comes again was noted again or forgotten before; so whoever unloads code calls [`forget_module`] or [`forget_library`] before the driver does it, and
-//! who ends a context [`forget_modules`].
+//! Invariant: the driver reuses handles. So [`forget_module`] or [`forget_library`] is called
+//! before the driver unloads code, and [`forget_modules`] before a context ends, or a new kernel
+//! would inherit the old one's hash.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::hash::Hasher;
@@ -113,9 +116,11 @@ unsafe fn hash(image: *const c_void) -> Option<u128> {
     Some(hasher.finish128().as_u128())
 }
 
-/// As CUDA's compiler puts a fat binary into a program (`fatbinary_section.h`): magic, version, address.
+/// As CUDA's compiler puts a fat binary into a program (`fatbinary_section.h`): magic, version,
+/// address.
 const WRAPPER: u32 = 0x4662_43b1;
-/// A fat binary: magic, version (16 bits), bytes of the header (16 bits), bytes of all that follows (64 bits).
+/// A fat binary: magic, version (16 bits), bytes of the header (16 bits), bytes of all that follows
+/// (64 bits).
 const FAT_BINARY: u32 = 0xba55_ed50;
 const ELF: u32 = 0x464c_457f;
 
@@ -130,7 +135,8 @@ unsafe fn bytes<'a>(image: *const u8) -> Option<&'a [u8]> {
     if image.is_null() {
         return None;
     }
-    // SAFETY: by contract, the driver has read at least as much as says what it is. A text is read up to its end, which it has.
+    // SAFETY: by contract, the driver has read at least as much as says what it is. A text is read
+    // up to its end, which it has.
     let size = unsafe {
         if begins(image, WRAPPER) {
             let inner = field::<u64>(image, 8) as usize as *const u8;
@@ -146,7 +152,7 @@ unsafe fn bytes<'a>(image: *const u8) -> Option<&'a [u8]> {
             return None;
         }
     };
-    // SAFETY: the image is so long by its own words, by which the driver has read it.
+    // SAFETY: the image states this length, by which the driver has read it.
     (0 < size && size <= LARGEST).then(|| unsafe { std::slice::from_raw_parts(image, size as usize) })
 }
 
@@ -194,7 +200,8 @@ unsafe fn field<T: Copy>(image: *const u8, at: usize) -> T {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: two images have one hash because not all of one is read, or more is read than there is.
+    //! Hazard: two images have one hash because not all of one is read, or more is read than there
+    //! is.
     use super::*;
 
     fn size(image: &[u8]) -> Option<usize> {

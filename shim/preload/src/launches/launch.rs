@@ -36,7 +36,7 @@ pub(crate) enum Submission {
 /// Where and when a launch's work runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LaunchPlace {
-    /// Never the null handle, but for a node, which has no stream.
+    /// Never the null handle, except for a node, which has no stream.
     pub(crate) stream: CUstream,
     pub(crate) submission: Submission,
 }

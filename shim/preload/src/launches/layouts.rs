@@ -1,14 +1,16 @@
 //! Where each function's parameters lie, as the driver tells it.
 //!
-//! Launch functions take two kinds of handle in one type: functions of a module, and kernels of a library. Each kind has its own
-//! question, and asking the wrong one is outside what the driver documents. So the handles of kernels are noted where the program
-//! gets them ([`note_kernel`]); any other handle is a function.
+//! Launch functions take two kinds of handle in one type: functions of a module, and kernels of a
+//! library. Each kind has its own question, and asking the wrong one is outside what the driver
+//! documents. So the handles of kernels are noted where the program gets them ([`note_kernel`]);
+//! any other handle is a function.
 //!
-//! Handles come again: whatever unloads code, or ends a context, calls [`forget`] or [`forget_library`] before the driver does it, and
-//! all that was known is asked anew. A launch that asks meanwhile is of a function that stays, so what it notes is right.
+//! Handles come again: whatever unloads code, or ends a context, calls [`forget`] or
+//! [`forget_library`] before the driver does it, and all that was known is asked anew. A launch
+//! that asks meanwhile is of a function that stays, so what it notes is right.
 //!
-//! A look-up that the driver was asked for before is a few loads. What they read is never given back: an entry a handle, and each
-//! layout once, however many functions have it.
+//! A look-up that the driver was asked for before is a few loads. What they read is never given
+//! back: an entry a handle, and each layout once, however many functions have it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -43,7 +45,8 @@ struct LayoutEntry {
 /// How often everything was forgotten, counted from 1.
 static FORGOTTEN: AtomicU64 = AtomicU64::new(1);
 
-/// The entries that were looked up last, by a part of the handle: two functions that share a place take turns.
+/// The entries that were looked up last, by a part of the handle: two functions that share a place
+/// take turns.
 static RECENT: [AtomicPtr<LayoutEntry>; 1024] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 1024];
 
 /// All entries, by handle.
@@ -63,7 +66,8 @@ pub(crate) fn note_kernel(kernel: CUkernel, library: CUlibrary) {
     kernels().insert(kernel.0, library);
 }
 
-/// Code is about to be unloaded, or a context to end: their handles may come again for other functions.
+/// Code is about to be unloaded, or a context to end: their handles may come again for other
+/// functions.
 pub(crate) fn forget() {
     FORGOTTEN.fetch_add(1, Ordering::AcqRel);
 }
@@ -191,7 +195,8 @@ fn ask(handle: usize) -> Told {
     })
 }
 
-/// Asks for one parameter after the other, until there is no such parameter. Any other error: they are unknown.
+/// Asks for one parameter after the other, until there is no such parameter. Any other error: they
+/// are unknown.
 fn places(ask: impl Fn(usize, &mut ParameterPlace) -> CUresult) -> Told {
     let mut places = Vec::new();
     for index in 0..MOST {
@@ -207,8 +212,8 @@ fn places(ask: impl Fn(usize, &mut ParameterPlace) -> CUresult) -> Told {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a driver that does not know the question is taken for one whose kernels have no parameters, or a handle that comes again
-    //! for what it was before.
+    //! Hazard: a driver that does not know the question is taken for one whose kernels have no
+    //! parameters, or a handle that comes again for what it was before.
     use super::*;
 
     fn one(size: usize) -> Told {

@@ -213,7 +213,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every parameter is an allocation of its own, so that Miri and address sanitizers see a read beyond it.
+        /// Every parameter is an allocation of its own, so that Miri and address sanitizers see a
+        /// read beyond it.
         #[test]
         fn pointers_to_arguments_give_their_words(drawn in drawn()) {
             let copies: Vec<Box<[u8]>> =

@@ -1,22 +1,22 @@
-//! Which launch used which memory last: the order of eviction when a device becomes full and nothing
-//! else is known.
+//! Which launch used which memory last: the order of eviction when a device becomes full and
+//! nothing else is known.
 //!
-//! Every word of a launch's arguments that may be an address stores the launch's number for the 2 MiB
-//! stretch that it lies in. No block is looked up, since a launch may cost some nanoseconds only. A
-//! number that looks like an address stores for a stretch that no block is in. Copies and memsets do
-//! not count as uses.
+//! Every word of a launch's arguments that may be an address stores the launch's number for the 2
+//! MiB stretch that it lies in. No block is looked up, since a launch may cost some nanoseconds
+//! only. A number that looks like an address stores for a stretch that no block is in. Copies and
+//! memsets do not count as uses.
 //!
-//! Invariants: of two stretches that share an entry, the one that was used last has it, and the other
-//! counts as unused. A block that is given out does not inherit the uses of the block that had its
-//! addresses before.
+//! Invariants: of two stretches that share an entry, the one that was used last has it, and the
+//! other counts as unused. A block that is given out does not inherit the uses of the block that
+//! had its addresses before.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::launches::{ADDRESS_BITS, Launch};
 
-/// Bytes of a stretch, as a power of two. Smaller blocks share their physical memory with others, and
-/// do not move.
+/// Bytes of a stretch, as a power of two. Smaller blocks share their physical memory with others,
+/// and do not move.
 const STRETCH_BITS: u32 = 21;
 
 /// Bytes of the smallest block that is recorded.

@@ -1,8 +1,10 @@
-//! Moves of live memory between the device and the host: whether there may be any, and when nothing is in their way.
+//! Moves of live memory between the device and the host: whether there may be any, and when nothing
+//! is in their way.
 //!
-//! A move is sound where no work touches the memory, and nothing outside relies on where it is. Calls that submit work wait at the gate ([`crate::gate`]), what was
-//! submitted before is looked for by the manager, and what relies on memory is looked for here, behind the closed gate. All of it errs towards memory that
-//! stays.
+//! A move is sound where no work touches the memory, and nothing outside relies on where it is.
+//! Calls that submit work wait at the gate ([`crate::gate`]), what was submitted before is looked
+//! for by the manager, and what relies on memory is looked for here, behind the closed gate. All of
+//! it errs towards memory that stays.
 
 pub(crate) mod last_use;
 pub(crate) mod obstacle;

@@ -16,23 +16,27 @@ pub(crate) fn of_settings(settings: &Settings) -> Option<&'static str> {
     (settings.guard != Guard::Off).then_some("WMSHIM_GUARD")
 }
 
-/// What the program has done or loaded that memory has to stay for. To be asked behind the closed gate.
+/// What the program has done or loaded that memory has to stay for. To be asked behind the closed
+/// gate.
 pub(super) fn of_process() -> Option<&'static str> {
     gate::kept().or_else(of_libraries).or_else(of_contexts)
 }
 
-/// What goes with no sharing of equal memory. Graphs do: they use addresses, and what lies there stays the same.
+/// What goes with no sharing of equal memory. Graphs do: they use addresses, and what lies there
+/// stays the same.
 pub(crate) fn to_sharing() -> Option<&'static str> {
     gate::kept_beside_graphs().or_else(of_libraries).or_else(of_contexts)
 }
 
-/// Their buffers are written by network cards, switches and storage, whose registrations no driver call shows.
+/// Their buffers are written by network cards, switches and storage, whose registrations no driver
+/// call shows.
 fn of_libraries() -> Option<&'static str> {
     callers::is_any_registering_loaded()
         .then_some("a library is loaded that may register memory with other devices")
 }
 
-/// Work of other contexts is not looked for, whatever device they are on: a copy between devices runs in either.
+/// Work of other contexts is not looked for, whatever device they are on: a copy between devices
+/// runs in either.
 fn of_contexts() -> Option<&'static str> {
     const SEVERAL: &str = "the process has several contexts";
     let is_active =

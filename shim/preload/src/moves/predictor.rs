@@ -207,7 +207,8 @@ impl Predictor {
         Some((block, RangeMove::new(order, bytes).only_from(from)))
     }
 
-    /// Tells the policy where all blocks lie, and how many bytes they and `room` take on the device.
+    /// Tells the policy where all blocks lie, and how many bytes they and `room` take on the
+    /// device.
     fn refresh(&mut self, manager: &Manager<Device>, room: u64) {
         let mut on_device = 0;
         let mut gone = Vec::new();

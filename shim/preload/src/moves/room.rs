@@ -1,4 +1,5 @@
-//! Room on the device: what leaves for a block that finds none or for the driver, and what comes back at the host's waits. Who it is decides [`super::predictor`].
+//! Room on the device: evictions for a block or a driver call that finds none, and blocks that come
+//! back at host waits. [`super::predictor`] chooses them.
 //!
 //! In doubt a block stays, and what finds no room goes to another tier as it would without moves.
 
@@ -9,8 +10,10 @@ use super::vain::{LOOK, PATIENCE};
 use super::{obstacle, predictor, switch, vain};
 use crate::gate;
 
-/// The driver has no room for what it needs itself: blocks move to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device
-/// is unused then, and still the manager's. Small blocks stay: others lie on the same memory. Waits as [`make_for`]: the program's call would fail otherwise.
+/// The driver has no room for what it needs itself: blocks move to the host until so many bytes of
+/// the device are unused or no block is left; bytes that moved. Their memory on the device is
+/// unused then, and still the manager's. Small blocks stay: others lie on the same memory. Waits as
+/// [`make_for`]: the program's call would fail otherwise.
 pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
     if !switch::is_on() || obstacle::of_process().is_some() {
         return 0;
@@ -20,7 +23,8 @@ pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
     predictor::leave(manager, manager.device_room().saturating_add(bytes), patience)
 }
 
-/// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: there is no more room than before.
+/// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time,
+/// until the GPU has nothing to do. `false`: there is no more room than before.
 pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     // Asked again behind the closed gate: here it spares a wait for nothing.
     if !switch::is_on() || vain::is_vain() || obstacle::of_process().is_some() {
@@ -32,7 +36,8 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     }
     predictor::start(manager);
     predictor::make_room(manager, bytes);
-    // What came for later launches may have taken what left. Each try has to bring some, for the request asks again.
+    // What came for later launches may have taken what left. Each try has to bring some, for the
+    // request asks again.
     manager.device_room() > before
 }
 

@@ -1,4 +1,5 @@
-//! Moves in turns: each closes the gate for a bounded time, and calls of the program pass between two of them.
+//! Moves in turns: each closes the gate for a bounded time, and calls of the program pass between
+//! two of them.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +10,20 @@ use super::refusals::{self, WhyNot};
 use super::{obstacle, switch};
 use crate::{gate, process};
 
-/// How long to wait for calls that are being made, which is what other calls then wait for nothing. The driver takes some microseconds for most.
+/// How long to wait for calls that are being made, which is what other calls then wait for nothing.
+/// The driver takes some microseconds for most.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// How long calls may be kept waiting at once, but for the handles that were begun when that is over.
+/// The time for which calls may wait at once. Handles that were begun before its end are finished.
 const TURN: Duration = Duration::from_millis(20);
 
-/// How long a turn takes at most where no call waits: it ends with copies that nothing else is done beside, and the thread's signals wait for it.
+/// How long a turn takes at most where no call waits: it ends with copies that nothing else is done
+/// beside, and the thread's signals wait for it.
 const LONG_TURN: Duration = Duration::from_millis(200);
 
-/// Moves what an order names, handle by handle, and lets calls of the program pass between turns. Nothing is waited for but calls that are being made, and copies. Bytes
-/// that moved, by size of handles, and why the rest stayed. No turn begins once `most` have moved.
+/// Moves what an order names, handle by handle, and lets calls of the program pass between turns.
+/// Nothing is waited for but calls that are being made, and copies. Bytes that moved, by size of
+/// handles, and why the rest stayed. No turn begins once `most` have moved.
 pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder, most: u64) -> (u64, Option<WhyNot>) {
     let (mut order, mut bytes, mut refusal) = (order.clone(), 0, None);
     while order.range.start < order.range.end && bytes < most {
@@ -38,7 +42,8 @@ pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder, most: u64)
     (bytes, refusal)
 }
 
-/// The same for several ranges, in both directions at once. Why some of it stays that concerns not only single handles.
+/// The same for several ranges, in both directions at once. Why some of it stays that concerns not
+/// only single handles.
 pub(super) fn exchange(manager: &Manager<Device>, ranges: &mut [RangeMove]) -> Option<WhyNot> {
     while !ranges.iter().all(RangeMove::is_over) {
         let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();

@@ -1,16 +1,18 @@
-//! Waits for the GPU to have nothing to do: how long they are, and those that were in vain. Work may wait for the very thread that waits, so for a while after one of these none is
-//! made again.
+//! Waits for the GPU to have nothing to do: how long they are, and those that were in vain. Work
+//! may wait for the very thread that waits, so for a while after one of these none is made again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a request that finds no room waits, or a launch for which something is to move: it would use slow memory otherwise.
+/// How long a request that finds no room waits, or a launch for which something is to move: it
+/// would use slow memory otherwise.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The same where nothing is to be waited for: events that are recorded in idle streams take some microseconds to be passed.
+/// The same where nothing is to be waited for: events that are recorded in idle streams take some
+/// microseconds to be passed.
 pub(super) const LOOK: Duration = Duration::from_micros(500);
 
-/// So long no request or launch waits again, after one has waited in vain.
+/// The time after a timeout in which no request or launch waits again.
 const AFTER: Duration = Duration::from_secs(30);
 
 /// Until when none waits.

@@ -173,7 +173,7 @@ fn make(devices: CUdevice) -> Option<Engine<TableDriver>> {
     if settings.multipath == Multipath::Off || (0..devices).any(is_shared) {
         return None;
     }
-    // A user who names the devices has decided that relays pay.
+    // If the setting names devices, the user has decided that relays pay.
     let eager = matches!(settings.multipath, Multipath::Devices(_));
     let patience = if eager { 0 } else { wm_multipath::PATIENCE };
     let relays = Some(siblings(&settings.multipath, devices));

@@ -1,8 +1,10 @@
-//! Tells the user that memory lies elsewhere than on its device: kernels use it over the link, and the program is slower.
+//! Tells the user that memory lies elsewhere than on its device: kernels use it over the link, and
+//! the program is slower.
 //!
-//! A line says so at the first byte, at each doubling, and when the process ends: then with the device memory that the program
-//! would have needed. Blocks and the program's own pieces count alike. Invariants: no lock is held while a line is written; no
-//! line is written in a forked child; the line at the exit waits for no lock, since a signal handler that calls `exit` may have
+//! A line says so at the first byte, at each doubling, and when the process ends: then with the
+//! device memory that the program would have needed. Blocks and the program's own pieces count
+//! alike. Invariants: no lock is held while a line is written; no line is written in a forked
+//! child; the line at the exit waits for no lock, since a signal handler that calls `exit` may have
 //! interrupted the thread that has it.
 
 mod notices;
@@ -42,7 +44,8 @@ impl OverflowLog {
         }
     }
 
-    /// A block was given out that its device has no room for, or a block has left its device. Writes a line if one is due.
+    /// A block was given out that its device has no room for, or a block has left its device.
+    /// Writes a line if one is due.
     pub(crate) fn note(&self) {
         if self.are_over.load(Relaxed) || process::forked() || process::exiting() {
             return;
@@ -80,8 +83,8 @@ impl OverflowLog {
         }
     }
 
-    /// The needs of every device, if a line was written before. `add_current` adds those of devices that are in use. `None` also
-    /// if another thread has a lock.
+    /// The needs of every device, if a line was written before. `add_current` adds those of devices
+    /// that are in use. `None` also if another thread has a lock.
     fn last_line(&self, add_current: impl FnOnce(&mut NeedsByDevice) -> Option<()>) -> Option<String> {
         Self::try_read(&self.notices, Notices::has_begun).filter(|has_begun| *has_begun)?;
         let mut needs = Self::try_read(&self.resets, NeedsByDevice::clone)?;
@@ -146,8 +149,8 @@ fn try_often<T>(attempt: impl Fn() -> Option<T>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (deadlock): an exit that waits for the thread which it has interrupted. Hazard (oversubscription): a program is
-    //! slow and no line says why.
+    //! Hazard (deadlock): an exit that waits for the thread which it has interrupted. Hazard
+    //! (oversubscription): a program is slow and no line says why.
     use super::*;
     use wm_memory::{Peaks, TierBytes};
 

@@ -9,7 +9,8 @@ use wm_memory::{Peaks, ReadableBytes};
 /// Bytes of one device that lie elsewhere, by tier.
 pub(super) type BytesElsewhere = BTreeMap<Tier, u64>;
 
-/// When a line is due: at the first byte elsewhere, and whenever twice as much lies there as at the last line.
+/// When a line is due: at the first byte elsewhere, and whenever twice as much lies there as at the
+/// last line.
 #[derive(Debug)]
 pub(super) struct Notices {
     said: u32,
@@ -79,7 +80,8 @@ impl Needs {
         self.headroom = self.headroom.max(other.headroom);
     }
 
-    /// Other memory at the same time. The two peaks may have been at different times, so the sum suffices for both.
+    /// Other memory at the same time. The two peaks may have been at different times, so the sum
+    /// suffices for both.
     pub(super) fn and(&mut self, other: &Self) {
         let Peaks { tiers, total } = other.peaks;
         self.peaks.tiers.device += tiers.device;

@@ -1,4 +1,5 @@
-//! What is said of a request that no tier could meet: what was where, and which settings stood in the way, with their values.
+//! What is said of a request that no tier could meet: what was where, and which settings stood in
+//! the way, with their values.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,7 +11,8 @@ use wm_memory::{Manager, OverflowVerdict, ReadableBytes, Shortage, TierBytes};
 use crate::physical;
 use crate::registry;
 
-/// Says the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch size is refused hundreds of times.
+/// Says the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch size is refused
+/// hundreds of times.
 pub(crate) fn say(device: CUdevice, shortage: impl FnOnce() -> Shortage) {
     static REFUSALS: AtomicU64 = AtomicU64::new(0);
     let count = REFUSALS.fetch_add(1, Relaxed) + 1;

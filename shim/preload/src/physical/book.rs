@@ -1,8 +1,10 @@
-//! The books of the program's own physical memory: pieces, their handles, and where they are mapped. Pure data.
+//! The books of the program's own physical memory: pieces, their handles, and where they are
+//! mapped. Pure data.
 //!
-//! A piece lives as long as the driver's: until its last reference is released *and* its last mapping is gone. It is
-//! charged from before it is made, so that two threads cannot both pass a limit, until then. The driver may give a
-//! handle's number out again as soon as it is released, while the piece is still mapped: pieces have numbers of their own.
+//! A piece lives as long as the driver's: until its last reference is released *and* its last
+//! mapping is gone. It is charged from before it is made, so that two threads cannot both pass a
+//! limit, until then. The driver may give a handle's number out again as soon as it is released,
+//! while the piece is still mapped: pieces have numbers of their own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -62,13 +64,14 @@ pub(crate) struct Account {
     pub(crate) held: TierBytes,
     /// The most that was held.
     pub(crate) peaks: Peaks,
-    /// Pieces that were made elsewhere, for want of room on the device.
+    /// Pieces that were made on another tier, because the device was full.
     pub(crate) overflows: u64,
     /// Pieces that were not made, as no tier had room.
     pub(crate) refused: u64,
 }
 
-/// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a const.
+/// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a
+/// const.
 type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 
 /// All pieces of the process.
@@ -93,7 +96,8 @@ impl Book {
         }
     }
 
-    /// Takes `bytes` of a device's tier into account if no more than `most` are then; says whether it did.
+    /// Takes `bytes` of a device's tier into account if no more than `most` are then; says whether
+    /// it did.
     pub(crate) fn charge(&mut self, device: CUdevice, tier: Tier, bytes: u64, most: u64) -> bool {
         let held = self.accounts.entry(device).or_default().held.part(tier);
         let fits = held.checked_add(bytes).is_some_and(|sum| sum <= most);
@@ -118,25 +122,28 @@ impl Book {
         self.hold(handle, self.last);
     }
 
-    /// A piece was refused, for want of room on every tier.
+    /// A piece was refused, because all tiers were full.
     pub(crate) fn refused(&mut self, device: CUdevice) {
         self.accounts.entry(device).or_default().refused += 1;
     }
 
-    /// The program got a handle for memory that another process made, or that it made itself and knows by another handle.
+    /// The program got a handle for memory that another process made, or that it made itself and
+    /// knows by another handle.
     pub(crate) fn imported(&mut self, handle: u64, asked: Asked, tier: Tier, stands_in: bool) {
         self.last += 1;
         self.pieces.insert(self.last, Piece { asked, tier, bytes: 0, stands_in, references: 0, mappings: 0 });
         self.hold(handle, self.last);
     }
 
-    /// The program got a handle that it may have already: one more reference, if it has. Says whether it has.
+    /// The program got a handle that it may have already: one more reference, if it has. Says
+    /// whether it has.
     pub(crate) fn held_again(&mut self, handle: u64) -> bool {
         let held = self.handles.get(&handle).copied();
         held.inspect(|held| self.hold(handle, held.piece)).is_some()
     }
 
-    /// The program knows imported memory in a range for the host's: it is what was exported, and stands in for nothing.
+    /// The program knows imported memory in a range for the host's: it is what was exported, and
+    /// stands in for nothing.
     pub(crate) fn disclose(&mut self, address: u64, bytes: u64) {
         let first = self.mapping(address).map_or(address, |(base, _)| base);
         for mapping in self.mappings.range(first..address.saturating_add(bytes)).map(|(_, mapping)| mapping) {
@@ -163,7 +170,8 @@ impl Book {
         held.piece = number;
     }
 
-    /// A reference is about to be released. Our number of its piece, for [`Book::settle`] or [`Book::keep`] after it.
+    /// A reference is about to be released. Our number of its piece, for [`Book::settle`] or
+    /// [`Book::keep`] after it.
     pub(crate) fn let_go(&mut self, handle: u64) -> Option<u64> {
         let held = self.handles.get_mut(&handle)?;
         let number = held.piece;
@@ -224,7 +232,8 @@ impl Book {
         self.elsewhere(address).is_some() || inside.map(|(at, _)| *at).any(|at| self.elsewhere(at).is_some())
     }
 
-    /// Addresses in a range, its first byte excepted, where a piece on another tier begins than the one before it is on.
+    /// Addresses in a range, its first byte excepted, where a piece on another tier begins than the
+    /// one before it is on.
     pub(crate) fn borders(&self, range: Range<u64>) -> Vec<u64> {
         let first = self.mapping(range.start).map_or(range.start, |(base, _)| base);
         let pieces = self.mappings.range(first..range.end.max(first));
@@ -258,7 +267,8 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: memory that is counted although it is gone, or forgotten while the program still uses it.
+    //! Hazard: memory that is counted although it is gone, or forgotten while the program still
+    //! uses it.
     use super::*;
 
     const MIB: u64 = 1 << 20;

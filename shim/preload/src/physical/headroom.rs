@@ -1,7 +1,9 @@
 //! The headroom of a device beside memory that the program makes itself.
 //!
-//! Bare, PyTorch's expandable segments take the device to its last byte and end with PyTorch's own error. Where they go on in host memory instead, the driver still needs some of
-//! the device: for the code of kernels that run for the first time, for local memory and page tables. The blocks' headroom is kept from pieces, too, then.
+//! Bare, PyTorch's expandable segments take the device to its last byte and end with PyTorch's own
+//! error. Where they go on in host memory instead, the driver still needs some of the device: for
+//! the code of kernels that run for the first time, for local memory and page tables. The blocks'
+//! headroom is kept from pieces, too, then.
 //!
 //! Invariant: the lock is not held across the driver's call.
 
@@ -15,7 +17,8 @@ use wm_memory::Manager;
 /// Bytes that may still be made on each device before the driver is asked again.
 static UNASKED: Mutex<BTreeMap<CUdevice, u64>> = Mutex::new(BTreeMap::new());
 
-/// Is the headroom left when so many bytes of the device have been made? Where the driver does not tell, it is.
+/// Is the headroom left when so many bytes of the device have been made? Where the driver does not
+/// tell, it is.
 pub(crate) fn is_left(manager: &Manager<Device>, bytes: u64) -> bool {
     let device = manager.gpu().ordinal();
     if unasked(device, |unasked| take(unasked, bytes)) {
@@ -37,7 +40,8 @@ fn take(unasked: &mut u64, bytes: u64) -> bool {
     rest.is_some()
 }
 
-/// Is the headroom left, and how much may be made afterwards without asking? Half of what there is, since others make memory, too.
+/// Is the headroom left, and how much may be made afterwards without asking? Half of what there is,
+/// since others make memory, too.
 fn judge(free: u64, bytes: u64, headroom: u64) -> (bool, u64) {
     match free.saturating_sub(headroom).checked_sub(bytes) {
         Some(rest) => (true, rest / 2),
@@ -47,7 +51,8 @@ fn judge(free: u64, bytes: u64, headroom: u64) -> (bool, u64) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: the driver has no memory left for a kernel's code, although pieces could have gone to the host.
+    //! Hazard: the driver has no memory left for a kernel's code, although pieces could have gone
+    //! to the host.
     use super::*;
 
     #[test]

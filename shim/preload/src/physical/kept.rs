@@ -1,8 +1,10 @@
-//! The shelf of this process: what PyTorch's expandable segments give up and get again, with the driver's calls.
+//! The shelf of this process: what PyTorch's expandable segments give up and get again, with the
+//! driver's calls.
 //!
-//! Only with `WMSHIM_TORCH_PIECES=keep`, and only for PyTorch's allocator, which hands its handles to nobody but the calls that are
-//! intercepted here. The lock is held across the driver's calls, for two threads must not change mappings of one handle at once
-//! (see wm-memory's `mapping_lock`); none of them waits for the GPU.
+//! Only with `WMSHIM_TORCH_PIECES=keep`, and only for PyTorch's allocator, which passes its handles
+//! only to calls that are intercepted here. The lock is held across the driver's calls, because two
+//! threads must not change mappings of one handle at once (see wm-memory's `mapping_lock`); none of
+//! them waits for the GPU.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -39,8 +41,9 @@ struct KeptIdle {
 /// Where idle memory may lie.
 const TIERS: [Tier; 2] = [Tier::Device, Tier::Host];
 
-/// For so long after a refusal what PyTorch gives up is for its second attempt. It waits for its streams before, where kernels that use host
-/// memory may take seconds; a thread that has mapped a piece since, or was refused again, is no longer at it.
+/// The time after a refusal in which memory that PyTorch gives up is for its second attempt. It
+/// waits for its streams before, where kernels that use host memory may take seconds; a thread that
+/// has mapped a piece since, or was refused again, is no longer at it.
 const EMPTYING: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -89,7 +92,8 @@ impl Vmm for DriverCalls {
     }
 }
 
-/// Where memory of a tier is made for a device; `None` if the device has no manager, which knows the host's part.
+/// Where memory of a tier is made for a device; `None` if the device has no manager, which knows
+/// the host's part.
 pub(crate) fn location(device: CUdevice, tier: Tier) -> Option<CUmemLocation> {
     match tier {
         Tier::Host => registry::of_device(device)
@@ -144,7 +148,8 @@ fn keeps<T>(device: CUdevice, change: impl FnOnce(&mut KeptIdle) -> T) -> T {
     change(KEEPS.lock().unwrap_or_else(PoisonError::into_inner).entry(device).or_default())
 }
 
-/// `cuMemMap` of a token; `None` for other handles, for which the addresses are made free of what lies there unused.
+/// `cuMemMap` of a token; `None` for other handles, for which the addresses are made free of what
+/// lies there unused.
 pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Option<CUresult> {
     let mut shelf = shelf()?;
     let mapped =
@@ -161,8 +166,8 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
     mapped.map(code)
 }
 
-/// This thread was refused memory of a kind that is kept. The second time PyTorch has emptied its cache in vain and gives up: what it
-/// gave up is other processes' then, as without us.
+/// This thread was refused memory of a kind that is kept. The second time PyTorch has emptied its
+/// cache in vain and gives up: what it gave up is other processes' then, as without us.
 pub(crate) fn refused() {
     match REFUSED.take() {
         None => REFUSED.set(Some(Instant::now())),
@@ -182,7 +187,8 @@ pub(crate) fn unmapped(address: u64, bytes: usize) {
     }
 }
 
-/// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver, unless PyTorch is about to ask for it.
+/// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver, unless
+/// PyTorch is about to ask for it.
 pub(crate) fn release(token: u64) -> Option<CUresult> {
     let released = shelf()?.release(&DriverCalls, token).map(code);
     if released == Some(CUresult::SUCCESS) {
@@ -204,8 +210,9 @@ fn give_excess_back(manager: &Manager<Device>) {
     }
 }
 
-/// The same of what a second attempt left idle on the device, but for as much as such attempts came back for before. What lies on the host
-/// stays: the program is short of memory, and to pin as much again takes a hundred times as long.
+/// The same for memory that a second attempt left idle on the device, except the amount that such
+/// attempts used before. What lies on the host stays: the program is short of memory, and to pin as
+/// much again takes a hundred times as long.
 fn give_leftovers_back(manager: &Manager<Device>) {
     let (device, settings) = (manager.gpu().ordinal(), manager.settings());
     let idle = idle(device, Tier::Device);
@@ -226,7 +233,8 @@ fn look_later() {
     });
 }
 
-/// Gives back what was idle throughout a period, beyond the stated amount. Returns when to look again, if more than that is left.
+/// Gives back what was idle throughout a period, beyond the stated amount. Returns when to look
+/// again, if more than that is left.
 fn give_unused_back(manager: &Manager<Device>) -> Option<Instant> {
     let (device, stated, now) = (manager.gpu().ordinal(), manager.settings().keep_idle, Instant::now());
     let mut left = idle(device, Tier::Device);

@@ -1,7 +1,9 @@
-//! Physical memory that the program makes itself, with `cuMemCreate`: PyTorch's expandable segments, NCCL's buffers.
+//! Physical memory that the program makes itself, with `cuMemCreate`: PyTorch's expandable
+//! segments, NCCL's buffers.
 //!
-//! The driver serves these calls. We count the memory, for limits and statistics, and know which of it lies in host memory because
-//! the device was full: queries about such memory must be answered as for the device memory that was asked for.
+//! The driver serves these calls. We count the memory, for limits and statistics, and know which of
+//! it lies in host memory because the device was full: queries about such memory must be answered
+//! as for the device memory that was asked for.
 
 mod book;
 pub(crate) mod headroom;
@@ -24,7 +26,8 @@ use crate::registry;
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
-/// Has any piece gone elsewhere in this process, or come from another one where it had? Until then no address is looked up.
+/// Has any piece gone elsewhere in this process, or come from another one where it had? Until then
+/// no address is looked up.
 static ANY_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// The books. Never held across a driver call.
@@ -32,7 +35,7 @@ pub(crate) fn book() -> MutexGuard<'static, Book> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A piece was made in host memory, for want of room on the device.
+/// A piece was made in host memory, because the device was full.
 pub(crate) fn note_overflow() {
     ANY_ELSEWHERE.store(true, Relaxed);
 }
@@ -52,7 +55,8 @@ pub(crate) fn accounts() -> BTreeMap<CUdevice, Account> {
     book().accounts().clone()
 }
 
-/// The same for the process's exit, which waits for nothing: `None` while a thread is changing the books.
+/// The same for the process's exit, which waits for nothing: `None` while a thread is changing the
+/// books.
 pub(crate) fn accounts_now() -> Option<BTreeMap<CUdevice, Account>> {
     match BOOK.try_lock() {
         Ok(book) => Some(book.accounts().clone()),
@@ -88,7 +92,8 @@ fn host_left(manager: &Manager<Device>) -> u64 {
     manager.settings().host_limit.saturating_sub(held)
 }
 
-/// Something else is about to be made on the host. Where that would have no room for it beside what lies idle here, that goes back.
+/// Something else is about to be made on the host. Where that would have no room for it beside what
+/// lies idle here, that goes back.
 pub(crate) fn make_host_room(manager: &Manager<Device>, bytes: u64) {
     let device = manager.gpu().ordinal();
     let idle = kept::idle(device, Tier::Host);

@@ -1,17 +1,22 @@
-//! A request of PyTorch's that has no room in an expandable segment is refused, however much memory there is.
+//! A request of PyTorch's that has no room in an expandable segment is refused, however much memory
+//! there is.
 //!
-//! A segment has addresses for 1.125 times the device's memory. A request goes to a segment that has addresses for it, else to a new one,
-//! whose end PyTorch does not check: when all of it is filled and the request is not met, PyTorch goes on behind the last block, through a
-//! null pointer. Bare that cannot be, for the device is full before. How much is requested is in no call, but what the request does is:
-//! it reserves a segment, makes all of its pieces, and then maps them; refused, it comes once more, to that segment if it has room
-//! there, else to another one that it reserves.
+//! A segment has addresses for 1.125 times the device's memory. A request goes to a segment that
+//! has addresses for it, else to a new one, whose end PyTorch does not check: when all of it is
+//! filled and the request is not met, PyTorch goes on behind the last block, through a null
+//! pointer. Bare that cannot be, for the device is full before. How much is requested is in no
+//! call, but what the request does is: it reserves a segment, makes all of its pieces, and then
+//! maps them; refused, it comes once more, to that segment if it has room there, else to another
+//! one that it reserves.
 //!
-//! * The piece that would fill a new segment is refused, if no piece of the request was refused before.
+//! * The piece that would fill a new segment is refused, if no piece of the request was refused
+//!   before.
 //! * A request that comes again to the segment has room there, so it may fill it.
-//! * One that reserves another segment instead fits into none, and gets no piece. Should it be another request after all, it comes
-//!   again to the segment that it has then.
+//! * One that reserves another segment instead fits into none, and gets no piece. Should it be
+//!   another request after all, it comes again to the segment that it has then.
 //!
-//! Invariant: with nothing reserved that is not mapped yet, nothing is refused here. A segment is made, filled and mapped by one thread.
+//! Invariant: with nothing reserved that is not mapped yet, nothing is refused here. A segment is
+//! made, filled and mapped by one thread.
 
 use std::cell::Cell;
 use std::sync::Once;
@@ -81,7 +86,8 @@ pub(crate) fn refuses(piece: u64) -> bool {
     refuses
 }
 
-/// What the program was answered for a piece. Is it a refusal after which the same request comes again?
+/// What the program was answered for a piece. Is it a refusal after which the same request comes
+/// again?
 #[inline]
 pub(crate) fn answered(piece: u64, code: CUresult) -> bool {
     let Some(segment) = NEW.get() else { return false };
@@ -115,8 +121,9 @@ mod tests {
 
     const SEGMENT: u64 = 5;
 
-    /// How many pieces a request of `size` pieces gets at each of its attempts, if `held` can be had at all, and whether it then goes on
-    /// behind the end. It is PyTorch's way: at most what the segment has is asked for.
+    /// How many pieces a request of `size` pieces gets at each of its attempts, if `held` can be
+    /// had at all, and whether it then goes on behind the end. It is PyTorch's way: at most what
+    /// the segment has is asked for.
     fn attempts(size: u64, held: u64, mut last: Option<NewSegment>) -> (Vec<u64>, Option<NewSegment>) {
         let mut gotten = Vec::new();
         for attempt in 0..2 {

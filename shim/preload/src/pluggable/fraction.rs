@@ -1,7 +1,9 @@
-//! The share of a device that tensors may have, as `torch.cuda.set_per_process_memory_fraction` sets it.
+//! The share of a device that tensors may have, as `torch.cuda.set_per_process_memory_fraction`
+//! sets it.
 //!
-//! Kept as PyTorch's `cudaMallocAsync` back end keeps it: a request beyond it is out of memory, wherever the bytes would
-//! have been. Threads that allocate at the same moment may overshoot it by what they ask for.
+//! Kept as PyTorch's `cudaMallocAsync` back end keeps it: a request beyond it is out of memory,
+//! wherever the bytes would have been. Threads that allocate at the same moment may overshoot it by
+//! what they ask for.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,14 +1,19 @@
-//! The functions of a `CUDAPluggableAllocator`, for PyTorch programs that cannot have the `cudaMallocAsync` back end.
+//! The functions of a `CUDAPluggableAllocator`, for PyTorch programs that cannot have the
+//! `cudaMallocAsync` back end.
 //!
-//! They stand on the program's side: what they need of the driver they ask for through its exports, so that an allocation
-//! here is the `cuMemAllocAsync` that the other back end would have made, with every hook and setting in force. What PyTorch's
-//! interface leaves to an allocator is done as that back end does it:
+//! They stand on the program's side: what they need of the driver they ask for through its exports,
+//! so that an allocation here is the `cuMemAllocAsync` that the other back end would have made,
+//! with every hook and setting in force. What PyTorch's interface leaves to an allocator is done as
+//! that back end does it:
 //!
-//! * a device's primary context is used whatever the calling thread's device is, and made where there is none yet;
+//! * a device's primary context is used whatever the calling thread's device is, and made where
+//!   there is none yet;
 //! * the pool keeps what it has when the host waits;
-//! * memory that other streams have used, of whatever device, is not reused before they are past it;
+//! * memory that other streams have used, of whatever device, is not reused before they are past
+//!   it;
 //! * memory of a stream under capture is the graph's, by the driver's rules;
-//! * an allocation that fails ends in PyTorch's own exception ([`torch_exception`]): a null would become a tensor's address.
+//! * an allocation that fails ends in PyTorch's own exception ([`torch_exception`]): a null would
+//!   become a tensor's address.
 
 mod device_guard;
 mod fraction;
@@ -35,8 +40,9 @@ use users::User;
 
 /// `void *(ssize_t size, int device, cudaStream_t stream)`.
 ///
-/// On failure it does not return: it jumps to the function that throws, so that the exception leaves from the caller's own
-/// call and no frame of ours is unwound. Unwinding ours would take a C++ runtime, and this library has none.
+/// On failure it does not return: it jumps to the function that throws, so that the exception
+/// leaves from the caller's own call and no frame of ours is unwound. Unwinding ours would take a
+/// C++ runtime, and this library has none.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn wmshim_torch_malloc(size: isize, device: c_int, stream: CUstream) -> CUdeviceptr {
@@ -120,27 +126,29 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
     unsafe { exported::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
 }
 
-/// Memory of ours that is freed while its stream is captured was not allocated in the capture, and is no part of the graph. It is the
-/// stream's again, for what comes after the capture.
+/// Memory of ours that is freed while its stream is captured was not allocated in the capture, and
+/// is no part of the graph. It is the stream's again, for what comes after the capture.
 fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<(), CUresult>> {
     let manager = registry::owner(address)?;
     let (_, named) = registry::site_of_stream(stream, CUstream::LEGACY)?;
     Some(manager.free(address, named.order()).map_err(|_| CUresult::INVALID_VALUE))
 }
 
-/// Tensors are dropped in a forked child and at the end of the process too. Nothing is left to be freed then, and in a child
-/// a lock may belong to a thread that is no more.
+/// Tensors are dropped in a forked child and at the end of the process too. Nothing is left to be
+/// freed then, and in a child a lock may belong to a thread that is no more.
 fn is_over() -> bool {
     process::forked() || process::exiting()
 }
 
-/// Addresses that streams other than their own have used since they were allocated, with those streams.
+/// Addresses that streams other than their own have used since they were allocated, with those
+/// streams.
 fn shared() -> &'static DashMap<CUdeviceptr, Vec<User>> {
     static SHARED: OnceLock<DashMap<CUdeviceptr, Vec<User>>> = OnceLock::new();
     SHARED.get_or_init(DashMap::new)
 }
 
-/// `void(void *ptr, cudaStream_t stream)`: the tensor is used in this stream too (`Tensor.record_stream`).
+/// `void(void *ptr, cudaStream_t stream)`: the tensor is used in this stream too
+/// (`Tensor.record_stream`).
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream) {
     safely(|| {
@@ -163,7 +171,8 @@ fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
     })
 }
 
-/// By the driver's rule a pool gives its free memory back whenever the host waits, unless told otherwise.
+/// By the driver's rule a pool gives its free memory back whenever the host waits, unless told
+/// otherwise.
 fn keep_freed_memory(device: CUdevice) {
     if PROCESS.torch.keeping.insert(device) {
         let mut all = u64::MAX;
@@ -195,10 +204,12 @@ extern "C" fn wmshim_torch_empty_cache() {
     });
 }
 
-/// Our pool gives back only what the device is done with, and tensors were freed a moment ago: so the device is waited for first.
+/// Our pool gives back only what the device is done with, and tensors were freed a moment ago: so
+/// the device is waited for first.
 ///
 /// # Errors
-/// The driver's; `STREAM_CAPTURE_UNSUPPORTED` during a capture, which the wait, and the driver's own trimming, would end.
+/// The driver's; `STREAM_CAPTURE_UNSUPPORTED` during a capture, which the wait, and the driver's
+/// own trimming, would end.
 fn empty(device: CUdevice) -> Result<(), CUresult> {
     if streams().capturing() {
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);

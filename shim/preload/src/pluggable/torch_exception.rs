@@ -1,10 +1,13 @@
-//! How a failed allocation reaches the program: as the C++ exception that PyTorch throws in that case itself.
+//! How a failed allocation reaches the program: as the C++ exception that PyTorch throws in that
+//! case itself.
 //!
-//! PyTorch takes whatever address an allocator of this kind returns, null too, for a tensor's memory, and offers no way to
-//! report a failure. But it catches exceptions: `c10::OutOfMemoryError` becomes `torch.OutOfMemoryError`. One is put together
-//! from what the loaded libraries export, whose names hold their types: a PyTorch of another C++ ABI has no such names. There,
-//! the function behind `TORCH_CHECK` serves, which takes plain C arguments: a `RuntimeError` with the same text.
-//! Without PyTorch there is nobody to catch anything, and the answer is null.
+//! PyTorch takes whatever address an allocator of this kind returns, null too, for a tensor's
+//! memory, and offers no way to report a failure. But it catches exceptions:
+//! `c10::OutOfMemoryError` becomes `torch.OutOfMemoryError`. One is put together from what the
+//! loaded libraries export, whose names hold their types: a PyTorch of another C++ ABI has no such
+//! names. There, the function behind `TORCH_CHECK` serves, which takes plain C arguments: a
+//! `RuntimeError` with the same text. Without PyTorch no code would catch an exception, and the
+//! answer is null.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -105,9 +108,9 @@ fn out_of_memory(text: &str) -> Option<TailCall> {
     let runtime = |name| find(c"libstdc++.so.6", name);
     let (object, new, throw) =
         (runtime(c"__cxa_allocate_exception")?, runtime(c"_Znwm")?, runtime(c"__cxa_throw")?);
-    // SAFETY: functions of these types, by the names under which they were found. The constructor takes the characters
-    // over, which the C++ heap gave. A virtual table starts with an offset and the type; an object points behind them, at
-    // the destructor.
+    // SAFETY: functions of these types, by the names under which they were found. The constructor
+    // takes the characters over, which the C++ heap gave. A virtual table starts with an offset and
+    // the type; an object points behind them, at the destructor.
     unsafe {
         let (object, new) = (transmute::<usize, Allocate>(object), transmute::<usize, Allocate>(new));
         let (object, mut text) = (object(OBJECT), string(new, text));
@@ -121,7 +124,8 @@ fn out_of_memory(text: &str) -> Option<TailCall> {
 /// # Safety
 /// `new` is the C++ heap's.
 unsafe fn string(new: Allocate, text: &str) -> Text {
-    // SAFETY: by this function's contract, room for the text and its end; the heap throws rather than answer null.
+    // SAFETY: by this function's contract, room for the text and its end; the heap throws rather
+    // than answer null.
     unsafe {
         let characters = new(text.len() + 1).cast::<c_char>();
         text.as_ptr().copy_to_nonoverlapping(characters.cast(), text.len());
@@ -130,7 +134,7 @@ unsafe fn string(new: Allocate, text: &str) -> Text {
     }
 }
 
-/// `TORCH_CHECK(false, ...)`. The text is given away: nobody of ours is left to free it.
+/// `TORCH_CHECK(false, ...)`. The text is leaked: no code of ours runs after the exception.
 fn failed_check(text: &str) -> Option<TailCall> {
     let function = find(c"libc10.so", CHECK)?;
     let text = CString::new(text).ok()?.into_raw();

@@ -1,5 +1,6 @@
-//! Streams besides its own that have used a tensor's memory (`Tensor.record_stream`): its own stream waits for them, on the GPU, before
-//! the memory is freed in it. So does PyTorch's own back end.
+//! Streams besides its own that have used a tensor's memory (`Tensor.record_stream`): its own
+//! stream waits for them, on the GPU, before the memory is freed in it. So does PyTorch's own back
+//! end.
 
 use wm_abi::{CU_EVENT_DISABLE_TIMING, CUcontext, CUevent, CUresult, CUstream, symbol};
 
@@ -21,7 +22,8 @@ impl User {
     }
 }
 
-/// Makes `stream` wait for what is now in the user's stream. A stream that is being captured has no work of its own to wait for.
+/// Makes `stream` wait for what is now in the user's stream. A stream that is being captured has no
+/// work of its own to wait for.
 ///
 /// # Errors
 /// The driver's.
@@ -41,7 +43,8 @@ pub(super) fn wait_for(stream: CUstream, user: &User) -> Result<(), CUresult> {
 /// An event behind all that is in the user's stream.
 fn record(user: &User) -> Result<CUevent, CUresult> {
     let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
-    // SAFETY: the context of a stream that lives; out-pointers to live locals. What is pushed is popped.
+    // SAFETY: the context of a stream that lives; out-pointers to live locals. What is pushed is
+    // popped.
     unsafe {
         exported::<symbol::cuCtxPushCurrent_v2>()(user.context).ok()?;
         let recorded = exported::<symbol::cuEventCreate>()(&mut event, CU_EVENT_DISABLE_TIMING)

@@ -1,6 +1,8 @@
-//! Which code made the program's call: return addresses outside this library, and the loaded objects that they lie in.
+//! Which code made the program's call: return addresses outside this library, and the loaded
+//! objects that they lie in.
 //!
-//! The trampolines jump, so a hook returns to the program itself. If the unwinder cannot walk the stack, no caller is known.
+//! The trampolines jump, so a hook returns to the program itself. If the unwinder cannot walk the
+//! stack, no caller is known.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
@@ -14,11 +16,12 @@ pub(crate) const DEPTH: usize = 8;
 /// The part of PyTorch that makes expandable segments, and nothing that relies on where they are.
 const TORCH: &str = "libc10_cuda";
 
-/// Libraries whose buffers other devices and network cards write into. NCCL's flags come in lines of 128 bytes, which arrive
-/// whole over NVLink only.
+/// Libraries whose buffers other devices and network cards write into. NCCL's flags come in lines
+/// of 128 bytes, which arrive whole over NVLink only.
 const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
 
-/// Libraries that register memory with network cards or the CPU by ways that no driver call shows, and are loaded only to be used.
+/// Libraries that register memory with network cards or the CPU by ways that no driver call shows,
+/// and are loaded only to be used.
 const REGISTERING: &[&str] =
     &["libibverbs", "librdmacm", "libmlx5", "libfabric", "libgdrapi", "libucp", "libuct", "libucs", "libucm"];
 
@@ -34,14 +37,16 @@ pub(crate) fn is_torch() -> bool {
     nearest().starts_with(TORCH)
 }
 
-/// Is it one that PyTorch's allocator makes itself, and not through CUDA's runtime? Costs a microsecond.
+/// Is it one that PyTorch's allocator makes itself, and not through CUDA's runtime? Costs a
+/// microsecond.
 pub(crate) fn is_torch_itself() -> bool {
     let [nearest, ..] = callers_up_to(1);
     torch_code(nearest).is_some()
 }
 
-/// A hash of the return addresses inside PyTorch's allocator, if it makes the call itself. Calls from the same place in it have the same
-/// hash, whatever code called the allocator. Costs a few microseconds.
+/// A hash of the return addresses inside PyTorch's allocator, if it makes the call itself. Calls
+/// from the same place in it have the same hash, whatever code called the allocator. Costs a few
+/// microseconds.
 pub(crate) fn way_through_torch() -> Option<u64> {
     let callers = callers();
     let code = torch_code(callers[0])?;
@@ -66,8 +71,9 @@ pub(crate) fn need_device() -> bool {
     COMMUNICATION.iter().any(|name| nearest.starts_with(name))
 }
 
-/// The nearest calling object but CUDA's runtime, which calls for others; empty if no caller is known. The stack is walked only in a
-/// process that has loaded one of the libraries that make a difference here.
+/// The nearest calling object but CUDA's runtime, which calls for others; empty if no caller is
+/// known. The stack is walked only in a process that has loaded one of the libraries that make a
+/// difference here.
 fn nearest() -> String {
     if !is_any_loaded(&[COMMUNICATION, &[TORCH]]) {
         return String::new();
@@ -79,8 +85,9 @@ fn nearest() -> String {
         .unwrap_or_default()
 }
 
-/// Is a library loaded that may let others than this process's work use memory? Costs some microseconds. NCCL and NVSHMEM, which PyTorch
-/// loads whether they are used or not, are told by their calls: [`need_device`].
+/// Is a library loaded that may let others than this process's work use memory? Costs some
+/// microseconds. NCCL and NVSHMEM, which PyTorch loads whether they are used or not, are told by
+/// their calls: [`need_device`].
 pub(crate) fn is_any_registering_loaded() -> bool {
     let is_storage = || is_any_loaded(&[STORAGE]) && std::path::Path::new(STORAGE_DEVICE).exists();
     is_any_loaded(&[REGISTERING]) || is_storage()
@@ -132,7 +139,8 @@ struct Walk {
     most: usize,
 }
 
-/// Return addresses outside this library, the nearest first; 0 where there are fewer. Costs a few microseconds.
+/// Return addresses outside this library, the nearest first; 0 where there are fewer. Costs a few
+/// microseconds.
 pub(crate) fn callers() -> [usize; DEPTH] {
     callers_up_to(DEPTH)
 }
@@ -159,7 +167,8 @@ unsafe extern "C" fn visit(frame: *mut Frame, walk: *mut c_void) -> c_int {
     GO_ON
 }
 
-/// Where this library's code is. Empty if the loader does not tell: then our own frames are named too.
+/// Where this library's code is. Empty if the loader does not tell: then our own frames are named
+/// too.
 fn own_code() -> Range<usize> {
     static CODE: OnceLock<Range<usize>> = OnceLock::new();
     CODE.get_or_init(|| code_around(own_code as *const () as usize)).clone()

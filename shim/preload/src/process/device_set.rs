@@ -13,7 +13,8 @@ impl DeviceSet {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds a device. `true` if it was no member before; one of several threads that add it at once is told so.
+    /// Adds a device. `true` if it was no member before; one of several threads that add it at once
+    /// is told so.
     pub(crate) fn insert(&self, device: CUdevice) -> bool {
         let bit = bit(device);
         bit != 0 && self.0.load(Relaxed) & bit == 0 && self.0.fetch_or(bit, Relaxed) & bit == 0
@@ -45,7 +46,8 @@ fn bit(device: CUdevice) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (out-of-bounds access): a device number beyond the set, or below 0, is taken for another device.
+    //! Hazard (out-of-bounds access): a device number beyond the set, or below 0, is taken for
+    //! another device.
     use super::*;
 
     #[test]

@@ -1,6 +1,8 @@
-//! The table of the real driver's functions: what internal driver calls go through, never through our exports.
+//! The table of the real driver's functions: what internal driver calls go through, never through
+//! our exports.
 //!
-//! `entry/install.rs` opens the driver at the first CUDA call of the process; hooks run only behind an opened one.
+//! `entry/install.rs` opens the driver at the first CUDA call of the process; hooks run only behind
+//! an opened one.
 
 use std::marker::PhantomData;
 use std::mem::transmute_copy;
@@ -27,7 +29,8 @@ pub(crate) fn open_once(open: impl FnOnce() -> Option<Table>) {
     DRIVER.get_or_init(open);
 }
 
-/// A driver function's address beside what its callers look at anyway. The driver's table is asked once.
+/// A driver function's address beside what its callers look at anyway. The driver's table is asked
+/// once.
 pub(crate) struct CachedFn<S> {
     address: AtomicPtr<()>,
     of: PhantomData<fn() -> S>,
@@ -38,7 +41,8 @@ impl<S: Symbol> CachedFn<S> {
         Self { address: AtomicPtr::new(std::ptr::null_mut()), of: PhantomData }
     }
 
-    /// Another function of the same type is to be called in its place. To be called before the first [`CachedFn::get`].
+    /// Another function of the same type is to be called in its place. To be called before the
+    /// first [`CachedFn::get`].
     pub(crate) fn replace(&self, address: *const ()) {
         self.address.store(address.cast_mut(), Relaxed);
     }
@@ -51,7 +55,8 @@ impl<S: Symbol> CachedFn<S> {
         if address.is_null() {
             return self.look_up();
         }
-        // SAFETY: `look_up` stored a function of this type here, and `Symbol` promises that it is a pointer.
+        // SAFETY: `look_up` stored a function of this type here, and `Symbol` promises that it is a
+        // pointer.
         unsafe { transmute_copy(&address) }
     }
 

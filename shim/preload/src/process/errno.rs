@@ -6,7 +6,8 @@ use libc::c_int;
 
 /// The calling thread's `errno`. Not to be handed to another thread, which a `Cell` cannot be.
 pub(crate) fn errno() -> &'static Cell<c_int> {
-    // SAFETY: the address of the calling thread's errno is valid for the thread's life, and stays in the thread.
+    // SAFETY: the address of the calling thread's errno is valid for the thread's life, and stays
+    // in the thread.
     unsafe { &*libc::__errno_location().cast::<Cell<c_int>>() }
 }
 

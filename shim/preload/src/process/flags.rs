@@ -1,7 +1,8 @@
 //! Has the process forked, does it exit, has it used CUDA?
 //!
-//! After a fork the child makes real calls only: the driver does not survive a fork, and our locks may have been held by threads
-//! that are no more. Once exit has begun, we make no driver call of our own: the driver may be gone before us.
+//! After a fork the child makes real calls only: the driver does not survive a fork, and our locks
+//! may have been held by threads that are no more. Once exit has begun, we make no driver call of
+//! our own: the driver may be gone before us.
 //!
 //! Written by the handlers of `entry/lifecycle.rs` only.
 
@@ -28,8 +29,8 @@ pub(crate) fn note_use() {
     USED.store(true, Ordering::Relaxed);
 }
 
-/// This is a forked child. `false` if its parent had not used CUDA: then it is an ordinary process, and may use CUDA, and us.
-/// Async-signal-safe.
+/// This is a forked child. `false` if its parent had not used CUDA: then it is an ordinary process,
+/// and may use CUDA, and us. Async-signal-safe.
 pub(crate) fn note_fork() -> bool {
     let used = USED.load(Ordering::Relaxed);
     if used {

@@ -1,10 +1,12 @@
 //! What every hooked call looks at: one cache line of the process, one of the thread.
 //!
-//! Between two calls a program fills the caches with its own data, so the price of a hit is the number of cache lines that it
-//! touches. A value here belongs to the module that its comment names: only that one writes it, and says what it means.
+//! Between two calls a program fills the caches with its own data, so the price of a hit is the
+//! number of cache lines that it touches. A value here belongs to the module that its comment
+//! names: only that one writes it, and says what it means.
 //!
-//! Invariants: the process's line is written when something changes (a fork, a capture, a context's end) and not by every call;
-//! both lines are written without a lock, and need no initialisation at run time.
+//! Invariants: the process's line is written when something changes (a fork, a capture, a context's
+//! end) and not by every call; both lines are written without a lock, and need no initialisation at
+//! run time.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
@@ -17,7 +19,8 @@ use super::driver::CachedFn;
 use super::errno::errno;
 use super::site::LastSite;
 
-/// The process's line: all but the end of [`Streams`], whose first fields are those that calls read.
+/// The process's line: all but the end of [`Streams`], whose first fields are those that calls
+/// read.
 #[repr(C, align(64))]
 pub(crate) struct ProcessHot {
     /// `process::forked`.
@@ -30,7 +33,7 @@ pub(crate) struct ProcessHot {
     pub(crate) guard: AtomicU8,
     /// `events`: a subsystem wants to know of blocks that are given out and freed.
     pub(crate) blocks_observed: AtomicBool,
-    /// `launches`: who wants to know of kernel launches, a bit each.
+    /// `launches`: the subscribers to kernel launches, a bit each.
     pub(crate) launches: AtomicU8,
     /// `hooks/memory/pool.rs`, a bit a device: the program chose another pool.
     pub(crate) replaced: AtomicU64,

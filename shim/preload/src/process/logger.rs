@@ -1,7 +1,8 @@
 //! Log lines to stderr: one `write` a line, nothing buffered, no lock held.
 //!
-//! The level is `WMSHIM_LOG` (error, warn, info, debug, trace, off; default warn), read at the first CUDA call. The
-//! `log` crate's global logger inside this library is our own copy: a host that uses the crate has another.
+//! The level is `WMSHIM_LOG` (error, warn, info, debug, trace, off; default warn), read at the
+//! first CUDA call. The `log` crate's global logger inside this library is our own copy: a host
+//! that uses the crate has another.
 
 use std::io::Write;
 
@@ -33,17 +34,20 @@ fn label(level: log::Level) -> &'static str {
     }
 }
 
-/// Not through Rust's own stderr handle: a thread that forked or was cancelled may still hold its lock.
+/// Not through Rust's own stderr handle: a thread that forked or was cancelled may still hold its
+/// lock.
 fn write(line: &[u8]) {
-    // SAFETY: file descriptor 2 is borrowed for one write and not closed; a closed one gives an error, ignored.
+    // SAFETY: file descriptor 2 is borrowed for one write and not closed; a closed one gives an
+    // error, ignored.
     let stderr = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(2) };
     let mut stderr = std::mem::ManuallyDrop::new(stderr);
     let _whole = Uncancelled::new();
     without_sigpipe(|| stderr.write_all(line));
 }
 
-/// Writes with SIGPIPE blocked: if the reader of the pipe is gone, a log line of ours must not end the host. The signal that the write
-/// raises for this thread is taken away again; one that was pending before is the host's, and stays.
+/// Writes with SIGPIPE blocked: if the reader of the pipe is gone, a log line of ours must not end
+/// the host. The signal that the write raises for this thread is taken away again; one that was
+/// pending before is the host's, and stays.
 fn without_sigpipe(write: impl FnOnce() -> std::io::Result<()>) {
     // SAFETY: all zero is a valid set to be filled; every pointer is to a live local or null.
     unsafe {
@@ -62,7 +66,8 @@ fn without_sigpipe(write: impl FnOnce() -> std::io::Result<()>) {
     }
 }
 
-/// Sets the logger up at its default level. A panic of ours, which the boundary stops, is a log line like any other.
+/// Sets the logger up at its default level. A panic of ours, which the boundary stops, is a log
+/// line like any other.
 pub(crate) fn install() {
     let _ = log::set_logger(&Stderr);
     log::set_max_level(LevelFilter::Warn);

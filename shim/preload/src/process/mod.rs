@@ -1,7 +1,8 @@
-//! Facts of the process that every layer above may ask: the opened driver, whether the process has forked or exits, the thread's
-//! `errno`, and the two cache lines that a call of the program reads.
+//! Facts of the process that every layer above may ask: the opened driver, whether the process has
+//! forked or exits, the thread's `errno`, and the two cache lines that a call of the program reads.
 //!
-//! Nothing here decides, and nothing here knows a subsystem. A fact has one writer, which is named at the fact.
+//! Nothing here decides, and nothing here knows a subsystem. A fact has one writer, which is named
+//! at the fact.
 
 pub(crate) mod callers;
 mod device_set;

@@ -1,10 +1,12 @@
 //! The calling thread's signals wait while it holds what their handlers may need.
 //!
-//! A handler may make driver calls, and it may call `exit`, whose handlers are ours too. On a thread that has closed the gate or holds a lock it would wait for itself.
+//! A handler may make driver calls, and it may call `exit`, whose handlers are ours too. On a
+//! thread that has closed the gate or holds a lock it would wait for itself.
 
 use libc::{SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
-/// Signals wait until this is dropped, but for those that tell of the thread's own faults. To be made before what handlers may need, and dropped after it.
+/// Signals are blocked until this is dropped, except those that report the thread's own faults.
+/// Made before a lock that a handler may need is taken, and dropped after its release.
 pub(crate) struct SignalsHeld(libc::sigset_t);
 
 impl SignalsHeld {

@@ -1,4 +1,5 @@
-//! Where a call acts, as values. Every call needs the answer, so a thread caches its last one in its hot cache line.
+//! Where a call acts, as values. Every call needs the answer, so a thread caches its last one in
+//! its hot cache line.
 //!
 //! The look-up itself is `registry/sites.rs`.
 
@@ -14,7 +15,8 @@ pub(crate) struct Site {
     pub(crate) device: CUdevice,
 }
 
-/// Where a thread's last call acted. True in its epoch only: contexts and streams end, and their handles come again.
+/// Where a thread's last call acted. True in its epoch only: contexts and streams end, and their
+/// handles come again.
 #[derive(Clone, Copy)]
 pub(crate) struct LastSite {
     pub(crate) site: Site,
@@ -30,7 +32,8 @@ pub(crate) struct LastSite {
 /// How a stream takes part in the order of its context's legacy default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
-    /// It is that stream: what is done in it comes after the blocking streams' work, and before what they do later.
+    /// It is that stream: what is done in it comes after the blocking streams' work, and before
+    /// what they do later.
     Legacy,
     /// A thread's own default stream: blocking, and no other thread can name it.
     PerThread,

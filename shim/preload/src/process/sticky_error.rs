@@ -1,8 +1,9 @@
 //! Has a context failed for good?
 //!
-//! After a kernel has faulted, the driver answers every later call in that context with the same error. A hit makes no driver
-//! call, so it would not notice. Therefore the first such error that a hooked call returns is remembered, and from then on
-//! every allocation and free asks the driver first whether the calling thread's context has failed.
+//! After a kernel has faulted, the driver answers every later call in that context with the same
+//! error. A hit makes no driver call, so it would not notice. Therefore the first such error that a
+//! hooked call returns is remembered, and from then on every allocation and free asks the driver
+//! first whether the calling thread's context has failed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -29,7 +30,8 @@ const STICKY: &[CUresult] = &[
     CUresult::TENSOR_MEMORY_LEAK,
 ];
 
-/// A hooked call returned this error. `true` for the first one of the process after which the driver gives no other answer.
+/// A hooked call returned this error. `true` for the first one of the process after which the
+/// driver gives no other answer.
 pub(crate) fn is_first(error: CUresult) -> bool {
     STICKY.contains(&error) && !PROCESS_HOT.suspect.swap(true, Relaxed)
 }

@@ -1,8 +1,9 @@
 //! How much of a device may be used: the limit and the headroom, judged together.
 //!
-//! Two settings that are sound each for itself can leave a device nothing, and then every block lies on the host and the
-//! program runs at the speed of PCIe. That is nobody's wish: neither is in force then, and a line says so. What leaves very little
-//! may be meant, by a test or an experiment, so it is in force; but it is told as an error too.
+//! Two settings that are sound each for itself can leave a device nothing, and then every block
+//! lies on the host and the program runs at the speed of PCIe. No user wants that: neither is in
+//! force then, and a line says so. What leaves very little may be meant, by a test or an
+//! experiment, so it is in force; but it is told as an error too.
 
 use wm_abi::CUdevice;
 use wm_memory::ManagerSettings;
@@ -37,7 +38,8 @@ pub(crate) fn of(device: CUdevice, total: u64, limit: Option<Size>, headroom: Op
     if limit.is_none() && headroom.is_none() {
         return default;
     }
-    // If only the limit was set, it is judged without the default headroom, however small the device is.
+    // If only the limit was set, it is judged without the default headroom, however small the
+    // device is.
     match judge(Budget { headroom: headroom.map_or(0, |_| wanted.headroom), ..wanted }, total) {
         Verdict::Sound => wanted,
         Verdict::Little(bytes) => {
@@ -55,7 +57,8 @@ pub(crate) fn of(device: CUdevice, total: u64, limit: Option<Size>, headroom: Op
     }
 }
 
-/// Usable is the smaller of what the limit lets us hold and what the headroom lets us take from the driver.
+/// Usable is the smaller of what the limit lets us hold and what the headroom lets us take from the
+/// driver.
 fn judge(budget: Budget, total: u64) -> Verdict {
     let usable = budget.limit.min(total.saturating_sub(budget.headroom));
     match usable {
@@ -92,7 +95,8 @@ pub(crate) fn tell(device: CUdevice, total: u64, limits: &ManagerSettings) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a forgotten unit puts everything into host memory, and nothing says why the program is slow.
+    //! Hazard: a forgotten unit puts everything into host memory, and nothing says why the program
+    //! is slow.
     use super::*;
 
     const GIB: u64 = 1 << 30;

@@ -1,7 +1,8 @@
 //! Which context a block of `cuMemAlloc` was allocated in: it ends with that context.
 //!
-//! Stream-ordered memory belongs to the device's pool instead, and survives. An entry is removed when `cuMemFree` frees its block. It
-//! has the allocation's id, so that an entry of an earlier block at the same address is recognised.
+//! Stream-ordered memory belongs to the device's pool instead, and survives. An entry is removed
+//! when `cuMemFree` frees its block. It has the allocation's id, so that an entry of an earlier
+//! block at the same address is recognised.
 
 use std::sync::OnceLock;
 
@@ -40,7 +41,8 @@ pub(crate) fn remove(address: u64, id: u64) {
     table().remove_if(&address, |_, owned| owned.id == id);
 }
 
-/// The blocks of a context that ends, by address and id. They are forgotten here, and the caller's to free.
+/// The blocks of a context that ends, by address and id. They are forgotten here, and the caller's
+/// to free.
 pub(crate) fn take(context: CUcontext) -> Vec<(u64, u64)> {
     let mut ended = Vec::new();
     table().retain(|address, owned| {
@@ -55,7 +57,8 @@ pub(crate) fn take(context: CUcontext) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a table that grows with every address that a program ever got, or that forgets a live block's context.
+    //! Hazard: a table that grows with every address that a program ever got, or that forgets a
+    //! live block's context.
     use super::*;
 
     #[test]

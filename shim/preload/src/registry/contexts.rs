@@ -1,4 +1,5 @@
-//! What ends with a context or a stream, as far as managers and streams go. Other subsystems are told by the hook.
+//! What ends with a context or a stream, as far as managers and streams go. Other subsystems are
+//! told by the hook.
 
 use wm_abi::CUcontext;
 use wm_driver::StreamId;
@@ -6,7 +7,8 @@ use wm_driver::StreamId;
 use super::managers::all;
 use crate::process::streams;
 
-/// A call that may end a context is about to be made: managers do not use the context until the outcome is known.
+/// A call that may end a context is about to be made: managers do not use the context until the
+/// outcome is known.
 pub(crate) fn suspend_context(context: CUcontext) {
     all().for_each(|manager| manager.gpu().suspend_context(context));
 }

@@ -35,7 +35,8 @@ pub(crate) fn set_callbacks(callbacks: Callbacks) {
 /// Devices whose manager could not be made.
 static UNMANAGED: DeviceSet = DeviceSet::new();
 
-/// The manager of a device, made now if there is none. `context` is one of the device's, current on this thread or not.
+/// The manager of a device, made now if there is none. `context` is one of the device's, current on
+/// this thread or not.
 pub(super) fn manager(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
     existing(device).or_else(|| create(device, context))
 }
@@ -67,7 +68,8 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
     }
 }
 
-/// Devices whose default pool forbids internal dependencies (a stream that waits for another stream's free).
+/// Devices whose default pool forbids internal dependencies (a stream that waits for another
+/// stream's free).
 static INDEPENDENT: DeviceSet = DeviceSet::new();
 
 /// Sets whether internal dependencies are allowed. The device need not have a manager yet.

@@ -20,7 +20,8 @@ pub(crate) fn device_of(context: CUcontext) -> Option<CUdevice> {
     current_device()
 }
 
-/// How many devices there are; `None` where the driver cannot say, because nothing has initialised it.
+/// How many devices there are; `None` where the driver cannot say, because nothing has initialised
+/// it.
 pub(crate) fn device_count() -> Option<CUdevice> {
     driver().device_count().ok()
 }
@@ -48,7 +49,8 @@ pub(crate) struct Label {
     pub(crate) total: u64,
 }
 
-/// The device's label, as it was when its manager was made: at the end of the process the driver answers no more.
+/// The device's label, as it was when its manager was made: at the end of the process the driver
+/// answers no more.
 pub(crate) fn label(device: CUdevice) -> &'static Label {
     static LABELS: [OnceLock<Label>; DEVICES] = [const { OnceLock::new() }; DEVICES];
     static UNKNOWN: Label = Label { name: String::new(), total: 0 };

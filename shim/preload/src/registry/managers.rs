@@ -1,8 +1,9 @@
 //! The manager of each device, made at the first allocation there.
 //!
-//! Managers are leaked on purpose, also when their context ends: another thread may be inside one, and blocks' addresses
-//! outlive contexts. One whose device has no context any more rests, and is the device's again once it has one: what a manager takes, it takes
-//! once a device, however often a program resets it.
+//! Managers are leaked on purpose, also when their context ends: another thread may be inside one,
+//! and blocks' addresses outlive contexts. One whose device has no context any more rests, and is
+//! the device's again once it has one: what a manager takes, it takes once a device, however often
+//! a program resets it.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -18,7 +19,8 @@ pub(super) const DEVICES: usize = 64;
 static MANAGERS: [AtomicPtr<Manager<Device>>; DEVICES] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
 
-/// No device from here on has a manager. A program has few devices, and a look for an address's owner asks each.
+/// No device from here on has a manager. A program has few devices, and a look for an address's
+/// owner asks each.
 static END: AtomicUsize = AtomicUsize::new(0);
 
 /// Managers of devices without a context. They hold nothing.
@@ -42,7 +44,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
     (0..END.load(Ordering::Acquire) as CUdevice).filter_map(existing)
 }
 
-/// The manager whose address space contains `address`; the current device's first, for it is mostly that one.
+/// The manager whose address space contains `address`; the current device's first, for it is mostly
+/// that one.
 #[inline]
 pub(crate) fn owner(address: u64) -> Option<&'static Manager<Device>> {
     let last = THREAD_HOT.with(|mine| mine.last.get()).map(|last| last.site.manager);
@@ -55,7 +58,8 @@ fn search(address: u64) -> Option<&'static Manager<Device>> {
     all().find(|manager| manager.gpu().contains(address))
 }
 
-/// Of two threads that made a manager at once, one wins; the other's has done nothing yet, and rests.
+/// Of two threads that made a manager at once, one wins; the other's has done nothing yet, and
+/// rests.
 pub(super) fn publish(index: usize, manager: &'static Manager<Device>) -> &'static Manager<Device> {
     END.fetch_max(index + 1, Ordering::AcqRel);
     let null = std::ptr::null_mut();
@@ -83,7 +87,8 @@ pub(crate) fn rest(device: CUdevice, manager: &'static Manager<Device>) {
     }
 }
 
-/// Takes the device's manager away, whose contexts are gone. Once it holds nothing, it may [`rest`].
+/// Takes the device's manager away, whose contexts are gone. Once it holds nothing, it may
+/// [`rest`].
 pub(crate) fn take(device: CUdevice) -> Option<&'static Manager<Device>> {
     let slot = usize::try_from(device).ok().and_then(|index| MANAGERS.get(index))?;
     let manager = slot.swap(std::ptr::null_mut(), Ordering::AcqRel);

@@ -1,4 +1,5 @@
-//! Which manager serves a call: one memory manager a device, and the ways from a call's contexts, streams and addresses to it.
+//! Which manager serves a call: one memory manager a device, and the ways from a call's contexts,
+//! streams and addresses to it.
 //!
 //! | module | one idea |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | [`devices`], [`peers`] | what the driver says of devices, and which of them may access which others' memory |
 //! | [`contexts`], [`context_blocks`] | what ends with a context |
 //!
-//! The registry knows managers and the driver, and no other subsystem: what a manager asks of those it gets as [`Callbacks`].
+//! The registry knows managers and the driver, and no other subsystem: what a manager asks of those
+//! it gets as [`Callbacks`].
 
 mod budget;
 pub(crate) mod context_blocks;

@@ -1,6 +1,7 @@
 //! Which devices may access which others' memory.
 //!
-//! A right that was granted before the device had a manager holds for the manager that is made later.
+//! A right that was granted before the device had a manager holds for the manager that is made
+//! later.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -39,8 +40,9 @@ pub(crate) fn can_access_peer(device: CUdevice, other: CUdevice) -> bool {
     driver().device_can_access_peer(device, other) == Ok(1)
 }
 
-/// `from` may access `owner`'s memory from now on: present blocks of the device's manager and future ones. Answers with the manager, if
-/// there is one that did not know, and whether it could grant access to its present blocks.
+/// `from` may access `owner`'s memory from now on: present blocks of the device's manager and
+/// future ones. Answers with the manager, if there is one that did not know, and whether it could
+/// grant access to its present blocks.
 pub(crate) fn grant(
     owner: CUdevice,
     from: CUdevice,

@@ -1,8 +1,9 @@
 //! From the calling thread's context to its device's manager.
 //!
-//! A thread caches the site of its last call in its hot cache line. Contexts and streams end, and the driver gives their handles out
-//! again, so a cached site is valid only in the epoch of the streams that was read *before* the look-up, and only for the context that
-//! it names. Whatever ends a context or a stream advances the epoch.
+//! A thread caches the site of its last call in its hot cache line. Contexts and streams end, and
+//! the driver gives their handles out again, so a cached site is valid only in the epoch of the
+//! streams that was read *before* the look-up, and only for the context that it names. Whatever
+//! ends a context or a stream advances the epoch.
 
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::thread::Uncancelled;
@@ -14,7 +15,8 @@ use super::devices::{active_primary, current_device, device_count, device_of};
 use super::managers::{any, existing};
 use crate::process::{LastSite, PROCESS_HOT, Site, StreamKind, THREAD_HOT, streams};
 
-/// Where the thread's last call acted, if that was in this context and no context or stream has ended since.
+/// Where the thread's last call acted, if that was in this context and no context or stream has
+/// ended since.
 #[inline]
 pub(super) fn last_site(context: CUcontext) -> Option<LastSite> {
     let epoch = streams().epoch() as u32;
@@ -23,8 +25,8 @@ pub(super) fn last_site(context: CUcontext) -> Option<LastSite> {
         .filter(|last| last.site.context == context && last.epoch == epoch)
 }
 
-/// Caches where this call acts. `last.epoch` must have been read before the rest was looked up: [`last_site`] ignores the entry once
-/// the epoch has advanced.
+/// Caches where this call acts. `last.epoch` must have been read before the rest was looked up:
+/// [`last_site`] ignores the entry once the epoch has advanced.
 pub(super) fn remember(last: LastSite) {
     THREAD_HOT.with(|thread| thread.last.set(Some(last)));
 }
@@ -38,7 +40,8 @@ pub(super) fn current_context() -> Option<CUcontext> {
     (result == CUresult::SUCCESS && !context.is_null()).then_some(context)
 }
 
-/// The calling thread's context and its device's manager. `None`: no context, or a device that cannot be managed.
+/// The calling thread's context and its device's manager. `None`: no context, or a device that
+/// cannot be managed.
 #[inline]
 pub(crate) fn current_site() -> Option<Site> {
     site_in(current_context()?)
@@ -76,15 +79,17 @@ pub(super) fn site_of_context(context: CUcontext) -> Option<Site> {
     Some(Site { manager, context, device })
 }
 
-/// As [`current_site`], but only if the device has a manager: none is made, and the manager does not learn of the context.
+/// As [`current_site`], but only if the device has a manager: none is made, and the manager does
+/// not learn of the context.
 pub(crate) fn existing_site() -> Option<Site> {
     let context = any().then(current_context)??;
     let device = current_device()?;
     Some(Site { manager: existing(device)?, context, device })
 }
 
-/// The manager of a device, whichever is current: one is made if there is none. Where the program has no context on the device yet,
-/// the manager has none either until a call comes in one. `None`: there is no such device, or it cannot be managed.
+/// The manager of a device, whichever is current: one is made if there is none. Where the program
+/// has no context on the device yet, the manager has none either until a call comes in one. `None`:
+/// there is no such device, or it cannot be managed.
 pub(crate) fn of_device(device: CUdevice) -> Option<&'static Manager<Device>> {
     let current = || current_site().map(|site| site.manager).filter(|m| m.gpu().ordinal() == device);
     existing(device).or_else(current).or_else(|| elsewhere(device))

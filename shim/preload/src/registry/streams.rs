@@ -1,10 +1,13 @@
-//! From a stream that a call names to its context and manager. What a handle means depends on the thread and its current context.
+//! From a stream that a call names to its context and manager. What a handle means depends on the
+//! thread and its current context.
 //!
-//! Every stream-ordered call goes through [`site_of_stream`]. If a thread names the stream of its last call again, the answer comes from
-//! its cache ([`LastSite`]); for any other stream the driver is asked.
+//! Every stream-ordered call goes through [`site_of_stream`]. If a thread names the stream of its
+//! last call again, the answer comes from its cache ([`LastSite`]); for any other stream the driver
+//! is asked.
 //!
-//! Invariants: the context of a [`NamedStream`] is the one that the stream's work runs in, whatever context is current; its handle is
-//! never null. A cached answer is for the thread's current context and the epoch in which it was looked up.
+//! Invariants: the context of a [`NamedStream`] is the one that the stream's work runs in, whatever
+//! context is current; its handle is never null. A cached answer is for the thread's current
+//! context and the epoch in which it was looked up.
 
 use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
 use wm_driver::{Api, StreamId};
@@ -26,7 +29,8 @@ pub(crate) struct NamedStream {
 }
 
 impl NamedStream {
-    /// Which stream a handle means, whether the device has a manager or not. `default` is what the null handle stands for.
+    /// Which stream a handle means, whether the device has a manager or not. `default` is what the
+    /// null handle stands for.
     pub(crate) fn of(stream: CUstream, default: CUstream) -> Option<Self> {
         let stream = if stream.is_null() { default } else { stream };
         resolve(current_context()?, stream)
@@ -42,14 +46,16 @@ impl NamedStream {
         self.kind != StreamKind::NonBlocking && streams().mixes()
     }
 
-    /// The same for an allocation. The driver's own allocation in the legacy default stream is none.
+    /// The same for an allocation. The driver's own allocation in the legacy default stream is
+    /// none.
     #[inline]
     pub(crate) fn is_told_of_allocations(&self) -> bool {
         matches!(self.kind, StreamKind::Blocking | StreamKind::PerThread) && streams().mixes()
     }
 }
 
-/// Where work in `stream` acts, and which stream that is. `default` is what the null handle stands for.
+/// Where work in `stream` acts, and which stream that is. `default` is what the null handle stands
+/// for.
 #[inline]
 pub(crate) fn site_of_stream(stream: CUstream, default: CUstream) -> Option<(Site, NamedStream)> {
     let stream = if stream.is_null() { default } else { stream };
@@ -78,7 +84,8 @@ pub(crate) fn existing_site_of_stream(stream: CUstream, default: CUstream) -> Op
     }
 }
 
-/// As [`site_of_stream`], for a stream that is not the one of the thread's last call. Remembers it if it is of this context.
+/// As [`site_of_stream`], for a stream that is not the one of the thread's last call. Remembers it
+/// if it is of this context.
 #[cold]
 #[inline(never)]
 fn look_up(context: CUcontext, stream: CUstream) -> Option<(Site, NamedStream)> {
@@ -107,7 +114,8 @@ fn resolve(context: CUcontext, stream: CUstream) -> Option<NamedStream> {
     Some(NamedStream { context, stream, id: streams().identify(context, stream), kind })
 }
 
-/// The name of a stream that was met before; the driver is not asked. `default` is what the null handle stands for.
+/// The name of a stream that was met before; the driver is not asked. `default` is what the null
+/// handle stands for.
 pub(crate) fn known_stream(stream: CUstream, default: CUstream) -> Option<StreamId> {
     match if stream.is_null() { default } else { stream } {
         own @ (CUstream::LEGACY | CUstream::PER_THREAD) => streams().known(current_context()?, own),

@@ -1,7 +1,7 @@
 //! A look at settings before a program starts: what the library would say of an environment.
 //!
-//! `wmctl run` asks before it starts a program, and `wmctl doctor` asks about the shell it runs in, so that neither knows a
-//! setting by itself.
+//! `wmctl run` asks before it starts a program, and `wmctl doctor` asks about the shell it runs in,
+//! so that neither knows a setting by itself.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
@@ -12,8 +12,9 @@ use wm_trust::environment;
 
 use super::{Settings, strangers};
 
-/// What is wrong with the settings among these variables, `NAME=VALUE` each, with a null pointer at the end; null for those of
-/// this process. A JSON text that the caller frees with `free`; null without memory for it.
+/// What is wrong with the settings among these variables, `NAME=VALUE` each, with a null pointer at
+/// the end; null for those of this process. A JSON text that the caller frees with `free`; null
+/// without memory for it.
 ///
 /// # Safety
 /// `listed` is null, or an array of C strings that ends with a null pointer.
@@ -22,7 +23,8 @@ unsafe extern "C" fn wmshim_check_settings(listed: *const *const c_char) -> *mut
     // SAFETY: the caller's promise.
     let variables = unsafe { variables(listed) };
     let text = CString::new(look(&variables).to_string()).unwrap_or_default();
-    // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller can free.
+    // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller
+    // can free.
     unsafe { libc::strdup(text.as_ptr()) }
 }
 

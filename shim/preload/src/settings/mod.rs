@@ -1,8 +1,10 @@
 //! Everything a user can set, read once at the first CUDA call.
 //!
-//! One place to add a setting: a row of `settings!`. A row gives the variable, its values, the default and what it does, as users read
-//! them, then the field, the default and how a value is read. `docs/settings.md` and what is said of a bad value are made from the
-//! rows. A bad value or an unknown `WMSHIM_` variable is one line on stderr that says what would be right; the default is used.
+//! One place to add a setting: a row of `settings!`. A row gives the variable, its values, the
+//! default and what it does, as users read them, then the field, the default and how a value is
+//! read. `docs/settings.md` and what is said of a bad value are made from the rows. A bad value or
+//! an unknown `WMSHIM_` variable is one line on stderr that says what would be right; the default
+//! is used.
 
 mod check;
 mod file_names;
@@ -70,7 +72,8 @@ macro_rules! settings {
                 ),)* }
             }
 
-            /// For the `config` request: each variable with its value as it is written, or null where there is none.
+            /// For the `config` request: each variable with its value as it is written, or null
+            /// where there is none.
             pub(crate) fn describe(&self) -> BTreeMap<String, Option<String>> {
                 BTreeMap::from([$(($variable.to_owned(), self.$field.shown()),)*])
             }
@@ -87,8 +90,8 @@ settings! {
         /// On: every call is forwarded, nothing is intercepted.
         "WMSHIM_DISABLE": "on, off", "off"
             => disable: bool = false, |text| words(text, switch);
-        /// The real driver library, or the folder it is in. `sim`: the simulated driver of this installation (a folder of that name is
-        /// `./sim`).
+        /// The real driver library, or the folder it is in. `sim`: the simulated driver of this
+        /// installation (a folder of that name is `./sim`).
         "WMSHIM_DRIVER": "a path, or sim", "searched"
             => driver: Option<PathBuf> = None, path;
         // How much memory.
@@ -98,8 +101,8 @@ settings! {
         /// Device memory left to the driver's own needs.
         "WMSHIM_HEADROOM": "a size with its unit such as 64MiB or 1GiB, a share below 100% such as 5%, or 0", "1 %, 32 MiB to 1 GiB"
             => headroom: Option<Size> = None, headroom;
-        /// Idle device memory that stays with the process after a `cuMemFree`; the rest goes back to
-        /// the driver, for other processes. A program that needs that memory again within two
+        /// Idle device memory that stays with the process after a `cuMemFree`; the rest goes back
+        /// to the driver, for other processes. A program that needs that memory again within two
         /// seconds keeps as much more, up to half of the device, until it was idle for two to four
         /// seconds.
         "WMSHIM_KEEP_IDLE": "a size with its unit such as 512MiB or 2GiB, a share such as 5%, or 0", "512MiB"
@@ -118,20 +121,23 @@ settings! {
         /// available.
         "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "50%"
             => host_limit: Option<Size> = Some(Size::Share(0.5)), allowance;
-        /// Most memory to take on each other device. As much as `WMSHIM_HEADROOM` says stays free there.
+        /// Most memory to take on each other device. As much as `WMSHIM_HEADROOM` says stays free
+        /// there.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
         /// On: live allocations may migrate between GPU and host memory; addresses do not change.
-        /// Migration runs when an allocation fails, before kernel launches, while the host waits for
-        /// the GPU, and on `wmshim_advise`. Victims follow the previous iteration
-        /// ([overflow.md](overflow.md#what-moves)). Calls that submit work cost some nanoseconds more.
+        /// Migration runs when an allocation fails, before kernel launches, while the host waits
+        /// for the GPU, and on `wmshim_advise`. Victims follow the previous iteration
+        /// ([overflow.md](overflow.md#what-moves)). Calls that submit work cost some nanoseconds
+        /// more.
         "WMSHIM_MIGRATE": "on, off", "off"
             => migrate: bool = false, |text| words(text, switch);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
-        /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors. It
-        /// leaves a choice of the user alone, and PyTorch's default where processes could not share
-        /// such memory, as in most containers ([pytorch.md](pytorch.md#which-allocator-is-chosen)).
+        /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors.
+        /// It leaves a choice of the user alone, and PyTorch's default where processes could not
+        /// share such memory, as in most containers
+        /// ([pytorch.md](pytorch.md#which-allocator-is-chosen)).
         "WMSHIM_TORCH_ALLOCATOR": "auto, async, native, expandable", "auto"
             => torch_allocator: TorchAllocator = TorchAllocator::Auto, |text| words(text, torch);
         /// `keep`: pages that PyTorch's expandable segments give up stay mapped and serve the next
@@ -154,13 +160,15 @@ settings! {
         /// the library counts what would be shared and changes no memory.
         "WMSHIM_DEDUP": "off, advise, on", "off"
             => dedup: Dedup = Dedup::Off, |text| words(text, dedup);
-        /// Launches without a change after which a kernel's parameter is taken for one that is only read through.
+        /// Launches without a change after which a kernel's parameter is taken for one that is only
+        /// read through.
         "WMSHIM_DEDUP_PROOF": "a number of launches such as 64, at least 1", "64"
             => dedup_proof: u32 = 64, |text| words(text, launches);
         /// Most of the GPU's time to spend on fingerprints of memory.
         "WMSHIM_DEDUP_SHARE": "a share above 0% such as 1% or 0.5%", "1%"
             => dedup_share: f64 = 0.01, |text| words(text, share);
-        /// The program that holds memory for all processes of a user that share it ([dedup.md](dedup.md#the-broker)).
+        /// The program that holds memory for all processes of a user that share it
+        /// ([dedup.md](dedup.md#the-broker)).
         "WMSHIM_BROKER": "a path", "`wmshimd` beside `libwmshim.so`"
             => broker: Option<PathBuf> = None, path;
         // Diagnostics.
@@ -174,15 +182,17 @@ settings! {
         /// process, `%d` the device ([replay](wmctl.md#replay)).
         "WMSHIM_TRACE": "a path, or off", "off"
             => trace: Option<PathBuf> = None, path_or_off;
-        /// A trace also has each kernel launch, with the blocks that its parameters point into, for `bench tiers`.
+        /// A trace also has each kernel launch, with the blocks that its parameters point into, for
+        /// `bench tiers`.
         "WMSHIM_TRACE_LAUNCHES": "on, off", "off"
             => trace_launches: bool = false, |text| words(text, switch);
         // Statistics.
-        /// The statistics socket ([statistics](wmctl.md#the-socket)). Off: the signal and the file at
-        /// exit are off as well.
+        /// The statistics socket ([statistics](wmctl.md#the-socket)). Off: the signal and the file
+        /// at exit are off as well.
         "WMSHIM_STATS_SOCKET": "a path, or off", "in `WMSHIM_STATS_DIR`"
             => stats_socket: Option<PathBuf> = None, socket;
-        /// Folder of sockets and dumps; see [sharing](operations.md#sharing-memory-between-processes-and-containers).
+        /// Folder of sockets and dumps; see
+        /// [sharing](operations.md#sharing-memory-between-processes-and-containers).
         "WMSHIM_STATS_DIR": "a path", "`$XDG_RUNTIME_DIR/wmshim`, else `$TMPDIR/wmshim-$UID`"
             => stats_dir: Option<PathBuf> = None, path;
         /// The signal that writes statistics to a file. No signal is touched unless one is named: a
@@ -380,7 +390,8 @@ mod tests {
         assert!(lines[0].contains("WMSHIM_STITCH"));
     }
 
-    /// Hazard (error handling): a setting of an earlier release has no effect, and the user is not told.
+    /// Hazard (error handling): a setting of an earlier release has no effect, and the user is not
+    /// told.
     #[test]
     fn a_removed_setting_is_named_with_what_to_do() {
         for (name, instead) in REMOVED {

@@ -1,6 +1,7 @@
 //! Settings as people write them: what `stats --config` shows can be set again as it stands.
 //!
-//! `None` is a setting that nobody made and that has no fixed default: the driver is searched for, a limit is not there.
+//! `None` is a setting that is not set and has no fixed default: the driver is searched for, a
+//! limit is not there.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
-//! The notations of settings' values: sizes, switches, lists. Pure; what is valid for a setting is said by its row in `settings!`.
+//! The notations of settings' values: sizes, switches, lists. Pure; what is valid for a setting is
+//! said by its row in `settings!`.
 //!
-//! Rules for all of them: a word of [`OFF`] turns off what can be off, wherever it stands; a size names its unit, for a
-//! forgotten one turns 48 GiB into 48 bytes; a path may have any bytes.
+//! Rules for all of them: a word of [`OFF`] turns off what can be off, wherever it stands; a size
+//! names its unit, for a forgotten one turns 48 GiB into 48 bytes; a path may have any bytes.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -42,9 +43,9 @@ pub(crate) enum Overflow {
 pub(crate) enum Created {
     /// PyTorch's expandable segments.
     Torch,
-    /// Everybody's.
+    /// All of them.
     All,
-    /// Nobody's.
+    /// None.
     Off,
 }
 
@@ -93,7 +94,7 @@ pub(crate) enum Guard {
 /// PyTorch's allocator back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TorchAllocator {
-    /// `cudaMallocAsync`, but for programs that need what it lacks.
+    /// `cudaMallocAsync`, except for programs that need what it lacks.
     Auto,
     /// `cudaMallocAsync`.
     Async,
@@ -152,7 +153,8 @@ pub(super) fn size(text: &str) -> Parsed<Size> {
     }
 }
 
-/// A limit on what must not be nothing: with no device memory at all, every block would lie on the host. `off`: no limit.
+/// A limit on what must not be nothing: with no device memory at all, every block would lie on the
+/// host. `off`: no limit.
 pub(super) fn limit(text: &OsStr) -> Parsed<Option<Size>> {
     words(text, |text| match text {
         "0" => Err(NotUnderstood),
@@ -197,7 +199,8 @@ pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
             _ => Err(NotUnderstood),
         })
         .collect::<Parsed<Vec<_>>>()?;
-    // Kernels read peers seven times as fast as the host: they come first in whatever order they were named.
+    // Kernels read peers seven times as fast as the host: they come first in whatever order they
+    // were named.
     tiers.sort_by_key(|tier| *tier == Overflow::Host);
     tiers.dedup();
     Ok(tiers)
@@ -285,8 +288,8 @@ pub(super) fn torch(text: &str) -> Parsed<TorchAllocator> {
     }
 }
 
-/// Signals that mean nothing but what a program makes of them. Any other is a fault's, the terminal's, the job system's, or
-/// cannot be taken.
+/// Signals that mean nothing but what a program makes of them. Any other is a fault's, the
+/// terminal's, the job system's, or cannot be taken.
 pub(super) fn signal(text: &str) -> Parsed<Option<i32>> {
     const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
     let upper = text.to_ascii_uppercase();

@@ -1,9 +1,10 @@
 //! Chooses PyTorch's allocator before PyTorch reads its environment.
 //!
-//! `auto` takes PyTorch's own allocator with expandable segments, which of all allocators with PyTorch's complete features pack
-//! memory best. With them tensors that are shared go to the other process as file descriptors, which it takes out of this one
-//! (`pidfd_getfd`). If the kernel would forbid that, if the program passes addresses of tensors on by means of its own
-//! ([`started`]), or if the user chose, the environment is left alone.
+//! `auto` takes PyTorch's own allocator with expandable segments, which of all allocators with
+//! PyTorch's complete features pack memory best. With them tensors that are shared go to the other
+//! process as file descriptors, which it takes out of this one (`pidfd_getfd`). If the kernel would
+//! forbid that, if the program passes addresses of tensors on by means of its own ([`started`]), or
+//! if the user chose, the environment is left alone.
 
 mod started;
 
@@ -21,9 +22,10 @@ use crate::settings::{self, TorchAllocator};
 /// Every PyTorch reads this one.
 const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
-/// PyTorch reads this one from 2.9 on, if the other is not set. `auto` writes its choice here, so a program's own setting of the
-/// other name goes before it, and earlier versions keep their default: they refuse memory pools with allocators of their own
-/// beside expandable segments. It is not written under the other name as well: PyTorch logs that that name is deprecated.
+/// PyTorch reads this one from 2.9 on, if the other is not set. `auto` writes its choice here, so a
+/// program's own setting of the other name goes before it, and earlier versions keep their default:
+/// they refuse memory pools with allocators of their own beside expandable segments. It is not
+/// written under the other name as well: PyTorch logs that that name is deprecated.
 const NEWER: &str = "PYTORCH_ALLOC_CONF";
 
 /// Our choice once more, so that a child process does not take it for the user's.
@@ -41,8 +43,8 @@ pub(crate) struct TorchMemory {
     was_announced: AtomicBool,
     /// Devices on which the pluggable allocator has allocated. Their pools keep freed memory.
     pub(crate) keeping: DeviceSet,
-    /// Devices whose primary context is retained by us: once, and until the program resets the device, as the CUDA runtime
-    /// retains it.
+    /// Devices whose primary context is retained by us: once, and until the program resets the
+    /// device, as the CUDA runtime retains it.
     pub(crate) retained: DeviceSet,
 }
 
@@ -66,14 +68,15 @@ impl TorchMemory {
         }
     }
 
-    /// At load: writes the choice into the environment. Does nothing in a process that is no Python. A parent's choice holds for
-    /// workers of Python's own modules only.
+    /// At load: writes the choice into the environment. Does nothing in a process that is no
+    /// Python. A parent's choice holds for workers of Python's own modules only.
     pub(crate) fn choose(&self) {
         if environment::is_withheld() {
             return;
         }
         let command = command_line();
-        // A library that is loaded late, as a drop-in is, may not write to an environment that other threads read.
+        // A library that is loaded late, as a drop-in is, may not write to an environment that
+        // other threads read.
         if !is_python(&command) || !is_single_threaded() {
             return;
         }
@@ -101,8 +104,8 @@ impl TorchMemory {
         }
     }
 
-    /// Logs the choice when the first device memory is served in a process that has PyTorch. Workers that only inherited the
-    /// variable, or never come to a device, log nothing.
+    /// Logs the choice when the first device memory is served in a process that has PyTorch.
+    /// Workers that only inherited the variable, or never come to a device, log nothing.
     pub(crate) fn announce(&self) {
         if self.was_announced.swap(true, Relaxed) || !has_torch() {
             return;
@@ -174,8 +177,9 @@ const EXPANDABLE: &str = "expandable_segments:True";
 const ASYNC: &str = "backend:cudaMallocAsync";
 const NATIVE: &str = "backend:native";
 
-/// PyTorch's own allocator with a block of its own for each large tensor (21 MiB is the least that it takes): few kernels use a
-/// block, and a block that PyTorch does not need comes back to us when memory is short.
+/// PyTorch's own allocator with a block of its own for each large tensor (21 MiB is the least that
+/// it takes): few kernels use a block, and a block that PyTorch does not need comes back to us when
+/// memory is short.
 const MOVABLE: &str = "max_split_size_mb:21";
 
 fn decide(command: &[String]) -> Choice {
@@ -192,7 +196,8 @@ fn named(value: &'static str) -> Choice {
     Choice { written: Some((VARIABLE, value)), reason: "as WMSHIM_TORCH_ALLOCATOR says" }
 }
 
-/// The user's setting. The settings are read at the first call, which is later: here only those about PyTorch are.
+/// The user's setting. The settings are read at the first call, which is later: here only those
+/// about PyTorch are.
 fn wanted() -> Option<TorchAllocator> {
     let off = |name: &str, word: &[&str]| {
         environment::text(name).is_some_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
@@ -219,7 +224,8 @@ fn automatic(command: &[String]) -> Choice {
     }
 }
 
-/// Does the user want memory to move? Expandable segments make their memory themselves, and it does not move.
+/// Does the user want memory to move? Expandable segments make their memory themselves, and it does
+/// not move.
 fn migrates() -> bool {
     environment::text("WMSHIM_MIGRATE").is_some_and(|value| settings::migrates(&value))
 }
@@ -243,7 +249,8 @@ fn has_torch() -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (error handling): a program that ran before does not run with the back end chosen for it.
+    //! Hazard (error handling): a program that ran before does not run with the back end chosen for
+    //! it.
     use super::*;
 
     fn command(words: &[&str]) -> Vec<String> {

@@ -1,8 +1,11 @@
-//! Which program a Python process is about to run, and whether that is one which PyTorch's defaults are left to.
+//! Which program a Python process is about to run, and whether that is one which PyTorch's defaults
+//! are left to.
 //!
-//! Nothing has run yet, so the files are read: what was started, by Python's own rules for its command line, and what that imports from the
-//! folders beside it and from `PYTHONPATH`, as far as it goes. Installed packages are too many to be read. There it counts that an engine which
-//! passes addresses of tensors between processes is installed at all: a library that is imported may start it.
+//! Nothing has run yet, so the files are read: what was started, by Python's own rules for its
+//! command line, and what that imports from the folders beside it and from `PYTHONPATH`, as far as
+//! it goes. Installed packages are too many to be read. There it counts that an engine which passes
+//! addresses of tensors between processes is installed at all: a library that is imported may start
+//! it.
 //!
 //! A guess is allowed to be wrong: it costs memory that is packed less well, and no program.
 
@@ -12,7 +15,8 @@ use std::path::{Path, PathBuf};
 
 use wm_trust::environment;
 
-/// Programs that keep PyTorch's defaults, by a component of the command's first words, or by what is imported.
+/// Programs that keep PyTorch's defaults, by a component of the command's first words, or by what
+/// is imported.
 const PROGRAMS: &[(&str, &str)] = &[
     ("vllm", "vllm passes addresses of tensors between processes"),
     ("sglang", "sglang passes addresses of tensors between processes"),
@@ -55,7 +59,8 @@ pub(super) fn text(command: &[String]) -> String {
     }
 }
 
-/// The reason of the first row whose program is started: `vllm serve`, `python -m vllm...`, `.../bin/sglang`.
+/// The reason of the first row whose program is started: `vllm serve`, `python -m vllm...`,
+/// `.../bin/sglang`.
 fn named(command: &[String]) -> Option<&'static str> {
     let words: Vec<_> = command.iter().take(3).flat_map(|word| word.split(['/', '.'])).collect();
     PROGRAMS.iter().find(|(name, _)| words.contains(name)).map(|(_, reason)| *reason)
@@ -74,7 +79,8 @@ fn started(command: &[String]) -> Option<StartedCode<'_>> {
             }
             continue;
         }
-        // Letters of flags in a row, of which the last one may have a value, here or in the next word.
+        // Letters of flags in a row, of which the last one may have a value, here or in the next
+        // word.
         let Some(at) = letters.find(['c', 'm', 'W', 'X']) else { continue };
         let value = Some(&letters[at + 1..]).filter(|rest| !rest.is_empty()).or_else(|| words.next())?;
         match &letters[at..=at] {
@@ -115,7 +121,8 @@ fn imported(command: &[String]) -> Option<&'static str> {
     })
 }
 
-/// Files that are to be read, and the folders in which Python looks for modules that are not installed.
+/// Files that are to be read, and the folders in which Python looks for modules that are not
+/// installed.
 struct ModuleSearch {
     folders: Vec<PathBuf>,
     queue: Vec<PathBuf>,
@@ -142,7 +149,8 @@ impl ModuleSearch {
         None
     }
 
-    /// The reason of the first row that a text imports. The modules that it imports from folders that are searched are queued.
+    /// The reason of the first row that a text imports. The modules that it imports from folders
+    /// that are searched are queued.
     fn look(&mut self, text: &str, here: &Path) -> Option<&'static str> {
         for module in imports(text) {
             let top = module.split('.').next();
@@ -185,8 +193,8 @@ impl ModuleSearch {
     }
 }
 
-/// The modules that a text's statements import, wherever they stand: `a.b`, `.a` for one beside it. Of `from a import b` both `a` and `a.b`,
-/// for either may be one.
+/// The modules that a text's statements import, wherever they stand: `a.b`, `.a` for one beside it.
+/// Of `from a import b` both `a` and `a.b`, for either may be one.
 fn imports(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for statement in text.lines().flat_map(|line| line.split([';', ':'])).map(str::trim_start) {
@@ -218,7 +226,8 @@ fn is_any_installed(command: &[String]) -> bool {
     packages(&started, &real).iter().any(|folder| has_engine(folder))
 }
 
-/// A folder has a package, or the notes of an installation that is elsewhere: `vllm`, `vllm-0.11.dist-info`, `vllm.egg-link`.
+/// A folder has a package, or the notes of an installation that is elsewhere: `vllm`,
+/// `vllm-0.11.dist-info`, `vllm.egg-link`.
 fn has_engine(folder: &Path) -> bool {
     let is_engine = |name: &OsStr| {
         let name = name.to_string_lossy();
@@ -229,7 +238,8 @@ fn has_engine(folder: &Path) -> bool {
         .is_ok_and(|entries| entries.flatten().any(|entry| is_engine(&entry.file_name())))
 }
 
-/// Where packages are installed for an interpreter that was started by one name and is another file.
+/// Where packages are installed for an interpreter that was started by one name and is another
+/// file.
 fn packages(started: &Path, real: &Path) -> Vec<PathBuf> {
     let prefix = |program: &Path| program.parent().and_then(Path::parent).map(Path::to_path_buf);
     let environment = prefix(started).and_then(|folder| Some((read(&folder.join("pyvenv.cfg"))?, folder)));

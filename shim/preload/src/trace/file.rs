@@ -1,7 +1,8 @@
 //! The file of a recording: its name, its one writer, and how chunks get into it.
 //!
-//! The name comes from a variable, and the file under it may be any file. So a file is emptied only if it is a recording, and
-//! nothing is written through a link. A disk that fills up leaves the chunks that fitted, each of them whole.
+//! The name comes from a variable, and the file under it may be any file. So a file is emptied only
+//! if it is a recording, and nothing is written through a link. A disk that fills up leaves the
+//! chunks that fitted, each of them whole.
 
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -196,14 +197,16 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// The limit on a file's size stands for a full disk: a write of part of a chunk, then a failure.
+    /// The limit on a file's size stands for a full disk: a write of part of a chunk, then a
+    /// failure.
     #[test]
     fn a_disk_that_is_full_leaves_whole_chunks() {
         let path = place("full");
         let mut file = File::create(&path).expect("a file");
         file.append("one\n").expect("room");
         let whole = fs::metadata(&path).expect("there").len();
-        // SAFETY: one process a test; the signal that tells of the limit is ignored, as the limit's users do.
+        // SAFETY: one process a test; the signal that tells of the limit is ignored, as the limit's
+        // users do.
         unsafe {
             libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
             let limit = libc::rlimit { rlim_cur: whole + 5, rlim_max: libc::RLIM_INFINITY };

@@ -1,5 +1,5 @@
-//! Events put into words: a block's address becomes a number that is never used again, a stream's identity a small one, and a set
-//! of blocks that launches use again and again is written once.
+//! Events put into words: a block's address becomes a number that is never used again, a stream's
+//! identity a small one, and a set of blocks that launches use again and again is written once.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,7 +20,8 @@ const HEADER_OF_LAUNCHES: &str = "# wmshim-trace 2; events ?; peak_live_bytes ?;
 /// Sets that are remembered, at most. Blocks of most are gone by then.
 const SETS: usize = 1 << 16;
 
-/// Events in a chunk: what is lost when the process is killed. A chunk takes about 0.5 ms to compress.
+/// Events in a chunk: what is lost when the process is killed. A chunk takes about 0.5 ms to
+/// compress.
 const CHUNK: usize = 4096;
 
 /// The chunk under way.
@@ -33,7 +34,8 @@ pub(super) struct Log {
     next: u64,
     /// In order of appearance.
     streams: HashMap<StreamId, usize>,
-    /// Numbers of sets by what is in them. Block numbers do not come again, so a set that is met again has live blocks.
+    /// Numbers of sets by what is in them. Block numbers do not come again, so a set that is met
+    /// again has live blocks.
     sets: HashMap<Box<[u64]>, u64>,
     /// Number of the next set.
     next_set: u64,
@@ -76,7 +78,8 @@ impl Log {
         self.line(format_args!("s {stream}"));
     }
 
-    /// `None`: it is not known which blocks the launch uses. Blocks from before the recording began are left out.
+    /// `None`: it is not known which blocks the launch uses. Blocks from before the recording began
+    /// are left out.
     pub(super) fn launched(&mut self, stream: StreamId, blocks: Option<&[TouchedBlock]>) {
         let stream = self.stream(Some(stream));
         let Some(blocks) = blocks else { return self.line(format_args!("l {stream} ?")) };
@@ -156,7 +159,8 @@ impl std::fmt::Display for Listed<'_> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: an address that is used twice gives two blocks one name, and the trace means something else.
+    //! Hazard: an address that is used twice gives two blocks one name, and the trace means
+    //! something else.
     use super::*;
 
     #[test]

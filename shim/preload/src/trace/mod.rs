@@ -1,15 +1,17 @@
-//! `WMSHIM_TRACE=FILE`: records the program's allocations, frees, host waits and launches, for `wmctl replay`.
+//! `WMSHIM_TRACE=FILE`: records the program's allocations, frees, host waits and launches, for
+//! `wmctl replay`.
 //!
-//! One recording a device. `%p` in the file's name is the process, `%d` the device; without `%d` the first device that
-//! allocates is recorded, and a line says so when another one does.
+//! One recording a device. `%p` in the file's name is the process, `%d` the device; without `%d`
+//! the first device that allocates is recorded, and a line says so when another one does.
 //!
 //! * [`log`](mod@log) puts events into words, under a lock that is held for nothing else.
-//! * [`file`] compresses finished chunks and appends them. Each chunk is a gzip member of its own, so a process that is
-//!   killed leaves a file that is whole up to its last chunk.
+//! * [`file`] compresses finished chunks and appends them. Each chunk is a gzip member of its own,
+//!   so a process that is killed leaves a file that is whole up to its last chunk.
 //!
-//! Order: a free is written before the manager takes the block back, an allocation after the manager gave it, a launch
-//! (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it. So the written order is one in which the events could have happened,
-//! however threads interleave. A forked child writes nothing: its calls never reach a hook. After exit began nothing is added.
+//! Order: a free is written before the manager takes the block back, an allocation after the
+//! manager gave it, a launch (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it. So the written
+//! order is one in which the events could have happened, however threads interleave. A forked child
+//! writes nothing: its calls never reach a hook. After exit began nothing is added.
 
 mod file;
 mod log;
@@ -47,7 +49,8 @@ pub(crate) struct Recordings {
     by_device: [OnceLock<Result<Recorder, Refusal>>; DEVICES],
 }
 
-/// One device's recording. Locks are taken in the order of the fields; the log's is never held while a file is written.
+/// One device's recording. Locks are taken in the order of the fields; the log's is never held
+/// while a file is written.
 struct Recorder {
     log: Mutex<Log>,
     file: Mutex<File>,
@@ -149,8 +152,8 @@ impl Recordings {
         }
     }
 
-    /// Writes the unfinished chunks. A thread that is recording at this moment has [`MOMENT`] to finish; a thread that exits
-    /// from inside a hook would otherwise wait for itself.
+    /// Writes the unfinished chunks. A thread that is recording at this moment has [`MOMENT`] to
+    /// finish; a thread that exits from inside a hook would otherwise wait for itself.
     pub(crate) fn finish(&self) {
         let opened = self.by_device.iter().filter_map(OnceLock::get);
         opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
@@ -262,8 +265,8 @@ fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (error handling): a write that fails is tried, and logged, at every chunk. Hazard (deadlock): an exit that waits for a
-    //! thread which the exit has stopped.
+    //! Hazard (error handling): a write that fails is tried, and logged, at every chunk. Hazard
+    //! (deadlock): an exit that waits for a thread which the exit has stopped.
     use std::io::Read;
 
     use super::*;

@@ -5,7 +5,8 @@ use wm_driver::Tier;
 use super::{HandleKey, HandleRecord, Ledger};
 
 impl Ledger {
-    /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that is not free.
+    /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that
+    /// is not free.
     pub(crate) fn audit(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
         self.audit_pieces(blocks)?;
         self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, blocks))?;

@@ -24,10 +24,11 @@ pub(crate) struct Extent {
     pub(crate) used: u64,
     /// When the last block left it.
     pub(crate) left: u64,
-    /// What may still be touching it through handles that have become active elsewhere. It must be past before
-    /// anything here is unmapped.
+    /// What may still be touching it through handles that have become active elsewhere. It must be
+    /// past before anything here is unmapped.
     pub(crate) retired_uses: Pending,
-    /// A mapping that was in the way when the extent was last looked at as a whole: likely, it still is.
+    /// A mapping that was in the way when the extent was last looked at as a whole: likely, it
+    /// still is.
     pub(super) blocking_hint: Cell<u64>,
     /// What is mapped, by first address. Mostly one handle, which lies in this very place.
     pub(super) mappings: SmallVec<[(u64, Mapping); 1]>,
@@ -50,7 +51,8 @@ impl Extent {
         self.mappings.partition_point(|(start, _)| *start < address)
     }
 
-    /// Index of the last mapping that begins at or before `address`; of the first, if there is none.
+    /// Index of the last mapping that begins at or before `address`; of the first, if there is
+    /// none.
     pub(super) fn near(&self, address: u64) -> usize {
         self.from(address + 1).saturating_sub(1)
     }

@@ -1,8 +1,10 @@
-//! Extents: reservations with handles mapped in them, one after the other, and what is mapped where.
+//! Extents: reservations with handles mapped in them, one after the other, and what is mapped
+//! where.
 //!
-//! An extent is named by its first address. Its mappings need not reach its end, and may have gaps where a handle was
-//! given back. An extent that was *stitched*, that is made from handles which other extents map as well, is a view:
-//! without a block in it, it is only a convenience, kept by least recent use.
+//! An extent is named by its first address. Its mappings need not reach its end, and may have gaps
+//! where a handle was given back. An extent that was *stitched*, that is made from handles which
+//! other extents map as well, is a view: without a block in it, it is only a convenience, kept by
+//! least recent use.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,8 +153,8 @@ impl Extents {
         ages.filter(move |(_, (_, size))| *size >= bytes).map(|(_, (base, size))| *base..base + size)
     }
 
-    /// The oldest extent of `class` and at least `bytes` that is mapped from end to end and all of whose mappings are
-    /// `free`. For most extents one mapping shows that it is not.
+    /// The oldest extent of `class` and at least `bytes` that is mapped from end to end and all of
+    /// whose mappings are `free`. For most extents one mapping shows that it is not.
     pub(crate) fn whole(
         &self,
         class: Class,
@@ -207,7 +209,8 @@ impl Extents {
         None
     }
 
-    /// Ranges that are mapped without a gap, and whether their handles are apart: neighbours that differ in that are not one range.
+    /// Ranges that are mapped without a gap, and whether their handles are apart: neighbours that
+    /// differ in that are not one range.
     pub(crate) fn mapped_ranges(&self, is_apart: impl Fn(HandleKey) -> bool) -> Vec<(Range<u64>, bool)> {
         let mut ranges: Vec<(Range<u64>, bool)> = Vec::new();
         for (base, extent) in &self.extents {

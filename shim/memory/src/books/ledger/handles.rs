@@ -1,8 +1,9 @@
 //! Physical memory: every handle the manager holds, where it is mapped, and how much of it is used.
 //!
-//! A handle may be mapped in many extents and is *active* in at most one mapping: the one whose addresses its bytes
-//! are used or free under. A handle no block touches is *idle*, unless a plan that is under way holds it or it is barred. Idle handles
-//! are kept by tier and size: they are what stitching draws on.
+//! A handle may be mapped in many extents and is *active* in at most one mapping: the one whose
+//! addresses its bytes are used or free under. A handle no block touches is *idle*, unless a plan
+//! that is under way holds it or it is barred. Idle handles are kept by tier and size: they are
+//! what stitching draws on.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +29,11 @@ pub(crate) struct HandleRecord {
     pub(crate) held: bool,
     /// Its bytes are in no free run, whether a block uses them or not.
     pub(super) barred: bool,
-    /// Its memory is not this process's alone, and counts as nobody's here. It is barred.
+    /// Other processes use its memory too, so no account of this process counts it. It is barred.
     pub(crate) foreign: bool,
-    /// Where it is mapped for the copies of moves, alone in a reservation, for as long as it lives: mapping memory of the host takes most of the time that copying it does. Memory of
-    /// the device has no such place.
+    /// Where it is mapped for the copies of moves, alone in a reservation, for as long as it lives:
+    /// mapping memory of the host takes most of the time that copying it does. Memory of the device
+    /// has no such place.
     pub(crate) staging: Option<u64>,
     /// Index of the set that it is in while it is idle.
     set: usize,
@@ -58,7 +60,8 @@ impl HandleRecord {
 pub(crate) struct HandleTable {
     table: Vec<Option<HandleRecord>>,
     vacant: Vec<u32>,
-    /// Sets of idle handles, one a tier and size. Of sizes there are few, and a set once made stays.
+    /// Sets of idle handles, one a tier and size. Of sizes there are few, and a set once made
+    /// stays.
     idle: Vec<KeySet>,
     sets: BTreeMap<(Tier, u64), usize>,
     idle_bytes: TierBytes,

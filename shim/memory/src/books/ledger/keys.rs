@@ -1,4 +1,5 @@
-//! The names of handles, and sets of them as bits: handles come and go by the hundred with one large block.
+//! The names of handles, and sets of them as bits: handles come and go by the hundred with one
+//! large block.
 
 const BITS: u32 = u64::BITS;
 

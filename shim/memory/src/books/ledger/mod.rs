@@ -1,11 +1,15 @@
-//! The ledger: which physical memory is where, and which of it is free. Pure bookkeeping, no driver call.
+//! The ledger: which physical memory is where, and which of it is free. Pure bookkeeping, no driver
+//! call.
 //!
 //! Invariants, held between any two calls of this module and checked by [`Ledger::audit`]:
-//! * the bytes of an active handle are covered, under its active mapping, by blocks and free runs without overlap;
+//! * the bytes of an active handle are covered, under its active mapping, by blocks and free runs
+//!   without overlap;
 //! * under a mapping that is not active there is neither block nor run;
-//! * a handle is in the index of idle ones exactly if no block lies on it, no plan holds it and it is not barred;
+//! * a handle is in the index of idle ones exactly if no block lies on it, no plan holds it and it
+//!   is not barred;
 //! * a barred handle lies under one block or under none, and has no free run (`share.rs`);
-//! * a handle that is idle and active has its bytes in free runs; one that is idle and not active waits for nothing.
+//! * a handle that is idle and active has its bytes in free runs; one that is idle and not active
+//!   waits for nothing.
 
 mod audit;
 mod extent;
@@ -126,8 +130,9 @@ impl Ledger {
         on_tier.map(|(part, _)| part.end - part.start).sum()
     }
 
-    /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
-    /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
+    /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are
+    /// idle now go home: a program that repeats itself then finds the same free runs again, and
+    /// each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
         let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
         let mut astray: SmallVec<[(HandleKey, u64); 2]> = SmallVec::new();
@@ -190,7 +195,8 @@ impl Ledger {
         Some((run, begin..begin + memory.bytes))
     }
 
-    /// Makes the mapping at `address` the one that an idle handle's bytes are free under. No `segments`: nothing was using them.
+    /// Makes the mapping at `address` the one that an idle handle's bytes are free under. No
+    /// `segments`: nothing was using them.
     pub(crate) fn activate(&mut self, key: HandleKey, address: u64, segments: Segments) {
         let Some(bytes) = self.handles.change(key, |memory| {
             memory.active = Some(address);
@@ -203,8 +209,8 @@ impl Ledger {
         self.give(address..address + bytes, key, segments);
     }
 
-    /// Takes an idle handle's bytes out of the free runs. The extent they were free in remembers what may still be
-    /// touching it.
+    /// Takes an idle handle's bytes out of the free runs. The extent they were free in remembers
+    /// what may still be touching it.
     pub(crate) fn deactivate(&mut self, key: HandleKey) -> Segments {
         let taken =
             self.handles.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
@@ -215,7 +221,8 @@ impl Ledger {
         segments
     }
 
-    /// Makes every mapping that begins in a range active: all their handles are idle, or active there already.
+    /// Makes every mapping that begins in a range active: all their handles are idle, or active
+    /// there already.
     pub(crate) fn claim(&mut self, range: Range<u64>) {
         let mappings: Vec<_> = self.extents.mappings(range).collect();
         for (address, mapping) in mappings {
@@ -243,7 +250,8 @@ impl Ledger {
         })
     }
 
-    /// Puts a handle back as it was before [`Ledger::take_for_plan`], or into another of its mappings if that one is gone.
+    /// Puts a handle back as it was before [`Ledger::take_for_plan`], or into another of its
+    /// mappings if that one is gone.
     pub(crate) fn put_back(&mut self, taken: &TakenHandle) {
         let target = self.handles.change(taken.key, |memory| {
             memory.held = false;
@@ -264,7 +272,8 @@ impl Ledger {
         bytes.into_iter().for_each(|bytes| self.extents.map(address, bytes, key));
     }
 
-    /// Forgets a mapping of an idle handle. If it was active there, another of its mappings becomes active.
+    /// Forgets a mapping of an idle handle. If it was active there, another of its mappings becomes
+    /// active.
     pub(crate) fn unmap(&mut self, address: u64) {
         let Some(mapping) = self.extents.unmap(address) else { return };
         let was_active = self.handles.change(mapping.key, |memory| {

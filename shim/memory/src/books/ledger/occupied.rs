@@ -1,4 +1,4 @@
-//! A handle with blocks on it, as one who gives it other memory sees it.
+//! A handle with blocks on it, as a migration sees it.
 
 use std::ops::Range;
 

@@ -7,7 +7,8 @@ use crate::vocabulary::order::Pending;
 use crate::vocabulary::plan::{Steps, Undo};
 
 impl Ledger {
-    /// Idle handles and their sizes, large ones first. Device memory first: it is what others wait for.
+    /// Idle handles and their sizes, large ones first. Device memory first: it is what others wait
+    /// for.
     pub(crate) fn idle_by_size(&self, tier: Option<Tier>) -> Vec<(HandleKey, u64)> {
         let idle = self.handles.all().filter(|(key, _)| self.is_idle_on(*key, tier));
         let mut idle: Vec<_> =

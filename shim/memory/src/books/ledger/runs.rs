@@ -1,7 +1,8 @@
 //! Free runs: maximal ranges of addresses that are backed by active handles and that no block uses.
 //!
-//! A run lies in one extent and on one tier; touching runs of the same extent and tier are one. Each part of a run
-//! keeps the points that it waits for: see [`Segments`]. Runs are found by address (to coalesce) and by size (for best fit), late ones last.
+//! A run lies in one extent and on one tier; touching runs of the same extent and tier are one.
+//! Each part of a run keeps the points that it waits for: see [`Segments`]. Runs are found by
+//! address (to coalesce) and by size (for best fit), late ones last.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -44,7 +45,8 @@ impl Runs {
         self.by_end.get(&end).map(|run| (end - run.bytes, run))
     }
 
-    /// Runs of at least `bytes` that the filter accepts: early ones before late ones, the best fit first.
+    /// Runs of at least `bytes` that the filter accepts: early ones before late ones, the best fit
+    /// first.
     pub(crate) fn fitting(
         &self,
         class: Class,
@@ -96,8 +98,8 @@ impl Runs {
         }
     }
 
-    /// Takes a range out of the runs that cover it. These may be several where tiers meet, all in the extent that ends
-    /// at `limit`. Returns the points that its bytes wait for.
+    /// Takes a range out of the runs that cover it. These may be several where tiers meet, all in
+    /// the extent that ends at `limit`. Returns the points that its bytes wait for.
     pub(crate) fn take(&mut self, address: u64, bytes: u64, limit: u64) -> Segments {
         let (mut next, end) = (address, address + bytes);
         let mut segments = Segments::default();

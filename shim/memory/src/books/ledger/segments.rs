@@ -1,11 +1,13 @@
-//! The points that the bytes of a free run wait for: one segment after the other, each with its own points.
+//! The points that the bytes of a free run wait for: one segment after the other, each with its own
+//! points.
 //!
-//! Neighbours that were freed in different streams are one run, since together they can serve a large request; but a stream
-//! may have its own part of it at once. So a run has one segment for each part that waits for other points.
+//! Neighbours that were freed in different streams are one run, since together they can serve a
+//! large request; but a stream may have its own part of it at once. So a run has one segment for
+//! each part that waits for other points.
 //!
-//! Invariants: lengths are not 0 and add up to the run's; neighbours differ in what they wait for; there are at most
-//! [`SEGMENTS`] of them. Where there would be more, two are merged into one that waits for the points of both: it becomes usable later than
-//! necessary, never earlier.
+//! Invariants: lengths are not 0 and add up to the run's; neighbours differ in what they wait for;
+//! there are at most [`SEGMENTS`] of them. Where there would be more, two are merged into one that
+//! waits for the points of both: it becomes usable later than necessary, never earlier.
 
 use std::ops::Range;
 
@@ -20,7 +22,8 @@ struct Segment {
     pending: Pending,
 }
 
-/// The segments of a run, in the order of their addresses. Positions are bytes from the run's begin.
+/// The segments of a run, in the order of their addresses. Positions are bytes from the run's
+/// begin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Segments(SmallVec<[Segment; 1]>);
 
@@ -141,7 +144,8 @@ impl Segments {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a range that a stream may still be using is reported as usable, or a usable one is not found.
+    //! Hazard: a range that a stream may still be using is reported as usable, or a usable one is
+    //! not found.
     use proptest::prelude::*;
     use wm_driver::StreamId;
 
@@ -193,7 +197,8 @@ mod tests {
             }
         }
 
-        /// Beyond the limit, a merged segment waits for more points than necessary and never for fewer.
+        /// Beyond the limit, a merged segment waits for more points than necessary and never for
+        /// fewer.
         #[test]
         fn many_segments_are_usable_late_and_never_early(row in prop::collection::vec((1..5u64, 0..4u64), 1..60)) {
             let segments = built(&row);

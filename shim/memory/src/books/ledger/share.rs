@@ -1,10 +1,12 @@
-//! Handles whose bytes nobody writes: shared ones, and those that are about to be.
+//! Handles whose bytes must not be written: shared ones, and those that are about to be.
 //!
-//! A *barred* handle lies wholly under one block, or under none; once its block is freed its bytes are in no free run, so nothing is placed there and
-//! nothing is stitched from it. A *foreign* handle is a barred one whose memory other processes use too, mapped for reading only. One without a block is
-//! *parked*: it leaves the ledger without ever being idle.
+//! A *barred* handle lies wholly under one block, or under none; once its block is freed its bytes
+//! are in no free run, so nothing is placed there and nothing is stitched from it. A *foreign*
+//! handle is a barred one whose memory other processes use too, mapped for reading only. One
+//! without a block is *parked*: it leaves the ledger without ever being idle.
 //!
-//! Invariant: `barred` names each barred handle by the address where it is active, and that stays the same for as long as it is barred.
+//! Invariant: `barred` names each barred handle by the address where it is active, and that stays
+//! the same for as long as it is barred.
 
 use std::ops::Range;
 
@@ -27,7 +29,8 @@ impl Ledger {
         }
     }
 
-    /// The handle has memory that is this process's alone, or still has it. Where its block was freed meanwhile it is free.
+    /// The handle has memory that is this process's alone, or still has it. Where its block was
+    /// freed meanwhile it is free.
     pub(crate) fn unbar(&mut self, key: HandleKey) {
         let barred = self.handles.get(key).filter(|memory| memory.barred);
         let Some((Some(address), bytes, used)) =
@@ -45,7 +48,8 @@ impl Ledger {
         }
     }
 
-    /// A barred handle has memory that other processes use. Returns what it had; the same for one that has given its own memory away.
+    /// A barred handle has memory that other processes use. Returns what it had; the same for one
+    /// that has given its own memory away.
     pub(crate) fn make_foreign(&mut self, key: HandleKey, raw: Handle) -> Option<Handle> {
         self.handles.change(key, |memory| {
             memory.foreign = true;
@@ -62,7 +66,8 @@ impl Ledger {
         }
     }
 
-    /// Foreign handles, by address, that a range touches; `parked`: those without a block, or those with one.
+    /// Foreign handles, by address, that a range touches; `parked`: those without a block, or those
+    /// with one.
     pub(crate) fn foreign(
         &self,
         range: &Range<u64>,
@@ -98,7 +103,8 @@ impl Ledger {
         self.take_handle(key, steps);
     }
 
-    /// Every barred handle is known by its address, and lies under one block or none; every foreign one is barred.
+    /// Every barred handle is known by its address, and lies under one block or none; every foreign
+    /// one is barred.
     pub(super) fn audit_barred(&self) -> Result<(), String> {
         let of = |(key, memory): (HandleKey, &HandleRecord)| memory.barred.then_some((memory.active?, key));
         let mut barred: Vec<_> = self.handles.all().filter_map(of).collect();

@@ -1,4 +1,5 @@
-//! Free runs by size: one ordered set for each class and tier. There are few of these, so the keys stay short.
+//! Free runs by size: one ordered set for each class and tier. There are few of these, so the keys
+//! stay short.
 
 use std::collections::BTreeSet;
 

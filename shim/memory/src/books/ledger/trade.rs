@@ -1,7 +1,9 @@
-//! Trades: a handle that blocks lie on gets other memory, of another tier and the same size, at the same addresses.
+//! Trades: a handle that blocks lie on gets other memory, of another tier and the same size, at the
+//! same addresses.
 //!
-//! The handle keeps its name, its mappings and what lies on it; the other handle's mappings become its own. The memory that it had is
-//! an idle handle afterwards, without a mapping but for its staging place, which stays with the memory.
+//! The handle keeps its name, its mappings and what lies on it; the other handle's mappings become
+//! its own. The memory that it had is an idle handle afterwards. Its only mapping is its staging
+//! place, which stays with the memory.
 
 use std::ops::Range;
 
@@ -56,7 +58,8 @@ impl Ledger {
         self.meetings(handle, other).next().is_some()
     }
 
-    /// Forgets the mappings of another handle, which a plan has taken, in extents that this one is mapped in. Returns the steps that unmap it there.
+    /// Forgets the mappings of another handle, which a plan has taken, in extents that this one is
+    /// mapped in. Returns the steps that unmap it there.
     pub(crate) fn part(&mut self, handle: &OccupiedHandle, other: HandleKey) -> Vec<Undo> {
         let Some((raw, _, bytes, _)) = self.memory(other) else { return Vec::new() };
         let places: Vec<u64> = self.meetings(handle, other).collect();
@@ -104,7 +107,8 @@ impl Ledger {
         parts
     }
 
-    /// A plan takes a handle that has blocks, or lets it go: meanwhile its memory is chosen for nothing else.
+    /// A plan takes a handle that has blocks, or lets it go: meanwhile its memory is chosen for
+    /// nothing else.
     pub(crate) fn hold(&mut self, key: HandleKey, held: bool) {
         let home = self.handles.change(key, |memory| {
             memory.held = held;
@@ -120,7 +124,8 @@ impl Ledger {
         self.handles.get(key).is_some_and(|memory| memory.held)
     }
 
-    /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had is idle, or, where it was foreign, comes back.
+    /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had
+    /// is idle, or, where it was foreign, comes back.
     pub(crate) fn trade(&mut self, key: HandleKey, spare: HandleKey) -> Option<Handle> {
         let range = self.active_range(key)?;
         let parts: Vec<Range<u64>> = self.runs.within(range).map(|(part, _)| part).collect();
@@ -148,7 +153,8 @@ impl Ledger {
         None
     }
 
-    /// Notes where a handle is mapped for the copies of moves, or that it is nowhere. Returns where it was.
+    /// Notes where a handle is mapped for the copies of moves, or that it is nowhere. Returns where
+    /// it was.
     pub(crate) fn stage(&mut self, key: HandleKey, staging: Option<u64>) -> Option<u64> {
         self.handles.change(key, |memory| std::mem::replace(&mut memory.staging, staging)).flatten()
     }

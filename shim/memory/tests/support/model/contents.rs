@@ -1,5 +1,5 @@
-//! What is in physical memory, and copies of it. A copy's bytes move when somebody sees that it is over, so that what relies on
-//! them earlier reads something else.
+//! What is in physical memory, and copies of it. A copy's bytes move when a call learns that it is
+//! over, so that a reader that relies on them earlier reads other bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ struct Copy {
 #[derive(Default)]
 pub(super) struct Contents {
     words: BTreeMap<Place, u64>,
-    /// Copies that nobody has seen done, by event.
+    /// Copies whose end no call has learned, by event.
     copies: BTreeMap<u64, Copy>,
     /// Events behind copies under way, others than their own.
     behind: BTreeMap<u64, Vec<u64>>,

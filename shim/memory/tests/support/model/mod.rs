@@ -1,8 +1,9 @@
 //! A GPU in memory that checks every pre-condition of the `Gpu` contract.
 //!
-//! Streams are counters: `head` is the last work enqueued, `done` the last finished. A vector clock a stream says what
-//! its later work comes after, so that "ordered" is decided exactly and not by luck; completion is advanced by the test,
-//! in any legal order. Every broken pre-condition panics with what was broken. The k-th call can be made to fail.
+//! Streams are counters: `head` is the last work enqueued, `done` the last finished. A vector clock
+//! a stream says what its later work comes after, so that "ordered" is decided exactly and not by
+//! luck; completion is advanced by the test, in any legal order. Every broken pre-condition panics
+//! with what was broken. The k-th call can be made to fail.
 
 mod contents;
 mod gpu;
@@ -38,7 +39,7 @@ struct Physical {
     mappings: usize,
     released: bool,
     context: u64,
-    /// Other processes use it too: it counts as nobody's, and is never to be written.
+    /// Other processes use it too: no account counts it, and it must never be written.
     foreign: bool,
 }
 
@@ -67,7 +68,7 @@ struct Use {
 struct Inner {
     capacity: BTreeMap<Tier, u64>,
     physical: BTreeMap<u64, Physical>,
-    /// Bytes of it, by tier, but for what other processes use too.
+    /// Bytes of it, by tier, without memory that other processes use too.
     held: BTreeMap<Tier, u64>,
     reservations: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Mapping>,
@@ -182,7 +183,8 @@ impl Model {
         self.lock().mappings.values().map(|mapping| mapping.bytes).sum()
     }
 
-    /// The physical bytes behind addresses: handle and range in it. Panics where the GPU would fault.
+    /// The physical bytes behind addresses: handle and range in it. Panics where the GPU would
+    /// fault.
     pub fn resolve(&self, address: u64, bytes: u64) -> Vec<(u64, Range<u64>)> {
         let inner = self.lock();
         let (mut next, end) = (address, address + bytes);
@@ -230,7 +232,8 @@ impl Model {
         self.lock().is_writable(address)
     }
 
-    /// Memory of another process with the bytes that lie where a handle is mapped, as a handle of its own.
+    /// Memory of another process with the bytes that lie where a handle is mapped, as a handle of
+    /// its own.
     pub fn import_like(&self, address: u64) -> Handle {
         let mut inner = self.lock();
         let (handle, bytes) = {
@@ -400,7 +403,7 @@ impl Inner {
         self.held.get(&tier).copied().unwrap_or(0)
     }
 
-    /// It counts as nobody's from now on.
+    /// No account counts it from now on.
     fn give_away(&mut self, handle: u64) {
         let physical = self.physical.get_mut(&handle).expect("a handle that exists");
         if !std::mem::replace(&mut physical.foreign, true) {

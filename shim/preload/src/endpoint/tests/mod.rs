@@ -2,7 +2,7 @@
 //!
 //! * [`service`]: clients that send garbage, do not read, vanish, or come by the thousand.
 //! * [`process`]: fork, signals, exit, and a host that closes descriptors it never opened.
-//! * [`places`]: directories and socket files that somebody else prepared.
+//! * [`places`]: directories and socket files that another user prepared.
 
 mod places;
 mod process;
@@ -46,7 +46,8 @@ impl Source for Fake {
     }
 }
 
-/// The signal and the descriptors are the process's, and some tests count those: tests that share a process take turns.
+/// The signal and the descriptors are the process's, and some tests count those: tests that share a
+/// process take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A directory of this test's own, removed afterwards.

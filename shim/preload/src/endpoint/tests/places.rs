@@ -82,7 +82,8 @@ fn a_file_in_the_way_is_not_overwritten() {
     assert_eq!(fs::read_to_string(&path).expect("the file"), "data");
 }
 
-/// The temporary name is nobody's: files and sockets of any other name stay, and the socket comes up beside them.
+/// Only the temporary name is removed: files and sockets of any other name stay, and the socket
+/// comes up beside them.
 #[test]
 fn nothing_is_removed_for_the_temporary_name() {
     let scratch = Scratch::new("temporary");

@@ -1,4 +1,5 @@
-//! Hazard (out-of-bounds access): an overrun that is reported twice, too late, or not at all; a block that is accused of nothing.
+//! Hazard (out-of-bounds access): an overrun that is reported twice, too late, or not at all; a
+//! block that is accused of nothing.
 //!
 //! The GPU is a model whose memory is a map of bytes, and whose copies are made at once.
 

@@ -2,11 +2,13 @@
 //!
 //! [`enter_hook`] keeps them in one place:
 //! * The call is counted by its result.
-//! * A call that comes from inside a handler, and any call in a forked child, goes straight to the driver.
+//! * A call that comes from inside a handler, and any call in a forked child, goes straight to the
+//!   driver.
 //! * A panic of a handler stops here, and the real call is made instead.
 //! * `errno` is afterwards what it was before.
-//! * The thread is not cancelled inside. The frequent calls, which memory answers for the most part, leave this rule to the code that
-//!   they reach when memory does not answer: a miss, driver calls, the log, the trace.
+//! * The thread is not cancelled inside. The frequent calls, which memory answers for the most
+//!   part, leave this rule to the code that they reach when memory does not answer: a miss, driver
+//!   calls, the log, the trace.
 
 use std::any::Any;
 use std::hint::cold_path;
@@ -67,7 +69,8 @@ pub(in crate::hooks) fn enter_hook(
     result
 }
 
-/// Runs what looks at a call and changes nothing, under the rules of a handler. The call itself is made by others.
+/// Runs what looks at a call and changes nothing, under the rules of a handler. The call itself is
+/// made by others.
 #[inline]
 pub(in crate::hooks) fn look(look: impl FnOnce()) {
     enter(Pace::Usual, || {

@@ -37,7 +37,8 @@ static COPIES: OnceLock<(Vec<usize>, Around)> = OnceLock::new();
 /// What a function's slot leads to, by its index and what is behind.
 type Around = fn(usize, *const ()) -> *const ();
 
-/// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`], and `around` is what they keep.
+/// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`], and
+/// `around` is what they keep.
 pub(in crate::hooks) fn set(exports: &'static Exports, copies: impl Iterator<Item = usize>, around: Around) {
     COPIES.get_or_init(|| (copies.collect(), around));
     EXPORTS.get_or_init(|| exports);

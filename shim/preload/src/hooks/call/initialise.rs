@@ -1,4 +1,5 @@
-//! `cuInit`: once it has succeeded, the process is a CUDA program, and its statistics can be asked for.
+//! `cuInit`: once it has succeeded, the process is a CUDA program, and its statistics can be asked
+//! for.
 
 use std::ffi::c_uint;
 

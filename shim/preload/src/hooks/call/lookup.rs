@@ -1,8 +1,9 @@
 //! `cuGetProcAddress`: the driver looks the function up, and we translate its answer.
 //!
-//! The driver's rules say which version of a function a name stands for, and they change from release to release. So the real
-//! function is asked, and the address that it answers is replaced by our export of the same function. An address that is none of
-//! the driver's exports is passed on as it is.
+//! The driver's rules say which version of a function a name stands for, and they change from
+//! release to release. So the real function is asked, and the address that it answers is replaced
+//! by our export of the same function. An address that is none of the driver's exports is passed on
+//! as it is.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -56,7 +57,8 @@ unsafe fn translate(result: CUresult, name: *const c_char, pfn: *mut *mut c_void
     result
 }
 
-/// The function at an address in the driver. If several names share the address, the one that was asked for.
+/// The function at an address in the driver. If several names share the address, the one that was
+/// asked for.
 fn export_at(address: usize, name: &CStr, per_thread: bool) -> Option<usize> {
     let table = by_address();
     let first = table.partition_point(|(at, _)| *at < address);

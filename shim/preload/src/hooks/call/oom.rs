@@ -1,8 +1,10 @@
 //! Retries of driver calls that were out of memory.
 //!
-//! The driver needs device memory for its own purposes, and our unused memory must not make such a call fail. After the first failure we
-//! give some back, after the second all, and make the call again. Where memory may move (`WMSHIM_MIGRATE=on`) and the call fails for a third time, blocks leave the
-//! device, if it has nothing to do. A call that fails so has changed nothing, so making it again is safe.
+//! The driver needs device memory for its own purposes, and our unused memory must not make such a
+//! call fail. After the first failure we give some back, after the second all, and make the call
+//! again. Where memory may move (`WMSHIM_MIGRATE=on`) and the call fails for a third time, blocks
+//! leave the device, if it has nothing to do. A call that fails so has changed nothing, so making
+//! it again is safe.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,7 +21,7 @@ use crate::process::{self, keep_errno};
 use crate::registry;
 use crate::subsystems::PROCESS;
 
-/// Bytes that are given back at first: the driver allocates code, local memory and the like in such amounts.
+/// Bytes that are given back at first: the driver allocates code and local memory in such amounts.
 const BYTES: usize = 256 << 20;
 
 /// As [`retry`], for a call that no handler serves: counts it by its result.
@@ -30,8 +32,8 @@ pub(in crate::hooks) fn retry_counted(calls: &Calls, call: impl Fn() -> CUresult
     result
 }
 
-/// Makes the call, and makes it again if it was out of memory and we could give some back. `call` is called from one place only, so
-/// that it is inlined once and the way of a launch stays short.
+/// Makes the call, and makes it again if it was out of memory and we could give some back. `call`
+/// is called from one place only, so that it is inlined once and the way of a launch stays short.
 #[inline]
 pub(in crate::hooks) fn retry(call: impl Fn() -> CUresult) -> CUresult {
     retry_on(None, call)
@@ -49,7 +51,8 @@ pub(in crate::hooks) fn retry_on(device: Option<CUdevice>, call: impl Fn() -> CU
     }
 }
 
-/// What is done before a call is made again, one after the other; what brings nothing is passed over.
+/// What is done before a call is made again, one after the other; what brings nothing is passed
+/// over.
 const STEPS: [fn(&Manager<Device>) -> u64; 3] =
     [|manager| give_back(manager, BYTES as u64), |manager| give_back(manager, u64::MAX), make_cold_leave];
 
@@ -90,7 +93,8 @@ fn make_cold_leave(manager: &Manager<Device>) -> u64 {
     }
 }
 
-/// Gives at least `bytes` of a device's unused memory back to the driver, as far as there is some; `false` if there was none.
+/// Gives at least `bytes` of a device's unused memory back to the driver, as far as there is some;
+/// `false` if there was none.
 pub(in crate::hooks) fn release_unused(manager: &Manager<Device>, bytes: usize) -> bool {
     give_back(manager, bytes.max(BYTES) as u64) > 0
 }

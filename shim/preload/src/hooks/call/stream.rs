@@ -1,4 +1,5 @@
-//! Streams: which one a null handle means, when one is created or destroyed, and when one is captured.
+//! Streams: which one a null handle means, when one is created or destroyed, and when one is
+//! captured.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -65,8 +66,9 @@ impl NamesStream for *const CUlaunchConfig {
     }
 }
 
-/// Notes that work goes into this stream. A per-thread default stream is blocking and is never created: its first use is seen here. Where another
-/// thread is in the middle of a copy there, the work comes behind it.
+/// Notes that work goes into this stream. A per-thread default stream is blocking and is never
+/// created: its first use is seen here. Where another thread is in the middle of a copy there, the
+/// work comes behind it.
 #[inline]
 pub(in crate::hooks) fn note_use(stream: impl NamesStream) {
     let stream = stream.stream();
@@ -94,7 +96,8 @@ fn ask_is_captured(stream: CUstream) -> bool {
     driver().stream_is_capturing(stream) != Ok(CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
-/// `cuStreamCreate`. Once there is a blocking stream, work in it is ordered with frees in the legacy default stream.
+/// `cuStreamCreate`. Once there is a blocking stream, work in it is ordered with frees in the
+/// legacy default stream.
 pub(in crate::hooks) fn stream_create(_stream: *mut CUstream, flags: c_uint) -> Outcome {
     if flags & CU_STREAM_NON_BLOCKING == 0 {
         streams().note_blocking();
@@ -175,7 +178,8 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     result
 }
 
-/// `cuStreamEndCapture`, and its per-thread twin. A capture that has become invalid ends too, with an error.
+/// `cuStreamEndCapture`, and its per-thread twin. A capture that has become invalid ends too, with
+/// an error.
 pub(in crate::hooks) unsafe fn stream_end_capture<S, D>(stream: CUstream, graph: *mut CUgraph) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult>,
@@ -199,7 +203,8 @@ pub(crate) const fn is_per_thread(name: &str) -> bool {
     matches!(bytes, [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
 }
 
-/// Notes that per-thread default streams are in use: they are blocking streams that no call creates.
+/// Notes that per-thread default streams are in use: they are blocking streams that no call
+/// creates.
 #[inline]
 pub(in crate::hooks) fn note_per_thread(is_per_thread: bool) {
     if is_per_thread {

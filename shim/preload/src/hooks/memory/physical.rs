@@ -1,10 +1,13 @@
-//! Physical memory that the program makes itself: where the device is full, it may go on in host memory.
+//! Physical memory that the program makes itself: where the device is full, it may go on in host
+//! memory.
 //!
-//! The order is that of a block of ours: the device; the device once more after our unused memory was given back; then pinned host
-//! memory, if the user allows it and the caller is known to cope with it; the device's headroom last. PyTorch's allocator can. Libraries that pass memory to peers,
-//! network cards or multicast objects cannot: NCCL's flags come in lines of 128 bytes, which arrive whole over NVLink only. If all
-//! fails, the program gets the driver's first answer. Memory that went elsewhere answers queries as device memory, the CPU has no
-//! access to it, and only the process that made it may pass it on.
+//! The order is that of a block of ours: the device; the device once more after our unused memory
+//! was given back; then pinned host memory, if the user allows it and the caller is known to cope
+//! with it; the device's headroom last. PyTorch's allocator can. Libraries that pass memory to
+//! peers, network cards or multicast objects cannot: NCCL's flags come in lines of 128 bytes, which
+//! arrive whole over NVLink only. If all fails, the program gets the driver's first answer. Memory
+//! that went elsewhere answers queries as device memory, the CPU has no access to it, and only the
+//! process that made it may pass it on.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -200,7 +203,8 @@ impl CreateRequest {
         }
     }
 
-    /// Bytes that the program's own memory may have on a tier: what the limit leaves beside our blocks.
+    /// Bytes that the program's own memory may have on a tier: what the limit leaves beside our
+    /// blocks.
     fn most(&self, tier: Tier) -> u64 {
         let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
         let (limits, reserved) = (manager.settings(), manager.usage().reserved);
@@ -248,7 +252,8 @@ fn is_borne() -> bool {
     }
 }
 
-/// `cuMemExportToShareableHandle`. A process that opened the memory would take it for device memory.
+/// `cuMemExportToShareableHandle`. A process that opened the memory would take it for device
+/// memory.
 pub(in crate::hooks) fn mem_export_to_shareable_handle(
     shared: *mut c_void,
     handle: u64,
@@ -308,8 +313,8 @@ pub(in crate::hooks) unsafe fn mem_import_from_shareable_handle(
     result
 }
 
-/// Memory that was imported. Where it is the driver tells, and not what it was asked for: host memory that comes to the code whose own may
-/// lie there stands in for a device's.
+/// Memory that was imported. Where it is the driver tells, and not what it was asked for: host
+/// memory that comes to the code whose own may lie there stands in for a device's.
 fn learn(handle: u64) {
     if book().held_again(handle) {
         return;
@@ -390,8 +395,8 @@ pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome
     Outcome::Return(result)
 }
 
-/// `cuMemSetAccess`. The CPU gets no access to device memory, and none to what stands in for it: with it, a copy across the border between
-/// the two would crash inside the driver.
+/// `cuMemSetAccess`. The CPU gets no access to device memory, and none to what stands in for it:
+/// with it, a copy across the border between the two would crash inside the driver.
 pub(in crate::hooks) unsafe fn mem_set_access(
     address: CUdeviceptr,
     bytes: usize,

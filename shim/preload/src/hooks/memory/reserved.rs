@@ -1,7 +1,8 @@
-//! Addresses that are ours: calls of the virtual memory family on them are refused, as for memory of `cuMemAlloc`.
+//! Addresses that are ours: calls of the virtual memory family on them are refused, as for memory
+//! of `cuMemAlloc`.
 //!
-//! To the driver our blocks are mappings like any other; a program that unmaps or remaps one by mistake would take the
-//! memory from under its neighbours.
+//! To the driver our blocks are mappings like any other; a program that unmaps or remaps one by
+//! mistake would take the memory from under its neighbours.
 
 use std::ffi::{c_uint, c_void};
 
@@ -19,7 +20,8 @@ pub(in crate::hooks) fn range(address: CUdeviceptr, _bytes: usize) -> Outcome {
     if is_ours(address) { Outcome::Return(CUresult::INVALID_VALUE) } else { Outcome::Forward }
 }
 
-/// `cuMemHostGetDevicePointer`. The driver takes every mapping for memory that the host may have allocated.
+/// `cuMemHostGetDevicePointer`. The driver takes every mapping for memory that the host may have
+/// allocated.
 pub(in crate::hooks) fn mem_host_get_device_pointer(
     _device: *mut CUdeviceptr,
     host: *mut c_void,

@@ -1,4 +1,5 @@
-//! Code: which handles launches name, what they were loaded from, and when handles may come again. Nothing is noted unless something has subscribed to launches.
+//! Code: which handles launches name, what they were loaded from, and when handles may come again.
+//! Nothing is noted unless something has subscribed to launches.
 
 use std::ffi::{c_char, c_uint, c_void};
 

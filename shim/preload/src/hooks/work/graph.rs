@@ -1,10 +1,12 @@
 //! Copies and memsets as nodes of graphs, which a program adds or changes by itself.
 //!
-//! A node may be made long before it runs, so what a copy needs to reach a peer's block is done when the node is made. A copy that
-//! cannot be one copy (see [`peer_copy`]) becomes a child graph of several copies, with the dependencies that the node would have. An
-//! existing node cannot become a child graph: its change is refused then, and a program makes its graph anew.
+//! A node may be made long before it runs, so what a copy needs to reach a peer's block is done
+//! when the node is made. A copy that cannot be one copy (see [`peer_copy`]) becomes a child graph
+//! of several copies, with the dependencies that the node would have. An existing node cannot
+//! become a child graph: its change is refused then, and a program makes its graph anew.
 //!
-//! A description may leave its context out: the driver then takes that of the memory. Mapped memory has none, so we fill it in.
+//! A description may leave its context out: the driver then takes that of the memory. Mapped memory
+//! has none, so we fill it in.
 
 use std::ffi::c_void;
 
@@ -50,10 +52,10 @@ pub(in crate::hooks) unsafe fn graph_add_memcpy_node(
     let new_node = NewNode { node, graph, after, count };
     let in_context = context_of_copy(copy, context);
     match child_graph_copy(copy, in_context) {
-        // SAFETY: the program's arguments, but for the graph.
+        // SAFETY: the program's arguments, with another graph.
         Some(child) => child.add(|graph| unsafe { new_node.add_child(graph) }),
         None if in_context == context => Outcome::Forward,
-        // SAFETY: the program's arguments, but for the context.
+        // SAFETY: the program's arguments, with another context.
         None => unsafe { new_node.add_copy(copy, in_context) }.into(),
     }
 }
@@ -84,7 +86,7 @@ pub(in crate::hooks) unsafe fn graph_add_memset_node(
     // SAFETY: null, or the program's description.
     let Some(context) = (unsafe { of_memset(memset, context) }) else { return Outcome::Forward };
     let add = driver().get::<symbol::cuGraphAddMemsetNode>();
-    // SAFETY: the program's arguments, but for the context.
+    // SAFETY: the program's arguments, with another context.
     unsafe { add(node, graph, after, count, memset, context) }.into()
 }
 
@@ -108,7 +110,7 @@ pub(in crate::hooks) unsafe fn graph_add_mem_alloc_node(
     // SAFETY: null, or the program's description.
     let allocation = unsafe { params.cast::<CUDA_MEM_ALLOC_NODE_PARAMS>().as_ref() };
     let add = driver().get::<symbol::cuGraphAddMemAllocNode>();
-    // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
+    // SAFETY: the program's arguments. A call that returned out of memory did nothing.
     oom::retry_on(allocation.map(device_of), || unsafe { add(node, graph, after, count, params) }).into()
 }
 
@@ -176,7 +178,8 @@ unsafe fn add_any(params: *mut c_void, add: impl Fn(*mut c_void) -> CUresult) ->
     }
 }
 
-/// A node's parameters with its context named, and how its copy is made if it cannot be one. `None`: the driver's as they are.
+/// A node's parameters with its context named, and how its copy is made if it cannot be one.
+/// `None`: the driver's as they are.
 ///
 /// # Safety
 /// `params` is null or the program's parameters of a node.
@@ -242,7 +245,7 @@ pub(in crate::hooks) unsafe fn graph_exec_memcpy_node_set_params(
     match child_graph_copy(copy, in_context) {
         Some(_) => refused(CUresult::INVALID_VALUE),
         None if in_context == context => Outcome::Forward,
-        // SAFETY: the program's arguments, but for the context.
+        // SAFETY: the program's arguments, with another context.
         None => unsafe {
             driver().get::<symbol::cuGraphExecMemcpyNodeSetParams>()(graph, node, copy, in_context).into()
         },
@@ -258,7 +261,7 @@ pub(in crate::hooks) unsafe fn graph_exec_memset_node_set_params(
 ) -> Outcome {
     // SAFETY: null, or the program's description.
     let Some(context) = (unsafe { of_memset(memset, context) }) else { return Outcome::Forward };
-    // SAFETY: the program's arguments, but for the context.
+    // SAFETY: the program's arguments, with another context.
     unsafe { driver().get::<symbol::cuGraphExecMemsetNodeSetParams>()(graph, node, memset, context) }.into()
 }
 
@@ -299,7 +302,8 @@ fn context_of_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
     ours.unwrap_or(context)
 }
 
-/// The context of memory of ours: the one that it was allocated in; for a pool's, the current one if that is on its device.
+/// The context of memory of ours: the one that it was allocated in; for a pool's, the current one
+/// if that is on its device.
 fn of_memory(address: u64) -> Option<CUcontext> {
     let manager = registry::owner(address)?;
     let made_in =
@@ -320,7 +324,8 @@ struct ChildGraphCopy {
     context: CUcontext,
 }
 
-/// `None`: one node can make the copy. Grants the context's device access to both ends first, where that is possible.
+/// `None`: one node can make the copy. Grants the context's device access to both ends first, where
+/// that is possible.
 fn child_graph_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<ChildGraphCopy> {
     if !peer_access::has_several_devices() {
         return None;
@@ -328,8 +333,8 @@ fn child_graph_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<ChildGra
     let general = volume::filled(&copy.general());
     let (ends, size) = (volume::ends(&general), volume::size(&general));
     let ends = ends.each_ref().map(Option::as_ref);
-    // One node is better where it may be one: it can be asked for, and changed. No node goes between contexts: where the way to an end is
-    // closed, the driver answers.
+    // One node is better where it may be one: it can be asked for, and changed. No node goes
+    // between contexts: where the way to an end is closed, the driver answers.
     let needed = |peer: &PeerCopy| peer.parts.len() > 1 && !peer_copy::is_within_a_device(ends);
     let peer = || peer_copy::plan(ends, &size, CUstream::NULL).filter(needed);
     let peer = with_context(context, peer).flatten()?;

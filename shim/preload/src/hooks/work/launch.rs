@@ -140,8 +140,8 @@ fn submission_beside_capture<D: DefaultStream>(stream: CUstream) -> Submission {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (silent degradation): a form of launch is read as another one, and a subscriber misses
-    //! the blocks that its kernel uses.
+    //! Hazard (silent degradation): a form of launch is read as another one, and a subscriber
+    //! misses the blocks that its kernel uses.
     use std::ptr::null_mut;
 
     use wm_abi::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END};

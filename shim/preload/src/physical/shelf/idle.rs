@@ -1,4 +1,5 @@
-//! Memory that lies idle, by kind and in the order in which it became idle, and how much of it is promised.
+//! Memory that lies idle, by kind and in the order in which it became idle, and how much of it is
+//! promised.
 //!
 //! Invariant: of each kind at least as much lies idle as is promised.
 

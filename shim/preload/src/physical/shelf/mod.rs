@@ -1,14 +1,16 @@
 //! Pieces that PyTorch has given up stay, mapped where they were, and serve its next ones.
 //!
-//! PyTorch's expandable segments answer a shortage by unmapping and releasing every page that is free, to make as many again at other
-//! addresses, with five driver calls each. Here a page that is given up keeps its memory, which lies *idle*, and its
-//! mapping. A page that is made gets a *token* in place of a handle, with no memory of its own yet: it is bound when it is mapped, to
-//! what is mapped at that address already if that is idle, so that a program that repeats itself makes no call; else to other idle
-//! memory, which is then mapped at both places.
+//! PyTorch's expandable segments answer a shortage by unmapping and releasing every page that is
+//! free, to make as many again at other addresses, with five driver calls each. Here a page that is
+//! given up keeps its memory, which lies *idle*, and its mapping. A page that is made gets a *token*
+//! in place of a handle, with no memory of its own yet: it is bound when it is mapped, to what is
+//! mapped at that address already if that is idle, so that a program that repeats itself makes no
+//! call; else to other idle memory, which is then mapped at both places.
 //!
-//! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for each token that is not bound; at an
-//! address there is at most one mapping of ours, which grants access from the beginning; what was shared or asked for by address is
-//! never kept. Nothing here waits for the GPU: a program that unmaps has waited.
+//! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for
+//! each token that is not bound; at an address there is at most one mapping of ours, which grants
+//! access from the beginning; what was shared or asked for by address is never kept. Nothing here
+//! waits for the GPU: a program that unmaps has waited.
 
 mod idle;
 mod kind;
@@ -145,7 +147,8 @@ impl Shelf {
         token
     }
 
-    /// Maps what a token stands for. `None`: it cannot be said here what the driver would answer; nothing has changed.
+    /// Maps what a token stands for. `None`: it cannot be said here what the driver would answer;
+    /// nothing has changed.
     pub(crate) fn map(
         &mut self,
         vmm: &impl Vmm,
@@ -204,7 +207,8 @@ impl Shelf {
         let access = self.usual_access(number);
         let Some(memory) = self.memories.get_mut(&number) else { return Err(CUresult::INVALID_VALUE) };
         vmm.map(address, bytes, memory.handle)?;
-        // At once: if memory is unmapped at one address while it has no access at another one yet, later maps of it fail.
+        // At once: if memory is unmapped at one address while it has no access at another one yet,
+        // later maps of it fail.
         if let Err(error) = vmm.allow(address, bytes, &access) {
             let _left = vmm.unmap(address, bytes);
             return Err(error);
@@ -289,7 +293,8 @@ impl Shelf {
         reaches.into_iter().chain(inside).collect()
     }
 
-    /// Takes away mappings that the program has given up, wherever they reach into a range. For who maps something else there.
+    /// Removes mappings that the program has given up and that reach into a range, before something
+    /// else is mapped there.
     pub(crate) fn clear(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Result<(), CUresult> {
         for at in self.overlapping(address, bytes) {
             if !self.mappings[&at].used {
@@ -310,7 +315,8 @@ impl Shelf {
         Ok(())
     }
 
-    /// The program unmaps a range. `None`: it is not a whole number of its mappings of ours, and the driver is to answer.
+    /// The program unmaps a range. `None`: it is not a whole number of its mappings of ours, and
+    /// the driver is to answer.
     pub(crate) fn unmap(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Option<Result<(), CUresult>> {
         if bytes == 0 || !self.is_used_throughout(address, bytes) {
             return None;
@@ -372,7 +378,8 @@ impl Shelf {
         Some(Ok(()))
     }
 
-    /// A token that is released and nowhere mapped is no more; its memory lies idle, or goes where others may use it.
+    /// A token that is released and nowhere mapped is no more; its memory lies idle, or goes where
+    /// others may use it.
     fn settle(&mut self, vmm: &impl Vmm, token: u64) {
         let Some(found) =
             self.tokens.get(&token).copied().filter(|found| found.released && found.mappings == 0)
@@ -389,7 +396,8 @@ impl Shelf {
         }
     }
 
-    /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not given out again.
+    /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not
+    /// given out again.
     fn part_with(&mut self, vmm: &impl Vmm, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
         self.idle.take(memory.kind, memory.idle_since, number);
@@ -424,7 +432,8 @@ impl Shelf {
         }
     }
 
-    /// Grants access to a range. `None`: not all of it is ours, and the driver is to answer. Mappings that have it already are left out.
+    /// Grants access to a range. `None`: not all of it is ours, and the driver is to answer.
+    /// Mappings that have it already are left out.
     pub(crate) fn allow(
         &mut self,
         vmm: &impl Vmm,
@@ -454,7 +463,7 @@ impl Shelf {
         Some(Ok(()))
     }
 
-    /// The driver is asked to change who may use a range: what is known of that is so no more.
+    /// The driver is asked to change a range's access rights: the recorded rights are dropped.
     pub(crate) fn forget_access(&mut self, address: u64, bytes: u64) {
         for at in self.overlapping(address, bytes) {
             if let Some(view) = self.mappings.get_mut(&at) {
@@ -463,8 +472,8 @@ impl Shelf {
         }
     }
 
-    /// Gives at least so many idle bytes on a device's tier back to the driver, what has been idle longest first, as far as nobody was
-    /// promised them; returns how many.
+    /// Gives at least so many idle bytes on a device's tier back to the driver, the longest idle
+    /// first, except reserved ones; returns how many.
     pub(crate) fn give_back(&mut self, vmm: &impl Vmm, device: CUdevice, tier: Tier, bytes: u64) -> u64 {
         let mut given = 0;
         while given < bytes {

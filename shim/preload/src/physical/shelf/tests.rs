@@ -1,4 +1,5 @@
-//! Hazard: two of the program's pieces are one memory, a piece is not what was written to it, or memory is lost.
+//! Hazard: two of the program's pieces are one memory, a piece is not what was written to it, or
+//! memory is lost.
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
@@ -63,7 +64,8 @@ impl Vmm for Model {
         check(state.mapped.insert(address, (handle, false)).is_none())
     }
 
-    /// As an H200 does: memory that is unmapped while it has no access somewhere else cannot be mapped again.
+    /// As an H200 does: memory that is unmapped while it has no access somewhere else cannot be
+    /// mapped again.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         let mut state = self.0.borrow_mut();
         state.calls += 1;
@@ -151,7 +153,7 @@ impl Program {
         self.pages.insert(other, found);
     }
 
-    /// Each page is still the memory that it was when it was mapped, and nobody else's.
+    /// Each page is still the memory that it was when it was mapped, and has no other owner.
     fn check(&self) {
         let mut seen = BTreeSet::new();
         for (page, (token, memory, kind)) in &self.pages {
@@ -185,7 +187,8 @@ fn what_repeats_itself_makes_no_call() {
     assert_eq!(program.model.0.borrow().made, 6);
 }
 
-/// Hazard: where the device is full, a program that repeats itself pins host memory anew in every step.
+/// Hazard: where the device is full, a program that repeats itself pins host memory anew in every
+/// step.
 #[test]
 fn what_repeats_itself_on_two_tiers_makes_no_call() {
     let mut program = Program::new();
