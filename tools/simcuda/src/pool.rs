@@ -260,8 +260,8 @@ impl Pool {
         state.destroyed && state.used.now == 0
     }
 
-    /// Of a destroyed pool: gives free blocks back, and forgets the pool after its last block. A block
-    /// whose free the stream has not reached keeps the pool in the table.
+    /// Of a destroyed pool: gives free blocks back, and forgets the pool after its last block. A
+    /// block whose free the stream has not reached keeps the pool in the table.
     fn settle(&self) {
         self.trim(0);
         let is_empty = self.state().free.is_empty();

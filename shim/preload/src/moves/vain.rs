@@ -1,5 +1,5 @@
-//! Waits for the GPU to have nothing to do: how long they are, and those that were in vain. Work
-//! may wait for the very thread that waits, so for a while after one of these none is made again.
+//! Waits for an idle GPU: their length, and the back-off after one that timed out. Work may wait
+//! for the very thread that waits, so after a timeout no wait is made for a while.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn until() -> MutexGuard<'static, Option<Instant>> {
     UNTIL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A wait was in vain.
+/// A wait timed out.
 pub(super) fn note() {
     *until() = Some(Instant::now() + AFTER);
 }

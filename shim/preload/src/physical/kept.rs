@@ -167,7 +167,8 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
 }
 
 /// This thread was refused memory of a kind that is kept. The second time PyTorch has emptied its
-/// cache in vain and gives up: what it gave up is other processes' then, as without us.
+/// cache without success and gives up: the pieces that it released go to other processes then, as
+/// without the library.
 pub(crate) fn refused() {
     match REFUSED.take() {
         None => REFUSED.set(Some(Instant::now())),

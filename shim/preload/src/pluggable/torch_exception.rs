@@ -38,7 +38,8 @@ const CONSTRUCTOR: &CStr =
 /// The virtual table of `c10::OutOfMemoryError`, which adds nothing to `c10::Error` but its type.
 const TABLE: &CStr = c"_ZTVN3c1016OutOfMemoryErrorE";
 
-/// `c10::detail::torchCheckFail(const char *function, const char *file, uint32_t line, const char *text)`.
+/// `c10::detail::torchCheckFail`, of (`const char *function`, `const char *file`, `uint32_t line`,
+/// `const char *text`).
 const CHECK: &CStr = c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_";
 
 /// Room for a `c10::Error`: several times what it takes.

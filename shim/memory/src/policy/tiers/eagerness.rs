@@ -23,7 +23,7 @@ const GAIN: f64 = 0.95;
 /// One that has taken so many times a lazy one's time is not waited for.
 const OVERDUE: f64 = 1.5;
 
-/// Periods after a try in vain before the next one; twice as many after each.
+/// Periods after a try without a gain before the next one; twice as many after each.
 const REST: u32 = 4;
 const LONGEST_REST: u32 = 256;
 
