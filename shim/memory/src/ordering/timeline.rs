@@ -6,10 +6,10 @@
 //! * A stream that was made to wait for a fence, on the GPU, may use what the fence covers although
 //!   the host has not seen it pass.
 //!
-//! A free of a large block has a number of its own and an event recorded with it: its fence
-//! is *exact*, and a stream may be ordered behind it, because all it waits for came before the
-//! free. Small frees share numbers. Their event is recorded later than they are, behind work unrelated to them:
-//! such a fence is only queried, and no stream is ordered behind it.
+//! A free of a large block has a number of its own and an event recorded with it: its fence is
+//! *exact*, and a stream may be ordered behind it, because all it waits for came before the free.
+//! Small frees share numbers. Their event is recorded later than they are, behind work unrelated to
+//! them: such a fence is only queried, and no stream is ordered behind it.
 //!
 //! Pure data: nothing here calls the driver.
 //!

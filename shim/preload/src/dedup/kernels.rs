@@ -1,9 +1,9 @@
 //! Our kernels on the GPU: fingerprints and comparisons of chunks, and the memory in which they get
 //! their lists and leave their results.
 //!
-//! They run in a stream of the library's own, and the thread that starts one waits for it:
-//! about 0.5 us a chunk. Only behind the closed gate, with nothing in flight, and where what is mapped stays
-//! so ([`Manager::keep_mapped`](wm_memory::Manager::keep_mapped)).
+//! They run in a stream of the library's own, and the thread that starts one waits for it: about
+//! 0.5 us a chunk. Only behind the closed gate, with nothing in flight, and where what is mapped
+//! stays so ([`Manager::keep_mapped`](wm_memory::Manager::keep_mapped)).
 
 use std::ffi::c_void;
 

@@ -2,10 +2,10 @@
 //!
 //! PyTorch's expandable segments answer a shortage by unmapping and releasing every page that is
 //! free, to make as many again at other addresses, with five driver calls each. Here a page that is
-//! given up keeps its memory, which lies *idle*, and its mapping. A page that is made gets
-//! a *token* in place of a handle, with no memory of its own yet: it is bound when it is mapped, to what is
-//! mapped at that address already if that is idle, so that a program that repeats itself makes no
-//! call; else to other idle memory, which is then mapped at both places.
+//! given up keeps its memory, which lies *idle*, and its mapping. A page that is made gets a
+//! *token* in place of a handle, with no memory of its own yet: it is bound when it is mapped, to
+//! what is mapped at that address already if that is idle, so that a program that repeats itself
+//! makes no call; else to other idle memory, which is then mapped at both places.
 //!
 //! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for
 //! each token that is not bound; at an address there is at most one mapping of ours, which grants
