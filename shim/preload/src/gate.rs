@@ -1,7 +1,7 @@
 //! The gate that calls of the program pass which submit work, while memory of live blocks may move.
 //!
-//! With `WMSHIM_MIGRATE=off` no call comes here: `hooks/gated.rs` stands in no slot then. What a
-//! call does that passes is noted where memory has to stay from then on.
+//! With `WMSHIM_MIGRATE=off` no call comes here: `hooks/gated.rs` stands in no slot then. If a call
+//! that passes relies on where memory is, all memory is pinned from then on.
 //!
 //! Invariants:
 //! * A thread is counted once, even if the driver's call calls back into the library. Nothing is
@@ -21,31 +21,37 @@ use wm_memory::{Gate, STRIPES};
 
 use crate::process::{self, SignalsHeld, callers, keep_errno};
 
-static GATE: Gate = Gate::new();
+/// The process's gate. It is a static of this layer: `moves`, `dedup` and the hooks import it, and
+/// each call that submits work finds it without a look-up.
+pub(crate) static GATE: SubmissionGate = SubmissionGate::new();
 
-/// Decided at load, before the first call passes.
-static ON: AtomicBool = AtomicBool::new(false);
-
-/// Bits of [`Keeps`].
-static KEPT: AtomicU32 = AtomicU32::new(0);
-
-/// Contexts that the program made with `cuCtxCreate` and its like; those that are gone count.
-static CONTEXTS: AtomicU32 = AtomicU32::new(0);
+/// A gate, and what the calls that passed it said about memory.
+pub(crate) struct SubmissionGate {
+    gate: Gate,
+    /// Decided at load, before the first call passes.
+    on: AtomicBool,
+    /// Bits of [`PinReason`].
+    pins: AtomicU32,
+    /// Contexts that the program made with `cuCtxCreate` and its variants; ended ones count.
+    contexts: AtomicU32,
+    /// The stripe of the next thread that passes for the first time.
+    next_stripe: AtomicUsize,
+}
 
 /// What a call means for memory, besides that it passes the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passage {
     /// Nothing: it uses memory while it is made, or submits work that does.
     Pass,
-    /// Memory stays where it is from now on.
-    Keep(Keeps),
+    /// Memory is pinned from now on.
+    Pin(PinReason),
     /// A context is made.
     Context,
 }
 
-/// Why memory stays where it is for the rest of the process.
+/// Why memory is pinned where it is for the rest of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keeps {
+pub(crate) enum PinReason {
     /// A graph may have been made of how memory is mapped, and is launched at any time.
     Graph,
     /// Others than this process's contexts may use the physical memory.
@@ -54,15 +60,22 @@ pub(crate) enum Keeps {
     SyncMemops,
     /// Work in other devices' contexts may use it.
     Peer,
-    /// Work in green contexts is not known to be covered by what is looked at.
+    /// The checks of a migration do not cover work in green contexts.
     GreenContext,
-    /// NCCL or NVSHMEM has made memory: what it is then told of may be used by others.
+    /// NCCL or NVSHMEM has made memory, and may give it to other devices.
     Communication,
 }
 
-impl Keeps {
+impl PinReason {
+    const ALL: [Self; 6] =
+        [Self::Graph, Self::Shared, Self::SyncMemops, Self::Peer, Self::GreenContext, Self::Communication];
+
+    fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
     /// In words.
-    fn reason(self) -> &'static str {
+    fn text(self) -> &'static str {
         match self {
             Self::Graph => "a graph or a capture relies on where memory is",
             Self::Shared => "memory is shared with other processes, devices or interfaces",
@@ -72,14 +85,11 @@ impl Keeps {
             Self::Communication => "a communication library is in use",
         }
     }
-
-    const ALL: [Self; 6] =
-        [Self::Graph, Self::Shared, Self::SyncMemops, Self::Peer, Self::GreenContext, Self::Communication];
 }
 
 /// The calling thread at the gate.
 #[derive(Clone, Copy)]
-struct Mine {
+struct Visitor {
     /// 0: none yet; else one more than its stripe.
     stripe: u8,
     inside: bool,
@@ -88,136 +98,149 @@ struct Mine {
 
 thread_local! {
     /// No destructor, so there at any time of a thread's life.
-    static MINE: Cell<Mine> = const { Cell::new(Mine { stripe: 0, inside: false, moving: false }) };
+    static VISITOR: Cell<Visitor> = const { Cell::new(Visitor { stripe: 0, inside: false, moving: false }) };
 }
 
-impl Mine {
-    fn stripe(&mut self) -> usize {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
+impl Visitor {
+    fn stripe(&mut self, next: &AtomicUsize) -> usize {
         if self.stripe == 0 {
-            self.stripe = (NEXT.fetch_add(1, Relaxed) % STRIPES) as u8 + 1;
+            self.stripe = (next.fetch_add(1, Relaxed) % STRIPES) as u8 + 1;
         }
         usize::from(self.stripe) - 1
     }
 }
 
-/// From now on calls pass here. To be called before the first slot leads here.
-pub(crate) fn turn_on() {
-    ON.store(true, Relaxed);
-}
-
-/// Do calls pass here?
-pub(crate) fn is_on() -> bool {
-    ON.load(Relaxed)
-}
-
-/// Makes a call of the program inside the gate. No value that has to be dropped lives across the
-/// call: the thread may be cancelled in the driver.
-#[inline]
-pub(crate) fn pass(meaning: Passage, call: impl FnOnce() -> CUresult) -> CUresult {
-    let mine = MINE.get();
-    if mine.inside || mine.moving || process::forked() {
-        note(meaning);
-        return call();
-    }
-    enter();
-    note(meaning);
-    let result = call();
-    leave();
-    result
-}
-
-#[inline]
-fn enter() {
-    let mut mine = MINE.get();
-    let stripe = mine.stripe();
-    if !GATE.try_enter(stripe) {
-        keep_errno(|| GATE.enter(stripe));
-    }
-    mine.inside = true;
-    MINE.set(mine);
-}
-
-#[inline]
-fn leave() {
-    let mut mine = MINE.get();
-    mine.inside = false;
-    MINE.set(mine);
-    if GATE.depart(mine.stripe()) && !process::forked() {
-        keep_errno(|| GATE.tell());
-    }
-}
-
-/// Inside the gate, so a mover that closes it afterwards sees it.
-#[inline]
-fn note(meaning: Passage) {
-    match meaning {
-        Passage::Pass => {}
-        Passage::Keep(keeps) => {
-            KEPT.fetch_or(1 << keeps as u32, SeqCst);
-        }
-        Passage::Context => {
-            CONTEXTS.fetch_add(1, SeqCst);
+impl SubmissionGate {
+    pub(crate) const fn new() -> Self {
+        Self {
+            gate: Gate::new(),
+            on: AtomicBool::new(false),
+            pins: AtomicU32::new(0),
+            contexts: AtomicU32::new(0),
+            next_stripe: AtomicUsize::new(0),
         }
     }
-}
 
-/// Why memory stays where it is in this process, if a call has said so.
-pub(crate) fn kept() -> Option<&'static str> {
-    let kept = KEPT.load(SeqCst);
-    Keeps::ALL.into_iter().find(|keeps| kept & (1 << *keeps as u32) != 0).map(Keeps::reason)
-}
+    /// From now on calls pass here. To be called before the first slot leads here.
+    pub(crate) fn turn_on(&self) {
+        self.on.store(true, Relaxed);
+    }
 
-/// The same, except pins of graphs.
-pub(crate) fn kept_beside_graphs() -> Option<&'static str> {
-    let kept = KEPT.load(SeqCst) & !(1 << Keeps::Graph as u32);
-    Keeps::ALL.into_iter().find(|keeps| kept & (1 << *keeps as u32) != 0).map(Keeps::reason)
-}
+    /// Do calls pass here?
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
+    }
 
-/// Memory is being made: does the calling library rely on where memory is? Costs some microseconds
-/// where calls pass here, and nothing else.
-pub(crate) fn look_at_caller() {
-    if is_on() && callers::need_device() {
-        note(Passage::Keep(Keeps::Communication));
+    /// Makes a call of the program inside the gate. No value that has to be dropped lives across
+    /// the call: the thread may be cancelled in the driver.
+    #[inline]
+    pub(crate) fn pass(&self, meaning: Passage, call: impl FnOnce() -> CUresult) -> CUresult {
+        let visitor = VISITOR.get();
+        if visitor.inside || visitor.moving || process::forked() {
+            self.record(meaning);
+            return call();
+        }
+        self.enter();
+        self.record(meaning);
+        let result = call();
+        self.leave();
+        result
+    }
+
+    #[inline]
+    fn enter(&self) {
+        let mut visitor = VISITOR.get();
+        let stripe = visitor.stripe(&self.next_stripe);
+        if !self.gate.try_enter(stripe) {
+            keep_errno(|| self.gate.enter(stripe));
+        }
+        visitor.inside = true;
+        VISITOR.set(visitor);
+    }
+
+    #[inline]
+    fn leave(&self) {
+        let mut visitor = VISITOR.get();
+        visitor.inside = false;
+        VISITOR.set(visitor);
+        if self.gate.depart(visitor.stripe(&self.next_stripe)) && !process::forked() {
+            keep_errno(|| self.gate.tell());
+        }
+    }
+
+    /// Inside the gate, so a mover that closes it afterwards sees it.
+    #[inline]
+    fn record(&self, meaning: Passage) {
+        match meaning {
+            Passage::Pass => {}
+            Passage::Pin(reason) => {
+                self.pins.fetch_or(reason.bit(), SeqCst);
+            }
+            Passage::Context => {
+                self.contexts.fetch_add(1, SeqCst);
+            }
+        }
+    }
+
+    /// Why memory is pinned in this process, if a call has said so.
+    pub(crate) fn pin_reason(&self) -> Option<&'static str> {
+        Self::first_pin(self.pins.load(SeqCst))
+    }
+
+    /// The same, except pins of graphs.
+    pub(crate) fn pin_reason_beside_graphs(&self) -> Option<&'static str> {
+        Self::first_pin(self.pins.load(SeqCst) & !PinReason::Graph.bit())
+    }
+
+    fn first_pin(pins: u32) -> Option<&'static str> {
+        PinReason::ALL.into_iter().find(|reason| pins & reason.bit() != 0).map(PinReason::text)
+    }
+
+    /// Memory is being made: pins memory if the calling library relies on where it is. Costs some
+    /// microseconds where calls pass here, and nothing else.
+    pub(crate) fn pin_for_caller(&self) {
+        if self.is_on() && callers::need_device() {
+            self.record(Passage::Pin(PinReason::Communication));
+        }
+    }
+
+    /// Contexts that the program made with `cuCtxCreate` and its variants.
+    pub(crate) fn contexts_made(&self) -> u32 {
+        self.contexts.load(SeqCst)
+    }
+
+    /// Runs `body` with the gate closed. Returns `None` if a thread stays inside for longer than
+    /// `patience`, or if the gate is off. A calling thread that is inside steps out meanwhile: its
+    /// call is not in the driver at that moment.
+    pub(crate) fn with_quiesced<R>(&self, patience: Duration, body: impl FnOnce() -> R) -> Option<R> {
+        let visitor = VISITOR.get();
+        if !self.is_on() || visitor.moving || process::forked() {
+            return None;
+        }
+        let _outside = visitor.inside.then(|| Outside::step(self));
+        let _mover = Mover::begin();
+        self.gate.close(patience).map(|_closed| body())
+    }
+
+    /// Does a call of the program wait for the gate to open?
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.gate.is_awaited()
     }
 }
 
-/// Contexts that the program made with `cuCtxCreate` and its like.
-pub(crate) fn contexts_made() -> u32 {
-    CONTEXTS.load(SeqCst)
-}
+/// A thread whose call is under way is outside the gate until this is dropped.
+struct Outside<'a>(&'a SubmissionGate);
 
-/// Runs `body` with the gate closed. Returns `None` if a thread stays inside for longer than
-/// `patience`, or if the gate is off. A calling thread that is inside steps out meanwhile: its call
-/// is not in the driver at that moment.
-pub(crate) fn alone<R>(patience: Duration, body: impl FnOnce() -> R) -> Option<R> {
-    let mine = MINE.get();
-    if !is_on() || mine.moving || process::forked() {
-        return None;
-    }
-    let _outside = mine.inside.then(Outside::step);
-    let _mover = Mover::begin();
-    GATE.close(patience).map(|_closed| body())
-}
-
-/// Does a call of the program wait for the gate to open?
-pub(crate) fn is_awaited() -> bool {
-    GATE.is_awaited()
-}
-
-/// The thread is outside, whose call is under way, until this is dropped.
-struct Outside;
-
-impl Outside {
-    fn step() -> Self {
-        leave();
-        Self
+impl<'a> Outside<'a> {
+    fn step(gate: &'a SubmissionGate) -> Self {
+        gate.leave();
+        Self(gate)
     }
 }
 
-impl Drop for Outside {
+impl Drop for Outside<'_> {
     fn drop(&mut self) {
-        enter();
+        self.0.enter();
     }
 }
 
@@ -231,48 +254,99 @@ struct Mover {
 impl Mover {
     fn begin() -> Self {
         let signals = SignalsHeld::begin();
-        MINE.set(Mine { moving: true, ..MINE.get() });
+        VISITOR.set(Visitor { moving: true, ..VISITOR.get() });
         Self { _signals: signals }
     }
 }
 
 impl Drop for Mover {
     fn drop(&mut self) {
-        MINE.set(Mine { moving: false, ..MINE.get() });
+        VISITOR.set(Visitor { moving: false, ..VISITOR.get() });
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a thread that waits for itself, or is counted twice and never again let go.
-    use super::*;
+    //! Hazard (deadlock): a thread waits for itself at the gate, or is counted twice and stays
+    //! inside for ever.
+    use std::sync::mpsc::channel;
+    use std::thread;
 
-    /// One test, since the gate is the process's.
-    #[test]
-    fn who_is_inside_and_who_moves_pass_and_what_was_closed_opens() {
-        assert!(alone(PATIENCE, || ()).is_none(), "off");
-        turn_on();
-        let code = pass(Passage::Pass, || {
-            let nested = pass(Passage::Pass, || CUresult::NOT_READY);
-            let moved = alone(PATIENCE, || pass(Passage::Pass, || CUresult::UNKNOWN));
-            assert_eq!(moved, Some(CUresult::UNKNOWN), "the thread steps out, and passes while it moves");
-            assert!(MINE.get().inside && !MINE.get().moving);
-            nested
-        });
-        assert_eq!((code, MINE.get().inside), (CUresult::NOT_READY, false));
-        let panicked = std::panic::catch_unwind(pass_and_panic);
-        assert!(panicked.is_err());
-        leave();
-        assert!(alone(PATIENCE, || ()).is_some(), "it is open, and nobody is inside");
-        assert_eq!(pass(Passage::Keep(Keeps::Shared), || CUresult::SUCCESS), CUresult::SUCCESS);
-        assert_eq!(kept(), Some(Keeps::Shared.reason()));
-    }
+    use super::*;
 
     const PATIENCE: Duration = Duration::from_millis(100);
 
-    /// Leaves the thread inside, as a call that panics would: drivers do not.
-    fn pass_and_panic() {
-        let _ =
-            pass(Passage::Pass, || alone(PATIENCE, || panic!("a mover's bug")).unwrap_or(CUresult::UNKNOWN));
+    fn open_gate() -> SubmissionGate {
+        let gate = SubmissionGate::new();
+        gate.turn_on();
+        gate
+    }
+
+    fn make_call(gate: &SubmissionGate, meaning: Passage) {
+        assert_eq!(gate.pass(meaning, || CUresult::SUCCESS), CUresult::SUCCESS);
+    }
+
+    #[test]
+    fn a_gate_that_is_off_quiesces_nothing() {
+        let gate = SubmissionGate::new();
+        assert!(gate.with_quiesced(PATIENCE, || ()).is_none());
+        assert_eq!(gate.pass(Passage::Pass, || CUresult::NOT_READY), CUresult::NOT_READY);
+    }
+
+    #[test]
+    fn a_call_inside_a_call_is_counted_once_and_its_thread_may_quiesce() {
+        let gate = open_gate();
+        let code = gate.pass(Passage::Pass, || {
+            let nested = gate.pass(Passage::Pass, || CUresult::NOT_READY);
+            let moved = gate.with_quiesced(PATIENCE, || gate.pass(Passage::Pass, || CUresult::UNKNOWN));
+            assert_eq!(moved, Some(CUresult::UNKNOWN), "the thread steps out, and passes while it moves");
+            assert!(VISITOR.get().inside && !VISITOR.get().moving);
+            nested
+        });
+        assert_eq!((code, VISITOR.get().inside), (CUresult::NOT_READY, false));
+    }
+
+    /// A panic leaves its thread counted, as a cancelled thread's call does.
+    #[test]
+    fn a_panic_behind_the_closed_gate_opens_it() {
+        let gate = open_gate();
+        let fails = || gate.with_quiesced(PATIENCE, || panic!("a mover's bug")).unwrap_or(CUresult::UNKNOWN);
+        let call = std::panic::AssertUnwindSafe(|| gate.pass(Passage::Pass, fails));
+        assert!(std::panic::catch_unwind(call).is_err());
+        gate.leave();
+        assert!(gate.with_quiesced(PATIENCE, || ()).is_some(), "it is open, and no thread is inside");
+    }
+
+    #[test]
+    fn another_threads_call_is_waited_for_and_not_for_longer_than_patience() {
+        let gate = open_gate();
+        let ((entered, is_inside), (end, ended)) = (channel(), channel::<()>());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let ended = ended;
+                gate.pass(Passage::Pass, || {
+                    entered.send(()).expect("the mover listens");
+                    ended.recv().expect("the mover ends the call");
+                    CUresult::SUCCESS
+                })
+            });
+            is_inside.recv().expect("the call began");
+            assert!(gate.with_quiesced(Duration::from_millis(1), || ()).is_none(), "a call is inside");
+            end.send(()).expect("the call waits");
+            assert!(gate.with_quiesced(Duration::from_secs(60), || ()).is_some(), "the call ended");
+        });
+    }
+
+    #[test]
+    fn what_a_call_pins_is_told_apart() {
+        let gate = open_gate();
+        assert_eq!(gate.pin_reason(), None);
+        make_call(&gate, Passage::Pin(PinReason::Graph));
+        let graph = Some(PinReason::Graph.text());
+        assert_eq!((gate.pin_reason(), gate.pin_reason_beside_graphs()), (graph, None));
+        make_call(&gate, Passage::Pin(PinReason::Shared));
+        assert_eq!(gate.pin_reason_beside_graphs(), Some(PinReason::Shared.text()));
+        make_call(&gate, Passage::Context);
+        assert_eq!((gate.contexts_made(), open_gate().contexts_made()), (1, 0), "of this gate only");
     }
 }

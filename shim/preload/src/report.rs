@@ -5,8 +5,6 @@
 
 use std::ffi::{CString, c_char};
 use std::path::Path;
-use std::sync::OnceLock;
-use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -16,18 +14,16 @@ use wm_memory::{Manager, TierBytes, Usage};
 use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
-use crate::counters::{COPIES, fail_open_reasons, hooked, refused_out_of_bounds};
+use crate::counters::COUNTERS;
 use crate::endpoint::{EndpointSettings, Source};
 use crate::subsystems::PROCESS;
 use crate::{dedup, moves, multipath, physical, process, registry, settings};
 
 struct ProcessReport;
 
-static STARTED: OnceLock<Instant> = OnceLock::new();
-
 /// Opens the statistics endpoint, at the first successful `cuInit`.
 pub(crate) fn open_endpoint() {
-    STARTED.get_or_init(Instant::now);
+    COUNTERS.start();
     let Some(settings) = settings::get() else { return };
     let off = settings.stats_socket.as_deref() == Some(Path::new("off"));
     let endpoint = EndpointSettings {
@@ -83,7 +79,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         program: program(),
-        uptime_s: STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
+        uptime_s: COUNTERS.uptime(),
         driver: driver(),
         torch_allocator: PROCESS.torch.back_end().to_owned(),
         devices: registry::all().map(of_device).collect(),
@@ -94,7 +90,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         guard: PROCESS.guard.statistics(),
         dedup: dedup::figures(),
         fail_open: fail_open(),
-        out_of_bounds: refused_out_of_bounds(),
+        out_of_bounds: COUNTERS.out_of_bounds(),
     }
 }
 
@@ -202,7 +198,7 @@ fn move_stats(manager: &Manager<Device>, usage: &Usage) -> schema::MoveStats {
 }
 
 fn calls() -> Vec<schema::CallCount> {
-    let made = hooked().into_iter().filter(|(_, (count, _))| *count > 0);
+    let made = COUNTERS.hooked().into_iter().filter(|(_, (count, _))| *count > 0);
     made.map(|(name, (count, errors))| schema::CallCount { name: name.to_owned(), count, errors }).collect()
 }
 
@@ -221,7 +217,7 @@ fn driver_calls() -> Vec<schema::DriverCall> {
 /// By path: what the driver copied, and the direct part of pinned copies over several links, went
 /// `direct`; what threads of ours carried over the target's own link, `threads`.
 fn copies() -> Vec<schema::CopyStats> {
-    let plain = COPIES.iter().map(|copies| {
+    let plain = COUNTERS.copies().into_iter().map(|copies| {
         let (count, bytes) = copies.read();
         schema::CopyStats { path: "direct".to_owned(), direction: copies.direction.to_owned(), count, bytes }
     });
@@ -260,7 +256,7 @@ fn relays() -> Vec<schema::RelayStats> {
 }
 
 fn fail_open() -> schema::FailOpen {
-    let reasons = fail_open_reasons().into_iter();
+    let reasons = COUNTERS.fail_open_reasons().into_iter();
     let reasons: Vec<schema::Reason> =
         reasons.map(|(reason, count)| schema::Reason { reason: reason.to_string(), count }).collect();
     schema::FailOpen { count: reasons.iter().map(|reason| reason.count).sum(), reasons }

@@ -18,7 +18,7 @@ use wm_memory::{Manager, Quiet, Stays};
 
 use super::part;
 use super::watched::{self, WatchedBlock};
-use crate::gate;
+use crate::gate::GATE;
 use crate::process::streams;
 
 /// How long to wait for calls that are being made.
@@ -55,7 +55,7 @@ pub(super) fn begin(note: impl FnOnce()) {
     let mut note = Some(note);
     let until = Instant::now() + PATIENCE;
     while Instant::now() < until {
-        gate::alone(CLOSE, || {
+        GATE.with_quiesced(CLOSE, || {
             let events = manager.gpu().record_all().unwrap_or_default();
             forget();
             *before() = (!events.is_empty()).then_some(Before { manager, events });
@@ -96,7 +96,7 @@ pub(super) fn note_beside() {
 pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let until = Instant::now() + PATIENCE;
     loop {
-        match gate::alone(CLOSE, || turn(block)) {
+        match GATE.with_quiesced(CLOSE, || turn(block)) {
             Some(Ok(true)) => break,
             Some(Err(())) => return false,
             _ if Instant::now() >= until => return false,

@@ -43,7 +43,7 @@ mod turn;
 mod watched;
 
 use crate::events::{self, BlockSubscriber};
-use crate::gate;
+use crate::gate::GATE;
 use crate::launches::{self, Subscriber};
 use crate::moves::obstacle;
 use crate::settings::{Dedup, Settings};
@@ -58,7 +58,7 @@ pub(crate) fn choose(settings: &Settings) {
         Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
         None => {
             standing::begin(settings.dedup == Dedup::On);
-            gate::turn_on();
+            GATE.turn_on();
             launches::subscribe(Subscriber::Sharing);
             events::subscribe(BlockSubscriber {
                 // A block that began there before ended without an event.

@@ -18,7 +18,7 @@ use wm_memory::{Quiet, Stays};
 use super::figures::COUNTS;
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::WatchedBlock;
-use crate::gate;
+use crate::gate::GATE;
 use crate::process::streams;
 
 /// How long to wait for calls that are being made.
@@ -54,7 +54,7 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let until = Instant::now() + PATIENCE;
     let mut failures = 0;
     let done = loop {
-        let parting = gate::alone(CLOSE, || turn(block));
+        let parting = GATE.with_quiesced(CLOSE, || turn(block));
         note_copied(settle(block));
         // Other threads' turns may have come before this one was inside again; none comes until it
         // leaves.

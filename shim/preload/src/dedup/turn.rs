@@ -25,9 +25,10 @@ use super::kernels::{ChunkKernels, MOST};
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, WatchedBlock};
 use super::{ask, part, standing};
+use crate::gate::GATE;
 use crate::moves::obstacle;
 use crate::process::{self, SignalsHeld, driver, streams};
-use crate::{gate, settings};
+use crate::settings;
 
 /// How long to wait for calls that are being made.
 const CLOSE: Duration = Duration::from_millis(2);
@@ -142,7 +143,7 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
         }
     }
     let Some(tools) = tools.as_mut() else { return };
-    let done = gate::alone(CLOSE, || {
+    let done = GATE.with_quiesced(CLOSE, || {
         if process::exiting() || streams().capturing() {
             return 0;
         }
@@ -168,7 +169,7 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
 
 /// Sharing has ended: some more becomes private.
 fn end(manager: &'static Manager<Device>) {
-    let _parted = gate::alone(CLOSE, || {
+    let _parted = GATE.with_quiesced(CLOSE, || {
         let until = Instant::now() + TURN;
         let shared = watched::of(manager).into_iter().filter(|block| block.is_shared());
         shared.for_each(|block| part::part_until(&block, until));

@@ -14,7 +14,7 @@
 
 use wm_abi::symbol::{self, Symbol};
 
-use crate::gate;
+use crate::gate::GATE;
 
 /// A function that passes.
 struct Gated {
@@ -51,7 +51,7 @@ macro_rules! gated {
             use wm_abi::*;
 
             use crate::dedup::program;
-            use crate::gate::{self, Keeps::*, Passage::*};
+            use crate::gate::{GATE, Passage::*, PinReason::*};
             use crate::hooks::gated::next;
             use crate::hooks::call::stream::{is_per_thread, note_per_thread};
             use crate::hooks::work::writes::{self, ToldCall};
@@ -74,7 +74,7 @@ macro_rules! gated_entry {
         $($before:ident($($told:ident),*) $(then $after:ident($($result:ident),*))?)?) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             note_per_thread(const { is_per_thread(stringify!($name)) });
-            gate::pass($passage, || {
+            GATE.pass($passage, || {
                 $(if program::is_on() {
                     let call = told_call!($name, $stream);
                     // SAFETY: the program's arguments, for the function that it called.
@@ -103,7 +103,7 @@ macro_rules! told_call {
 
 /// What a function's slot is to lead to, where it would lead to `next` without a gate.
 pub(super) fn around(index: usize, next: *const ()) -> *const () {
-    let gated = gate::is_on().then(|| GATED.iter().find(|gated| gated.index == index)).flatten();
+    let gated = GATE.is_on().then(|| GATED.iter().find(|gated| gated.index == index)).flatten();
     gated.map_or(next, |gated| {
         (gated.lead_to)(next);
         gated.entry

@@ -25,7 +25,7 @@ use std::sync::OnceLock;
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
 
-use crate::counters::{self, Calls};
+use crate::counters::{COUNTERS, Calls};
 use crate::launches;
 use crate::process::CachedFn;
 use crate::settings::{self, Multipath, Settings};
@@ -228,7 +228,7 @@ pub(crate) fn prepare(exports: &'static Exports) {
     exports::set(exports, copies.map(|(_, index)| index), |index, next| {
         around(index, next, settings::load())
     });
-    counters::set_hooked(|| ROWS.iter().map(|row| (row.name(), row.calls.read())).collect());
+    COUNTERS.set_hooked(|| ROWS.iter().map(|row| (row.name(), row.calls.read())).collect());
 }
 
 /// The hook for a function under these settings. `real` is the driver's function.

@@ -16,7 +16,7 @@ mod turns;
 mod vain;
 
 use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
-use crate::gate;
+use crate::gate::GATE;
 use crate::launches::{self, Subscriber};
 use crate::settings::Settings;
 pub(crate) use refusals::{WhyNot, refusals};
@@ -33,7 +33,7 @@ pub(crate) fn choose(settings: &Settings) {
         Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
         None => {
             switch::turn_on();
-            gate::turn_on();
+            GATE.turn_on();
             launches::subscribe(Subscriber::LastUse);
             events::subscribe(BlockSubscriber { allocated, freed });
         }

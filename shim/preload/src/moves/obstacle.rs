@@ -3,7 +3,7 @@
 use wm_abi::CUdevice;
 use wm_driver::Api;
 
-use crate::gate;
+use crate::gate::GATE;
 use crate::process::{callers, driver};
 use crate::registry;
 use crate::settings::{Guard, Settings};
@@ -19,13 +19,13 @@ pub(crate) fn of_settings(settings: &Settings) -> Option<&'static str> {
 /// What the program has done or loaded that memory has to stay for. To be asked behind the closed
 /// gate.
 pub(super) fn of_process() -> Option<&'static str> {
-    gate::kept().or_else(of_libraries).or_else(of_contexts)
+    GATE.pin_reason().or_else(of_libraries).or_else(of_contexts)
 }
 
 /// What goes with no sharing of equal memory. Graphs do: they use addresses, and what lies there
 /// stays the same.
 pub(crate) fn to_sharing() -> Option<&'static str> {
-    gate::kept_beside_graphs().or_else(of_libraries).or_else(of_contexts)
+    GATE.pin_reason_beside_graphs().or_else(of_libraries).or_else(of_contexts)
 }
 
 /// Their buffers are written by network cards, switches and storage, whose registrations no driver
@@ -42,5 +42,5 @@ fn of_contexts() -> Option<&'static str> {
     let is_active =
         |device: CUdevice| driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0);
     let primary = (0..registry::device_count().unwrap_or(0)).filter(|device| is_active(*device)).count();
-    (primary + gate::contexts_made() as usize != 1).then_some(SEVERAL)
+    (primary + GATE.contexts_made() as usize != 1).then_some(SEVERAL)
 }

@@ -24,8 +24,9 @@ use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
 use super::refusals::WhyNot;
 use super::vain::{LOOK, PATIENCE};
 use super::{last_use, obstacle, turns, vain};
+use crate::gate::GATE;
 use crate::launches::{self, Launch, LaunchedWork, Subscriber, TouchedBlock};
-use crate::{gate, process, registry};
+use crate::{process, registry};
 
 /// Bytes of the smallest block that is recorded. Smaller blocks share their physical memory with
 /// others. The 2 MiB segments in which PyTorch keeps small tensors do not repeat their addresses.
@@ -112,7 +113,7 @@ pub(crate) fn launched(launch: &Launch) {
         return;
     }
     let Some(blocks) = launch.blocks() else { return };
-    if gate::kept().is_some() {
+    if GATE.pin_reason().is_some() {
         return abandon();
     }
     let plan = lock().as_mut().and_then(|predictor| predictor.launched(blocks));

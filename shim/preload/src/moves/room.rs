@@ -8,7 +8,7 @@ use wm_memory::Manager;
 
 use super::vain::{LOOK, PATIENCE};
 use super::{obstacle, predictor, switch, vain};
-use crate::gate;
+use crate::gate::GATE;
 
 /// The driver has no room for what it needs itself: blocks move to the host until so many bytes of
 /// the device are unused or no block is left; bytes that moved. Their memory on the device is
@@ -43,7 +43,7 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
 
 /// The host has waited: what was missed comes back, and what comes next is prepared.
 pub(crate) fn come_back(manager: &Manager<Device>) {
-    if !switch::is_on() || gate::kept().is_some() || manager.usage().live.host == 0 {
+    if !switch::is_on() || GATE.pin_reason().is_some() || manager.usage().live.host == 0 {
         return;
     }
     predictor::start(manager);

@@ -8,7 +8,8 @@ use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
 
 use super::refusals::{self, WhyNot};
 use super::{obstacle, switch};
-use crate::{gate, process};
+use crate::gate::GATE;
+use crate::process;
 
 /// How long to wait for calls that are being made, which is what other calls then wait for nothing.
 /// The driver takes some microseconds for most.
@@ -49,7 +50,7 @@ pub(super) fn exchange(manager: &Manager<Device>, ranges: &mut [RangeMove]) -> O
         let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
         let done = alone(manager, || {
             let begin = Instant::now();
-            let limit = || if gate::is_awaited() { TURN } else { LONG_TURN };
+            let limit = || if GATE.is_awaited() { TURN } else { LONG_TURN };
             manager.exchange(ranges, || process::exiting() || begin.elapsed() >= limit())
         });
         if let Err(why) = done {
@@ -79,7 +80,7 @@ fn alone<R>(manager: &Manager<Device>, moves: impl FnOnce() -> Result<R, Stays>)
     if !switch::is_on() {
         return Err(WhyNot::Off);
     }
-    let done = gate::alone(PATIENCE, || {
+    let done = GATE.with_quiesced(PATIENCE, || {
         if process::exiting() {
             return Err(WhyNot::Crowded);
         }

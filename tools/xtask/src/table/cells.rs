@@ -135,11 +135,11 @@ impl CellReader<'_> {
         let passage = match cell {
             "submits" | "looks" => "Pass",
             "context" => "Context",
-            "pins:graph" => "Keep(Graph)",
-            "pins:shared" => "Keep(Shared)",
-            "pins:sync-memops" => "Keep(SyncMemops)",
-            "pins:peer" => "Keep(Peer)",
-            "pins:green-context" => "Keep(GreenContext)",
+            "pins:graph" => "Pin(Graph)",
+            "pins:shared" => "Pin(Shared)",
+            "pins:sync-memops" => "Pin(SyncMemops)",
+            "pins:peer" => "Pin(Peer)",
+            "pins:green-context" => "Pin(GreenContext)",
             _ => bail!("unknown"),
         };
         Ok(Some(passage.to_owned()))
@@ -239,11 +239,11 @@ fn writes_fit(function: &DriverFunction) -> Result<()> {
     let passage = function.passage.as_deref().context("the call does not pass the gate, so it says `-`")?;
     ensure!(function.parameters.is_some(), "the parameters of the function are unknown");
     let WritesCell::Calls { before, after } = writes else {
-        ensure!(matches!(passage, "Pass" | "Keep(Graph)"), "a call that pins memory is `foreign`");
+        ensure!(matches!(passage, "Pass" | "Pin(Graph)"), "a call that pins memory is `foreign`");
         return Ok(());
     };
     let is_foreign = before == "foreign()";
-    ensure!(is_foreign || matches!(passage, "Pass" | "Keep(Graph)"), "a call that pins memory is `foreign`");
+    ensure!(is_foreign || matches!(passage, "Pass" | "Pin(Graph)"), "a call that pins memory is `foreign`");
     [Some(before), after.as_ref()].into_iter().flatten().try_for_each(|call| call_fits(call, function))
 }
 

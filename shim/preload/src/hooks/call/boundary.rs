@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
 
-use crate::counters::{Calls, fail_open};
+use crate::counters::{COUNTERS, Calls};
 use crate::process::{self, THREAD_HOT, kept, sticky_error};
 use crate::subsystems::PROCESS;
 
@@ -92,7 +92,7 @@ pub(in crate::hooks) fn look_often(look: impl FnOnce()) {
 /// Counts a call of the program by its result.
 #[inline]
 pub(in crate::hooks) fn count(calls: &Calls, result: CUresult) {
-    calls.note();
+    calls.count();
     if result != CUresult::SUCCESS {
         failed(calls, result);
     }
@@ -101,7 +101,7 @@ pub(in crate::hooks) fn count(calls: &Calls, result: CUresult) {
 #[cold]
 #[inline(never)]
 fn failed(calls: &Calls, error: CUresult) {
-    calls.note_error();
+    calls.count_error();
     if sticky_error::is_first(error) {
         PROCESS.guard.faulted(error);
     }
@@ -124,7 +124,7 @@ fn enter(pace: Pace, handler: impl FnOnce() -> Outcome) -> Outcome {
 #[cold]
 #[inline(never)]
 fn panicked(_: Box<dyn Any + Send>) -> Outcome {
-    fail_open("a panic in a hook");
+    COUNTERS.fail_open("a panic in a hook");
     Outcome::Forward
 }
 

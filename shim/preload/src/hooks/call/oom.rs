@@ -14,7 +14,7 @@ use wm_driver::{Device, Tier};
 use wm_memory::Manager;
 
 use super::boundary;
-use crate::counters::{Calls, fail_open};
+use crate::counters::{COUNTERS, Calls};
 use crate::moves;
 use crate::physical::kept;
 use crate::process::{self, keep_errno};
@@ -87,7 +87,7 @@ fn make_cold_leave(manager: &Manager<Device>) -> u64 {
             give_back(manager, u64::MAX)
         }
         Err(_) => {
-            fail_open("a panic while blocks left the device");
+            COUNTERS.fail_open("a panic while blocks left the device");
             0
         }
     }

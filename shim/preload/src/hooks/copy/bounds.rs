@@ -22,7 +22,7 @@ use wm_driver::Api;
 use super::batch_arguments::{Batch, operations, pointer_ends, report_failed};
 use super::volume::{self, Description};
 use crate::copies::{CopySize, StridedRange};
-use crate::counters;
+use crate::counters::COUNTERS;
 use crate::hooks::call::boundary;
 use crate::process::{driver, exiting, forked, sticky_error};
 use crate::registry;
@@ -63,7 +63,7 @@ fn is_ours_to_refuse() -> bool {
         refuses = !exiting() && sticky_error::failure().is_none() && has_context();
     });
     if refuses {
-        counters::out_of_bounds();
+        COUNTERS.count_out_of_bounds();
     }
     refuses
 }

@@ -8,7 +8,7 @@ use wm_abi::{CUdeviceptr, CUresult, CUstream};
 
 use super::peer_calls::{self, Family};
 use crate::copies::{CopyEnd, EndKind, LinearCopy};
-use crate::counters::{CopyCount, DEVICE_TO_DEVICE, DEVICE_TO_HOST, HOST_TO_DEVICE};
+use crate::counters::{COUNTERS, CopyCount};
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::stream::resolve_default;
 use crate::multipath;
@@ -20,19 +20,19 @@ pub(in crate::hooks) fn memcpy_htod<F: Family>(
     bytes: usize,
 ) -> Outcome {
     let (to, from) = (device(to), host(from));
-    serve::<F>(&HOST_TO_DEVICE, &LinearCopy { to, from, bytes, stream: F::HANDLE, waits: true })
+    serve::<F>(&COUNTERS.host_to_device, &LinearCopy { to, from, bytes, stream: F::HANDLE, waits: true })
 }
 
 /// `cuMemcpyDtoH`.
 pub(in crate::hooks) fn memcpy_dtoh<F: Family>(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> Outcome {
     let (to, from) = (host(to), device(from));
-    serve::<F>(&DEVICE_TO_HOST, &LinearCopy { to, from, bytes, stream: F::HANDLE, waits: true })
+    serve::<F>(&COUNTERS.device_to_host, &LinearCopy { to, from, bytes, stream: F::HANDLE, waits: true })
 }
 
 /// `cuMemcpyDtoD`.
 pub(in crate::hooks) fn memcpy_dtod<F: Family>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Outcome {
     let (to, from) = (device(to), device(from));
-    serve::<F>(&DEVICE_TO_DEVICE, &LinearCopy { to, from, bytes, stream: F::HANDLE, waits: true })
+    serve::<F>(&COUNTERS.device_to_device, &LinearCopy { to, from, bytes, stream: F::HANDLE, waits: true })
 }
 
 /// `cuMemcpyHtoDAsync`.
@@ -43,7 +43,7 @@ pub(in crate::hooks) fn memcpy_htod_async<F: Family>(
     stream: CUstream,
 ) -> Outcome {
     let (to, from, stream) = (device(to), host(from), resolve_default::<F>(stream));
-    serve::<F>(&HOST_TO_DEVICE, &LinearCopy { to, from, bytes, stream, waits: false })
+    serve::<F>(&COUNTERS.host_to_device, &LinearCopy { to, from, bytes, stream, waits: false })
 }
 
 /// `cuMemcpyDtoHAsync`.
@@ -54,7 +54,7 @@ pub(in crate::hooks) fn memcpy_dtoh_async<F: Family>(
     stream: CUstream,
 ) -> Outcome {
     let (to, from, stream) = (host(to), device(from), resolve_default::<F>(stream));
-    serve::<F>(&DEVICE_TO_HOST, &LinearCopy { to, from, bytes, stream, waits: false })
+    serve::<F>(&COUNTERS.device_to_host, &LinearCopy { to, from, bytes, stream, waits: false })
 }
 
 /// `cuMemcpyDtoDAsync`.
@@ -65,7 +65,7 @@ pub(in crate::hooks) fn memcpy_dtod_async<F: Family>(
     stream: CUstream,
 ) -> Outcome {
     let (to, from, stream) = (device(to), device(from), resolve_default::<F>(stream));
-    serve::<F>(&DEVICE_TO_DEVICE, &LinearCopy { to, from, bytes, stream, waits: false })
+    serve::<F>(&COUNTERS.device_to_device, &LinearCopy { to, from, bytes, stream, waits: false })
 }
 
 fn device(address: CUdeviceptr) -> CopyEnd {

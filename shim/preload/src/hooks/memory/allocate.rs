@@ -11,9 +11,9 @@ use wm_driver::{Api, Device};
 use wm_memory::{AllocateError, FirstTier, FreeError, Manager, Order, OverflowVerdict};
 
 use super::pool;
-use crate::counters::{fail_open, fail_open_by};
+use crate::counters::COUNTERS;
 use crate::events::{self, BlockAllocated, BlockFreed};
-use crate::gate;
+use crate::gate::GATE;
 use crate::guard::{self, Call};
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::stream::{self, DefaultStream};
@@ -27,7 +27,7 @@ pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize
     if pointer.is_null() || stream::is_any_captured() {
         return Outcome::Forward;
     }
-    gate::look_at_caller();
+    GATE.pin_for_caller();
     registry::current_site().map_or(Outcome::Forward, |site| {
         allocate(
             site,
@@ -150,7 +150,9 @@ unsafe fn allocate_in_stream(
 fn check_action(named: NamedStream, acted: Result<(), CUresult>) {
     if let Err(code) = acted {
         log::debug!("{:?}: {code}", named.kind);
-        fail_open("an allocation or a free is no action of its stream: a pool of the driver's is missing");
+        COUNTERS.fail_open(
+            "an allocation or a free is no action of its stream: a pool of the driver's is missing",
+        );
     }
 }
 
@@ -219,7 +221,9 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
         AllocateError::Driver(code) => {
             log::debug!("allocation of {bytes} bytes: {code}");
             let reason = "an internal driver call failed while memory was being mapped";
-            fail_open_by(reason, || format!(" ({code}; calls that failed so far: {})", failures(device)));
+            COUNTERS.fail_open_by(reason, || {
+                format!(" ({code}; calls that failed so far: {})", failures(device))
+            });
             Outcome::Forward
         }
     }

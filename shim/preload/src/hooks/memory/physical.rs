@@ -16,7 +16,7 @@ use wm_abi::*;
 use wm_driver::{Api, Bears, Device, Gpu, Tier};
 use wm_memory::{Manager, OverflowVerdict};
 
-use crate::gate;
+use crate::gate::GATE;
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
 use crate::hooks::memory::reserved;
@@ -49,7 +49,7 @@ pub(in crate::hooks) unsafe fn mem_create(
     if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
         return Outcome::Forward;
     }
-    gate::look_at_caller();
+    GATE.pin_for_caller();
     // SAFETY: the program's description of what it wants, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;

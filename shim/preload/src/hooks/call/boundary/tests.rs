@@ -5,7 +5,7 @@ use std::cell::Cell;
 use wm_abi::CUresult;
 
 use super::{Outcome, Pace, enter_hook};
-use crate::counters::{Calls, fail_open_reasons};
+use crate::counters::{COUNTERS, Calls};
 
 fn driver_answers() -> CUresult {
     CUresult::NOT_READY
@@ -18,7 +18,7 @@ fn a_panic_in_a_hook_becomes_the_real_call() {
         let result = enter_hook(&calls, Pace::Usual, || panic!("a handler's bug"), driver_answers);
         assert_eq!(result, CUresult::NOT_READY);
     }
-    assert_eq!(fail_open_reasons().get("a panic in a hook"), Some(&3));
+    assert_eq!(COUNTERS.fail_open_reasons().get("a panic in a hook"), Some(&3));
     assert_eq!(calls.read(), (3, 3));
 }
 
