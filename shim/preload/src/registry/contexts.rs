@@ -4,7 +4,7 @@
 use wm_abi::CUcontext;
 use wm_driver::StreamId;
 
-use super::managers::all;
+use super::tables::all;
 use crate::process::streams;
 
 /// A call that may end a context is about to be made: managers do not use the context until the

@@ -2,38 +2,15 @@
 //!
 //! A device that cannot be managed is tried once: its memory stays with the driver.
 
-use std::sync::OnceLock;
-
 use wm_abi::{CUcontext, CUdevice};
-use wm_driver::{Api, Aside, Bears, Device, Gpu, Shortfall, Tier, host};
+use wm_driver::{Api, Device, Gpu, Tier, host};
 use wm_memory::Manager;
 
-use super::managers::{DEVICES, existing, publish, wake};
+use super::managers::DEVICES;
+use super::tables::{Callbacks, REGISTRY, existing};
 use super::{budget, devices, peers};
-use crate::process::{DeviceSet, driver, streams};
+use crate::process::{driver, streams};
 use crate::settings::{self, Guard, Overflow};
-
-/// What a manager asks of other subsystems.
-pub(crate) struct Callbacks {
-    /// Bytes that the program holds on a device without its manager.
-    pub(crate) external_usage: fn(CUdevice) -> Aside,
-    /// What the calling code can cope with, if a device has no room for a block of so many bytes.
-    pub(crate) on_shortage: fn(CUdevice, Shortfall) -> Bears,
-    /// A block was given out that its device has no room for.
-    pub(crate) on_overflow: fn(),
-    /// A manager was made.
-    pub(crate) on_create: fn(),
-}
-
-static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
-
-/// Once, before the first hook is connected.
-pub(crate) fn set_callbacks(callbacks: Callbacks) {
-    CALLBACKS.get_or_init(|| callbacks);
-}
-
-/// Devices whose manager could not be made.
-static UNMANAGED: DeviceSet = DeviceSet::new();
 
 /// The manager of a device, made now if there is none. `context` is one of the device's, current on
 /// this thread or not.
@@ -43,41 +20,37 @@ pub(super) fn manager(device: CUdevice, context: CUcontext) -> Option<&'static M
 
 fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
     let index = usize::try_from(device).ok().filter(|index| *index < DEVICES)?;
-    if UNMANAGED.contains(device) {
+    if REGISTRY.unmanaged.contains(device) {
         return None;
     }
-    if let Some(manager) = wake(index) {
+    if let Some(manager) = REGISTRY.managers.wake(index) {
         manager.gpu().begin_again(context);
         manager.reset_live_peak();
         manager.reset_reserved_peak();
-        manager.allow_dependencies(!INDEPENDENT.contains(device));
-        return Some(publish(index, manager));
+        manager.allow_dependencies(!REGISTRY.independent.contains(device));
+        return Some(REGISTRY.managers.publish(index, manager));
     }
-    let built = CALLBACKS.get().ok_or_else(|| "no hooks are installed".to_owned());
+    let built = REGISTRY.callbacks.get().ok_or_else(|| "no hooks are installed".to_owned());
     match built.and_then(|callbacks| Ok((build(device, context, callbacks)?, callbacks))) {
         Ok((manager, callbacks)) => {
-            manager.allow_dependencies(!INDEPENDENT.contains(device));
+            manager.allow_dependencies(!REGISTRY.independent.contains(device));
             (callbacks.on_create)();
-            Some(publish(index, Box::leak(Box::new(manager))))
+            Some(REGISTRY.managers.publish(index, Box::leak(Box::new(manager))))
         }
         Err(reason) => {
-            UNMANAGED.insert(device);
+            REGISTRY.unmanaged.insert(device);
             log::warn!("{reason}: its memory stays with the driver");
             None
         }
     }
 }
 
-/// Devices whose default pool forbids internal dependencies (a stream that waits for another
-/// stream's free).
-static INDEPENDENT: DeviceSet = DeviceSet::new();
-
 /// Sets whether internal dependencies are allowed. The device need not have a manager yet.
 pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
     if allowed {
-        INDEPENDENT.remove(device);
+        REGISTRY.independent.remove(device);
     } else {
-        INDEPENDENT.insert(device);
+        REGISTRY.independent.insert(device);
     }
     existing(device).into_iter().for_each(|manager| manager.allow_dependencies(allowed));
 }
@@ -88,7 +61,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
         callbacks.on_shortage,
         callbacks.on_overflow,
     );
-    for from in peers::granted(device) {
+    for from in REGISTRY.peers.of_owner(device) {
         gpu.admit_peer(from);
     }
     if settings::load().guard == Guard::Page {

@@ -1,12 +1,10 @@
 //! What the driver and the system say of devices.
 
-use std::sync::OnceLock;
-
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::Api;
 use wm_driver::api::scope::Current;
 
-use super::managers::DEVICES;
+use super::tables::{Label, REGISTRY};
 use crate::process::driver;
 
 /// The calling thread's device; `None` without a context.
@@ -41,21 +39,12 @@ pub(crate) fn is_active(device: CUdevice) -> bool {
     driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0)
 }
 
-/// A device's name and size, for logs and statistics.
-#[derive(Debug)]
-pub(crate) struct Label {
-    pub(crate) name: String,
-    /// All of its memory, bytes; 0 where the driver does not tell.
-    pub(crate) total: u64,
-}
-
 /// The device's label, as it was when its manager was made: at the end of the process the driver
 /// answers no more.
 pub(crate) fn label(device: CUdevice) -> &'static Label {
-    static LABELS: [OnceLock<Label>; DEVICES] = [const { OnceLock::new() }; DEVICES];
-    static UNKNOWN: Label = Label { name: String::new(), total: 0 };
-    let label = usize::try_from(device).ok().and_then(|index| LABELS.get(index));
-    label.map_or(&UNKNOWN, |label| {
+    const UNKNOWN: &Label = &Label { name: String::new(), total: 0 };
+    let label = usize::try_from(device).ok().and_then(|index| REGISTRY.labels.get(index));
+    label.map_or(UNKNOWN, |label| {
         label.get_or_init(|| Label {
             name: driver().device_name(device).unwrap_or_default(),
             total: driver().device_total_mem(device).unwrap_or(0) as u64,

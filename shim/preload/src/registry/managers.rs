@@ -1,98 +1,120 @@
 //! The manager of each device, made at the first allocation there.
 //!
 //! Managers are leaked on purpose, also when their context ends: another thread may be inside one,
-//! and blocks' addresses outlive contexts. One whose device has no context any more rests, and is
-//! the device's again once it has one: what a manager takes, it takes once a device, however often
-//! a program resets it.
+//! and blocks' addresses outlive contexts. A manager whose device has no context any more rests,
+//! and serves the device again once it has a context: however often a program resets a device, its
+//! managers hold resources of one.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use wm_abi::CUdevice;
-use wm_driver::Device;
-use wm_memory::Manager;
-
-use crate::process::{THREAD_HOT, streams};
 
 /// Devices by ordinal; more than any machine has.
 pub(super) const DEVICES: usize = 64;
 
-static MANAGERS: [AtomicPtr<Manager<Device>>; DEVICES] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
-
-/// No device from here on has a manager. A program has few devices, and a look for an address's
-/// owner asks each.
-static END: AtomicUsize = AtomicUsize::new(0);
-
-/// Managers of devices without a context. They hold nothing.
-static RESTING: [AtomicPtr<Manager<Device>>; DEVICES] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
-
-/// The device's manager, if it has one yet.
-pub(crate) fn existing(device: CUdevice) -> Option<&'static Manager<Device>> {
-    let slot = MANAGERS.get(usize::try_from(device).ok()?)?;
-    // SAFETY: a manager is leaked when it is stored, so the pointer is null or valid for ever.
-    unsafe { slot.load(Ordering::Acquire).as_ref() }
+/// A manager a device; in tests `M` is a model. All that are stored here live for ever.
+#[derive(Debug)]
+pub(super) struct Managers<M: 'static> {
+    serving: [AtomicPtr<M>; DEVICES],
+    /// No device from here on has a manager. A program has few devices, and the search for an
+    /// address's owner asks each.
+    end: AtomicUsize,
+    /// Managers of devices without a context. They hold nothing.
+    resting: [AtomicPtr<M>; DEVICES],
 }
 
-/// Has any device a manager?
-pub(crate) fn any() -> bool {
-    all().next().is_some()
-}
-
-/// Every manager there is.
-pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
-    (0..END.load(Ordering::Acquire) as CUdevice).filter_map(existing)
-}
-
-/// The manager whose address space contains `address`; the current device's first, for it is mostly
-/// that one.
-#[inline]
-pub(crate) fn owner(address: u64) -> Option<&'static Manager<Device>> {
-    let last = THREAD_HOT.with(|mine| mine.last.get()).map(|last| last.site.manager);
-    last.filter(|manager| manager.gpu().contains(address)).or_else(|| search(address))
-}
-
-#[cold]
-#[inline(never)]
-fn search(address: u64) -> Option<&'static Manager<Device>> {
-    all().find(|manager| manager.gpu().contains(address))
-}
-
-/// Of two threads that made a manager at once, one wins; the other's has done nothing yet, and
-/// rests.
-pub(super) fn publish(index: usize, manager: &'static Manager<Device>) -> &'static Manager<Device> {
-    END.fetch_max(index + 1, Ordering::AcqRel);
-    let null = std::ptr::null_mut();
-    let fresh = std::ptr::from_ref(manager).cast_mut();
-    match MANAGERS[index].compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => manager,
-        Err(winner) => {
-            RESTING[index].store(fresh, Ordering::Release);
-            // SAFETY: not null, and leaked.
-            unsafe { &*winner }
+impl<M> Managers<M> {
+    pub(super) const fn new() -> Self {
+        Self {
+            serving: [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES],
+            end: AtomicUsize::new(0),
+            resting: [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES],
         }
     }
-}
 
-/// The manager that the device had, whose contexts are all gone.
-pub(super) fn wake(index: usize) -> Option<&'static Manager<Device>> {
-    // SAFETY: null or leaked, as in `existing`.
-    unsafe { RESTING[index].swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
-}
+    pub(super) fn existing(&self, device: CUdevice) -> Option<&'static M> {
+        let slot = self.serving.get(usize::try_from(device).ok()?)?;
+        // SAFETY: what is stored is a reference for ever, so the pointer is null or valid.
+        unsafe { slot.load(Ordering::Acquire).as_ref() }
+    }
 
-/// A manager that was taken away holds nothing any more.
-pub(crate) fn rest(device: CUdevice, manager: &'static Manager<Device>) {
-    if let Some(slot) = usize::try_from(device).ok().and_then(|index| RESTING.get(index)) {
-        slot.store(std::ptr::from_ref(manager).cast_mut(), Ordering::Release);
+    pub(super) fn all(&self) -> impl Iterator<Item = &'static M> {
+        (0..self.end.load(Ordering::Acquire) as CUdevice).filter_map(|device| self.existing(device))
+    }
+
+    /// Of two threads that made a manager at once, one wins; the other's has done nothing yet, and
+    /// rests.
+    pub(super) fn publish(&self, index: usize, manager: &'static M) -> &'static M {
+        self.end.fetch_max(index + 1, Ordering::AcqRel);
+        let null = std::ptr::null_mut();
+        let fresh = std::ptr::from_ref(manager).cast_mut();
+        match self.serving[index].compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => manager,
+            Err(winner) => {
+                self.resting[index].store(fresh, Ordering::Release);
+                // SAFETY: not null, and a reference for ever, as in `existing`.
+                unsafe { &*winner }
+            }
+        }
+    }
+
+    /// Ends the rest of the manager that the device had, whose contexts are all gone.
+    pub(super) fn wake(&self, index: usize) -> Option<&'static M> {
+        // SAFETY: null or a reference for ever, as in `existing`.
+        unsafe { self.resting[index].swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
+    }
+
+    pub(super) fn rest(&self, device: CUdevice, manager: &'static M) {
+        if let Some(slot) = usize::try_from(device).ok().and_then(|index| self.resting.get(index)) {
+            slot.store(std::ptr::from_ref(manager).cast_mut(), Ordering::Release);
+        }
+    }
+
+    pub(super) fn withdraw(&self, device: CUdevice) -> Option<&'static M> {
+        let slot = usize::try_from(device).ok().and_then(|index| self.serving.get(index))?;
+        // SAFETY: null or a reference for ever, as in `existing`.
+        unsafe { slot.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
     }
 }
 
-/// Takes the device's manager away, whose contexts are gone. Once it holds nothing, it may
-/// [`rest`].
-pub(crate) fn take(device: CUdevice) -> Option<&'static Manager<Device>> {
-    let slot = usize::try_from(device).ok().and_then(|index| MANAGERS.get(index))?;
-    let manager = slot.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    streams().advance_epoch();
-    // SAFETY: null or leaked, as in `existing`.
-    unsafe { manager.as_ref() }
+#[cfg(test)]
+mod tests {
+    //! Hazard (resource leak): a program resets a device again and again, and each reset leaves a
+    //! manager behind.
+    use super::*;
+
+    static MODELS: [u32; 2] = [0, 1];
+
+    fn is(manager: Option<&'static u32>, model: usize) -> bool {
+        manager.is_some_and(|manager| std::ptr::eq(manager, &MODELS[model]))
+    }
+
+    #[test]
+    fn of_two_that_are_made_at_once_one_serves_and_the_other_is_used_later() {
+        let managers = Managers::new();
+        managers.publish(3, &MODELS[0]);
+        assert!(is(Some(managers.publish(3, &MODELS[1])), 0), "the first one serves");
+        assert!(is(managers.existing(3), 0) && managers.all().count() == 1);
+        assert!(is(managers.wake(3), 1) && managers.wake(3).is_none());
+    }
+
+    #[test]
+    fn a_withdrawn_manager_serves_again_after_its_rest() {
+        let managers = Managers::new();
+        managers.publish(0, &MODELS[0]);
+        assert!(is(managers.withdraw(0), 0) && managers.withdraw(0).is_none());
+        assert!(managers.existing(0).is_none() && managers.wake(0).is_none(), "it does not rest yet");
+        managers.rest(0, &MODELS[0]);
+        assert!(is(managers.wake(0), 0));
+    }
+
+    /// Hazard (out-of-bounds access): a device number that no machine has.
+    #[test]
+    fn other_numbers_have_no_manager() {
+        let managers = Managers::new();
+        for device in [-1, DEVICES as CUdevice, CUdevice::MAX] {
+            managers.rest(device, &MODELS[0]);
+            assert!(managers.existing(device).is_none() && managers.withdraw(device).is_none());
+        }
+    }
 }

@@ -3,30 +3,14 @@
 //! A right that was granted before the device had a manager holds for the manager that is made
 //! later.
 
-use std::sync::{Mutex, PoisonError};
-
 use wm_abi::{CUdevice, CUresult};
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 
 use super::devices::device_count;
-use super::managers::existing;
+use super::peer_rights::PeerRight;
+use super::tables::{REGISTRY, existing};
 use crate::process::driver;
-
-static PEERS: Mutex<Vec<PeerRight>> = Mutex::new(Vec::new());
-
-/// `from` may read and write the memory of `owner`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PeerRight {
-    owner: CUdevice,
-    from: CUdevice,
-}
-
-/// Devices that may access a device's memory.
-pub(super) fn granted(owner: CUdevice) -> Vec<CUdevice> {
-    let peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
-    peers.iter().filter(|access| access.owner == owner).map(|access| access.from).collect()
-}
 
 /// Devices whose memory this one can reach.
 pub(super) fn reachable(device: CUdevice) -> Vec<CUdevice> {
@@ -47,12 +31,7 @@ pub(crate) fn grant(
     owner: CUdevice,
     from: CUdevice,
 ) -> Option<(&'static Manager<Device>, Result<(), CUresult>)> {
-    let access = PeerRight { owner, from };
-    let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
-    if !peers.contains(&access) {
-        peers.push(access);
-    }
-    drop(peers);
+    REGISTRY.peers.insert(PeerRight { owner, from });
     let manager = existing(owner)?;
     manager.gpu().admit_peer(from).then(|| (manager, manager.refresh_access()))
 }

@@ -12,7 +12,7 @@ use wm_memory::Manager;
 
 use super::create::manager;
 use super::devices::{active_primary, current_device, device_count, device_of};
-use super::managers::{any, existing};
+use super::tables::{any, existing};
 use crate::process::{LastSite, PROCESS_HOT, Site, StreamKind, THREAD_HOT, streams};
 
 /// Where the thread's last call acted, if that was in this context and no context or stream has

@@ -14,8 +14,8 @@ use wm_driver::{Api, StreamId};
 use wm_memory::Order;
 
 use super::devices::device_of;
-use super::managers::{any, existing};
 use super::sites::{current_context, last_site, remember, site_in, site_of_context};
+use super::tables::{any, existing};
 use crate::process::{LastSite, Site, StreamKind, driver, streams};
 
 /// A stream that a call names.

@@ -18,7 +18,7 @@ use crate::guard::{self, Call};
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::stream::{self, DefaultStream};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
-use crate::registry::{self, NamedStream, context_blocks};
+use crate::registry::{self, NamedStream, REGISTRY};
 use crate::subsystems::PROCESS;
 use crate::{overflow, settings, shortage};
 
@@ -35,7 +35,7 @@ pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize
             Order::Device,
             || Call::plain("cuMemAlloc"),
             |address| {
-                context_blocks::insert(&site, address);
+                REGISTRY.context_blocks.insert(&site, address);
                 shortage::met();
                 // SAFETY: the program's out-pointer, not null.
                 unsafe { *pointer = address };
@@ -65,7 +65,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
                 bytes,
                 order: Order::Device,
             });
-            context_blocks::insert(&site, address);
+            REGISTRY.context_blocks.insert(&site, address);
             Ok(address)
         }
         Err(AllocateError::OutOfMemory(report)) => {
@@ -99,7 +99,7 @@ pub(in crate::hooks) unsafe fn mem_alloc_pitch(
         Order::Device,
         || Call::plain("cuMemAllocPitch"),
         |address| {
-            context_blocks::insert(&site, address);
+            REGISTRY.context_blocks.insert(&site, address);
             // SAFETY: the program's out-pointers, neither null.
             unsafe { (*pointer, *pitch) = (address, row) };
         },
@@ -247,14 +247,14 @@ pub(in crate::hooks) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
     };
     let outcome = free_of_mem_alloc(manager, address, block.id);
     if let Outcome::Return(CUresult::SUCCESS) = outcome {
-        context_blocks::remove(address, block.id);
+        REGISTRY.context_blocks.remove(address, block.id);
     }
     outcome
 }
 
 /// Frees a block that `cuMemAlloc` or `cuMemAllocPitch` gave out.
 fn free_of_mem_alloc(manager: &'static Manager<Device>, address: u64, id: u64) -> Outcome {
-    let context = context_blocks::context_of(address, id).unwrap_or_else(|| manager.gpu().context());
+    let context = REGISTRY.context_blocks.context_of(address, id).unwrap_or_else(|| manager.gpu().context());
     if let Err(code) = manager.gpu().wait_as_free(context) {
         return Outcome::Return(code);
     }

@@ -20,7 +20,7 @@ use crate::hooks::memory::pool;
 use crate::ipc::OpenedBlock;
 use crate::physical::{MappedPiece, account, kept};
 use crate::process::driver;
-use crate::registry::{self, context_blocks};
+use crate::registry::{self, REGISTRY};
 
 /// Buffer ids of ours are above any the driver counts to.
 const OUR_BUFFERS: u64 = 1 << 62;
@@ -102,7 +102,7 @@ fn own(device: &'static Device, block: &Block, address: u64) -> Found {
 
 /// The context that a block of `cuMemAlloc` was allocated in.
 fn maker(device: &Device, block: &Block) -> CUcontext {
-    context_blocks::context_of(block.address, block.id).unwrap_or_else(|| device.context())
+    REGISTRY.context_blocks.context_of(block.address, block.id).unwrap_or_else(|| device.context())
 }
 
 /// Buffer id of an opened block.

@@ -4,7 +4,6 @@
 //! memory is freed here. If the driver refuses, nothing changes. [`ending`] has the order.
 
 use std::ffi::{c_uint, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUdevice, CUresult};
@@ -13,7 +12,7 @@ use wm_memory::{Manager, Order};
 
 use crate::hooks::memory::pool;
 use crate::process::{driver, streams};
-use crate::registry::{self, context_blocks};
+use crate::registry::{self, REGISTRY};
 use crate::subsystems::PROCESS;
 use crate::{dedup, guard, launches, multipath, physical};
 
@@ -38,26 +37,16 @@ pub(in crate::hooks) unsafe fn ctx_attach(place: *mut CUcontext, flags: c_uint) 
     let result = unsafe { driver().get::<symbol::cuCtxAttach>()(place, flags) };
     if result == CUresult::SUCCESS {
         // SAFETY: the driver has just written a context there.
-        users().push(unsafe { *place });
+        REGISTRY.context_users.attach(unsafe { *place });
     }
     result
 }
 
 /// `cuCtxDetach`: the context ends with its last user.
 pub(in crate::hooks) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
-    let is_last = || {
-        let mut users = users();
-        let other = users.iter().position(|user| *user == context);
-        other.map(|position| users.swap_remove(position)).is_none()
-    };
+    let is_last = || REGISTRY.context_users.detach(context);
     // SAFETY: the program's argument.
     ending(context, || unsafe { driver().get::<symbol::cuCtxDetach>()(context) }, is_last)
-}
-
-/// Users of contexts beyond those that made them: a context is in the list once for each.
-fn users() -> MutexGuard<'static, Vec<CUcontext>> {
-    static USERS: Mutex<Vec<CUcontext>> = Mutex::new(Vec::new());
-    USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
@@ -82,7 +71,7 @@ fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl F
 
 /// Blocks of `cuMemAlloc` end with the context that they were allocated in.
 fn free_blocks_of(context: CUcontext) {
-    for (address, id) in context_blocks::take(context) {
+    for (address, id) in REGISTRY.context_blocks.drain(context) {
         let owner = registry::owner(address);
         let is_it = |manager: &Manager<Device>| manager.block(address).is_some_and(|block| block.id == id);
         if let Some(manager) = owner.filter(|manager| is_it(manager)) {
@@ -95,7 +84,7 @@ fn free_blocks_of(context: CUcontext) {
 /// All contexts of the device have ended, and with them, by CUDA's rules, all memory that was
 /// allocated in them.
 fn end_device(device: CUdevice) {
-    if let Some(manager) = registry::take(device) {
+    if let Some(manager) = registry::withdraw(device) {
         PROCESS.guard.end_device(device);
         PROCESS.ipc.end_device(device);
         physical::kept::end_device(device);

@@ -28,7 +28,7 @@ use crate::hooks::copy::peer_copy::{self, PeerCopy, with_context};
 use crate::hooks::copy::volume::{self, Description};
 use crate::hooks::memory::peer_access;
 use crate::process::driver;
-use crate::registry::{self, context_blocks};
+use crate::registry::{self, REGISTRY};
 
 /// Where a node goes, and behind which others.
 struct NewNode {
@@ -306,8 +306,9 @@ fn context_of_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
 /// if that is on its device.
 fn of_memory(address: u64) -> Option<CUcontext> {
     let manager = registry::owner(address)?;
-    let made_in =
-        || manager.block(address).and_then(|block| context_blocks::context_of(block.address, block.id));
+    let made_in = || {
+        manager.block(address).and_then(|block| REGISTRY.context_blocks.context_of(block.address, block.id))
+    };
     let current = || {
         let is_there = registry::current_device() == Some(manager.gpu().ordinal());
         is_there.then(|| driver().ctx_current().unwrap_or_default())

@@ -1,0 +1,109 @@
+//! The registry as a value: what the process knows of its devices, without a question to the
+//! driver.
+
+use std::sync::OnceLock;
+
+use wm_abi::CUdevice;
+use wm_driver::{Aside, Bears, Device, Shortfall};
+use wm_memory::Manager;
+
+use super::context_blocks::ContextBlocks;
+use super::context_users::ContextUsers;
+use super::managers::{DEVICES, Managers};
+use super::peer_rights::PeerRights;
+use crate::process::{DeviceSet, THREAD_HOT, streams};
+
+/// What a manager asks of other subsystems.
+pub(crate) struct Callbacks {
+    /// Bytes that the program holds on a device without its manager.
+    pub(crate) external_usage: fn(CUdevice) -> Aside,
+    /// What the calling code can cope with, if a device has no room for a block of so many bytes.
+    pub(crate) on_shortage: fn(CUdevice, Shortfall) -> Bears,
+    /// A block was given out that its device has no room for.
+    pub(crate) on_overflow: fn(),
+    /// A manager was made.
+    pub(crate) on_create: fn(),
+}
+
+/// A device's name and size, for logs and statistics.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(crate) name: String,
+    /// All of its memory, bytes; 0 where the driver does not tell.
+    pub(crate) total: u64,
+}
+
+/// What the process knows of its devices.
+pub(crate) struct DeviceRegistry {
+    pub(super) managers: Managers<Manager<Device>>,
+    pub(super) callbacks: OnceLock<Callbacks>,
+    /// Devices whose manager could not be made.
+    pub(super) unmanaged: DeviceSet,
+    /// Devices whose default pool forbids internal dependencies (a stream that waits for another
+    /// stream's free).
+    pub(super) independent: DeviceSet,
+    /// The label of each device, once it is asked for.
+    pub(super) labels: [OnceLock<Label>; DEVICES],
+    pub(super) peers: PeerRights,
+    pub(crate) context_blocks: ContextBlocks,
+    pub(crate) context_users: ContextUsers,
+}
+
+/// The process's registry. It is a static of this layer: all subsystems above import it, and a miss
+/// finds its device's manager without a look-up.
+pub(crate) static REGISTRY: DeviceRegistry = DeviceRegistry {
+    managers: Managers::new(),
+    callbacks: OnceLock::new(),
+    unmanaged: DeviceSet::new(),
+    independent: DeviceSet::new(),
+    labels: [const { OnceLock::new() }; DEVICES],
+    peers: PeerRights::new(),
+    context_blocks: ContextBlocks::new(),
+    context_users: ContextUsers::new(),
+};
+
+/// Once, before the first hook is connected.
+pub(crate) fn set_callbacks(callbacks: Callbacks) {
+    REGISTRY.callbacks.get_or_init(|| callbacks);
+}
+
+/// The device's manager, if it has one yet.
+pub(crate) fn existing(device: CUdevice) -> Option<&'static Manager<Device>> {
+    REGISTRY.managers.existing(device)
+}
+
+/// Has any device a manager?
+pub(crate) fn any() -> bool {
+    all().next().is_some()
+}
+
+/// Every manager there is.
+pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
+    REGISTRY.managers.all()
+}
+
+/// The manager whose address space contains `address`; the current device's first, for it is mostly
+/// that one.
+#[inline]
+pub(crate) fn owner(address: u64) -> Option<&'static Manager<Device>> {
+    let last = THREAD_HOT.with(|mine| mine.last.get()).map(|last| last.site.manager);
+    last.filter(|manager| manager.gpu().contains(address)).or_else(|| search(address))
+}
+
+#[cold]
+#[inline(never)]
+fn search(address: u64) -> Option<&'static Manager<Device>> {
+    all().find(|manager| manager.gpu().contains(address))
+}
+
+/// A withdrawn manager holds nothing any more: it may serve the device's next context.
+pub(crate) fn rest(device: CUdevice, manager: &'static Manager<Device>) {
+    REGISTRY.managers.rest(device, manager);
+}
+
+/// Withdraws the device's manager, whose contexts are gone. Once it holds nothing, it may [`rest`].
+pub(crate) fn withdraw(device: CUdevice) -> Option<&'static Manager<Device>> {
+    let manager = REGISTRY.managers.withdraw(device);
+    streams().advance_epoch();
+    manager
+}
