@@ -1,9 +1,12 @@
-//! What both tests of the suite share: the libraries that a build of the workspace leaves, and a
-//! run of the suite.
+//! What the tests of the suite share: the libraries that a build of the workspace leaves, a run of
+//! the suite, and the bare driver's answers, which one test of a run makes for all.
+#![allow(dead_code, reason = "each test program uses some of it")]
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use conformance::compare::{self, Accepted, Comparison};
 use conformance::report::Document;
 
 /// A library that a build of the workspace puts beside the test's own folder.
@@ -18,18 +21,65 @@ pub(crate) fn built(library: &str, package: &str) -> PathBuf {
 /// The suite over a simulated driver with two devices. Nothing of the caller's environment chooses
 /// another.
 pub(crate) fn suite() -> Command {
+    let mut command = on_two_devices();
+    command.env_remove("LD_PRELOAD").arg("--driver").arg(built("libsimcuda.so", "simcuda"));
+    command
+}
+
+/// [`suite`] under the shim, which the suite opens by the name of NVIDIA's library.
+pub(crate) fn shimmed() -> Command {
+    let mut command = on_two_devices();
+    command.env("LD_PRELOAD", built("libwmshim.so", "wmshim"));
+    command.env("WMSHIM_DRIVER", built("libsimcuda.so", "simcuda")).env("WMSHIM_STATS_SOCKET", "off");
+    command
+}
+
+fn on_two_devices() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
     command.env("SIMCUDA_DEVICES", "2").env("SIMCUDA_MEMORY", "2GiB").env_remove("SIMCUDA_FAIL");
-    command.env_remove("LD_PRELOAD").args(["--threads", "2"]);
+    command.args(["--threads", "2"]);
     command
 }
 
 /// Runs `command` and reads the document that it saves.
-pub(crate) fn document(mut command: Command, name: &str) -> (Output, Document) {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+fn document(mut command: Command, name: &str) -> (Output, Document) {
+    let file = scratch(name);
     let output = command.arg("--save").arg(&file).output().expect("the suite starts");
-    let saved = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("no document: {}", said(&output)));
+    let saved = fs::read_to_string(&file).unwrap_or_else(|_| panic!("no document: {}", said(&output)));
     (output, serde_json::from_str(&saved).expect("a document of this suite"))
+}
+
+fn scratch(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The bare driver's answers to every case. The first test that asks runs the suite, under a lock,
+/// and notes the run of nextest; the other tests of that run read the document.
+pub(crate) fn bare() -> Document {
+    let this_run = std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
+    let lock = File::create(scratch("bare.lock")).expect("a file in the target folder");
+    lock.lock().expect("a lock that ends with this process");
+    let made_by = fs::read_to_string(scratch("bare.run")).unwrap_or_default();
+    if made_by == this_run {
+        let saved = fs::read_to_string(scratch("bare.json")).expect("the document of this run");
+        return serde_json::from_str(&saved).expect("a document of this suite");
+    }
+    let (_, document) = document(suite(), "bare.json");
+    fs::write(scratch("bare.run"), this_run).expect("a file in the target folder");
+    document
+}
+
+/// Runs the suite as `command` says, and panics if an answer differs from the bare driver's and no
+/// row of `lists` accepts it.
+pub(crate) fn answers_as_bare(command: Command, name: &str, lists: &[&str]) -> Document {
+    let (output, other) = document(command, &format!("{name}.json"));
+    assert!(!other.cases.is_empty(), "the areas have cases");
+    let differences = compare::compare(&bare(), &other, Comparison { machine: true });
+    let left = lists
+        .iter()
+        .fold(differences, |left, list| Accepted::parse(list).expect("a good list").remove_from(left));
+    assert!(left.is_empty(), "bare | {name}\n{}\n{}", compare::table(&left), said(&output));
+    other
 }
 
 /// All that a run has printed.
