@@ -1,27 +1,30 @@
 //! Host-device copies over every link of the machine.
 //!
-//! A plain copy uses one PCIe link: that of the GPU it goes to. Its siblings' links idle meanwhile.
-//! A copy that is large enough is therefore cut up: part takes the direct path, the rest goes
-//! through siblings as relays (host to relay over the relay's own PCIe link, relay to target over
-//! NVLink, and back the same way).
+//! A plain copy uses one PCIe link, that of its GPU, while the links of the sibling GPUs idle. A
+//! large copy is therefore split: a part takes the direct path, the other parts go through siblings
+//! as relays (host to relay over the relay's own PCIe link, relay to target over NVLink, and back
+//! the same way).
 //!
 //! | layer | one idea |
 //! |---|---|
 //! | `vocabulary` | plain values: copies, parts of them, paths, machines, sizes |
 //! | `driver` | the driver calls of a copy as one trait; the real one has all `unsafe` code |
-//! | `plan` | how a copy is cut. Pure |
+//! | `plan` | how a copy is split. Pure |
 //! | `topology` | the links' rates, alone and together, measured once a machine and corrected |
 //! | `arbitration` | links, threads and contexts that a copy may use beside other work |
 //! | `transfer` | pipelines and their threads: `enqueue` for pinned memory, `pull` for pageable |
 //! | `measure` | measures the links, over pipelines as copies use them |
-//! | `engine` | the whole, for one process; everything public |
+//! | `engine` | the copies of one process; the public interface |
 //!
-//! Invariants: the user's stream is never left before its bytes have arrived; nothing of ours is
-//! ordered behind work of a user's stream that has not been passed yet, unless it belongs to that
-//! stream; no lock is held across a driver call; a program's call waits for nothing that the plain
-//! call would not wait for: what is no longer needed is given back when its work is over, and what
-//! takes long happens beside; what was made in a context of the program is touched by copies in
-//! that context alone; in the worst case a copy is the plain copy.
+//! Invariants:
+//! * The call of an asynchronous copy orders the user's stream behind the copy's last byte.
+//! * Work of ours is ordered behind pending work of a user's stream only if it belongs to that
+//!   stream.
+//! * No lock is held across a driver call.
+//! * A call of the program waits for nothing that the plain call would not wait for: unused
+//!   resources are released when their work is over, and slow work runs on a thread of ours.
+//! * Only copies in a context of the program touch the objects that were made in that context.
+//! * In the worst case a copy is the plain copy.
 
 #![deny(unsafe_code)]
 
@@ -45,7 +48,7 @@ pub use transfer::pool::RelayUsage;
 pub use vocabulary::copy::{HostDeviceCopy, HostMemory, LinkDirection};
 pub use vocabulary::stream::{Home, ProgramStream, StreamOrdering};
 
-/// What links were measured to carry: as it is kept, and drawn.
+/// The measured rates of links: as stored, and as drawn.
 pub mod measured {
     pub use crate::topology::rates::Rates;
     pub use crate::topology::{Topology, cache, picture};
@@ -61,8 +64,7 @@ pub mod bench {
     pub use crate::vocabulary::machine::Survey;
 }
 
-/// For this crate's own tests: a driver's model implements the contract, and parts are tested
-/// alone.
+/// For this crate's own tests, in which a model of a driver implements the contract.
 #[doc(hidden)]
 pub mod parts {
     pub use crate::arbitration::page::ClaimsRecord;

@@ -1,13 +1,13 @@
-//! Measures what the links carry: each alone, each pair at once, all at once; in and out.
+//! Measures the rates of the links: each alone, each pair at once, all at once; in and out.
 //!
-//! Needs a context of our own, a buffer and a pinned host buffer on every device measured, for
-//! about half a second; all is given back, for which it may wait: this is no part of a program's
-//! call. A device that fails, or through which no copy may be relayed, has a rate of zero and is
-//! never chosen.
+//! It needs a context of our own, a buffer and a pinned host buffer on every measured device, for
+//! about half a second. It may wait when it releases them, since no call of the program runs here.
+//! A device that fails, or through which no copy may be relayed, has a rate of zero and is never
+//! chosen.
 //!
-//! Others may be using the links meanwhile. So everything is measured until two passes agree; of
-//! several passes the highest figure counts, link by link. A measurement whose passes never agree
-//! serves the process that made it, and is not kept.
+//! Other processes may use the links meanwhile. So everything is measured until two passes agree;
+//! of several passes the highest figure counts, link by link. A measurement whose passes never
+//! agree serves the process that made it, and is not stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,13 +39,13 @@ const TRIES: usize = 2;
 const PASSES: usize = 4;
 /// Two passes agree if no figure differs by more than this part.
 const TOLERANCE: f64 = 0.1;
-/// Measurements of what a copy through a relay costs; the median counts.
+/// Measurements of the cost of a copy through a relay; the median counts.
 const SAMPLES: usize = 9;
 
 /// A measured machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibration {
-    /// What was measured.
+    /// The measured rates.
     pub topology: Topology,
     /// Two passes agreed.
     pub steady: bool,
@@ -55,16 +55,16 @@ pub struct Calibration {
 struct MeasuredDevice {
     device: CUdevice,
     context: CUcontext,
-    /// What opening its context took, in seconds.
+    /// The time that opening its context took, in seconds.
     opening: f64,
-    /// One a direction; and so are the halves of memory.
+    /// One for each direction, as are the halves of memory.
     streams: [CUstream; 2],
     memory: u64,
     host: u64,
 }
 
-/// Measures `devices`; the target of copies need not be among them. `go_on` is asked again and
-/// again: where it fails, nothing more is done, and nothing given back.
+/// Measures `devices`; the target of copies need not be among them. `go_on` is called between
+/// steps: once it fails, no more calls are made and nothing is released.
 ///
 /// # Errors
 /// `NOT_SUPPORTED` if fewer than two devices can be measured; that of `go_on`.
@@ -121,7 +121,7 @@ fn rates<D: CopyDriver>(
     go_on: &dyn Fn() -> DriverResult<()>,
 ) -> DriverResult<Rates> {
     let mut rates = Rates { alone: vec![0.0; count], together: vec![vec![0.0; count]; count], all: 0.0 };
-    // The first copy of a stream pays for what the driver sets up.
+    // The first copy of a stream pays for the driver's set-up.
     run(driver, &probes.iter().collect::<Vec<_>>(), way)?;
     for (index, one) in probes.iter().enumerate() {
         rates.alone[one.device as usize] = rate(driver, &[one], way)?;
@@ -136,7 +136,7 @@ fn rates<D: CopyDriver>(
     Ok(rates)
 }
 
-/// What a set of links carries at once, bytes a second.
+/// The rate of a set of links at once, bytes a second.
 fn rate<D: CopyDriver>(driver: &D, set: &[&MeasuredDevice], way: LinkDirection) -> DriverResult<f64> {
     (0..TRIES).try_fold(0.0, |best, _| Ok(run(driver, set, way)?.max(best)))
 }
@@ -154,7 +154,7 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64().max(1e-9)
 }
 
-/// Times of the smallest chunk, from an idle stream and back: what a cut copy costs on top.
+/// Times of the smallest chunk, from an idle stream and back: the additional cost of a split copy.
 fn costs<D: CopyDriver>(driver: &D, survey: &Survey, probes: &[MeasuredDevice]) -> DriverResult<Costs> {
     let reach = |target: &MeasuredDevice, relay: &MeasuredDevice| {
         survey.reach[target.device as usize][relay.device as usize]
@@ -168,7 +168,7 @@ fn costs<D: CopyDriver>(driver: &D, survey: &Survey, probes: &[MeasuredDevice]) 
         ProgramStream { home, device: target.device, stream: target.streams[0], kind: StreamOrdering::Alone };
     let mut lane = RelayPipeline::new(driver, relay.device, relay.context, user)?;
     let samples = StreamEvent::new(driver, home).map(Arc::new).and_then(|start| {
-        // The first trip pays for what the driver sets up.
+        // The first trip pays for the driver's set-up.
         trip(driver, &mut lane, target, &start)?;
         let sample = |_| Ok((trip(driver, &mut lane, target, &start)?, straight(driver, target)?));
         (0..SAMPLES).map(sample).collect::<DriverResult<Vec<_>>>()
@@ -190,7 +190,7 @@ fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Through a relay: the whole time, and what of it the calls took.
+/// Through a relay: the whole time, and the part of it that the calls took.
 fn trip<D: CopyDriver>(
     driver: &D,
     lane: &mut RelayPipeline,

@@ -1,10 +1,11 @@
-//! Which paths a copy takes and how it is cut. Pure: the same question gets the same answer.
+//! The paths of a copy, and how it is split. Pure: the same question gets the same answer.
 //!
-//! An asynchronous copy is cut before it starts, by the rates that its paths were measured to have
-//! together: the caller enqueues and returns, so it cannot see which path is faster. All paths
-//! shall end at once, so a relay's share is what it carries in the copy's time less what it starts
-//! later ([`Costs`]). Relays' shares lie at the end of the range and are rounded down, so what
-//! estimates get wrong falls to the direct path, which needs no help to finish.
+//! An asynchronous copy is split before it starts, by the rates that its paths were measured to
+//! have together: the caller enqueues and returns, so it cannot see which path is faster. All paths
+//! shall end at once. A relay starts later than the direct path ([`Costs`]), so its share is the
+//! number of bytes that it carries in the rest of the copy's time. Relays' shares lie at the end of
+//! the range and are rounded down: the direct path, which depends on no relay, carries the
+//! remainder.
 //!
 //! Invariants: the direct share and the relays' shares partition the range; no chunk is larger than
 //! a staging slot; below the threshold, or without a relay that pays, the plan is the plain copy.
@@ -25,7 +26,7 @@ pub struct RelayShare {
     pub part: Chunk,
 }
 
-/// A copy, cut up.
+/// A copy that is split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// The direct path's part: the head of the range.
@@ -35,7 +36,8 @@ pub struct Split {
 }
 
 impl Split {
-    /// The same for pipelines through these relays: several through one divide its part.
+    /// The same for pipelines through these relays: several pipelines through one relay divide its
+    /// part.
     pub fn over(&self, lanes: &[CUdevice]) -> Self {
         let divided = |share: &RelayShare| {
             let count = lanes.iter().filter(|relay| **relay == share.relay).count().max(1);
@@ -50,7 +52,7 @@ impl Split {
     }
 }
 
-/// What is done with a copy.
+/// The plan for a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CopyPlan {
     /// The plain copy.
@@ -59,7 +61,7 @@ pub enum CopyPlan {
     Split(Split),
 }
 
-/// Cuts a copy of `bytes` for `paths`, the first of which is the direct one.
+/// Splits a copy of `bytes` for `paths`, the first of which is the direct one.
 pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> CopyPlan {
     let Some((direct, relays)) = paths.split_first() else { return CopyPlan::Direct };
     if bytes < threshold || direct.rate <= 0.0 {
@@ -74,8 +76,8 @@ pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> C
     CopyPlan::Split(Split { direct: Chunk { offset: 0, bytes: head }, shares })
 }
 
-/// Bytes of each relay, so that all end at once. Relays whose bytes would not be worth it are left
-/// out, the last first.
+/// Bytes of each relay, so that all end at once. Relays with too few bytes are left out, the last
+/// one first.
 fn wanted(bytes: usize, direct: &Path, relays: &[Path], costs: &Costs) -> Vec<usize> {
     let late = |index: usize| costs.lag + index as f64 * costs.step;
     let lost: f64 = relays.iter().enumerate().map(|(index, relay)| relay.rate * late(index)).sum();
@@ -105,8 +107,8 @@ fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<RelayShare> {
     shares
 }
 
-/// The chunks of a relay's part, in order: as few as `largest` and slots allow, for each takes six
-/// driver calls, and a short one where nothing overlaps its second hop.
+/// The chunks of a relay's part, in order: as few as `largest` and slots allow, since each takes
+/// six driver calls, and a short one where nothing overlaps its second hop.
 pub fn chunks(part: Chunk, direction: LinkDirection, largest: usize) -> impl Iterator<Item = Chunk> {
     let edge = if part.bytes > 2 * EDGE { EDGE } else { 0 };
     let bulk = part.bytes - edge;
@@ -120,8 +122,8 @@ pub fn chunks(part: Chunk, direction: LinkDirection, largest: usize) -> impl Ite
     std::iter::once(head).chain(bulk).chain([tail]).filter(|chunk| chunk.bytes > 0)
 }
 
-/// From how many bytes on several paths beat one: where the time they save exceeds what setting
-/// them up costs.
+/// The size in bytes from which several paths beat one: the time that they save exceeds the cost of
+/// setting them up.
 ///
 /// `fixed` is that cost in seconds, as calibration measured it. The margin of two keeps a copy at
 /// the threshold from losing on a busy machine.
@@ -134,13 +136,13 @@ pub fn threshold(direct: f64, together: f64, fixed: f64) -> usize {
     ((MARGIN * fixed / saved_per_byte) as usize).max(LEAST_SPLIT)
 }
 
-/// No copy below this is ever cut, bytes.
+/// No smaller copy is ever split, bytes.
 pub const LEAST_SPLIT: usize = 4 << 20;
 
 /// Workers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets
 /// the first.
 ///
-/// One thread moves some 5 to 10 GB/s; a path is fed by as many as make up its rate, within
+/// One thread moves some 5 to 10 GB/s. A path gets as many workers as reach its rate, within
 /// [`LANES`] for a relay.
 pub fn fillers(threads: usize, paths: &[Path]) -> Vec<usize> {
     const BYTES_PER_SECOND: f64 = 6e9;

@@ -1,14 +1,13 @@
-//! Which links a process uses, and how long others keep away from them. Pure.
+//! The links that a process uses, and how long other processes keep away from them. Pure.
 //!
 //! A target's own link stays claimed for a time after a copy ends: a rank that has just used its
-//! link is likely to use it again, and ranks that all copy in a loop have no moment in which all of
-//! them see all copies. So after the first round no other rank relays through the link of such a
-//! rank, in either direction. A relay's link is claimed for the copy alone: that a rank relays
-//! through a sibling says nothing of what the sibling does, and two ranks that copy alone take
-//! turns on the idle ones.
+//! link is likely to use it again, and in a job whose ranks all copy in a loop no rank ever sees
+//! the copies of all others at one moment. So after the first round no other rank relays through
+//! the link of such a rank, in either direction. A relay's link is claimed for the copy alone: a
+//! rank that relays through a sibling knows nothing of the sibling's own copies, and two ranks that
+//! copy alone take turns on the idle links.
 //!
-//! Within the process only copies under way count, for their ends are known where the program
-//! waits.
+//! Within the process only copies in flight count: where the program waits, their ends are known.
 //!
 //! Times are milliseconds since 1970.
 
@@ -19,10 +18,10 @@ use wm_abi::CUdevice;
 
 use crate::vocabulary::machine::Link;
 
-/// An own link is remembered for so many times as long as its copy takes: used for less of the
-/// time, it has room for others...
+/// A claim on the own link outlasts its copy by this multiple of the copy's duration: a link that
+/// is used less often than that has room for others...
 const REMEMBERED: u32 = 4;
-/// ... and for this long at least: ranks meet at barriers between copies.
+/// ... and by this long at least: ranks meet at barriers between copies.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A use of a link by this process.
@@ -30,11 +29,11 @@ const SHORTEST: Duration = Duration::from_millis(100);
 pub(crate) struct Claim {
     /// The link.
     pub link: Link,
-    /// Whose copy it is.
+    /// The device that the copy goes to or comes from.
     pub target: CUdevice,
     /// When the copy ends.
     pub until: u64,
-    /// Until when other processes keep away.
+    /// When other processes may use the link again.
     pub told: u64,
 }
 
@@ -49,8 +48,8 @@ impl Claim {
 pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
-    /// A copy to `target` begins that takes about `duration`, over its own link, which is the
-    /// first, and over the relays' links.
+    /// A copy to `target` begins and takes about `takes`. The first link is the target's own, the
+    /// others are the relays'.
     pub(crate) fn claim(&mut self, target: CUdevice, links: &[Link], now: u64, takes: Duration) {
         let until = now + milliseconds(takes) + 1;
         let Some((own, relays)) = links.split_first() else { return };
@@ -61,7 +60,7 @@ impl Claims {
         self.0.extend(relays.iter().map(|link| Claim { link: *link, target, until, told: until }));
     }
 
-    /// A copy to `target` is over; what others remember of it begins now.
+    /// A copy to `target` is over. The time for which others remember it begins now.
     pub(crate) fn release(&mut self, target: CUdevice, links: &[Link], now: u64) {
         for claim in self.0.iter_mut().filter(|claim| claim.is(target, links)) {
             let left = claim.until.saturating_sub(now);
@@ -70,16 +69,15 @@ impl Claims {
         self.0.retain(|claim| claim.told > now);
     }
 
-    /// The links that a copy to `target` should keep away from, besides those that others claim:
-    /// copies to one target follow each other through the same links and are no obstacle to each
-    /// other.
+    /// The links that a copy to `target` avoids, besides those that other processes claim. Copies
+    /// to one target follow each other through the same links, so they do not hinder each other.
     pub(crate) fn obstacles(&self, target: CUdevice, now: u64) -> BTreeSet<Link> {
         let busy = self.0.iter().filter(|claim| claim.until > now && claim.target != target);
         busy.map(|claim| claim.link).collect()
     }
 
-    /// What other processes are told: each link once, and until when to keep away from it. Own
-    /// links come first, for there is not room for every number of links.
+    /// The claims for other processes: each link once, and when its claim ends. Own links come
+    /// first, because the page has room for few.
     pub(crate) fn told(&self, now: u64) -> Vec<(Link, u64)> {
         let mut live: Vec<_> = self.0.iter().filter(|claim| claim.told > now).collect();
         live.sort_by_key(|claim| std::cmp::Reverse(claim.told));
@@ -131,7 +129,7 @@ mod tests {
         assert_eq!(claims.told(10), [(Link(1), 105)], "as long as before, from the end on");
     }
 
-    /// Ranks with a link each, that see what the others tell.
+    /// Ranks with a link each. Every rank sees the claims of the others.
     struct Ranks(Vec<Claims>);
 
     impl Ranks {
@@ -139,7 +137,7 @@ mod tests {
             Self((0..count).map(|_| Claims::default()).collect())
         }
 
-        /// A rank copies over its own link and all that are free; how many relays it has.
+        /// A rank copies over its own link and all free ones. Returns the number of its relays.
         fn copy(&mut self, rank: u64, now: u64) -> usize {
             let others = self.0.iter().enumerate().filter(|(other, _)| *other as u64 != rank);
             let busy: BTreeSet<_> =
@@ -171,7 +169,8 @@ mod tests {
         ) {
             let (mut ranks, mut now, mut busy) = (Ranks::new(count), 0, [0; 2]);
             for (rank, pause) in steps {
-                // The other one's copy has ended: what it relayed through is free.
+                // The copy of the other rank has ended, and the links that it relayed through are
+                // free.
                 now += 21 + pause;
                 let others = u64::from(busy[1 - rank] > now);
                 prop_assert_eq!(ranks.copy(rank as u64, now) as u64, count - 1 - others);

@@ -1,11 +1,11 @@
-//! Which links are in use, by this process and by others of the same user.
+//! The links in use, by this process and by others of the same user.
 //!
 //! Ranks that all copy at once must not relay through each other: each link is then busy with its
 //! own rank's bytes, and a relay only takes turns with them. So a copy claims the links that it
-//! uses for its expected duration, and relays are chosen among links that no other copy has
-//! claimed. Claims are hints: a wrong one costs speed, never bytes. They expire by themselves, so a
-//! killed process blocks nothing for long. How long is for [`Claims`] to say; processes tell each
-//! other on a [`ClaimsPage`] in shared memory.
+//! uses for its expected duration, and relays are chosen among the unclaimed links. Claims are
+//! hints: a wrong one costs speed, never bytes. They expire by themselves, so a killed process
+//! blocks no link for long. [`Claims`] decides how long; processes exchange their claims on a
+//! [`ClaimsPage`] in shared memory.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,13 +26,13 @@ pub(crate) struct LinkClaims {
 }
 
 impl LinkClaims {
-    /// With the page at `path`, or for this process alone.
+    /// With the page at `path`; without a path, claims stay within this process.
     pub(crate) fn new(path: Option<PathBuf>) -> Self {
         let page = path.and_then(|path| {
             ClaimsPage::open(&path)
                 .inspect_err(|error| {
                     log::warn!(
-                        "{}: {error}; other processes do not see which links this one uses. If the file is not yours, \
+                        "{}: {error}; other processes do not see which links this one uses: if the file is not yours, \
                          have its owner remove it",
                         path.display()
                     )
@@ -42,7 +42,7 @@ impl LinkClaims {
         Self { own: Mutex::default(), page }
     }
 
-    /// The links that a copy to `target` should keep away from now.
+    /// The links that a copy to `target` avoids now.
     pub(crate) fn busy(&self, target: CUdevice) -> BTreeSet<Link> {
         let now = now();
         let others = self.page.as_ref().map(|page| page.others(now)).unwrap_or_default();
@@ -51,7 +51,7 @@ impl LinkClaims {
         busy
     }
 
-    /// Does no other process copy now, as far as it says so?
+    /// Has no other process published a claim that is still valid?
     pub(crate) fn is_quiet(&self) -> bool {
         self.page.as_ref().is_none_or(|page| page.others(now()).is_empty())
     }
@@ -71,7 +71,7 @@ impl LinkClaims {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is claimed, and writes it. Without the lock: a file is written.
+    /// Changes the claims, then publishes them with the lock released: that writes a file.
     fn change(&self, change: impl FnOnce(&mut Claims, u64)) {
         let now = now();
         let mut own = self.own();

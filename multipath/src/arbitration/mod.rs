@@ -1,4 +1,4 @@
-//! What a copy may use beside others: links, threads, contexts on siblings, and its stream.
+//! The links, threads, sibling contexts and stream that a copy may use beside other work.
 //!
 //! Invariants: nothing here calls a driver, and a wrong answer costs speed, never bytes.
 //! [`stream_turns`] is the exception: the order of copies depends on it.

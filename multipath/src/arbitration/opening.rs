@@ -1,9 +1,8 @@
-//! When a sibling's context is worth opening for the copies of others. Lock-free.
+//! When a context on a sibling is worth opening for the copies of others. Lock-free.
 //!
-//! A context on a sibling takes device memory until the process ends, and time once. The bytes that
+//! A context on a sibling takes time once, and device memory until the process ends. The bytes that
 //! a program will still copy are unknown. So a context is opened when the copies so far would have
-//! saved as much time as the opening takes. Whatever the program does next, the cost is at most
-//! twice the optimum.
+//! saved as much time as the opening takes. In the worst case the cost is then twice the optimum.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +15,7 @@ pub(crate) struct DeferredBenefit {
 
 impl DeferredBenefit {
     /// Notes a copy that had paths of the rate `now`, and with all siblings open would have had
-    /// `all`, in bytes a second. Has as much been missed as opening takes?
+    /// `all`, in bytes a second. Returns true once the missed time reaches the time of `opening`.
     pub(crate) fn note(&self, bytes: usize, now: f64, all: f64, opening: Duration) -> bool {
         let saved = bytes as f64 * (1.0 / now - 1.0 / all);
         let saved = if saved.is_finite() && saved > 0.0 { (saved * 1e9) as u64 } else { 0 };

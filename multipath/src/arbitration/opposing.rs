@@ -1,15 +1,15 @@
-//! Which targets copy in both directions at once. It has a lock and no other side effect.
+//! The targets that copy in both directions at once. It has a lock and no other side effect.
 //!
-//! Links that idle in one direction carry less of it while the other one is busy, and a host's
-//! memory has one ceiling for both. Copies of opposite directions that each take all links then
-//! take from each other, and pay for relays on top: measured on two H200s, 0.85 to 1.01 of plain
-//! copies, though the links together could carry more. So a copy asks here whether it meets another
-//! one; if so, it takes its own link only.
+//! A link carries less in one direction while the other direction is busy, and a host's memory has
+//! one ceiling for both. If two copies of opposite directions each use all links, they slow each
+//! other down and pay for relays on top. Measured on two H200s: 0.85 to 1.01 of plain copies,
+//! though the links together could carry more. So a copy asks here whether it meets another one; if
+//! so, it uses its own link only.
 //!
-//! Nothing tells when an asynchronous copy ends. It is taken to be under way for the surer part of
-//! the time it should take: a program whose copies follow each other closely is not to be mistaken
-//! for one whose copies meet. Copies of one stream never meet. Where copies have met, those that
-//! come soon after expect to meet too: what was cut up cannot be undone when the other direction
+//! The driver does not report when an asynchronous copy ends. A copy is taken to be in flight for
+//! [`SURE`] of its expected time, so that copies which closely follow each other do not count as
+//! copies that meet. Copies of one stream never meet. After two copies have met, the next ones are
+//! expected to meet too: a copy that is already split cannot be undone when the other direction
 //! begins.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use wm_abi::{CUdevice, CUstream};
 
 use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 
-/// This part of the time that a copy should take, it is certainly under way.
+/// The fraction of its expected time for which a copy is certainly in flight.
 const SURE: f64 = 0.75;
-/// Copies that met are expected to meet again for so many times as long as the later one takes...
+/// Copies that met are expected to meet again for this multiple of the later one's time...
 const REMEMBERED: u32 = 4;
-/// ... and for this long at least: between short copies a program does something else.
+/// ... and for this long at least: a program does other work between short copies.
 const SHORTEST: Duration = Duration::from_millis(5);
 
 /// A direction of a target in use.
@@ -35,7 +35,7 @@ struct ActiveCopy {
     until: Duration,
 }
 
-/// What is known of a target.
+/// The copies of one target.
 #[derive(Debug, Default)]
 struct TargetTraffic {
     flows: Vec<ActiveCopy>,
@@ -57,14 +57,14 @@ impl TargetTraffic {
     }
 }
 
-/// What is known of all.
+/// The copies of all targets.
 #[derive(Debug, Default)]
 pub(crate) struct OpposingTraffic {
     known: Mutex<BTreeMap<CUdevice, TargetTraffic>>,
 }
 
 impl OpposingTraffic {
-    /// Does a copy meet others of the opposite direction now, or is it to be expected that it will?
+    /// Does a copy meet one of the opposite direction now, or is it expected to?
     pub(crate) fn meets(&self, copy: &HostDeviceCopy, now: Duration) -> bool {
         let meets = |target: &TargetTraffic| target.crossed > now || target.is_opposed(copy, now);
         self.known().get(&copy.user.device).is_some_and(meets)

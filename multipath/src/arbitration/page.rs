@@ -1,11 +1,11 @@
-//! The page where processes of one user say which links they use.
+//! The page on which the processes of one user publish the links that they use.
 //!
 //! A file of 8192 bytes in memory (`/dev/shm`), 32 records of 256 bytes, one a process: links, each
 //! with the end of its claim. A process writes its own record only, with one write, and reads the
-//! page with one read, a microsecond or two each. Nothing is mapped, so a damaged or shrunken file
-//! is a short read and never a fault. A record has a checksum: one that is half written, or not
-//! ours, is passed over. Records of processes that are gone are taken over under a file lock, which
-//! is held only then.
+//! page with one read, a microsecond or two each. Nothing is mapped, so a damaged or truncated file
+//! is a short read and never a fault. A record has a checksum; a reader skips one that is half
+//! written or foreign. A record of a process that has ended is reused under a file lock, which is
+//! held only then.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -28,7 +28,7 @@ const HEAD: usize = 4;
 /// The checksum's word.
 const SUM: usize = 2;
 
-/// What one process says.
+/// The claims of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimsRecord {
     /// The process.
@@ -40,7 +40,7 @@ pub struct ClaimsRecord {
 }
 
 impl ClaimsRecord {
-    /// As bytes of the page. Links beyond `RECORD_LINKS` are left out.
+    /// The record as bytes of the page. Links beyond `RECORD_LINKS` are left out.
     pub fn encode(&self) -> [u8; RECORD] {
         let mut words = [0_u64; RECORD / 8];
         let count = self.links.len().min(RECORD_LINKS);
@@ -56,7 +56,7 @@ impl ClaimsRecord {
         bytes
     }
 
-    /// From bytes of the page; `None` for an empty, half-written or foreign record.
+    /// The record in bytes of the page; `None` for an empty, half-written or foreign one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut words = [0_u64; RECORD / 8];
         for (word, part) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -71,7 +71,7 @@ impl ClaimsRecord {
     }
 }
 
-/// Over all words but its own.
+/// A checksum over all words but its own.
 fn checksum(words: &[u64; RECORD / 8]) -> u64 {
     let others = words.iter().enumerate().filter(|(index, _)| *index != SUM);
     others.fold(0x9e37_79b9_7f4a_7c15, |sum, (_, word)| {
@@ -90,8 +90,7 @@ pub struct ClaimsPage {
 }
 
 impl ClaimsPage {
-    /// Where the calling user's page is. `None` for a user whose number does not tell it from
-    /// others.
+    /// The path of the calling user's page. `None` if the user's number is shared by other users.
     pub fn of_user() -> Option<PathBuf> {
         Some(format!("/dev/shm/wmshim-links-{}", user::own()?).into())
     }
@@ -119,7 +118,7 @@ impl ClaimsPage {
         Ok(Self { file, start, record: OnceLock::new(), admitting: Mutex::new(()) })
     }
 
-    /// Links that other processes claim at a time.
+    /// Links that other processes claim at the time `now`.
     pub fn others(&self, now: u64) -> Vec<Link> {
         let me = (std::process::id(), self.start);
         let records = self.read().into_iter().flatten();
@@ -131,17 +130,17 @@ impl ClaimsPage {
             .collect()
     }
 
-    /// Says which links this process uses until when, as many as a record can name. Without a free
-    /// record: nothing, and others may relay through them. So it is also while another process
-    /// takes a record, or was stopped while it did: this is called from copies, which wait for no
-    /// other process.
+    /// Publishes the links that this process uses and when each claim ends, as many as a record
+    /// holds. Without a record it publishes nothing, and other processes may relay through these
+    /// links. That is also so while another process reserves a record or was stopped while it did:
+    /// copies call this, and copies wait for no other process.
     pub fn publish(&self, links: &[(Link, u64)]) {
         if let Some(index) = self.index() {
             let _ = self.write(index, links);
         }
     }
 
-    /// This process's record, which is taken at the first call that finds the page unlocked.
+    /// The record of this process. The first call that finds the page unlocked reserves it.
     fn index(&self) -> Option<usize> {
         if let Some(index) = self.record.get() {
             return *index;
@@ -171,7 +170,7 @@ impl ClaimsPage {
         }
     }
 
-    /// Takes a record that no living process has, and unlocks the page.
+    /// Reserves a record that no living process has, and unlocks the page.
     fn admit(&self) -> io::Result<Option<usize>> {
         let is_free = |record: &Option<ClaimsRecord>| {
             record.as_ref().is_none_or(|record| started(record.pid) != Some(record.start))
@@ -183,7 +182,7 @@ impl ClaimsPage {
     }
 }
 
-/// When a process started, in the kernel's ticks; `None` for one that is gone.
+/// When a process started, in the kernel's ticks; `None` if it has ended.
 fn started(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything; 19 fields behind it is the start.
@@ -248,8 +247,7 @@ mod tests {
         std::fs::remove_file(path).expect("removes");
     }
 
-    /// Hazard: a copy that hangs while a process that is stopped, or being debugged, holds the
-    /// lock.
+    /// Hazard: a copy hangs while a stopped or debugged process holds the lock.
     #[test]
     fn a_page_that_another_process_has_locked_delays_nobody() {
         let path = scratch("locked");
@@ -265,7 +263,7 @@ mod tests {
             });
             let outcome = published.recv_timeout(std::time::Duration::from_secs(10));
             assert!(page.read().iter().all(Option::is_none), "nothing is written without the lock");
-            // A thread that waits would keep this test from its end.
+            // A thread that waits for the lock would prevent the end of this test.
             holder.unlock().expect("it is held");
             outcome.expect("a copy waits for the lock");
         });

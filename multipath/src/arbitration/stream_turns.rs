@@ -1,15 +1,14 @@
-//! Turns of threads in a stream of the program: a copy of several parts is one in its stream,
-//! whatever other threads put there.
+//! Turns of threads in a stream of the program: a copy of several parts stays one copy in its
+//! stream, beside the work of other threads.
 //!
-//! The plain copy is one command, so of two that two threads put into one stream one comes first. A
-//! copy of ours begins in the stream with an event and ends there with waits; what comes between
-//! would run beside its parts. So a thread that makes such a copy has the stream's turn from before
-//! the first command until behind the last, and other threads' copies wait for it. A turn lasts as
-//! long as the calls that enqueue the copy, and for pageable memory as long as the copy.
+//! A plain copy is one command, so two threads that copy in one stream are ordered by it. A copy of
+//! ours begins in the stream with an event and ends there with waits; a command between them would
+//! run beside its parts. So the thread that makes such a copy holds the stream's turn from before
+//! the first command until after the last, and copies of other threads wait for it. A turn lasts as
+//! long as the calls that enqueue the copy; for pageable memory it lasts as long as the copy.
 //!
-//! Invariants: a thread that has a turn waits for nothing that another thread may only do after it
-//! has had one. The thread that has it never waits for itself: a handler of a signal may be running
-//! on it.
+//! Invariants: a thread that holds a turn waits for nothing that another thread can do only after a
+//! turn of its own. A thread never waits for its own turn: a signal handler may run on it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,7 @@ use wm_abi::{CUcontext, CUstream};
 
 use crate::vocabulary::stream::{ProgramStream, StreamOrdering};
 
-/// A stream, as far as others may be the same one or wait for its work.
+/// A stream, with the facts that decide whether another one is the same or waits for its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StreamPlace {
     context: CUcontext,
@@ -31,8 +30,8 @@ impl StreamPlace {
         Self { context: user.home.context, stream: user.stream, kind: user.kind }
     }
 
-    /// Does work in one wait for work in the other? A per-thread handle is another stream in each
-    /// thread.
+    /// Does work in one wait for work in the other? The handle of the per-thread stream is another
+    /// stream in each thread.
     fn meets(&self, other: &Self) -> bool {
         use StreamOrdering::{Blocking, Legacy};
         let is_same = self.stream == other.stream && self.stream != CUstream::PER_THREAD;
@@ -41,8 +40,8 @@ impl StreamPlace {
     }
 }
 
-/// A number that no other thread has while this one lives. Unlike the standard library's, it leaves
-/// nothing to be done at the thread's end.
+/// A number that no other thread has while this one lives. Unlike the standard library's, it needs
+/// no work when the thread ends.
 fn this_thread() -> usize {
     thread_local! {
         static MARK: u8 = const { 0 };
@@ -50,10 +49,10 @@ fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// The turns that threads have now.
+/// The turns that threads hold now.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTurns {
-    /// How many, for a look without the lock.
+    /// Their number, to be read without the lock.
     taken: AtomicUsize,
     turns: Mutex<Vec<(StreamPlace, usize)>>,
     ended: Condvar,
@@ -67,12 +66,12 @@ pub(crate) struct StreamTurn<'a> {
 }
 
 impl StreamTurns {
-    /// Has any thread a turn? One load.
+    /// Does any thread hold a turn? One load.
     pub(crate) fn any(&self) -> bool {
         self.taken.load(Ordering::Acquire) > 0
     }
 
-    /// Takes the turn, behind those of other threads.
+    /// Reserves the turn, after the turns of other threads.
     pub(crate) fn take(&self, user: &ProgramStream) -> StreamTurn<'_> {
         let turn = (StreamPlace::of(user), this_thread());
         let mut turns = self.wait(self.lock(), turn);

@@ -2,13 +2,13 @@
 //! other side effect.
 //!
 //! A thread that copies takes a core from other threads: workers of a loader, other ranks of the
-//! job. The affinity mask and the quota limit what a process may use, and no interface reports how
-//! much of it is idle. So threads are few: one for every second core, and [`MOST`] in the whole
-//! process, however many copies there are at once. And they are looked at: the system counts how
-//! long each of them ran, and how long it was ready and got no core. Where that was long, the next
-//! copies have half as many threads; where that is too few, copies are the driver's for a while,
-//! and for longer each time. A mask that several processes share, a quota that is used up, and a
-//! busy machine all show in this way.
+//! job. The affinity mask and the quota limit the cores of a process, and no interface reports how
+//! many of these are idle. So threads are few: one for every second core, and [`MOST`] in the whole
+//! process for all copies together. Their run-queue delay is measured too: the system counts how
+//! long each thread ran, and how long it was ready without a core. After a long delay the next
+//! copies get half as many threads. If these are too few, the driver makes the copies for a pause
+//! that doubles each time. A mask that several processes share, a quota that is used up, and a busy
+//! machine all show in this way.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,27 +17,27 @@ use crate::vocabulary::times::ThreadTimes;
 
 /// Threads beside the callers' own, in a process.
 pub(crate) const MOST: usize = 7;
-/// With fewer beside the caller's own, a copy is not faster than the driver's.
+/// With fewer threads beside the caller's own, a copy is not faster than the driver's.
 pub(crate) const FEWEST: usize = 2;
 
-/// More of its time than this one thread in a crowd waits for a core ...
+/// The part of its time that a thread on a crowded machine waits for a core ...
 const CROWDED: f64 = 0.2;
-/// ... and less than this where cores are idle.
+/// ... and the part where cores are idle.
 const IDLE: f64 = 0.05;
-/// Copies are the driver's for this long when there is no core to spare; for twice as long with
-/// each time in a row ...
+/// The pause for which the driver makes the copies when no core is idle. It doubles with each pause
+/// in a row ...
 const PAUSE: Duration = Duration::from_secs(1);
-/// ... up to this many times as long.
+/// ... up to this multiple.
 const LONGEST: u32 = 256;
 
 #[derive(Debug)]
 struct BudgetState {
     lent: usize,
-    /// How many may be lent at once.
+    /// The number that may be lent at once.
     allowed: usize,
-    /// None is lent until then.
+    /// No thread is lent before this time.
     paused: Duration,
-    /// How long the next pause is, in units of [`PAUSE`].
+    /// The length of the next pause, in units of [`PAUSE`].
     next: u32,
 }
 
@@ -55,8 +55,8 @@ impl Default for ThreadBudget {
 }
 
 impl ThreadBudget {
-    /// Threads for a copy that has use for `wanted` beside its caller's own, which may use so many
-    /// cores. None or at least [`FEWEST`].
+    /// Threads for a copy that can use `wanted` beside its caller's own, in a process that may use
+    /// `cores` cores. Zero or at least [`FEWEST`].
     pub(crate) fn borrow(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         let mut state = self.state();
         let count = state.room(cores, wanted, now);
@@ -64,12 +64,12 @@ impl ThreadBudget {
         count
     }
 
-    /// As many as would be lent now.
+    /// The number that [`Self::borrow`] would lend now.
     pub(crate) fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         self.state().room(cores, wanted, now)
     }
 
-    /// They have ended.
+    /// `count` lent threads have ended.
     pub(crate) fn give_back(&self, count: usize, waits: &ThreadTimes, now: Duration) {
         let mut state = self.state();
         state.lent -= count;
@@ -122,7 +122,7 @@ mod tests {
         waits
     }
 
-    /// A copy that is made alone, on a machine of many cores; how many threads it had.
+    /// A copy that is made alone, on a machine of many cores. Returns the number of its threads.
     fn copy(spare: &ThreadBudget, percent: u64, now: Duration) -> usize {
         let count = spare.borrow(64, 99, now);
         spare.give_back(count, &waits(percent), now);

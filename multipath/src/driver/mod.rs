@@ -1,15 +1,15 @@
-//! What a copy over several links needs of a driver, as one small contract.
+//! The driver as a copy over several links uses it: one small contract.
 //!
 //! The seam between policy and mechanism: a model of it runs the property tests under adversarial
 //! scheduling and fails any call; [`table::TableDriver`] is the real one.
 //!
 //! Pre- and post-conditions that hold for every method:
-//! * The calling thread's current context is as it was when a method returns.
-//! * Streams are non-blocking, so nothing orders them but what is asked for here. A user's stream
-//!   may be passed wherever a stream is; its context is then the user's.
-//! * Copies are in the order of their stream, and asynchronous: the host end must be pinned.
-//! * Addresses are the program's word, given with its call: nothing here can check them, and a
-//!   wrong one does what it would have done in the plain call.
+//! * When a method returns, the calling thread's current context is the same as before.
+//! * Streams are non-blocking, so only the methods here order them. Where a method takes a stream,
+//!   it also takes a user's stream together with the user's context.
+//! * Copies run in the order of their stream, and are asynchronous: the host end must be pinned.
+//! * The program guarantees its addresses with its call: nothing here can check them, and a wrong
+//!   one has the effect that it would have in the plain call.
 //! * An `Err` means that nothing was enqueued. The code is the driver's own.
 
 #[allow(unsafe_code, reason = "the one file that calls the driver")]
@@ -24,7 +24,7 @@ use crate::vocabulary::machine::Survey;
 /// Outcome of a driver call.
 pub type DriverResult<T> = std::result::Result<T, CUresult>;
 
-/// What a copy crosses.
+/// The link that a copy crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hop {
     /// A PCIe link, towards the device.
@@ -38,7 +38,7 @@ pub enum Hop {
 /// One copy in a stream. Addresses are of the unified address space; the host's are among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transfer {
-    /// What it crosses.
+    /// The link that it crosses.
     pub hop: Hop,
     /// First byte written.
     pub to: u64,
@@ -51,37 +51,37 @@ pub struct Transfer {
 /// How a host thread waits for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitMode {
-    /// Asleep: for one of many threads.
+    /// Asleep: for a wait by one of many threads.
     Sleeping,
     /// No thread waits for it: its time is read with [`CopyDriver::elapsed`].
     Timed,
-    /// As the context was made for, like the driver's own copies: it spins unless the program asked
-    /// for sleep.
+    /// As the context's flags say, like the driver's own copies: the thread spins unless the
+    /// program asked for sleep.
     Prompt,
 }
 
-/// A driver, as the copies see it.
+/// The driver calls that copies make.
 pub trait CopyDriver: Send + Sync {
-    /// The devices that this process sees, and which of them can use which one's memory.
+    /// The devices that this process sees, and whose memory each of them can use.
     ///
     /// # Errors
     /// Those of the driver.
     fn survey(&self) -> DriverResult<Survey>;
 
-    /// A new context on a device: ours alone, so that nothing which the program does to its own
-    /// touches it. Costs device memory and up to half a second.
+    /// A new context on a device: ours alone, so that the program's operations on its own contexts
+    /// do not affect it. It costs device memory and up to half a second.
     ///
     /// # Errors
     /// Those of the driver: a lost device, or one without memory for a context.
     fn open(&self, device: CUdevice) -> DriverResult<CUcontext>;
 
-    /// Memory of a context's device: what is free, and all of it. Bytes.
+    /// Memory of a context's device: the free bytes and the total.
     ///
     /// # Errors
     /// Those of the driver.
     fn room(&self, context: CUcontext) -> DriverResult<(u64, u64)>;
 
-    /// Ends a context that [`CopyDriver::open`] made. Nothing is under way there.
+    /// Ends a context that [`CopyDriver::open`] made. Nothing is in flight there.
     fn close(&self, context: CUcontext);
 
     /// A new non-blocking stream.
@@ -96,12 +96,12 @@ pub trait CopyDriver: Send + Sync {
     /// Those of the driver.
     fn event(&self, context: CUcontext, wake: WaitMode) -> DriverResult<CUevent>;
 
-    /// Ends events, and a stream that is empty, if it is not null.
+    /// Destroys events, and a stream that is empty, unless it is null.
     fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]);
 
-    /// Memory on `device` that its own context and every device later admitted can use. The
-    /// program's allocations and access rights are not touched by it, which is why it is the target
-    /// that reads and writes it.
+    /// Memory on `device` that its own context and every later admitted device can use. The
+    /// program's allocations and access rights stay as they are, because the target itself reads
+    /// and writes the staging memory.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
@@ -120,7 +120,7 @@ pub trait CopyDriver: Send + Sync {
     /// `OUT_OF_MEMORY`, and those of the driver.
     fn buffer(&self, device: CUdevice, bytes: usize) -> DriverResult<u64>;
 
-    /// Gives staging memory or a buffer back. Nothing may use it any more.
+    /// Releases staging memory or a buffer. No copy may use it any more.
     fn discard(&self, address: u64, bytes: usize);
 
     /// Enqueues a copy.
@@ -135,13 +135,13 @@ pub trait CopyDriver: Send + Sync {
     /// Those of the driver.
     fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> DriverResult<()>;
 
-    /// Makes later work of the stream wait for the last record of an event, of whatever context.
+    /// Makes later work of the stream wait for the last record of an event, of any context.
     ///
     /// # Errors
     /// Those of the driver.
     fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> DriverResult<()>;
 
-    /// Has the last record of an event been passed?
+    /// Has the device reached the last record of an event?
     ///
     /// # Errors
     /// A sticky error of the context.
@@ -153,14 +153,14 @@ pub trait CopyDriver: Send + Sync {
     /// A sticky error of the context.
     fn is_empty(&self, context: CUcontext, stream: CUstream) -> DriverResult<bool>;
 
-    /// Time between the last records of two [`WaitMode::Timed`] events of one context, both of
-    /// which have been passed.
+    /// Time between the last records of two [`WaitMode::Timed`] events of one context. The device
+    /// has reached both.
     ///
     /// # Errors
     /// Those of the driver.
     fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> DriverResult<Duration>;
 
-    /// Blocks the thread until the last record of an event has been passed.
+    /// Blocks the thread until the device has reached the last record of an event.
     ///
     /// # Errors
     /// A sticky error of the context.
@@ -172,19 +172,18 @@ pub trait CopyDriver: Send + Sync {
     /// A sticky error of the context.
     fn drain(&self, context: CUcontext, stream: CUstream) -> DriverResult<()>;
 
-    /// Cores that the calling thread, and threads that it makes, may use now: by its affinity, and
-    /// by the quota of its control group.
+    /// The cores that the calling thread and the threads that it starts may use now, by affinity
+    /// and by the quota of the control group.
     fn cores(&self) -> usize;
 
-    /// How long the calling thread has run since it began, and how long it was ready and had no
-    /// core. `None` where the system does not count that.
+    /// How long the calling thread has run since its start, and how long it was ready without a
+    /// core. `None` if the system does not count that.
     fn ran_and_waited(&self) -> Option<(Duration, Duration)>;
 
-    /// Runs `body` in such a way that calls of this thread disturb no stream capture of another
-    /// one.
+    /// Runs `body` so that calls of this thread disturb no stream capture of another thread.
     fn quietly<T>(&self, body: impl FnOnce() -> T) -> T;
 
-    /// Copies within host memory, by the calling thread. The caller answers for both ranges.
+    /// Copies within host memory, by the calling thread. The caller guarantees both ranges.
     fn move_bytes(&self, to: u64, from: u64, bytes: usize);
 
     /// A clock that never goes back.

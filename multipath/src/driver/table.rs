@@ -1,8 +1,8 @@
 //! [`CopyDriver`] over a real driver: the only file of this crate with `unsafe` code.
 //!
-//! Calls go through a [`Table`], never through the process's exports. The calling thread's context
-//! is put back after each method. While any stream of the process is captured no copy is looked at
-//! (see the hooks); for a capture that begins meanwhile there is [`CopyDriver::quietly`].
+//! Calls go through a [`Table`], never through the process's exports. Each method restores the
+//! calling thread's context. While the program captures a stream, no copy comes here (see the
+//! hooks); for a capture that begins meanwhile there is [`CopyDriver::quietly`].
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl TableDriver {
         Self { table, epoch: Instant::now() }
     }
 
-    /// Starts the driver, where the program has not done so.
+    /// Starts the driver if the program has not done so.
     ///
     /// # Errors
     /// Those of the driver: no device, or a library that does not fit the kernel's module.
@@ -38,7 +38,7 @@ impl TableDriver {
         self.table.init()
     }
 
-    /// Pinned host memory as a program allocates it. Giving it back waits for the device.
+    /// Pinned host memory as a program allocates it. Its release waits for the device.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
@@ -206,7 +206,7 @@ impl CopyDriver for TableDriver {
     fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> DriverResult<Duration> {
         let _current = self.enter(context)?;
         let milliseconds = self.table.event_elapsed_time(from, to)?;
-        // Not a time, where a driver answers one.
+        // A driver may return a value that is no time.
         Duration::try_from_secs_f32(milliseconds / 1e3).map_err(|_| CUresult::INVALID_VALUE)
     }
 
@@ -236,8 +236,8 @@ impl CopyDriver for TableDriver {
     }
 
     fn move_bytes(&self, to: u64, from: u64, bytes: usize) {
-        // SAFETY: one range is a pinned buffer of ours, the other the program's, which it gave to a
-        // copy; they are distinct, and the program may not use them until the copy ends.
+        // SAFETY: one range is a pinned buffer of ours, the other is the program's, which it gave
+        // to a copy. They are distinct, and the program may not use them until the copy ends.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
     }
 

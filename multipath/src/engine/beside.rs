@@ -1,11 +1,11 @@
-//! What takes long, on a thread of ours: measuring the links, and opening relays' contexts.
+//! The slow work, on a thread of ours: measuring the links, and opening relays' contexts.
 //!
-//! Both make calls that may wait for what the program has under way, or take most of a second. A
-//! call of the program must not: the program may only let its stream go once the call has returned.
-//! So copies are plain until there is something better.
+//! Both make calls that may wait for work of the program or take most of a second. A call of the
+//! program must not wait for them: the program may release its stream only after the call has
+//! returned. So copies are plain until the measurement or the context is there.
 //!
-//! Invariants: there is one such thread at most, and none when there is nothing to do; once the
-//! process ends it makes no more calls.
+//! Invariants: there is at most one such thread, and none without work; once the process ends it
+//! makes no more calls.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.topology.get()?.as_ref()
     }
 
-    /// Opens relays, beside the copies or before they go on.
+    /// Opens relays, on a thread beside the copies, or before the copies go on.
     pub(super) fn open(&self, relays: Vec<CUdevice>) {
         let open = move |inner: &Self| {
             let wanted = relays.iter().take_while(|_| !inner.over.load(Acquire));
@@ -86,8 +86,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
     }
 
-    /// The process ends. A measurement that is under way is left as it is; for the thread's driver
-    /// call the process waits ([`wm_driver::departure`]).
+    /// The process ends. A measurement in flight is left as it is; the process waits for the driver
+    /// call of its thread ([`wm_driver::departure`]).
     pub fn stop(&self) {
         self.over.store(true, Release);
     }
@@ -98,12 +98,12 @@ impl<D: CopyDriver + 'static> Inner<D> {
         is_ours.then_some(Busy(inner))
     }
 
-    /// Is it this process that measures?
+    /// Is this process the one that measures?
     fn turn(&self) -> Turn {
         self.settings.cache.as_deref().map_or(Turn::Mine(None), cache::turn)
     }
 
-    /// The devices; `None` where they are none to copy through, which is then known.
+    /// The devices; `None` if there are none to copy through, which is then recorded.
     fn survey(&self) -> Option<Survey> {
         let survey = self.driver.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
         let survey = survey.ok().filter(|survey| survey.key.devices.len() > 1);
@@ -139,7 +139,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let Calibration { topology, steady } = measure::calibrate(&self.driver, survey, &devices, &go_on)
             .inspect_err(|code| {
                 if *code != CUresult::DEINITIALIZED {
-                    log::warn!("the links cannot be measured, copies stay plain: {code}");
+                    log::warn!("the links cannot be measured: {code}; copies stay plain");
                 }
             })
             .ok()?;
@@ -148,9 +148,10 @@ impl<D: CopyDriver + 'static> Inner<D> {
         Some(topology)
     }
 
-    /// A measurement that others disturbed is this process's only.
+    /// Stores a measurement in the cache, unless others disturbed it: such a one serves this
+    /// process only.
     fn keep(&self, folder: Option<&Path>, topology: &Topology) {
-        // One of some of the devices is not the machine's.
+        // A measurement of some of the devices does not describe the machine.
         let whole = topology.into.alone.iter().all(|rate| *rate > 0.0);
         if let Some(folder) = folder.filter(|_| whole)
             && let Err(error) = cache::store(folder, topology)

@@ -1,5 +1,5 @@
-//! Carrying a copy out: borrows lanes, direct pipelines and buffers for it, and gives them back
-//! whatever happens.
+//! Carries a copy out: borrows lanes, direct pipelines and buffers, and returns them on every path
+//! out.
 
 use wm_abi::CUresult;
 
@@ -34,7 +34,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
         let (paths, lanes) = self.lanes(request, paths);
         match plan::split(copy.bytes, threshold, &paths, &topology.costs) {
-            // Nothing to order the copy with others by.
+            // Only the direct share can order the copy with others, and there is none.
             CopyPlan::Split(split)
                 if split.direct.bytes < GRAIN && copy.user.kind != StreamOrdering::Alone =>
             {
@@ -50,7 +50,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
     }
 
-    /// Lanes through each relay that has any to lend, and the paths that are left.
+    /// Lanes through each relay that can lend any, and the paths that have lanes.
     fn lanes(&self, request: &CopyRequest, paths: &[Path]) -> (Vec<Path>, Vec<RelayPipeline>) {
         let (mut left, mut lanes) = (paths[..1].to_vec(), Vec::new());
         for path in &paths[1..] {
@@ -82,13 +82,13 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let outcome = enqueue(&self.driver, copy, &split, self.settings.chunk, &mut lanes, &start, free);
         timer.into_iter().for_each(|timer| self.pool.give_timer(&self.driver, timer));
         self.pool.give_event(start);
-        // Lanes at fault end with waits of the stream.
+        // A lane at fault ends with waits of the stream.
         let outcome = self.take_back(copy, lanes, &outcome);
         drop(turn);
         outcome
     }
 
-    /// Counts what went through relays, and gives up lanes at fault.
+    /// Counts the bytes that went through relays, and gives up lanes at fault.
     fn take_back(
         &self,
         copy: &HostDeviceCopy,
@@ -96,7 +96,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         outcome: &Result<Vec<Carried>, CUresult>,
     ) -> CopyOutcome {
         let Ok(carried) = outcome else {
-            // How far the lanes got is not known.
+            // The progress of the lanes is unknown.
             lanes.into_iter().for_each(|lane| self.give_up(lane, copy));
             return CopyOutcome::Plain;
         };
@@ -112,7 +112,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         CopyOutcome::Done
     }
 
-    /// What looks at a large copy, after it has told of the one before.
+    /// The timer for a large copy, after it has reported the copy before.
     fn timer(&self, copy: &HostDeviceCopy) -> Option<CopyTimer> {
         if copy.bytes < self.settings.learn {
             return None;
@@ -125,7 +125,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         Some(timer)
     }
 
-    /// The same, and the caller waits for its end. A copy that fails while it is waited for is made
+    /// The same for a caller that waits for the end. A copy that fails during the wait is made
     /// again, plainly.
     fn awaited(&self, copy: &HostDeviceCopy, split: &Split, lanes: Vec<RelayPipeline>) -> CopyOutcome {
         let Ok(end) = self.pool.event(&self.driver, copy.user.home) else {
@@ -140,7 +140,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         answer
     }
 
-    /// Blocks until the program's stream has done all that is in it now.
+    /// Blocks until the program's stream has completed all its present work.
     pub(super) fn wait_for(&self, copy: &HostDeviceCopy, event: &StreamEvent) -> bool {
         event.record(&self.driver, copy.user.stream).and_then(|()| event.wait(&self.driver)).is_ok()
     }
@@ -153,8 +153,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
             .for_each(|share| self.traffic.add(CopyRoute::Relay(share.relay), copy.direction, share.bytes));
     }
 
-    /// Ends a lane. The program's stream waits for the work that the lane may still have, and so
-    /// does the release of the lane's memory.
+    /// Ends a lane. The program's stream waits for the lane's remaining work, and so does the
+    /// release of the lane's memory.
     pub(super) fn give_up(&self, lane: RelayPipeline, copy: &HostDeviceCopy) {
         lane.give_up(&self.driver, copy.user);
         self.pool.give_up(lane);

@@ -1,14 +1,14 @@
-//! The copies of one process: decides for each whether several paths pay, borrows what it takes,
-//! and has it carried out.
+//! The copies of one process: decides for each whether several paths pay, borrows its lanes and
+//! buffers, and has it carried out.
 //!
-//! Every doubt ends in [`CopyOutcome::Plain`]: the caller then makes the call as the program made
-//! it, and gets the driver's own outcome. An error on the way ends there too, and the plain call is
-//! ordered behind whatever was enqueued, so the program never sees an error of ours.
+//! Every doubt ends in [`CopyOutcome::Plain`]: the caller then makes the program's call unchanged,
+//! and gets the driver's own outcome. An error on the way ends there too; the plain call is ordered
+//! behind all work that was enqueued before, so the program never sees an error of ours.
 //!
-//! What takes long is no call of the program: links are measured, and relays' contexts are opened,
-//! on a thread of ours ([`beside`]), while copies take the paths that there are. Relays are opened
-//! only when copies have missed as much time as opening them takes
-//! ([`crate::arbitration::opening`]): a context costs device memory, too.
+//! No call of the program waits for slow work: a thread of ours measures the links and opens
+//! relays' contexts ([`beside`]), while copies use the paths that exist. Relays are opened only
+//! when copies have missed as much time as opening them takes ([`crate::arbitration::opening`]),
+//! since a context costs device memory, too.
 
 mod beside;
 mod carry;
@@ -45,7 +45,7 @@ use crate::vocabulary::stream::{Home, ProgramStream};
 #[derive(Debug)]
 pub struct Engine<D>(Arc<Inner<D>>);
 
-/// What an engine and its thread share.
+/// The state that an engine and its thread share.
 #[derive(Debug)]
 pub struct Inner<D> {
     me: Weak<Self>,
@@ -56,7 +56,7 @@ pub struct Inner<D> {
     topology: OnceLock<Option<Topology>>,
     /// A thread measures or opens contexts.
     busy: AtomicBool,
-    /// The process ends: that thread shall leave the driver alone.
+    /// The process ends: that thread makes no more driver calls.
     over: AtomicBool,
     moved: AtomicU64,
     threads: ThreadBudget,
@@ -76,7 +76,7 @@ impl<D> Deref for Engine<D> {
 }
 
 impl<D: CopyDriver + 'static> Engine<D> {
-    /// Nothing is opened or measured yet.
+    /// An engine that has opened and measured nothing yet.
     pub fn new(driver: D, settings: EngineSettings) -> Self {
         Self(Arc::new_cyclic(|me| Inner {
             me: Weak::clone(me),
@@ -97,7 +97,7 @@ impl<D: CopyDriver + 'static> Engine<D> {
         }))
     }
 
-    /// With a topology that is known already.
+    /// An engine with a known topology.
     pub fn with_topology(driver: D, settings: EngineSettings, topology: Topology) -> Self {
         let engine = Self::new(driver, settings);
         let _ = engine.topology.set(Some(topology));
@@ -111,13 +111,13 @@ impl<D: CopyDriver + 'static> Inner<D> {
         &self.driver
     }
 
-    /// Copies of fewer bytes are plain, whatever the machine.
+    /// Copies of fewer bytes are plain on every machine.
     pub fn least(&self) -> usize {
         let least = if self.is_alone() { settings::LEAST_PAGEABLE } else { LEAST_SPLIT };
         self.settings.minimum.unwrap_or(least).max(SMALLEST_CHUNK)
     }
 
-    /// What the machine was measured to carry; `None` before the first need.
+    /// The measured rates of the machine; `None` before the first copy that needs them.
     pub fn topology(&self) -> Option<&Topology> {
         self.topology.get()?.as_ref()
     }
@@ -127,12 +127,12 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.traffic.read()
     }
 
-    /// What copies hold on each relay.
+    /// The memory that copies hold on each relay.
     pub fn relays(&self) -> Vec<RelayUsage> {
         self.pool.relays()
     }
 
-    /// What relays carry now of what they were measured to, for copies of one target and direction.
+    /// The ratio of the relays' present rate to their measured rate, for one target and direction.
     pub fn relays_factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
         self.corrections.factor(target, direction)
     }
@@ -146,15 +146,15 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.driver.quietly(|| self.large(request))
     }
 
-    /// Is a copy of several parts being put into any stream? Then other threads' work may have to
-    /// wait for its end ([`Inner::follow`]).
+    /// Is a thread enqueueing a copy of several parts into any stream? Then the work of other
+    /// threads may have to wait for its end ([`Inner::follow`]).
     #[inline]
     pub fn has_turns(&self) -> bool {
         self.turns.any()
     }
 
-    /// Waits until no other thread is in the middle of putting a copy of several parts into this
-    /// stream, or into one whose work this stream's waits for.
+    /// Waits until no other thread is enqueueing a copy of several parts into this stream, or into
+    /// one whose work this stream waits for.
     pub fn follow(&self, user: &ProgramStream) {
         self.turns.follow(user);
     }
@@ -176,12 +176,12 @@ impl<D: CopyDriver + 'static> Inner<D> {
         answer
     }
 
-    /// May no sibling take part?
+    /// Is every sibling excluded as a relay?
     fn is_alone(&self) -> bool {
         self.settings.relays.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// The topology, where it is known and the program copies enough.
+    /// The topology, if it is known and the program has copied enough.
     fn worth_knowing(&self, bytes: usize) -> Option<&Topology> {
         if self.is_alone() || !self.is_patient_enough(bytes) { None } else { self.known() }
     }
@@ -191,7 +191,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         before >= self.settings.patience
     }
 
-    /// Relays carry much less than was measured, copy after copy: later processes shall measure
+    /// Relays carry much less than was measured, copy after copy: later processes will measure
     /// again.
     fn doubt(&self) {
         let kept = self.settings.cache.as_deref().zip(self.topology());
@@ -207,9 +207,9 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.driver.quietly(|| self.pool.end_home(&self.driver, home));
     }
 
-    /// A relay whose share the direct path could copy, and it could not.
+    /// A relay failed to copy a share that the direct path then copied.
     fn drop_relay(&self, relay: CUdevice) {
-        // At the end of the process calls are refused, whatever the relay is like.
+        // At the end of the process the driver refuses calls to every relay.
         if !self.over.load(Ordering::Acquire) {
             log::warn!("device {relay} failed as a relay; copies go on without it");
         }

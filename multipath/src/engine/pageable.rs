@@ -1,12 +1,12 @@
 //! Copies of pageable memory: threads fill or empty pinned buffers, over the target's own link and
 //! over relays'.
 //!
-//! The target's own link needs nothing but that: no sibling, no measurement, no other process's
-//! word. One thread moves less than a link carries, and the driver copies with one.
+//! One thread moves less than a link carries, and the driver copies with one. Several threads over
+//! the target's own link need no sibling, no measurement and no other process's claims.
 //!
 //! Invariants: no worker touches the program's memory before the host has seen the copy's start,
-//! and all have ended when the call returns; pinned buffers are as many as workers have ever been
-//! at once ([`crate::arbitration::threads`] bounds those of the own link).
+//! and all workers have ended when the call returns. There are as many pinned buffers as there have
+//! been workers at once ([`crate::arbitration::threads`] bounds those of the own link).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +34,11 @@ use crate::vocabulary::times::ThreadTimes;
 /// Fewer workers than this move less than the driver does by itself.
 const WORKERS_LEAST: usize = FEWEST + 1;
 
-/// How often a copy looks for its stream to be empty, when other threads put work there all the
-/// time.
+/// How often a copy checks whether its stream is empty while other threads keep enqueueing work
+/// there.
 const TRIES: usize = 4;
 
-/// An idle stream passes an event sooner than this.
+/// An idle stream reaches an event sooner than this.
 const MOMENT: Duration = Duration::from_micros(200);
 
 impl<D: CopyDriver + 'static> Inner<D> {
@@ -48,8 +48,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
     }
 
     /// A pageable copy: as many workers as cores and paths allow, each with a pinned buffer. The
-    /// call returns when the copy is done, so the host waits here, once, for all that comes before
-    /// it in the stream; no worker reads the program's memory sooner.
+    /// call returns when the copy is done, so the host waits here, once, for all earlier work in
+    /// the stream; no worker reads the program's memory sooner.
     pub(super) fn pageable(&self, request: &CopyRequest, paths: &[Path]) -> CopyOutcome {
         let copy = &request.copy;
         if copy.bytes < self.settings.minimum.unwrap_or(LEAST_PAGEABLE) || !self.has_threads(copy, paths) {
@@ -62,15 +62,15 @@ impl<D: CopyDriver + 'static> Inner<D> {
         answer
     }
 
-    /// The stream is empty where its turn is taken: what the copy then waits for ends by itself,
-    /// and so does the turn. Another thread that has put work into the stream meanwhile comes
-    /// first, and is waited for without the turn; a stream that is never empty leaves the copy to
-    /// the driver.
+    /// The turn is used only while the stream is empty: then the copy's remaining waits end by
+    /// themselves, and so does the turn. If another thread has enqueued work meanwhile, that work
+    /// comes first, and the wait for it is made without the turn. After [`TRIES`] attempts the
+    /// driver makes the copy.
     fn in_turn(&self, request: &CopyRequest, paths: &[Path], start: &Arc<StreamEvent>) -> CopyOutcome {
         let user = request.copy.user;
         for _ in 0..TRIES {
             let turn = self.turns.take(&user);
-            // Its start has been passed, so it holds only the work that others have enqueued since.
+            // The device has reached its start, so it holds only later work of other threads.
             if self.driver.is_empty(user.home.context, user.stream) == Ok(true) {
                 return self.fill(request, paths, start);
             }
@@ -82,7 +82,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         CopyOutcome::Plain
     }
 
-    /// An idle stream passes an event within a moment.
+    /// Has the device reached the event within [`MOMENT`]?
     fn passes_soon(&self, event: &StreamEvent) -> bool {
         let end = self.driver.clock() + MOMENT;
         let mut passed = event.is_passed(&self.driver);
@@ -121,18 +121,18 @@ impl<D: CopyDriver + 'static> Inner<D> {
     /// Waits for the copy's start.
     fn begin(&self, request: &CopyRequest, start: &StreamEvent) -> bool {
         let copy = &request.copy;
-        // In a blocking stream the driver's own copy of the first bytes waits for all that theirs
-        // has to wait for.
+        // In a blocking stream the driver's own copy of the first bytes waits for all work that the
+        // whole copy has to wait for.
         let [head, ..] = parts(Chunk { offset: 0, bytes: copy.bytes }, copy.user.kind);
-        // They are carried again with the rest: on the way in the driver may read them at once,
-        // before the stream has made them, and either way another thread's work may come between
-        // them and the copy's turn.
+        // The workers carry these bytes again. Into the device the driver may read them at once,
+        // before the stream has made them, and in both directions work of another thread may come
+        // between them and the copy's turn.
         direct(&self.driver, copy, head).is_ok() && self.starts(request, start)
     }
 
-    /// Has the host seen the start? A copy to the device that is not waited for may return before
-    /// its stream gets there, if the driver has room for the bytes: then the stream must not be
-    /// waited for here, and the copy is the driver's.
+    /// Has the host seen the start? If the driver has room for the bytes, a copy to the device
+    /// whose caller does not wait may return before its stream gets there. Then the host must not
+    /// wait for the stream here, and the driver makes the copy.
     fn starts(&self, request: &CopyRequest, start: &StreamEvent) -> bool {
         let copy = &request.copy;
         if request.waits || copy.direction == LinkDirection::Out {
@@ -141,7 +141,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         start.record(&self.driver, copy.user.stream).is_ok() && self.passes_soon(start)
     }
 
-    /// The threads are taken only now: until its start, a copy has no use for them.
+    /// Borrows the threads only now: until its start, a copy has no use for them.
     fn fill(&self, request: &CopyRequest, paths: &[Path], start: &Arc<StreamEvent>) -> CopyOutcome {
         let copy = &request.copy;
         let [_] = paths else {
@@ -155,7 +155,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         answer
     }
 
-    /// Carries it by so many workers over each path.
+    /// Carries the copy with this many workers over each path.
     fn carried(
         &self,
         request: &CopyRequest,

@@ -1,4 +1,4 @@
-//! Which links a copy may use now, and the claim on them.
+//! The links that a copy may use now, and the claim on them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 use crate::vocabulary::machine::Link;
 use crate::vocabulary::path::Path;
 
-/// Longest claim: a copy that was enqueued behind other work may start much later than it is
-/// claimed for.
+/// Longest claim: a copy that was enqueued behind other work may start much later than its claim
+/// assumes.
 const LONGEST: f64 = 10.0;
 
 impl<D: CopyDriver + 'static> Inner<D> {
@@ -37,8 +37,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         paths
     }
 
-    /// Siblings that may relay now: those that we have a context on. When they have paid, the
-    /// others are opened.
+    /// Siblings that may relay now: those on which we have a context. The others are opened once
+    /// the copies have missed as much time as opening them takes.
     fn usable(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<CUdevice> {
         let idle = self.idle(topology, copy);
         let paths = |usable: &[CUdevice]| topology.paths(copy.user.device, copy.direction, usable);
@@ -87,8 +87,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         links
     }
 
-    /// A copy whose caller waited is over, and its claim with it. Of another one that is plain, the
-    /// relays are let go.
+    /// Releases the claim of a copy whose caller waited, and the relays of any other one that is
+    /// plain.
     pub(super) fn release(&self, request: &CopyRequest, claimed: &[Link], plain: bool) {
         let copy = &request.copy;
         if request.blocks() {

@@ -1,4 +1,4 @@
-//! What a user of the engine can set, and what holds where nothing is set.
+//! The settings of an engine, and their defaults.
 
 use std::path::PathBuf;
 
@@ -6,47 +6,47 @@ use wm_abi::CUdevice;
 
 use crate::vocabulary::sizes::SLOT;
 
-/// What a user can set, and where things are kept.
+/// The settings of an engine, and the places of its files.
 #[derive(Debug, Clone)]
 pub struct EngineSettings {
-    /// Devices that may be relays; `None` for all. Without any, nothing is measured and nothing
-    /// told to other processes: pageable copies take their target's own link, others are plain.
+    /// Devices that may be relays; `None` for all. If the list is empty, nothing is measured or
+    /// published to other processes: pageable copies use their target's own link, others are plain.
     pub relays: Option<Vec<CUdevice>>,
-    /// Copies below this are plain, whatever calibration says. Bytes.
+    /// Copies below this are plain, even if calibration would split them. Bytes.
     pub minimum: Option<usize>,
-    /// Bytes that large copies must have moved before the links are measured, or their measurement
-    /// is read.
+    /// The links are measured, or their measurement is read, only after large copies have moved
+    /// this many bytes.
     pub patience: u64,
-    /// Relays' contexts are opened at first use, and not only when they have paid.
+    /// Relays' contexts are opened at first use, and not only when they pay.
     pub eager: bool,
-    /// The copy that first needs a measurement or a relay's context waits for it: for benches and
-    /// tests.
+    /// The copy that first needs a measurement or a relay's context waits for it: for benchmarks
+    /// and tests.
     pub prompt: bool,
     /// Cores that a pageable copy may keep busy, if there are as many.
     pub cores: usize,
-    /// What each thread of a pageable copy should have to do, bytes.
+    /// The bytes that each thread of a pageable copy should have to copy.
     pub portion: usize,
-    /// From how many bytes on it is looked how a copy went.
+    /// Copies of at least this many bytes are timed.
     pub learn: usize,
-    /// Largest chunk through a relay, bytes; a slot holds no more than [`SLOT`].
+    /// Largest chunk through a relay, bytes; a slot holds at most [`SLOT`].
     pub chunk: usize,
-    /// Pipelines through each relay that a pinned copy takes, [`crate::vocabulary::sizes::LANES`]
-    /// at most.
+    /// Pipelines through each relay that a pinned copy uses, [`crate::vocabulary::sizes::LANES`] at
+    /// most.
     pub lanes: usize,
-    /// Where measurements are kept.
+    /// The folder of the measurements.
     pub cache: Option<PathBuf>,
-    /// The page where processes share what they use.
+    /// The page where processes publish their claims.
     pub page: Option<PathBuf>,
 }
 
-/// A program that moves less in large copies is left alone, where the user did not name relays.
-/// Bytes.
+/// The copies of a program that moves fewer bytes in large copies stay plain, unless the user names
+/// relays. Bytes.
 pub const PATIENCE: u64 = 1 << 30;
 
-/// With less to do, starting a thread costs more than it brings. Bytes.
+/// A thread with less to copy costs more than it gains. Bytes.
 pub(crate) const PORTION: usize = 4 << 20;
 
-/// A shorter copy tells more of what events take than of links. Bytes.
+/// The time of a shorter copy depends more on events than on links. Bytes.
 pub(crate) const LEARN: usize = 128 << 20;
 
 impl Default for EngineSettings {

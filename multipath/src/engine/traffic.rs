@@ -1,4 +1,4 @@
-//! What went over which path. Relaxed atomics, no lock.
+//! The bytes that went over each path. Relaxed atomics, no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -22,7 +22,7 @@ impl Counter {
     }
 }
 
-/// What parts of copies went through.
+/// The path of a part of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CopyRoute {
     /// The target's own link, by its own engine alone.
@@ -38,7 +38,7 @@ pub enum CopyRoute {
 pub struct RouteUsage {
     /// The path.
     pub route: CopyRoute,
-    /// Which way.
+    /// The direction.
     pub direction: LinkDirection,
     /// Copies that had a part there.
     pub count: u64,

@@ -1,11 +1,11 @@
 //! Measurements kept between processes: one file a machine and set of visible devices, in the
 //! user's cache folder.
 //!
-//! A file is used only if the key inside it is the key that is asked for, so a changed driver,
-//! device or slot leads to a new measurement. It is written under another name and renamed: a
-//! reader sees a whole file or none. The folder's name comes from variables: one that others may
-//! write in is not used, and a file that is there is not written to. A cache that cannot be read or
-//! written costs a measurement, nothing else.
+//! A file is used only if the key inside it is the requested key, so a changed driver, device or
+//! slot leads to a new measurement. The file is written under another name and renamed: a reader
+//! sees a whole file or none. The folder's name comes from variables: a folder that other users may
+//! write in is not used, and an existing file is not written to. If the cache cannot be read or
+//! written, the only cost is a measurement.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::topology::Topology;
 use crate::vocabulary::machine::MachineKey;
 use crate::vocabulary::path::Costs;
 
-/// Raised when what is measured, or how, changes.
+/// Raised when the measured quantities change, or the way of measuring.
 const FORMAT: u32 = 5;
 
 /// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user
@@ -31,19 +31,19 @@ pub fn folder() -> Option<PathBuf> {
     Some(base.join("wmshim"))
 }
 
-/// Where a machine's topology is kept in a folder.
+/// The path of a machine's topology in a folder.
 pub fn path(folder: &Path, key: &MachineKey) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (FORMAT, key, machine_id()).hash(&mut hasher);
     folder.join(format!("topology-{:016x}.json", hasher.finish()))
 }
 
-/// The machine's own name for itself; containers often have none.
+/// The machine's identifier; containers often have none.
 fn machine_id() -> String {
     fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
 }
 
-/// The kept measurement for a key, if there is a sound one.
+/// The stored measurement for a key, if there is a valid one.
 pub fn load(folder: &Path, key: &MachineKey) -> Option<Topology> {
     folder::check(folder).ok()?;
     let text = fs::read(path(folder, key)).ok()?;
@@ -51,7 +51,7 @@ pub fn load(folder: &Path, key: &MachineKey) -> Option<Topology> {
     (topology.key == *key && is_sound(&topology)).then_some(topology)
 }
 
-/// Keeps a measurement.
+/// Stores a measurement.
 ///
 /// # Errors
 /// Those of the file system.
@@ -70,17 +70,16 @@ fn make(folder: &Path) -> std::io::Result<()> {
     folder::check(folder)
 }
 
-/// Whose turn it is to measure. Ranks of one job start together, and would measure each other.
+/// Which process measures. Ranks of one job start together, and would measure each other.
 #[derive(Debug)]
 pub enum Turn {
-    /// This process's, until the value is dropped. Without a lock where the folder does not allow
-    /// one.
+    /// This one, until the value is dropped. Without a lock if the folder does not allow one.
     Mine(Option<fs::File>),
     /// Another process measures now.
     Theirs,
 }
 
-/// Asks for the turn, without waiting. It ends with the process at the latest.
+/// Asks for the turn, without waiting. The turn ends with the process at the latest.
 pub fn turn(folder: &Path) -> Turn {
     let open = || {
         make(folder)?;
@@ -93,7 +92,7 @@ pub fn turn(folder: &Path) -> Turn {
     }
 }
 
-/// Forgets a measurement that has turned out wrong.
+/// Deletes a measurement that has proved wrong.
 ///
 /// # Errors
 /// Those of the file system.
@@ -101,8 +100,8 @@ pub fn forget(folder: &Path, key: &MachineKey) -> std::io::Result<()> {
     fs::remove_file(path(folder, key))
 }
 
-/// Every list as long as the list of devices, every figure one of a machine: the file may come from
-/// anywhere.
+/// Has every list the length of the device list, and is every figure plausible? The file may come
+/// from anywhere.
 fn is_sound(topology: &Topology) -> bool {
     let count = topology.key.devices.len();
     let is_count = |length: usize| length == count;

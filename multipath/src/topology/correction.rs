@@ -1,10 +1,10 @@
 //! The ratio of a relay's present rate to its measured rate, learned from copies that were split.
 //! It has a lock and no other side effect.
 //!
-//! A link that something else uses, or a measurement that was wrong, makes relays' shares arrive
-//! late. So each target has, for each direction, a factor on its relays' rates. It falls by half of
-//! what a late copy was late for, and rises a little with each one that was not: one hiccup changes
-//! little, and a link that is idle again is used again.
+//! If another program uses a relay's link, or the measurement was wrong, relays' shares arrive
+//! late. So each target has, for each direction, a factor on its relays' rates. A late copy moves
+//! the factor half the way to the observed rate, and each copy in time raises it a little: one
+//! outlier changes little, and a link that is idle again is used again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +15,8 @@ use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::observation::Observation;
 use crate::vocabulary::path::Path;
 
-/// A copy is late from here on: what events themselves take, in seconds, and a part of its time.
+/// The delay from which on a copy is late: the cost of the events, in seconds, and a part of the
+/// copy's time.
 const SLACK: (f64, f64) = (10e-6, 0.01);
 /// How much relays' rates are raised by a copy that was not late.
 const RISE: f64 = 1.01;
@@ -24,10 +25,10 @@ const LEAST: f64 = 0.2;
 const MOST: f64 = 2.0;
 /// A measurement is doubted when relays carry less than this part of it...
 const DOUBTED: f64 = 0.6;
-/// ... in so many copies one after the other.
+/// ... in this many copies one after the other.
 const COPIES: u32 = 32;
 
-/// What is known of one target and direction.
+/// The correction for one target and direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct RateCorrection {
     factor: f64,
@@ -49,15 +50,15 @@ impl RateCorrection {
     }
 }
 
-/// What is known of all.
+/// The corrections for all targets and directions.
 #[derive(Debug, Default)]
 pub(crate) struct RateCorrections {
     known: Mutex<BTreeMap<(CUdevice, usize), RateCorrection>>,
 }
 
 impl RateCorrections {
-    /// Takes in how a copy went. `true` when that makes the measurement itself doubtful: once,
-    /// until it has been refuted.
+    /// Learns from a timed copy. Returns `true` when the measurement itself becomes doubtful: once,
+    /// until later copies refute that.
     pub(crate) fn learn(&self, seen: &Observation) -> bool {
         if !(seen.direct > 0.0 && seen.late >= 0.0) {
             return false;
@@ -70,13 +71,13 @@ impl RateCorrections {
         correction.low == COPIES
     }
 
-    /// What relays carry now of what they were measured to.
+    /// The ratio of the relays' present rate to their measured rate.
     pub(crate) fn factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(target, direction as usize)).map_or(1.0, |correction| correction.factor)
     }
 
-    /// Sets relays' rates to what they carry now. The first path is the direct one.
+    /// Sets relays' rates to their present rates. The first path is the direct one.
     pub(crate) fn apply(&self, target: CUdevice, direction: LinkDirection, paths: &mut [Path]) {
         let factor = self.factor(target, direction);
         paths.iter_mut().skip(1).for_each(|path| path.rate *= factor);
@@ -93,8 +94,8 @@ mod tests {
         Observation { target: 0, direction: LinkDirection::In, direct, late }
     }
 
-    /// The factor on a relay that was measured at 50 and carries `real`, after so many copies of a
-    /// second or so.
+    /// The factor on a relay that was measured at 50 and carries `real`, after this many copies of
+    /// about a second.
     fn after(copies: usize, real: f64, corrections: &RateCorrections) -> f64 {
         for _ in 0..copies {
             let planned = factor(corrections) * 50.0;

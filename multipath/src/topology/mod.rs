@@ -1,10 +1,9 @@
-//! What the links of this machine carry: measured once, judged purely.
+//! The rates of this machine's links: measured once, judged purely.
 //!
 //! Names and slot numbers say little: GPUs share uplinks, and the host's memory has a ceiling of
-//! its own, different for the two directions. So [`crate::measure`] measures, and from the
-//! [`Rates`] [`Topology::paths`] derives which relays add anything to a copy, and what each will
-//! carry. A relay behind the target's own uplink, or behind one that is in use, adds nothing and is
-//! left alone.
+//! its own, different for the two directions. So [`crate::measure`] measures, and
+//! [`Topology::paths`] derives from the [`Rates`] which relays add to a copy, and at which rate. A
+//! relay behind the target's own uplink, or behind one in use, adds nothing and is not used.
 //!
 //! Rates are bytes a second. Devices are ordinals of this process; [`MachineKey`] ties a topology
 //! to the machine and to the devices that this process sees.
@@ -26,7 +25,7 @@ use crate::vocabulary::path::{Costs, Path};
 /// The measured machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
-    /// What it is a measurement of.
+    /// The machine and the devices.
     pub key: MachineKey,
     /// `reach[a][b]`: device `a` can use memory of device `b`.
     pub reach: Vec<Vec<bool>>,
@@ -34,7 +33,7 @@ pub struct Topology {
     pub into: Rates,
     /// Device to host.
     pub out: Rates,
-    /// What cutting a copy up costs.
+    /// The costs of splitting a copy.
     pub costs: Costs,
 }
 
@@ -48,7 +47,7 @@ impl Topology {
     }
 
     /// The paths of a copy to or from `target`: the direct one first, then each relay of `usable`
-    /// that still adds something, the best first.
+    /// that adds enough, the best first.
     pub fn paths(&self, target: CUdevice, direction: LinkDirection, usable: &[CUdevice]) -> Vec<Path> {
         let rates = self.rates(direction);
         let Some(direct) = rates.index(target) else { return Vec::new() };
@@ -66,12 +65,12 @@ impl Topology {
         chosen.iter().zip(carried).map(|(index, rate)| Path { device: *index as CUdevice, rate }).collect()
     }
 
-    /// Staging on a relay is used by the target, whichever way the copy goes.
+    /// The target uses the relay's staging memory, for both directions of a copy.
     fn reaches(&self, target: usize, relay: usize) -> bool {
         self.reach.get(target).and_then(|row| row.get(relay)).copied().unwrap_or(false)
     }
 
-    /// From how many bytes on a copy over these paths beats the plain one.
+    /// The size in bytes from which a copy over these paths beats the plain one.
     pub fn threshold(&self, paths: &[Path], direction: LinkDirection) -> usize {
         let Some(direct) = paths.first() else { return usize::MAX };
         let alone = self.rates(direction).alone[direct.device as usize];

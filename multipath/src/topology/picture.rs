@@ -1,5 +1,4 @@
-//! The topology as people read it: one line a device under its uplink, and what the machine carries
-//! in all.
+//! The topology as text: one line a device under its uplink, and the machine's total rate.
 
 use std::fmt::Write as _;
 

@@ -1,21 +1,21 @@
-//! What links carry in one direction, and what follows from it for any set of them. Bytes a second.
+//! The rates of links in one direction, and the rates of any set of them that follow. Bytes a
+//! second.
 //!
 //! Three things are measured: each link alone, each pair at once, and all at once. A link behind a
-//! shared uplink gets its part of what the uplink carries; a whole set no more than the host can
-//! take or give.
+//! shared uplink gets its part of the uplink's rate; a whole set gets at most the host's ceiling.
 
 use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-/// Two links share an uplink if together they carry less than this part of what they carry one at a
-/// time...
+/// Two links share an uplink if their rate together is less than this part of the sum of their
+/// rates alone...
 const APART: f64 = 0.7;
-/// ... or than this part of what either carries together with a third one.
+/// ... or less than this part of the rate of either with a third one.
 const ELSEWHERE: f64 = 0.85;
 /// A relay must add at least this part of the direct path's rate.
 const GAIN: f64 = 0.05;
 
-/// What links carry in one direction.
+/// The rates of links in one direction.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
     /// Each link alone.
@@ -31,8 +31,9 @@ impl Rates {
         usize::try_from(device).ok().filter(|index| self.alone.get(*index).is_some_and(|rate| *rate > 0.0))
     }
 
-    /// Do two links share an uplink? They carry clearly less together than apart, or than either
-    /// does with another one: what all pairs are short of alike is the host's ceiling.
+    /// Do two links share an uplink? Their rate together is clearly below the sum of their rates
+    /// alone, or below the rate of either with another link. A deficit that all pairs have is the
+    /// host's ceiling.
     pub fn share_uplink(&self, one: usize, other: usize) -> bool {
         if one == other {
             return false;
@@ -42,7 +43,7 @@ impl Rates {
         together < APART * (self.alone[one] + self.alone[other]) || together < ELSEWHERE * elsewhere
     }
 
-    /// The most that a link and another one carry.
+    /// The highest rate of a link together with another one.
     fn with_any(&self, link: usize) -> f64 {
         self.together[link].iter().copied().fold(0.0, f64::max)
     }
@@ -54,12 +55,12 @@ impl Rates {
         let least = GAIN * self.alone[chosen[0]];
         let gain = |candidate: &usize| total(&[chosen, &[*candidate]].concat()) - before;
         let best = candidates.iter().map(|candidate| (gain(candidate), *candidate));
-        // Of equals the first one: a plan must not change from call to call.
+        // Of equal candidates the first: a plan must not change from call to call.
         let best = best.reduce(|best, other| if other.0 > best.0 { other } else { best });
         best.filter(|(gain, _)| *gain >= least).map(|(_, candidate)| candidate)
     }
 
-    /// What each link of a set is expected to carry when all of them work at once.
+    /// The expected rate of each link of a set when all of them work at once.
     pub fn carried(&self, set: &[usize]) -> Vec<f64> {
         let mut rates: Vec<f64> = set.iter().map(|link| self.behind_uplink(*link, set)).collect();
         let sum: f64 = rates.iter().sum();
@@ -78,7 +79,7 @@ impl Rates {
         self.alone[link].min(uplink / (sharers.len() + 1) as f64)
     }
 
-    /// What the host can take or give: seen where all links work at once, and in each pair.
+    /// The host's ceiling, from all links at once and from each pair.
     fn ceiling(&self, set: &[usize]) -> f64 {
         if let [one, other] = set {
             return self.together[*one][*other];
@@ -100,13 +101,13 @@ impl Rates {
         groups
     }
 
-    /// Do two measurements tell the same, within `tolerance` of the higher one?
+    /// Do two measurements agree, within `tolerance` of the higher one?
     pub(crate) fn agrees(&self, other: &Self, tolerance: f64) -> bool {
         let close = |(one, other): (&f64, &f64)| (one - other).abs() <= tolerance * one.max(*other);
         self.numbers().zip(other.numbers()).all(close)
     }
 
-    /// The higher of two measurements, link by link: whatever disturbs makes links look slower.
+    /// The higher of two measurements, link by link: every disturbance makes links look slower.
     pub(crate) fn undisturbed(&self, other: &Self) -> Self {
         let row = |one: &[f64], other: &[f64]| one.iter().zip(other).map(|(a, b)| a.max(*b)).collect();
         let rows = self.together.iter().zip(&other.together);
@@ -122,8 +123,8 @@ impl Rates {
         self.alone.iter().chain(self.together.iter().flatten()).chain([&self.all])
     }
 
-    /// Could these be figures of one machine? Two links carry no more than both do apart, and all
-    /// no more than each.
+    /// Could these be figures of one machine? The rate of a pair is at most the sum of both rates,
+    /// and the rate of all links is at most the sum of all.
     pub(super) fn are_plausible(&self) -> bool {
         const MARGIN: f64 = 1.25;
         let count = self.alone.len();

@@ -1,16 +1,16 @@
-//! What is left of a copy that several paths pull from.
+//! The remaining bytes of a copy, from which several paths pull.
 //!
 //! The direct path takes from the head, relays from the tail, so the direct path's share is one
-//! run, and the last bytes wait only for the next request. Chunks shrink towards the end (guided
-//! self-scheduling): a slow path that took the last large chunk would make all others wait for it.
-//! A path that fails returns its chunks.
+//! run, and only the next request delays the last bytes. Chunks shrink towards the end (guided
+//! self-scheduling): if a slow path had the last large chunk, all others would wait for it. A path
+//! that fails returns its chunks.
 //!
-//! Invariant: chunks that were taken and not returned, and what is left, partition the range
-//! exactly.
+//! Invariant: the chunks in flight or completed, the returned ones and the remainder partition the
+//! range exactly.
 
 use crate::vocabulary::chunk::Chunk;
 
-/// Which end of the rest a path takes from.
+/// The end of the remainder that a path takes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RangeEnd {
     /// The start: the direct path.
@@ -19,7 +19,7 @@ pub enum RangeEnd {
     Tail,
 }
 
-/// The rest of a copy.
+/// The remainder of a copy.
 #[derive(Debug)]
 pub struct ChunkQueue {
     head: usize,
@@ -38,8 +38,8 @@ impl ChunkQueue {
         Self { head: 0, tail: bytes, largest, smallest, paths: paths.max(1), returned: Vec::new() }
     }
 
-    /// The next chunk, `None` when nothing is left. The direct path, which cannot fail alone, also
-    /// takes what was returned.
+    /// The next chunk; `None` if there is none. The direct path also takes the returned chunks: if
+    /// it fails, the whole copy fails.
     pub fn take(&mut self, end: RangeEnd) -> Option<Chunk> {
         if end == RangeEnd::Head
             && let Some(chunk) = self.returned.pop()
@@ -64,7 +64,7 @@ impl ChunkQueue {
         }
     }
 
-    /// Takes chunks back that a path could not finish.
+    /// Returns the chunks that a path could not finish.
     pub fn give_back(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
         self.returned.extend(chunks);
     }

@@ -1,9 +1,9 @@
-//! Looks at how a cut copy went, without waiting for it: did the relays' shares arrive later than
-//! the direct one?
+//! Times a split copy without waiting for it: did the relays' shares arrive later than the direct
+//! one?
 //!
-//! Three events with times in the program's stream, at the start, behind the direct share, and
-//! behind everything. They are read when the next copy comes by and finds them passed. A timer is a
-//! convenience: whatever fails in it ends it, and never the copy.
+//! It records three events with times in the program's stream: at the start, behind the direct
+//! share, and behind the whole copy. They are read when the next copy finds them complete. A
+//! failure ends the timer, never the copy.
 
 use wm_abi::{CUdevice, CUevent, CUstream};
 
@@ -13,14 +13,14 @@ use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 use crate::vocabulary::observation::Observation;
 use crate::vocabulary::stream::{Home, ProgramStream};
 
-/// Which of a copy's moments an event marks.
+/// The point of a copy that an event marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimerEvent {
-    /// Before anything of it.
+    /// Before all parts of it.
     Start,
     /// Behind the direct share.
     Direct,
-    /// Behind all of it.
+    /// Behind all parts of it.
     End,
 }
 
@@ -29,7 +29,7 @@ pub enum TimerEvent {
 pub struct CopyTimer {
     home: Home,
     events: [CUevent; 3],
-    /// A copy that has been marked, and not been read.
+    /// The copy whose events are recorded and not read yet.
     pending: Option<(CUdevice, LinkDirection)>,
     broken: bool,
 }
@@ -38,7 +38,7 @@ impl CopyTimer {
     /// A new timer in a home.
     ///
     /// # Errors
-    /// Those of the driver; what had been made is given back.
+    /// Those of the driver; the events made before are destroyed.
     pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
         let mut guard = ResourceGuard::new(driver, home.context);
         let events = guard.events(WaitMode::Timed)?;
@@ -51,29 +51,29 @@ impl CopyTimer {
         self.home
     }
 
-    /// Is it of no more use?
+    /// Is it useless from now on?
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Can a copy be marked? Not while an earlier one is under way.
+    /// Can a copy be marked? Not while an earlier one is in flight.
     pub fn is_free(&self) -> bool {
         self.pending.is_none() && !self.broken
     }
 
-    /// Takes a copy on.
+    /// Starts to time a copy.
     pub fn followed(&mut self, copy: &HostDeviceCopy) -> &mut Self {
         self.pending = Some((copy.user.device, copy.direction));
         self
     }
 
-    /// Marks a moment of it.
+    /// Marks a point of the copy.
     pub fn mark<D: CopyDriver>(&mut self, driver: &D, user: ProgramStream, moment: TimerEvent) {
         let event = self.events[moment as usize];
         self.broken |= driver.record(self.home.context, event, user.stream).is_err();
     }
 
-    /// How the last copy went, if that can be said now, and has not been.
+    /// The times of the last copy, if they are complete and have not been read.
     pub fn read<D: CopyDriver>(&mut self, driver: &D) -> Option<Observation> {
         let (target, direction) = self.pending.filter(|_| !self.broken)?;
         let [start, direct, end] = self.events;
@@ -87,7 +87,7 @@ impl CopyTimer {
         Some(Observation { target, direction, direct: direct.as_secs_f64(), late: late.as_secs_f64() })
     }
 
-    /// Gives its events back.
+    /// Destroys its events.
     pub fn close<D: CopyDriver>(self, driver: &D) {
         driver.retire(self.home.context, CUstream::NULL, &self.events);
     }

@@ -1,7 +1,7 @@
 //! The direct path of a pageable copy: a stream of ours on the target's own link, one a thread.
 //!
 //! The host has seen the copy's start before any chunk is enqueued, so nothing here waits for the
-//! program's stream, and what is in a direct pipeline ends by itself. Several threads that shared
+//! program's stream, and the work in a direct pipeline ends by itself. Several threads that shared
 //! the program's stream would wait for each other's chunks.
 
 use wm_abi::{CUevent, CUstream};
@@ -27,7 +27,7 @@ impl DirectPipeline {
     /// A new direct pipeline in a home.
     ///
     /// # Errors
-    /// Those of the driver; what had been made is given back.
+    /// Those of the driver; objects made before the error are destroyed.
     pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
         let mut guard = ResourceGuard::new(driver, home.context);
         let (stream, events) = (guard.stream()?, guard.events(WaitMode::Sleeping)?);
@@ -48,7 +48,7 @@ impl DirectPipeline {
     /// Enqueues one chunk.
     ///
     /// # Errors
-    /// Those of the driver: they are the program's.
+    /// Those of the driver: they are errors of the copy.
     pub fn carry<D: CopyDriver>(
         &mut self,
         driver: &D,
@@ -70,7 +70,7 @@ impl DirectPipeline {
         if self.busy[slot] { driver.wait(self.home.context, self.events[slot]) } else { Ok(()) }
     }
 
-    /// Blocks until the stream is empty, as far as it can still tell.
+    /// Blocks until the stream is empty. A lost context ends the wait.
     pub fn drain<D: CopyDriver>(&self, driver: &D) {
         let _ = driver.drain(self.home.context, self.stream);
     }

@@ -1,29 +1,28 @@
-//! An asynchronous copy over several paths: everything is put into streams, and the call returns.
+//! An asynchronous copy over several paths: all its work is enqueued, and the call returns.
 //!
-//! One event in the user's stream is where the copy starts: the relays' lanes wait for it. The
-//! direct share is an ordinary copy in that stream, so it keeps the stream's priority and starts at
-//! once; relays' chunks follow in turns, so that all links start early; last, the user's stream
-//! waits for the lanes.
+//! One event in the user's stream marks the copy's start: the relays' lanes wait for it. The direct
+//! share is an ordinary copy in that stream, so it keeps the stream's priority and starts at once;
+//! relays' chunks follow in turns, so that all links start early; last, the user's stream waits for
+//! the lanes.
 //!
-//! The legacy default stream and blocking streams wait for each other's work, but not all that is
-//! put into them is work: an event that is recorded in a blocking stream does not wait for the
+//! The legacy default stream and blocking streams wait for each other's work, but not every command
+//! in them counts as work: an event that is recorded in a blocking stream does not wait for the
 //! legacy one (`docs/dev/ordering.md`). A copy does. So in these streams the direct share's first
-//! bytes go ahead of that event, and its last ones behind the waits. Each call is a moment in which
-//! a link may idle, so there are few of them (`multipath/tests/copies/calls.rs` counts). A query of
-//! the stream, of an event behind the copy, or of the context is answered correctly by the driver
-//! itself.
+//! bytes go ahead of that event, and its last ones behind the waits. A link may idle during each
+//! call, so there are few calls (`multipath/tests/copies/calls.rs` counts them). The driver itself
+//! answers queries of the stream, of an event behind the copy, and of the context correctly.
 //!
-//! A pull at run time is not possible here: handing out chunks as links become free takes a thread
-//! that the user's stream would have to wait for, and a device that waits for a thread of the host
-//! can wait for ever. So the split is fixed by measured rates (see [`crate::plan`]).
+//! A pull at run time is not possible here: a thread would have to hand out chunks as links become
+//! free, and the user's stream would wait for that thread. A device that waits for a thread of the
+//! host can wait for ever. So the split is fixed by measured rates (see [`crate::plan`]).
 //!
 //! A driver's queues are finite, and a caller that fills one waits until the device has made room.
-//! Behind a stream that the host holds back that could be for ever. So lanes take a bounded number
-//! of chunks ahead of the device ([`RelayPipeline::has_room`]); what is then left of a share goes
-//! the direct way.
+//! Behind a stream that the host holds back, that wait could last for ever. So lanes take a bounded
+//! number of chunks ahead of the device ([`RelayPipeline::has_room`]); the direct path carries the
+//! remainder of a share.
 //!
-//! A lane that fails is not waited for either: the user's stream waits for whatever the lane may
-//! still do, and then copies the share itself.
+//! The caller does not wait for a lane that fails either: the user's stream waits for all work that
+//! the lane may still do, and then copies the share itself.
 
 use std::sync::Arc;
 
@@ -44,7 +43,7 @@ use crate::vocabulary::stream::{ProgramStream, StreamOrdering};
 struct RelayTransfer<'a> {
     share: RelayShare,
     lane: &'a mut RelayPipeline,
-    /// What the relay does not carry: its lane is full.
+    /// The part that the relay does not carry, because its lane is full.
     left: Option<Chunk>,
     failed: bool,
 }
@@ -72,29 +71,29 @@ impl RelayTransfer<'_> {
         }
     }
 
-    /// What of its share goes the direct way after all.
+    /// The part of its share that goes the direct way after all.
     fn returned(&self) -> Option<Chunk> {
         if self.failed { Some(self.share.part) } else { self.left }
     }
 }
 
-/// What became of a relay's share.
+/// The outcome of a relay's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Carried {
     /// The relay.
     pub relay: CUdevice,
-    /// Bytes that went through it; the rest of its share went the direct way.
+    /// Bytes that went through the relay; the direct path carried the remainder of its share.
     pub bytes: usize,
-    /// It was at fault.
+    /// The relay was at fault.
     pub failed: bool,
 }
 
-/// Enqueues a copy that is cut up, relays' shares in chunks of at most `largest` bytes. `lanes` are
-/// those of the split's shares, in their order; `start` is recorded here; a timer sees how it goes.
+/// Enqueues a split copy, relays' shares in chunks of at most `largest` bytes. `lanes` are those of
+/// the split's shares, in their order; `start` is recorded here; `timer` records the copy's times.
 ///
 /// # Errors
-/// The direct path's error. Later work of the user's stream waits for what relays still do: the
-/// caller can make the plain call.
+/// The direct path's error. Later work of the user's stream waits for the relays' remaining work,
+/// so the caller can make the plain call.
 pub(crate) fn enqueue<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,
@@ -108,8 +107,8 @@ pub(crate) fn enqueue<D: CopyDriver>(
     let [head, body, tail] = parts(split.direct, copy.user.kind);
     direct(driver, copy, head)?;
     start.record(driver, copy.user.stream)?;
-    // Behind the start, so that lanes do not wait for it, and before anything else, so that its
-    // link starts first.
+    // The timer's event is behind the start, so that lanes do not wait for it, and before all other
+    // work, so that the copy's own link starts first.
     note(TimerEvent::Start);
     direct(driver, copy, body)?;
     note(TimerEvent::Direct);
@@ -125,12 +124,12 @@ pub(crate) fn enqueue<D: CopyDriver>(
     Ok(carried)
 }
 
-/// What of the direct share goes ahead of the start, between, and behind the end.
+/// The parts of the direct share ahead of the start, in between, and behind the end.
 pub(crate) fn parts(share: Chunk, kind: StreamOrdering) -> [Chunk; 3] {
     let edge = GRAIN.min(share.bytes / 3);
     let (head, tail) = match kind {
         StreamOrdering::Alone => (0, 0),
-        // An event in the legacy default stream is ordered as its work is.
+        // In the legacy default stream an event is ordered like work.
         StreamOrdering::Legacy => (0, edge),
         StreamOrdering::Blocking => (edge, edge),
     };
@@ -146,7 +145,7 @@ pub(crate) fn direct<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, part: Chu
     driver.copy(copy.user.home.context, copy.user.stream, direct_transfer(copy.direction, copy.addrs(part)))
 }
 
-/// One chunk of each share after another: no link waits until another one's share is enqueued.
+/// Enqueues one chunk of each share in turn: no link waits until another share is enqueued.
 fn carry_in_turns<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,
@@ -169,7 +168,7 @@ fn carry_in_turns<D: CopyDriver>(
     }
 }
 
-/// The user's stream waits for a lane; for everything in it, if the lane is at fault.
+/// The user's stream waits for a lane; if the lane is at fault, for all its work.
 fn join<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, leg: &mut RelayTransfer<'_>) {
     let ProgramStream { home, stream, .. } = copy.user;
     leg.attempt(driver, |driver, lane| {
@@ -180,8 +179,7 @@ fn join<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, leg: &mut RelayTransfe
     }
 }
 
-/// What relays did not carry goes the direct way. Whose share then succeeds, the relay was at
-/// fault.
+/// The direct path carries the bytes that relays did not. If it succeeds, the relay was at fault.
 fn repair<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,

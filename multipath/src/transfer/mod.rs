@@ -1,8 +1,9 @@
-//! How parts of copies move: pipelines, the threads that feed them, and what they borrow.
+//! How parts of copies move: pipelines, the threads that feed them, and the objects that they
+//! borrow.
 //!
-//! `enqueue` makes a copy of pinned memory: everything is put into streams, and nothing waits.
-//! `pull` makes one of pageable memory: each `path_worker` takes chunks as fast as its path carries
-//! them. A *lane* is a relay pipeline that a copy has borrowed.
+//! `enqueue` makes a copy of pinned memory: all work is enqueued, and no thread waits. `pull` makes
+//! one of pageable memory: each `path_worker` takes chunks as fast as its path carries them. A
+//! *lane* is a relay pipeline that a copy has borrowed.
 //!
 //! Invariants: a pipeline is owned by one copy at a time; no lock is held across a driver call.
 

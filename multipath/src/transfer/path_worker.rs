@@ -1,12 +1,12 @@
-//! What moves chunks over one path: takes them from what is left of a copy, and keeps two under
-//! way.
+//! A worker moves chunks over one path: it takes them from the remainder of a copy, and keeps two
+//! in flight.
 //!
-//! The program's memory passes through a worker's own pinned buffer. A relay's worker that fails
-//! gives its chunks back; an error of the direct path is the copy's.
+//! The program's memory passes through a worker's own pinned buffer. If a relay's worker fails, it
+//! returns its chunks; an error of the direct path is the copy's.
 //!
-//! Invariants: a chunk is with the worker (`in_flight`), has arrived (`moved`), or was given back.
-//! A worker runs on any thread, so it names no stream of the program, and only once the host has
-//! seen the copy's start: it reads and writes the program's memory.
+//! Invariants: a chunk is with the worker (`in_flight`), has arrived (`moved`), or was returned. A
+//! worker runs on any thread, so it names no stream of the program. It runs only once the host has
+//! seen the copy's start, because it reads and writes the program's memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ pub(crate) enum Pipeline {
     Relay(RelayPipeline),
 }
 
-/// What moves chunks over one path.
+/// A worker that moves chunks over one path.
 #[derive(Debug)]
 pub(crate) struct PathWorker {
     pipeline: Pipeline,
@@ -69,8 +69,7 @@ impl PathWorker {
         self.fault
     }
 
-    /// Pulls until nothing is left, waiting for each chunk. A worker at fault moves nothing any
-    /// more.
+    /// Pulls until no chunk is left, waiting for each one. A worker at fault moves nothing more.
     pub(crate) fn run<D: CopyDriver>(
         &mut self,
         driver: &D,
@@ -154,7 +153,8 @@ impl PathWorker {
         ChunkAddrs { host: self.bounce.slot(slot), ..copy.addrs(chunk) }
     }
 
-    /// A slot's chunk has arrived: it goes on to pageable memory if that is where the copy goes.
+    /// The chunk of a slot has arrived: if the copy goes to the host, it moves on to pageable
+    /// memory.
     fn complete<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, slot: usize) {
         let Some(chunk) = self.in_flight[slot].take() else { return };
         if copy.direction == LinkDirection::Out {
@@ -163,7 +163,7 @@ impl PathWorker {
         self.moved += chunk.bytes;
     }
 
-    /// A relay's chunks go back. An error of the direct path is the copy's: all stop.
+    /// Returns the chunks of a relay. An error of the direct path is the copy's: all workers stop.
     fn fail<D: CopyDriver>(&mut self, driver: &D, queue: &Mutex<ChunkQueue>, code: CUresult) {
         self.fault = Some(code);
         match &self.pipeline {

@@ -1,14 +1,15 @@
-//! What copies borrow: relays' contexts, lanes, direct pipelines, stream events and pinned buffers.
+//! The objects that copies borrow: relays' contexts, lanes, direct pipelines, stream events and
+//! pinned buffers.
 //!
-//! Everything here is made when it is first needed, is owned by one copy at a time, and comes back
-//! afterwards. The lock guards lists only: whatever calls the driver happens outside it, on things
-//! that have been taken out.
+//! Each object is made when a copy first needs it, is owned by one copy at a time, and is returned
+//! afterwards. The lock guards lists only: driver calls happen outside it, on objects that were
+//! removed from the lists.
 //!
-//! Nothing is waited for. What was made in a home of the program ends with the home and is
-//! forgotten then; it is kept under the home's own name, so no later context can get it. A lane
-//! that failed, or whose home has ended, is kept until its copies are over, and given back by a
-//! later copy ([`Pool::sweep`]). Relays' contexts are ours and stay for as long as the process; a
-//! relay that failed is tried again after a while.
+//! No copy waits here. The objects in a home of the program end with the home and are forgotten
+//! then; they are stored under the home's own name, so no later context can get them. A lane that
+//! failed, or whose home has ended, stays until its copies are over, and a later copy destroys it
+//! ([`Pool::sweep`]). Relays' contexts are ours and last until the process ends; a relay that
+//! failed is tried again after a back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,12 +25,11 @@ use crate::transfer::stream_event::StreamEvent;
 use crate::vocabulary::sizes::{BOUNCE, LANES, SLOTS};
 use crate::vocabulary::stream::{Home, ProgramStream};
 
-/// A relay must have one part in so many of its memory free, once its context is there.
+/// The part (one in this many) of its memory that a relay must have free after its context exists.
 const SPARE: u64 = 32;
-/// A relay that failed is left alone for this long; for twice as long with each time that it fails
-/// again...
+/// The first back-off of a relay that failed. It doubles with each further failure...
 const PAUSE: Duration = Duration::from_secs(1);
-/// ... up to this many times as long.
+/// ... up to this multiple.
 const LONGEST: u32 = 256;
 
 /// Pinned memory that a pageable copy passes through, one chunk a slot.
@@ -41,10 +41,10 @@ pub struct BounceBuffer {
 }
 
 impl BounceBuffer {
-    /// Bytes of one.
+    /// Bytes of one buffer.
     pub const BYTES: usize = BOUNCE * SLOTS;
 
-    /// Where a slot's bytes are.
+    /// Address of a slot.
     pub fn slot(&self, slot: usize) -> u64 {
         self.address + (slot * BOUNCE) as u64
     }
@@ -54,7 +54,7 @@ impl BounceBuffer {
 #[derive(Debug, Clone, Copy)]
 struct RelayContext {
     context: CUcontext,
-    /// Bytes in use on the device when it had been made.
+    /// Bytes in use on the device after the context was made.
     in_use: u64,
 }
 
@@ -62,15 +62,15 @@ struct RelayContext {
 #[derive(Debug, Clone, Copy)]
 struct FailedRelay {
     until: Duration,
-    /// How long the next pause is, in units of [`PAUSE`].
+    /// The length of the next back-off, in units of [`PAUSE`].
     next: u32,
 }
 
-/// A lane that carries nothing any more, and may still have copies under way.
+/// A lane that takes no more chunks, and may still have copies in flight.
 #[derive(Debug)]
 struct RetiredPipeline {
     lane: RelayPipeline,
-    /// Its home lives: only copies in that home may look.
+    /// Its home lives: only copies in that home may query it.
     has_home: bool,
 }
 
@@ -93,7 +93,7 @@ struct PoolLists {
 }
 
 impl PoolLists {
-    /// Forgets a home; the lanes that served it are left.
+    /// Forgets a home. Returns the lanes that served it.
     fn forget(&mut self, home: Home) -> Vec<RelayPipeline> {
         self.direct_pipelines.retain(|pipeline| pipeline.home() != home);
         self.events.retain(|event| event.home() != home);
@@ -106,13 +106,13 @@ impl PoolLists {
         take_where(&mut self.lanes, |lane| lane.home() == home)
     }
 
-    /// Lanes that were lent when their home ended, and came back since.
+    /// Lanes that were lent when their home ended, and have been returned since.
     fn late(&mut self) -> Vec<RelayPipeline> {
         let Self { lanes, lives, .. } = self;
         take_where(lanes, |lane| lives.get(&lane.home().context) != Some(&lane.home().life))
     }
 
-    /// One lane less.
+    /// Counts one lane less.
     fn unmake(&mut self, relay: CUdevice, home: Home) {
         if let Some(made) = self.made.get_mut(&(relay, home)) {
             *made = made.saturating_sub(1);
@@ -120,18 +120,18 @@ impl PoolLists {
     }
 }
 
-/// What copies hold on a relay.
+/// The memory that copies hold on a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelayUsage {
     /// The relay.
     pub device: CUdevice,
     /// Staging memory, bytes.
     pub staging: usize,
-    /// Bytes that its context takes at most: what was in use there when it had been made.
+    /// Bytes that its context takes at most: the bytes in use there after it was made.
     pub context: u64,
 }
 
-/// What copies borrow.
+/// The objects that copies borrow.
 #[derive(Debug, Default)]
 pub struct Pool {
     lists: Mutex<PoolLists>,
@@ -142,7 +142,7 @@ impl Pool {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What copies hold on each relay, for the statistics.
+    /// The memory that copies hold on each relay, for the statistics.
     pub fn relays(&self) -> Vec<RelayUsage> {
         let lists = self.lists();
         let lanes = |device: CUdevice| -> usize {
@@ -166,7 +166,7 @@ impl Pool {
         self.lists().opened.contains_key(&relay)
     }
 
-    /// A copy comes: what is over of earlier ones is given back.
+    /// Called when a copy begins: destroys the retired lanes whose copies are over.
     pub fn sweep<D: CopyDriver>(&self, driver: &D, home: Home) {
         let mut lists = self.lists();
         let before = lists.lives.insert(home.context, home.life).filter(|life| *life != home.life);
@@ -185,16 +185,16 @@ impl Pool {
         }
     }
 
-    /// Lanes whose home has ended. One that cannot even be marked is left to the driver.
+    /// Marks lanes whose home has ended. If that fails for a lane, the driver keeps its objects.
     fn orphan<D: CopyDriver>(&self, driver: &D, lanes: Vec<RelayPipeline>) {
         let marked = lanes.into_iter().filter(|lane| lane.orphan(driver).is_ok());
         let retired: Vec<_> = marked.map(|lane| RetiredPipeline { lane, has_home: false }).collect();
         self.lists().retired.extend(retired);
     }
 
-    /// A lane through a relay that a copy of `user` may use now; made if all others are in use and
-    /// there may be more. `None` where there is none to be had: the relay is not open, is busy with
-    /// copies that have not begun, or has failed.
+    /// A lane through a relay that a copy of `user` may use now. If all are in use and there may be
+    /// more, a new one is made. `None` if the relay is not open, is busy with copies that have not
+    /// begun, or has failed.
     pub fn lane<D: CopyDriver>(
         &self,
         driver: &D,
@@ -215,7 +215,7 @@ impl Pool {
         })
     }
 
-    /// May there be one more?
+    /// May there be one more lane? If so, it is counted.
     fn reserve(&self, relay: CUdevice, home: Home) -> bool {
         let mut lists = self.lists();
         let made = lists.made.entry((relay, home)).or_default();
@@ -269,19 +269,19 @@ impl Pool {
         lists.lost.insert(relay, FailedRelay { until: now + PAUSE * pause, next: (pause * 2).min(LONGEST) });
     }
 
-    /// Takes a lane back.
+    /// Returns a lane.
     pub fn give_back(&self, lane: RelayPipeline) {
         self.lists().lanes.push(lane);
     }
 
-    /// Takes a lane back that was at fault and has been given up.
+    /// Retires a lane that was at fault and has been given up.
     pub fn give_up(&self, lane: RelayPipeline) {
         let mut lists = self.lists();
         lists.unmake(lane.relay(), lane.home());
         lists.retired.push(RetiredPipeline { lane, has_home: true });
     }
 
-    /// A direct pipeline in a home, made if none is idle.
+    /// A direct pipeline in a home. If none is idle, a new one is made.
     ///
     /// # Errors
     /// Those of the driver.
@@ -290,12 +290,12 @@ impl Pool {
         idle.map_or_else(|| DirectPipeline::new(driver, home), Ok)
     }
 
-    /// Takes a direct pipeline back.
+    /// Returns a direct pipeline.
     pub fn give_direct_pipeline(&self, pipeline: DirectPipeline) {
         self.lists().direct_pipelines.push(pipeline);
     }
 
-    /// An event in a home that no lane remembers, made if there is none.
+    /// An event in a home that no lane holds. If there is none, a new one is made.
     ///
     /// # Errors
     /// Those of the driver.
@@ -305,18 +305,18 @@ impl Pool {
         idle.map_or_else(|| StreamEvent::new(driver, home).map(Arc::new), Ok)
     }
 
-    /// Takes an event back. Lanes may still remember it.
+    /// Returns an event. Lanes may still hold it.
     pub fn give_event(&self, event: Arc<StreamEvent>) {
         self.lists().events.push(event);
     }
 
-    /// A timer in a home, made if none is idle. `None` where it cannot be made.
+    /// A timer in a home. If none is idle, a new one is made. `None` if that fails.
     pub fn timer<D: CopyDriver>(&self, driver: &D, home: Home) -> Option<CopyTimer> {
         let idle = take_one(&mut self.lists().timers, |timer| timer.home() == home);
         idle.or_else(|| CopyTimer::new(driver, home).ok())
     }
 
-    /// Takes a timer back; one that is broken, or that there is another one of, ends here.
+    /// Returns a timer. A broken one, and a second one of the same home, is destroyed.
     pub fn give_timer<D: CopyDriver>(&self, driver: &D, timer: CopyTimer) {
         let mut lists = self.lists();
         let known = lists.timers.iter().any(|other| other.home() == timer.home());
@@ -328,7 +328,7 @@ impl Pool {
         }
     }
 
-    /// A pinned buffer near a device, made if none is idle.
+    /// A pinned buffer near a device. If none is idle, a new one is made.
     ///
     /// # Errors
     /// Those of the driver.
@@ -339,12 +339,12 @@ impl Pool {
         Ok(BounceBuffer { device, address: driver.buffer(device, BounceBuffer::BYTES)? })
     }
 
-    /// Takes a pinned buffer back.
+    /// Returns a pinned buffer.
     pub fn give_bounce(&self, bounce: BounceBuffer) {
         self.lists().bounces.push(bounce);
     }
 
-    /// A home has ended, and everything that was made there.
+    /// A home has ended, and with it all objects that were made there.
     pub fn end_home<D: CopyDriver>(&self, driver: &D, home: Home) {
         let mut lists = self.lists();
         if lists.lives.get(&home.context) == Some(&home.life) {
@@ -356,20 +356,21 @@ impl Pool {
     }
 }
 
-/// A sibling that is nearly full gets no lane. In bytes that are in use on the sibling.
+/// The bytes in use on a sibling. A sibling that is nearly full is out of memory.
 pub(crate) fn has_room<D: CopyDriver>(driver: &D, context: CUcontext) -> DriverResult<u64> {
     let (free, total) = driver.room(context)?;
     if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(total.saturating_sub(free)) }
 }
 
-/// A relay could not be opened, or a lane made. At the end of the process neither is needed.
+/// Reports a relay that could not be opened, or a lane that could not be made. At the end of the
+/// process neither is needed.
 fn complain(relay: CUdevice, code: CUresult) {
     if code != CUresult::DEINITIALIZED {
         log::warn!("device {relay} does not serve as a relay now: {code}");
     }
 }
 
-/// What copies begin to hold on a relay, in words.
+/// The log message for the memory that copies begin to hold on a relay.
 fn first_use(relay: CUdevice, opened: RelayContext) -> String {
     format!(
         "copies go through device {relay} from now on: a context of ours there, at most {} MiB, and {} MiB of staging for each pipeline",

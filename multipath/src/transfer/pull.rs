@@ -1,11 +1,11 @@
 //! A pageable copy: workers pull chunks, each over its path, as fast as the path is.
 //!
-//! The direct path's workers take from the head, relays' from the tail; a relay that fails gives
-//! its chunks back and the direct path copies them, so the worst case is the plain copy.
+//! The direct path's workers take from the head, relays' from the tail. If a relay fails, it
+//! returns its chunks and the direct path copies them, so the worst case is the plain copy.
 //!
-//! Pageable memory has to be moved, and one core moves less than a link carries: so a worker is a
-//! thread for the time of one copy, and the first one is the caller's own. Nothing of ours runs
-//! between copies, after a fork, or at exit.
+//! A core has to move pageable memory, and one core moves less than a link carries. So each worker
+//! is a thread for the time of one copy, and the first one is the caller's own. No thread of ours
+//! runs between copies, after a fork, or at exit.
 
 use std::sync::Mutex;
 
@@ -21,7 +21,7 @@ use crate::vocabulary::times::ThreadTimes;
 /// Stack of a worker's thread, bytes: it calls the driver and copies.
 const STACK: usize = 512 << 10;
 
-/// What workers have in common.
+/// The state that workers share.
 struct Job<'a> {
     copy: &'a HostDeviceCopy,
     queue: &'a Mutex<ChunkQueue>,
@@ -29,11 +29,11 @@ struct Job<'a> {
 }
 
 /// Carries a whole copy out and returns when every byte has arrived. The host has seen the copy's
-/// start. The first worker must be a direct one; chunks are at most `largest` bytes. `waits` learns
-/// what our threads had of the cores.
+/// start. The first worker must be a direct one; chunks are at most `largest` bytes. `waits` gets
+/// the times of our threads on the cores.
 ///
 /// # Errors
-/// The direct path's error. Nothing is under way any more: the caller can make the plain call.
+/// The direct path's error. Nothing is in flight any more, so the caller can make the plain call.
 pub(crate) fn pull<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,
@@ -43,15 +43,15 @@ pub(crate) fn pull<D: CopyDriver>(
 ) -> DriverResult<()> {
     let queue = Mutex::new(ChunkQueue::new(copy.bytes, largest, workers.len()));
     spread(driver, &Job { copy, queue: &queue, waits }, workers);
-    // Chunks that a relay gave back when the direct workers had finished already.
+    // Chunks that a relay returned after the direct workers had finished.
     workers[0].run(driver, copy, &queue);
     let direct = workers.iter().filter(|worker| worker.relay().is_none());
     direct.filter_map(PathWorker::fault).next().map_or(Ok(()), |code: CUresult| Err(code))
 }
 
-/// Runs all workers, the first on this thread. Each thread makes one for half of what it has been
-/// given, so that the last one starts after a few steps and not after as many as there are workers.
-/// Those whose thread cannot be made carry nothing.
+/// Runs all workers, the first on this thread. Each thread starts one for half of its workers, so
+/// that the last worker starts after logarithmically many steps. If a thread cannot be started, its
+/// workers carry nothing.
 fn spread<D: CopyDriver>(driver: &D, job: &Job<'_>, workers: &mut [PathWorker]) {
     if let [worker] = workers {
         return worker.run(driver, job.copy, job.queue);

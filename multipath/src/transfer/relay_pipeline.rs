@@ -2,23 +2,21 @@
 //! staging memory between.
 //!
 //! A chunk makes two hops. The relay's engine moves it over the relay's PCIe link between host and
-//! slot; the target's engine moves it over NVLink between slot and target. So only staging memory
-//! is ever shared between devices: no access right of the program's own memory is needed or
-//! changed, wherever that memory comes from.
+//! slot; the target's engine moves it over NVLink between slot and target. So devices share only
+//! staging memory: no access right of the program's own memory is needed or changed.
 //!
 //! Each slot has an event on either side, recorded anew with each chunk: the second hop waits for
 //! the first one's event, and the slot's next chunk for the second one's. With two slots the PCIe
 //! link never waits for NVLink.
 //!
 //! The relay's side is made in a context of ours, which the program cannot end. The target's side
-//! is made in a context of the program, and the lane serves that one alone: when the context ends,
-//! everything of the lane's that is there has ended too, and the relay's side is given back when
-//! its own stream is empty.
+//! is made in a context of the program, and the lane serves that one alone. When that context ends,
+//! the target's side has ended too, and the relay's side is released when its own stream is empty.
 //!
 //! A lane has one owner: a copy takes it out of the pool, so its slots see one copy's calls at a
-//! time without a lock. Work of two user streams may follow each other in a lane only if the
-//! earlier copy's start has been passed: then what is ahead are copies that end by themselves, and
-//! a stream that the host holds back delays no other stream.
+//! time without a lock. Work of two user streams may follow each other in a lane only after the
+//! earlier copy's start: then the lane's earlier copies end by themselves, and a stream that the
+//! host holds back delays no other stream.
 
 use std::sync::Arc;
 
@@ -32,11 +30,11 @@ use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::sizes::{SLOT, SLOTS};
 use crate::vocabulary::stream::{Home, ProgramStream};
 
-/// Chunks that a lane takes before the copy they belong to is known to have started. A driver's
-/// queues hold some thousand commands, a chunk is three in each of two.
+/// Chunks that a lane takes before the start of their copy has been seen. A driver's queues hold
+/// some thousand commands; a chunk is three commands in each of two streams.
 const AHEAD: usize = 128;
 
-/// A record of an event: waiting for it is waiting for all that was in its stream then.
+/// A record of an event: a wait for it is a wait for all earlier work in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordedEvent {
     /// The event's context.
@@ -45,14 +43,14 @@ pub struct RecordedEvent {
     pub event: CUevent,
 }
 
-/// What a lane has in one of its two contexts.
+/// The objects of a lane in one of its two contexts.
 #[derive(Debug)]
 struct PipelineSide {
     context: CUcontext,
     stream: CUstream,
     /// One a slot.
     slots: [CUevent; SLOTS],
-    /// Recorded when no more will come.
+    /// Recorded behind the last chunk.
     end: CUevent,
 }
 
@@ -75,7 +73,7 @@ pub struct RelayPipeline {
     ends: [Option<RecordedEvent>; SLOTS],
     next: usize,
     last: Option<Last>,
-    /// Chunks enqueued since a copy's start was last seen to be passed.
+    /// Chunks enqueued since the start of a copy was last seen.
     ahead: usize,
 }
 
@@ -86,7 +84,7 @@ impl RelayPipeline {
     /// A new lane through `relay`, where `context` is ours, for copies of a home.
     ///
     /// # Errors
-    /// Those of the driver; what had been made is given back.
+    /// Those of the driver; objects made before the error are destroyed.
     pub fn new<D: CopyDriver>(
         driver: &D,
         relay: CUdevice,
@@ -104,28 +102,28 @@ impl RelayPipeline {
         Ok(Self { relay, home, near, far, staging, ends, next: 0, last: None, ahead: 0 })
     }
 
-    /// The device it leads through.
+    /// The device between host and target.
     pub fn relay(&self) -> CUdevice {
         self.relay
     }
 
-    /// Whose copies it carries.
+    /// The home whose copies it carries.
     pub fn home(&self) -> Home {
         self.home
     }
 
-    /// May a copy in `stream` follow what is in the lane?
+    /// May a copy in `stream` follow the copies in the lane?
     pub fn admits<D: CopyDriver>(&self, driver: &D, stream: CUstream) -> bool {
         let is_same = |last: &Last| last.stream == stream && stream != CUstream::PER_THREAD;
         self.last.as_ref().is_none_or(|last| is_same(last) || last.start.is_passed(driver))
     }
 
-    /// Takes on a copy in `stream` that starts at an event which was recorded there.
+    /// Accepts a copy in `stream` that starts at an event which was recorded there.
     pub fn engage(&mut self, stream: CUstream, start: &Arc<StreamEvent>) {
         self.last = Some(Last { stream, start: Arc::clone(start) });
     }
 
-    /// Makes the first hop wait for the start of the copy that was taken on.
+    /// Makes the first hop wait for the start of the accepted copy.
     ///
     /// # Errors
     /// Those of the driver.
@@ -148,7 +146,7 @@ impl RelayPipeline {
         self.next
     }
 
-    /// Enqueues one chunk, of at most [`SLOT`] bytes, of the copy that was taken on.
+    /// Enqueues one chunk, of at most [`SLOT`] bytes, of the accepted copy.
     ///
     /// # Errors
     /// Those of the driver. The chunk is then not copied, or not entirely; the lane must be given
@@ -185,7 +183,7 @@ impl RelayPipeline {
         }
     }
 
-    /// The end of what was enqueued last. All earlier chunks of the copy are behind it: they end in
+    /// The end of the last enqueued chunk. It is behind all earlier chunks of the copy: they end in
     /// one stream.
     pub fn end(&self) -> Option<RecordedEvent> {
         self.ends[(self.next + SLOTS - 1) % SLOTS]
@@ -199,43 +197,43 @@ impl RelayPipeline {
         self.ends[slot].map_or(Ok(()), |mark| driver.wait(mark.context, mark.event))
     }
 
-    /// Blocks until both streams are empty, as far as they can still tell. Only for a copy that the
-    /// host has seen start.
+    /// Blocks until both streams are empty. A lost context ends the wait. The host must have seen
+    /// the copy's start.
     pub fn drain<D: CopyDriver>(&self, driver: &D) {
         self.near.drain(driver);
         self.far.drain(driver);
     }
 
-    /// Makes the program's stream wait for all that a lane at fault may still do. No more chunks
+    /// Makes the program's stream wait for all remaining work of a lane at fault. No more chunks
     /// may come.
     pub fn give_up<D: CopyDriver>(&self, driver: &D, user: ProgramStream) {
         for side in [&self.near, &self.far] {
             let ordered =
                 side.close(driver).and_then(|()| driver.order(user.home.context, user.stream, side.end));
             if ordered.is_err() {
-                // A context that is lost has nothing under way, and says so at once. Of one that
-                // lives and refuses to record an event, nothing else tells when its copies are
+                // A lost context has nothing in flight, and the wait returns at once. If a living
+                // context refuses to record an event, only this wait shows when its copies are
                 // over.
                 side.drain(driver);
             }
         }
     }
 
-    /// The home has ended, and with it what the lane did there: marks the end of the relay's side.
+    /// The home has ended, and with it the lane's work there. Marks the end of the relay's side.
     ///
     /// # Errors
-    /// Those of the driver. Nothing will tell when the lane is over.
+    /// Those of the driver. The end of the lane can then not be seen.
     pub fn orphan<D: CopyDriver>(&self, driver: &D) -> DriverResult<()> {
         self.near.close(driver)
     }
 
-    /// Is all over that was marked by [`RelayPipeline::give_up`], or, where the home has ended, by
-    /// [`RelayPipeline::orphan`]? What cannot be said is taken for no.
+    /// Is all work over that [`RelayPipeline::give_up`] marked, or, if the home has ended,
+    /// [`RelayPipeline::orphan`]? An error counts as no.
     pub fn is_over<D: CopyDriver>(&self, driver: &D, has_home: bool) -> bool {
         self.near.is_over(driver) && (!has_home || self.far.is_over(driver))
     }
 
-    /// Gives everything back that is still there. Both streams are empty.
+    /// Destroys all objects that still exist. Both streams are empty.
     pub fn destroy<D: CopyDriver>(self, driver: &D, has_home: bool) {
         self.near.retire(driver);
         if has_home {

@@ -1,14 +1,14 @@
-//! Streams, events and memory of something that is being made. Dropped before the whole is there,
-//! they are given back.
+//! Streams, events and memory of an object under construction. If the guard is dropped before the
+//! object is complete, they are released.
 //!
-//! What is whole is given back by hand, or not at all: what is in a context of the program ends
-//! with the context, and once the process ends the driver is left alone.
+//! The owner releases a complete object by hand, or not at all: objects in a context of the program
+//! end with the context, and once the process ends the driver gets no more calls.
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUstream};
 
 use crate::driver::{CopyDriver, DriverResult, WaitMode};
 
-/// What there is so far, in one context.
+/// The parts made so far, in one context.
 #[derive(Debug)]
 pub(crate) struct ResourceGuard<'a, D: CopyDriver> {
     driver: &'a D,
@@ -20,12 +20,12 @@ pub(crate) struct ResourceGuard<'a, D: CopyDriver> {
 }
 
 impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
-    /// Nothing yet.
+    /// A guard without parts.
     pub(crate) fn new(driver: &'a D, context: CUcontext) -> Self {
         Self { driver, context, streams: Vec::new(), events: Vec::new(), memory: Vec::new() }
     }
 
-    /// Where it is made.
+    /// The context of the parts.
     pub(crate) fn context(&self) -> CUcontext {
         self.context
     }
@@ -82,7 +82,7 @@ impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
         Ok(address)
     }
 
-    /// All is there: it belongs to the caller.
+    /// The object is complete: its parts belong to the caller.
     pub(crate) fn keep(mut self) {
         self.streams.clear();
         self.events.clear();

@@ -1,9 +1,9 @@
-//! An event in a program's stream: where a copy starts, or ends.
+//! An event in a program's stream: the start of a copy, or its end.
 //!
-//! It is recorded on the thread that makes the copy, before any other thread takes part: the handle
-//! of the per-thread default stream names another stream on each thread. All lanes of a copy share
-//! one; none is recorded again while a lane remembers it, so what an event says is always said of
-//! that copy.
+//! The thread that makes the copy records it, before any other thread takes part: the handle of the
+//! per-thread default stream names another stream on each thread. All lanes of a copy share one
+//! event; while a lane holds it, it is not recorded again, so its state is always that of this
+//! copy.
 
 use wm_abi::{CUcontext, CUevent, CUstream};
 
@@ -31,7 +31,7 @@ impl StreamEvent {
         self.home
     }
 
-    /// Puts it behind all that is in a stream of its home now.
+    /// Records it behind all present work in a stream of its home.
     ///
     /// # Errors
     /// Those of the driver.
@@ -39,7 +39,7 @@ impl StreamEvent {
         driver.record(self.home.context, self.event, stream)
     }
 
-    /// Makes later work of a stream, of whatever context, wait for it.
+    /// Makes later work of a stream, of any context, wait for it.
     ///
     /// # Errors
     /// Those of the driver.
@@ -47,7 +47,7 @@ impl StreamEvent {
         driver.order(context, stream, self.event)
     }
 
-    /// Blocks the host until the stream is past it.
+    /// Blocks the host until the stream has reached it.
     ///
     /// # Errors
     /// A sticky error of the context.
@@ -55,7 +55,7 @@ impl StreamEvent {
         driver.wait(self.home.context, self.event)
     }
 
-    /// Is the stream past it? What cannot be said is taken for no.
+    /// Has the stream reached it? An error counts as no.
     pub fn is_passed<D: CopyDriver>(&self, driver: &D) -> bool {
         driver.passed(self.home.context, self.event).unwrap_or(false)
     }

@@ -6,7 +6,7 @@
 use crate::vocabulary::chunk::{Chunk, ChunkAddrs};
 use crate::vocabulary::stream::ProgramStream;
 
-/// Which way a copy goes over its PCIe link, as the device sees it.
+/// The direction of a copy over its PCIe link, as the device sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinkDirection {
     /// Host to device.
@@ -15,7 +15,7 @@ pub enum LinkDirection {
     Out,
 }
 
-/// What the host end of a copy is.
+/// The kind of memory at the host end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostMemory {
     /// Page-locked: the devices reach it by themselves.
@@ -27,9 +27,9 @@ pub enum HostMemory {
 /// A copy, as the program asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostDeviceCopy {
-    /// Where it is ordered.
+    /// The stream that orders it.
     pub user: ProgramStream,
-    /// Which way it goes.
+    /// Its direction.
     pub direction: LinkDirection,
     /// First byte in host memory.
     pub host: u64,
@@ -46,7 +46,7 @@ impl HostDeviceCopy {
         Self { host, device, bytes, ..*self }
     }
 
-    /// Where a chunk of it is.
+    /// The addresses of a chunk of it.
     pub fn addrs(&self, chunk: Chunk) -> ChunkAddrs {
         let offset = chunk.offset as u64;
         ChunkAddrs { host: self.host + offset, device: self.device + offset, bytes: chunk.bytes }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::vocabulary::copy::LinkDirection;
 
-/// Which machine and devices a measurement belongs to.
+/// The machine and devices of a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct MachineKey {
     /// The driver's version, as it numbers itself.
@@ -14,7 +14,7 @@ pub struct MachineKey {
     pub devices: Vec<Identity>,
 }
 
-/// One device, whatever its ordinal.
+/// One device, independent of its ordinal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// UUID in hexadecimal digits.
@@ -41,7 +41,7 @@ pub struct Link(pub u64);
 impl Link {
     /// The link of a device.
     pub fn of(device: &Identity, direction: LinkDirection) -> Self {
-        // FNV-1a: the same in every build, which the standard library's hasher does not promise.
+        // FNV-1a: equal in every build, which the standard library's hasher does not promise.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let hash = device.uuid.bytes().chain(device.pci.bytes()).fold(0xcbf2_9ce4_8422_2325, step);
         Self((hash << 1 | direction as u64).max(1))

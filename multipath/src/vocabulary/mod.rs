@@ -1,5 +1,5 @@
-//! Plain values: copies, parts of them, paths, machines, sizes. They know nothing of what is done
-//! with them.
+//! Plain values: copies, parts of them, paths, machines, sizes. They do not depend on the code that
+//! uses them.
 
 pub(crate) mod chunk;
 pub(crate) mod copy;

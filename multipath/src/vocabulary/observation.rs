@@ -1,15 +1,15 @@
-//! How a copy that was cut up went: what a timer of `transfer` sees, and `topology` learns from.
+//! The times of a split copy: a timer of `transfer` measures them, and `topology` learns from them.
 
 use wm_abi::CUdevice;
 
 use crate::vocabulary::copy::LinkDirection;
 
-/// How a copy went. Seconds.
+/// The times of a copy. Seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observation {
-    /// Where it went to or came from.
+    /// The device that the copy went to or came from.
     pub target: CUdevice,
-    /// Which way.
+    /// The direction.
     pub direction: LinkDirection,
     /// Time of the direct share.
     pub direct: f64,

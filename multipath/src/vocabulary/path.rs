@@ -1,4 +1,4 @@
-//! A path that part of a copy can take, and what taking several costs.
+//! A path that part of a copy can take, and the cost of several paths.
 
 use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
@@ -6,16 +6,17 @@ use wm_abi::CUdevice;
 /// A link that takes part in a copy.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {
-    /// Whose PCIe link it is.
+    /// The device whose PCIe link it is.
     pub device: CUdevice,
-    /// What it is expected to carry beside the others.
+    /// Its expected rate beside the other paths.
     pub rate: f64,
 }
 
-/// What cutting up costs, in seconds, as calibration measured it.
+/// The cost of a split, in seconds, as calibration measured it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// The smallest chunk through a relay, from an idle stream until the host knows.
+    /// The time of the smallest chunk through a relay, from an idle stream until the host sees its
+    /// end.
     pub fixed: f64,
     /// How much later than on the direct path the same bytes arrive through a relay.
     pub lag: f64,

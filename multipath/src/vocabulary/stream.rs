@@ -1,11 +1,11 @@
-//! Where a copy runs: a context of the program, its device, and one of its streams.
+//! The place where a copy runs: a context of the program, its device, and one of its streams.
 //!
-//! The driver gives a context's handle out again once the context has ended, and a primary context
-//! has the same one in each of its lives. So everything that is made in a context of the program is
-//! kept under its [`Home`], which never comes again.
+//! The driver reuses a context's handle once the context has ended, and a primary context has the
+//! same handle in each of its lives. So every object in a context of the program is stored under
+//! its [`Home`], which is never reused.
 //!
-//! Invariant of this crate: an object that was made in a home is used only by calls of the program
-//! that copy in that home, since the program may end the context at any other time.
+//! Invariant of this crate: only calls of the program that copy in a home use the objects of that
+//! home, since the program may end the context at any other time.
 
 use wm_abi::{CUcontext, CUdevice, CUstream};
 
@@ -18,7 +18,7 @@ pub struct Home {
     pub life: u64,
 }
 
-/// How a stream is ordered with the others of its context.
+/// The order of a stream with the others of its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamOrdering {
     /// By nothing but events (`CU_STREAM_NON_BLOCKING`).
@@ -29,7 +29,7 @@ pub enum StreamOrdering {
     Legacy,
 }
 
-/// Where a copy begins and ends on the program's side.
+/// The place where a copy begins and ends on the program's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgramStream {
     /// The target's context, in which the program made the call.
@@ -38,6 +38,6 @@ pub struct ProgramStream {
     pub device: CUdevice,
     /// The program's stream. Default streams under their own names, never null.
     pub stream: CUstream,
-    /// What kind of stream it is.
+    /// The kind of the stream.
     pub kind: StreamOrdering,
 }

@@ -1,9 +1,10 @@
-//! What threads of one copy had of the cores, as the kernel counts it. Relaxed atomics, no lock.
+//! The times that threads of one copy ran and waited, as the kernel counts them. Relaxed atomics,
+//! no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What threads of a copy had of the cores.
+/// The times that threads of a copy ran and waited.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadTimes {
     ran: AtomicU64,
@@ -17,7 +18,7 @@ impl ThreadTimes {
         self.waited.fetch_add(waited.as_nanos() as u64, Relaxed);
     }
 
-    /// The part of their time that they waited for a core. `None`: it was not counted.
+    /// The part of their time that they waited for a core. `None` if the kernel did not count it.
     pub(crate) fn part(&self) -> Option<f64> {
         let (ran, waited) = (self.ran.load(Relaxed) as f64, self.waited.load(Relaxed) as f64);
         (ran + waited > 0.0).then(|| waited / (ran + waited))
