@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use wm_memory::guard::LONGEST_TAIL;
 
 /// The pattern, as long as the longest tail.
-static BYTES: [u8; LONGEST_TAIL + 1] = {
+const BYTES: &[u8; LONGEST_TAIL + 1] = &{
     let mut bytes = [0; LONGEST_TAIL + 1];
     let mut at = 0;
     while at < bytes.len() {

@@ -19,8 +19,7 @@ mod memory;
 mod order;
 mod work;
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
@@ -274,8 +273,7 @@ pub(crate) fn is_captured(stream: CUstream) -> bool {
 /// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_hooks_json() -> *const c_char {
-    static TEXT: OnceLock<std::ffi::CString> = OnceLock::new();
-    TEXT.get_or_init(|| std::ffi::CString::new(describe().to_string()).unwrap_or_default()).as_ptr()
+    exports::TABLES.json.get_or_init(|| CString::new(describe().to_string()).unwrap_or_default()).as_ptr()
 }
 
 fn describe() -> serde_json::Value {

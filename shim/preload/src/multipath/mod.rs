@@ -35,10 +35,24 @@ use crate::process::{self, driver, keep_errno, streams};
 use crate::registry;
 use crate::settings::{self, Multipath};
 
-static ENGINE: OnceLock<Option<Engine<TableDriver>>> = OnceLock::new();
+/// The engine of the process, and when a copy is worth its attention.
+struct LargeCopies {
+    /// `None` inside: there is none in this process.
+    engine: OnceLock<Option<Engine<TableDriver>>>,
+    /// Copies below this are not looked at. 0: not known yet.
+    least: AtomicUsize,
+}
 
-/// Copies below this are not looked at. 0: not known yet.
-static LEAST: AtomicUsize = AtomicUsize::new(0);
+/// Not a field of `Process`, because `addresses` stands between the two layers: a copy's ends know
+/// their memory, and IPC owns some of it.
+static COPIES: LargeCopies = LargeCopies { engine: OnceLock::new(), least: AtomicUsize::new(0) };
+
+impl LargeCopies {
+    #[inline]
+    fn engine(&self) -> Option<&Engine<TableDriver>> {
+        self.engine.get()?.as_ref()
+    }
+}
 
 /// `CU_COMPUTEMODE_DEFAULT`: several contexts may use a device at once.
 const DEFAULT_MODE: i32 = 0;
@@ -51,7 +65,7 @@ pub(crate) fn copy(copy: &LinearCopy) -> bool {
 
 /// Is a copy of so many bytes large enough to be looked at?
 pub(crate) fn may_be_large(bytes: usize) -> bool {
-    bytes >= LEAST.load(Ordering::Relaxed)
+    bytes >= COPIES.least.load(Ordering::Relaxed)
 }
 
 /// Work of the calling thread is about to go into a stream. If another thread is enqueueing a copy
@@ -59,7 +73,7 @@ pub(crate) fn may_be_large(bytes: usize) -> bool {
 /// copy.
 #[inline]
 pub(crate) fn follow(stream: CUstream) {
-    if ENGINE.get().and_then(Option::as_ref).is_some_and(|engine| engine.has_turns()) {
+    if COPIES.engine().is_some_and(|engine| engine.has_turns()) {
         follow_turns(stream);
     }
 }
@@ -159,12 +173,12 @@ fn belongs(stream: CUstream, context: CUcontext) -> bool {
 
 /// The engine, made when the first large copy is met and the driver knows its devices.
 fn engine() -> Option<&'static Engine<TableDriver>> {
-    if let Some(known) = ENGINE.get() {
+    if let Some(known) = COPIES.engine.get() {
         return known.as_ref();
     }
     let count = registry::device_count()?;
-    let engine = ENGINE.get_or_init(|| make(count)).as_ref();
-    LEAST.store(engine.map_or(usize::MAX, |engine| engine.least()), Ordering::Relaxed);
+    let engine = COPIES.engine.get_or_init(|| make(count)).as_ref();
+    COPIES.least.store(engine.map_or(usize::MAX, |engine| engine.least()), Ordering::Relaxed);
     engine
 }
 
@@ -221,7 +235,7 @@ fn takes_contexts(device: CUdevice) -> bool {
 }
 
 fn existing() -> Option<&'static Engine<TableDriver>> {
-    ENGINE.get()?.as_ref().filter(|_| !process::exiting())
+    COPIES.engine().filter(|_| !process::exiting())
 }
 
 /// Has any large copy been met?
@@ -243,17 +257,17 @@ pub(crate) fn end(home: Option<Home>) {
 
 /// The process ends.
 pub(crate) fn stop() {
-    if let Some(engine) = ENGINE.get().and_then(Option::as_ref) {
+    if let Some(engine) = COPIES.engine() {
         engine.stop();
     }
 }
 
 /// Copies and bytes by path, for the statistics.
 pub(crate) fn traffic() -> Vec<RouteUsage> {
-    ENGINE.get().and_then(Option::as_ref).map(|engine| engine.traffic()).unwrap_or_default()
+    COPIES.engine().map(|engine| engine.traffic()).unwrap_or_default()
 }
 
 /// The memory that copies hold on each relay, for the statistics.
 pub(crate) fn relays() -> Vec<RelayUsage> {
-    ENGINE.get().and_then(Option::as_ref).map(|engine| engine.relays()).unwrap_or_default()
+    COPIES.engine().map(|engine| engine.relays()).unwrap_or_default()
 }

@@ -24,9 +24,7 @@ mod users;
 use std::arch::naked_asm;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 
-use dashmap::DashMap;
 use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUresult, CUstream, symbol};
 
 use crate::entry::trampolines::exported;
@@ -36,7 +34,6 @@ use crate::{hooks, registry};
 use device_guard::DeviceGuard;
 use pool::pool;
 use torch_exception::TailCall;
-use users::User;
 
 /// `void *(ssize_t size, int device, cudaStream_t stream)`.
 ///
@@ -113,7 +110,7 @@ extern "C" fn wmshim_torch_free(address: CUdeviceptr, _size: isize, device: c_in
 }
 
 fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), CUresult> {
-    let users = shared().remove(&address).map(|(_, users)| users).unwrap_or_default();
+    let users = PROCESS.torch.users.remove(address);
     let _guard = DeviceGuard::on(device)?;
     if hooks::is_captured(stream) {
         if let Some(freed) = free_beside_capture(address, stream) {
@@ -140,24 +137,13 @@ fn is_over() -> bool {
     process::forked() || process::exiting()
 }
 
-/// Addresses that streams other than their own have used since they were allocated, with those
-/// streams.
-fn shared() -> &'static DashMap<CUdeviceptr, Vec<User>> {
-    static SHARED: OnceLock<DashMap<CUdeviceptr, Vec<User>>> = OnceLock::new();
-    SHARED.get_or_init(DashMap::new)
-}
-
 /// `void(void *ptr, cudaStream_t stream)`: the tensor is used in this stream too
 /// (`Tensor.record_stream`).
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream) {
     safely(|| {
         if address != 0 && !is_over() && !is_of(address, stream) {
-            let user = User::now(stream);
-            let mut users = shared().entry(address).or_default();
-            if !users.contains(&user) {
-                users.push(user);
-            }
+            PROCESS.torch.users.insert(address, users::of_handle(stream));
         }
     });
 }

@@ -5,21 +5,13 @@
 use wm_abi::{CU_EVENT_DISABLE_TIMING, CUcontext, CUevent, CUresult, CUstream, symbol};
 
 use crate::entry::trampolines::exported;
+use crate::torch::TensorUser;
 use crate::{hooks, registry};
 
-/// A stream, and the context that it is of: a default stream's handle alone names none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct User {
-    stream: CUstream,
-    context: CUcontext,
-}
-
-impl User {
-    /// The stream that a handle means to the calling thread.
-    pub(super) fn now(stream: CUstream) -> Self {
-        let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
-        Self { stream, context: registry::context_of_stream(stream).unwrap_or_default() }
-    }
+/// The stream that a handle means to the calling thread.
+pub(super) fn of_handle(stream: CUstream) -> TensorUser {
+    let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
+    TensorUser { stream, context: registry::context_of_stream(stream).unwrap_or_default() }
 }
 
 /// Makes `stream` wait for what is now in the user's stream. A stream that is being captured has no
@@ -27,7 +19,7 @@ impl User {
 ///
 /// # Errors
 /// The driver's.
-pub(super) fn wait_for(stream: CUstream, user: &User) -> Result<(), CUresult> {
+pub(super) fn wait_for(stream: CUstream, user: &TensorUser) -> Result<(), CUresult> {
     if user.context.is_null() || hooks::is_captured(user.stream) {
         return Ok(());
     }
@@ -41,7 +33,7 @@ pub(super) fn wait_for(stream: CUstream, user: &User) -> Result<(), CUresult> {
 }
 
 /// An event behind all that is in the user's stream.
-fn record(user: &User) -> Result<CUevent, CUresult> {
+fn record(user: &TensorUser) -> Result<CUevent, CUresult> {
     let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
     // SAFETY: the context of a stream that lives; out-pointers to live locals. What is pushed is
     // popped.

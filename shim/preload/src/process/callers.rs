@@ -32,6 +32,14 @@ const STORAGE_DEVICE: &str = "/dev/nvidia-fs0";
 /// CUDA's runtime: it calls on behalf of other code.
 const RUNTIME: &str = "libcudart";
 
+/// Where code is loaded, once it is found: neither is ever unloaded.
+struct CodeRanges {
+    own: OnceLock<Range<usize>>,
+    torch: OnceLock<Range<usize>>,
+}
+
+static CODE: CodeRanges = CodeRanges { own: OnceLock::new(), torch: OnceLock::new() };
+
 /// Is the call one of PyTorch's allocator?
 pub(crate) fn is_torch() -> bool {
     nearest().starts_with(TORCH)
@@ -57,12 +65,10 @@ pub(crate) fn way_through_torch() -> Option<u64> {
 
 /// Where the code of PyTorch's allocator is, if the address is in it.
 fn torch_code(address: usize) -> Option<Range<usize>> {
-    /// Once it is found: PyTorch is never unloaded.
-    static CODE: OnceLock<Range<usize>> = OnceLock::new();
-    if CODE.get().is_none() && address != 0 && CodeAddress::of(address).object.starts_with(TORCH) {
-        let _first = CODE.set(code_around(address));
+    if CODE.torch.get().is_none() && address != 0 && CodeAddress::of(address).object.starts_with(TORCH) {
+        let _first = CODE.torch.set(code_around(address));
     }
-    CODE.get().filter(|code| code.contains(&address)).cloned()
+    CODE.torch.get().filter(|code| code.contains(&address)).cloned()
 }
 
 /// Does the caller need memory that is on the device?
@@ -170,8 +176,7 @@ unsafe extern "C" fn visit(frame: *mut Frame, walk: *mut c_void) -> c_int {
 /// Where this library's code is. Empty if the loader does not tell: then our own frames are named
 /// too.
 fn own_code() -> Range<usize> {
-    static CODE: OnceLock<Range<usize>> = OnceLock::new();
-    CODE.get_or_init(|| code_around(own_code as *const () as usize)).clone()
+    CODE.own.get_or_init(|| code_around(own_code as *const () as usize)).clone()
 }
 
 /// Code that an object has loaded around an address; empty if the loader does not tell.

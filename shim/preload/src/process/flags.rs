@@ -6,11 +6,9 @@
 //!
 //! Written by the handlers of `entry/lifecycle.rs` only.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::hot::PROCESS_HOT;
-
-static USED: AtomicBool = AtomicBool::new(false);
 
 /// Is this the child of a process that had used CUDA?
 #[inline]
@@ -26,13 +24,13 @@ pub(crate) fn exiting() -> bool {
 
 /// The first CUDA call of the process is being made.
 pub(crate) fn note_use() {
-    USED.store(true, Ordering::Relaxed);
+    PROCESS_HOT.calls_cuda.store(true, Ordering::Relaxed);
 }
 
 /// This is a forked child. `false` if its parent had not used CUDA: then it is an ordinary process,
 /// and may use CUDA, and us. Async-signal-safe.
 pub(crate) fn note_fork() -> bool {
-    let used = USED.load(Ordering::Relaxed);
+    let used = PROCESS_HOT.calls_cuda.load(Ordering::Relaxed);
     if used {
         PROCESS_HOT.forked.store(true, Ordering::Relaxed);
     }

@@ -25,6 +25,8 @@ use super::site::LastSite;
 pub(crate) struct ProcessHot {
     /// `process::forked`.
     pub(super) forked: AtomicBool,
+    /// `process::note_use`: the first CUDA call of the process has been made.
+    pub(super) calls_cuda: AtomicBool,
     /// `process::exiting`.
     pub(super) exiting: AtomicBool,
     /// `process::sticky_error`: some context may have failed.
@@ -47,6 +49,7 @@ pub(crate) struct ProcessHot {
 
 pub(crate) static PROCESS_HOT: ProcessHot = ProcessHot {
     forked: AtomicBool::new(false),
+    calls_cuda: AtomicBool::new(false),
     exiting: AtomicBool::new(false),
     suspect: AtomicBool::new(false),
     guard: AtomicU8::new(0),

@@ -6,6 +6,7 @@
 
 pub(crate) mod callers;
 mod device_set;
+mod device_values;
 mod driver;
 mod errno;
 mod flags;
@@ -16,6 +17,7 @@ mod site;
 pub(crate) mod sticky_error;
 
 pub(crate) use device_set::DeviceSet;
+pub(crate) use device_values::DeviceValues;
 pub(crate) use driver::{CachedFn, driver, open_once, opened};
 pub(crate) use errno::{keep_errno, kept};
 pub(crate) use flags::{exiting, forked, note_exit, note_fork, note_use};

@@ -11,7 +11,7 @@ use super::context_blocks::ContextBlocks;
 use super::context_users::ContextUsers;
 use super::managers::{DEVICES, Managers};
 use super::peer_rights::PeerRights;
-use crate::process::{DeviceSet, THREAD_HOT, streams};
+use crate::process::{DeviceSet, DeviceValues, THREAD_HOT, streams};
 
 /// What a manager asks of other subsystems.
 pub(crate) struct Callbacks {
@@ -42,6 +42,11 @@ pub(crate) struct DeviceRegistry {
     /// Devices whose default pool forbids internal dependencies (a stream that waits for another
     /// stream's free).
     pub(super) independent: DeviceSet,
+    /// Release threshold of each device's default pool, bytes. As the driver's it is 0 unless the
+    /// program sets it.
+    pub(crate) release_thresholds: DeviceValues,
+    /// Has this process more than one device? Set once the driver has told.
+    pub(crate) has_several_devices: OnceLock<bool>,
     /// The label of each device, once it is asked for.
     pub(super) labels: [OnceLock<Label>; DEVICES],
     pub(super) peers: PeerRights,
@@ -56,6 +61,8 @@ pub(crate) static REGISTRY: DeviceRegistry = DeviceRegistry {
     callbacks: OnceLock::new(),
     unmanaged: DeviceSet::new(),
     independent: DeviceSet::new(),
+    release_thresholds: DeviceValues::new(0),
+    has_several_devices: OnceLock::new(),
     labels: [const { OnceLock::new() }; DEVICES],
     peers: PeerRights::new(),
     context_blocks: ContextBlocks::new(),

@@ -7,6 +7,7 @@
 //! if the user chose, the environment is left alone.
 
 mod started;
+mod tensor_users;
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
@@ -16,8 +17,11 @@ use wm_abi::CUdevice;
 use wm_driver::share::may_fetch_descriptors;
 use wm_trust::environment;
 
-use crate::process::DeviceSet;
+use crate::process::{DeviceSet, DeviceValues};
 use crate::settings::{self, TorchAllocator};
+use tensor_users::TensorUsers;
+
+pub(crate) use tensor_users::TensorUser;
 
 /// Every PyTorch reads this one.
 const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
@@ -46,6 +50,10 @@ pub(crate) struct TorchMemory {
     /// Devices whose primary context is retained by us: once, and until the program resets the
     /// device, as the CUDA runtime retains it.
     pub(crate) retained: DeviceSet,
+    /// The share of each device that the pluggable allocator may give out, bytes.
+    pub(crate) limits: DeviceValues,
+    /// Other streams that use memory of the pluggable allocator.
+    pub(crate) users: TensorUsers,
 }
 
 /// A choice, and its reason.
@@ -65,6 +73,8 @@ impl TorchMemory {
             was_announced: AtomicBool::new(false),
             keeping: DeviceSet::new(),
             retained: DeviceSet::new(),
+            limits: DeviceValues::new(u64::MAX),
+            users: TensorUsers::new(),
         }
     }
 

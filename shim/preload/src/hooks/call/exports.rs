@@ -2,6 +2,7 @@
 //!
 //! `entry/install.rs` hands them over when it installs the hooks, before any of them can run.
 
+use std::ffi::CString;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -17,8 +18,6 @@ pub(crate) struct Exports {
     pub(crate) addresses: &'static [unsafe extern "C" fn(); COUNT],
 }
 
-static EXPORTS: OnceLock<&'static Exports> = OnceLock::new();
-
 impl Exports {
     /// Makes a trampoline jump there.
     pub(crate) fn connect(&self, index: usize, target: *const ()) {
@@ -31,28 +30,44 @@ impl Exports {
     }
 }
 
-/// Functions that are hooked for the sake of a second device only.
-static COPIES: OnceLock<(Vec<usize>, Around)> = OnceLock::new();
-
-/// What a function's slot leads to, by its index and what is behind.
+/// What a function's slot leads to, by its index and the function that it would lead to alone.
 type Around = fn(usize, *const ()) -> *const ();
+
+/// What the hooks know of the trampolines and the driver's exports, each once it is needed.
+pub(in crate::hooks) struct HookTables {
+    exports: OnceLock<&'static Exports>,
+    /// Functions that are hooked only for programs with several devices.
+    copies: OnceLock<(Vec<usize>, Around)>,
+    /// The driver's exports by address, without the functions that it lacks.
+    pub(super) by_address: OnceLock<Vec<(usize, usize)>>,
+    /// The rows as JSON.
+    pub(in crate::hooks) json: OnceLock<CString>,
+}
+
+/// The process's tables, in the lowest layer of the hooks.
+pub(in crate::hooks) static TABLES: HookTables = HookTables {
+    exports: OnceLock::new(),
+    copies: OnceLock::new(),
+    by_address: OnceLock::new(),
+    json: OnceLock::new(),
+};
 
 /// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`], and
 /// `around` is what they keep.
 pub(in crate::hooks) fn set(exports: &'static Exports, copies: impl Iterator<Item = usize>, around: Around) {
-    COPIES.get_or_init(|| (copies.collect(), around));
-    EXPORTS.get_or_init(|| exports);
+    TABLES.copies.get_or_init(|| (copies.collect(), around));
+    TABLES.exports.get_or_init(|| exports);
 }
 
 /// `None` where no hook has been installed, as in tests of single functions.
 pub(in crate::hooks) fn get() -> Option<&'static Exports> {
-    EXPORTS.get().copied()
+    TABLES.exports.get().copied()
 }
 
 /// There is one device: connects the trampolines of such copies with the real functions.
 pub(in crate::hooks) fn withdraw_copies() {
     let Some(exports) = get() else { return };
-    let Some((copies, around)) = COPIES.get() else { return };
+    let Some((copies, around)) = TABLES.copies.get() else { return };
     for index in copies {
         if let Some(real) = driver().address(*index) {
             exports.connect(*index, around(*index, real.cast()));

@@ -6,12 +6,11 @@
 //! as it is.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::OnceLock;
 
 use wm_abi::symbol::{self, COUNT, NAMES};
 use wm_abi::{CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
 
-use super::exports;
+use super::exports::{self, TABLES};
 use crate::process::driver;
 
 /// `cuGetProcAddress`.
@@ -74,8 +73,7 @@ fn fits(export: &CStr, name: &CStr, per_thread: bool) -> bool {
 
 /// The driver's exports, sorted by address, without the functions that it lacks.
 fn by_address() -> &'static [(usize, usize)] {
-    static TABLE: OnceLock<Vec<(usize, usize)>> = OnceLock::new();
-    TABLE.get_or_init(|| {
+    TABLES.by_address.get_or_init(|| {
         let real = (0..COUNT).filter_map(|index| Some((driver().address(index)? as usize, index)));
         let mut table: Vec<_> = real.collect();
         table.sort_unstable();

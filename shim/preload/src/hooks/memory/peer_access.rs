@@ -6,7 +6,6 @@
 //! [`make_reachable`] grants it before the copy is made.
 
 use std::ffi::c_uint;
-use std::sync::OnceLock;
 
 use wm_abi::{CUcontext, CUdevice, CUresult};
 use wm_driver::{Api, Device};
@@ -14,7 +13,7 @@ use wm_memory::Manager;
 
 use crate::hooks::call::exports;
 use crate::process::driver;
-use crate::registry;
+use crate::registry::{self, REGISTRY};
 use crate::subsystems::PROCESS;
 
 /// `cuCtxEnablePeerAccess`.
@@ -42,8 +41,7 @@ pub(in crate::hooks) fn grant(owner: CUdevice, from: CUdevice) {
 /// Has this process more than one device? If not, no copy goes to a peer, and the hooks that are
 /// there for such copies are withdrawn.
 pub(in crate::hooks) fn has_several_devices() -> bool {
-    static KNOWN: OnceLock<bool> = OnceLock::new();
-    if let Some(known) = KNOWN.get() {
+    if let Some(known) = REGISTRY.has_several_devices.get() {
         return *known;
     }
     // The driver cannot tell before cuInit: it is asked again at the next call.
@@ -51,7 +49,7 @@ pub(in crate::hooks) fn has_several_devices() -> bool {
     if count < 2 {
         exports::withdraw_copies();
     }
-    *KNOWN.get_or_init(|| count > 1)
+    *REGISTRY.has_several_devices.get_or_init(|| count > 1)
 }
 
 /// Lets the calling thread's device access the blocks of a manager. A copy between devices needs

@@ -5,7 +5,6 @@
 //! out blocks of it.
 
 use std::ffi::c_void;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
@@ -17,15 +16,7 @@ use super::peer_access;
 use crate::hooks::call::boundary::Outcome;
 use crate::idle::{self, IdleKind};
 use crate::process::{PROCESS_HOT, driver};
-use crate::registry;
-
-/// Release threshold of each device's default pool, bytes. As the driver's it is 0 unless the
-/// program sets it.
-static THRESHOLDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
-
-fn threshold(device: CUdevice) -> Option<&'static AtomicU64> {
-    THRESHOLDS.get(usize::try_from(device).ok()?)
-}
+use crate::registry::{self, REGISTRY};
 
 /// The device's bit in a set of devices; `None` for an ordinal that no machine has.
 #[inline]
@@ -68,8 +59,7 @@ pub(in crate::hooks) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> boo
 pub(in crate::hooks) fn trim_to_threshold(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
-    let Some(threshold) = threshold(device).filter(|_| used) else { return };
-    let keep = threshold.load(Relaxed);
+    let Some(keep) = REGISTRY.release_thresholds.get(device).filter(|_| used) else { return };
     if keep != u64::MAX {
         let usage = manager.usage();
         if reserved(&usage) > keep {
@@ -105,7 +95,7 @@ pub(in crate::hooks) fn give_back_idle(manager: &Manager<Device>) {
 fn give_back_due(manager: &Manager<Device>) -> Option<Instant> {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
-    let keeps_all = threshold(device).is_some_and(|threshold| threshold.load(Relaxed) == u64::MAX);
+    let keeps_all = REGISTRY.release_thresholds.get(device) == Some(u64::MAX);
     if used && keeps_all { None } else { manager.give_back_idle() }
 }
 
@@ -220,8 +210,10 @@ pub(in crate::hooks) unsafe fn mem_pool_set_attribute(
             CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
                 registry::existing(device).into_iter().for_each(Manager::reset_live_peak);
             }
-            // SAFETY: the driver has just read a 64-bit value there.
-            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => set_threshold(device, unsafe { *value.cast::<u64>() }),
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
+                // SAFETY: the driver has just read a 64-bit value there.
+                REGISTRY.release_thresholds.set(device, unsafe { *value.cast::<u64>() });
+            }
             CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
                 // SAFETY: the driver has just read a 32-bit value there.
                 registry::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
@@ -230,12 +222,6 @@ pub(in crate::hooks) unsafe fn mem_pool_set_attribute(
         }
     }
     result
-}
-
-fn set_threshold(device: CUdevice, bytes: u64) {
-    if let Some(threshold) = threshold(device) {
-        threshold.store(bytes, Relaxed);
-    }
 }
 
 /// The device of a default pool. The device may have no manager yet: a program can set the pool up
