@@ -247,7 +247,7 @@ pub const CU_STREAM_CAPTURE_STATUS_NONE: c_uint = 0;
 pub const CU_STREAM_CAPTURE_STATUS_ACTIVE: c_uint = 1;
 pub const CU_STREAM_CAPTURE_STATUS_INVALIDATED: c_uint = 2;
 
-// What a capture forbids (CUstreamCaptureMode).
+// Calls that a capture forbids (CUstreamCaptureMode).
 pub const CU_STREAM_CAPTURE_MODE_GLOBAL: c_uint = 0;
 pub const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: c_uint = 1;
 pub const CU_STREAM_CAPTURE_MODE_RELAXED: c_uint = 2;
@@ -301,17 +301,17 @@ pub const CU_AD_FORMAT_SIGNED_INT32: c_uint = 10;
 pub const CU_AD_FORMAT_HALF: c_uint = 16;
 pub const CU_AD_FORMAT_FLOAT: c_uint = 32;
 
-// What kind of three-dimensional array (CUDA_ARRAY3D_*).
+// The kind of a three-dimensional array (CUDA_ARRAY3D_*).
 pub const CUDA_ARRAY3D_LAYERED: c_uint = 1;
 pub const CUDA_ARRAY3D_SURFACE_LDST: c_uint = 2;
 
-// What a texture or surface is made over (CUresourcetype).
+// The memory of a texture or surface (CUresourcetype).
 pub const CU_RESOURCE_TYPE_ARRAY: c_uint = 0;
 pub const CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: c_uint = 1;
 pub const CU_RESOURCE_TYPE_LINEAR: c_uint = 2;
 pub const CU_RESOURCE_TYPE_PITCH2D: c_uint = 3;
 
-// How a texture is addressed and filtered, and what it is read as.
+// The addressing, filtering and format of a texture.
 pub const CU_TR_ADDRESS_MODE_WRAP: c_uint = 0;
 pub const CU_TR_ADDRESS_MODE_CLAMP: c_uint = 1;
 pub const CU_TR_FILTER_MODE_POINT: c_uint = 0;
@@ -338,14 +338,14 @@ pub const CU_MEMHOSTREGISTER_DEVICEMAP: c_uint = 2;
 pub const CU_MEMHOSTREGISTER_IOMEMORY: c_uint = 4;
 pub const CU_MEMHOSTREGISTER_READ_ONLY: c_uint = 8;
 
-// The only flag of cuIpcOpenMemHandle, without which it refuses.
+// The only flag of cuIpcOpenMemHandle, which fails without it.
 pub const CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 
 // Managed memory flags (CUmemAttach_flags).
 pub const CU_MEM_ATTACH_GLOBAL: c_uint = 1;
 pub const CU_MEM_ATTACH_HOST: c_uint = 2;
 
-// What an end of a copy in a batch of three-dimensional ones is (CUmemcpy3DOperandType).
+// The kind of one end of a copy in a batch of three-dimensional ones (CUmemcpy3DOperandType).
 pub const CU_MEMCPY_OPERAND_TYPE_POINTER: c_uint = 1;
 
 // Kinds of graph nodes (CUgraphNodeType), those that concern memory.

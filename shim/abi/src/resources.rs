@@ -12,8 +12,7 @@ use crate::{
     CUmipmappedArray,
 };
 
-/// What a texture or surface is made over: a kind, and the part of [`CUresource`] that the kind
-/// says.
+/// The memory of a texture or surface: a kind, and the part of [`CUresource`] for that kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUDA_RESOURCE_DESC {
@@ -56,7 +55,7 @@ pub struct CUresourcePitch2D {
 }
 
 impl CUDA_RESOURCE_DESC {
-    /// A description of a kind, with nothing in it yet.
+    /// A description of a kind, without content.
     pub const fn empty(kind: c_uint) -> Self {
         Self { resType: kind, res: CUresource { reserved: [0; 32] }, flags: 0 }
     }
@@ -118,7 +117,7 @@ pub struct CUDA_MEMSET_NODE_PARAMS_v2 {
     pub ctx: CUcontext,
 }
 
-/// A node of any kind: a kind, and the part of [`CUgraphNodeBody`] that the kind says.
+/// A node of any kind: a kind, and the part of [`CUgraphNodeBody`] for that kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct CUgraphNodeParams {
@@ -141,7 +140,7 @@ pub union CUgraphNodeBody {
 }
 
 impl CUgraphNodeParams {
-    /// A node of a kind, with nothing in it yet.
+    /// A node of a kind, without content.
     pub const fn empty(kind: c_uint) -> Self {
         Self { type_: kind, reserved0: [0; 3], body: CUgraphNodeBody { reserved1: [0; 29] }, reserved2: 0 }
     }

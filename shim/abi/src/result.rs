@@ -1,7 +1,7 @@
 //! `CUresult`: the driver's status codes.
 
-/// What every driver function returns. Any 32-bit value is valid: newer drivers have codes that are
-/// not named here.
+/// The result of every driver function. Any 32-bit value is valid: newer drivers have codes that
+/// are not named here.
 #[repr(transparent)]
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -34,7 +34,7 @@ pub struct CUmemAllocationFlags {
     pub reserved: [u8; 4],
 }
 
-/// What `cuMemCreate` is asked for.
+/// The arguments of `cuMemCreate`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CUmemAllocationProp {
@@ -45,7 +45,7 @@ pub struct CUmemAllocationProp {
     pub allocFlags: CUmemAllocationFlags,
 }
 
-/// What `cuMemPoolCreate` is asked for.
+/// The arguments of `cuMemPoolCreate`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CUmemPoolProps {
@@ -249,7 +249,7 @@ pub struct CUlaunchConfig {
     pub blockDimZ: c_uint,
     pub sharedMemBytes: c_uint,
     pub hStream: CUstream,
-    /// `CUlaunchAttribute`s of 72 bytes; none of them concerns us.
+    /// `CUlaunchAttribute`s of 72 bytes; we use none of them.
     pub attrs: *mut c_void,
     pub numAttrs: c_uint,
 }

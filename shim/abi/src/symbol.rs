@@ -48,7 +48,7 @@ macro_rules! undocumented {
     ($index:literal, $name:ident) => {
         #[derive(Debug, Clone, Copy)]
         pub struct $name;
-        // SAFETY: an address is claimed, and no more.
+        // SAFETY: the type claims only an address.
         unsafe impl Symbol for $name {
             type Function = *const c_void;
             const INDEX: usize = $index;
@@ -57,7 +57,7 @@ macro_rules! undocumented {
     };
 }
 
-/// What `cuGetProcAddress` is asked for to get a function.
+/// The arguments of `cuGetProcAddress` for a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcAddressName {
     /// The name without version and twin.

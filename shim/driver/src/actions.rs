@@ -1,15 +1,15 @@
-//! Calls of the driver that do in the program's place what its own allocation and free would have
-//! done, besides giving and taking memory.
+//! Driver calls that reproduce, in the program's place, the side effects of its own allocations and
+//! frees.
 //!
-//! * `cuMemFree` waits for the work of the block's context, that of its green contexts included,
-//!   and returns the error of work that failed.
+//! * `cuMemFree` waits for the work of the block's context and of its green contexts, and returns
+//!   the error of work that failed.
 //! * In a blocking stream a stream-ordered allocation or free is an action: the stream waits for
 //!   the legacy default stream. In the legacy default stream a free is one: the blocking streams
 //!   wait for it, and it for them.
 //!
-//! Our own serve memory without such a call. So where a program could tell, one is made that does
-//! the same: the driver's own, on memory of no use, or an event where that is as good. What was
-//! seen on an H200 stands in `docs/dev/ordering.md`.
+//! Our own allocations and frees make no such call. So where a program could notice that, we make a
+//! call with the same effect: the driver's own on a spare allocation, or an event where it has the
+//! same effect. `docs/dev/ordering.md` has the observations on an H200.
 
 use wm_abi::*;
 
@@ -19,20 +19,20 @@ use crate::device::Device;
 use crate::gpu::{Gpu, Result};
 use crate::spares::StreamIdentity;
 
-/// Bytes of an allocation that only its call is wanted of.
+/// Bytes of an allocation that is made only for the effect of its call.
 const LEAST: usize = 256;
 
 impl Device {
     /// Waits as the driver's `cuMemFree` does for a block that was allocated in `context`.
     ///
     /// # Errors
-    /// Its own: of work that failed, and of a stream that is being captured in a mode that forbids
-    /// the call.
+    /// The driver's: of work that failed, and of a stream under capture whose mode forbids the
+    /// call.
     pub fn wait_as_free(&self, context: CUcontext) -> Result<()> {
         let _current = Current::make(self.driver(), context)?;
-        // What a capture forbids, and whether it is lost, is for the driver to say. A wait for the
-        // context would break all that are under way in it, whatever their mode: so it is not made
-        // in a process that captures, where another thread may begin one at any moment.
+        // The driver decides what a capture forbids, and whether it is lost. A wait for the context
+        // would break all its captures, in any mode. So in a process that captures no wait is made:
+        // another thread may begin a capture at any moment.
         let spare = self.streams().has_captured().then(|| self.take_spare(context));
         match spare {
             Some(Ok(spare)) => self.free_spare(context, spare),
@@ -57,16 +57,16 @@ impl Device {
         self.driver().mem_alloc(LEAST)
     }
 
-    /// Does in a blocking stream of `context` what a stream-ordered allocation does there, whatever
-    /// it gives. The context is current, or the stream is named by a handle of its own.
+    /// Has the effect that a stream-ordered allocation has in a blocking stream of `context`. The
+    /// context is current, or the stream has a handle of its own.
     ///
     /// # Errors
     /// The driver's.
     pub fn act_as_allocation(&self, context: CUcontext, stream: CUstream) -> Result<()> {
         let place = (context, stream);
-        // Programs free what they allocate: a spare is freed in place of the next free, so that
-        // each costs one call. Beside a capture nothing is held: then calls answer as they always
-        // do.
+        // Programs free their allocations: a spare is freed in place of the next free, so that each
+        // costs one call. Beside a capture no spare is held, so that calls have their usual
+        // outcomes.
         let may_hold = stream != CUstream::PER_THREAD && !self.streams().capturing();
         let has_room = may_hold && self.spares().has_room(place);
         if !has_room && let Some(freed) = self.free_held(place) {
@@ -89,8 +89,8 @@ impl Device {
             return freed;
         }
         // In the legacy default stream an event is an action too, and takes less time; in a
-        // blocking stream it waits for nothing. Beside a capture the driver's own calls answer as
-        // they always do.
+        // blocking stream it waits for no other stream. Beside a capture the driver's own calls are
+        // made, so that they have their usual outcomes.
         if stream == CUstream::LEGACY
             && !self.streams().capturing()
             && let Ok(event) = self.record_unasked(context, stream)
@@ -98,25 +98,25 @@ impl Device {
             self.recycle(event);
             return Ok(());
         }
-        // An allocation alone would be no action where nothing was done in the stream before.
+        // An allocation alone is no action in a stream without earlier work.
         let spare = self.allocate_spare(stream)?;
         self.free_in(spare, stream)
     }
 
-    /// A stream is about to be destroyed: frees in it what it holds.
+    /// A stream is about to be destroyed: frees its spares in it.
     pub fn end_stream(&self, stream: CUstream) {
         if self.streams().capturing() {
             return;
         }
         let spares = self.spares().drain_stream(stream);
         for spare in spares {
-            // What cannot be freed there is left: some bytes of a pool of ours.
+            // A spare that cannot be freed there stays: some bytes of a pool of ours.
             let _left = self.free_in(spare, stream);
         }
     }
 
-    /// Frees one spare that the stream holds, if it holds one. Beside a capture nothing is taken:
-    /// then calls answer as they always do.
+    /// Frees one spare of the stream, if it has one. Beside a capture no spare is used, so that
+    /// calls have their usual outcomes.
     fn free_held(&self, place: StreamIdentity) -> Option<Result<()>> {
         if self.streams().capturing() {
             return None;
@@ -144,7 +144,8 @@ impl Device {
         self.measured().mem_free_async(spare, stream)
     }
 
-    /// A pool that adds no order of its own: no stream gets what another one may still be using.
+    /// A pool that adds no order of its own: a stream never gets memory that another one may still
+    /// use.
     fn make_pool(&self) -> Result<CUmemoryPool> {
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let properties = CUmemPoolProps {
@@ -158,7 +159,7 @@ impl Device {
             reserved: [0; 53],
         };
         let pool = self.driver().mem_pool_create(&properties)?;
-        // A pool without these attributes works, and gives back memory sooner.
+        // A pool without these attributes works, and releases memory sooner.
         let _ = self.driver().mem_pool_set_attribute(pool, PoolAttribute::RELEASE_THRESHOLD, u64::MAX);
         for order in
             [PoolAttribute::REUSE_FOLLOW_EVENT_DEPENDENCIES, PoolAttribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES]

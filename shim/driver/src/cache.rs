@@ -1,8 +1,8 @@
 //! Reads the dynamic loader's cache (`/etc/ld.so.cache`) for one library's paths.
 //!
-//! The file is what `ldconfig` wrote: after an optional old part, a header with the magic string, a
-//! count, and entries of 24 bytes whose offsets point into a string table. Everything is
-//! bounds-checked: a malformed cache answers nothing.
+//! `ldconfig` writes the file: after an optional old part, a header with the magic string, a count,
+//! and entries of 24 bytes whose offsets point into a string table. Everything is bounds-checked: a
+//! malformed cache yields no path.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
 
-/// Absolute paths that the loader's cache gives for a library's name, in its order; empty without a
+/// Absolute paths that the loader's cache has for a library's name, in its order; empty without a
 /// readable cache.
 pub(crate) fn lookup(name: &str) -> Vec<PathBuf> {
     std::fs::read("/etc/ld.so.cache").map(|cache| parse(&cache, name)).unwrap_or_default()

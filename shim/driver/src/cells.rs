@@ -1,9 +1,9 @@
 //! Small copies in stream order between the device and host memory of ours.
 //!
 //! [`Cells`] are equal pieces of host memory, pinned for the device. Invariant: their memory is
-//! never given back, so a copy that is late has somewhere to go, and what arrived can be looked at
-//! when the driver or the context is gone already. Cells are atomics because the device may write
-//! one while it is read.
+//! never released, so a late copy has a valid destination, and the bytes can be read after the
+//! driver or the context is gone. Cells are atomics because the device may write one while it is
+//! read.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -27,7 +27,7 @@ impl Cells {
     /// The bytes of a cell.
     ///
     /// # Panics
-    /// Where there is no such cell.
+    /// If there is no such cell.
     pub fn cell(&self, cell: usize) -> &'static [AtomicU8] {
         &self.memory[cell * self.bytes..(cell + 1) * self.bytes]
     }
@@ -43,11 +43,11 @@ impl Cells {
 }
 
 impl Device {
-    /// Pinned cells, `count` of `bytes` each, all filled alike. Their memory stays for as long as
-    /// the process lives.
+    /// Pinned cells, `count` of `bytes` each, all filled alike. Their memory stays until the
+    /// process ends.
     ///
     /// # Errors
-    /// The driver's, where it cannot pin the memory.
+    /// The driver's, if it cannot pin the memory.
     pub fn cells(&self, count: usize, bytes: usize, fill: impl Fn(usize) -> u8) -> Result<Cells> {
         let length = (count * bytes).next_multiple_of(PAGE);
         let memory: Box<[AtomicU8]> = (0..length + PAGE).map(|_| AtomicU8::new(0)).collect();
@@ -77,17 +77,18 @@ impl Device {
         Ok(self.streams().identify(self.context(), stream))
     }
 
-    /// Copies the first bytes of a cell to the device, behind the work that is in `stream`.
+    /// Copies the first bytes of a cell to the device, behind the present work in `stream`.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for more bytes than a cell has; as [`crate::Gpu::record`].
+    /// `INVALID_VALUE` if a cell has fewer bytes; as [`crate::Gpu::record`].
     pub fn copy_in(&self, stream: StreamId, to: u64, cells: &Cells, cell: usize, bytes: usize) -> Result<()> {
         let (stream, _current) = self.enter(stream, cells, bytes)?;
-        // SAFETY: a cell holds so many bytes, stays, and is atomics; the block is the caller's.
+        // SAFETY: a cell has at least this many bytes, stays, and is atomics; the caller owns the
+        // block.
         unsafe { self.measured().memcpy_htod_async(to, cells.address(cell), bytes, stream) }
     }
 
-    /// Copies bytes of the device to the start of a cell, behind the work that is in `stream`.
+    /// Copies bytes of the device to the start of a cell, behind the present work in `stream`.
     ///
     /// # Errors
     /// As [`Device::copy_in`].

@@ -1,9 +1,8 @@
-//! Copies that the library makes for itself, and the look whether a device has nothing left to do:
-//! what moving memory needs.
+//! The library's own copies, and the check whether a device is idle: the mechanism of migration.
 //!
-//! Invariants: a stream has nothing in it but such copies, all of one way, and waits for no other,
-//! so what is in it ends soon; it belongs to the device's eldest context and goes with it; no lock
-//! is held across a driver call.
+//! Invariants: a stream holds only such copies, all of one direction, and waits for no other
+//! stream, so its work ends soon; it belongs to the device's eldest context and ends with it; no
+//! lock is held across a driver call.
 
 use std::time::Duration;
 
@@ -15,13 +14,13 @@ use crate::device::Device;
 use crate::gpu::{Event, Gpu, LinkWay, Result};
 
 impl Device {
-    /// Is all work of the device over that was submitted before? `minds_graphs`: not known where a
-    /// graph may have been captured.
+    /// Is all earlier work of the device over? With `minds_graphs` it is an error if a graph may
+    /// have been captured.
     pub(crate) fn has_settled(&self, limit: Duration, minds_graphs: bool) -> Result<bool> {
         if self.is_used_in_other_ways() || minds_graphs && self.streams().has_captured() {
             return Err(CUresult::NOT_PERMITTED);
         }
-        // Without this function a context can only be waited for, and that has no bound.
+        // Without this function only an unbounded wait for a context is possible.
         if !self.driver().has::<symbol::cuCtxRecordEvent>() {
             return Err(CUresult::NOT_SUPPORTED);
         }
@@ -31,26 +30,26 @@ impl Device {
         Ok(done)
     }
 
-    /// May there be work, now or later, that an event of the device's one context tells nothing of?
-    /// A peer's work is in contexts that are not looked at here; what an event of a context says of
-    /// its green ones was not asked of a GPU.
+    /// May there be work, now or later, that an event of the device's one context does not cover? A
+    /// peer's work is in contexts that are not checked here. Whether an event of a context covers
+    /// its green contexts was not tested on a GPU.
     fn is_used_in_other_ways(&self) -> bool {
         let contexts = self.known_contexts();
         let green = |context: &CUcontext| !self.streams().greens_of(*context).is_empty();
         self.has_peers() || contexts.len() != 1 || contexts.iter().any(green)
     }
 
-    /// Starts a copy in the device's own stream for that way.
+    /// Starts a copy in the device's own stream for that direction.
     pub(crate) fn start_copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
         let context = self.context();
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let _current = Current::make(self.driver(), context)?;
         let stream = self.stream_for_copies(way, context)?;
-        // SAFETY: the caller answers for both ranges until the event is done.
+        // SAFETY: the caller guarantees both ranges until the event is done.
         unsafe { self.measured().memcpy_dtod_async(to, from, bytes, stream) }?;
         self.record_unasked(context, stream).inspect_err(|_| {
-            // An error says that nothing is being copied. What is in the stream ends by itself, or
-            // its context has failed.
+            // An error promises that no copy is in flight. The stream's work ends by itself, or its
+            // context has failed.
             let _ = self.measured().stream_synchronize(stream);
         })
     }
@@ -62,7 +61,7 @@ impl Device {
         }
         let made = self.measured().stream_create(CU_STREAM_NON_BLOCKING)?;
         let (stream, surplus) = streams.set(context, made);
-        // It is empty: its end waits for nothing.
+        // It is empty: its destruction waits for no work.
         surplus.map_or(Ok(()), |surplus| self.measured().stream_destroy(surplus))?;
         Ok(stream)
     }

@@ -7,7 +7,7 @@ use wm_abi::*;
 
 use crate::gpu::LinkWay;
 
-/// The streams of a device's own copies, one a way.
+/// The streams of a device's own copies, one for each direction.
 #[derive(Debug, Default)]
 pub(crate) struct CopyStreams {
     inwards: CopyStream,
@@ -29,7 +29,7 @@ impl CopyStreams {
     }
 }
 
-/// A stream of a device's own copies, once there was one.
+/// The stream of a device's own copies, once it has been created.
 #[derive(Debug, Default)]
 pub(crate) struct CopyStream(Mutex<Option<(CUcontext, CUstream)>>);
 

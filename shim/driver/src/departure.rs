@@ -1,17 +1,16 @@
-//! Threads of ours leave the driver before the end of the process takes it down.
+//! Threads of ours leave the driver before the end of the process shuts it down.
 //!
-//! NVIDIA's driver ends in an exit handler, or with its library, and does not wait for calls that
-//! other threads are making: such a call crashes. So each call that a thread of ours makes is
-//! counted. Once exit has begun none begins any more, and the exit waits for those that are under
-//! way.
+//! NVIDIA's driver ends in an exit handler, or with its library, and does not wait for calls in
+//! other threads: such a call crashes. So each call of a thread of ours is counted. Once exit has
+//! begun no new one begins, and the exit waits for the calls in flight.
 //!
-//! Exit handlers run in reverse: one that was registered before the driver's own runs after it. So
-//! ours is registered anew when the first, second, fourth, eighth ... thread of ours starts: the
-//! driver registers its own with its first calls, and a process never forgets a handler, so one a
-//! thread would be a leak.
+//! Exit handlers run in reverse: one that was registered before the driver's own runs after it. The
+//! driver registers its own with its first calls. So ours is registered anew when the first,
+//! second, fourth, eighth ... thread of ours starts. A process never forgets a handler, so one for
+//! each thread would be a leak.
 //!
-//! Invariant: a thread of the program's is never counted, refused or waited for: its calls at exit
-//! are what they are without us.
+//! Invariant: a thread of the program is never counted, refused or waited for: its calls at exit
+//! behave as without us.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -23,21 +22,20 @@ use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
 
-/// Between two looks whether they have left. A driver call takes some microseconds for the most
-/// part.
+/// The pause between two checks for calls in flight. Most driver calls take some microseconds.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Calls that threads of ours are making.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 
-/// No such call begins any more.
+/// No such call may begin any more.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// What the process calls when it ends.
+/// The function that the process calls when it ends.
 static HANDLER: OnceLock<extern "C" fn()> = OnceLock::new();
 
 thread_local! {
-    /// Is this a thread of ours? No destructor, so there at any time of a thread's life.
+    /// Is this a thread of ours? It has no destructor, so it is valid throughout a thread's life.
     static OURS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -46,13 +44,14 @@ pub(crate) fn mark_thread() {
     OURS.set(true);
 }
 
-/// Makes a call of the driver; a thread of ours does so only while the driver is there.
+/// Makes a call of the driver; a thread of ours does so only until [`close`].
 #[inline]
 pub(crate) fn visit(call: impl FnOnce() -> CUresult) -> CUresult {
     if OURS.get() { counted(call) } else { call() }
 }
 
-/// In this order, and the exit in the other: one of the two sees the other.
+/// The call is counted before the check, and the exit closes before it counts: one of the two sees
+/// the other.
 fn counted(call: impl FnOnce() -> CUresult) -> CUresult {
     INSIDE.fetch_add(1, SeqCst);
     let code = if CLOSED.load(SeqCst) { CUresult::DEINITIALIZED } else { call() };
@@ -60,8 +59,8 @@ fn counted(call: impl FnOnce() -> CUresult) -> CUresult {
     code
 }
 
-/// The process shall call this when it ends, before what was registered so far. It has to call
-/// [`close`], and may be called more than once.
+/// Registers a function that the process calls when it ends, before the functions registered so
+/// far. It has to call [`close`], and may be called more than once.
 pub fn before_exit(handler: extern "C" fn()) {
     HANDLER.get_or_init(|| handler);
     register();
@@ -77,16 +76,17 @@ pub(crate) fn thread_starts() {
     }
 }
 
-/// Puts the handler in front of those that others have registered since.
+/// Registers the handler again, so that it runs before those that others have registered since.
 fn register() {
     if let Some(handler) = HANDLER.get() {
-        // SAFETY: a handler without arguments that stays valid, for the library is never unloaded.
+        // SAFETY: a handler without arguments that stays valid, because the library is never
+        // unloaded.
         unsafe { libc::atexit(*handler) };
     }
 }
 
-/// Threads of ours call the driver no more. Waits until all have left it, or until `limit` is over:
-/// a call may wait for work that never ends. Takes no lock.
+/// Ends the driver calls of threads of ours. Waits until those in flight have returned, at most for
+/// `limit`: a call may wait for work that never ends. Takes no lock.
 pub fn close(limit: Duration) {
     CLOSED.store(true, SeqCst);
     let begin = Instant::now();
@@ -97,8 +97,7 @@ pub fn close(limit: Duration) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a thread that calls a driver which is gone, or an exit that waits for a thread of
-    //! the program's.
+    //! Hazard: a thread calls a driver that is gone, or an exit waits for a thread of the program.
     use std::sync::mpsc;
 
     use super::*;

@@ -1,9 +1,8 @@
-//! One GPU of a real driver, as the memory manager sees it. What concerns its events stands in
-//! `recording.rs`.
+//! One GPU of a real driver, as the memory manager sees it. `recording.rs` has its events.
 //!
-//! Invariants: no lock is held across a driver call; the calling thread's current context is as it
-//! was when a method returns; a method never disturbs a stream capture (the thread's capture mode
-//! is relaxed around our calls, and a stream under capture is left alone).
+//! Invariants: no lock is held across a driver call; when a method returns, the calling thread's
+//! current context is the same as before; a method never disturbs a stream capture (the thread's
+//! capture mode is relaxed around our calls, and a stream under capture gets no work of ours).
 
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -29,7 +28,7 @@ pub struct Device {
     driver: &'static Table,
     streams: &'static Streams,
     ordinal: CUdevice,
-    /// Every living context of this device that was seen to allocate, the eldest first.
+    /// Every living context of this device that has allocated, the eldest first.
     contexts: RwLock<Vec<CUcontext>>,
     /// NUMA node of host memory near this GPU.
     node: i32,
@@ -48,7 +47,7 @@ pub struct Device {
     overflowed: fn(),
     windows: Windows,
     host: MachineMemory,
-    /// What our driver calls cost.
+    /// The cost of our driver calls.
     pub probes: Box<Probes>,
 }
 
@@ -56,11 +55,10 @@ pub struct Device {
 pub type Unsupported = String;
 
 impl Device {
-    /// The GPU `ordinal`, to be used through `context`; null: through the first one that is
-    /// adopted.
+    /// The GPU `ordinal`, to be used through `context`; null means the first adopted context.
     ///
     /// # Errors
-    /// A sentence that says which capability is missing.
+    /// A sentence that names the missing capability.
     pub fn new(
         driver: &'static Table,
         streams: &'static Streams,
@@ -112,21 +110,21 @@ impl Device {
         Self { aside, bears, overflowed, ..self }
     }
 
-    /// The same device. So many bytes of the host stay available, whatever all processes pin.
+    /// The same device, which leaves `reserve` bytes of the host available for all processes.
     #[must_use]
     pub fn leaving(self, reserve: u64) -> Self {
         Self { host: MachineMemory::leaving(reserve), ..self }
     }
 
-    /// So many bytes were made on the host. `false`: less of it is left than shall be, since other
-    /// processes have made some, too; the caller gives up what it made.
+    /// `bytes` were created on the host. Returns `false` if less of the host is left than the
+    /// reserve, because other processes have created some too: the caller then releases its memory.
     pub fn host_holds(&self, bytes: u64) -> bool {
         let _whole = Uncancelled::new();
         self.host.holds(bytes)
     }
 
-    /// The same device, whose memory no other process is to have: a handle needs no file descriptor
-    /// then, of which a process has few.
+    /// The same device with memory that cannot be exported: a handle then needs no file descriptor,
+    /// of which a process has few.
     #[must_use]
     pub fn unshared(self) -> Self {
         Self { descriptors: false, ..self }
@@ -137,7 +135,7 @@ impl Device {
         self.driver
     }
 
-    /// The same, with each call measured.
+    /// The same driver, with each call measured.
     pub(crate) fn measured(&self) -> Measured<'_> {
         Measured { driver: self.driver, probes: &self.probes }
     }
@@ -164,8 +162,8 @@ impl Device {
         self.ordinal
     }
 
-    /// The context through which the device is used: the eldest that lives; null where none does.
-    /// The driver does not check a handle whose context is gone: it may crash.
+    /// The context through which the device is used: the eldest living one, or null. The driver
+    /// does not check the handle of a destroyed context and may crash.
     pub fn context(&self) -> CUcontext {
         let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
         contexts.first().copied().unwrap_or(CUcontext::NULL)
@@ -176,20 +174,19 @@ impl Device {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).contains(&peer)
     }
 
-    /// Addresses that were given back come again as late as possible, so that a late access meets
-    /// nothing.
+    /// Released addresses are reused as late as possible, so that a late access faults.
     pub fn avoid_old_addresses(&self) {
         self.windows.roam();
     }
 
-    /// All contexts of the device had ended, and there is one again.
+    /// A new context exists after all contexts of the device had ended.
     pub fn begin_again(&self, context: CUcontext) {
         self.spares.forget_pool();
         self.contexts.write().unwrap_or_else(PoisonError::into_inner).clear();
         self.adopt(context);
     }
 
-    /// Another context of this device allocates: what is freed waits for its work too.
+    /// Another context of this device allocates: from now on frees wait for its work too.
     pub fn adopt(&self, context: CUcontext) {
         let context = self.streams.home(context);
         let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
@@ -203,8 +200,8 @@ impl Device {
         self.node
     }
 
-    /// Lets another device access blocks mapped from now on; the caller refreshes those that are
-    /// mapped. `false`: it could already.
+    /// Lets another device access blocks mapped from now on; the caller refreshes the mapped ones.
+    /// `false` if it could already.
     pub fn admit_peer(&self, peer: CUdevice) -> bool {
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
         let new = peer != self.ordinal && !peers.contains(&peer);
@@ -223,8 +220,8 @@ impl Device {
         self.known_contexts().into_iter().try_for_each(|context| self.drain(context))
     }
 
-    /// Is the address in this device's address space here? Wait-free; says nothing of whether a
-    /// block is there.
+    /// Is the address in this device's address space here? Wait-free. There need not be a block at
+    /// the address.
     pub fn contains(&self, address: u64) -> bool {
         self.windows.contain(address)
     }
@@ -234,17 +231,17 @@ impl Device {
         self.descriptors
     }
 
-    /// A context is about to be ended: its events are left alone until it is known whether it was.
+    /// A context is about to be destroyed: its events are not used until the driver has answered.
     pub fn suspend_context(&self, context: CUcontext) {
         self.lock_events().suspend(context);
     }
 
-    /// It was not.
+    /// The driver refused to destroy the context.
     pub fn resume_context(&self, context: CUcontext) {
         self.lock_events().resume(context);
     }
 
-    /// A context is gone: its events went with it, and their work is over.
+    /// A context is gone: its events ended with it, and their work is over.
     pub fn forget_context(&self, context: CUcontext) {
         self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
         self.lock_events().forget(context);
@@ -371,8 +368,8 @@ impl Gpu for Device {
     }
 
     fn wait_any(&self, sets: &[&[Event]], limit: Duration) -> Option<usize> {
-        // The driver waits for one event, not for any of several, and without a limit: so they are
-        // asked in turn.
+        // The driver has no wait for any of several events, and none with a limit: so they are
+        // queried in turn.
         const PAUSE: Duration = Duration::from_micros(50);
         let begun = Instant::now();
         loop {

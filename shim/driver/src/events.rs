@@ -1,8 +1,8 @@
-//! Events of ours, by the context that each was made in.
+//! Events of ours, by the context of each.
 //!
-//! An event goes with its context. While a context is being ended, nothing is asked of its events
-//! and nothing is made to wait for them, for the driver may be taking them down; whether their work
-//! is over is known once it has said that the context is gone. Then they count as done.
+//! An event ends with its context. While a context is being destroyed, its events are neither
+//! queried nor waited for, because the driver may be destroying them. Once the driver reports that
+//! the context is gone, they count as done.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ pub(crate) struct Events {
     ending: Vec<CUcontext>,
 }
 
-/// What may be done with an event.
+/// The state of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The driver can be asked.
+    /// The driver may be called with it.
     Live,
-    /// Its context is being ended: nothing is known.
+    /// Its context is being destroyed: its state is unknown.
     Ending,
-    /// Its context is gone, and its work over.
+    /// Its context is gone, and its work is over.
     Done,
 }
 
@@ -40,7 +40,7 @@ impl Events {
         self.idle.get_mut(&context).and_then(Vec::pop)
     }
 
-    /// Takes in an event that was just made.
+    /// Adds an event that was just created.
     pub(crate) fn enter(&mut self, event: CUevent, context: CUcontext) {
         self.live.insert(event, context);
     }
@@ -53,14 +53,14 @@ impl Events {
         }
     }
 
-    /// An event that is not in use any more.
+    /// Returns an event that is not in use any more.
     pub(crate) fn put_back(&mut self, event: &Event) {
         if let Some(context) = self.live.get(&raw(event)) {
             self.idle.entry(*context).or_default().push(raw(event));
         }
     }
 
-    /// The program wants to end a context.
+    /// The program is about to destroy a context.
     pub(crate) fn suspend(&mut self, context: CUcontext) {
         self.ending.push(context);
     }

@@ -1,12 +1,12 @@
-//! What a memory manager needs of one GPU, as one small contract.
+//! The contract between a memory manager and one GPU.
 //!
-//! [`Gpu`] is the seam between policy (wm-memory: what to do) and mechanism (the driver). A model
-//! of it runs the property tests; [`crate::Device`] is the real one.
+//! [`Gpu`] is the seam between policy (wm-memory decides) and mechanism (the driver). A model of it
+//! runs the property tests; [`crate::Device`] is the real one.
 //!
 //! Pre- and post-conditions that hold for every method:
 //! * No method is called with a lock held that another method's caller could want: each may take
 //!   milliseconds.
-//! * An `Err` means nothing changed. The code is the driver's own.
+//! * An `Err` means that nothing changed. The code is the driver's own.
 //! * Sizes and addresses of physical memory and mappings are multiples of [`Gpu::granularity`].
 //! * A mapping is whole: `unmap` takes exactly a range that `map` calls covered (several adjacent
 //!   mappings at once are allowed), never part of one.
@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 
-/// Physical memory: what `cuMemCreate` returned.
+/// Physical memory: a handle of `cuMemCreate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(pub u64);
 
-/// A point in a stream's work that can be waited for. Owned: give it back with [`Gpu::recycle`].
+/// A point in a stream's work that can be waited for. Owned: return it with [`Gpu::recycle`].
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Event(pub u64);
 
@@ -27,7 +27,7 @@ pub struct Event(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 
-/// Where physical memory is.
+/// The place of physical memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// The GPU's own memory.
@@ -38,8 +38,8 @@ pub enum Tier {
     Host,
 }
 
-/// Bytes that count against the user's limits and are not the manager's: what the program made by
-/// itself.
+/// Bytes that count against the user's limits although the manager does not own them: memory that
+/// the program created itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Aside {
     /// On the device.
@@ -48,30 +48,30 @@ pub struct Aside {
     pub host: u64,
 }
 
-/// A request that the device has no room for.
+/// A request for which the device has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortfall {
-    /// As the program asked for them.
+    /// The size that the program asked for.
     pub bytes: usize,
-    /// It names a stream, as `cuMemAllocAsync` does.
+    /// The call names a stream, as `cuMemAllocAsync` does.
     pub in_stream: bool,
 }
 
-/// What a caller bears where the device is full.
+/// The answer to an out-of-memory, by caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bears {
     /// Memory of another tier.
     Elsewhere,
-    /// Nothing but memory of the device: others write into it.
+    /// Only memory of the device: other devices write into it.
     Never,
-    /// To be refused this time: it has memory to give up, and asks again.
+    /// Out of memory this time: the caller releases memory of its own and asks again.
     NotYet,
-    /// Not asked: memory of the device has been given back meanwhile.
+    /// The caller was not examined: memory of the device has been released meanwhile.
     LookAgain,
 }
 
-/// Which way a copy of the library's own goes. The link carries both ways at once, so each has a
-/// stream.
+/// The direction of a copy of the library's own. The link carries both directions at once, so each
+/// has a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkWay {
     /// To the device, or within it.
@@ -94,7 +94,7 @@ pub trait Gpu: Send + Sync {
     /// `OUT_OF_MEMORY` when the tier is full.
     fn create(&self, tier: Tier, bytes: usize) -> Result<Handle>;
 
-    /// Gives physical memory back. It lives on while it is mapped.
+    /// Releases physical memory. It lives on while it is mapped.
     ///
     /// # Errors
     /// Those of the driver, for a handle that it does not know.
@@ -106,7 +106,7 @@ pub trait Gpu: Send + Sync {
     /// `OUT_OF_MEMORY` when no such range is free.
     fn reserve(&self, bytes: usize) -> Result<u64>;
 
-    /// Gives a whole reservation back. Nothing may be mapped in it.
+    /// Releases a whole reservation. It must have no mappings.
     ///
     /// # Errors
     /// Those of the driver, for a range that is not a reservation.
@@ -118,22 +118,22 @@ pub trait Gpu: Send + Sync {
     /// Those of the driver.
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()>;
 
-    /// Removes whole mappings. Does not wait for the GPU: the caller knows that nothing uses the
-    /// range.
+    /// Removes whole mappings. It does not wait for the GPU: the caller ensures that no work uses
+    /// the range.
     ///
     /// # Errors
     /// Those of the driver.
     fn unmap(&self, address: u64, bytes: usize) -> Result<()>;
 
-    /// Lets the GPU, and every peer whose access is enabled, read and write a range that is mapped
-    /// throughout. The CPU never gets access: a copy across a border of tiers would crash inside
-    /// the driver if it had.
+    /// Lets the GPU, and every peer with access, read and write a range that is mapped throughout.
+    /// The CPU never gets access: with it, a copy across a border of tiers would crash inside the
+    /// driver.
     ///
     /// # Errors
     /// Those of the driver.
     fn allow(&self, address: u64, bytes: usize) -> Result<()>;
 
-    /// As [`Gpu::allow`], to read and no more, also where writing was allowed before: a kernel that
+    /// As [`Gpu::allow`], read-only, also for a range that could be written before. A kernel that
     /// writes there fails its own context with `ILLEGAL_ADDRESS`, a copy or a memset is refused,
     /// and no byte changes.
     ///
@@ -141,24 +141,25 @@ pub trait Gpu: Send + Sync {
     /// Those of the driver.
     fn allow_reading(&self, address: u64, bytes: usize) -> Result<()>;
 
-    /// Records an event behind all work now in `stream`. For a free in the stream: in the legacy
-    /// default stream both are a barrier for the blocking streams of its context.
+    /// Records an event behind all work now in `stream`, for a free in that stream. In the legacy
+    /// default stream the event and the free are both barriers for the blocking streams of its
+    /// context.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_UNSUPPORTED` where the stream is being captured (nothing may be recorded
-    /// there now), and the driver's error for a stream that is gone.
+    /// `STREAM_CAPTURE_UNSUPPORTED` if the stream is under capture (no event may be recorded there
+    /// now), and the driver's error for a destroyed stream.
     fn record(&self, stream: StreamId) -> Result<Event>;
 
-    /// As [`Gpu::record`], to learn how far the stream has come at a time when the program does
-    /// nothing in it.
+    /// As [`Gpu::record`], to observe the progress of the stream while the program makes no call in
+    /// it.
     ///
     /// # Errors
-    /// As [`Gpu::record`]; also where recording would order other streams.
+    /// As [`Gpu::record`]; also if the record would order other streams.
     fn probe(&self, stream: StreamId) -> Result<Event> {
         self.record(stream)
     }
 
-    /// Records events behind all work that is now in any stream of the GPU. Work that is left of
+    /// Records events behind all work that is now in any stream of the GPU. Remaining work of
     /// destroyed streams counts.
     ///
     /// # Errors
@@ -171,8 +172,8 @@ pub trait Gpu: Send + Sync {
     /// A sticky error of the context.
     fn is_done(&self, event: &Event) -> Result<bool>;
 
-    /// Blocks the calling thread until the GPU has passed all events of one of the sets, or until
-    /// `limit` is over. The position of that set; `None` where none was passed.
+    /// Blocks the calling thread until the GPU has passed all events of one of the sets, at most
+    /// for `limit`. Returns the position of that set, or `None`.
     fn wait_any(&self, sets: &[&[Event]], limit: Duration) -> Option<usize>;
 
     /// Makes all later work of `stream` wait for the event, on the GPU.
@@ -181,20 +182,18 @@ pub trait Gpu: Send + Sync {
     /// As [`Gpu::record`].
     fn order(&self, stream: StreamId, event: &Event) -> Result<()>;
 
-    /// Is all work over that was submitted to the GPU before this call, in whatever stream and
-    /// context? Looks for at most `limit`, and never waits longer. For a caller that sees to it
-    /// that no work is submitted meanwhile.
+    /// Is all work over that was submitted to the GPU before this call, in any stream and context?
+    /// Polls for at most `limit`. The caller ensures that no work is submitted meanwhile.
     ///
     /// # Errors
-    /// Where that cannot be known: `NOT_PERMITTED` where the memory may be used in ways that the
-    /// look does not cover, as by other devices, `NOT_SUPPORTED` by drivers that can only wait,
-    /// `STREAM_CAPTURE_UNSUPPORTED` while anything is being captured. Else a sticky error of a
+    /// If that cannot be known: `NOT_PERMITTED` if the memory may be used in ways that the check
+    /// does not cover, such as by other devices; `NOT_SUPPORTED` by drivers that can only wait;
+    /// `STREAM_CAPTURE_UNSUPPORTED` while any stream is under capture. Else a sticky error of a
     /// context.
     fn is_settled(&self, limit: Duration) -> Result<bool>;
 
-    /// As [`Gpu::is_settled`], for memory that gives its place to other memory of the device:
-    /// graphs that were captured do no harm, since their addresses, and what kind of memory lies
-    /// there, stay what they were.
+    /// As [`Gpu::is_settled`], for memory that is exchanged with other memory of the device.
+    /// Captured graphs do no harm here: their addresses and the kind of memory there stay the same.
     ///
     /// # Errors
     /// As [`Gpu::is_settled`].
@@ -203,15 +202,15 @@ pub trait Gpu: Send + Sync {
     }
 
     /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of
-    /// the library's own for that way, which waits for nothing else. The event is behind it; copies
-    /// of one way end in the order in which they were started. The caller sees to it that nothing
-    /// writes either range, and that both stay mapped, until that is done.
+    /// the library's own for that direction, which waits for no other stream. The event is behind
+    /// the copy; copies of one direction end in the order of their start. The caller ensures that
+    /// both ranges stay mapped and are not written until the event is done.
     ///
     /// # Errors
-    /// Those of the driver; nothing is being copied then.
+    /// Those of the driver; then no copy is in flight.
     fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event>;
 
-    /// Takes an event back for reuse.
+    /// Returns an event for reuse.
     fn recycle(&self, event: Event);
 
     /// Free and total bytes of the device, as the driver counts them.
@@ -223,24 +222,24 @@ pub trait Gpu: Send + Sync {
     /// Bytes of host memory that could be pinned now without starving the machine.
     fn host_available(&self) -> u64;
 
-    /// The same, or what it was some milliseconds ago: good enough to refuse a request, not to make
-    /// memory. Costs a microsecond where the host was asked lately.
+    /// The same, from a measurement that is up to some milliseconds old: good enough to refuse a
+    /// request, not to create memory. Costs a microsecond if a recent figure exists.
     fn host_estimate(&self) -> u64 {
         self.host_available()
     }
 
-    /// What others hold on the account of the same limits.
+    /// The bytes of other owners that count against the same limits.
     fn aside(&self) -> Aside {
         Aside::default()
     }
 
-    /// What the program's present call bears where the device is full. Asked only then, since it
-    /// may take microseconds to find out.
+    /// How an out-of-memory of the program's present call is answered. Called only on a full
+    /// device, since it may take microseconds.
     fn bears(&self, _: Shortfall) -> Bears {
         Bears::Elsewhere
     }
 
-    /// A block that the device has no room for was given out. Called without a lock, by the thread
-    /// that asked for it.
+    /// A block outside the device was given out because the device was full. Called without a lock,
+    /// by the thread that asked for the block.
     fn overflowed(&self) {}
 }

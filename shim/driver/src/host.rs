@@ -1,15 +1,15 @@
 //! How much host memory there is, and how much of it may be pinned without starving the machine.
 //!
-//! The kernel's own estimate (`MemAvailable`), and the limits of the process's control groups: its
-//! own one and those around it. Read anew before memory is made: virtual machines grow, and other
-//! processes come and go. It takes a dozen files, so a refusal may rest on a figure that is some
-//! milliseconds old, if the machine has not got more free memory since: a program that tries ever
-//! smaller sizes is refused many times in a row.
+//! Sources are the kernel's own estimate (`MemAvailable`) and the limits of the process's control
+//! groups: its own one and those around it. They are read anew before memory is created: virtual
+//! machines grow, and other processes come and go. That takes a dozen files. So a refusal may use a
+//! figure that is some milliseconds old, unless the machine's free memory has grown since: a
+//! program that tries ever smaller sizes is refused many times in a row.
 //!
-//! Processes that start together all see the same memory available. So it is looked again after
-//! memory was made, and what was made is given up if less is left than shall be: the last one to
-//! look sees what all have made. No process knows of another, and the kernel counts for all of
-//! them, also for those that are killed.
+//! Processes that start together all see the same memory available. So the check is repeated after
+//! memory was created; if less is left than the reserve, the process releases its memory. The last
+//! process to check sees the memory of all. Processes do not know each other: the kernel counts for
+//! all of them, also for those that are killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,18 +20,18 @@ use std::time::{Duration, Instant, SystemTime};
 const MARGIN: u64 = 1 << 30;
 const MARGIN_SHARE: u64 = 32;
 
-/// At most this share of the machine is left on top of what the user's limit says.
+/// The greatest [`reserve`], as a share of the machine.
 const RESERVE_SHARE: u64 = 4;
 
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// So old may the figure be that a request is refused by.
+/// The greatest age of a figure on which a request is refused.
 const RECENT: Duration = Duration::from_millis(10);
 
-/// While more than this is left, the host is looked at again when so much was made, in bytes, or so
-/// much time is over; then after each piece of memory. Sixty devices for which memory is made at
-/// the same speed do not miss the end.
+/// While more than this is left, the host is measured again after this many created bytes, or after
+/// this time; below it, after each piece of memory. Sixty devices for which memory is created at
+/// the same speed do not miss the limit.
 const FAR: i64 = 1 << 30;
 const SELDOM: i64 = 16 << 20;
 const FRESH: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ const FRESH: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 3;
 const PAUSE_MS: u64 = 16;
 
-/// The memory around one device, and what was seen of it last.
+/// The memory around one device, with the last measurement.
 #[derive(Debug, Default)]
 pub(crate) struct MachineMemory {
     reserve: u64,
@@ -51,27 +51,27 @@ pub(crate) struct MachineMemory {
 
 #[derive(Debug, Clone, Copy)]
 struct Figure {
-    /// What may be pinned; below 0, less is left than shall be.
+    /// Bytes that may be pinned; if negative, less is left than the reserve.
     left: i64,
     /// Free pages of the machine, in bytes.
     free: u64,
     at: Instant,
-    /// Bytes made since.
+    /// Bytes created since.
     made: i64,
 }
 
 impl MachineMemory {
-    /// Memory of which so many bytes stay available, whatever all processes pin.
+    /// Memory of which `reserve` bytes stay available for all processes.
     pub(crate) fn leaving(reserve: u64) -> Self {
         Self { reserve, last: Mutex::default() }
     }
 
-    /// Bytes that can be pinned now; 0 where the kernel does not tell.
+    /// Bytes that can be pinned now; 0 if the kernel does not report memory.
     pub(crate) fn available(&self) -> u64 {
         self.look().max(0) as u64
     }
 
-    /// The same of some milliseconds ago, with what was freed on the machine since.
+    /// The same of some milliseconds ago, plus the memory that the machine has freed since.
     pub(crate) fn estimate(&self) -> u64 {
         let last = *self.last();
         match last.filter(|figure| figure.at.elapsed() < RECENT) {
@@ -82,7 +82,7 @@ impl MachineMemory {
         }
     }
 
-    /// So many bytes were made. Is as much left as shall be?
+    /// `bytes` were created. Is the reserve still left?
     pub(crate) fn holds(&self, bytes: u64) -> bool {
         if self.is_far(bytes as i64) || self.look() >= 0 {
             return true;
@@ -93,7 +93,7 @@ impl MachineMemory {
         })
     }
 
-    /// Is the end too far away for a look?
+    /// Is the limit too far away for a new measurement?
     fn is_far(&self, bytes: i64) -> bool {
         self.last().as_mut().is_some_and(|figure| {
             figure.made = figure.made.saturating_add(bytes);
@@ -122,14 +122,13 @@ fn pause() -> Duration {
     Duration::from_millis(1 + (mixed >> 32) % PAUSE_MS)
 }
 
-/// What stays available on a machine of `whole` bytes, whatever processes pin whose limit is so
-/// many bytes each: half of what the limit leaves, a quarter of the machine at most, and no more
-/// than the limit.
+/// The bytes that stay available on a machine of `whole` bytes if each process pins up to `limit`:
+/// half of the bytes beyond the limit, at most a quarter of the machine, and at most the limit.
 pub fn reserve(limit: u64, whole: u64) -> u64 {
     limit.min(whole.saturating_sub(limit) / 2).min(whole / RESERVE_SHARE)
 }
 
-/// What is left to others on a machine of `total` bytes in any case.
+/// The bytes that are left to others on a machine of `total` bytes in any case.
 pub fn margin(total: u64) -> u64 {
     MARGIN.max(total / MARGIN_SHARE)
 }
@@ -148,19 +147,19 @@ fn free_pages() -> u64 {
     info.freeram.saturating_mul(info.mem_unit.into())
 }
 
-/// Bytes that can be pinned now so that the reserve stays; 0 where the kernel does not tell.
+/// Bytes that can be pinned now while the reserve stays; 0 if the kernel does not report memory.
 fn left(reserve: u64) -> i64 {
     room(reserve).left()
 }
 
-/// What bounds the host memory that can be pinned now.
+/// The bound of the host memory that can be pinned now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostRoom {
-    /// Free, by the kernel's estimate; 0 where it does not tell.
+    /// Free bytes, by the kernel's estimate; 0 if it reports none.
     pub free: u64,
-    /// Of this, what is left to others.
+    /// The part of them that is left to others.
     pub kept: u64,
-    /// The limit of the control group that `free` is of; `None`: it is the machine's.
+    /// The limit of the control group of `free`; `None` for the machine.
     pub container: Option<u64>,
 }
 
@@ -170,8 +169,8 @@ impl HostRoom {
     }
 }
 
-/// The machine's bound, or that of the process's control groups, whichever leaves less, if such a
-/// reserve is to stay.
+/// The machine's bound or that of the process's control groups, whichever is lower, with this
+/// reserve.
 pub fn room(reserve: u64) -> HostRoom {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let Some(free) = field(&machine, "MemAvailable:") else {
@@ -188,8 +187,8 @@ pub fn room(reserve: u64) -> HostRoom {
     })
 }
 
-/// Bytes of memory that the process could have if it were alone: the machine's, or its control
-/// groups' limit; 0 where the kernel does not tell.
+/// Bytes of memory that the process could have if it were alone: the machine's, or the limit of its
+/// control groups; 0 if the kernel does not report memory.
 pub fn whole() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemTotal:"));
     let limit = groups().iter().filter_map(MemoryGroup::limit).min();
@@ -207,7 +206,7 @@ struct MemoryGroup {
     folder: PathBuf,
     limit: &'static str,
     used: &'static str,
-    /// In `memory.stat`: pages of files that the kernel drops before it kills a process.
+    /// In `memory.stat`: file pages, which the kernel drops before it kills a process.
     cache: &'static str,
 }
 
@@ -233,8 +232,8 @@ fn groups() -> Vec<MemoryGroup> {
     groups_of(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new(GROUPS))
 }
 
-/// The groups that a process is in, its own one first, from what `/proc/self/cgroup` says. Those
-/// that are not there under that name, as seen from a container, are left out when they are read.
+/// The groups of a process, its own one first, from `/proc/self/cgroup`. A group whose folder is
+/// missing, as inside a container, is skipped when it is read.
 fn groups_of(listed: &str, mounted: &Path) -> Vec<MemoryGroup> {
     listed.lines().filter_map(|line| named(line, mounted)).flatten().collect()
 }

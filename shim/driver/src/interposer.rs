@@ -1,8 +1,8 @@
-//! Which files are the preloaded library, under whatever name.
+//! Finds out whether a file is the preloaded library, under any name.
 //!
 //! Every build of it carries an ELF note. The note is read through the file's program headers, so a
-//! driver of a hundred megabytes costs two short reads, and a build with debug information is known
-//! whatever its size.
+//! driver of a hundred megabytes costs two short reads, and a build with debug information is
+//! recognised at any size.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -13,10 +13,10 @@ use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::read::{ReadCache, Result};
 
-/// The name of a note's owner, NUL included, as long as ELF wants it aligned.
+/// The name of a note's owner, NUL included, padded to ELF's alignment.
 const OWNER: [u8; 8] = *b"wmshim\0\0";
 
-/// What the note says. No other meaning is planned: its presence is the mark.
+/// The kind of the note. No other one is planned: its presence is the mark.
 const KIND: u32 = 1;
 
 /// An ELF note without a description (`Elf64_Nhdr` and a name).
@@ -32,7 +32,7 @@ pub struct Note {
 /// The note that the preloaded library keeps in its section `.note.wmshim`.
 pub const NOTE: Note = Note { name_size: OWNER.len() as u32, description_size: 0, kind: KIND, name: OWNER };
 
-/// Is this file the preloaded library? Told by its content, so that a copy is known too.
+/// Is this file the preloaded library? The content decides, so that a copy is recognised too.
 pub fn is_interposer(path: &Path) -> bool {
     is_self(path) || carries_note(path)
 }
@@ -46,7 +46,7 @@ fn is_self(path: &Path) -> bool {
 pub fn own_path() -> Option<PathBuf> {
     // SAFETY: all zero is a valid Dl_info.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about; the answer is written into our structure.
+    // SAFETY: any address may be passed; the answer is written into our structure.
     if unsafe { libc::dladdr(own_path as *const () as *const _, &mut info) } == 0 || info.dli_fname.is_null()
     {
         return None;
@@ -56,7 +56,7 @@ pub fn own_path() -> Option<PathBuf> {
     Some(PathBuf::from(name.to_string_lossy().into_owned()))
 }
 
-/// What cannot be read or is no ELF file carries none: the loader will say what is wrong with it.
+/// An unreadable file and one that is not ELF carry none; the loader reports the reason.
 fn carries_note(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| has_note(&ReadCache::new(file)).unwrap_or(false))
 }

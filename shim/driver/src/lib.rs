@@ -1,17 +1,16 @@
 //! Opens a CUDA driver by path, calls it, and puts its memory calls behind one trait.
 //!
-//! * [`search`], [`loader`], [`table`]: find the real library, open it past every interposer, keep
+//! * [`search`], [`loader`], [`table`]: find the real library, open it past every interposer, hold
 //!   its functions.
-//! * [`api`]: these functions with Rust signatures, and handles that are given back when they are
-//!   dropped.
+//! * [`api`]: these functions with Rust signatures, and handles that are released on drop.
 //! * [`gpu`]: the contract between memory policy and mechanism; [`device`] is its real
 //!   implementation.
-//! * [`streams`]: names for streams that outlive and never confuse the driver's handles.
+//! * [`streams`]: unique names for streams, which outlive the driver's handles.
 //! * [`share`]: physical memory between processes.
 //! * [`cells`]: small copies in stream order between the device and host memory of ours.
-//! * [`probe`]: what our own driver calls cost.
-//! * [`thread`]: threads of ours, which the process must not notice; [`departure`]: they leave the
-//!   driver before it goes.
+//! * [`probe`]: the cost of our own driver calls.
+//! * [`thread`]: threads of ours, which do not disturb the process; [`departure`]: they leave the
+//!   driver before it ends.
 //!
 //! Invariant: every call goes through a [`Table`], never through this process's exports, so the
 //! library never meets its own hooks.

@@ -1,8 +1,8 @@
 //! glibc's own `dlopen` and `dlsym`, past every interposer, this library included.
 //!
 //! The preloaded library exports a `dlopen` of its own, and other preloads may export a `dlsym`. A
-//! versioned look-up behind ourselves (`dlvsym(RTLD_NEXT, ...)`) finds glibc's whatever the order
-//! of preloads.
+//! versioned look-up behind ourselves (`dlvsym(RTLD_NEXT, ...)`) finds glibc's for every order of
+//! preloads.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
@@ -36,30 +36,30 @@ impl Loader {
         }
     }
 
-    /// The functions that the program calls, which another interposer may have replaced.
+    /// The functions of the process, which another interposer may have replaced.
     pub(crate) fn of_process() -> Self {
         Self { dlopen: libc::dlopen, dlsym: libc::dlsym }
     }
 
-    /// Opens a library by path and keeps it for the life of the process.
+    /// Opens a library by path for the life of the process.
     pub(crate) fn open(&self, path: &Path) -> Result<*mut c_void, String> {
         let name =
             CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a NUL byte".to_owned())?;
-        // SAFETY: a NUL-terminated path. Constructors of the library run: that is what opening a
-        // driver means.
+        // SAFETY: a NUL-terminated path. Constructors of the library run, as they must to open a
+        // driver.
         let library = unsafe { (self.dlopen)(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() { Err(last_error()) } else { Ok(library) }
     }
 
-    /// The address of a symbol in a library that the process has loaded, in whatever scope.
+    /// The address of a symbol in a library that the process has loaded, in any scope.
     pub fn find(&self, library: &CStr, name: &CStr) -> Option<*const c_void> {
-        // SAFETY: a NUL-terminated name; nothing is loaded that is not there.
+        // SAFETY: a NUL-terminated name; the call loads no new library.
         let library = unsafe { (self.dlopen)(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         let found = if library.is_null() { library } else { self.symbol(library, name) };
         (!found.is_null()).then_some(found.cast_const())
     }
 
-    /// A symbol's address in an opened library; null where it has none.
+    /// A symbol's address in an opened library; null if it has none.
     pub(crate) fn symbol(&self, library: *mut c_void, name: &CStr) -> *mut c_void {
         // SAFETY: `library` came from one of our opens and is never closed; the name is
         // NUL-terminated.

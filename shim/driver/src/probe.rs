@@ -1,8 +1,7 @@
-//! What our own driver calls cost: counts, errors and a latency histogram for each function we
-//! call.
+//! The cost of our own driver calls: counts, errors and a latency histogram for each function.
 //!
-//! Written by any thread with relaxed atomics, read by the statistics endpoint. Nothing allocates,
-//! nothing locks.
+//! Any thread writes them with relaxed atomics, the statistics endpoint reads them. Nothing here
+//! allocates or locks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -108,8 +107,8 @@ measured! {
     cuStreamWaitEvent,
 }
 
-/// The position of a function among those that are measured. To call another one through
-/// [`Measured`], name it above.
+/// The position of a function among the measured ones. To call another one through [`Measured`],
+/// name it above.
 const fn position(index: usize) -> usize {
     let mut position = 0;
     while MEASURED[position].0 != index {
@@ -138,8 +137,8 @@ impl Probes {
     }
 }
 
-/// A driver whose calls are measured, and whole: a thread that is cancelled ends before such a call
-/// or after it.
+/// A driver whose calls are measured and not interrupted: a cancelled thread ends before such a
+/// call or after it.
 #[derive(Debug)]
 pub(crate) struct Measured<'a> {
     pub(crate) driver: &'a Table,
@@ -165,8 +164,8 @@ impl Api for Measured<'_> {
 mod tests {
     use super::*;
 
-    /// Hazard: a question that is asked again and again and answered "not yet" looks like twice as
-    /// many calls.
+    /// Hazard: a query that is repeated until it is no longer "not yet" counts as twice as many
+    /// calls.
     #[test]
     fn a_call_is_counted_once_whatever_it_answers() {
         let (driver, probes) = (Table::empty(), Probes::new());

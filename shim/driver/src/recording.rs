@@ -1,9 +1,10 @@
-//! A device's events with the driver: made, recorded, asked, and put in front of a stream.
+//! A device's events with the driver: created, recorded, queried, and made a dependency of a
+//! stream.
 //!
-//! Invariants: an event is recorded in the stream or context that it tells of and nowhere else; a
-//! stream under capture is left alone, for whatever is recorded there becomes part of the graph; an
-//! event whose recording failed is not in use; while a context is being ended, the driver is asked
-//! nothing of its events ([`crate::events`]).
+//! Invariants: an event is recorded only in the stream or context that it stands for; no event is
+//! recorded in a stream under capture, where it would become part of the graph; an event whose
+//! recording failed is not in use; while a context is being destroyed, the driver is not called
+//! with its events ([`crate::events`]).
 
 use wm_abi::symbol;
 use wm_abi::*;
@@ -29,7 +30,7 @@ impl Device {
         self.measured().event_synchronize(raw(event))
     }
 
-    /// An event behind what is now in a stream.
+    /// An event behind the present work in a stream.
     pub(crate) fn record_in(&self, stream: StreamId) -> Result<Event> {
         let key = self.streams().key(stream).ok_or(CUresult::INVALID_HANDLE)?;
         if !key.is_reachable() {
@@ -39,16 +40,16 @@ impl Device {
         self.record_unasked(key.context, key.stream)
     }
 
-    /// The same where the caller knows that the stream can be recorded in.
+    /// The same for a caller that knows that an event can be recorded in the stream.
     pub(crate) fn record_unasked(&self, context: CUcontext, stream: CUstream) -> Result<Event> {
         let event = self.event(context)?;
         let recorded = self.record_here(context, event, stream);
         self.finish(event, recorded)
     }
 
-    /// Events behind what is now in every context: one each, or none where one fails.
+    /// Events behind the present work in every context: one each, or none if one fails.
     pub(crate) fn record_contexts(&self) -> Result<Vec<Event>> {
-        // An event of a context breaks each capture in it, whatever its mode.
+        // An event of a context breaks each capture in it, in any mode.
         let _call = self.streams().unaware_call();
         self.refuse_capture()?;
         let contexts = self.known_contexts();
@@ -76,7 +77,7 @@ impl Device {
         self.measured().event_query(raw(event))
     }
 
-    /// Makes what comes next in a stream wait, on the GPU, for an event.
+    /// Makes later work in a stream wait, on the GPU, for an event.
     pub(crate) fn hold_back(&self, stream: StreamId, event: &Event) -> Result<()> {
         match self.standing(event) {
             Standing::Live => {}
@@ -91,7 +92,7 @@ impl Device {
 
     /// An event of the context, to be recorded.
     fn event(&self, context: CUcontext) -> Result<CUevent> {
-        // A green context may be destroyed with work under way; events that tell of it must outlive
+        // A green context may be destroyed while it has work; the events of that work must outlive
         // it.
         let context = self.streams().home(context);
         if let Some(event) = self.lock_events().take_idle(context) {
@@ -103,12 +104,12 @@ impl Device {
         Ok(event)
     }
 
-    /// An error while a capture is under way anywhere: what follows would end it.
+    /// An error while any stream is under capture: the next call would end the capture.
     pub(crate) fn refuse_capture(&self) -> Result<()> {
         if self.streams().capturing() { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// An error if recording into this stream could touch a capture.
+    /// An error if a record in this stream could touch a capture.
     pub(crate) fn refuse_captured(&self, stream: CUstream) -> Result<()> {
         if !self.streams().capturing() {
             return Ok(());
@@ -126,7 +127,7 @@ impl Device {
         self.lock_events().standing(event)
     }
 
-    /// An event behind all work of a context, in streams we know and streams we do not.
+    /// An event behind all work of a context, in known and unknown streams.
     fn record_context(&self, context: CUcontext) -> Result<Event> {
         let event = self.event(context)?;
         let recorded = if self.driver().has::<symbol::cuCtxRecordEvent>() {
@@ -137,14 +138,14 @@ impl Device {
         self.finish(event, recorded)
     }
 
-    /// Drivers before 12.5 cannot record a context: waiting for it instead is slower, and never
-    /// wrong.
+    /// Drivers before 12.5 cannot record a context. A wait for it is slower and has the same
+    /// effect.
     pub(crate) fn drain(&self, context: CUcontext) -> Result<()> {
         let _current = Current::make(self.driver(), context)?;
         self.measured().ctx_synchronize()
     }
 
-    /// A default stream is the current context's.
+    /// The handle of a default stream means that of the current context.
     fn record_here(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
         let named = stream != CUstream::LEGACY && stream != CUstream::PER_THREAD;
         let _current = (!named).then(|| Current::make(self.driver(), context)).transpose()?;

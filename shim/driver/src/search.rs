@@ -1,9 +1,9 @@
-//! Finds the real driver library, and never mistakes a copy of ourselves for it.
+//! Finds the real driver library, and never a copy of ourselves.
 //!
 //! The loader cannot be asked for `libcuda.so.1`: that name is ours (our SONAME). So the places are
-//! walked by hand, in the loader's own order, and the library is opened by absolute path. A
-//! candidate is passed over when it is the library that asks (same device and inode), another copy
-//! of it (it carries its note), or one of the toolkit's stubs.
+//! searched by hand, in the loader's own order, and the library is opened by absolute path. A
+//! candidate is skipped if it is the searching library itself (same device and inode), another copy
+//! of it (it carries the note), or one of the toolkit's stubs.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::table::Table;
 
 const NAME: &str = "libcuda.so.1";
 
-/// Where drivers live besides the loader's cache: distributions, containers, WSL, Jetson, NixOS.
+/// The places of drivers besides the loader's cache: distributions, containers, WSL, Jetson, NixOS.
 const DIRECTORIES: &[&str] = &[
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib64",
@@ -33,7 +33,7 @@ const DIRECTORIES: &[&str] = &[
 /// No driver could be opened.
 #[derive(Debug)]
 pub struct NotFound {
-    /// Every place that was looked at, with what was found there.
+    /// Every searched place, with the reason why it did not serve.
     pub searched: Vec<(PathBuf, String)>,
 }
 
@@ -49,11 +49,10 @@ impl std::fmt::Display for NotFound {
 
 impl std::error::Error for NotFound {}
 
-/// Opens the driver: `explicit` if given (then nothing else), else the first real one in the
-/// loader's order.
+/// Opens the driver: only `explicit` if it is given, else the first real one in the loader's order.
 ///
 /// # Errors
-/// [`NotFound`] with every place looked at.
+/// [`NotFound`] with every searched place.
 pub fn open(loader: &Loader, explicit: Option<&Path>) -> Result<Table, NotFound> {
     let mut searched = Vec::new();
     for candidate in candidates(explicit) {
@@ -68,7 +67,7 @@ pub fn open(loader: &Loader, explicit: Option<&Path>) -> Result<Table, NotFound>
 fn try_open(loader: &Loader, path: &Path) -> Result<Table, String> {
     let path = match path.canonicalize() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err("not there".into()),
-        // Where links may not be read, the loader may still open the file.
+        // If links may not be read, the loader may still open the file.
         canonical => canonical.unwrap_or_else(|_| path.to_owned()),
     };
     if is_interposer(&path) {

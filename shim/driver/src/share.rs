@@ -1,8 +1,8 @@
-//! Physical memory between processes: handles as file descriptors, and mappings of what another
-//! process made.
+//! Physical memory between processes: handles as file descriptors, and mappings of another
+//! process's memory.
 //!
-//! Invariant: an [`Import`] owns its reservation and its mappings, which keep the physical memory;
-//! dropping it gives all of them back. The owner sees to it that the GPU no longer uses the range.
+//! Invariant: an [`Import`] owns its reservation and its mappings, which keep the physical memory
+//! alive; the drop releases all of them. The owner ensures that the GPU no longer uses the range.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -27,25 +27,25 @@ impl Device {
     /// A file descriptor for physical memory of this process; closed on exec.
     ///
     /// # Errors
-    /// The driver's, for memory that was not made to be shared.
+    /// The driver's, for memory that was created without a shareable handle type.
     pub fn export(&self, handle: Handle) -> Result<OwnedFd> {
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         self.driver().mem_export(handle.0)
     }
 
-    /// Physical memory that a file descriptor stands for, of this process or another one. The
-    /// descriptor is not needed afterwards; the handle is to be given back with [`Gpu::release`].
+    /// The physical memory behind a file descriptor, of this process or another one. The descriptor
+    /// is not needed afterwards; the caller releases the handle with [`Gpu::release`].
     ///
     /// # Errors
-    /// The driver's, for a descriptor that is none of its own.
+    /// The driver's, for a descriptor of another kind.
     pub fn import_handle(&self, descriptor: BorrowedFd<'_>) -> Result<Handle> {
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         self.driver().mem_import(descriptor).map(Handle)
     }
 
-    /// One use more of the physical memory that is mapped at an address, to be given back with
-    /// [`Gpu::release`]. It is the handle that the memory was mapped with, and no other memory has
-    /// that handle meanwhile.
+    /// One more reference to the physical memory that is mapped at an address, to be released with
+    /// [`Gpu::release`]. It equals the handle that the memory was mapped with, and no other memory
+    /// has that handle meanwhile.
     ///
     /// # Errors
     /// The driver's, for an address where nothing is mapped.
@@ -54,7 +54,7 @@ impl Device {
         self.driver().mem_retain(address).map(Handle)
     }
 
-    /// A range of its own for memory of another process, to be mapped there piece after piece.
+    /// An own range for memory of another process, to be mapped there piece after piece.
     ///
     /// # Errors
     /// The driver's.
@@ -77,25 +77,25 @@ impl Import {
     /// Maps the next piece. The descriptor is not needed afterwards.
     ///
     /// # Errors
-    /// `INVALID_VALUE` where it does not fit into the range; the driver's.
+    /// `INVALID_VALUE` if it does not fit into the range; the driver's.
     pub fn add(&mut self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<()> {
         if bytes > self.bytes - self.mapped {
             return Err(CUresult::INVALID_VALUE);
         }
         let _relaxed = Relaxed::enter(self.device.driver(), self.device.streams());
         let driver = self.device.measured();
-        // A mapping keeps the memory, so the handle goes in any case.
+        // A mapping keeps the memory alive, so the handle is released in any case.
         let memory = PhysicalMemory::from_raw(&driver, self.device.driver().mem_import(descriptor)?);
         self.device.map(self.base + self.mapped as u64, bytes, Handle(memory.raw()))?;
         self.mapped += bytes;
         Ok(())
     }
 
-    /// Lets the device, and every peer that may access its memory now, read and write what is
-    /// mapped.
+    /// Lets the device, and every peer that may access its memory now, read and write the mapped
+    /// range.
     ///
     /// # Errors
-    /// `INVALID_VALUE` where pieces are missing; the driver's.
+    /// `INVALID_VALUE` if pieces are missing; the driver's.
     pub fn allow(&self) -> Result<()> {
         if self.mapped < self.bytes {
             return Err(CUresult::INVALID_VALUE);
@@ -106,7 +106,7 @@ impl Import {
 
 impl Drop for Import {
     fn drop(&mut self) {
-        // A failure cannot be reported; what is not undone ends with the process.
+        // A failure cannot be reported; the remaining mappings end with the process.
         if self.mapped > 0 {
             let _ = self.device.unmap(self.base, self.mapped);
         }
@@ -114,9 +114,9 @@ impl Drop for Import {
     }
 }
 
-/// May this process take descriptors out of another one of its user (`pidfd_getfd`), by what the
-/// kernel says? Nothing is tried: a filter of system calls might end the process for it. The
-/// filters of containers permit the call to a process with the capability.
+/// May this process take descriptors out of another one of its user (`pidfd_getfd`), as the kernel
+/// reports it? The call itself is not tried: a filter of system calls might end the process for it.
+/// The filters of containers permit the call to a process with the capability.
 pub fn may_fetch_descriptors() -> bool {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
     std::fs::read_to_string("/proc/self/status")

@@ -9,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
 
-/// Spares that all streams of a device hold at once, at most: each takes some bytes of the device.
+/// The most spares that all streams of a device hold together: each takes some bytes of the device.
 const MOST_HELD: usize = 4096;
 
-/// Spares that one stream holds, at most.
+/// The most spares that one stream holds.
 const MOST_OF_A_STREAM: usize = 64;
 
 /// A stream: its context and its handle.
@@ -21,10 +21,11 @@ pub(crate) type StreamIdentity = (CUcontext, CUstream);
 /// The spares of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
-    /// Of `cuMemAlloc`, to be freed in a context where the driver's own call must answer.
+    /// Allocations of `cuMemAlloc`, to be freed in a context where the driver's own call must
+    /// answer.
     plain: Mutex<Vec<(CUcontext, CUdeviceptr)>>,
     held: Mutex<HeldSpares>,
-    /// The library's own pool, once it was made; null if the driver makes none.
+    /// The library's own pool, once it was requested; null if the driver makes none.
     pool: Mutex<Option<CUmemoryPool>>,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct Spares {
 #[derive(Debug, Default)]
 struct HeldSpares {
     streams: HashMap<StreamIdentity, Vec<CUdeviceptr>>,
-    /// Of all streams.
+    /// The spares of all streams.
     count: usize,
 }
 
@@ -93,17 +94,17 @@ impl Spares {
         let _freed_with_it = self.held().drain(|(owner, _)| *owner == context);
     }
 
-    /// The pool, if it was asked for before; null if the driver makes none.
+    /// The pool, if it was requested before; null if the driver makes none.
     pub(crate) fn pool(&self) -> Option<CUmemoryPool> {
         *self.lock_pool()
     }
 
-    /// Notes the pool. Of two threads that make one at once, the first one's stays.
+    /// Stores the pool. If two threads make one at once, the first one's stays.
     pub(crate) fn set_pool(&self, made: CUmemoryPool) -> CUmemoryPool {
         *self.lock_pool().get_or_insert(made)
     }
 
-    /// The pool went with the device's contexts.
+    /// The pool ended with the device's contexts.
     pub(crate) fn forget_pool(&self) {
         *self.lock_pool() = None;
     }

@@ -1,16 +1,15 @@
 //! Names for streams that never confuse two of them.
 //!
 //! The driver's stream handles are reused after a destroy, the legacy stream is one value for every
-//! context, and the per-thread stream one value for every thread. A memory manager that took
-//! handles for names would hand a block to the wrong stream. [`Streams`] gives each (context,
+//! context, and the per-thread stream one value for every thread. A memory manager that used
+//! handles as names would hand a block to the wrong stream. [`Streams`] gives each (context,
 //! handle, thread) an identity that is never given again.
 //!
-//! The look-up is on the path of every stream-ordered allocation, so each thread remembers its last
-//! answer; an epoch that moves with every forgotten stream says whether the memory is still good.
+//! The look-up is on the path of every stream-ordered allocation, so each thread caches its last
+//! answer; an epoch that moves with every forgotten stream invalidates the caches.
 //!
-//! A thread's own stream ends with its thread, which no call tells. So wherever one is met first,
-//! it is looked whether the threads of a few others are still there: names do not become more with
-//! every thread that ever was.
+//! A thread's own stream ends with its thread, which no call reports. So wherever a new one is met,
+//! the threads of a few others are checked: the names are bounded by the living threads.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -24,7 +23,7 @@ use wm_abi::{CUcontext, CUstream};
 use crate::gpu::StreamId;
 use crate::thread::KernelThread;
 
-/// What a [`StreamId`] stands for.
+/// The stream behind a [`StreamId`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     /// The stream's context.
@@ -36,8 +35,8 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// Can the calling thread put work into this stream? A per-thread stream obeys its own thread
-    /// only.
+    /// Can the calling thread put work into this stream? Only its own thread can use a per-thread
+    /// stream.
     pub fn is_reachable(&self) -> bool {
         self.thread == 0 || self.thread == thread_number()
     }
@@ -52,11 +51,11 @@ struct Names {
     keys: StreamMap<StreamId, StreamKey>,
     /// Contexts of created streams, by handle: a handle is in one context at a time.
     contexts: StreamMap<CUstream, CUcontext>,
-    /// Threads' own streams, in the order in which their threads were last looked for.
+    /// Threads' own streams, in the order of the last check of their threads.
     own: VecDeque<(KernelThread, StreamId)>,
 }
 
-/// Threads that are looked for where another one's own stream is met.
+/// Threads that are checked when another one's own stream is met.
 const LOOKED_FOR: usize = 2;
 
 impl Names {
@@ -81,10 +80,9 @@ impl Names {
     }
 }
 
-/// Every stream that the memory manager has met, and how many captures are under way.
+/// Every stream that the memory manager has met, and the number of present captures.
 ///
-/// The first [`Streams::SEEN`] bytes are what is looked at on the path of a call, and seldom
-/// written.
+/// The first [`Streams::SEEN`] bytes are read on the path of a call, and seldom written.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Streams {
@@ -98,12 +96,12 @@ pub struct Streams {
     names: RwLock<Names>,
     /// A capture was begun once: there may be graphs.
     ever_captured: AtomicBool,
-    /// Calls of ours under way that know of no capture, and would break one that begins.
+    /// Calls of ours in flight that assume no capture, and would break one that begins.
     unaware: AtomicUsize,
 }
 
-/// A call of ours that looked whether anything is captured after this was made, and is over when
-/// this is dropped: a capture begins before the look, or after the call.
+/// A call of ours. It checks for captures after this was made, and is over when this is dropped: so
+/// a capture begins before the check, or after the call.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct UnawareCall<'a>(&'a Streams);
@@ -158,8 +156,8 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Bytes at the start of the value that a call looks at, where nothing has changed since the
-    /// last one.
+    /// Bytes at the start of the value that a call reads, if nothing has changed since the last
+    /// one.
     pub const SEEN: usize = 2 * size_of::<AtomicUsize>() + size_of::<AtomicBool>();
 
     /// No stream is known yet.
@@ -180,20 +178,20 @@ impl Streams {
         }
     }
 
-    /// Moves whenever what a thread remembers of streams may no longer be so. Read *before* what is
-    /// remembered is found.
+    /// Moves whenever a thread's cached facts about streams may be stale. It is read *before* these
+    /// facts are determined.
     #[inline]
     pub fn epoch(&self) -> usize {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Ends the epoch: a context has ended, or something else that threads remember beside a
-    /// stream's name.
+    /// Ends the epoch: a context has ended, or another fact that threads cache beside a stream's
+    /// name has changed.
     pub fn advance_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// The stream's identity, made at first sight.
+    /// The stream's identity, created at first sight.
     pub fn identify(&self, context: CUcontext, stream: CUstream) -> StreamId {
         let key = StreamKey { context, stream, thread: thread_of(stream) };
         let epoch = self.epoch();
@@ -233,7 +231,7 @@ impl Streams {
         id
     }
 
-    /// The identity of a created stream, whose context is asked for at first sight only.
+    /// The identity of a created stream. Its context is determined at first sight only.
     pub fn identify_handle(
         &self,
         stream: CUstream,
@@ -255,12 +253,12 @@ impl Streams {
         }
     }
 
-    /// What an identity stands for; `None` once it was forgotten.
+    /// The stream behind an identity; `None` once it was forgotten.
     pub fn key(&self, id: StreamId) -> Option<StreamKey> {
         self.names.read().ok()?.keys.get(&id).copied()
     }
 
-    /// Identities under a stream handle, whatever the context: what a destroy of the handle ends.
+    /// Identities under a stream handle, in all contexts: those that a destroy of the handle ends.
     pub fn with_handle(&self, stream: CUstream) -> Vec<StreamId> {
         self.matching(|key| key.stream == stream)
     }
@@ -284,16 +282,16 @@ impl Streams {
         self.advance_epoch();
     }
 
-    /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back
-    /// if it refuses. To be followed by [`Streams::await_unaware`].
+    /// A capture begins in a stream of `context`. Called before the driver's call, and taken back
+    /// if that fails. [`Streams::await_unaware`] must follow.
     pub fn capture_began(&self, context: CUcontext, stream: CUstream) {
         self.ever_captured.store(true, Ordering::SeqCst);
         let began = Captured { context, stream, thread: thread_of(stream) };
         self.change_captures(|captures| captures.push(began));
     }
 
-    /// Waits until calls of ours that were made before the capture are over, none of which waits
-    /// for the GPU; for a bounded time all the same.
+    /// Waits until calls of ours that were made before the capture are over. None of them waits for
+    /// the GPU, and the wait is bounded nevertheless.
     pub fn await_unaware(&self) {
         const LONGEST: Duration = Duration::from_millis(10);
         let begin = Instant::now();
@@ -302,21 +300,21 @@ impl Streams {
         }
     }
 
-    /// A call that a capture would forbid, and that does not wait, is about to be made: after a
-    /// look at captures.
+    /// Called before a call that does not wait and that a capture would forbid: the check for
+    /// captures follows.
     pub(crate) fn unaware_call(&self) -> UnawareCall<'_> {
         self.unaware.fetch_add(1, Ordering::SeqCst);
         UnawareCall(self)
     }
 
-    /// The capture in `stream` is over, or the stream is. Without a capture there: nothing.
+    /// The capture in `stream` is over, or the stream is. Without a capture there it has no effect.
     pub fn capture_ended(&self, stream: CUstream) {
         let thread = thread_of(stream);
         let is_it = |captured: &Captured| captured.stream == stream && captured.thread == thread;
         self.change_captures(|captures| captures.retain(|captured| !is_it(captured)));
     }
 
-    /// A context is gone, and with it what was captured in its streams.
+    /// A context is gone, and with it the captures in its streams.
     pub fn captures_ended_in(&self, context: CUcontext) {
         self.change_captures(|captures| captures.retain(|captured| captured.context != context));
     }
@@ -327,8 +325,8 @@ impl Streams {
         self.capturing.store(captures.len(), Ordering::SeqCst);
     }
 
-    /// A blocking stream has been made or used: what is done in the legacy default stream is a
-    /// barrier for it.
+    /// A blocking stream has been created or used: work in the legacy default stream is a barrier
+    /// for it.
     #[inline]
     pub fn note_blocking(&self) {
         // Written once: the line is in every core's cache.
@@ -361,15 +359,15 @@ impl Streams {
         self.greens.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != green);
     }
 
-    /// The context that memory and events of `context` belong to: itself, or the one that a green
-    /// context is a part of.
+    /// The context of memory and events of `context`: itself, or for a green context the one that
+    /// it is a part of.
     pub fn home(&self, context: CUcontext) -> CUcontext {
         let greens = self.greens.read().unwrap_or_else(PoisonError::into_inner);
         greens.iter().find(|(green, _)| *green == context).map_or(context, |(_, home)| *home)
     }
 
-    /// Has any stream of the process ever been under capture? What was captured uses addresses as
-    /// it found them.
+    /// Has any stream of the process ever been under capture? A captured graph uses fixed
+    /// addresses.
     pub fn has_captured(&self) -> bool {
         self.ever_captured.load(Ordering::SeqCst)
     }
@@ -428,7 +426,7 @@ mod tests {
         assert!(!streams.key(theirs).expect("known").is_reachable());
     }
 
-    /// Hazard: a leak: each thread that ever worked in its own stream is remembered.
+    /// Hazard: a leak: each thread that ever used its own stream is remembered.
     #[test]
     fn streams_of_threads_that_have_ended_are_forgotten() {
         let streams = Streams::default();

@@ -1,8 +1,8 @@
 //! A driver library's functions, by position.
 //!
 //! Filled once when the library is opened; afterwards a look-up is one array read. An absent
-//! function is an address of ours that answers `NOT_SUPPORTED`, so that no caller needs a branch
-//! and no call can jump to nothing.
+//! function is an address of ours that returns `NOT_SUPPORTED`, so that callers need no branch and
+//! no call jumps to null.
 
 use std::ffi::c_void;
 use std::mem::{size_of, transmute_copy};
@@ -13,8 +13,7 @@ use wm_abi::symbol::{NAMES, Symbol};
 
 use crate::loader::Loader;
 
-/// What a function that the driver lacks answers. Arguments are ignored: the C ABI lets a callee do
-/// so.
+/// Stands in for a function that the driver lacks. It ignores its arguments, as the C ABI permits.
 unsafe extern "C" fn not_supported() -> CUresult {
     CUresult::NOT_SUPPORTED
 }
@@ -30,7 +29,7 @@ impl Table {
     /// Opens the library at `path` and looks every function up.
     ///
     /// # Errors
-    /// The loader's sentence, or that the library exports no `cuInit`.
+    /// The loader's message, or that the library exports no `cuInit`.
     pub fn open(loader: &Loader, path: &Path) -> Result<Self, String> {
         let library = loader.open(path)?;
         if loader.symbol(library, c"cuInit").is_null() {
@@ -40,8 +39,8 @@ impl Table {
         Ok(Self { path: path.to_owned(), addresses })
     }
 
-    /// The driver as a program gets it that opens `libcuda.so.1`: the loader's answer, be it a real
-    /// driver or what stands before one.
+    /// The driver as a program gets it that opens `libcuda.so.1`: the library that the loader
+    /// returns, a real driver or an interposer.
     ///
     /// # Errors
     /// A sentence that says that there is none.
@@ -61,7 +60,7 @@ impl Table {
         &self.path
     }
 
-    /// The driver's own address of a function, or `None` where it has none.
+    /// The driver's own address of a function, or `None` if it has none.
     pub fn address(&self, index: usize) -> Option<*const c_void> {
         let address = self.addresses[index];
         (address != 0).then_some(address as *const c_void)
@@ -72,16 +71,16 @@ impl Table {
         self.addresses[S::INDEX] != 0
     }
 
-    /// The function, callable. One that the driver lacks answers `NOT_SUPPORTED`.
+    /// The function, callable. One that the driver lacks returns `NOT_SUPPORTED`.
     pub fn get<S: Symbol>(&self) -> S::Function {
         let address = match self.addresses[S::INDEX] {
             0 => not_supported as *const () as usize,
             found => found,
         };
         const { assert!(size_of::<S::Function>() == size_of::<usize>()) };
-        // SAFETY: `Symbol` promises that `Function` is the pointer type of what the driver exports
-        // under `NAME`, and sizes are equal. The stand-in ignores its arguments, which the C
-        // calling convention permits.
+        // SAFETY: `Symbol` promises that `Function` is the pointer type of the function that the
+        // driver exports under `NAME`, and sizes are equal. The stand-in ignores its arguments,
+        // which the C calling convention permits.
         unsafe { transmute_copy(&address) }
     }
 }

@@ -1,12 +1,12 @@
 //! The library's own threads, in a host process.
 //!
-//! One place makes them. A thread of ours takes none of the program's signals except those that the
-//! thread itself raises by a fault: the kernel ends a process that blocks one of these when it
-//! comes. It cannot be cancelled, has a name that tells whose it is, and a stack of a known size
-//! beside what the program's own thread-locals take of it. It is made with `pthread_create` rather
-//! than the standard library's threads: those leave thread-local state with destructors behind in
-//! the thread that spawns, and that thread is the host's. A panic stops in it and is one line in
-//! the log.
+//! This module starts all of them. A thread of ours takes none of the program's signals except
+//! those that the thread itself raises by a fault: if a thread blocks such a signal, the kernel
+//! ends the process when it is raised. It cannot be cancelled, its name says that it is ours, and
+//! its stack has a known size beside the program's own thread-locals. It is created with
+//! `pthread_create` rather than the standard library's threads: those leave thread-local state with
+//! destructors behind in the spawning thread, and that thread is the host's. A panic ends only the
+//! thread and is one line in the log.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::departure;
 
-/// What a thread starts with.
+/// The arguments of a new thread.
 struct Start<F> {
     name: &'static CStr,
     body: F,
@@ -31,7 +31,7 @@ pub fn spawn(name: &'static CStr, stack: usize, body: impl FnOnce() + Send + 'st
 }
 
 /// Runs `here` on this thread and each of `others` on one of its own, as [`spawn`] makes them, and
-/// returns when all have ended. One whose thread cannot be made does not run.
+/// returns when all have ended. If a thread cannot be created, its function does not run.
 pub fn beside<F: FnOnce() + Send>(
     name: &'static CStr,
     stack: usize,
@@ -46,7 +46,7 @@ pub fn beside<F: FnOnce() + Send>(
     here();
 }
 
-/// The kernel's name of a thread, which it may give to another one once the thread has ended.
+/// The kernel's number of a thread, which the kernel may reuse once the thread has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct KernelThread(libc::pid_t);
 
@@ -56,30 +56,30 @@ impl KernelThread {
         Self(unsafe { libc::gettid() })
     }
 
-    /// Is there no thread of this process under the name? One that was given it later hides the
-    /// end.
+    /// Is there no thread of this process with the number? A later thread with the same number
+    /// hides the end.
     pub(crate) fn has_ended(self) -> bool {
-        // SAFETY: no signal is sent, it is only looked whether one could be.
+        // SAFETY: no signal is sent; the call only checks whether one could be.
         let found = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, 0) };
         found != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
     }
 }
 
 unsafe extern "C" {
-    /// Of the C library; a state is 0 (enabled) or 1 (disabled).
+    /// A function of the C library; a state is 0 (enabled) or 1 (disabled).
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 /// `PTHREAD_CANCEL_DISABLE`.
 const UNCANCELLED: c_int = 1;
 
-/// The calling thread is not cancelled while this lives: a cancellation unwinds, from whatever call
-/// of the C library acts upon it, through frames that cannot be unwound. It stays pending, and is
-/// acted upon at the program's next such call.
+/// The calling thread is not cancelled while this lives: a cancellation would unwind from a call of
+/// the C library through frames that cannot be unwound. It stays pending until the program's next
+/// cancellation point.
 pub struct Uncancelled(c_int);
 
 impl Uncancelled {
-    /// From now on.
+    /// Disables cancellation from now on.
     #[inline]
     #[allow(clippy::new_without_default, reason = "it acts upon the thread")]
     pub fn new() -> Self {
@@ -93,15 +93,15 @@ impl Uncancelled {
 impl Drop for Uncancelled {
     #[inline]
     fn drop(&mut self) {
-        // Where it was disabled already, nothing has changed.
+        // If cancellation was disabled before, nothing has changed.
         if self.0 != UNCANCELLED {
-            // SAFETY: puts back what `new` found.
+            // SAFETY: restores the state that `new` found.
             unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
         }
     }
 }
 
-/// Threads that borrow from their maker, which waits for them on every way out.
+/// Threads that borrow from their creator, which waits for them on every way out.
 struct Joined(Vec<libc::pthread_t>);
 
 impl Drop for Joined {
@@ -113,14 +113,13 @@ impl Drop for Joined {
     }
 }
 
-/// Makes a thread. A joinable one must be joined before anything that `F` borrows ends.
+/// Starts a thread. A joinable one must be joined before any value ends that `F` borrows.
 fn create<F: FnOnce() + Send>(state: c_int, stack: usize, start: Start<F>) -> io::Result<libc::pthread_t> {
     let argument = Box::into_raw(Box::new(start));
     let mut thread = MaybeUninit::uninit();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let attributes = attributes.as_mut_ptr();
-    // SAFETY: the attributes are initialised before and destroyed after use; `main` takes what was
-    // boxed.
+    // SAFETY: the attributes are initialised before and destroyed after use; `main` takes the box.
     let outcome = unsafe {
         libc::pthread_attr_init(attributes);
         libc::pthread_attr_setdetachstate(attributes, state);
@@ -131,7 +130,7 @@ fn create<F: FnOnce() + Send>(state: c_int, stack: usize, start: Start<F>) -> io
         outcome
     };
     if outcome != 0 {
-        // SAFETY: no thread was made, so the box is still ours alone.
+        // SAFETY: no thread was started, so the box is still ours alone.
         drop(unsafe { Box::from_raw(argument) });
         return Err(io::Error::from_raw_os_error(outcome));
     }
@@ -139,8 +138,8 @@ fn create<F: FnOnce() + Send>(state: c_int, stack: usize, start: Start<F>) -> io
     Ok(unsafe { thread.assume_init() })
 }
 
-/// What the C library takes of a thread's stack: the thread-locals of every library of the process
-/// lie there.
+/// The bytes that the C library takes of a thread's stack: the thread-locals of every library of
+/// the process are there.
 fn least_stack(attributes: *const libc::pthread_attr_t) -> usize {
     type Least = unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize;
     // SAFETY: a look-up by name; glibc's function has this type.
@@ -161,7 +160,7 @@ extern "C" fn main<F: FnOnce() + Send>(argument: *mut c_void) -> *mut c_void {
     departure::mark_thread();
     // SAFETY: names the calling thread; a name that is too long is refused.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
-    // Unwinding out of a thread's first function would abort the host.
+    // A panic that leaves a thread's first function would abort the host.
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         log::warn!(
             "a thread of wmshim ({}) failed and is no more; the program goes on",
@@ -175,8 +174,8 @@ extern "C" fn main<F: FnOnce() + Send>(argument: *mut c_void) -> *mut c_void {
 const FAULTS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// A new thread inherits the mask of the one that makes it: blocked meanwhile, restored after. A
-/// fault that the maker does not block the new thread does not block either.
+/// A new thread inherits the mask of its creator: signals are blocked meanwhile and restored after.
+/// A fault that the creator does not block stays unblocked in the new thread.
 fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -200,8 +199,8 @@ fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
 #[cfg(test)]
 mod tests {
     //! Hazards: a signal handler of the host runs on a thread of ours, or a fault there kills a
-    //! process that would serve it; a borrowed value is gone before its thread is; a panic of ours
-    //! ends the process.
+    //! process that would handle it; a borrowed value ends before its thread; a panic of ours ends
+    //! the process.
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
@@ -210,10 +209,10 @@ mod tests {
 
     const STACK: usize = 64 << 10;
 
-    /// Signals that the calling thread does not block, but the two that cannot be.
+    /// Signals that the calling thread does not block, except the two that cannot be blocked.
     fn unblocked() -> Vec<c_int> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: asks for the mask, then about each signal of a set that was filled.
+        // SAFETY: reads the mask, then each signal of the filled set.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), set.as_mut_ptr());
             let open = |signal: &c_int| libc::sigismember(set.as_ptr(), *signal) == 0;

@@ -1,22 +1,22 @@
 //! Address space in large windows, so that "is this address ours?" needs no lock.
 //!
 //! Extents are cut from windows that are reserved from the driver a terabyte at a time. Address
-//! space costs nothing until something is mapped in it; if a limit forbids that (`ulimit -v`), a
-//! window is smaller. Whether an address lies in a window is read from a few
-//! atomics: it is asked for every free and every pointer query of a program.
+//! space costs nothing until it is mapped; if a limit forbids that (`ulimit -v`), a window is
+//! smaller. A few atomics tell whether an address lies in a window: every free and every pointer
+//! query of a program needs that.
 //!
-//! A window that went is asked for at its old addresses: what knows blocks by their address has its
-//! tables for those already, and a program that resets its device again and again would have them
-//! made for ever new ones. That is a wish, and the driver may choose others.
+//! A window that was returned to the driver is requested again at its old addresses: code that
+//! knows blocks by their address has tables for those already, and for a program that resets its
+//! device again and again the tables would grow without bound. The address is a wish, and the
+//! driver may choose another.
 //!
-//! Where a late access to a range that was given back is to meet nothing, windows *roam*: ranges
-//! are taken one behind the other through the whole window before any comes again, and windows
-//! stay.
+//! If a late access to a released range is to fault, windows *roam*: ranges are taken one behind
+//! the other through the whole window before any is reused, and windows stay.
 //!
-//! Invariants: a range that is out is in exactly one window, and disjoint from all others that are
-//! out; the lock covers bookkeeping only, never a driver call; a window that nothing is out of goes
-//! back to the driver. A range in which something is still mapped is not taken back, as the driver
-//! would not free such a reservation: another thread may be about to unmap it.
+//! Invariants: a range in use is in exactly one window, and disjoint from all others in use; the
+//! lock covers bookkeeping only, never a driver call; a window without a range in use is returned
+//! to the driver. A range with a mapping is not accepted back, as the driver would not free such a
+//! reservation: another thread may be about to unmap it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,11 +38,11 @@ struct Window {
     bytes: u64,
     /// Free ranges: start and size, neighbours merged.
     free: BTreeMap<u64, u64>,
-    /// End of the range that was taken last.
+    /// End of the last range that was taken.
     last: u64,
 }
 
-/// A window's bounds, as readers without the lock see them. Both 0: no window.
+/// A window's bounds, for readers without the lock. Both 0: no window.
 #[derive(Debug, Default)]
 struct Bounds {
     base: AtomicU64,
@@ -58,7 +58,7 @@ pub(crate) struct Windows {
     mapped: Mutex<BTreeSet<u64>>,
     roams: AtomicBool,
     list: Mutex<Box<[Option<Window>]>>,
-    /// Bounds of windows that went, the last one last; at most as many as there can be windows.
+    /// Bounds of windows that were returned, the latest one last; at most [`MOST`].
     gone: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -71,8 +71,8 @@ impl Window {
         (self.base..self.base + self.bytes).contains(&address)
     }
 
-    /// The first free range that is large enough, cut at its start; where it roams, the first
-    /// behind the last one.
+    /// The first free range that is large enough, cut at its start. A roaming window searches
+    /// behind the last range first.
     fn take(&mut self, bytes: u64, roams: bool) -> Option<u64> {
         let behind = if roams { self.find(self.last, bytes) } else { None };
         let (start, from, size) = behind.or_else(|| self.find(self.base, bytes))?;
@@ -88,8 +88,8 @@ impl Window {
         Some(from)
     }
 
-    /// Start of a free range, first address from `least` on at which it holds `bytes`, and its
-    /// size.
+    /// A free range with room for `bytes` from `least` on: its start, the first address with that
+    /// room, and its size.
     fn find(&self, least: u64, bytes: u64) -> Option<(u64, u64, u64)> {
         let first = self.free.range(..=least).next_back().map_or(least, |(start, _)| *start);
         let placed = self.free.range(first..).map(|(start, size)| (*start, (*start).max(least), *size));
@@ -136,7 +136,7 @@ impl Windows {
         self.bounds.iter().take_while(|bounds| bounds.end.load(Ordering::Acquire) != 0).any(inside)
     }
 
-    /// From now on ranges come again as late as possible.
+    /// From now on ranges are reused as late as possible.
     pub(crate) fn roam(&self) {
         self.roams.store(true, Ordering::Relaxed);
     }
@@ -145,11 +145,11 @@ impl Windows {
         self.roams.load(Ordering::Relaxed)
     }
 
-    /// A range of `bytes`, from a window there is or from one that `reserve` makes: of a size, and
-    /// at an address if it can be had there; 0 names none.
+    /// A range of `bytes`, from an existing window or from a new one. `reserve` makes a window from
+    /// a size and a wished address (0 for none).
     ///
     /// # Errors
-    /// Those of `reserve`, once it could not make a window of just the size.
+    /// Those of `reserve`, after it failed for a window of just this size.
     pub(crate) fn take(&self, bytes: u64, reserve: impl Fn(u64, u64) -> Result<u64>) -> Result<u64> {
         let roams = self.roams();
         if let Some(address) = self.lock().iter_mut().flatten().find_map(|window| window.take(bytes, roams)) {
@@ -165,8 +165,8 @@ impl Windows {
         Ok(address)
     }
 
-    /// Reserves the window that went last, or one like it elsewhere; `None` where it would be too
-    /// small or cannot be had.
+    /// Reserves the window that was returned last, or one like it elsewhere; `None` if it is too
+    /// small or cannot be reserved.
     fn make_again(&self, bytes: u64, reserve: impl Fn(u64, u64) -> Result<u64>) -> Option<(u64, u64)> {
         let (base, size) = self.gone().pop_if(|(_, size)| *size >= bytes)?;
         reserve(size, base).ok().map(|base| (base, size))
@@ -184,7 +184,7 @@ impl Windows {
         gone.push(window);
     }
 
-    /// Something was mapped at `address`.
+    /// A mapping was made at `address`.
     pub(crate) fn note_mapped(&self, address: u64) {
         self.mapped().insert(address);
     }
@@ -202,11 +202,11 @@ impl Windows {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a range back; a window that is now unused leaves, for the caller to give it to the
-    /// driver.
+    /// Takes a range back. If its window is then unused, the window is removed and returned, for
+    /// the caller to give to the driver.
     ///
     /// # Errors
-    /// `INVALID_VALUE`, as from the driver, while something is mapped in the range.
+    /// `INVALID_VALUE`, as from the driver, while the range has a mapping.
     pub(crate) fn put_back(&self, address: u64, bytes: u64) -> Result<Option<(u64, u64)>> {
         if self.mapped().range(address..address + bytes).next().is_some() {
             return Err(CUresult::INVALID_VALUE);
@@ -225,7 +225,8 @@ impl Windows {
         let unused = (window.is_unused() && !self.roams()).then_some((window.base, window.bytes));
         if unused.is_some() {
             list[slot] = None;
-            // An empty range, not the end of the list: windows behind this one stay found.
+            // An empty range, not the end of the list: readers still find the windows behind this
+            // one.
             self.publish(slot, u64::MAX, u64::MAX);
         }
         unused
@@ -233,7 +234,7 @@ impl Windows {
 
     fn add(&self, window: Window) {
         let mut list = self.lock();
-        // With every slot taken, the window is not remembered: its range works, and queries about
+        // If every slot is in use, the window is not remembered: its range works, and queries about
         // it go to the driver.
         if let Some(slot) = list.iter().position(Option::is_none) {
             self.publish(slot, window.base, window.base + window.bytes);
@@ -251,7 +252,7 @@ impl Windows {
     }
 }
 
-/// Reserves a window, of the preferred size if it can be had, else of half that, down to `bytes`.
+/// Reserves a window of the preferred size or, if that fails, of half the size, down to `bytes`.
 fn make(bytes: u64, reserve: impl Fn(u64) -> Result<u64>) -> Result<(u64, u64)> {
     let mut size = WINDOW.max(bytes);
     loop {
@@ -265,7 +266,7 @@ fn make(bytes: u64, reserve: impl Fn(u64) -> Result<u64>) -> Result<(u64, u64)> 
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: two extents at one address, or an address of ours that is taken for the driver's.
+    //! Hazard: two extents at one address, or an address of ours counts as the driver's.
     use std::cell::Cell;
 
     use super::*;
@@ -296,7 +297,7 @@ mod tests {
         assert!(!windows.contain(ranges[0].0));
     }
 
-    /// Hazard: a pointer to a block that is gone reads and writes the next one.
+    /// Hazard (use after free): a pointer to a freed block reads and writes the next one.
     #[test]
     fn a_range_comes_again_only_after_the_whole_window() {
         let (windows, reserve) = (Windows::default(), numbered());
@@ -333,8 +334,8 @@ mod tests {
         assert_eq!(windows.put_back(range, 8 * MIB), Ok(None));
     }
 
-    /// Hazard: a leak: tables for ever new addresses, in a program whose memory all goes and comes
-    /// again.
+    /// Hazard (resource leak): tables for ever new addresses, in a program that frees all memory
+    /// and allocates again.
     #[test]
     fn a_window_that_left_comes_again_where_it_was() {
         let (windows, reserve) = (Windows::default(), numbered());

@@ -66,7 +66,7 @@ impl DescriptorSlot {
     /// Closes the descriptor, if it still is ours, and frees the slot. Async-signal-safe.
     fn close(&self) {
         if let Some(raw) = self.verified() {
-            // SAFETY: `verified` says that the number still names what we opened.
+            // SAFETY: `verified` has checked that the number still names the file that we opened.
             unsafe { rustix::io::close(raw) };
         }
         self.raw.store(FREE, Ordering::Release);

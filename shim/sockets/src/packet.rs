@@ -77,8 +77,8 @@ pub fn receive(socket: BorrowedFd<'_>, longest: usize, most: usize) -> Result<Re
     let mut control = RecvAncillaryBuffer::new(&mut space[..room]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
     let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    // Collected before any error is returned: the buffer closes what stays in it, but a descriptor
-    // that is never looked at would still count against the limit until then.
+    // Collected before any error is returned: descriptors left in the buffer would count against
+    // the limit until the buffer closes them.
     let descriptors = control
         .drain()
         .filter_map(|message| match message {

@@ -28,12 +28,12 @@ pub enum FolderError {
     Unusable {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the folder.
         reason: FolderFault,
     },
 }
 
-/// What is wrong with a folder. Each text continues "the folder".
+/// The problem of a folder. Each text continues "the folder".
 #[derive(Debug, Error)]
 pub enum FolderFault {
     /// The system refuses to make it.
@@ -59,7 +59,7 @@ pub enum FolderFault {
 /// The folder to use, created if it is missing.
 ///
 /// # Errors
-/// None can be used: the problem of the last one that was tried.
+/// No folder can be used: the problem of the last candidate.
 pub fn directory(explicit: Option<&Path>) -> Result<PathBuf, FolderError> {
     let own = user::own().ok_or_else(|| FolderError::NoUser(user::effective()))?;
     let mut problem = FolderError::NoUser(own);

@@ -2,15 +2,15 @@
 //!
 //! In a program that has more rights than its caller (set-user-ID, set-group-ID, file capabilities)
 //! the environment is the caller's, and the rights are not: a variable that names a driver would
-//! run the caller's code with them, one that names a file would write it. So there the environment
-//! is empty. Harmless variables are no exception, because what a setting leads to changes with the
-//! code.
+//! run the caller's code with these rights, one that names a file would write it. So the
+//! environment is empty there. Harmless variables are no exception, because the effect of a setting
+//! changes with the code.
 
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
 
-/// Does this program have more rights than its caller? The kernel says so when the program starts,
-/// and the answer stays.
+/// Does this program have more rights than its caller? The kernel decides that when the program
+/// starts.
 pub fn is_withheld() -> bool {
     static WITHHELD: OnceLock<bool> = OnceLock::new();
     // SAFETY: reads a value that the kernel has put beside the program's arguments.
@@ -32,10 +32,10 @@ pub fn all() -> impl Iterator<Item = (OsString, OsString)> {
     (!is_withheld()).then(std::env::vars_os).into_iter().flatten()
 }
 
-/// Sets a variable, or removes it. A program with more rights than its caller is left alone.
+/// Sets a variable, or removes it. It has no effect in a program with more rights than its caller.
 ///
 /// # Safety
-/// This thread is the process's only one.
+/// This thread is the only one of the process.
 pub unsafe fn set(name: &str, value: Option<&str>) {
     if is_withheld() {
         return;

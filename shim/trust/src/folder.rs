@@ -1,8 +1,8 @@
 //! Folders of this user's.
 //!
-//! Root may have another user's variables, as `sudo -E` leaves them. What it made in that user's
-//! folders the user could not use, nor make anew. And a folder that others may write in decides
-//! nothing here.
+//! Root may have another user's variables, as `sudo -E` leaves them. If root made a folder inside
+//! that user's folders, the user could neither use nor replace it. A folder that others may write
+//! in is not trusted.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
@@ -11,11 +11,11 @@ use std::path::Path;
 
 use crate::user;
 
-/// Makes a folder for this user alone, and those above it that are missing. It may be there
-/// already: [`check`] says whose it is.
+/// Makes a folder for this user alone, and the missing ones above it. It may exist already:
+/// [`check`] decides whether it is this user's.
 ///
 /// # Errors
-/// The system's, and one where it would have to be made in another user's folder.
+/// The system's, and one if it would have to be made in another user's folder.
 pub fn make(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -35,7 +35,7 @@ pub fn make(path: &Path) -> io::Result<()> {
 /// Is a folder this user's alone?
 ///
 /// # Errors
-/// The system's, and one where it is not.
+/// The system's, and one if it is not.
 pub fn check(path: &Path) -> io::Result<()> {
     let status = fs::metadata(path)?;
     if status.is_dir() && user::is_own(status.uid()) && status.mode() & 0o022 == 0 {
@@ -51,7 +51,7 @@ fn refused(path: &Path, why: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     //! Hazard: root leaves folders in a user's home that the user cannot use, or a folder that
-    //! others write in is believed.
+    //! others write in is trusted.
     use super::*;
     use std::os::unix::fs::{PermissionsExt, chown};
 

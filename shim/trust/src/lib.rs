@@ -1,11 +1,11 @@
-//! Which users, peers, folders and variables a process may trust. The library lives in programs
-//! that it does not know, which may have more rights than their caller.
+//! Decides which users, peers, folders and variables a process may trust. The library lives in
+//! programs that it does not know, which may have more rights than their caller.
 //!
-//! * [`environment`]: the caller's words, of which a program with more rights than its caller takes
-//!   none.
-//! * [`user`]: whether a user's number tells that user from others.
-//! * [`peer`]: which process and user are at the other end of a socket.
-//! * [`folder`]: in which folders files are made, and which are believed.
+//! * [`environment`]: the caller's variables, which a program with more rights than its caller
+//!   ignores.
+//! * [`user`]: whether a number belongs to one user.
+//! * [`peer`]: the process and user at the other end of a socket.
+//! * [`folder`]: the folders in which files are made, and those that are trusted.
 
 pub mod environment;
 pub mod folder;

@@ -5,10 +5,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::user;
 
-/// Which process connected, or listens.
+/// The process that connected, or listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerIdentity {
-    /// Its process when it connected; 0 if that is not seen from here.
+    /// Its process when it connected; 0 if it has no number in this namespace.
     pub process: u32,
     /// Its effective user.
     pub user: u32,
@@ -39,14 +39,14 @@ pub fn is_trusted(socket: BorrowedFd<'_>) -> bool {
     identity(socket).is_ok_and(|peer| is_trusted_user(peer.user))
 }
 
-/// Could the peer be this user's process, or root's? For peers that then prove more than their
-/// user, as that they have a key.
+/// Could the peer be a process of this user, or of root? For peers that then prove more than their
+/// user, such as the possession of a key.
 pub fn may_be_own(socket: BorrowedFd<'_>) -> bool {
     identity(socket).is_ok_and(|peer| peer.user == user::effective() || peer.user == 0)
 }
 
-/// May a user's processes be trusted? A process whose own user is not told from others trusts none
-/// by their number.
+/// May a user's processes be trusted? If several users appear under this process's own number, it
+/// trusts no process by number.
 pub fn is_trusted_user(user: u32) -> bool {
     user::own().is_some_and(|own| user == own || user == 0)
 }

@@ -1,29 +1,28 @@
 //! Users, by their numbers.
 //!
-//! In a user namespace that does not map all users, the kernel shows every user without a number
-//! there as one, the *overflow user*. So that number says nothing: a file or a process that has it
-//! may be any user's. A process whose own number it is can tell root alone from others.
+//! In a user namespace that does not map all users, the kernel shows all users without a number as
+//! one, the *overflow user*. So that number is ambiguous: a file or a process with it may belong to
+//! any user. A process with that number can tell only root from the other users.
 
 use std::fs;
 
-/// What the kernel shows for users without a number, unless the administrator has chosen another
-/// one.
+/// The kernel's number for users without one, unless the administrator has changed it.
 const OVERFLOW: u32 = 65_534;
 
-/// A namespace in which every user has a number, as the machine's first one.
+/// The map of a namespace in which every user has a number, such as the machine's first one.
 const ALL: [u64; 3] = [0, 0, u32::MAX as u64];
 
-/// The effective user, where its number tells it from others.
+/// The effective user, unless its number is ambiguous.
 pub fn own() -> Option<u32> {
     Some(effective()).filter(|user| is_one(*user))
 }
 
-/// The effective user's number, whatever it says.
+/// The effective user's number, ambiguous or not.
 pub fn effective() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Is this the effective user's number, and no other's?
+/// Is this the number of the effective user alone?
 pub fn is_own(user: u32) -> bool {
     own() == Some(user)
 }
@@ -35,8 +34,8 @@ pub fn is_one(user: u32) -> bool {
     user != overflow || maps_all(&read("/proc/self/uid_map"))
 }
 
-/// Has every user a number? A map has a line for each range: its first number inside and outside,
-/// and how many there are.
+/// Has every user a number? A map has a line for each range: its first number inside, its first
+/// number outside, and the count.
 fn maps_all(map: &str) -> bool {
     map.split_whitespace().map(str::parse).collect::<Result<Vec<u64>, _>>().is_ok_and(|words| words == ALL)
 }

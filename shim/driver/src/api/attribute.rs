@@ -26,7 +26,7 @@ macro_rules! attributes {
 }
 
 attributes! {
-    /// What the driver knows of an address.
+    /// The driver's facts about an address.
     PointerAttribute {
         CONTEXT: CUcontext = CU_POINTER_ATTRIBUTE_CONTEXT,
         MEMORY_TYPE: c_uint = CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
@@ -36,7 +36,7 @@ attributes! {
         RANGE_START_ADDR: u64 = CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
         RANGE_SIZE: u64 = CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     }
-    /// What a pool says of itself, and can be told.
+    /// The state and the settings of a pool.
     PoolAttribute {
         REUSE_FOLLOW_EVENT_DEPENDENCIES: c_int = CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
         REUSE_ALLOW_INTERNAL_DEPENDENCIES: c_int = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,

@@ -11,7 +11,7 @@ use wm_abi::symbol::Symbol;
 pub struct Failed {
     /// The function's exported name.
     pub function: &'static CStr,
-    /// What it answered.
+    /// Its result.
     pub code: CUresult,
 }
 

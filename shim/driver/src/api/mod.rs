@@ -2,18 +2,18 @@
 //! out-pointers.
 //!
 //! [`Api`] has one method a function, named as CUDA names it. Each is a row of [`functions`](self):
-//! to call one more function, add a row. The row's arguments must have the types that the symbol
-//! has, or it does not compile. What implements the trait says how a call is made: a [`Table`]
-//! makes it and no more, [`Device`](crate::Device) measures it, [`Named`] says in its error which
-//! function failed.
+//! to call one more function, add a row. A row compiles only if its arguments have the symbol's
+//! types. The implementor of the trait decides how a call is made: a [`Table`] only makes it,
+//! [`Device`](crate::Device) measures it, [`Named`] adds the name of the failed function to its
+//! error.
 //!
-//! What is safe: a handle and a device address are names that the driver looks up, so a function
-//! that takes nothing else is safe to call. Handles must come from the driver, and a context's
-//! handle must not outlive it: the driver does not check that one, and `wm-abi` cannot. A function
+//! Safety: a handle and a device address are names that the driver looks up, so a function that
+//! takes nothing else is safe to call. Handles must come from the driver. A context's handle must
+//! not outlive the context: the driver does not check that one, and `wm-abi` cannot. A function
 //! that reads or writes memory at an address is `unsafe`.
 //!
-//! [`owned`] has handles that are given back when they are dropped, [`scope`] states of the calling
-//! thread that are put back.
+//! [`owned`] has handles that are released on drop, [`scope`] states of the calling thread that are
+//! restored on drop.
 
 mod attribute;
 mod failed;
@@ -31,9 +31,9 @@ use crate::table::Table;
 pub use attribute::{PointerAttribute, PoolAttribute};
 pub use failed::Failed;
 
-/// Declares methods, one a row: `name(arguments) -> (what the driver writes) = function(arguments
-/// in the driver's order);`. After `unsafe:` the functions read or write memory at an address that
-/// they are given.
+/// Declares methods, one a row: `name(arguments) -> (values that the driver writes) =
+/// function(arguments in the driver's order);`. After `unsafe:` the functions read or write memory
+/// at one of their addresses.
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) $(-> ($($out:ident: $of:ty),+))?
         = $function:ident($($given:expr),*);)*) => {$(
@@ -62,8 +62,7 @@ macro_rules! functions {
         /// The driver's.
         #[inline]
         unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Self::Error> {
-            // SAFETY: the function's type comes with its name; the caller answers for the
-            // addresses.
+            // SAFETY: the function's type comes with its name; the caller guarantees the addresses.
             self.checked::<symbol::$function>(|function| unsafe { function($($given),*) })
         }
     )*};
@@ -72,13 +71,13 @@ macro_rules! functions {
 /// The driver's functions.
 #[allow(unused_parens, reason = "a function that writes one value has a list of one")]
 pub trait Api {
-    /// What a call that fails gives.
+    /// The error of a call.
     type Error: From<Failed>;
 
     /// Makes a call of one function.
     fn call<S: Symbol>(&self, call: impl FnOnce(S::Function) -> CUresult) -> CUresult;
 
-    /// The same, for a function of which any code but success is an error.
+    /// The same, for a function whose every other code is an error.
     ///
     /// # Errors
     /// The driver's.
@@ -114,9 +113,9 @@ pub trait Api {
         /// Makes a pool the one that a device allocates from.
         device_set_mem_pool(device: CUdevice, pool: CUmemoryPool) = cuDeviceSetMemPool(device, pool);
 
-        /// Holds a device's primary context, and makes it where there is none.
+        /// Retains a device's primary context, and creates it if there is none.
         primary_ctx_retain(device: CUdevice) -> (context: CUcontext) = cuDevicePrimaryCtxRetain(&mut context, device);
-        /// Lets a primary context go. The last to do so ends it.
+        /// Releases a primary context. The last release ends it.
         primary_ctx_release(device: CUdevice) = cuDevicePrimaryCtxRelease_v2(device);
         /// Flags of a device's primary context, and whether (not 0) there is one.
         primary_ctx_state(device: CUdevice) -> (flags: c_uint, active: c_int) = cuDevicePrimaryCtxGetState(device, &mut flags, &mut active);
@@ -129,10 +128,10 @@ pub trait Api {
         ctx_current() -> (context: CUcontext) = cuCtxGetCurrent(&mut context);
         /// Replaces the calling thread's context.
         ctx_set_current(context: CUcontext) = cuCtxSetCurrent(context);
-        /// Makes a context the calling thread's; the one before comes back with
-        /// [`Api::ctx_pop_current`].
+        /// Pushes a context on the calling thread's stack. [`Api::ctx_pop_current`] restores the
+        /// one before.
         ctx_push_current(context: CUcontext) = cuCtxPushCurrent_v2(context);
-        /// Takes the calling thread's context from it.
+        /// Pops the calling thread's context.
         ctx_pop_current() -> (context: CUcontext) = cuCtxPopCurrent_v2(&mut context);
         /// The device of the current context.
         ctx_device() -> (device: CUdevice) = cuCtxGetDevice(&mut device);
@@ -164,7 +163,7 @@ pub trait Api {
         stream_wait_event(stream: CUstream, event: CUevent) = cuStreamWaitEvent(stream, event, 0);
         /// A stream's context.
         stream_ctx(stream: CUstream) -> (context: CUcontext) = cuStreamGetCtx(stream, &mut context);
-        /// What a stream was created with.
+        /// The flags that a stream was created with.
         stream_flags(stream: CUstream) -> (flags: c_uint) = cuStreamGetFlags(stream, &mut flags);
         /// `CU_STREAM_CAPTURE_STATUS_*`.
         stream_is_capturing(stream: CUstream) -> (status: c_uint) = cuStreamIsCapturing(stream, &mut status);
@@ -173,9 +172,9 @@ pub trait Api {
         event_create(flags: c_uint) -> (event: CUevent) = cuEventCreate(&mut event, flags);
         /// Ends an event.
         event_destroy(event: CUevent) = cuEventDestroy_v2(event);
-        /// Records an event behind all work that is in a stream now.
+        /// Records an event behind all work now in a stream.
         event_record(event: CUevent, stream: CUstream) = cuEventRecord(event, stream);
-        /// Blocks until the last record of an event has been passed.
+        /// Blocks until the device has reached the last record of an event.
         event_synchronize(event: CUevent) = cuEventSynchronize(event);
         /// Milliseconds between the last records of two events.
         event_elapsed_time(start: CUevent, end: CUevent) -> (milliseconds: f32) = cuEventElapsedTime(&mut milliseconds, start, end);
@@ -184,21 +183,21 @@ pub trait Api {
         mem_info() -> (free: usize, total: usize) = cuMemGetInfo_v2(&mut free, &mut total);
         /// Memory of the current context's device.
         mem_alloc(bytes: usize) -> (address: CUdeviceptr) = cuMemAlloc_v2(&mut address, bytes);
-        /// Gives back what [`Api::mem_alloc`] gave, when the work of its context is over.
+        /// Releases memory of [`Api::mem_alloc`], after the work of its context.
         mem_free(address: CUdeviceptr) = cuMemFree_v2(address);
         /// Memory of the stream's device, for work that comes later in the stream.
         mem_alloc_async(bytes: usize, stream: CUstream) -> (address: CUdeviceptr) = cuMemAllocAsync(&mut address, bytes, stream);
         /// The same, from a pool.
         mem_alloc_from_pool_async(bytes: usize, pool: CUmemoryPool, stream: CUstream) -> (address: CUdeviceptr)
             = cuMemAllocFromPoolAsync(&mut address, bytes, pool, stream);
-        /// Gives memory back behind what is in the stream.
+        /// Frees memory behind the present work of the stream.
         mem_free_async(address: CUdeviceptr, stream: CUstream) = cuMemFreeAsync(address, stream);
 
         /// A pool.
         mem_pool_create(properties: &CUmemPoolProps) -> (pool: CUmemoryPool) = cuMemPoolCreate(&mut pool, properties);
         /// Ends a pool.
         mem_pool_destroy(pool: CUmemoryPool) = cuMemPoolDestroy(pool);
-        /// Gives a pool's unused memory back to the device, except `keep` bytes.
+        /// Releases a pool's unused memory to the device, except `keep` bytes.
         mem_pool_trim_to(pool: CUmemoryPool, keep: usize) = cuMemPoolTrimTo(pool, keep);
 
         /// Smallest unit of memory of a kind, bytes.
@@ -206,17 +205,17 @@ pub trait Api {
             = cuMemGetAllocationGranularity(&mut bytes, property, option);
         /// Physical memory.
         mem_create(bytes: usize, property: &CUmemAllocationProp) -> (handle: u64) = cuMemCreate(&mut handle, bytes, property, 0);
-        /// Gives physical memory back. It lives on while it is mapped.
+        /// Releases physical memory. It lives on while it is mapped.
         mem_release(handle: u64) = cuMemRelease(handle);
-        /// A range of addresses at which nothing is.
+        /// A range of addresses without mappings.
         mem_address_reserve(bytes: usize) -> (address: CUdeviceptr) = cuMemAddressReserve(&mut address, bytes, 0, 0, 0);
-        /// At an address, if it is free there.
+        /// At an address, if the range there is free.
         mem_address_reserve_at(bytes: usize, wish: CUdeviceptr) -> (address: CUdeviceptr)
             = cuMemAddressReserve(&mut address, bytes, 0, wish, 0);
         /// The same, beginning at a multiple of `alignment`.
         mem_address_reserve_aligned(bytes: usize, alignment: usize) -> (address: CUdeviceptr)
             = cuMemAddressReserve(&mut address, bytes, alignment, 0, 0);
-        /// Gives a whole range back.
+        /// Releases a whole range.
         mem_address_free(address: CUdeviceptr, bytes: usize) = cuMemAddressFree(address, bytes);
         /// Maps the start of a handle's memory.
         mem_map(address: CUdeviceptr, bytes: usize, handle: u64) = cuMemMap(address, bytes, 0, handle, 0);
@@ -240,18 +239,18 @@ pub trait Api {
     }
 
     functions! { unsafe:
-        /// Gives pinned memory back that [`Api::mem_host_alloc`] gave.
+        /// Releases pinned memory of [`Api::mem_host_alloc`].
         mem_free_host(address: *mut c_void) = cuMemFreeHost(address);
         /// Pins host memory where it is.
         mem_host_register(start: *mut c_void, bytes: usize, flags: c_uint) = cuMemHostRegister_v2(start, bytes, flags);
-        /// Launches a kernel. `arguments` are one pointer a parameter.
+        /// Launches a kernel. `arguments` has one pointer for each parameter.
         launch_kernel(function: CUfunction, blocks: c_uint, threads: c_uint, stream: CUstream, arguments: *mut *mut c_void)
             = cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, std::ptr::null_mut());
-        /// Lets memory go that [`Api::mem_host_register`] pinned.
+        /// Unpins memory that [`Api::mem_host_register`] pinned.
         mem_host_unregister(start: *mut c_void) = cuMemHostUnregister(start);
         /// Copies to the device; returns when the bytes have been read.
         memcpy_htod(to: CUdeviceptr, from: *const c_void, bytes: usize) = cuMemcpyHtoD_v2(to, from, bytes);
-        /// Copies to the host; returns when they are there.
+        /// Copies to the host; returns when the bytes have arrived.
         memcpy_dtoh(to: *mut c_void, from: CUdeviceptr, bytes: usize) = cuMemcpyDtoH_v2(to, from, bytes);
         /// Copies to the device, in stream order.
         memcpy_htod_async(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream)
@@ -271,9 +270,9 @@ pub trait Api {
         /// Copies from one context's device to another one's, in stream order.
         memcpy_peer_async(to: CUdeviceptr, there: CUcontext, from: CUdeviceptr, here: CUcontext, bytes: usize, stream: CUstream)
             = cuMemcpyPeerAsync(to, there, from, here, bytes, stream);
-        /// Writes the same byte again and again, in stream order.
+        /// Fills memory with one byte, in stream order.
         memset_d8_async(to: CUdeviceptr, byte: u8, count: usize, stream: CUstream) = cuMemsetD8Async(to, byte, count, stream);
-        /// Writes the same word again and again, in stream order.
+        /// Fills memory with one word, in stream order.
         memset_d32_async(to: CUdeviceptr, word: u32, count: usize, stream: CUstream) = cuMemsetD32Async(to, word, count, stream);
     }
 
@@ -291,8 +290,8 @@ pub trait Api {
         Ok(name.to_string_lossy().into_owned())
     }
 
-    /// A module of the current context, of code in memory: machine code, or PTX that ends in a zero
-    /// byte.
+    /// A module of the current context, from code in memory: machine code, or PTX that ends in a
+    /// zero byte.
     ///
     /// # Errors
     /// The driver's.
@@ -303,7 +302,7 @@ pub trait Api {
         Ok(module)
     }
 
-    /// Has the last record of an event been passed?
+    /// Has the device reached the last record of an event?
     ///
     /// # Errors
     /// A sticky error of the context.
@@ -329,7 +328,7 @@ pub trait Api {
         }
     }
 
-    /// Exchanges the calling thread's capture mode; the one before.
+    /// Exchanges the calling thread's capture mode. Returns the old one.
     ///
     /// # Errors
     /// The driver's.
@@ -341,10 +340,10 @@ pub trait Api {
         Ok(mode)
     }
 
-    /// An attribute of what is at an address.
+    /// An attribute of the memory at an address.
     ///
     /// # Errors
-    /// `INVALID_VALUE` where the driver knows nothing there.
+    /// `INVALID_VALUE` if the driver does not know the address.
     fn pointer_attribute<T: Default>(
         &self,
         attribute: PointerAttribute<T>,
@@ -359,8 +358,8 @@ pub trait Api {
         Ok(value)
     }
 
-    /// Several attributes of what is at an address, in one call. Where the driver knows nothing,
-    /// they are 0.
+    /// Several attributes of the memory at an address, in one call. If the driver does not know the
+    /// address, they are 0.
     ///
     /// # Errors
     /// The driver's.
@@ -429,8 +428,8 @@ pub trait Api {
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
-    /// One use more of the physical memory that is mapped at an address: the very handle that it
-    /// was mapped with.
+    /// One more reference to the physical memory that is mapped at an address. The handle equals
+    /// the one that it was mapped with.
     ///
     /// # Errors
     /// The driver's, for an address where nothing is mapped.
@@ -443,7 +442,7 @@ pub trait Api {
         Ok(handle)
     }
 
-    /// The physical memory that a file descriptor stands for.
+    /// The physical memory behind a file descriptor.
     ///
     /// # Errors
     /// The driver's.
@@ -467,7 +466,7 @@ impl Api for Table {
     }
 }
 
-/// A driver whose errors say which function failed.
+/// A driver whose errors name the failed function.
 #[derive(Debug, Clone, Copy)]
 pub struct Named<'a>(pub &'a Table);
 

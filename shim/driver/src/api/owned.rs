@@ -1,14 +1,13 @@
-//! Handles that are given back when they are dropped, and ranges of addresses with what is mapped
-//! in them.
+//! Handles that are released on drop, and ranges of addresses with their mappings.
 //!
-//! What is to live longer is taken out with `into_raw`. A failed release is not reported: the
-//! object then ends with its context or with the process.
+//! An object that is to live longer is taken out with `into_raw`. A failed release is not reported:
+//! the object then ends with its context or with the process.
 
 use wm_abi::{CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationProp};
 
 use super::Api;
 
-/// Declares owners, one a row: what is owned, how it is made, and the method that gives it back.
+/// Declares owners, one a row: the type, the method that makes it, and the method that releases it.
 macro_rules! owners {
     ($($(#[$doc:meta])* $name:ident($raw:ty): $make:ident($($argument:ident: $type:ty),*), $give_back:ident;)*) => {$(
         $(#[$doc])*
@@ -27,7 +26,7 @@ macro_rules! owners {
                 driver.$make($($argument),*).map(|raw| Self { driver, raw })
             }
 
-            /// Takes one over.
+            /// Takes ownership of a raw handle.
             pub fn from_raw(driver: &'a A, raw: $raw) -> Self {
                 Self { driver, raw }
             }
@@ -37,7 +36,7 @@ macro_rules! owners {
                 self.raw
             }
 
-            /// Gives it to the caller, to be given back by other means or never.
+            /// Passes ownership to the caller, who releases the handle by other means or never.
             #[must_use]
             pub fn into_raw(self) -> $raw {
                 std::mem::ManuallyDrop::new(self).raw
@@ -53,20 +52,20 @@ macro_rules! owners {
 }
 
 owners! {
-    /// Physical memory. What is mapped of it stays when this is dropped.
+    /// Physical memory. Its mappings stay when this is dropped.
     PhysicalMemory(u64): mem_create(bytes: usize, property: &CUmemAllocationProp), mem_release;
     /// A graph.
     Graph(CUgraph): graph_create(), graph_destroy;
 }
 
-/// A range of addresses. Dropped, it goes back to the driver, with what is mapped in it; nothing
-/// may use that any more.
+/// A range of addresses. The drop returns it to the driver, with its mappings; no work may use
+/// these any more.
 #[derive(Debug)]
 pub struct Reservation<'a, A: Api> {
     driver: &'a A,
     address: CUdeviceptr,
     bytes: usize,
-    /// From its start.
+    /// Bytes mapped from its start.
     mapped: usize,
 }
 
@@ -83,7 +82,7 @@ impl<'a, A: Api> Reservation<'a, A> {
     /// A range with new physical memory throughout, which ends with the mapping.
     ///
     /// # Errors
-    /// The driver's; nothing is left of it then.
+    /// The driver's; the memory and the range are then released.
     pub fn filled(driver: &'a A, bytes: usize, property: &CUmemAllocationProp) -> Result<Self, A::Error> {
         let mut range = Self::new(driver, bytes)?;
         let memory = PhysicalMemory::new(driver, bytes, property)?;
@@ -100,7 +99,7 @@ impl<'a, A: Api> Reservation<'a, A> {
         self.driver.mem_set_access(self.address, self.mapped, access)
     }
 
-    /// Gives the range to the caller, as it is.
+    /// Passes ownership of the range to the caller, with its mappings.
     #[must_use]
     pub fn into_raw(self) -> CUdeviceptr {
         std::mem::ManuallyDrop::new(self).address
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
     use crate::api::Failed;
 
-    /// Notes each call and makes none; one function fails.
+    /// Records each call and makes none; one function fails.
     struct Notes {
         fails: &'static str,
         calls: RefCell<Vec<&'static str>>,

@@ -1,8 +1,8 @@
-//! What a driver call of ours needs for its duration: a context, and a capture mode that
+//! The thread states for the duration of a driver call of ours: a context, and a capture mode that
 //! invalidates no capture.
 //!
-//! Both are states of the calling thread, which is the host program's. Each guard puts back what it
-//! found when it is dropped, so a call of ours leaves no trace on any way out.
+//! Both belong to the host program's thread. Each guard restores the earlier state when it is
+//! dropped, so a call of ours leaves no trace on any way out.
 
 use wm_abi::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext, CUresult};
 
@@ -10,13 +10,13 @@ use super::Api;
 use crate::streams::{Streams, UnawareCall};
 use crate::table::Table;
 
-/// Makes a context current for a scope, and puts the old one back.
+/// Makes a context current for a scope, and restores the old one after it.
 #[derive(Debug)]
 #[must_use]
 pub struct Current<'a>(Option<&'a Table>);
 
 impl<'a> Current<'a> {
-    /// Pushes the context, where another one is current.
+    /// Pushes the context unless it is current.
     ///
     /// # Errors
     /// The driver's; `INVALID_CONTEXT` for null.
@@ -49,16 +49,16 @@ pub struct Relaxed<'a>(RelaxedScope<'a>);
 
 #[derive(Debug)]
 enum RelaxedScope<'a> {
-    /// The mode stays, or could not be changed.
+    /// The mode is unchanged, or could not be changed.
     Unchanged,
-    /// What it was.
+    /// The old mode.
     Mode(&'a Table, u32),
     /// No capture has begun in this process, and none begins before the scope ends.
     Unaware { _call: UnawareCall<'a> },
 }
 
 impl<'a> Relaxed<'a> {
-    /// Relaxes it in a process that captures: also where nothing is captured now, for a capture may
+    /// Relaxes it in a process that has captured. Also without a present capture, because one may
     /// begin before the call is made. For calls that do not wait.
     pub fn enter(driver: &'a Table, streams: &'a Streams) -> Self {
         if !streams.has_captured() {
@@ -70,13 +70,13 @@ impl<'a> Relaxed<'a> {
         Self::always(driver)
     }
 
-    /// Relaxes it where any stream is being captured: for calls that no capture is known to forbid,
+    /// Relaxes it while any stream is under capture: for calls that no capture is known to forbid,
     /// and that may take long.
     pub fn beside_captures(driver: &'a Table, streams: &Streams) -> Self {
         if streams.capturing() { Self::always(driver) } else { Self(RelaxedScope::Unchanged) }
     }
 
-    /// Relaxes it in any case: for a capture that begins meanwhile.
+    /// Relaxes it in any case: for a capture that begins during the scope.
     pub fn always(driver: &'a Table) -> Self {
         match driver.exchange_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED) {
             Ok(before) => Self(RelaxedScope::Mode(driver, before)),
