@@ -13,7 +13,7 @@ use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::copy_streams::CopyStreams;
 use crate::events::Events;
-use crate::gpu::{Aside, Bears, Event, Gpu, Handle, LinkWay, Result, Shortfall, StreamId, Tier};
+use crate::gpu::{Aside, Event, Gpu, Handle, LinkWay, OomAnswer, Result, Shortfall, StreamId, Tier};
 use crate::host::MachineMemory;
 use crate::probe::{Measured, Probes};
 use crate::spares::Spares;
@@ -43,7 +43,7 @@ pub struct Device {
     spares: Spares,
     copy_streams: CopyStreams,
     aside: fn(CUdevice) -> Aside,
-    bears: fn(CUdevice, Shortfall) -> Bears,
+    oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
     overflowed: fn(),
     windows: Windows,
     host: MachineMemory,
@@ -84,7 +84,7 @@ impl Device {
             spares: Spares::default(),
             copy_streams: CopyStreams::default(),
             aside: |_| Aside::default(),
-            bears: |_, _| Bears::Elsewhere,
+            oom_answer: |_, _| OomAnswer::Spill,
             overflowed: || (),
             windows: Windows::default(),
             host: MachineMemory::default(),
@@ -104,10 +104,10 @@ impl Device {
     pub fn beside(
         self,
         aside: fn(CUdevice) -> Aside,
-        bears: fn(CUdevice, Shortfall) -> Bears,
+        oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
         overflowed: fn(),
     ) -> Self {
-        Self { aside, bears, overflowed, ..self }
+        Self { aside, oom_answer, overflowed, ..self }
     }
 
     /// The same device, which leaves `reserve` bytes of the host available for all processes.
@@ -424,8 +424,8 @@ impl Gpu for Device {
         (self.aside)(self.ordinal)
     }
 
-    fn bears(&self, short: Shortfall) -> Bears {
-        (self.bears)(self.ordinal, short)
+    fn oom_answer(&self, short: Shortfall) -> OomAnswer {
+        (self.oom_answer)(self.ordinal, short)
     }
 
     fn overflowed(&self) {

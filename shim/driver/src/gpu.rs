@@ -59,15 +59,15 @@ pub struct Shortfall {
 
 /// The answer to an out-of-memory, by caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bears {
+pub enum OomAnswer {
     /// Memory of another tier.
-    Elsewhere,
-    /// Only memory of the device: other devices write into it.
-    Never,
-    /// Out of memory this time: the caller releases memory of its own and asks again.
-    NotYet,
-    /// The caller was not examined: memory of the device has been released meanwhile.
-    LookAgain,
+    Spill,
+    /// An error: the caller needs memory of the device, because other devices write into it.
+    Fail,
+    /// An error this time: the caller empties its cache and asks again.
+    FailOnce,
+    /// Another attempt: memory of the device has been given back meanwhile.
+    Retry,
 }
 
 /// The direction of a copy of the library's own. The link carries both directions at once, so each
@@ -235,8 +235,8 @@ pub trait Gpu: Send + Sync {
 
     /// How an out-of-memory of the program's present call is answered. Called only on a full
     /// device, since it may take microseconds.
-    fn bears(&self, _: Shortfall) -> Bears {
-        Bears::Elsewhere
+    fn oom_answer(&self, _: Shortfall) -> OomAnswer {
+        OomAnswer::Spill
     }
 
     /// A block outside the device was given out because the device was full. Called without a lock,

@@ -41,6 +41,6 @@ mod windows;
 pub use api::Api;
 pub use cells::Cells;
 pub use device::Device;
-pub use gpu::{Aside, Bears, Event, Gpu, Handle, LinkWay, Shortfall, StreamId, Tier};
+pub use gpu::{Aside, Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 pub use loader::Loader;
 pub use table::Table;

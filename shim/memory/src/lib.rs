@@ -44,7 +44,7 @@ pub use policy::tiers;
 pub use vocabulary::block::Block;
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, ReadableBytes, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};
-pub use vocabulary::moves::{MoveOrder, Moved, MovedRange, Moves, RangeMove, Stays};
+pub use vocabulary::moves::{MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove};
 pub use vocabulary::order::Order;
 pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::ManagerSettings;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use support::model::{MIB, Model};
 use wm_driver::{StreamId, Tier};
 use wm_memory::{
-    FirstTier, Manager, ManagerSettings, MoveOrder, MovedRange, Order, RangeMove, Stays, TierBytes,
+    FirstTier, Manager, ManagerSettings, MoveOrder, MoveRefusal, MovedRange, Order, RangeMove, TierBytes,
 };
 
 const S: Order = Order::Stream(StreamId(0));
@@ -72,7 +72,7 @@ fn a_block_of_many_handles_goes_out_and_comes_back() {
     for (to, host) in [(Tier::Host, 300), (Tier::Device, 0)] {
         let moved = scene.go(&order(&block, to));
         assert!(moved.count > 1 && moved.bytes >= block.bytes, "{moved:?}");
-        assert_eq!((moved.stays, moved.next >= block.address + block.bytes), (None, true));
+        assert_eq!((moved.refusal, moved.next >= block.address + block.bytes), (None, true));
         assert_eq!(scene.tiers(&block).host, host * MIB);
         scene.check(&block);
     }
@@ -101,7 +101,7 @@ fn a_failure_in_a_batch_leaves_whole_handles() {
             scene.0.gpu().fail_in(k, count);
             let moved = scene.0.move_range(&order(&block, Tier::Host), LONG);
             scene.0.gpu().fail_no_more();
-            assert!(!matches!(moved, Err(Stays::Lost(_))), "call {k}");
+            assert!(!matches!(moved, Err(MoveRefusal::Lost(_))), "call {k}");
             let host = moved.map_or(0, |moved| moved.bytes);
             assert_eq!(scene.tiers(&block).host, host.min(block.bytes), "call {k}: {moved:?}");
             scene.check(&block);
@@ -128,10 +128,10 @@ fn on_a_full_device_one_block_leaves_while_another_one_comes() {
         assert_eq!([0, 1, 2].map(|at| scene.tiers(&blocks[at]).host), [0, 0, 128 * MIB]);
         let mut ranges = both_ways(&blocks[0], &blocks[2]);
         let before = scene.0.gpu().calls("is_settled");
-        scene.0.exchange(&mut ranges, || false).expect("nothing is in the way");
+        scene.0.swap(&mut ranges, || false).expect("nothing is in the way");
         assert_eq!(scene.0.gpu().calls("is_settled") - before, 1);
         for range in &ranges {
-            assert_eq!((range.moved.bytes, range.moved.stays), (128 * MIB, None), "movable: {movable}");
+            assert_eq!((range.moved.bytes, range.moved.refusal), (128 * MIB, None), "movable: {movable}");
         }
         assert_eq!([0, 1, 2].map(|at| scene.tiers(&blocks[at]).host), [128 * MIB, 0, 0]);
         blocks.iter().for_each(|block| scene.check(block));
@@ -149,8 +149,8 @@ fn idle_handles_of_other_sizes_give_their_memory_to_what_comes() {
     assert_eq!((handles(&blocks[0]), handles(&blocks[1])), (64 * MIB, 4 * MIB));
     assert_eq!(scene.tiers(&blocks[1]).host, 24 * MIB);
     let mut ranges = both_ways(&blocks[0], &blocks[1]);
-    scene.0.exchange(&mut ranges, || false).expect("nothing is in the way");
-    assert_eq!(ranges[1].moved.stays, None);
+    scene.0.swap(&mut ranges, || false).expect("nothing is in the way");
+    assert_eq!(ranges[1].moved.refusal, None);
     assert_eq!([0, 1].map(|at| scene.tiers(&blocks[at]).device), [0, 24 * MIB]);
     blocks.iter().for_each(|block| scene.check(block));
     scene.end();
@@ -195,7 +195,7 @@ fn so_it_does_where_a_call_fails() {
         scene.0.gpu().fail_in(k, 1);
         let moved = scene.0.move_range(&order(&block, Tier::Host), LONG);
         scene.0.gpu().fail_no_more();
-        assert!(!matches!(moved, Err(Stays::Lost(_))), "call {k}");
+        assert!(!matches!(moved, Err(MoveRefusal::Lost(_))), "call {k}");
         scene.check(&block);
         scene.go(&order(&block, Tier::Host));
         scene.check(&block);
@@ -234,7 +234,7 @@ fn no_more_is_begun_than_is_asked_for() {
     let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });
     let block = scene.filled(160, 1);
     let mut ranges = [RangeMove::new(order(&block, Tier::Host), 64 * MIB)];
-    scene.0.exchange(&mut ranges, || false).expect("nothing is in the way");
+    scene.0.swap(&mut ranges, || false).expect("nothing is in the way");
     assert_eq!((ranges[0].moved.bytes, scene.tiers(&block).host), (64 * MIB, 64 * MIB));
     scene.check(&block);
     scene.end();
@@ -248,7 +248,7 @@ fn as_much_comes_to_the_device_as_has_room_there() {
     scene.0.trim(0);
     let filler = scene.filled(96, 900);
     let moved = scene.go(&order(&blocks[1], Tier::Device));
-    assert_eq!(moved.stays, Some(Stays::Full));
+    assert_eq!(moved.refusal, Some(MoveRefusal::Full));
     let device = scene.tiers(&blocks[1]).device;
     assert!(device > 0 && device < 64 * MIB && device + (128 + 96) * MIB > 256 * MIB - 16 * MIB, "{device}");
     blocks.iter().chain([&filler]).for_each(|block| scene.check(block));
@@ -260,12 +260,12 @@ fn neighbours_and_pinned_blocks_keep_their_memory() {
     let scene = Scene::new(256, settings());
     let small = [scene.filled(1, 5), scene.filled(1, 6)];
     let alone = MoveOrder { alone: true, ..order(&small[0], Tier::Host) };
-    assert_eq!(scene.go(&alone).stays, Some(Stays::Shared));
+    assert_eq!(scene.go(&alone).refusal, Some(MoveRefusal::Shared));
     assert!(scene.0.pin_to_device(small[1].address) && !scene.0.pin_to_device(small[1].address + 512));
-    assert_eq!(scene.go(&order(&small[0], Tier::Host)).stays, Some(Stays::Pinned));
+    assert_eq!(scene.go(&order(&small[0], Tier::Host)).refusal, Some(MoveRefusal::Pinned));
     scene.0.free(small[1].address, S).expect("a live block");
     scene.0.gpu().drain_all();
-    assert_eq!(scene.go(&alone).stays, None);
+    assert_eq!(scene.go(&alone).refusal, None);
     assert_eq!(scene.tiers(&small[0]).host, MIB);
     scene.check(&small[0]);
     scene.end();
@@ -278,7 +278,7 @@ fn what_is_not_needed_is_not_copied_and_all_else_is() {
     scene.go(&order(&blocks[0], Tier::Host));
     let discards = MoveOrder { discards: true, ..order(&blocks[0], Tier::Device) };
     let before = scene.0.gpu().calls("copy");
-    assert_eq!(scene.go(&discards).stays, None);
+    assert_eq!(scene.go(&discards).refusal, None);
     assert_eq!(scene.0.gpu().calls("copy") - before, 1, "the neighbour's");
     scene.check(&blocks[1]);
     assert_eq!(scene.tiers(&blocks[0]).device, MIB);
@@ -302,7 +302,7 @@ fn a_block_begins_where_it_is_asked_for() {
     assert!(ask(40, FirstTier::Device).is_err(), "the host is no substitute");
     assert!(ask(40, FirstTier::Anywhere).is_ok(), "but for who does not mind");
     let away = MoveOrder { range: device..device + 1, to: Tier::Host, alone: false, discards: false };
-    assert_eq!(scene.go(&away).stays, Some(Stays::Pinned));
+    assert_eq!(scene.go(&away).refusal, Some(MoveRefusal::Pinned));
     scene.0.free(again, Order::Device).expect("a live block");
     scene.0.audit().expect("the books balance");
     scene.end();
@@ -326,7 +326,7 @@ fn a_neighbours_idle_memory_is_no_spare() {
         (whole.address + 8 * MIB..whole.address + whole.bytes).contains(&rest.address),
         "the device's part"
     );
-    assert_eq!(scene.go(&half(rest.address)).stays, None);
+    assert_eq!(scene.go(&half(rest.address)).refusal, None);
     scene.check(&rest);
     scene.0.free(rest.address, Order::Device).expect("a live block");
     let blocks = [scene.filled(8, 200), scene.filled(16, 300), scene.filled(16, 400)];

@@ -6,7 +6,7 @@ mod support;
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{ManagerSettings, Order, Stays, TierBytes};
+use wm_memory::{ManagerSettings, MoveRefusal, Order, TierBytes};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -26,8 +26,8 @@ fn world(blocks: &[usize]) -> World {
 /// Moves all of a block, handle by handle.
 fn move_all(world: &mut World, index: usize, to: Tier) {
     for part in 0..=255 {
-        let stays = world.relocate(index, part, to, None);
-        assert!(matches!(stays, None | Some(Stays::Unfit)), "{stays:?}");
+        let refusal = world.relocate(index, part, to, None);
+        assert!(matches!(refusal, None | Some(MoveRefusal::Unfit)), "{refusal:?}");
         world.check();
     }
 }
@@ -73,7 +73,7 @@ fn memory_of_the_host_is_mapped_where_it_is_filled_once() {
 fn memory_that_work_may_touch_stays_and_nothing_waits_for_it() {
     let mut world = world(&[32 * MB]);
     world.run(&Step::Touch { index: 0, stream: StreamId(1) });
-    assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::InUse));
+    assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(MoveRefusal::InUse));
     assert_eq!(world.manager.gpu().calls("wait_any"), 0);
     world.run(&Step::Run { stream: StreamId(1), part: 255 });
     assert_eq!(world.relocate(0, 0, Tier::Host, None), None);
@@ -89,7 +89,7 @@ fn what_others_rely_on_stays() {
     for fix in [&passed_on as &dyn Fn(&World), &with_peers, &told] {
         let mut world = world(&[32 * MB]);
         fix(&world);
-        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::Fixed));
+        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(MoveRefusal::Fixed));
         world.end();
     }
 }
@@ -98,12 +98,12 @@ fn what_others_rely_on_stays() {
 fn the_users_limits_hold_for_moves() {
     let small = ManagerSettings { host_limit: 8 * MIB, ..settings() };
     let none = ManagerSettings { overflow: vec![], ..settings() };
-    for (settings, stays) in [(small, Stays::Full), (none, Stays::Unfit)] {
+    for (settings, refusal) in [(small, MoveRefusal::Full), (none, MoveRefusal::Unfit)] {
         let mut world = World::new(Model::new(256 * MIB, 256 * MIB), settings);
         world.run(&Step::Allocate { bytes: 128 * MB, order: S });
         world.manager.gpu().drain_all();
         let last = (0..=255).filter_map(|part| world.relocate(0, part, Tier::Host, None)).last();
-        assert_eq!(last, Some(stays));
+        assert_eq!(last, Some(refusal));
         world.check();
         world.end();
     }
@@ -117,10 +117,10 @@ fn a_move_that_fails_leaves_the_block_as_it_was() {
             let mut world = world(&[32 * MB, 3 * MB, 500_000]);
             world.manager.gpu().fail_in(k, 0);
             let before = world.manager.usage();
-            let stays = world.relocate(0, 0, Tier::Host, Some((k, count)));
+            let refusal = world.relocate(0, 0, Tier::Host, Some((k, count)));
             world.check();
             let after = world.manager.usage();
-            if stays.is_some() {
+            if refusal.is_some() {
                 assert_eq!(before.live, after.live, "call {k} failed");
                 assert!(after.quarantined > 0 || before.reserved == after.reserved, "call {k} failed");
                 world.manager.trim(0);
@@ -128,7 +128,7 @@ fn a_move_that_fails_leaves_the_block_as_it_was() {
             }
             world.check();
             world.end();
-            if stays.is_none() && k > 12 {
+            if refusal.is_none() && k > 12 {
                 break;
             }
         }
@@ -147,11 +147,11 @@ fn what_the_driver_does_not_give_back_is_told_as_lost_and_nothing_else_moves() {
     world.manager.gpu().fail_in(10, 100);
     let moved = world.manager.move_handle(address, Tier::Host);
     assert_eq!(calls("unmap"), 1 + 1, "the block's, and the spare's, which failed");
-    assert!(matches!(moved, Err(Stays::Lost(_))), "{moved:?}");
+    assert!(matches!(moved, Err(MoveRefusal::Lost(_))), "{moved:?}");
     world.manager.gpu().fail_no_more();
     assert!(!world.manager.gpu().is_mapped(address, 1));
     let other = world.manager.blocks()[1].address;
-    assert_eq!(world.manager.move_handle(other, Tier::Host), Err(Stays::Fixed));
+    assert_eq!(world.manager.move_handle(other, Tier::Host), Err(MoveRefusal::Fixed));
     world.manager.audit().expect("the books balance");
 }
 
@@ -166,8 +166,8 @@ fn a_copy_that_takes_too_long_is_left_to_end() {
             move_all(&mut world, 1, Tier::Device);
         }
         world.run(&Step::SlowCopies(true));
-        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::Slow));
-        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::InUse), "the copy is work, too");
+        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(MoveRefusal::Slow));
+        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(MoveRefusal::InUse), "the copy is work, too");
         (0..2).for_each(|_| world.run(&Step::Free { index: 0, order: Order::Device }));
         world.run(&Step::Trim { keep: 0 });
         assert!(world.manager.usage().reserved.total() > 0, "what the copy uses is not given back");
@@ -196,7 +196,7 @@ fn the_spare_of_a_move_that_is_given_up_lay_beside_what_could_not_be_unmapped() 
     world.manager.gpu().fail_no_more();
     assert_eq!((world.manager.gpu().calls("unmap") - unmapped, world.manager.usage().quarantined), (1, 2));
     world.run(&Step::SlowCopies(true));
-    assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::Slow));
+    assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(MoveRefusal::Slow));
     world.check();
     world.run(&Step::SlowCopies(false));
     world.end();

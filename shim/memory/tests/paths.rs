@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::model::{GRANULARITY, MIB, Model};
 use wm_abi::CUresult;
-use wm_driver::{Bears, StreamId, Tier};
+use wm_driver::{OomAnswer, StreamId, Tier};
 use wm_memory::{AllocateError, FreeError, Manager, ManagerSettings, MoveOrder, Order};
 
 const S: Order = Order::Stream(StreamId(0));
@@ -293,14 +293,14 @@ fn who_needs_the_device_is_refused_where_others_get_memory_of_the_host() {
     let manager = manager(100, vec![Tier::Host]);
     let first = take(&manager, 80 * MB, S);
     manager.free(take(&manager, 50 * MB, S), S).expect("live");
-    manager.gpu().callers_bear(Bears::Never);
+    manager.gpu().answer_oom_with(OomAnswer::Fail);
     let refused = manager.allocate(50 * MB, S).expect_err("only the host has room").to_string();
     assert!(refused.ends_with("needs memory of the device itself"), "{refused}");
     take(&manager, 20 * MB, S);
     manager.free(first, S).expect("live");
     let again = take(&manager, 50 * MB, S);
     assert_eq!(manager.block(again).expect("live").tiers.elsewhere(), 0);
-    manager.gpu().callers_bear(Bears::Elsewhere);
+    manager.gpu().answer_oom_with(OomAnswer::Spill);
     take(&manager, 50 * MB, S);
     assert!(manager.usage().live.host > 0);
 }

@@ -13,7 +13,7 @@ use support::model::{GRANULARITY, Model};
 use support::torch_cache::TorchCache;
 use wm_driver::{StreamId, Tier};
 use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
-use wm_memory::{Manager, ManagerSettings, MoveOrder, Order, RangeMove, Stays};
+use wm_memory::{Manager, ManagerSettings, MoveOrder, MoveRefusal, Order, RangeMove};
 
 const S: Order = Order::Stream(StreamId(0));
 
@@ -175,13 +175,15 @@ impl Program {
             return;
         }
         self.manager.gpu().drain_all();
-        self.manager.exchange(&mut ranges, || false).expect("nothing is in the way");
+        self.manager.swap(&mut ranges, || false).expect("nothing is in the way");
         let moved =
             |to| ranges.iter().filter(|range| range.order.to == to).map(|range| range.moved.bytes).sum();
         let [out, back]: [u64; 2] = [Tier::Host, Tier::Device].map(moved);
         (self.crossed.out, self.crossed.back) = (self.crossed.out + out, self.crossed.back + back);
-        let stays = |range: &RangeMove| matches!(range.moved.stays, None | Some(Stays::Full | Stays::InUse));
-        assert!(ranges.iter().all(stays), "{ranges:?}");
+        let refusal = |range: &RangeMove| {
+            matches!(range.moved.refusal, None | Some(MoveRefusal::Full | MoveRefusal::InUse))
+        };
+        assert!(ranges.iter().all(refusal), "{ranges:?}");
         self.look();
     }
 

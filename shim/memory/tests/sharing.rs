@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::model::{GRANULARITY, MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{ManagerSettings, Order, Quiet, ShareOutcome, Stays, Unparked};
+use wm_memory::{ManagerSettings, MoveRefusal, Order, Quiet, ShareOutcome, Unparked};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -54,7 +54,7 @@ fn a_block_shares_its_chunks_and_gets_them_back() {
         let calls = world.manager.gpu().calls("copy");
         let moved = world.unshare(1, 0, None).expect("a block").expect("nothing is in the way");
         world.check();
-        assert_eq!((moved.count, moved.stays), (count, None));
+        assert_eq!((moved.count, moved.refusal), (count, None));
         assert_eq!(world.manager.gpu().calls("copy") - calls, count);
         assert_eq!(world.manager.usage().shared, 0);
         world.end();
@@ -76,20 +76,20 @@ fn it_is_looked_once_whether_work_is_over_and_nothing_is_looked_for_where_nothin
 fn what_work_may_touch_stays_as_it_is() {
     let mut world = world(&[8 * MB]);
     world.run(&Step::Touch { index: 0, stream: StreamId(1) });
-    assert_eq!(world.share(0, 0, false, None), [ShareOutcome::Stays(Stays::InUse); 4]);
+    assert_eq!(world.share(0, 0, false, None), [ShareOutcome::Refused(MoveRefusal::InUse); 4]);
     world.manager.gpu().drain_all();
     assert_eq!(world.share(0, 0, false, None), ALL_SHARED);
     let block = world.manager.blocks()[0].address;
     let reads = world.manager.gpu().touch(StreamId(1), block, 8 * MIB);
     assert!(reads > 0);
-    assert_eq!(world.unshare(0, 0, None), Some(Err(Stays::InUse)));
+    assert_eq!(world.unshare(0, 0, None), Some(Err(MoveRefusal::InUse)));
     world.manager.gpu().drain_all();
     // During a capture the GPU cannot be queried. A caller that has waited need not.
     world.run(&Step::Capture { stream: StreamId(2), on: true });
-    assert!(matches!(world.unshare(0, 0, None), Some(Err(Stays::Driver(_)))));
+    assert!(matches!(world.unshare(0, 0, None), Some(Err(MoveRefusal::Driver(_)))));
     let moved =
         world.manager.unshare(block..block + 8 * MIB, true, Quiet::Seen, LONG).expect("it is not asked");
-    assert_eq!((moved.count, moved.stays), (4, None));
+    assert_eq!((moved.count, moved.refusal), (4, None));
     world.manager.audit().expect("the books balance");
     world.manager.discard();
 }
@@ -106,9 +106,9 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
     let outcome = |address| {
         manager.share_chunks(&[(manager.chunk_at(address), foreign)], Quiet::Look, LONG).outcomes[0]
     };
-    assert_eq!(outcome(of(64 * MIB)), ShareOutcome::Stays(Stays::Unfit));
-    assert_eq!(outcome(of(64 * MIB) + 512), ShareOutcome::Stays(Stays::Unfit));
-    assert_eq!(outcome(0x1000), ShareOutcome::Stays(Stays::NoBlock));
+    assert_eq!(outcome(of(64 * MIB)), ShareOutcome::Refused(MoveRefusal::Unfit));
+    assert_eq!(outcome(of(64 * MIB) + 512), ShareOutcome::Refused(MoveRefusal::Unfit));
+    assert_eq!(outcome(0x1000), ShareOutcome::Refused(MoveRefusal::NoBlock));
     model.release(foreign).expect("the caller's");
     world.end();
     let mut world = world_of(256, settings(), &[3 * MB, 1_200_000]);
@@ -120,10 +120,10 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
     };
     assert_eq!(
         outcome(address + 2 * MIB, foreign),
-        ShareOutcome::Stays(Stays::Shared),
+        ShareOutcome::Refused(MoveRefusal::Shared),
         "others may lie there"
     );
-    assert_eq!(outcome(address + 512, foreign), ShareOutcome::Stays(Stays::Unfit));
+    assert_eq!(outcome(address + 512, foreign), ShareOutcome::Refused(MoveRefusal::Unfit));
     assert_eq!(
         world
             .manager
@@ -132,9 +132,9 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
         [ShareOutcome::NotTried]
     );
     assert_eq!(outcome(address, foreign), ShareOutcome::Shared);
-    assert_eq!(outcome(address, foreign), ShareOutcome::Stays(Stays::Unfit), "it is shared already");
+    assert_eq!(outcome(address, foreign), ShareOutcome::Refused(MoveRefusal::Unfit), "it is shared already");
     world.manager.keep_in_place();
-    assert_eq!(outcome(address, foreign), ShareOutcome::Stays(Stays::Fixed));
+    assert_eq!(outcome(address, foreign), ShareOutcome::Refused(MoveRefusal::Fixed));
     assert!(world.manager.backing(address).is_none(), "others' memory is not passed on as ours");
     world.unshare(0, 0, None).expect("a block").expect("it is undone all the same");
     assert!(world.manager.backing(address).is_some());
@@ -154,9 +154,9 @@ fn a_chunk_of_a_block_that_has_ended_is_not_shared() {
     world.manager.gpu().drain_all();
     let foreign = world.manager.gpu().import_like(address);
     let outcomes = world.manager.share_chunks(&[(chunk, foreign)], Quiet::Look, LONG).outcomes;
-    assert_eq!(outcomes, [ShareOutcome::Stays(Stays::NoBlock)]);
+    assert_eq!(outcomes, [ShareOutcome::Refused(MoveRefusal::NoBlock)]);
     let outcomes = world.manager.donate_chunks(&[chunk], Quiet::Look, LONG, |_, _| Ok(())).outcomes;
-    assert_eq!(outcomes, [ShareOutcome::Stays(Stays::NoBlock)]);
+    assert_eq!(outcomes, [ShareOutcome::Refused(MoveRefusal::NoBlock)]);
     world.manager.gpu().release(foreign).expect("the caller's still");
     world.end();
 }
@@ -203,8 +203,8 @@ fn where_the_device_is_full_private_memory_is_the_hosts_or_none() {
         world.run(&Step::Allocate { bytes: 24 * MB, order: S });
         world.manager.gpu().drain_all();
         let moved = world.unshare(0, 0, None).expect("a block").expect("nothing is in the way");
-        let stays = if host > 0 { None } else { Some(Stays::Full) };
-        assert_eq!((moved.bytes, moved.stays), (host * MIB, stays));
+        let refusal = if host > 0 { None } else { Some(MoveRefusal::Full) };
+        assert_eq!((moved.bytes, moved.refusal), (host * MIB, refusal));
         assert_eq!(world.manager.usage().live.host, host * MIB);
         world.check();
         world.manager.gpu().drain_all();

@@ -13,7 +13,7 @@ use std::sync::Once;
 use wm_abi::{CUdeviceptr, CUresult, symbol};
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Tier};
-use wm_memory::{FirstTier, Manager, MoveOrder, Stays};
+use wm_memory::{FirstTier, Manager, MoveOrder, MoveRefusal};
 
 use crate::entry::trampolines::exported;
 use crate::hooks::allocate_placed;
@@ -78,8 +78,10 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     match moves::carry_out(manager, &order, u64::MAX).1 {
         None => Ok(()),
         // As far as there is room, and without what is not the program's to decide about alone.
-        Some(WhyNot::Stays(Stays::Full)) if matches!(advice, Advice::Prefetch | Advice::Discard) => Ok(()),
-        Some(WhyNot::Stays(Stays::Shared | Stays::NoBlock)) => Ok(()),
+        Some(WhyNot::Refused(MoveRefusal::Full)) if matches!(advice, Advice::Prefetch | Advice::Discard) => {
+            Ok(())
+        }
+        Some(WhyNot::Refused(MoveRefusal::Shared | MoveRefusal::NoBlock)) => Ok(()),
         Some(refusal) => Err(code(refusal)),
     }
 }
@@ -98,12 +100,14 @@ fn code(refusal: WhyNot) -> CUresult {
     match refusal {
         WhyNot::Off | WhyNot::Kept(_) => CUresult::NOT_PERMITTED,
         WhyNot::Crowded => CUresult::NOT_READY,
-        WhyNot::Stays(stays) => match stays {
-            Stays::Fixed | Stays::Pinned | Stays::Unfit | Stays::Shared => CUresult::NOT_PERMITTED,
-            Stays::NoBlock => CUresult::INVALID_VALUE,
-            Stays::Busy | Stays::InUse | Stays::Slow => CUresult::NOT_READY,
-            Stays::Full => CUresult::OUT_OF_MEMORY,
-            Stays::Driver(code) | Stays::Lost(code) => code,
+        WhyNot::Refused(stays) => match stays {
+            MoveRefusal::Fixed | MoveRefusal::Pinned | MoveRefusal::Unfit | MoveRefusal::Shared => {
+                CUresult::NOT_PERMITTED
+            }
+            MoveRefusal::NoBlock => CUresult::INVALID_VALUE,
+            MoveRefusal::Busy | MoveRefusal::InUse | MoveRefusal::Slow => CUresult::NOT_READY,
+            MoveRefusal::Full => CUresult::OUT_OF_MEMORY,
+            MoveRefusal::Driver(code) | MoveRefusal::Lost(code) => code,
         },
     }
 }

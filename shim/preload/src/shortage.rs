@@ -18,7 +18,7 @@ use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
 use wm_abi::CUdevice;
-use wm_driver::{Bears, Shortfall, Tier};
+use wm_driver::{OomAnswer, Shortfall, Tier};
 
 use crate::moves;
 use crate::physical::{self, kept};
@@ -60,10 +60,10 @@ impl TorchBlocks {
     const NEW: Self = Self { refused: None, granted: None, spared: 0 };
 
     /// A block for which the device has no room.
-    fn answer(&mut self, request: RefusedBlock) -> Bears {
+    fn answer(&mut self, request: RefusedBlock) -> OomAnswer {
         let RefusedBlock { device, bytes, frees } = request;
         if self.granted == Some((device, bytes)) {
-            return Bears::Elsewhere;
+            return OomAnswer::Spill;
         }
         self.granted = None;
         let before = self.refused.take().filter(|before| (before.device, before.bytes) == (device, bytes));
@@ -72,11 +72,11 @@ impl TorchBlocks {
             None if self.spared > 0 => self.spared -= 1,
             None => {
                 self.refused = Some(request);
-                return Bears::NotYet;
+                return OomAnswer::FailOnce;
             }
         }
         self.granted = Some((device, bytes));
-        Bears::Elsewhere
+        OomAnswer::Spill
     }
 
     /// The thread was given a block.
@@ -108,7 +108,7 @@ impl Pieces {
     const NEW: Self = Self { refused: None, granted: None };
 
     /// A piece for which the device has no room, and the way by which it is asked for.
-    fn answer(&mut self, ways: &mut Ways, way: u64, now: Instant) -> Bears {
+    fn answer(&mut self, ways: &mut Ways, way: u64, now: Instant) -> OomAnswer {
         let is_within = |span: Duration, time: Instant| now.saturating_duration_since(time) < span;
         let is_recent = |time: Instant| is_within(TOGETHER, time);
         let refusal = self.refused.take();
@@ -118,7 +118,7 @@ impl Pieces {
             ways.is_second(way);
             let first = self.granted.map(|[first, _]| first).filter(|first| is_recent(*first));
             self.granted = Some([first.unwrap_or(now), now]);
-            return Bears::Elsewhere;
+            return OomAnswer::Spill;
         }
         let [first, last] = self.granted.map_or([None; 2], |times| times.map(Some));
         let in_doubt = if ways.firsts.contains(&way) {
@@ -129,10 +129,10 @@ impl Pieces {
             last.is_some_and(is_recent) || mapped.is_some_and(|time| is_within(MAPPING, time))
         };
         if in_doubt || !ways.is_first(way) {
-            return Bears::Elsewhere;
+            return OomAnswer::Spill;
         }
         self.refused = Some(RefusedPiece { mapped: None });
-        Bears::NotYet
+        OomAnswer::FailOnce
     }
 
     /// The thread has mapped a piece.
@@ -181,15 +181,15 @@ thread_local! {
 }
 
 /// What the caller can cope with, for a block that a device has no room for. Takes microseconds.
-pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
+pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
     let Shortfall { bytes, in_stream } = short;
     if kept::give_back(device, Tier::Device, bytes as u64) > 0 {
-        return Bears::LookAgain;
+        return OomAnswer::Retry;
     }
     if callers::need_device() {
-        return Bears::Never;
+        return OomAnswer::Fail;
     }
-    let Some(manager) = registry::of_device(device) else { return Bears::Elsewhere };
+    let Some(manager) = registry::of_device(device) else { return OomAnswer::Spill };
     // What its cache holds is used by nothing: that goes before anything that lives moves.
     if !in_stream && callers::is_torch() {
         let frees = manager.usage().counters.frees;
@@ -201,33 +201,33 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
             }
             answer
         });
-        if answer != Bears::Elsewhere {
+        if answer != OomAnswer::Spill {
             return answer;
         }
     }
     // Another GPU's memory is faster than moves to the host, and than the host.
     if moves::is_on() && manager.has_peer_room(bytes as u64) {
-        return Bears::Elsewhere;
+        return OomAnswer::Spill;
     }
     if moves::make_for(manager, bytes as u64) {
         PROCESS.overflow.note();
-        return Bears::LookAgain;
+        return OomAnswer::Retry;
     }
     physical::make_host_room(manager, bytes as u64);
-    Bears::Elsewhere
+    OomAnswer::Spill
 }
 
 /// The same for physical memory that the program makes itself.
-pub(crate) fn of_piece() -> Bears {
+pub(crate) fn of_piece() -> OomAnswer {
     match (settings::load().overflow_created, callers::is_torch()) {
-        (Created::Off, _) | (Created::Torch, false) => Bears::Never,
+        (Created::Off, _) | (Created::Torch, false) => OomAnswer::Fail,
         // While something is captured PyTorch does not ask again.
         (_, true) if !streams().capturing() => {
-            let Some(way) = callers::way_through_torch() else { return Bears::Elsewhere };
+            let Some(way) = callers::way_through_torch() else { return OomAnswer::Spill };
             let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
             with(&PIECES, |pieces| pieces.answer(&mut ways, way, Instant::now()))
         }
-        _ => Bears::Elsewhere,
+        _ => OomAnswer::Spill,
     }
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn refused() {
     BLOCKS.set(TorchBlocks { granted: None, ..BLOCKS.get() });
 }
 
-fn with<T: Copy>(cell: &'static LocalKey<Cell<T>>, change: impl FnOnce(&mut T) -> Bears) -> Bears {
+fn with<T: Copy>(cell: &'static LocalKey<Cell<T>>, change: impl FnOnce(&mut T) -> OomAnswer) -> OomAnswer {
     let mut value = cell.get();
     let answer = change(&mut value);
     cell.set(value);
@@ -274,22 +274,22 @@ mod tests {
     //! Hazard: PyTorch gives up where memory could be had, or its cache is never emptied.
     use super::*;
 
-    fn ask(blocks: &mut TorchBlocks, device: CUdevice, bytes: usize, frees: u64) -> Bears {
+    fn ask(blocks: &mut TorchBlocks, device: CUdevice, bytes: usize, frees: u64) -> OomAnswer {
         blocks.answer(RefusedBlock { device, bytes, frees })
     }
 
     #[test]
     fn a_blocks_second_attempt_goes_elsewhere() {
         let mut blocks = TorchBlocks::NEW;
-        assert_eq!(ask(&mut blocks, 0, 5, 1), Bears::NotYet);
-        assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::Elsewhere);
+        assert_eq!(ask(&mut blocks, 0, 5, 1), OomAnswer::FailOnce);
+        assert_eq!(ask(&mut blocks, 0, 5, 9), OomAnswer::Spill);
         assert_eq!(
             ask(&mut blocks, 0, 5, 9),
-            Bears::Elsewhere,
+            OomAnswer::Spill,
             "blocks left, and there is not enough room yet"
         );
         blocks.met();
-        assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::NotYet, "a new request");
+        assert_eq!(ask(&mut blocks, 0, 5, 9), OomAnswer::FailOnce, "a new request");
     }
 
     /// Hazard: a program catches its error and frees, and what PyTorch caches then is never asked
@@ -297,30 +297,30 @@ mod tests {
     #[test]
     fn after_a_request_that_was_refused_for_good_the_next_one_is_a_first_attempt() {
         let answer = || with(&BLOCKS, |blocks| ask(blocks, 0, 5, 1));
-        assert_eq!([answer(), answer(), answer()], [Bears::NotYet, Bears::Elsewhere, Bears::Elsewhere]);
+        assert_eq!([answer(), answer(), answer()], [OomAnswer::FailOnce, OomAnswer::Spill, OomAnswer::Spill]);
         refused();
         BLOCKS.set(TorchBlocks { spared: 0, ..BLOCKS.get() });
-        assert_eq!(answer(), Bears::NotYet);
+        assert_eq!(answer(), OomAnswer::FailOnce);
     }
 
     #[test]
     fn another_block_is_a_first_attempt() {
         let mut blocks = TorchBlocks::NEW;
         for (device, bytes) in [(0, 5), (0, 6), (1, 6)] {
-            assert_eq!(ask(&mut blocks, device, bytes, 0), Bears::NotYet);
+            assert_eq!(ask(&mut blocks, device, bytes, 0), OomAnswer::FailOnce);
         }
-        assert_eq!(ask(&mut blocks, 1, 6, 1), Bears::Elsewhere);
+        assert_eq!(ask(&mut blocks, 1, 6, 1), OomAnswer::Spill);
     }
 
     #[test]
     fn who_had_nothing_to_give_up_is_not_asked_again_for_a_while() {
         let mut blocks = TorchBlocks::NEW;
-        assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
+        assert_eq!(ask(&mut blocks, 0, 5, 7), OomAnswer::FailOnce);
         for _ in 0..=FRUITLESS {
-            assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::Elsewhere);
+            assert_eq!(ask(&mut blocks, 0, 5, 7), OomAnswer::Spill);
             blocks.met();
         }
-        assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
+        assert_eq!(ask(&mut blocks, 0, 5, 7), OomAnswer::FailOnce);
     }
 
     const FIRST: u64 = 1;
@@ -330,13 +330,13 @@ mod tests {
     #[test]
     fn a_request_that_is_short_twice_gets_all_its_pieces_however_late_they_come() {
         let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
-        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), OomAnswer::FailOnce);
         for number in 1..100 {
-            assert_eq!(pieces.answer(&mut ways, SECOND, start + number * TOGETHER), Bears::Elsewhere);
+            assert_eq!(pieces.answer(&mut ways, SECOND, start + number * TOGETHER), OomAnswer::Spill);
         }
         assert_eq!(
             pieces.answer(&mut ways, FIRST, start + 100 * TOGETHER),
-            Bears::NotYet,
+            OomAnswer::FailOnce,
             "the next request"
         );
     }
@@ -347,7 +347,7 @@ mod tests {
         let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
         for number in 0..10 {
             let now = start + number * TOGETHER / 100;
-            assert_eq!(pieces.answer(&mut ways, FIRST, now), Bears::NotYet);
+            assert_eq!(pieces.answer(&mut ways, FIRST, now), OomAnswer::FailOnce);
             pieces.mapped(now);
         }
     }
@@ -355,12 +355,12 @@ mod tests {
     #[test]
     fn where_emptied_caches_do_not_suffice_they_are_left_alone_for_a_while() {
         let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
-        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
-        assert_eq!(pieces.answer(&mut ways, SECOND, start), Bears::Elsewhere);
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), OomAnswer::FailOnce);
+        assert_eq!(pieces.answer(&mut ways, SECOND, start), OomAnswer::Spill);
         for number in 0..5 {
-            assert_eq!(pieces.answer(&mut ways, FIRST, start + number * TOGETHER / 5), Bears::Elsewhere);
+            assert_eq!(pieces.answer(&mut ways, FIRST, start + number * TOGETHER / 5), OomAnswer::Spill);
         }
-        assert_eq!(pieces.answer(&mut ways, FIRST, start + TOGETHER), Bears::NotYet);
+        assert_eq!(pieces.answer(&mut ways, FIRST, start + TOGETHER), OomAnswer::FailOnce);
     }
 
     /// Hazard (out of memory): a second attempt that comes by an unknown path is taken for a first
@@ -368,19 +368,23 @@ mod tests {
     #[test]
     fn an_unknown_way_is_not_refused_in_doubt() {
         let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
-        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), OomAnswer::FailOnce);
         // A part of the second attempt was met and mapped.
         pieces.mapped(start);
-        assert_eq!(pieces.answer(&mut ways, SECOND, start + MAPPING / 2), Bears::Elsewhere);
-        assert_eq!(pieces.answer(&mut ways, OTHER, start + 9 * MAPPING), Bears::NotYet, "a first attempt");
+        assert_eq!(pieces.answer(&mut ways, SECOND, start + MAPPING / 2), OomAnswer::Spill);
+        assert_eq!(
+            pieces.answer(&mut ways, OTHER, start + 9 * MAPPING),
+            OomAnswer::FailOnce,
+            "a first attempt"
+        );
     }
 
     #[test]
     fn where_both_attempts_come_by_one_way_it_is_refused_once() {
         let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
-        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), OomAnswer::FailOnce);
         for number in 0..5 {
-            assert_eq!(pieces.answer(&mut ways, FIRST, start + 9 * number * TOGETHER), Bears::Elsewhere);
+            assert_eq!(pieces.answer(&mut ways, FIRST, start + 9 * number * TOGETHER), OomAnswer::Spill);
         }
     }
 }

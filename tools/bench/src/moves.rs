@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use wm_abi::CUdevice;
 use wm_driver::{Api, Tier};
-use wm_memory::{ManagerSettings, MoveOrder, Moved, RangeMove, Stays};
+use wm_memory::{ManagerSettings, MoveOrder, MoveRefusal, Moved, RangeMove};
 use wmctl::output;
 use wmctl::table::TextTable;
 
@@ -151,7 +151,7 @@ impl MovedBlock {
         self.fill()?;
         let moved = self.gpu.manager.move_handle(self.address, Tier::Host);
         self.signal(1);
-        ensure!(moved == Err(Stays::InUse), "memory that is about to be filled: {moved:?}");
+        ensure!(moved == Err(MoveRefusal::InUse), "memory that is about to be filled: {moved:?}");
         self.check()
     }
 
@@ -176,8 +176,8 @@ impl MovedBlock {
         let (start, mut moves, mut bytes) = (Instant::now(), 0, 0);
         while order.range.start < order.range.end {
             match self.gpu.manager.move_range(&order, PATIENCE) {
-                Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
-                Ok(moved) if moved.stays.is_none() => {
+                Err(MoveRefusal::InUse) if start.elapsed() < PATIENCE => {}
+                Ok(moved) if moved.refusal.is_none() => {
                     (moves, bytes) = (moves + moved.count, bytes + moved.bytes);
                     order.range.start = moved.next;
                 }
@@ -202,10 +202,10 @@ impl MovedBlock {
         let mut ranges = ways.map(|way| RangeMove::new(order(way), u64::MAX));
         let start = Instant::now();
         while !ranges.iter().all(RangeMove::is_over) {
-            match self.gpu.manager.exchange(&mut ranges, || false) {
-                Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
-                Ok(()) if ranges.iter().all(|range| range.moved.stays.is_none()) => {}
-                other => return Err(anyhow!("{other:?}: {:?}", ranges.map(|range| range.moved.stays))),
+            match self.gpu.manager.swap(&mut ranges, || false) {
+                Err(MoveRefusal::InUse) if start.elapsed() < PATIENCE => {}
+                Ok(()) if ranges.iter().all(|range| range.moved.refusal.is_none()) => {}
+                other => return Err(anyhow!("{other:?}: {:?}", ranges.map(|range| range.moved.refusal))),
             }
         }
         let seconds = start.elapsed().as_secs_f64();
@@ -232,7 +232,7 @@ impl MovedBlock {
     fn move_once(&self, address: u64, to: Tier, start: Instant) -> Result<Moved> {
         loop {
             match self.gpu.manager.move_handle(address, to) {
-                Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
+                Err(MoveRefusal::InUse) if start.elapsed() < PATIENCE => {}
                 moved => return moved.map_err(|stays| anyhow!("{address:#x}: {stays}")),
             }
         }

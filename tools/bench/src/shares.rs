@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use wm_abi::CUdevice;
 use wm_driver::Handle;
-use wm_memory::{BlockChunk, ManagerSettings, Quiet, ShareOutcome, SharedChunks, Stays};
+use wm_memory::{BlockChunk, ManagerSettings, MoveRefusal, Quiet, ShareOutcome, SharedChunks};
 use wmctl::output;
 use wmctl::table::TextTable;
 
@@ -155,7 +155,7 @@ impl SharingBlocks {
         let until = Instant::now() + PATIENCE;
         loop {
             let shared = share();
-            let in_use = |outcome: &ShareOutcome| *outcome == ShareOutcome::Stays(Stays::InUse);
+            let in_use = |outcome: &ShareOutcome| *outcome == ShareOutcome::Refused(MoveRefusal::InUse);
             if !shared.outcomes.iter().all(in_use) || Instant::now() >= until {
                 ensure!(shared.count() as u64 == self.bytes / CHUNK, "{:?}", shared.outcomes);
                 return Ok(());
@@ -168,11 +168,11 @@ impl SharingBlocks {
         let until = Instant::now() + PATIENCE;
         let moved = loop {
             match self.gpu.manager.unshare(range.clone(), false, Quiet::Look, PATIENCE) {
-                Err(Stays::InUse) if Instant::now() < until => {}
+                Err(MoveRefusal::InUse) if Instant::now() < until => {}
                 moved => break moved.map_err(|stays| anyhow!("{stays}"))?,
             }
         };
-        ensure!(moved.stays.is_none() && moved.bytes == self.bytes, "{moved:?}");
+        ensure!(moved.refusal.is_none() && moved.bytes == self.bytes, "{moved:?}");
         Ok(())
     }
 

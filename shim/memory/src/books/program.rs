@@ -14,7 +14,7 @@ use wm_schema::Counters;
 use crate::books::blocks::{BlockRecord, Blocks};
 use crate::books::directory::Directory;
 use crate::books::free_cache::{FlushScope, FreeCache};
-use crate::vocabulary::moves::Stays;
+use crate::vocabulary::moves::MoveRefusal;
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::CACHED_BELOW;
@@ -110,8 +110,8 @@ impl ProgramBlocks {
 
     /// A part of a live block gets memory that other processes use too. The free cache is not to
     /// keep the block.
-    pub(crate) fn mark_shared(&mut self, address: u64) -> Result<(), Stays> {
-        if self.blocks.mark_shared(address) { Ok(()) } else { Err(Stays::Unfit) }
+    pub(crate) fn mark_shared(&mut self, address: u64) -> Result<(), MoveRefusal> {
+        if self.blocks.mark_shared(address) { Ok(()) } else { Err(MoveRefusal::Unfit) }
     }
 
     /// The memory behind a range has moved from one tier to another.

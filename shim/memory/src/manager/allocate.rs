@@ -3,7 +3,7 @@
 
 use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
-use wm_driver::{Bears, Gpu, Tier};
+use wm_driver::{Gpu, OomAnswer, Tier};
 
 use super::Manager;
 use super::events::GrantError;
@@ -34,7 +34,7 @@ impl<G: Gpu> Manager<G> {
                 Decision::Full(shortage) => return Err(AllocateError::OutOfMemory(shortage)),
             };
             if let Some(address) = met {
-                if attempt.bears == Some(Bears::Elsewhere) {
+                if attempt.oom_answer == Some(OomAnswer::Spill) {
                     self.gpu.overflowed();
                 }
                 return Ok(address);
@@ -63,12 +63,12 @@ impl<G: Gpu> Manager<G> {
             Question::Wait(fences) => self.wait_for_one(attempt, fences),
             Question::Room => attempt.room = Some(self.room()?),
             Question::Host(figure) => attempt.room = attempt.room.map(|room| self.beside_host(room, figure)),
-            Question::Caller => match self.gpu.bears(attempt.request.shortfall()) {
-                Bears::LookAgain => {
+            Question::Caller => match self.gpu.oom_answer(attempt.request.shortfall()) {
+                OomAnswer::Retry => {
                     attempt.start_over();
                     attempt.is_relieved = true;
                 }
-                known => attempt.bears = Some(known),
+                known => attempt.oom_answer = Some(known),
             },
             Question::Busy(seen) => {
                 drop(

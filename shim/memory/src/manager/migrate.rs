@@ -14,8 +14,8 @@ use wm_driver::{Event, Gpu, Tier, gpu};
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use crate::policy::attempt::Room;
-use crate::state::trade::{StrandedTrade, Trade};
-use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
+use crate::state::swap::{StrandedSwap, Swap};
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved};
 use crate::vocabulary::plan::{Built, Undo};
 
 /// How long to look whether work is over. Not at once: an event that is recorded in idle streams
@@ -28,11 +28,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A move whose copies were started.
 pub(super) struct StartedMove {
-    trade: Trade,
+    swap: Swap,
     built: Built,
     copies: Vec<Event>,
     /// An error if one could not be started.
-    outcome: Result<(), Stays>,
+    outcome: Result<(), MoveRefusal>,
 }
 
 impl<G: Gpu> Manager<G> {
@@ -47,7 +47,7 @@ impl<G: Gpu> Manager<G> {
     ///
     /// # Errors
     /// Why the memory stays.
-    pub fn move_handle(&self, address: u64, to: Tier) -> Result<Moved, Stays> {
+    pub fn move_handle(&self, address: u64, to: Tier) -> Result<Moved, MoveRefusal> {
         let order = MoveOrder { range: address..address + 1, to, alone: false, discards: false };
         let moved = self.settle().and_then(|()| {
             let started = self.begin_move(address, &order, 0)?;
@@ -57,7 +57,7 @@ impl<G: Gpu> Manager<G> {
         moved
     }
 
-    pub(super) fn note_move(&self, to: Tier, moved: Result<Moved, Stays>) {
+    pub(super) fn note_move(&self, to: Tier, moved: Result<Moved, MoveRefusal>) {
         self.lock().moves.note(to, moved);
         self.waiters.notify();
     }
@@ -90,21 +90,21 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Is all earlier work over?
-    pub(super) fn settle(&self) -> Result<(), Stays> {
+    pub(super) fn settle(&self) -> Result<(), MoveRefusal> {
         self.is_fixed()?;
         self.see_over(|gpu| gpu.is_settled(LOOK))
     }
 
     /// An error where others rely on where memory is.
-    pub(super) fn is_fixed(&self) -> Result<(), Stays> {
-        if self.lock().fixed { Err(Stays::Fixed) } else { Ok(()) }
+    pub(super) fn is_fixed(&self) -> Result<(), MoveRefusal> {
+        if self.lock().fixed { Err(MoveRefusal::Fixed) } else { Ok(()) }
     }
 
     /// Looks whether earlier work is over, and notes it.
-    pub(super) fn see_over(&self, is_over: impl FnOnce(&G) -> gpu::Result<bool>) -> Result<(), Stays> {
+    pub(super) fn see_over(&self, is_over: impl FnOnce(&G) -> gpu::Result<bool>) -> Result<(), MoveRefusal> {
         let mark = self.lock().timeline.everything();
         if !is_over(&self.gpu)? {
-            return Err(Stays::InUse);
+            return Err(MoveRefusal::InUse);
         }
         let told = self.lock().reached(&mark);
         self.recycle(told);
@@ -118,39 +118,39 @@ impl<G: Gpu> Manager<G> {
         address: u64,
         order: &MoveOrder,
         own: usize,
-    ) -> Result<StartedMove, Stays> {
-        let draft = |room| self.lock().draft_trade(address, order, own, room, &self.rules);
+    ) -> Result<StartedMove, MoveRefusal> {
+        let draft = |room| self.lock().draft_swap(address, order, own, room, &self.rules);
         // What is left is asked for where no idle handle fits: it takes longer than all else here.
-        let trade = match draft(Room::default()) {
-            Err(Stays::Full) => draft(self.room_on(order.to)?),
+        let swap = match draft(Room::default()) {
+            Err(MoveRefusal::Full) => draft(self.room_on(order.to)?),
             drafted => drafted,
         }?;
-        self.start(trade)
+        self.start(swap)
     }
 
     /// Makes the spare of a draft, or maps it, and starts to fill it.
-    pub(super) fn start(&self, trade: Trade) -> Result<StartedMove, Stays> {
+    pub(super) fn start(&self, swap: Swap) -> Result<StartedMove, MoveRefusal> {
         // What is still mapped there does no harm: it is unmapped when memory is next given back.
-        let failed = self.dismantle(&trade.unmap_first);
+        let failed = self.dismantle(&swap.unmap_first);
         if !failed.is_empty() {
             self.lock().quarantine(failed);
         }
-        match trade.staged().map_or_else(|| self.build(&trade.scratch()), Ok) {
+        match swap.staged().map_or_else(|| self.build(&swap.scratch()), Ok) {
             Ok(built) => {
-                let (copies, outcome) = self.start_copies(&trade, built.base);
-                Ok(StartedMove { trade, built, copies, outcome })
+                let (copies, outcome) = self.start_copies(&swap, built.base);
+                Ok(StartedMove { swap, built, copies, outcome })
             }
             Err(failure) => {
-                self.lock().roll_back_trade(&trade, failure.not_undone);
-                Err(if failure.tier.is_some() { Stays::Full } else { failure.code.into() })
+                self.lock().roll_back_swap(&swap, failure.not_undone);
+                Err(if failure.tier.is_some() { MoveRefusal::Full } else { failure.code.into() })
             }
         }
     }
 
-    pub(super) fn finish_move(&self, started: StartedMove, until: Instant) -> Result<Moved, Stays> {
+    pub(super) fn finish_move(&self, started: StartedMove, until: Instant) -> Result<Moved, MoveRefusal> {
         if !self.is_copied(&started, until) {
             self.strand([started]);
-            return Err(Stays::Slow);
+            return Err(MoveRefusal::Slow);
         }
         self.conclude(started)
     }
@@ -164,42 +164,42 @@ impl<G: Gpu> Manager<G> {
     /// Gives moves up whose copies are under way.
     pub(super) fn strand(&self, moves: impl IntoIterator<Item = StartedMove>) {
         let stranded =
-            |StartedMove { trade, built, copies, .. }| StrandedTrade { trade, copies, undo: built.undo };
-        let given_up = self.lock().strand_trades(moves.into_iter().map(stranded).collect());
+            |StartedMove { swap, built, copies, .. }| StrandedSwap { swap, copies, undo: built.undo };
+        let given_up = self.lock().strand_swaps(moves.into_iter().map(stranded).collect());
         self.recycle(given_up);
     }
 
     /// The copies of a move are over: the spare takes the handle's place.
-    pub(super) fn conclude(&self, started: StartedMove) -> Result<Moved, Stays> {
-        let StartedMove { trade, built, copies, outcome } = started;
+    pub(super) fn conclude(&self, started: StartedMove) -> Result<Moved, MoveRefusal> {
+        let StartedMove { swap, built, copies, outcome } = started;
         copies.into_iter().for_each(|event| self.gpu.recycle(event));
         let Some(spare) = built.handles.first().copied() else {
-            return self.undo(&trade, &built, Stays::Unfit);
+            return self.undo(&swap, &built, MoveRefusal::Unfit);
         };
-        if let Err(stays) = outcome {
-            return self.undo(&trade, &built, stays);
+        if let Err(refusal) = outcome {
+            return self.undo(&swap, &built, refusal);
         }
-        let (places, bytes) = (trade.handle.places(), trade.handle.bytes());
-        let access = if trade.handle.foreign { MappedAccess::Reading } else { MappedAccess::Full };
-        let old = Mappable { handle: trade.handle.raw, access };
+        let (places, bytes) = (swap.handle.places(), swap.handle.bytes());
+        let access = if swap.handle.foreign { MappedAccess::Reading } else { MappedAccess::Full };
+        let old = Mappable { handle: swap.handle.raw, access };
         let new = Mappable { handle: spare, access: MappedAccess::Full };
         match self.remap(&Remap { places: &places, bytes, old, new }) {
-            Ok(()) => Ok(self.finish(&trade, built)),
-            Err(RemapFailure::Undone(code)) => self.undo(&trade, &built, code.into()),
+            Ok(()) => Ok(self.finish(&swap, built)),
+            Err(RemapFailure::Undone(code)) => self.undo(&swap, &built, code.into()),
             Err(RemapFailure::Lost(code)) => {
                 self.lock().fixed = true;
-                self.undo(&trade, &built, Stays::Lost(code))
+                self.undo(&swap, &built, MoveRefusal::Lost(code))
             }
         }
     }
 
     /// Starts the copies into the spare. Where one cannot be started, those before it may be under
     /// way.
-    fn start_copies(&self, trade: &Trade, scratch: u64) -> (Vec<Event>, Result<(), Stays>) {
-        let mut events = Vec::with_capacity(trade.parts.len());
-        let way = trade.way();
-        for part in &trade.parts {
-            let target = scratch + (part.start - trade.handle.range.start);
+    fn start_copies(&self, swap: &Swap, scratch: u64) -> (Vec<Event>, Result<(), MoveRefusal>) {
+        let mut events = Vec::with_capacity(swap.parts.len());
+        let way = swap.way();
+        for part in &swap.parts {
+            let target = scratch + (part.start - swap.handle.range.start);
             match self.gpu.copy(way, target, part.start, (part.end - part.start) as usize) {
                 Ok(event) => events.push(event),
                 Err(code) => return (events, Err(code.into())),
@@ -208,18 +208,18 @@ impl<G: Gpu> Manager<G> {
         (events, Ok(()))
     }
 
-    fn finish(&self, trade: &Trade, built: Built) -> Moved {
-        let (moved, given_up) = self.lock().commit_trade(trade, built.handles[0], built.base);
-        let is_scratch = |step: &Undo| !trade.stays_staged() && !matches!(step, Undo::Release { .. });
+    fn finish(&self, swap: &Swap, built: Built) -> Moved {
+        let (moved, given_up) = self.lock().commit_swap(swap, built.handles[0], built.base);
+        let is_scratch = |step: &Undo| !swap.stays_staged() && !matches!(step, Undo::Release { .. });
         let steps: Vec<Undo> = built.undo.into_iter().filter(is_scratch).chain(given_up).collect();
         let failed = self.dismantle(&steps);
         self.lock().quarantine(failed);
         moved
     }
 
-    fn undo(&self, trade: &Trade, built: &Built, stays: Stays) -> Result<Moved, Stays> {
+    fn undo(&self, swap: &Swap, built: &Built, refusal: MoveRefusal) -> Result<Moved, MoveRefusal> {
         let failed = self.dismantle(&built.undo);
-        self.lock().roll_back_trade(trade, failed);
-        Err(stays)
+        self.lock().roll_back_swap(swap, failed);
+        Err(refusal)
     }
 }

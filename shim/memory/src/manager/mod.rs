@@ -8,7 +8,6 @@ mod allocate;
 pub(crate) mod backing;
 mod borders;
 mod events;
-mod exchange;
 mod execute;
 mod guarded;
 mod mapping_lock;
@@ -17,6 +16,7 @@ mod other_tiers;
 mod reclaim;
 mod remap;
 mod share;
+mod swap;
 mod waiters;
 
 use std::collections::BTreeMap;

@@ -16,11 +16,11 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Handle, Tier};
 
 use super::Manager;
-use super::exchange::WINDOW;
 use super::migrate::{LOOK, PATIENCE, StartedMove};
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::swap::WINDOW;
 use crate::books::ledger::OccupiedHandle;
-use crate::vocabulary::moves::{MoveOrder, MovedRange, Stays};
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange};
 use crate::vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};
 
 /// Parked handles that are given up under one lock of the mappings: each is unmapped, in some 15
@@ -97,25 +97,25 @@ impl<G: Gpu> Manager<G> {
         chunks: &[C],
         quiet: Quiet,
         limit: Duration,
-        mut share: impl FnMut(&C) -> Result<(), Stays>,
+        mut share: impl FnMut(&C) -> Result<(), MoveRefusal>,
     ) -> SharedChunks {
         let until = Instant::now() + limit;
         let settled = self.is_fixed().and_then(|()| self.see_quiet(quiet));
         let mut outcome = |chunk: &C| match settled {
-            Err(stays) => ShareOutcome::Stays(stays),
+            Err(refusal) => ShareOutcome::Refused(refusal),
             Ok(()) if Instant::now() >= until => ShareOutcome::NotTried,
             Ok(()) => share(chunk).into(),
         };
         SharedChunks { outcomes: chunks.iter().map(&mut outcome).collect() }
     }
 
-    fn see_quiet(&self, quiet: Quiet) -> Result<(), Stays> {
+    fn see_quiet(&self, quiet: Quiet) -> Result<(), MoveRefusal> {
         // A copy of a move that was given up may have begun after the caller looked.
         let is_known = quiet == Quiet::Seen && !self.lock().holdings.has_stranded();
         self.see_over(|gpu| if is_known { Ok(true) } else { gpu.is_quiet(LOOK) })
     }
 
-    fn draft_share(&self, chunk: BlockChunk) -> Result<OccupiedHandle, Stays> {
+    fn draft_share(&self, chunk: BlockChunk) -> Result<OccupiedHandle, MoveRefusal> {
         self.lock().draft_share(chunk, &self.rules)
     }
 
@@ -163,7 +163,7 @@ impl<G: Gpu> Manager<G> {
         handle: &OccupiedHandle,
         remapped: Result<(), RemapFailure>,
         foreign: Handle,
-    ) -> Result<(), Stays> {
+    ) -> Result<(), MoveRefusal> {
         let mut state = self.lock();
         let ended = match remapped {
             Ok(()) => {
@@ -176,7 +176,7 @@ impl<G: Gpu> Manager<G> {
             }
             Err(RemapFailure::Lost(code)) => {
                 state.roll_back_share(handle, true);
-                Err(Stays::Lost(code))
+                Err(MoveRefusal::Lost(code))
             }
         };
         drop(state);
@@ -194,14 +194,14 @@ impl<G: Gpu> Manager<G> {
     /// short `limit` is.
     ///
     /// # Errors
-    /// Why no chunk can have its own memory now: [`Stays::InUse`] where work is not over.
+    /// Why no chunk can have its own memory now: [`MoveRefusal::InUse`] where work is not over.
     pub fn unshare(
         &self,
         range: Range<u64>,
         discards: bool,
         quiet: Quiet,
         limit: Duration,
-    ) -> Result<MovedRange, Stays> {
+    ) -> Result<MovedRange, MoveRefusal> {
         let until = Instant::now() + limit;
         let mut moved = MovedRange { next: range.start, ..MovedRange::default() };
         if self.lock().shared_in(&range).next().is_none() {
@@ -215,14 +215,14 @@ impl<G: Gpu> Manager<G> {
             while goes_on && started.len() < WINDOW && (moved.next == range.start || Instant::now() < until) {
                 let begin = self.begin_unshare(&range, moved.next, discards, started.len());
                 match begin {
-                    Some((_, Err(Stays::Full))) if !started.is_empty() => break,
+                    Some((_, Err(MoveRefusal::Full))) if !started.is_empty() => break,
                     Some((chunk, begun)) => {
                         moved.next = chunk.end;
                         match begun {
                             Ok(one) => started.push_back(one),
-                            Err(stays) => {
-                                moved.stays = Some(stays);
-                                goes_on = !stays.is_general();
+                            Err(refusal) => {
+                                moved.refusal = Some(refusal);
+                                goes_on = !refusal.is_general();
                                 moved.next = if goes_on { chunk.end } else { chunk.start.max(range.start) };
                             }
                         }
@@ -236,9 +236,9 @@ impl<G: Gpu> Manager<G> {
             let Some(one) = started.pop_front() else { return Ok(moved) };
             match self.finish_move(one, Instant::now() + PATIENCE) {
                 Ok(one) => (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1),
-                Err(stays) => {
-                    moved.stays = Some(stays);
-                    goes_on &= !stays.is_general();
+                Err(refusal) => {
+                    moved.refusal = Some(refusal);
+                    goes_on &= !refusal.is_general();
                 }
             }
             self.waiters.notify();
@@ -252,18 +252,18 @@ impl<G: Gpu> Manager<G> {
         from: u64,
         discards: bool,
         own: usize,
-    ) -> Option<(Range<u64>, Result<StartedMove, Stays>)> {
+    ) -> Option<(Range<u64>, Result<StartedMove, MoveRefusal>)> {
         let chunk = self.lock().shared_in(&(from..range.end)).next()?;
         let others = if own == 0 { &self.rules.settings.overflow[..] } else { &[] };
-        let mut begun = Err(Stays::Full);
+        let mut begun = Err(MoveRefusal::Full);
         for to in [Tier::Device].iter().chain(others) {
             let part = chunk.start.max(range.start)..chunk.end.min(range.end);
             let order = MoveOrder { range: part, to: *to, alone: false, discards };
-            begun = self.room_on(*to).map_err(Stays::from).and_then(|room| {
-                let trade = self.lock().draft_unshare(&order, own, room, &self.rules)?;
-                self.start(trade)
+            begun = self.room_on(*to).map_err(MoveRefusal::from).and_then(|room| {
+                let swap = self.lock().draft_unshare(&order, own, room, &self.rules)?;
+                self.start(swap)
             });
-            if !matches!(begun, Err(Stays::Full)) {
+            if !matches!(begun, Err(MoveRefusal::Full)) {
                 break;
             }
         }

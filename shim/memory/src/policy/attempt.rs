@@ -3,7 +3,7 @@
 //! Each round of [`crate::state::decide`] reads the results that earlier rounds have stored here,
 //! so no query is repeated.
 
-use wm_driver::{Bears, Tier};
+use wm_driver::{OomAnswer, Tier};
 
 use crate::vocabulary::order::Order;
 use crate::vocabulary::request::{FirstTier, Request};
@@ -32,7 +32,7 @@ pub(crate) struct Attempt {
     /// What other GPUs may have at most: nothing tells what they have left.
     pub(crate) most: Vec<(Tier, u64)>,
     /// The tiers that the caller can use; unknown until the device is full.
-    pub(crate) bears: Option<Bears>,
+    pub(crate) oom_answer: Option<OomAnswer>,
     /// A block with an extent of its own may take a handle that is far too large for it.
     pub(crate) may_oversize: bool,
 }
@@ -51,7 +51,7 @@ impl Attempt {
             is_relieved: false,
             full: Vec::new(),
             most: Vec::new(),
-            bears: (request.first_tier == FirstTier::Device).then_some(Bears::Never),
+            oom_answer: (request.first_tier == FirstTier::Device).then_some(OomAnswer::Fail),
             may_oversize: false,
         }
     }
@@ -59,7 +59,7 @@ impl Attempt {
     /// All tiers in the order of preference; `None` where only the device's memory will do.
     pub(crate) fn tiers(&self, rules: &Rules) -> Option<Vec<Tier>> {
         let others = &rules.settings.overflow;
-        let may = !others.is_empty() && self.bears == Some(Bears::Elsewhere);
+        let may = !others.is_empty() && self.oom_answer == Some(OomAnswer::Spill);
         may.then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
     }
 

@@ -9,5 +9,5 @@ pub(crate) mod keep;
 pub(crate) mod recipe;
 pub(crate) mod reuse;
 pub(crate) mod scarcity;
+pub(crate) mod swap;
 pub mod tiers;
-pub(crate) mod trade;

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use wm_driver::{Bears, Tier};
+use wm_driver::{OomAnswer, Tier};
 
 use crate::books::free_cache::FlushScope;
 use crate::books::ledger::run::{ALL, EARLY, LATE, LateFilter};
@@ -166,7 +166,7 @@ impl State {
         if let Some(decision) = self.oversized(attempt, rules) {
             return Some(decision);
         }
-        if attempt.bears.is_none() {
+        if attempt.oom_answer.is_none() {
             return Some(Decision::FindOut(Question::Caller));
         }
         // Existing memory is preferred to new memory, but not to a good part on the device: that is
@@ -372,10 +372,10 @@ impl State {
             device_left: left(Tier::Device),
             device_limit: rules.settings.device_limit,
             host_left: left(Tier::Host),
-            overflow: match attempt.and_then(|attempt| attempt.bears) {
+            overflow: match attempt.and_then(|attempt| attempt.oom_answer) {
                 _ if rules.settings.overflow.is_empty() => OverflowVerdict::Off,
-                Some(Bears::Never) => OverflowVerdict::Unfit,
-                Some(Bears::NotYet) => OverflowVerdict::Later,
+                Some(OomAnswer::Fail) => OverflowVerdict::Unfit,
+                Some(OomAnswer::FailOnce) => OverflowVerdict::Later,
                 _ => OverflowVerdict::Allowed,
             },
         }

@@ -9,7 +9,7 @@ pub(crate) mod draft;
 pub(crate) mod grant;
 mod idle;
 pub(crate) mod share;
-pub(crate) mod trade;
+pub(crate) mod swap;
 mod under_way;
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Drafts of shares: a handle that gets memory which other processes use too, or gives its own to
-//! them; the way back is a trade ([`super::trade`]).
+//! them; the way back is a swap ([`super::swap`]).
 //!
 //! Invariant: from the draft on the handle is barred, so that memory freed there meanwhile is given
 //! to no request; the block on it is marked, so that the free cache does not keep it. A handle that
@@ -12,8 +12,8 @@ use wm_driver::{Handle, Tier};
 use crate::books::ledger::OccupiedHandle;
 use crate::policy::attempt::Room;
 use crate::state::State;
-use crate::state::trade::{Trade, without};
-use crate::vocabulary::moves::{MoveOrder, Stays};
+use crate::state::swap::{Swap, without};
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::share::BlockChunk;
@@ -21,29 +21,33 @@ use crate::vocabulary::tiers::only;
 
 impl State {
     /// Takes the handle of a chunk, if its block lives and covers it.
-    pub(crate) fn draft_share(&mut self, chunk: BlockChunk, rules: &Rules) -> Result<OccupiedHandle, Stays> {
+    pub(crate) fn draft_share(
+        &mut self,
+        chunk: BlockChunk,
+        rules: &Rules,
+    ) -> Result<OccupiedHandle, MoveRefusal> {
         let address = chunk.address;
         if self.fixed {
-            return Err(Stays::Fixed);
+            return Err(MoveRefusal::Fixed);
         }
         if !self.under_way.is_none_but(0) {
-            return Err(Stays::Busy);
+            return Err(MoveRefusal::Busy);
         }
-        let handle = self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)?;
+        let handle = self.holdings.ledger.occupied_handle(address).ok_or(MoveRefusal::NoBlock)?;
         let is_chunk = handle.range.start == address && handle.bytes() == rules.granularity;
         if !is_chunk || handle.tier != Tier::Device || handle.foreign {
-            return Err(Stays::Unfit);
+            return Err(MoveRefusal::Unfit);
         }
         // Where a live block covers all of it the free cache has nothing of it.
         let block = self.program.blocks().around(address).filter(|block| {
             block.address <= address && handle.range.end <= block.address + block.tiers.total()
         });
-        let block = block.ok_or(Stays::Shared)?;
+        let block = block.ok_or(MoveRefusal::Shared)?;
         if block.id != chunk.block {
-            return Err(Stays::NoBlock);
+            return Err(MoveRefusal::NoBlock);
         }
         if !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle)) {
-            return Err(Stays::InUse);
+            return Err(MoveRefusal::InUse);
         }
         self.program.mark_shared(block.address)?;
         self.holdings.ledger.bar(handle.key);
@@ -75,7 +79,7 @@ impl State {
     }
 
     /// Chooses memory of this process's own for a shared handle, and takes it. As
-    /// [`State::draft_trade`], also if a pin names the block: no pin was given the shared memory's
+    /// [`State::draft_swap`], also if a pin names the block: no pin was given the shared memory's
     /// place.
     pub(crate) fn draft_unshare(
         &mut self,
@@ -83,17 +87,17 @@ impl State {
         own: usize,
         room: Room,
         rules: &Rules,
-    ) -> Result<Trade, Stays> {
+    ) -> Result<Swap, MoveRefusal> {
         if !self.under_way.is_none_but(own) {
-            return Err(Stays::Busy);
+            return Err(MoveRefusal::Busy);
         }
-        let handle = self.holdings.ledger.occupied_handle(order.range.start).ok_or(Stays::NoBlock)?;
+        let handle = self.holdings.ledger.occupied_handle(order.range.start).ok_or(MoveRefusal::NoBlock)?;
         if !handle.foreign {
-            return Err(Stays::Unfit);
+            return Err(MoveRefusal::Unfit);
         }
         let parts = vec![handle.range.clone()];
         let parts = if order.discards { without(parts, &order.range) } else { parts };
-        self.begin_trade(handle, order.to, parts, room, rules)
+        self.begin_swap(handle, order.to, parts, room, rules)
     }
 
     /// Shared handles that a range touches, those of freed blocks excepted.

@@ -30,10 +30,10 @@ pub struct MovedRange {
     /// Where to go on; the range's end where all of it was tried.
     pub next: u64,
     /// Why the last handle that stayed did so. What was there already does not count.
-    pub stays: Option<Stays>,
+    pub refusal: Option<MoveRefusal>,
 }
 
-/// A range of an exchange, and how far it has come.
+/// A range of a swap, and how far it has come.
 #[derive(Debug, Clone)]
 pub struct RangeMove {
     /// What is to move.
@@ -78,9 +78,9 @@ pub struct Moved {
     pub copied: u64,
 }
 
-/// Why memory was not moved. It is what it was and where it was, but after [`Stays::Lost`].
+/// Why memory was not moved. It is what it was and where it was, but after [`MoveRefusal::Lost`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Stays {
+pub enum MoveRefusal {
     /// Others rely on where memory is.
     #[error("memory stays where it is in this process")]
     Fixed,
@@ -117,7 +117,7 @@ pub enum Stays {
     Lost(CUresult),
 }
 
-impl Stays {
+impl MoveRefusal {
     /// Why memory was not moved, in words for statistics.
     pub const REASONS: [&'static str; 11] = [
         "others rely on where memory is",
@@ -155,7 +155,7 @@ impl Stays {
     }
 }
 
-impl From<CUresult> for Stays {
+impl From<CUresult> for MoveRefusal {
     fn from(code: CUresult) -> Self {
         Self::Driver(code)
     }
@@ -170,19 +170,19 @@ pub struct Moves {
     pub out_bytes: u64,
     /// Moves that were asked for and not made.
     pub refused: u64,
-    /// The same by reason, in the order of [`Stays::REASONS`].
+    /// The same by reason, in the order of [`MoveRefusal::REASONS`].
     #[serde(skip)]
-    pub reasons: [u64; Stays::REASONS.len()],
+    pub reasons: [u64; MoveRefusal::REASONS.len()],
 }
 
 impl Moves {
-    pub(crate) fn note(&mut self, to: Tier, moved: Result<Moved, Stays>) {
+    pub(crate) fn note(&mut self, to: Tier, moved: Result<Moved, MoveRefusal>) {
         match moved {
             Ok(moved) if to == Tier::Device => self.in_bytes += moved.bytes,
             Ok(moved) => self.out_bytes += moved.bytes,
-            Err(stays) => {
+            Err(refusal) => {
                 self.refused += 1;
-                self.reasons[stays.kind()] += 1;
+                self.reasons[refusal.kind()] += 1;
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Shares: what came of giving chunks of blocks memory that other processes use too.
 
-use crate::vocabulary::moves::Stays;
+use crate::vocabulary::moves::MoveRefusal;
 
 /// A part of a block that is one handle: its first address, and the block's number
 /// ([`crate::Block::id`]). After the block's end it names nothing, even if another block has the
@@ -29,15 +29,15 @@ pub enum Quiet {
 pub enum ShareOutcome {
     /// It lies in the shared memory now, for reading only.
     Shared,
-    /// It has its own memory still, but after [`Stays::Lost`].
-    Stays(Stays),
+    /// It has its own memory still, but after [`MoveRefusal::Lost`].
+    Refused(MoveRefusal),
     /// Time was over before it.
     NotTried,
 }
 
-impl From<Result<(), Stays>> for ShareOutcome {
-    fn from(shared: Result<(), Stays>) -> Self {
-        shared.map_or_else(Self::Stays, |()| Self::Shared)
+impl From<Result<(), MoveRefusal>> for ShareOutcome {
+    fn from(shared: Result<(), MoveRefusal>) -> Self {
+        shared.map_or_else(Self::Refused, |()| Self::Shared)
     }
 }
 

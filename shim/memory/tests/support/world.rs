@@ -200,7 +200,7 @@ impl World {
             }
             Step::Exchange { indices, parts, settle, fail } => {
                 self.settle_if(*settle);
-                self.exchange(*indices, *parts, *fail);
+                self.swap(*indices, *parts, *fail);
             }
             Step::SlowCopies(slow) => self.model().copies_take_long(*slow),
             Step::Share { index, part, donates, settle, fail } => {

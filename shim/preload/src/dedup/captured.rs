@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use wm_driver::gpu::Event;
 use wm_driver::{Device, Gpu};
-use wm_memory::{Manager, Quiet, Stays};
+use wm_memory::{Manager, MoveRefusal, Quiet};
 
 use super::part;
 use super::watched::{self, WatchedBlock};
@@ -125,8 +125,12 @@ fn part_after(known: &Before, block: &WatchedBlock) -> Result<bool, ()> {
         return Ok(false);
     }
     match block.manager.unshare(block.range.clone(), false, Quiet::Seen, TURN) {
-        Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Ok(true),
-        Ok(moved) if moved.count > 0 || matches!(moved.stays, Some(Stays::Busy | Stays::InUse)) => Ok(false),
+        Ok(moved) if moved.refusal.is_none() && moved.next >= block.range.end => Ok(true),
+        Ok(moved)
+            if moved.count > 0 || matches!(moved.refusal, Some(MoveRefusal::Busy | MoveRefusal::InUse)) =>
+        {
+            Ok(false)
+        }
         Ok(_) | Err(_) => Err(()),
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use wm_abi::CUresult;
 use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_driver::{Device, Handle};
-use wm_memory::{BlockChunk, Manager, Quiet, ShareOutcome, Stays};
+use wm_memory::{BlockChunk, Manager, MoveRefusal, Quiet, ShareOutcome};
 
 use super::judgement::is_ready_chunk;
 use super::kernels::ChunkKernels;
@@ -144,7 +144,7 @@ impl ChunkExchange {
 
 /// There was no time for it now, or it was in use.
 fn is_for_later(outcome: ShareOutcome) -> bool {
-    matches!(outcome, ShareOutcome::NotTried | ShareOutcome::Stays(Stays::InUse | Stays::Busy))
+    matches!(outcome, ShareOutcome::NotTried | ShareOutcome::Refused(MoveRefusal::InUse | MoveRefusal::Busy))
 }
 
 fn note_taken(chunk: &NamedChunk, take: &mut ChunkToTake) {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::Gpu;
-use wm_memory::{Quiet, Stays};
+use wm_memory::{MoveRefusal, Quiet};
 
 use super::figures::COUNTS;
 use super::mailbox::{self, BackgroundRequest};
@@ -95,15 +95,15 @@ pub(super) fn take_back(block: &WatchedBlock, chunks: Range<u64>, limit: Duratio
 
 fn turn(block: &WatchedBlock) -> Parting {
     match block.manager.unshare(block.range.clone(), false, Quiet::Look, TURN) {
-        Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Parting::Done,
+        Ok(moved) if moved.refusal.is_none() && moved.next >= block.range.end => Parting::Done,
         Ok(moved) if moved.count > 0 => Parting::More,
-        Ok(moved) => after(moved.stays.unwrap_or(Stays::Busy)),
+        Ok(moved) => after(moved.refusal.unwrap_or(MoveRefusal::Busy)),
         Err(stays) => after(stays),
     }
 }
 
-fn after(stays: Stays) -> Parting {
-    if matches!(stays, Stays::InUse | Stays::Busy) { Parting::More } else { Parting::Fails }
+fn after(stays: MoveRefusal) -> Parting {
+    if matches!(stays, MoveRefusal::InUse | MoveRefusal::Busy) { Parting::More } else { Parting::Fails }
 }
 
 /// It became private by other means than these.

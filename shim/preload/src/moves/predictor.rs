@@ -19,7 +19,7 @@ use wm_abi::CUdevice;
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
-use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
+use wm_memory::{Manager, MoveOrder, MoveRefusal, RangeMove};
 
 use super::refusals::WhyNot;
 use super::vain::{LOOK, PATIENCE};
@@ -292,7 +292,7 @@ impl MovePlan {
         log::debug!("device {device}: {out} MiB out, {back} MiB in, {took:.1?}");
         for (number, RangeMove { order, moved, .. }) in self.numbers.iter().zip(&self.ranges) {
             let bytes = (order.range.end - order.range.start) >> 20;
-            let (to, moved, stays) = (order.to, moved.bytes >> 20, moved.stays);
+            let (to, moved, stays) = (order.to, moved.bytes >> 20, moved.refusal);
             log::trace!("block {number} of {bytes} MiB: {moved} MiB to {to:?}, stays: {stays:?}");
         }
     }
@@ -303,7 +303,7 @@ impl MovePlan {
         while self.manager.gpu().is_settled(left()).unwrap_or(false) {
             match turns::exchange(self.manager, &mut self.ranges) {
                 // Other threads have submitted work meanwhile, or are about to.
-                Some(WhyNot::Crowded | WhyNot::Stays(Stays::InUse)) if Instant::now() < until => {}
+                Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)) if Instant::now() < until => {}
                 _ => return true,
             }
         }
@@ -330,8 +330,8 @@ impl MovePlan {
         // The bytes in place may lie on a peer.
         let is_on_peer = || self.manager.block(order.range.start).is_some_and(|block| block.tiers.peer > 0);
         moved.bytes == 0
-            && match moved.stays {
-                Some(stays) => matches!(stays, Stays::Pinned | Stays::Unfit),
+            && match moved.refusal {
+                Some(stays) => matches!(stays, MoveRefusal::Pinned | MoveRefusal::Unfit),
                 None => order.to == Tier::Host && moved.next >= order.range.end && is_on_peer(),
             }
     }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::CUdevice;
-use wm_memory::{Moves, Stays};
+use wm_memory::{MoveRefusal, Moves};
 
 /// Why nothing moved, or not all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum WhyNot {
     /// Calls of other threads were being made for too long.
     Crowded,
     /// The manager's reasons, which it counts.
-    Stays(Stays),
+    Refused(MoveRefusal),
 }
 
 const CROWDED: &str = "calls that submit work were being made";
@@ -31,7 +31,7 @@ pub(super) fn note(device: CUdevice, refusal: WhyNot) {
     let reason = match refusal {
         WhyNot::Kept(why) => why,
         WhyNot::Crowded => CROWDED,
-        WhyNot::Off | WhyNot::Stays(_) => return,
+        WhyNot::Off | WhyNot::Refused(_) => return,
     };
     let first = {
         let mut noted = noted();
@@ -53,7 +53,7 @@ pub(super) fn note(device: CUdevice, refusal: WhyNot) {
 
 /// Refusals on a device, by reason.
 pub(crate) fn refusals(device: CUdevice, moves: &Moves) -> Vec<(&'static str, u64)> {
-    let managers = Stays::REASONS.into_iter().zip(moves.reasons).filter(|(_, count)| *count > 0);
+    let managers = MoveRefusal::REASONS.into_iter().zip(moves.reasons).filter(|(_, count)| *count > 0);
     let ours = noted().clone().into_iter().filter(|(of, _, _)| *of == device);
     managers.chain(ours.map(|(_, reason, count)| (reason, count))).collect()
 }

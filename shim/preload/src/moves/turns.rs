@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use wm_driver::Device;
-use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
+use wm_memory::{Manager, MoveOrder, MoveRefusal, RangeMove};
 
 use super::refusals::{self, WhyNot};
 use super::{obstacle, switch};
@@ -31,7 +31,7 @@ pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder, most: u64)
         match turn(manager, &order) {
             Ok((moved, next, stays)) => {
                 bytes += moved;
-                refusal = stays.map(WhyNot::Stays).or(refusal);
+                refusal = stays.map(WhyNot::Refused).or(refusal);
                 order.range.start = next;
                 if stays.is_some_and(ends) {
                     break;
@@ -51,7 +51,7 @@ pub(super) fn exchange(manager: &Manager<Device>, ranges: &mut [RangeMove]) -> O
         let done = alone(manager, || {
             let begin = Instant::now();
             let limit = || if GATE.is_awaited() { TURN } else { LONG_TURN };
-            manager.exchange(ranges, || process::exiting() || begin.elapsed() >= limit())
+            manager.swap(ranges, || process::exiting() || begin.elapsed() >= limit())
         });
         if let Err(why) = done {
             return Some(why);
@@ -64,19 +64,26 @@ pub(super) fn exchange(manager: &Manager<Device>, ranges: &mut [RangeMove]) -> O
 }
 
 /// Will the next handle stay, too?
-pub(super) fn ends(stays: Stays) -> bool {
-    !matches!(stays, Stays::NoBlock | Stays::Unfit | Stays::Shared | Stays::Pinned | Stays::InUse)
+pub(super) fn ends(stays: MoveRefusal) -> bool {
+    !matches!(
+        stays,
+        MoveRefusal::NoBlock
+            | MoveRefusal::Unfit
+            | MoveRefusal::Shared
+            | MoveRefusal::Pinned
+            | MoveRefusal::InUse
+    )
 }
 
-type TurnResult = Result<(u64, u64, Option<Stays>), WhyNot>;
+type TurnResult = Result<(u64, u64, Option<MoveRefusal>), WhyNot>;
 
 fn turn(manager: &Manager<Device>, order: &MoveOrder) -> TurnResult {
     let moved = alone(manager, || manager.move_range(order, TURN))?;
-    Ok((moved.bytes, moved.next, moved.stays))
+    Ok((moved.bytes, moved.next, moved.refusal))
 }
 
 /// Closes the gate, and moves memory if nothing is in the way.
-fn alone<R>(manager: &Manager<Device>, moves: impl FnOnce() -> Result<R, Stays>) -> Result<R, WhyNot> {
+fn alone<R>(manager: &Manager<Device>, moves: impl FnOnce() -> Result<R, MoveRefusal>) -> Result<R, WhyNot> {
     if !switch::is_on() {
         return Err(WhyNot::Off);
     }
@@ -87,7 +94,7 @@ fn alone<R>(manager: &Manager<Device>, moves: impl FnOnce() -> Result<R, Stays>)
         if let Some(why) = obstacle::of_process() {
             return Err(WhyNot::Kept(why));
         }
-        moves().map_err(WhyNot::Stays)
+        moves().map_err(WhyNot::Refused)
     });
     let done = done.unwrap_or(Err(WhyNot::Crowded));
     if let Err(why) = &done {

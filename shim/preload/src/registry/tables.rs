@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use wm_abi::CUdevice;
-use wm_driver::{Aside, Bears, Device, Shortfall};
+use wm_driver::{Aside, Device, OomAnswer, Shortfall};
 use wm_memory::Manager;
 
 use super::context_blocks::ContextBlocks;
@@ -18,7 +18,7 @@ pub(crate) struct Callbacks {
     /// Bytes that the program holds on a device without its manager.
     pub(crate) external_usage: fn(CUdevice) -> Aside,
     /// What the calling code can cope with, if a device has no room for a block of so many bytes.
-    pub(crate) on_shortage: fn(CUdevice, Shortfall) -> Bears,
+    pub(crate) on_shortage: fn(CUdevice, Shortfall) -> OomAnswer,
     /// A block was given out that its device has no room for.
     pub(crate) on_overflow: fn(),
     /// A manager was made.

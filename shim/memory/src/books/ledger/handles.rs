@@ -136,7 +136,7 @@ impl HandleTable {
     }
 
     /// Other memory of the same size takes a handle's place. The handle is not idle.
-    pub(super) fn exchange(&mut self, key: HandleKey, raw: Handle, tier: Tier, staging: Option<u64>) {
+    pub(super) fn swap_memory(&mut self, key: HandleKey, raw: Handle, tier: Tier, staging: Option<u64>) {
         let Some(bytes) = self.get(key).map(|memory| memory.bytes) else { return };
         debug_assert!(!self.is_idle(key), "{key:?} is in the index of another tier");
         let set = self.set(tier, bytes);

@@ -23,7 +23,7 @@ mod runs;
 mod segments;
 mod share;
 mod size_index;
-mod trade;
+mod swap;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Bears, Event, Gpu, Handle, LinkWay, Shortfall, StreamId, Tier};
+use wm_driver::{Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 
 use super::{Access, Clock, GRANULARITY, Inner, Mapping, Model};
 
@@ -192,7 +192,11 @@ impl Gpu for Model {
         assert!(inner.is_writable(to), "a copy to what is mapped for reading only");
         let places = [to, from].map(|start| inner.place(start));
         let ends = [to, from].map(|start| inner.place(start + bytes - 1));
-        assert_eq!(places.map(|(handle, at)| (handle, at + bytes - 1)), ends, "a copy stays within a handle");
+        assert_eq!(
+            places.map(|(handle, at)| (handle, at + bytes - 1)),
+            ends,
+            "a copy refusal within a handle"
+        );
         let event = inner.new_event(Clock::new());
         inner.contents.start(event.0, way, [to, from], places, bytes);
         Ok(event)
@@ -209,9 +213,9 @@ impl Gpu for Model {
         Ok((total - inner.held(Tier::Device), total))
     }
 
-    fn bears(&self, _: Shortfall) -> Bears {
+    fn oom_answer(&self, _: Shortfall) -> OomAnswer {
         (self.on_call)();
-        self.lock().bears.unwrap_or(Bears::Elsewhere)
+        self.lock().oom_answer.unwrap_or(OomAnswer::Spill)
     }
 
     fn host_available(&self) -> u64 {

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use contents::Contents;
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Bears, Event, Handle, StreamId, Tier};
+use wm_driver::{Event, Handle, OomAnswer, StreamId, Tier};
 
 pub const MIB: u64 = 1 << 20;
 pub const GRANULARITY: u64 = 2 * MIB;
@@ -84,7 +84,7 @@ struct Inner {
     fail: Range<u64>,
     contents: Contents,
     counts: BTreeMap<&'static str, u64>,
-    bears: Option<Bears>,
+    oom_answer: Option<OomAnswer>,
 }
 
 pub struct Model {
@@ -126,8 +126,8 @@ impl Model {
     }
 
     /// What callers bear from now on.
-    pub fn callers_bear(&self, what: Bears) {
-        self.lock().bears = Some(what);
+    pub fn answer_oom_with(&self, what: OomAnswer) {
+        self.lock().oom_answer = Some(what);
     }
 
     /// Makes `count` calls fail, starting with the `k`-th from now; 1 is the next.

@@ -4,13 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wm_driver::Tier;
-use wm_memory::{MoveOrder, RangeMove, Stays};
+use wm_memory::{MoveOrder, MoveRefusal, RangeMove};
 
 use super::World;
 
 impl World {
     /// Moves a piece of a block; what the other pieces lie on stays.
-    pub fn relocate(&mut self, index: usize, part: u8, to: Tier, fail: Option<(u64, u64)>) -> Option<Stays> {
+    pub fn relocate(
+        &mut self,
+        index: usize,
+        part: u8,
+        to: Tier,
+        fail: Option<(u64, u64)>,
+    ) -> Option<MoveRefusal> {
         let live = &self.live[index.checked_rem(self.live.len())?];
         let address = live.address + live.bytes * u64::from(part) / 256;
         let quiet = self.model().is_quiet();
@@ -18,9 +24,9 @@ impl World {
         let moved = self.manager.move_handle(address, to);
         self.model().fail_no_more();
         let moved = match moved {
-            Err(stays) => {
-                assert!(!matches!(stays, Stays::Lost(_)), "{stays}");
-                return Some(stays);
+            Err(refusal) => {
+                assert!(!matches!(refusal, MoveRefusal::Lost(_)), "{refusal}");
+                return Some(refusal);
             }
             Ok(moved) => moved,
         };
@@ -40,7 +46,7 @@ impl World {
 
     /// One block leaves the device from a piece on, while another one comes, and leaves again as
     /// far as it has.
-    pub(super) fn exchange(&mut self, indices: [usize; 2], parts: [u8; 2], fail: Option<(u64, u64)>) {
+    pub(super) fn swap(&mut self, indices: [usize; 2], parts: [u8; 2], fail: Option<(u64, u64)>) {
         let range = |at: usize| {
             let live = &self.live[indices[at].checked_rem(self.live.len())?];
             Some(live.address + live.bytes * u64::from(parts[at]) / 256..live.address + live.bytes)
@@ -59,10 +65,10 @@ impl World {
         let mut ranges = ways.map(order);
         let quiet = self.model().is_quiet();
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
-        let refused = self.manager.exchange(&mut ranges, || false).err();
+        let refused = self.manager.swap(&mut ranges, || false).err();
         self.model().fail_no_more();
-        let stays = ranges.iter().map(|range| range.moved.stays).chain([refused]);
-        stays.for_each(|stays| assert!(!matches!(stays, Some(Stays::Lost(_))), "{stays:?}"));
+        let refusal = ranges.iter().map(|range| range.moved.refusal).chain([refused]);
+        refusal.for_each(|refusal| assert!(!matches!(refusal, Some(MoveRefusal::Lost(_))), "{refusal:?}"));
         let bytes: u64 = ranges.iter().map(|range| range.moved.bytes).sum();
         assert!(quiet || bytes == 0, "memory moves while work may be touching it");
         assert!(refused.is_none() || bytes == 0);
@@ -81,8 +87,8 @@ impl World {
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
         let moved = self.manager.move_range(&order, Duration::from_secs(60));
         self.model().fail_no_more();
-        let stays = moved.map_or_else(Some, |moved| moved.stays);
-        assert!(!matches!(stays, Some(Stays::Lost(_))), "{stays:?}");
+        let refusal = moved.map_or_else(Some, |moved| moved.refusal);
+        assert!(!matches!(refusal, Some(MoveRefusal::Lost(_))), "{refusal:?}");
         let Ok(moved) = moved else { return };
         assert!(quiet || moved.bytes == 0, "memory moves while work may be touching it");
         let model = self.manager.gpu();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use wm_driver::{Gpu, StreamId};
-use wm_memory::{MovedRange, Quiet, ShareOutcome, Stays, Unparked};
+use wm_memory::{MoveRefusal, MovedRange, Quiet, ShareOutcome, Unparked};
 
 use super::World;
 use crate::support::model::GRANULARITY;
@@ -49,7 +49,7 @@ impl World {
         let shared = self.manager.share_chunks(&pairs, self.quiet(), LONG);
         model.fail_no_more();
         for ((_, handle), outcome) in pairs.iter().zip(&shared.outcomes) {
-            assert!(!matches!(outcome, ShareOutcome::Stays(Stays::Lost(_))), "{outcome:?}");
+            assert!(!matches!(outcome, ShareOutcome::Refused(MoveRefusal::Lost(_))), "{outcome:?}");
             if *outcome != ShareOutcome::Shared {
                 model.release(*handle).expect("it is the caller's still");
             }
@@ -84,7 +84,7 @@ impl World {
         index: usize,
         part: u8,
         fail: Option<(u64, u64)>,
-    ) -> Option<Result<MovedRange, Stays>> {
+    ) -> Option<Result<MovedRange, MoveRefusal>> {
         let live = &self.live[index.checked_rem(self.live.len())?];
         let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
         let quiet = self.model().is_quiet();
@@ -92,10 +92,10 @@ impl World {
         let moved = self.manager.unshare(range.clone(), false, self.quiet(), LONG);
         self.model().fail_no_more();
         self.see_places();
-        if let Ok(MovedRange { bytes, stays, next, .. }) = moved {
+        if let Ok(MovedRange { bytes, refusal, next, .. }) = moved {
             assert!(quiet || bytes == 0, "memory changes while work may be touching it");
-            assert!(!matches!(stays, Some(Stays::Lost(_))), "{stays:?}");
-            if stays.is_none() {
+            assert!(!matches!(refusal, Some(MoveRefusal::Lost(_))), "{refusal:?}");
+            if refusal.is_none() {
                 assert_eq!(self.manager.shared_in(range.clone()), [], "all of it was unshared");
                 assert!(next >= range.end);
             }

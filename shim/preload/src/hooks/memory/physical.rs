@@ -13,7 +13,7 @@ use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
 
 use wm_abi::*;
-use wm_driver::{Api, Bears, Device, Gpu, Tier};
+use wm_driver::{Api, Device, Gpu, OomAnswer, Tier};
 use wm_memory::{Manager, OverflowVerdict};
 
 use crate::gate::GATE;
@@ -121,7 +121,7 @@ impl CreateRequest {
         let Some(manager) = self.manager.filter(|_| code == CUresult::OUT_OF_MEMORY) else {
             return Err(code);
         };
-        if let Some(verdict) = self.stays(manager) {
+        if let Some(verdict) = self.refusal(manager) {
             self.note_refusal(manager, verdict);
             return Err(code);
         }
@@ -147,7 +147,7 @@ impl CreateRequest {
     }
 
     /// Why it may not lie elsewhere, if it may not.
-    fn stays(&self, manager: &Manager<Device>) -> Option<OverflowVerdict> {
+    fn refusal(&self, manager: &Manager<Device>) -> Option<OverflowVerdict> {
         if !self.is_plain() {
             return Some(OverflowVerdict::Unfit);
         }
@@ -158,8 +158,8 @@ impl CreateRequest {
             return Some(OverflowVerdict::Allowed);
         }
         match shortage::of_piece() {
-            Bears::Elsewhere => None,
-            Bears::NotYet => Some(OverflowVerdict::Later),
+            OomAnswer::Spill => None,
+            OomAnswer::FailOnce => Some(OverflowVerdict::Later),
             _ => Some(OverflowVerdict::Unfit),
         }
     }

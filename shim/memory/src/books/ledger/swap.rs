@@ -1,4 +1,4 @@
-//! Trades: a handle that blocks lie on gets other memory, of another tier and the same size, at the
+//! Swaps: a handle that blocks lie on gets other memory, of another tier and the same size, at the
 //! same addresses.
 //!
 //! The handle keeps its name, its mappings and what lies on it; the other handle's mappings become
@@ -126,7 +126,7 @@ impl Ledger {
 
     /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had
     /// is idle, or, where it was foreign, comes back.
-    pub(crate) fn trade(&mut self, key: HandleKey, spare: HandleKey) -> Option<Handle> {
+    pub(crate) fn swap(&mut self, key: HandleKey, spare: HandleKey) -> Option<Handle> {
         let range = self.active_range(key)?;
         let parts: Vec<Range<u64>> = self.runs.within(range).map(|(part, _)| part).collect();
         // A run is of one tier: what is free here leaves the runs that it is part of.
@@ -142,7 +142,7 @@ impl Ledger {
         let new = self.handles.remove(spare)?;
         new.mapped.iter().for_each(|address| self.extents.rename(*address, key));
         self.handles.change(key, |memory| memory.mapped.extend(new.mapped));
-        self.handles.exchange(key, new.raw, new.tier, new.staging);
+        self.handles.swap_memory(key, new.raw, new.tier, new.staging);
         free.into_iter().for_each(|(part, segments)| self.give(part, key, segments));
         if foreign {
             self.unbar(key);

@@ -14,8 +14,8 @@ use wm_driver::{Gpu, LinkWay, Tier};
 
 use super::Manager;
 use super::migrate::{PATIENCE, StartedMove};
-use crate::state::trade::way;
-use crate::vocabulary::moves::{MoveOrder, MovedRange, RangeMove, Stays};
+use crate::state::swap::way;
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange, RangeMove};
 
 /// Handles of one way whose copies are started before the first of them is waited for. Until the
 /// copy ends each handle holds two pieces of memory, and mapping one takes about as long as copying
@@ -53,10 +53,10 @@ impl<G: Gpu> Manager<G> {
     ///
     /// # Errors
     /// Why nothing can move now. What concerns single handles is in the answer.
-    pub fn move_range(&self, order: &MoveOrder, limit: Duration) -> Result<MovedRange, Stays> {
+    pub fn move_range(&self, order: &MoveOrder, limit: Duration) -> Result<MovedRange, MoveRefusal> {
         let mut ranges = [RangeMove::new(order.clone(), u64::MAX)];
         let until = Instant::now() + limit;
-        self.exchange(&mut ranges, || Instant::now() >= until)?;
+        self.swap(&mut ranges, || Instant::now() >= until)?;
         let [range] = ranges;
         Ok(range.moved)
     }
@@ -67,9 +67,9 @@ impl<G: Gpu> Manager<G> {
     ///
     /// # Errors
     /// Why nothing can move now.
-    pub fn exchange(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool) -> Result<(), Stays> {
+    pub fn swap(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool) -> Result<(), MoveRefusal> {
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
-        self.settle().inspect_err(|stays| self.note_move(to, Err(*stays)))?;
+        self.settle().inspect_err(|refusal| self.note_move(to, Err(*refusal)))?;
         for range in ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over()) {
             self.evict_views_of(
                 &(range.moved.next..range.order.range.end),
@@ -151,14 +151,14 @@ impl<G: Gpu> Manager<G> {
                     *begun += handle.end - handle.start;
                     return NextMove::Begun(Box::new(started));
                 }
-                Err(Stays::Full) => {
+                Err(MoveRefusal::Full) => {
                     moved.next = handle.start;
                     return NextMove::Stands(handle.end - handle.start);
                 }
-                Err(stays) => {
-                    self.note_move(order.to, Err(stays));
-                    moved.stays = Some(stays);
-                    if stays.is_general() {
+                Err(refusal) => {
+                    self.note_move(order.to, Err(refusal));
+                    moved.refusal = Some(refusal);
+                    if refusal.is_general() {
                         moved.next = handle.start;
                         return NextMove::End;
                     }
@@ -178,8 +178,8 @@ impl<G: Gpu> Manager<G> {
         let (indices, moves): (Vec<_>, Vec<_>) = std::iter::once(first).chain(rest).unzip();
         self.strand(moves.into_iter().map(|one| *one));
         for index in indices {
-            self.note_move(ranges[index].order.to, Err(Stays::Slow));
-            ranges[index].moved.stays = Some(Stays::Slow);
+            self.note_move(ranges[index].order.to, Err(MoveRefusal::Slow));
+            ranges[index].moved.refusal = Some(MoveRefusal::Slow);
         }
     }
 
@@ -193,9 +193,9 @@ impl<G: Gpu> Manager<G> {
                 (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1);
                 true
             }
-            Err(stays) => {
-                moved.stays = Some(stays);
-                !stays.is_general()
+            Err(refusal) => {
+                moved.refusal = Some(refusal);
+                !refusal.is_general()
             }
         }
     }
@@ -218,8 +218,8 @@ impl<G: Gpu> Manager<G> {
     fn note_standing(&self, lanes: &[MoveLane], ranges: &mut [RangeMove]) {
         for lane in lanes.iter().filter(|lane| lane.goes_on && lane.stands.is_some()) {
             let Some(range) = ranges.get_mut(lane.at) else { continue };
-            self.note_move(range.order.to, Err(Stays::Full));
-            range.moved.stays = Some(Stays::Full);
+            self.note_move(range.order.to, Err(MoveRefusal::Full));
+            range.moved.refusal = Some(MoveRefusal::Full);
         }
     }
 }

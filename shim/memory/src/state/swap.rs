@@ -13,9 +13,9 @@ use crate::books::free_cache::FlushScope;
 use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle};
 use crate::ordering::fence::{Fence, Numbered};
 use crate::policy::attempt::Room;
-use crate::policy::trade::{Spare, spare};
+use crate::policy::swap::{Spare, spare};
 use crate::state::State;
-use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved};
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::plan::{Build, Built, ExtentPart, Steps, Undo};
 use crate::vocabulary::settings::Rules;
@@ -27,8 +27,8 @@ const COPIES: usize = 16;
 
 /// A move that was given up while its copies still run.
 #[derive(Debug)]
-pub(crate) struct StrandedTrade {
-    pub(crate) trade: Trade,
+pub(crate) struct StrandedSwap {
+    pub(crate) swap: Swap,
     pub(crate) copies: Vec<Event>,
     /// What takes the spare's range apart.
     pub(crate) undo: Vec<Undo>,
@@ -41,7 +41,7 @@ pub(crate) fn way(to: Tier) -> LinkWay {
 
 /// A move under way.
 #[derive(Debug)]
-pub(crate) struct Trade {
+pub(crate) struct Swap {
     pub(crate) handle: OccupiedHandle,
     to: Tier,
     /// `None`: it is to be made.
@@ -52,7 +52,7 @@ pub(crate) struct Trade {
     pub(crate) unmap_first: Vec<Undo>,
 }
 
-impl Trade {
+impl Swap {
     /// The spare as it is mapped already, to be filled there.
     pub(crate) fn staged(&self) -> Option<Built> {
         let taken = self.spare.as_ref()?;
@@ -86,51 +86,51 @@ impl State {
 
     /// Chooses what the handle at an address gets, and takes it. Nothing changes where the handle
     /// stays. `own` moves of the caller's are under way.
-    pub(crate) fn draft_trade(
+    pub(crate) fn draft_swap(
         &mut self,
         address: u64,
         order: &MoveOrder,
         own: usize,
         room: Room,
         rules: &Rules,
-    ) -> Result<Trade, Stays> {
+    ) -> Result<Swap, MoveRefusal> {
         if self.fixed {
-            return Err(Stays::Fixed);
+            return Err(MoveRefusal::Fixed);
         }
         if !self.under_way.is_none_but(own) {
-            return Err(Stays::Busy);
+            return Err(MoveRefusal::Busy);
         }
         let handle = self.occupied_handle(address)?;
         let parts = self.holdings.ledger.occupied_parts(&handle.range);
         if handle.foreign || order.alone && !parts.iter().all(|part| contains(&order.range, part)) {
-            return Err(Stays::Shared);
+            return Err(MoveRefusal::Shared);
         }
         let parts = if order.discards { without(parts, &order.range) } else { parts };
-        self.begin_trade(handle, order.to, parts, room, rules)
+        self.begin_swap(handle, order.to, parts, room, rules)
     }
 
     /// Takes the spare of a handle of which `parts` are to be copied.
-    pub(super) fn begin_trade(
+    pub(super) fn begin_swap(
         &mut self,
         handle: OccupiedHandle,
         to: Tier,
         parts: Vec<Range<u64>>,
         room: Room,
         rules: &Rules,
-    ) -> Result<Trade, Stays> {
+    ) -> Result<Swap, MoveRefusal> {
         if to != Tier::Device && self.has_pinned(&handle.range) {
-            return Err(Stays::Pinned);
+            return Err(MoveRefusal::Pinned);
         }
-        // What is held moves already: two ranges of an exchange may name it.
+        // What is held moves already: two ranges of a swap may name it.
         if self.holdings.ledger.is_held(handle.key)
             || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle))
         {
-            return Err(Stays::InUse);
+            return Err(MoveRefusal::InUse);
         }
         let chosen = spare(&self.facts(), &handle, to, room, rules)?;
         let (spare, unmap_first) = match chosen {
             Spare::Idle(key) => {
-                let taken = self.holdings.ledger.take_for_plan(key).ok_or(Stays::Busy)?;
+                let taken = self.holdings.ledger.take_for_plan(key).ok_or(MoveRefusal::Busy)?;
                 (Some(taken), self.holdings.ledger.part(&handle, key))
             }
             Spare::New => {
@@ -140,7 +140,7 @@ impl State {
         };
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
-        Ok(Trade { handle, to, spare, parts: joined(parts), unmap_first })
+        Ok(Swap { handle, to, spare, parts: joined(parts), unmap_first })
     }
 
     /// Is a block in the range that is to stay on the device? Forgets those that were freed.
@@ -154,43 +154,43 @@ impl State {
 
     /// The handle at an address. What the free cache keeps of it becomes free first: that is not
     /// worth a copy.
-    fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, Stays> {
-        let handle = self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)?;
+    fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, MoveRefusal> {
+        let handle = self.holdings.ledger.occupied_handle(address).ok_or(MoveRefusal::NoBlock)?;
         if !self.program.has_cached(&handle.range) {
             return Ok(handle);
         }
         self.flush(FlushScope::All);
-        self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)
+        self.holdings.ledger.occupied_handle(address).ok_or(MoveRefusal::NoBlock)
     }
 
     /// The spare, which was filled at `base`, has the handle's bytes, and is mapped wherever the
     /// handle was. Comes with the step that gives up what other processes use too.
-    pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle, base: u64) -> (Moved, Option<Undo>) {
-        let (range, bytes) = (&trade.handle.range, trade.handle.bytes());
+    pub(crate) fn commit_swap(&mut self, swap: &Swap, made: Handle, base: u64) -> (Moved, Option<Undo>) {
+        let (range, bytes) = (&swap.handle.range, swap.handle.bytes());
         // A cached block would be given out with its part elsewhere, although the device may have
         // room.
-        if !trade.handle.foreign && self.program.has_cached(range) {
+        if !swap.handle.foreign && self.program.has_cached(range) {
             self.flush(FlushScope::All);
         }
         let ledger = &mut self.holdings.ledger;
-        let spare = match &trade.spare {
+        let spare = match &swap.spare {
             Some(taken) => taken.key,
             None => {
-                let key = ledger.insert_handle(made, trade.to, bytes);
+                let key = ledger.insert_handle(made, swap.to, bytes);
                 ledger.hold(key, true);
-                self.holdings.made(&only(trade.to, bytes));
+                self.holdings.made(&only(swap.to, bytes));
                 key
             }
         };
-        if trade.stays_staged() {
+        if swap.stays_staged() {
             self.holdings.ledger.stage(spare, Some(base));
         }
-        let foreign = self.holdings.ledger.trade(trade.handle.key, spare);
-        if trade.handle.tier != trade.to {
-            self.program.move_to(range, [trade.handle.tier, trade.to]);
+        let foreign = self.holdings.ledger.swap(swap.handle.key, spare);
+        if swap.handle.tier != swap.to {
+            self.program.move_to(range, [swap.handle.tier, swap.to]);
         }
-        self.let_go(trade.handle.key);
-        let copied = trade.parts.iter().map(|part| part.end - part.start).sum();
+        self.let_go(swap.handle.key);
+        let copied = swap.parts.iter().map(|part| part.end - part.start).sum();
         (Moved { address: range.start, bytes, copied }, foreign.map(give_up))
     }
 
@@ -200,12 +200,12 @@ impl State {
     }
 
     /// The move was not made. Its steps were undone, except those given.
-    pub(crate) fn roll_back_trade(&mut self, trade: &Trade, not_undone: Vec<Undo>) {
-        match &trade.spare {
+    pub(crate) fn roll_back_swap(&mut self, swap: &Swap, not_undone: Vec<Undo>) {
+        match &swap.spare {
             Some(taken) => self.holdings.ledger.put_back(taken),
-            None => self.holdings.drop_plan(&only(trade.to, trade.handle.bytes())),
+            None => self.holdings.drop_plan(&only(swap.to, swap.handle.bytes())),
         }
-        self.let_go(trade.handle.key);
+        self.let_go(swap.handle.key);
         self.quarantine_uncommitted(not_undone);
     }
 
@@ -214,12 +214,12 @@ impl State {
     /// copies of two ways end in any order, and a point that is past tells that all before it are.
     /// Returns a fence that is given up for that one; its events are to be recycled.
     #[must_use]
-    pub(crate) fn strand_trades(&mut self, trades: Vec<StrandedTrade>) -> Option<Arc<Fence>> {
+    pub(crate) fn strand_swaps(&mut self, swaps: Vec<StrandedSwap>) -> Option<Arc<Fence>> {
         let Numbered { number, life, .. } = self.timeline.freed(Order::Device, 0, true);
         let mut events = Vec::new();
-        for StrandedTrade { trade, copies, undo } in trades {
+        for StrandedSwap { swap, copies, undo } in swaps {
             events.extend(copies);
-            self.strand_trade(&trade, undo, (Order::Device, number));
+            self.strand_swap(&swap, undo, (Order::Device, number));
         }
         let fence = Fence { events, order: Order::Device, upto: number, exact: true, life };
         self.timeline.add_fence(&Arc::new(fence))
@@ -228,8 +228,8 @@ impl State {
     /// `steps` are taken once the point is past. What else is mapped of the spare is unmapped when
     /// memory is next given back, behind the steps that failed before: a reservation may go with it
     /// in which one of them left a mapping.
-    fn strand_trade(&mut self, trade: &Trade, mut steps: Vec<Undo>, until: Point) {
-        match &trade.spare {
+    fn strand_swap(&mut self, swap: &Swap, mut steps: Vec<Undo>, until: Point) {
+        match &swap.spare {
             Some(taken) => {
                 let mut spare = Steps::default();
                 self.holdings.ledger.put_back(taken);
@@ -242,13 +242,13 @@ impl State {
                 self.holdings.quarantine(spare.in_order());
             }
             None => {
-                self.holdings.drop_plan(&only(trade.to, trade.handle.bytes()));
+                self.holdings.drop_plan(&only(swap.to, swap.handle.bytes()));
                 self.holdings.hold(&steps);
             }
         }
-        self.holdings.ledger.note_use(&trade.handle, until);
+        self.holdings.ledger.note_use(&swap.handle, until);
         self.holdings.strand(until, steps);
-        self.let_go(trade.handle.key);
+        self.let_go(swap.handle.key);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::books::ledger::{HandleKey, OccupiedHandle};
 use crate::policy::attempt::{Attempt, Room};
 use crate::policy::facts::Facts;
 use crate::policy::recipe::allowance;
-use crate::vocabulary::moves::Stays;
+use crate::vocabulary::moves::MoveRefusal;
 use crate::vocabulary::order::Order;
 use crate::vocabulary::request::Request;
 use crate::vocabulary::settings::Rules;
@@ -22,20 +22,20 @@ pub(crate) enum Spare {
 }
 
 /// Memory on `to` for a handle. An idle handle comes first: one of the host's takes long to make,
-/// and the one that a trade leaves behind serves the next.
+/// and the one that a swap leaves behind serves the next.
 pub(crate) fn spare(
     facts: &Facts<'_>,
     handle: &OccupiedHandle,
     to: Tier,
     room: Room,
     rules: &Rules,
-) -> Result<Spare, Stays> {
+) -> Result<Spare, MoveRefusal> {
     let allowed = to == Tier::Device || rules.settings.overflow.contains(&to);
     // Of what a reader of the directory sees one word may change. That is enough where one end is
     // the device.
     let one_end = to == Tier::Device || handle.tier == Tier::Device;
     if handle.tier == to && !handle.foreign || !allowed || !one_end {
-        return Err(Stays::Unfit);
+        return Err(MoveRefusal::Unfit);
     }
     let fits = |(_, bytes): &(HandleKey, u64)| *bytes == handle.bytes();
     let is_past = |key: &HandleKey| facts.timeline.all_past(&facts.ledger.touching_handle(*key));
@@ -46,7 +46,11 @@ pub(crate) fn spare(
     if let Some(key) = idle().find(is_apart).or_else(|| idle().next()) {
         return Ok(Spare::Idle(key));
     }
-    let request = Request::new(handle.bytes() as usize, Order::Device).ok_or(Stays::Unfit)?;
+    let request = Request::new(handle.bytes() as usize, Order::Device).ok_or(MoveRefusal::Unfit)?;
     let attempt = Attempt { room: Some(room), ..Attempt::new(request) };
-    if allowance(facts, &attempt, rules, to) >= handle.bytes() { Ok(Spare::New) } else { Err(Stays::Full) }
+    if allowance(facts, &attempt, rules, to) >= handle.bytes() {
+        Ok(Spare::New)
+    } else {
+        Err(MoveRefusal::Full)
+    }
 }
