@@ -43,7 +43,7 @@ proptest! {
         let direct = split.direct.bytes as f64 / paths[0].rate;
         for (index, (share, path)) in split.shares.iter().zip(&paths[1..]).enumerate() {
             let relay = costs.lag + index as f64 * costs.step + share.part.bytes as f64 / path.rate;
-            // Rounding down leaves the direct path a grain of each relay more.
+            // Rounded down, each relay leaves the direct path up to one grain more.
             let grains = (GRAIN * paths.len()) as f64 / paths[0].rate + GRAIN as f64 / path.rate;
             prop_assert!((relay - direct).abs() <= grains + 1e-9 * direct, "{relay} {direct}");
         }
@@ -83,7 +83,7 @@ proptest! {
         let mut ends = ends.iter().cycle();
         loop {
             let (head, fails) = ends.next().expect("a cycle");
-            // When only the head is asked at the end, what was given back is taken too.
+            // If only the head takes chunks at the end, it also takes the returned ones.
             let end = if *head { RangeEnd::Head } else { RangeEnd::Tail };
             let Some(chunk) = work.take(end).or_else(|| work.take(RangeEnd::Head)) else { break };
             prop_assert!(chunk.bytes > 0 && chunk.bytes <= largest.max(bytes / 500));

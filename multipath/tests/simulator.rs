@@ -1,8 +1,8 @@
 //! Hazard (stream order): real threads, refused driver calls, every kind of memory and streams
 //! that are delayed at random. A model shows none of these.
 //!
-//! Each test starts itself again with the simulator's settings in its environment, as they are read
-//! only once.
+//! Each test starts itself again with the simulator's settings in its environment, because they are
+//! read only once.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -18,15 +18,15 @@ use wm_multipath::{
 const MIB: usize = 1 << 20;
 const RANGE: usize = 12 * MIB;
 
-/// What a process that ran a test's body ends with. A harness that finds no test of the name ends
+/// The exit code of a process that ran a test's body. A harness that finds no test of the name ends
 /// with 0.
 const DONE: i32 = 94;
 
-/// Runs `body` in a process of its own with these variables; fails if it does.
+/// Runs `body` in a process of its own with these variables, and fails if the body fails.
 fn alone(name: &str, variables: &[(&str, &str)], body: fn()) {
     if std::env::var_os("WM_MULTIPATH_INNER").is_some() {
         body();
-        // Once is enough, also where the test has several environments to go through.
+        // One run of the body is enough, also for a test with several environments.
         std::process::exit(DONE);
     }
     let path = hazards::places::simulated_driver();
@@ -54,7 +54,7 @@ fn table() -> &'static Table {
     })
 }
 
-/// Four links that are all alike: measuring them takes a test's time, and one test does it.
+/// Four equal links: a measurement takes a test's time, and one test makes it.
 fn topology() -> Topology {
     let rates = Rates { alone: vec![2e9; 4], together: vec![vec![4e9; 4]; 4], all: 8e9 };
     let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
@@ -151,7 +151,8 @@ impl Program {
         table().stream_synchronize(self.user.stream).expect("the program's own stream");
     }
 
-    /// In through one kind of memory, out through the other, at a random place: all must come back.
+    /// In through one kind of memory, out through the other, at a random place: all bytes must come
+    /// back.
     fn round(&mut self) {
         let at = self.random(RANGE / 2);
         let bytes = (3 * MIB + self.random(RANGE)).min(RANGE - at);
@@ -291,7 +292,7 @@ fn several_links_are_faster_than_one() {
         &[FOUR, ("SIMCUDA_LINKS", "pcie=200MB/s,nvlink=20GB/s")],
         || {
             let mut program = Program::new(eager());
-            // The first copy makes what the second one uses.
+            // The first copy makes the objects that the second one uses.
             program.copy(LinkDirection::In, HostMemory::Pinned, true, 0, RANGE);
             let mut copy = || {
                 let start = std::time::Instant::now();

@@ -9,7 +9,7 @@ use wm_multipath::{
     ProgramStream, StreamOrdering,
 };
 
-/// Driver calls of one copy, when everything has been made and used before.
+/// Driver calls of one copy, after everything has been made and used before.
 fn calls(devices: i32, mib: usize, direction: LinkDirection, waits: bool) -> (CopyOutcome, u64) {
     let settings = EngineSettings { patience: 0, eager: true, prompt: true, ..EngineSettings::default() };
     let engine = Engine::with_topology(Model::weightless(devices), settings, topology(devices));
@@ -35,7 +35,7 @@ fn calls(devices: i32, mib: usize, direction: LinkDirection, waits: bool) -> (Co
 #[test]
 fn an_asynchronous_copy_of_64_mib_makes_34_calls() {
     // The start's record, the direct copy, the lane's wait for the start, the stream's wait for the
-    // lane; and six for each of the relay's pieces: four slots full and a short one.
+    // lane; and six for each of the relay's pieces: four full slots and a short one.
     for direction in [LinkDirection::In, LinkDirection::Out] {
         assert_eq!(calls(2, 64, direction, false), (CopyOutcome::Done, 4 + 5 * 6));
     }

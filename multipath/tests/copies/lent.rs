@@ -27,7 +27,7 @@ fn a_lane_that_comes_back_after_its_context_has_ended_is_given_up() {
     pool.end_home(&model, first.home);
     pool.give_back(lane);
     let second = user(&model, 2);
-    // What is over is given back by a later copy; asking whether it is lets the model's time pass.
+    // A later copy destroys the lanes whose work is over; each check lets the model's time pass.
     (0..1000).for_each(|_| pool.sweep(&model, second.home));
     assert!(model.live().1 < staging, "its staging memory is kept");
     let lane = pool.lane(&model, 1, second).expect("a lane");

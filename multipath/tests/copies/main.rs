@@ -50,13 +50,13 @@ proptest! {
     }
 }
 
-/// Calls all along one copy fail once, in each of the ways a copy is made.
+/// Calls all along one copy fail once, for each kind of copy.
 #[test]
 fn each_step_may_fail() {
     for (waits, pageable, mib) in [(false, false, 4), (true, false, 3), (true, false, 5), (true, true, 5)] {
         for direction in [LinkDirection::In, LinkDirection::Out] {
             let action = Action { waits, pageable, offset: 0, bytes: mib * MIB, ..action(direction, 0) };
-            // Every third call, and others for the other direction.
+            // Every third call, and other ones in the other direction.
             let first = 1 + direction as u64;
             (first..=calls_of(&action)).step_by(3).for_each(|ahead| fails_once(&action, ahead));
         }
@@ -77,12 +77,12 @@ fn fails_once(action: &Action, ahead: u64) {
     engine.driver().fail_at(ahead);
     program.run(action);
     program.verify(0);
-    // And what was left behind does not spoil the next one.
+    // The next copy works after the failed one.
     program.run(&Action { direction: LinkDirection::In, ..action.clone() });
     program.verify(0);
 }
 
-/// Each of a lane's slots is used several times by one copy, whichever way it is made.
+/// One copy uses each of a lane's slots several times, for each kind of copy.
 #[test]
 fn a_long_copy_goes_round_the_slots() {
     const LONG: usize = 48 * MIB;
@@ -123,15 +123,14 @@ fn a_stream_that_is_held_back_holds_back_no_other() {
     }
     for direction in [LinkDirection::In, LinkDirection::Out] {
         program.run(&action(direction, 1));
-        // Waiting for the held stream would end the test: the model makes no step there.
+        // A wait for the held stream would end the test: the model makes no step there.
         program.verify(1);
     }
     engine.driver().hold(program.stream(0), false);
     program.verify(0);
 }
 
-/// A driver's queue is finite: behind a stream that is held back, filling it would hold back the
-/// caller too.
+/// A driver's queue is finite: if a caller fills it behind a held stream, the caller is held too.
 #[test]
 fn a_held_stream_is_given_so_many_pieces_and_no_more() {
     let engine = engine(2, 9);
@@ -188,7 +187,7 @@ fn a_dead_sibling_is_dropped_and_the_copy_ends() {
     assert_eq!(through_the_dead, 1, "only the copy before its death");
 }
 
-/// An engine whose relay has just failed at its first piece, and the program.
+/// An engine whose relay has just failed at its first piece, with its program.
 fn failed_relay(engine: &Engine<Model>, ahead: u64) -> Option<Program<'_>> {
     let mut program = Program::new(engine, 0, Model::context(0));
     program.run(&action(LinkDirection::In, 0));
@@ -199,7 +198,7 @@ fn failed_relay(engine: &Engine<Model>, ahead: u64) -> Option<Program<'_>> {
     (answer == CopyOutcome::Done && through(engine) == 1).then_some(program)
 }
 
-/// Copies through relays.
+/// Bytes that went through relays.
 fn through(engine: &Engine<Model>) -> u64 {
     engine
         .traffic()
@@ -209,7 +208,7 @@ fn through(engine: &Engine<Model>) -> u64 {
         .sum()
 }
 
-/// What made it fail may be over: another program's memory, a capture.
+/// The cause of the failure may be over: another program's memory, a capture.
 #[test]
 fn a_relay_that_failed_is_tried_again_after_a_while() {
     for ahead in 1..40 {
@@ -240,7 +239,7 @@ fn a_sibling_that_is_nearly_full_is_left_alone() {
     assert_eq!(engine.driver().live().0, 1, "its context was given up again");
 }
 
-/// Its handle comes again, and with it nothing that was made in the context before.
+/// Its handle is reused, without any object of the earlier context.
 #[test]
 fn a_context_that_ends_leaves_nothing_and_another_one_goes_on() {
     let engine = engine(3, 8);
@@ -261,7 +260,7 @@ fn a_context_that_ends_leaves_nothing_and_another_one_goes_on() {
     again.run(&action(LinkDirection::In, 0));
     again.verify(0);
     let [_, after, streams_after, _] = live(&engine);
-    // Two programs' memory more, and their streams; staging and pinned buffers are as many as
+    // Two programs' memory more, and their streams; there are as many staging and pinned buffers as
     // before.
     assert!(after <= memory + 2 * 6 + 2, "{memory} {after}");
     assert!(streams_after <= streams + 2 + 8, "{streams} {streams_after}");
@@ -291,8 +290,8 @@ fn the_end_of_a_context_waits_for_no_stream() {
     program.verify(1);
 }
 
-/// A lane that fails behind a held stream is not waited for; what it may still do is over before
-/// the copy is, and it is given back then.
+/// No call waits for a lane that fails behind a held stream. Its remaining work is over before the
+/// copy is, and it is destroyed then.
 #[test]
 fn a_relay_that_fails_behind_a_held_stream_is_not_waited_for() {
     for direction in [LinkDirection::In, LinkDirection::Out] {
@@ -360,7 +359,7 @@ fn siblings_are_opened_when_that_pays() {
     let frugal = wm_multipath::EngineSettings { eager: false, ..settings() };
     let engine = Engine::with_topology(Model::new(2, 1), frugal, topology(2));
     let mut program = Program::new(&engine, 0, Model::context(0));
-    // Each copy misses 0.13 ms, opening takes 0.3.
+    // Each copy misses 0.13 ms; a context opens in 0.3 ms.
     let answers: Vec<_> = (0..4).map(|_| program.run(&action(LinkDirection::In, 0))).collect();
     assert_eq!(answers, [CopyOutcome::Plain, CopyOutcome::Plain, CopyOutcome::Done, CopyOutcome::Done]);
     program.verify(0);
@@ -422,7 +421,7 @@ fn a_steady_measurement_is_kept_and_a_disturbed_one_is_not() {
 #[test]
 fn a_measurement_while_others_copy_is_not_kept() {
     let (folder, page) = (scratch("busy"), scratch("page"));
-    // Another process says that it copies.
+    // Another process publishes that it copies.
     let claims = wm_multipath::parts::ClaimsRecord {
         pid: std::os::unix::process::parent_id(),
         start: 1,

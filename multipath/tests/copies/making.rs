@@ -5,7 +5,7 @@ use super::model::Model;
 use wm_multipath::parts::{CopyTimer, DirectPipeline, DriverResult, RelayPipeline};
 use wm_multipath::{CopyDriver, Home, ProgramStream, StreamOrdering};
 
-/// Fails each call of `make` once; how many it has.
+/// Fails each call of `make` once. Returns the number of calls.
 fn fails_at_each_call<T>(make: impl Fn(&Model, ProgramStream) -> DriverResult<T>) -> u64 {
     for ahead in 1.. {
         let model = Model::new(2, 1);

@@ -1,14 +1,13 @@
 //! A model of several GPUs: [`CopyDriver`] over plain byte vectors.
 //!
-//! Work of a stream runs in order; of several streams that could go on, a seeded choice decides
-//! which one does, one step at a time, so an order that nothing enforces is sooner or later
-//! violated. Work runs only when a call waits or queries, so a call that should return at once and
-//! waits instead is seen by [`Model::hold`]: a held stream makes no step, and waiting for it is an
-//! error of the test.
+//! Work of a stream runs in order. Of several streams that could go on, a seeded choice makes one
+//! take a step, so an order that is not enforced is sooner or later violated. Work runs only when a
+//! call waits or queries. So a call that waits where it should return at once is seen by
+//! [`Model::hold`]: a held stream makes no step, and a wait for it is an error of the test.
 //!
-//! The model refuses what a driver refuses: handles of other contexts, memory that a device has no
-//! access to, ranges that are not allocated. `fail_at` fails the n-th call from then on, and `kill`
-//! a whole device for good.
+//! The model refuses the same calls as a driver: those with handles of other contexts, memory that
+//! a device has no access to, and ranges that are not allocated. `fail_at` fails the n-th call from
+//! then on, and `kill` a whole device for good.
 
 mod links;
 
@@ -19,7 +18,7 @@ use std::time::Duration;
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 use wm_multipath::parts::{DriverResult, Hop, Transfer};
 
-/// Where memory is.
+/// The place of memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     Pinned,
@@ -32,7 +31,7 @@ struct Memory {
     place: Place,
     /// Devices that may use it.
     access: BTreeSet<CUdevice>,
-    /// Its content; nothing where the model is weightless.
+    /// Its content; empty in a weightless model.
     bytes: Vec<u8>,
     size: usize,
 }
@@ -56,7 +55,7 @@ struct Event {
     context: CUcontext,
     recorded: u64,
     passed: u64,
-    /// When the last record was passed.
+    /// The time at which the last record was reached.
     at: u64,
 }
 
@@ -78,9 +77,9 @@ struct State {
     /// Other processes use the links now and then: a copy takes longer without a visible cause.
     noisy: bool,
     noise: u64,
-    /// What each thread is told that it ran, and waited for a core.
+    /// The run time and the wait for a core that each thread is told.
     crowd: Option<(Duration, Duration)>,
-    /// Cores that the calling thread may use, if they are few.
+    /// Cores that the calling thread may use; `None` if they are not limited.
     cores: Option<usize>,
 }
 
@@ -98,26 +97,26 @@ impl Model {
         Self { devices, state: Mutex::new(state), moved: Condvar::new() }
     }
 
-    /// One whose memory has no content: for measurements, which move much and look at nothing.
+    /// One whose memory has no content: for measurements, which move many bytes and read none.
     pub(crate) fn weightless(devices: CUdevice) -> Self {
         let model = Self::new(devices, 1);
         model.state().weightless = true;
         model
     }
 
-    /// The same on a machine where others copy now and then.
+    /// The same on a machine where other processes copy now and then.
     pub(crate) fn noisy(devices: CUdevice) -> Self {
         let model = Self::weightless(devices);
         model.state().noisy = true;
         model
     }
 
-    /// From now on each thread is told this run time, and this time of waiting for a core.
+    /// From now on each thread is told this run time, and this wait for a core.
     pub(crate) fn crowd(&self, ran: Duration, waited: Duration) {
         self.state().crowd = Some((ran, waited));
     }
 
-    /// From now on threads may use so many cores.
+    /// From now on threads may use this many cores.
     pub(crate) fn pin_to(&self, cores: usize) {
         self.state().cores = Some(cores);
     }
@@ -146,7 +145,7 @@ impl Model {
         CUcontext(0x200 + device as usize)
     }
 
-    /// The call `ahead` calls from now fails, once.
+    /// The call `ahead` calls from now fails once.
     pub(crate) fn fail_at(&self, ahead: u64) {
         let mut state = self.state();
         state.fail_at = Some(state.calls + ahead);
@@ -161,7 +160,7 @@ impl Model {
         self.state().dead.insert(device);
     }
 
-    /// Time passes in which nothing happens.
+    /// Time passes without work.
     pub(crate) fn rest(&self, time: Duration) {
         self.state().noise += time.as_nanos() as u64;
     }
@@ -171,7 +170,7 @@ impl Model {
         self.state().full.insert(device);
     }
 
-    /// The program ends a context, with all that is under way there.
+    /// The program ends a context, with all its work.
     pub(crate) fn end(&self, context: CUcontext) {
         self.state().end(context);
     }
@@ -181,7 +180,7 @@ impl Model {
         self.state().stream(context)
     }
 
-    /// Stops a stream, as a kernel does that waits for the host; or lets it go on.
+    /// Stops a stream, like a kernel that waits for the host; or releases it.
     pub(crate) fn hold(&self, stream: CUstream, held: bool) {
         self.state().streams.get_mut(&stream).expect("a stream").held = held;
         self.moved.notify_all();
@@ -192,7 +191,7 @@ impl Model {
         self.state().allocate(place, size, content)
     }
 
-    /// What a driver does for a pageable copy, once the stream is empty.
+    /// The driver's own pageable copy, once the stream is empty.
     pub(crate) fn user_move(&self, to: u64, from: u64, bytes: usize) {
         self.state().transplant(to, from, bytes);
     }
@@ -208,7 +207,7 @@ impl Model {
         self.state().enqueue(context, stream, Step::Copy(transfer)).expect("a sound copy");
     }
 
-    /// Bytes that crossed hops so far.
+    /// Bytes that crossed links so far.
     pub(crate) fn traffic(&self) -> u64 {
         self.state().traffic
     }
@@ -235,7 +234,7 @@ impl Model {
 }
 
 impl State {
-    /// A context ends, and what was made in it; memory stays.
+    /// A context ends with its objects; memory stays.
     fn end(&mut self, context: CUcontext) {
         self.streams.retain(|_, stream| stream.context != context);
         self.events.retain(|_, event| event.context != context);
@@ -246,7 +245,7 @@ impl State {
         self.next
     }
 
-    /// Memory of our own: filled with something that no test expects.
+    /// Memory of our own, filled with bytes that no test expects.
     fn raw(&mut self, place: Place, size: usize) -> u64 {
         let content = if self.weightless { Vec::new() } else { vec![0xee; size] };
         self.allocate(place, size, content)
@@ -281,7 +280,7 @@ impl State {
         (self.random % below as u64) as usize
     }
 
-    /// Counts a call, which may be the one that fails.
+    /// Counts a call, and fails it if its turn has come.
     fn call(&mut self, context: CUcontext) -> DriverResult<()> {
         self.calls += 1;
         if self.dead.contains(&Model::device(context)) {

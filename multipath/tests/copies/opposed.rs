@@ -11,7 +11,7 @@ fn copy(direction: LinkDirection, stream: usize) -> Action {
     Action { direction, pageable: false, waits: false, stream, offset: 0, bytes: RANGE }
 }
 
-/// In and out at once, twice, in streams that are held back meanwhile; and once more when all have
+/// In and out at once, twice, in streams that are held meanwhile; and once more after all have
 /// ended.
 fn answers(engine: &Engine<Model>) -> Vec<CopyOutcome> {
     let mut program = Program::new(engine, 0, Model::context(0));
@@ -20,7 +20,7 @@ fn answers(engine: &Engine<Model>) -> Vec<CopyOutcome> {
     let mut answers: Vec<_> = both.iter().chain(&both).map(|action| program.run(action)).collect();
     (0..2).for_each(|stream| engine.driver().hold(program.stream(stream), false));
     (0..2).for_each(|stream| program.verify(stream));
-    // Time is bytes moved: enough of it that every record has expired.
+    // Time is bytes moved: here enough for every record to expire.
     for _ in 0..4 {
         program.run(&copy(LinkDirection::In, 0));
         program.verify(0);

@@ -28,7 +28,7 @@ proptest! {
         let mut program = Program::new(&engine, 0, Model::context(0));
         ahead.into_iter().for_each(|ahead| engine.driver().fail_at(ahead));
         for action in &actions {
-            // Mostly pageable ones.
+            // Most copies are pageable.
             program.run(&Action { pageable: action.pageable || action.stream == 0, ..action.clone() });
         }
         program.verify(0);
@@ -52,7 +52,7 @@ fn nothing_but_the_target_takes_part() {
     assert!(engine.topology().is_none() && engine.relays().is_empty(), "nothing was measured or opened");
 }
 
-/// It tells other processes nothing, and writes no file.
+/// It publishes no claim, and writes no file.
 #[test]
 fn no_page_and_no_cache_is_touched() {
     let folder = std::env::temp_dir().join(format!("wm-own-{}", std::process::id()));
@@ -104,7 +104,7 @@ fn cores_are_counted_for_each_copy() {
     }
 }
 
-/// Pinned buffers and streams are as many as threads, and are used again.
+/// There are as many pinned buffers and streams as threads, and they are reused.
 #[test]
 fn what_copies_hold_is_bounded() {
     let engine = alone(1, 64);

@@ -1,5 +1,5 @@
-//! A program on the model: it copies at random, overlapping on purpose, and knows what every byte
-//! must be.
+//! A program on the model: it copies at random, overlapping on purpose, and knows the expected
+//! value of every byte.
 
 use std::sync::OnceLock;
 
@@ -56,7 +56,7 @@ pub(crate) struct Action {
     pub(crate) direction: LinkDirection,
     pub(crate) pageable: bool,
     pub(crate) waits: bool,
-    /// Which of the program's streams.
+    /// The index of the program's stream.
     pub(crate) stream: usize,
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
@@ -77,7 +77,7 @@ pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 /// The program's memory: for each of its streams a device range, a pinned and a pageable one, and
-/// what must be in them.
+/// their expected content.
 pub(crate) struct Program<'a> {
     engine: &'a Engine<Model>,
     pub(crate) user: Vec<ProgramStream>,
@@ -119,7 +119,7 @@ impl<'a> Program<'a> {
         Self::sized(engine, device, context, 2, RANGE)
     }
 
-    /// So many streams, with so many bytes each.
+    /// This many streams, with this many bytes each.
     pub(crate) fn sized(
         engine: &'a Engine<Model>,
         device: CUdevice,
@@ -159,7 +159,7 @@ impl<'a> Program<'a> {
         CopyRequest { copy, memory, waits: action.waits }
     }
 
-    /// Makes the copy through the engine, or plainly where it says so.
+    /// Makes the copy through the engine, or plainly if the engine answers so.
     pub(crate) fn run(&mut self, action: &Action) -> CopyOutcome {
         let request = self.request(action);
         let answer = self.engine.copy(&request);
@@ -201,7 +201,7 @@ impl<'a> Program<'a> {
         self.expected[action.stream][to][range].copy_from_slice(&bytes);
     }
 
-    /// Waits for one stream, as the program does, and compares everything it wrote.
+    /// Waits for one stream, as the program does, and compares everything that it wrote.
     pub(crate) fn verify(&self, stream: usize) {
         let (model, user) = (self.engine.driver(), self.user[stream]);
         model.drain(user.home.context, user.stream).expect("the program's own context");

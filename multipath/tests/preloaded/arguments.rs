@@ -9,7 +9,7 @@ use super::support::{BYTES, Program, alone, bytes, cu, relayed, table};
 
 const HALF: usize = BYTES / 2;
 
-/// Rows whose last bytes lie behind the pitch.
+/// Rows whose last bytes lie beyond the pitch.
 fn rows(p: &Program, x: usize) -> CUresult {
     let copy = CUDA_MEMCPY2D {
         srcXInBytes: x,
@@ -29,7 +29,7 @@ fn rows(p: &Program, x: usize) -> CUresult {
         WidthInBytes: 4096,
         Height: BYTES / 4096 - 1,
     };
-    // SAFETY: a range of this test's own, described wrongly by intent.
+    // SAFETY: a range of this test's own, described wrongly on purpose.
     unsafe { table().get::<symbol::cuMemcpy2DAsync_v2>()(&copy, p.stream) }
 }
 
@@ -39,7 +39,7 @@ fn batch(p: &Program, order: u32, first: usize, count: usize, more: usize) -> CU
     let (mut to, mut from) = ([p.device, p.device + HALF as u64], [p.from, p.from + HALF as u64]);
     let (mut sizes, mut indices, mut failed) = ([HALF, HALF + more], [first, first + 1], 0);
     let mut attributes = [CUmemcpyAttributes { srcAccessOrder: order, ..CUmemcpyAttributes::default() }; 2];
-    // SAFETY: arrays of two; what is wrong in them is so by intent.
+    // SAFETY: arrays of two; their errors are on purpose.
     unsafe {
         table().get::<symbol::cuMemcpyBatchAsync>()(
             to.as_mut_ptr(),

@@ -7,18 +7,18 @@ use wm_abi::*;
 
 use super::support::{BYTES, Program, cu, on_machine, relayed, threads_called};
 
-/// So slow that a measurement takes many times as long as a copy.
+/// Links on which a measurement takes many times as long as a copy.
 const LINKS: (&str, &str) = ("SIMCUDA_LINKS", "pcie=300MB/s,nvlink=2GB/s");
 
 fn measured_beside() {
     let p = &Program::new();
     cu!(cuMemcpyHtoDAsync_v2(p.device, p.from as *const _, BYTES, p.stream));
     assert_eq!(relayed(), 0, "nothing is known yet");
-    // A thread gets its name when it begins.
+    // A thread has its name from its start.
     let start = Instant::now();
     let measuring = loop {
         assert!(start.elapsed() < Duration::from_secs(120), "no other process measures");
-        // Threads that it makes have its name for a moment.
+        // A thread that it starts has its name for a moment.
         if let Some(first) = threads_called("wm-links").first() {
             break first.clone();
         }

@@ -9,7 +9,7 @@ use super::support::{BYTES, FAST, Machine, Program, bytes, cu, on_machine, relay
 
 const MACHINE: Machine = Machine { devices: 4, rate: FAST };
 
-/// A thread uses its device, and gives it up at the end.
+/// A thread uses its device, and ends its context at the end.
 fn life(device: CUdevice, end: fn(CUdevice)) {
     for round in 0..3_u8 {
         let (mut context, mut stream) = (CUcontext::NULL, CUstream::NULL);
@@ -55,7 +55,7 @@ fn a_device_is_reset_while_others_copy_through_it() {
     });
 }
 
-/// The target's own context ends and comes again under the same handle.
+/// The target's own context ends, and a new one has the same handle.
 fn the_targets_context_comes_again() {
     for round in 0..3 {
         let p = if round == 0 { Program::warm() } else { Program::new() };

@@ -67,14 +67,14 @@ fn devices_that_are_shared_through_mps_are_left_alone() {
     });
 }
 
-/// A context there would keep out the process that the device is meant for.
+/// A context on that device would keep out the process for which it is reserved.
 #[test]
 fn devices_for_one_process_each_are_left_alone() {
     let name = "fallback::devices_for_one_process_each_are_left_alone";
     for links in ["auto", "0,1"] {
         alone(name, links, &[("SIMCUDA_EXCLUSIVE", "1")], || {
             let p = &Program::new();
-            // More than what makes the library look for relays.
+            // More bytes than the amount after which the library looks for relays.
             for _ in 0..(1 << 30) / BYTES + 2 {
                 there_and_back(p);
             }
@@ -84,7 +84,7 @@ fn devices_for_one_process_each_are_left_alone() {
     }
 }
 
-/// As between slices of one GPU (MIG), and on machines without NVLink.
+/// Like slices of one GPU (MIG), and machines without NVLink.
 #[test]
 fn devices_that_do_not_reach_each_other_are_no_relays() {
     let name = "fallback::devices_that_do_not_reach_each_other_are_no_relays";
@@ -108,7 +108,7 @@ fn one_device_costs_nothing() {
     });
 }
 
-/// A context that asks for copies to be over when their call returns, as `SYNC_MEMOPS` does.
+/// A context whose copies are over when their call returns, as `SYNC_MEMOPS` requires.
 #[test]
 fn a_context_with_synchronous_copies_is_left_alone() {
     let name = "fallback::a_context_with_synchronous_copies_is_left_alone";
@@ -119,7 +119,7 @@ fn a_context_with_synchronous_copies_is_left_alone() {
     });
 }
 
-/// The links are measured on a thread of ours meanwhile.
+/// A thread of ours measures the links meanwhile.
 #[test]
 fn a_process_that_ends_at_once_ends_well() {
     let name = "fallback::a_process_that_ends_at_once_ends_well";
@@ -131,8 +131,7 @@ fn a_process_that_ends_at_once_ends_well() {
     }
 }
 
-/// Whatever a driver function answers at whatever time: the program's bytes arrive, and its calls
-/// succeed.
+/// Any driver function fails at any time: the program's bytes arrive, and its calls succeed.
 #[test]
 fn any_call_of_ours_may_fail_once_or_for_good() {
     const STEPS: [&str; 9] = [
@@ -148,7 +147,7 @@ fn any_call_of_ours_may_fail_once_or_for_good() {
     ];
     let name = "fallback::any_call_of_ours_may_fail_once_or_for_good";
     for (index, function) in STEPS.into_iter().enumerate() {
-        // Positions differ from function to function; half of them fail from there on.
+        // The failing call differs between functions; half of them fail from then on.
         let failures = [(1 + index % 4, ["", "+"][index % 2]), (5 + index % 3, ["+", ""][index % 2])];
         for failure in failures.map(|(at, rest)| format!("{function}:{at}{rest}")) {
             let variables = [("SIMCUDA_FAIL", failure.as_str()), ("WMSHIM_STITCH", "off")];

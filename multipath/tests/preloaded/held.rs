@@ -10,10 +10,10 @@ use wm_abi::*;
 
 use super::support::{BYTES, MIB, Program, alone, bytes, cu, on_machine, relayed, table};
 
-/// How long a call may wait before it is taken to wait for ever.
+/// The longest wait of a call before it counts as endless.
 const LIMIT: Duration = Duration::from_secs(100);
 
-/// What a held stream waits for.
+/// The gate that a held stream waits for.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -62,7 +62,7 @@ fn back(p: &Program) {
     cu!(cuMemcpyDtoHAsync_v2(p.to as *mut _, p.device, BYTES, p.stream));
 }
 
-/// The first copies of a process that knows nothing of its machine.
+/// The first copies of a process without a topology.
 fn first_copies(in_held: bool, passed: usize) {
     let p = &Program::new();
     for _ in 0..passed {
@@ -77,7 +77,7 @@ fn first_copies(in_held: bool, passed: usize) {
     assert!(p.warm_within(Duration::from_secs(300)), "the links were measured beside");
 }
 
-/// Two links that add up.
+/// Two links whose rates add up.
 const LINKS: (&str, &str) = ("SIMCUDA_LINKS", "pcie=800MB/s,nvlink=20GB/s");
 
 #[test]
@@ -90,12 +90,12 @@ fn the_first_copy_of_a_process_waits_for_no_stream() {
 #[test]
 fn nor_does_the_one_that_makes_the_library_look_for_relays() {
     let name = "held::nor_does_the_one_that_makes_the_library_look_for_relays";
-    // 1 GiB has passed when it comes.
+    // 1 GiB has been copied before it comes.
     on_machine(name, "auto", None, &[LINKS], || first_copies(true, (1 << 30) / BYTES));
 }
 
-/// Calls by which the program gives up a device, or a context, while a copy waits in a held stream
-/// of device 0.
+/// Makes a call that releases a device or ends a context while a copy waits in a held stream of
+/// device 0.
 fn given_up(call: impl FnOnce()) {
     let p = &Program::warm();
     p.fill(5);
@@ -183,7 +183,7 @@ fn a_relay_that_fails_is_not_waited_for() {
     }
 }
 
-/// More than there is at the device's end.
+/// Longer than the rest of the device range.
 fn too_long() {
     const LONG: usize = 64 * MIB;
     const MORE: u64 = 16 << 20;
@@ -192,7 +192,7 @@ fn too_long() {
     cu!(cuMemHostAlloc(&mut host, LONG + MORE as usize, 0));
     cu!(cuMemAlloc_v2(&mut device, LONG));
     cu!(cuMemsetD8_v2(device, 7, LONG));
-    // SAFETY: handles and ranges of this test's own, too long by intent.
+    // SAFETY: handles and ranges of this test's own, too long on purpose.
     let copies = |stream| unsafe {
         let into = table().get::<symbol::cuMemcpyHtoDAsync_v2>();
         let out = table().get::<symbol::cuMemcpyDtoHAsync_v2>();

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 
 use super::support::{BYTES, MIB, Program, alone, bytes, cu, relayed};
 
-/// Sends the program's pattern from `host` to `device` and back to `to`. Tells how many of the
-/// copies were relayed.
+/// Sends the program's pattern from `host` to `device` and back to `to`. Returns the number of
+/// relayed copies.
 fn through(p: &Program, what: &str, host: u64, device: u64, count: usize) -> u64 {
     let before = relayed();
     cu!(cuMemsetD8Async(device, 0, count, p.stream));
@@ -36,7 +36,7 @@ fn host_memory_of_every_kind() {
         cu!(cuMemHostRegister_v2(pageable.as_mut_ptr().cast(), BYTES + 1, 0));
         assert_eq!(through(p, "registered", odd, p.device + 4097, count), 2);
         cu!(cuMemHostUnregister(pageable.as_mut_ptr().cast()));
-        // Pages that are registered in part are the driver's.
+        // The driver copies pages that are registered in part.
         let half = BYTES / 2 / 4096 * 4096;
         cu!(cuMemHostRegister_v2(pageable.as_mut_ptr().cast(), half, 0));
         through(p, "registered in part", odd, p.device, count);
@@ -68,8 +68,8 @@ fn device_memory_of_every_kind() {
     });
 }
 
-/// A relay is another device: its copies must not touch two tiers in one call, which crashes the
-/// driver. Within one tier they may.
+/// A relay is another device: a copy of its own must not touch two tiers in one call, which crashes
+/// the driver. Within one tier it may.
 #[test]
 fn blocks_that_overflowed_to_the_host() {
     let small = [("SIMCUDA_MEMORY", "96MiB"), ("WMSHIM_HEADROOM", "32MiB"), ("WMSHIM_DEVICE_LIMIT", "20MiB")];

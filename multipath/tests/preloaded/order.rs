@@ -1,7 +1,7 @@
 //! Hazard (stream order): a copy of several parts starts before earlier work ends, ends after
 //! later work starts, or reports completion too early.
 //!
-//! The simulator delays streams at random, so an order that nothing enforces is violated sooner or
+//! The simulator delays streams at random, so an order that is not enforced is violated sooner or
 //! later.
 
 use std::ffi::c_void;
@@ -11,7 +11,7 @@ use wm_abi::*;
 use super::pageable::after_a_while;
 use super::support::{BYTES, CORES, Machine, Program, alone, bytes, cu, on_machine, relayed, table};
 
-/// The default stream, under the name that a program calls it by.
+/// The default stream, under the name that a program uses.
 const LEGACY: CUstream = CUstream::NULL;
 
 fn blocking() -> CUstream {
@@ -20,7 +20,7 @@ fn blocking() -> CUstream {
     stream
 }
 
-/// Work of blocking streams before and after a copy in the legacy default stream keeps away from
+/// Blocking streams' work before and after a copy in the legacy default stream stays ordered with
 /// it.
 fn barriers() {
     let p = &Program::warm();
@@ -85,7 +85,7 @@ fn the_default_stream_before_and_behind_a_copy_in_a_blocking_one() {
     }
 }
 
-/// What is in a stream, seen from each side.
+/// The state of a stream, seen from each side.
 fn one_stream() {
     let p = &Program::warm();
     for round in 1..4 {
@@ -134,7 +134,7 @@ fn said_when_done() {
             cu!(cuMemcpyDtoHAsync_v2(p.to as *mut c_void, p.device, BYTES, p.stream));
         }
         cu!(cuEventRecord(event, p.stream));
-        // Even over two links it takes 150 ms.
+        // Even over two links the copy takes 150 ms.
         assert_eq!(states(), [CUresult::NOT_READY; 2], "into: {into}");
         while states().contains(&CUresult::NOT_READY) {
             std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! Hazard (API conformance): a large pageable copy, which threads of the library fill with nothing
-//! set and with one device, differs from the driver's own copy in bytes, order or errors.
+//! Hazard (API conformance): a large pageable copy on one device without settings, which threads of
+//! the library carry, differs from the driver's own copy in bytes, order or errors.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use super::support::{
 
 const ONE: Machine = Machine { devices: 1, rate: 6e9 };
 
-/// A program with one device, which has set nothing but a lower threshold, for a test's sake.
+/// A program with one device and no setting but a lower threshold, which the test needs.
 fn one_device(name: &str, variables: &[(&str, &str)], body: fn()) {
     on_machine(name, "", Some(ONE), &[&[CORES], variables].concat(), body);
 }
@@ -28,11 +28,11 @@ fn pattern(seed: usize) -> Vec<u8> {
     (0..BYTES).map(|index| ((index + index / 4099) * seed % 251) as u8).collect()
 }
 
-/// Sends a pattern in by one call and fetches it by another one. How many of the two were carried
-/// by threads.
+/// Sends a pattern in by one call and fetches it by another one. Returns how many of the two
+/// threads carried.
 fn round(p: &Program, seed: usize, into: &dyn Fn(*const c_void), out: &dyn Fn(*mut c_void)) -> u64 {
     let (before, from, mut to) = (by_threads(), pattern(seed), vec![0_u8; BYTES]);
-    // Behind work of the stream that would spoil it.
+    // Behind work of the stream that would overwrite it.
     cu!(cuMemsetD8Async(p.device, 77, BYTES, p.stream));
     cu!(cuStreamSynchronize(p.stream));
     into(from.as_ptr().cast());
@@ -54,8 +54,8 @@ fn every_stream() {
     assert_eq!(round(p, 5, &waiting, &|to| cu!(cuMemcpyDtoH_v2_ptds(to, device, BYTES))), 2, "per-thread");
     for (seed, stream) in [(7, p.stream), (11, alone), (13, legacy), (17, own)] {
         let into = |from: *const c_void| {
-            // A loaded machine does not always see in time that the stream is idle; then the driver
-            // makes the copy.
+            // A loaded machine may see too late that the stream is idle; then the driver makes the
+            // copy.
             cu!(cuMemcpyHtoDAsync_v2(device, from, BYTES, stream));
             cu!(cuStreamSynchronize(stream));
         };
@@ -92,7 +92,7 @@ fn in_order() {
         host.fill(2);
         after_a_while(stream);
         cu!(cuMemsetD8Async(p.device, 3, BYTES, stream));
-        // The driver's, for its stream has work.
+        // The driver makes this copy, because its stream has work.
         cu!(cuMemcpyHtoDAsync_v2(p.device, host.as_ptr().cast(), BYTES, stream));
         cu!(cuMemcpyDtoHAsync_v2(p.to as *mut c_void, p.device, BYTES, stream));
         cu!(cuStreamSynchronize(stream));
@@ -105,7 +105,7 @@ fn work_before_a_copy_is_before_it() {
     one_device("own::work_before_a_copy_is_before_it", &[], in_order);
 }
 
-/// With nothing set at all.
+/// Without any setting.
 fn defaults() {
     const LARGE: usize = 48 * MIB;
     let p = &Program::new();
@@ -181,7 +181,7 @@ fn a_quota_is_kept() {
     }
 }
 
-/// Eight cores by the mask, and in truth one, as if others kept the rest busy.
+/// Eight cores by the mask and one in truth, as if other programs kept the rest busy.
 fn crowded() {
     // SAFETY: asks for one core of this process's own, whose number fits the set.
     unsafe {
@@ -198,7 +198,7 @@ fn crowded() {
 #[test]
 fn where_cores_are_busy_copies_are_soon_the_drivers() {
     let name = "own::where_cores_are_busy_copies_are_soon_the_drivers";
-    // Slow links would have threads sleep.
+    // On slow links threads would sleep.
     one_device(name, &[("TEST_COUNTED", "1")], crowded);
 }
 
@@ -208,8 +208,8 @@ static SERVED: AtomicUsize = AtomicUsize::new(0);
 unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
     const PAGE: usize = 4096;
     SERVED.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: called by the kernel with what it describes; what is called is safe in a handler, and
-    // names a page of the test's own.
+    // SAFETY: the kernel calls it with valid arguments; the calls inside are safe in a handler, and
+    // name a page of the test's own.
     unsafe {
         let page = (*information).si_addr() as usize & !(PAGE - 1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -222,7 +222,7 @@ unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_
     }
 }
 
-/// The end of a mapped file is cut off, and the program serves the faults.
+/// A mapped file is truncated, and the program handles the faults.
 fn mapped_file() {
     let p = &Program::new();
     // SAFETY: a file and a mapping of this test's own, and a handler that is valid for good.
@@ -254,7 +254,7 @@ fn those_of_the_driver() {
     assert_eq!(by_threads(), 0);
 }
 
-/// A server that decides whose copies run, a device that reaches pageable memory by itself, and the
+/// A server that orders copies itself, a device that reaches pageable memory by itself, and the
 /// user's own setting.
 #[test]
 fn where_threads_have_no_place_copies_are_the_drivers() {

@@ -12,10 +12,10 @@ use super::support::{BYTES, CORES, Machine, Program, bytes, cu, on_machine, rela
 
 const PER_THREAD: CUstream = CUstream::PER_THREAD;
 
-/// Long enough for threads to begin too early, and no test waits for it to have passed.
+/// Long enough for threads to begin too early; no test waits for its end.
 const DELAY: Duration = Duration::from_millis(300);
 
-/// So slow that every thread of a copy has begun before the first could have carried all of it.
+/// Links on which every thread of a copy has begun before the first could have carried all of it.
 const LINKS: (&str, &str) = ("SIMCUDA_LINKS", "pcie=80MB/s,nvlink=20GB/s");
 
 fn pageable(name: &str, body: fn()) {
@@ -66,7 +66,7 @@ unsafe extern "C" fn fill(host: *mut c_void) {
     unsafe { std::ptr::write_bytes(host.cast::<u8>(), 9, BYTES) };
 }
 
-/// A host function of the stream makes what is copied.
+/// A host function of the stream writes the source of the copy.
 fn made_by_the_stream() {
     let p = &Program::warm();
     let mut host = vec![0_u8; BYTES];
@@ -112,10 +112,10 @@ fn a_source_is_read_when_a_blocking_stream_has_made_it() {
 static SERVED: AtomicUsize = AtomicUsize::new(0);
 static ABROAD: AtomicBool = AtomicBool::new(false);
 
-/// Opens the page that was touched.
+/// Unprotects the touched page.
 unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
     SERVED.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: called by the kernel with what it describes; both calls are safe in a handler.
+    // SAFETY: the kernel calls it with valid arguments; both calls are safe in a handler.
     unsafe {
         let mut name = [0_u8; 16];
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
@@ -129,7 +129,7 @@ unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_
     }
 }
 
-/// Every 64th page cannot be used until the program's handler has seen to it.
+/// Every 64th page cannot be used until the program's handler has unprotected it.
 fn protected(protection: i32) -> &'static mut [u8] {
     // SAFETY: memory of this test's own, and a handler that is valid for good.
     unsafe {
@@ -164,7 +164,7 @@ fn faults_that_the_program_serves_do_not_happen_in_our_threads() {
     pageable("pageable::faults_that_the_program_serves_do_not_happen_in_our_threads", faults);
 }
 
-/// Another thread's capture begins while a copy is under way.
+/// Another thread's capture begins while a copy is in flight.
 fn beside_a_capture() {
     let p = Program::warm();
     let mut context = CUcontext::NULL;
@@ -182,7 +182,7 @@ fn beside_a_capture() {
             cu!(cuMemcpyDtoHAsync_v2(host.as_mut_ptr().cast(), device, BYTES, CUstream(stream)));
             assert!(host.iter().all(|byte| *byte == 5));
         });
-        // It is most likely in its copy by now; and if not, the copy is the driver's.
+        // The thread is most likely in its copy by now; if not, the driver makes the copy.
         std::thread::sleep(DELAY / 3);
         let mut graph = CUgraph::NULL;
         cu!(cuStreamBeginCapture_v2(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -193,14 +193,13 @@ fn beside_a_capture() {
     assert!(relayed() > before, "a copy took several paths");
 }
 
-/// Whether the driver waits for the stream is the driver's to say, of a copy that may return before
-/// it is done.
+/// If a copy may return before it is done, the driver decides whether it waits for the stream.
 fn not_awaited() {
     let p = &Program::warm();
     let (mut host, mut stream) = (vec![4_u8; BYTES], CUstream::NULL);
     cu!(cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING));
     let (before, start) = (relayed(), Instant::now());
-    // A loaded machine does not always see in time that the stream is idle.
+    // A loaded machine may see too late that the stream is idle.
     while relayed() == before {
         assert!(start.elapsed() < Duration::from_secs(300), "an idle stream's copies took several paths");
         cu!(cuMemcpyHtoDAsync_v2(p.device, host.as_ptr().cast(), BYTES, stream));

@@ -1,6 +1,6 @@
 //! A program under the preloaded library, on the simulated driver, in a process of its own.
 //!
-//! The library is opened by path and asked for its exports, as a program under `LD_PRELOAD` gets
+//! The library is opened by path and its exports are used, as a program under `LD_PRELOAD` gets
 //! them. Each test runs in a process of its own: the library reads its settings once.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(crate) const INNER: &str = "WM_MULTIPATH_PRELOADED";
 /// A machine with cores for pageable copies.
 pub(crate) const CORES: (&str, &str) = ("TEST_CORES", "8");
 
-/// What a process that ran a test's body ends with. A harness that finds no test of the name ends
+/// The exit code of a process that ran a test's body. A harness that finds no test of the name ends
 /// with 0.
 const DONE: i32 = 94;
 
@@ -33,20 +33,19 @@ pub(crate) fn alone(name: &str, links: &str, variables: &[(&str, &str)], body: f
     on_machine(name, links, Some(Machine { devices: 2, rate: FAST }), variables, body);
 }
 
-/// What the library is told of the links: so many, all alike, of so many bytes a second.
+/// The links that the library is told of: their number and their rate in bytes a second.
 #[derive(Clone, Copy)]
 pub(crate) struct Machine {
     pub(crate) devices: usize,
     pub(crate) rate: f64,
 }
 
-/// Links so fast that by the measurement a copy is over as soon as it is asked for. How long a copy
-/// should take decides which copies are believed to be under way, and so which relays are left
-/// alone: a test whose copies follow each other must not depend on how fast the machine is that it
-/// runs on.
+/// Links so fast that, by the measurement, a copy is over at once. The expected duration of a copy
+/// decides which copies count as in flight, and so which relays are unused: a test whose copies
+/// follow each other must not depend on the speed of its machine.
 pub(crate) const FAST: f64 = 1e12;
 
-/// The same on a machine that was measured to be like this, or that was not measured.
+/// The same on a machine with this measurement, or without one.
 pub(crate) fn on_machine(
     name: &str,
     links: &str,
@@ -55,8 +54,8 @@ pub(crate) fn on_machine(
     body: fn(),
 ) {
     if std::env::var_os(INNER).is_some() {
-        // Rust's own handlers, which tell of a stack overflow, make this a program that serves
-        // faults.
+        // With Rust's own handlers, which report a stack overflow, this would be a program that
+        // handles faults.
         for signal in [libc::SIGSEGV, libc::SIGBUS] {
             // SAFETY: the default disposition.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -76,7 +75,7 @@ pub(crate) fn on_machine(
     command
         .env("WMSHIM_DRIVER", built("libsimcuda.so"))
         .env("SIMCUDA_DEVICES", devices)
-        // A machine of its own: tests that run at once would keep off each other's links.
+        // A machine of its own: tests that run at once would avoid each other's links.
         .env("SIMCUDA_MACHINE", std::process::id().to_string())
         .env("XDG_CACHE_HOME", &cache);
     command
@@ -102,8 +101,8 @@ fn a_name_that_no_test_has_is_a_failure() {
     alone("no_test_has_this_name", "off", &[], || {});
 }
 
-/// Keeps a measurement of links that are alike, for it takes a test's time and other tests do it.
-/// The devices are the simulator's; of others nothing would be known, and they would be measured.
+/// Stores a measurement of equal links, because a real one takes a test's time and other tests make
+/// it. The devices are the simulator's; other ones would be unknown, and would be measured.
 fn remember(folder: &Path, machine: Machine) {
     let Machine { devices: count, rate } = machine;
     let identity = |ordinal: usize| Identity {
@@ -140,7 +139,7 @@ macro_rules! cu {
 
 pub(crate) use cu;
 
-/// Buffers of a program: on a device, pinned, and pinned again for what comes back.
+/// Buffers of a program: on a device, pinned, and pinned again for the bytes that come back.
 pub(crate) struct Program {
     pub(crate) stream: CUstream,
     pub(crate) device: u64,
@@ -170,14 +169,14 @@ impl Program {
         Self { stream, device, from: pin(), to: pin() }
     }
 
-    /// The same, when relays are in use: their contexts are opened beside the first copies.
+    /// The same, once relays are in use: their contexts are opened beside the first copies.
     pub(crate) fn warm() -> Self {
         let program = Self::new();
         assert!(program.warm_within(Duration::from_secs(300)), "no relay is in use");
         program
     }
 
-    /// Copies until relays are in use. What went through them counts from here on.
+    /// Copies until relays are in use. Later relayed copies count from here.
     pub(crate) fn warm_within(&self, patience: Duration) -> bool {
         let start = Instant::now();
         while relayed() == 0 && start.elapsed() < patience {
@@ -204,13 +203,13 @@ impl Program {
 
 /// A pinned buffer of the program.
 pub(crate) fn bytes(address: u64) -> &'static mut [u8] {
-    // SAFETY: BYTES bytes that are never freed, and that no call uses while a test looks at them.
+    // SAFETY: BYTES bytes that are never freed, and that no call uses while a test reads them.
     unsafe { std::slice::from_raw_parts_mut(address as *mut u8, BYTES) }
 }
 
-/// What the library says of itself.
+/// The library's statistics.
 fn statistics() -> serde_json::Value {
-    // SAFETY: the library is open for good; its function takes nothing and returns a C string.
+    // SAFETY: the library stays open; its function takes no argument and returns a C string.
     let text = unsafe {
         let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
         let function = libc::dlsym(library, c"wmshim_stats_json".as_ptr());
@@ -229,7 +228,7 @@ pub(crate) fn copies() -> BTreeMap<(String, String), u64> {
         .collect()
 }
 
-/// Threads of this process that have this name, as folders of the system's.
+/// Threads of this process with this name, as folders of `/proc`.
 pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("this process").flatten();
     let is_it = |task: &PathBuf| {
@@ -243,14 +242,14 @@ pub(crate) fn carried(path: &str) -> u64 {
     copies().iter().filter(|((other, _), _)| other == path).map(|(_, count)| count).sum()
 }
 
-/// Memory that copies hold on the relay: staging, and its context at most.
+/// Memory that copies hold on the relay: staging, and the upper bound of its context.
 pub(crate) fn held() -> (u64, u64) {
     let relay = &statistics()["relays"][0];
     let bytes = |field: &str| relay[field].as_u64().expect("bytes");
     (bytes("staging_bytes"), bytes("context_bytes_at_most"))
 }
 
-/// Copies through relays that were needed to get one going.
+/// Copies through relays that preceded the test.
 static WARM: AtomicU64 = AtomicU64::new(0);
 
 /// Copies through relays since.
@@ -265,7 +264,7 @@ pub(crate) fn is_touched() -> bool {
     !statistics()["relays"].as_array().expect("a list").is_empty()
 }
 
-/// Makes one form of call and tells how many of its copies went through the relay.
+/// Makes one form of call. Returns how many of its copies went through the relay.
 pub(crate) fn form(program: &Program, name: &str, seed: usize, call: impl FnOnce(&Program)) -> u64 {
     let before = relayed();
     program.fill(seed);

@@ -1,8 +1,8 @@
 //! Hazard (data race): two threads put copies into one stream, and the destination holds a mixture
 //! of both. Either of the plain copies would have been whole.
 //!
-//! Both threads begin at once, again and again. Whatever comes last in the stream, every byte of a
-//! result is of one of them.
+//! Both threads begin at once, again and again. In any order, every byte of a result comes from one
+//! of them.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,11 +16,11 @@ use super::support::{
 
 const ROUNDS: u8 = 25;
 
-/// What one of two threads does in a round; they differ by the number.
+/// The work of one of two threads in a round; they differ by the number.
 type Work<'a> = &'a (dyn Fn(usize, u8) + Sync);
 
-/// Runs both in all rounds. `look` sees what a round left, when all of its work is done, and says
-/// what is wrong.
+/// Runs both in all rounds. After each round, when all its work is done, `look` checks the result
+/// and returns the fault, if there is one.
 fn together(program: &Program, work: [Work<'_>; 2], look: impl Fn() -> Option<String> + Sync) {
     let mut context = CUcontext::NULL;
     cu!(cuCtxGetCurrent(&mut context));
@@ -54,7 +54,7 @@ fn value(number: usize, round: u8) -> u8 {
     1 + 2 * round + number as u8
 }
 
-/// What is wrong, if the bytes are not all alike.
+/// The fault, if the bytes are not all alike.
 fn mixture(bytes: &[u8]) -> Option<String> {
     let at = || (1..bytes.len()).find(|at| bytes[*at] != bytes[0]).unwrap_or(0);
     (bytes[1..] != bytes[..bytes.len() - 1])
@@ -64,7 +64,7 @@ fn mixture(bytes: &[u8]) -> Option<String> {
 fn read(device: u64) -> Vec<u8> {
     let mut bytes = vec![0_u8; BYTES];
     for part in (0..BYTES).step_by(MIB) {
-        // So small that it is the driver's.
+        // A copy so small that the driver makes it.
         cu!(cuMemcpyDtoH_v2(bytes[part..].as_mut_ptr().cast(), device + part as u64, MIB));
     }
     bytes
@@ -93,8 +93,8 @@ fn pinned_out() {
     assert!(relayed() >= u64::from(ROUNDS), "{} copies took the relay", relayed());
 }
 
-/// What another thread puts into the stream while threads of ours carry a pageable copy comes
-/// behind all of it.
+/// If another thread puts work into the stream while threads of ours carry a pageable copy, that
+/// work comes behind all of the copy.
 fn behind(work: impl Fn(&Program, &Program, u64) + Sync, look: impl Fn(&Program, &Program) -> u64) {
     let (p, q) = (&Program::warm(), &Program::new());
     let mut context = CUcontext::NULL;
@@ -157,7 +157,7 @@ fn pinned_copies_into_one_buffer_of_the_host_do_not_mix() {
     alone(name, "0,1", &[("SIMCUDA_SEED", "5")], pinned_out);
 }
 
-/// So slow that the other thread's work meets the copy.
+/// Links on which the other thread's work meets the copy.
 const LINKS: (&str, &str) = ("SIMCUDA_LINKS", "pcie=80MB/s,nvlink=20GB/s");
 
 fn pageable(name: &str, body: fn()) {

@@ -17,7 +17,7 @@ pub struct Config {
     /// Each variable with its value as it could be set again (`48GiB`, `off`), or null if it is not
     /// set and has no fixed default.
     pub settings: BTreeMap<String, Option<String>>,
-    /// What they come to, for each device that the program has used for memory.
+    /// The limits that follow from them, for each device that the program has used for memory.
     pub devices: Vec<DeviceBudget>,
 }
 
@@ -26,7 +26,7 @@ impl Config {
     pub const SCHEMA: &'static str = "wmshim-config/2";
 }
 
-/// What the settings come to on a device; null where there is no limit.
+/// The limits that follow from the settings, for a device; null if there is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceBudget {

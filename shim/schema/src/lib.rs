@@ -1,6 +1,6 @@
-//! What a process under the library tells about itself: the answers of the statistics endpoint, as
-//! types. The library fills them in, `wmctl` reads them, and `docs/wmctl.md` has them as
-//! tables, written by `cargo xtask schema` from the comments here.
+//! The answers of the statistics endpoint of a process under the library, as types. The library
+//! fills them in, `wmctl` reads them, and `docs/schema.md` has them as tables, written by `cargo
+//! xtask schema` from the comments here.
 //!
 //! A program that reads `wmctl stats PID --json` takes the `answer` of a process as a [`Stats`]:
 //!
@@ -25,8 +25,8 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! Invariants: within one version fields are only added, and every field has a value where an older
-//! library left it out. Sizes are bytes; a time carries its unit in its name.
+//! Invariants: within one version fields are only added, and every field has a default in case an
+//! older library left it out. Sizes are bytes; a time has its unit in its name.
 
 mod blocks;
 mod config;

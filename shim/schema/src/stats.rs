@@ -1,4 +1,4 @@
-//! The answer to `stats`: what a process holds and does.
+//! The answer to `stats`: the memory that a process holds, and its counters.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,8 @@ pub struct Stats {
     pub uptime_s: f64,
     /// The real driver; null before it is opened.
     pub driver: Option<DriverInfo>,
-    /// What was chosen for PyTorch at load: `async`, `native`, `expandable`, or `untouched`;
-    /// `pluggable` once tensors come through `wmshim.torch.enable()`.
+    /// The choice for PyTorch at load: `async`, `native`, `expandable`, or `untouched`; `pluggable`
+    /// once tensors come through `wmshim.torch.enable()`.
     pub torch_allocator: String,
     /// One for each device that the program has used for memory.
     pub devices: Vec<DeviceStats>,
@@ -29,13 +29,13 @@ pub struct Stats {
     pub driver_calls: Vec<DriverCall>,
     /// Copies between host and devices, by path and direction.
     pub copies: Vec<CopyStats>,
-    /// *Optional*: devices that copies to and from others go through.
+    /// *Optional*: devices that other devices' copies go through.
     pub relays: Vec<RelayStats>,
-    /// *Optional*: what guards have seen; null where there are none.
+    /// *Optional*: the counts of guards; null if there are none.
     pub guard: Option<GuardStats>,
-    /// *Optional*: memory stored once for several processes; null where `WMSHIM_DEDUP` is off.
+    /// *Optional*: memory stored once for several processes; null if `WMSHIM_DEDUP` is off.
     pub dedup: Option<DedupStats>,
-    /// Times that the library stepped aside.
+    /// Times that the library fell back to the driver.
     pub fail_open: FailOpen,
     /// *Optional*: copies and memsets that ran past the end of a block, and were refused.
     pub out_of_bounds: u64,
@@ -52,7 +52,7 @@ impl Stats {
 pub struct DriverInfo {
     /// Its file.
     pub path: String,
-    /// The CUDA version that it serves: 13000 is CUDA 13.0. Null where it does not say.
+    /// The CUDA version that it serves: 13000 is CUDA 13.0. Null if it does not report one.
     pub version: Option<i32>,
 }
 
@@ -64,7 +64,7 @@ pub struct DeviceStats {
     pub ordinal: i32,
     /// As the driver names it.
     pub name: String,
-    /// All of its memory.
+    /// Its total memory.
     pub total_bytes: u64,
     /// Most device memory to hold.
     pub limit_bytes: u64,
@@ -92,15 +92,15 @@ pub struct DeviceStats {
     pub idle_views: u64,
     /// *Optional*: objects that the driver refused to take back.
     pub quarantined: u64,
-    /// What happened so far.
+    /// Events so far.
     pub counters: Counters,
-    /// *Optional*: in dumps and in the answer to `final`, whether the books agree with themselves:
-    /// `ok`, or what does not.
+    /// *Optional*: in dumps and in the answer to `final`, whether the books are consistent: `ok`,
+    /// or the inconsistency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<String>,
 }
 
-/// What a device's tiers hold.
+/// The memory in a device's tiers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tiers {
@@ -112,7 +112,7 @@ pub struct Tiers {
     pub host: TierUsage,
 }
 
-/// What a tier holds, in bytes.
+/// The memory in a tier, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TierUsage {
@@ -144,11 +144,11 @@ pub struct BytesByTier {
 pub struct PieceStats {
     /// On the device.
     pub device_bytes: u64,
-    /// Of these, what is kept for PyTorch's next pages.
+    /// Of these, memory kept for PyTorch's next pages.
     pub idle_bytes: u64,
     /// On the host.
     pub host_bytes: u64,
-    /// Beside these, what is kept on the host for PyTorch's next pages.
+    /// Beside these, host memory kept for PyTorch's next pages.
     pub host_idle_bytes: u64,
     /// The most that was on the device.
     pub peak_device_bytes: u64,
@@ -164,15 +164,15 @@ pub struct PieceStats {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MoveStats {
-    /// What came to the device.
+    /// Bytes that came to the device.
     pub in_bytes: u64,
-    /// What left it.
+    /// Bytes that left it.
     pub out_bytes: u64,
     /// Handles, and whole requests, that stayed where they were, by reason.
     pub refused: Vec<Reason>,
 }
 
-/// What happened so far.
+/// Events so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Counters {
@@ -192,11 +192,11 @@ pub struct Counters {
     pub creates: u64,
     /// Allocations with a part that is not on the device.
     pub overflows: u64,
-    /// Times that a stream had to wait, on the GPU, for another stream's free, as the device was
-    /// full.
+    /// Times that a stream had to wait, on the GPU, for another stream's free, because the device
+    /// was full.
     pub orders: u64,
-    /// Times that a thread had to wait for the GPU before it would be refused. The wait that
-    /// belongs to each `cuMemFree` is not counted.
+    /// Times that a thread waited for the GPU before a refusal. The wait that belongs to each
+    /// `cuMemFree` is not counted.
     pub waits: u64,
     /// Stitched ranges unmapped because too many were idle.
     pub evictions: u64,
@@ -204,10 +204,10 @@ pub struct Counters {
     pub rollbacks: u64,
     /// Handles given back to the driver.
     pub releases: u64,
-    /// Steps of giving back that were put off, as the driver refused or another thread is about to
-    /// unmap something there (`quarantined` until they are done).
+    /// Releases that were postponed, because the driver refused or another thread is about to unmap
+    /// the range (`quarantined` until they are done).
     pub failed_releases: u64,
-    /// Allocations refused, and memory that the program makes itself.
+    /// Refused allocations, and refused requests for memory that the program makes itself.
     pub out_of_memory: u64,
 }
 
@@ -267,35 +267,35 @@ pub struct Bucket {
     pub count: u64,
 }
 
-/// What went over one path in one direction.
+/// The copies over one path in one direction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CopyStats {
-    /// `direct`; `threads` for what threads of the library carried over the GPU's own link; `relay
-    /// N` for what went through device N.
+    /// `direct`; `threads` for the GPU's own link with threads of the library; `relay N` for the
+    /// way through device N.
     pub path: String,
     /// `htod`, `dtoh` or `dtod`.
     pub direction: String,
     /// Copies that had a part there.
     pub count: u64,
-    /// What went there.
+    /// Bytes that went over the path.
     pub bytes: u64,
 }
 
-/// A device that copies to and from others go through.
+/// A device that other devices' copies go through.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RelayStats {
     /// As the process numbers it.
     pub ordinal: i32,
-    /// Memory held there for copies under way.
+    /// Memory held there for copies in flight.
     pub staging_bytes: u64,
-    /// What the context made for this can take: all that was in use there when it had been made, by
-    /// whomever.
+    /// Upper bound of the memory of the context made for this: all memory in use there after it was
+    /// made, also that of other programs.
     pub context_bytes_at_most: u64,
 }
 
-/// What guards have seen.
+/// The counts of guards.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GuardStats {
@@ -303,7 +303,7 @@ pub struct GuardStats {
     pub mode: String,
     /// Blocks that were guarded.
     pub guarded: u64,
-    /// Looks at their tails.
+    /// Checks of their tails.
     pub looks: u64,
     /// Blocks that were overrun.
     pub overrun: u64,
@@ -311,31 +311,32 @@ pub struct GuardStats {
     pub unwatched: u64,
 }
 
-/// Memory stored once for several processes. Advised figures say what would be.
+/// Memory stored once for several processes. In the mode `advise` the figures are estimates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DedupStats {
     /// `advise` or `on`.
     pub mode: String,
-    /// In whole chunks that arrived by copies and were not written since.
+    /// Bytes in whole chunks that arrived by copies and were not written since.
     pub candidate_bytes: u64,
     /// Mapped here from memory that other processes may map, too.
     pub shared_bytes: u64,
-    /// Mapped here from memory of other processes': what this process would hold itself without.
+    /// Bytes mapped here from memory of other processes: without sharing, this process would hold
+    /// them itself.
     pub saved_bytes: u64,
-    /// What became private again.
+    /// Bytes that became private again.
     pub copied_back_bytes: u64,
-    /// Writes into shared memory that a private copy came before.
+    /// Writes into shared memory that a private copy preceded.
     pub faults_avoided: u64,
     /// Parameters of kernels that only read.
     pub readers: u64,
     /// Parameters of kernels that may write.
     pub writers: u64,
-    /// Parameters of kernels of which too little is known.
+    /// Parameters of kernels that cannot be classified.
     pub unknown: u64,
-    /// Kernels that were launched, those of captured graphs with them.
+    /// Launched kernels, including those of captured graphs.
     pub launches: u64,
-    /// Times that launches were held while memory was exchanged.
+    /// Times that launches were delayed while memory was exchanged.
     pub turns: u64,
     /// Blocks that were not shared, by reason.
     pub refused: Vec<Reason>,
@@ -349,7 +350,7 @@ impl DedupStats {
     }
 }
 
-/// Times that the library stepped aside and the driver served a call.
+/// Times that the library fell back to the driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FailOpen {
@@ -359,8 +360,7 @@ pub struct FailOpen {
     pub reasons: Vec<Reason>,
 }
 
-/// Why something was not done, and how often: the library stepped aside, or memory stayed where it
-/// was.
+/// A reason and its count: the library fell back to the driver, or memory stayed in place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reason {

@@ -14,7 +14,7 @@ class DriverInfo(TypedDict, total=False):
 
 
 class TierUsage(TypedDict, total=False):
-    """What a tier holds, in bytes."""
+    """The memory in a tier, in bytes."""
 
     live_bytes: int
     reserved_bytes: int
@@ -23,7 +23,7 @@ class TierUsage(TypedDict, total=False):
 
 
 class Tiers(TypedDict, total=False):
-    """What a device's tiers hold."""
+    """The memory in a device's tiers."""
 
     device: TierUsage
     peer: TierUsage
@@ -52,7 +52,7 @@ class PieceStats(TypedDict, total=False):
 
 
 class Counters(TypedDict, total=False):
-    """What happened so far."""
+    """Events so far."""
 
     allocations: int
     frees: int
@@ -97,7 +97,7 @@ class DriverCall(TypedDict, total=False):
 
 
 class CopyStats(TypedDict, total=False):
-    """What went over one path in one direction."""
+    """The copies over one path in one direction."""
 
     path: str
     direction: str
@@ -106,7 +106,7 @@ class CopyStats(TypedDict, total=False):
 
 
 class RelayStats(TypedDict, total=False):
-    """A device that copies to and from others go through."""
+    """A device that other devices' copies go through."""
 
     ordinal: int
     staging_bytes: int
@@ -114,7 +114,7 @@ class RelayStats(TypedDict, total=False):
 
 
 class GuardStats(TypedDict, total=False):
-    """What guards have seen."""
+    """The counts of guards."""
 
     mode: str
     guarded: int
@@ -124,7 +124,7 @@ class GuardStats(TypedDict, total=False):
 
 
 class Reason(TypedDict, total=False):
-    """was."""
+    """A reason and its count: the library fell back to the driver, or memory stayed in place."""
 
     reason: str
     count: int
@@ -162,7 +162,7 @@ class DeviceStats(TypedDict, total=False):
 
 
 class DedupStats(TypedDict, total=False):
-    """Memory stored once for several processes. Advised figures say what would be."""
+    """Memory stored once for several processes. In the mode `advise` the figures are estimates."""
 
     mode: str
     candidate_bytes: int
@@ -179,7 +179,7 @@ class DedupStats(TypedDict, total=False):
 
 
 class FailOpen(TypedDict, total=False):
-    """Times that the library stepped aside and the driver served a call."""
+    """Times that the library fell back to the driver."""
 
     count: int
     reasons: List[Reason]
@@ -232,7 +232,7 @@ class BlockList(TypedDict, total=False):
 
 
 class DeviceBudget(TypedDict, total=False):
-    """What the settings come to on a device; null where there is no limit."""
+    """The limits that follow from the settings, for a device; null if there is no limit."""
 
     ordinal: int
     device_limit_bytes: Optional[int]

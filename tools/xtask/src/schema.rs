@@ -64,20 +64,20 @@ pub(crate) fn run(check: bool) -> Result<()> {
 /// What a source declares.
 fn structs(source: &str) -> Result<Vec<Struct>> {
     let structs = Regex::new(
-        r"(?s)/// (?<purpose>[^\n]*)\n(?:#\[[^\n]*\]\n)*pub struct (?<name>\w+) \{\n(?<body>.*?)\n\}",
+        r"(?s)(?<purpose>(?:/// [^\n]*\n)+)(?:#\[[^\n]*\]\n)*pub struct (?<name>\w+) \{\n(?<body>.*?)\n\}",
     )?;
     let fields =
-        Regex::new(r"(?m)^ +/// (?<purpose>.*)\n(?: +#\[.*\]\n)*^ +pub (?<name>\w+): (?<type>.*),$")?;
+        Regex::new(r"(?m)(?<purpose>(?:^ +/// .*\n)+)(?: +#\[.*\]\n)*^ +pub (?<name>\w+): (?<type>.*),$")?;
     let mut found = Vec::new();
     for part in structs.captures_iter(source) {
         let field = |field: Captures<'_>| Field {
             name: field["name"].to_owned(),
             kind: field["type"].to_owned(),
-            purpose: field["purpose"].to_owned(),
+            purpose: sentence(&field["purpose"]),
         };
         found.push(Struct {
             name: part["name"].to_owned(),
-            purpose: part["purpose"].to_owned(),
+            purpose: sentence(&part["purpose"]),
             fields: fields.captures_iter(&part["body"]).map(field).collect(),
         });
     }
@@ -85,11 +85,15 @@ fn structs(source: &str) -> Result<Vec<Struct>> {
     let there =
         source.lines().filter(|line| line.trim_start().starts_with("pub ") && line.ends_with(',')).count();
     if understood != there {
-        bail!(
-            "{there} fields, of which {understood} were understood: each needs a comment of one line above it"
-        );
+        bail!("{there} fields, of which {understood} were understood: each needs a comment above it");
     }
     Ok(found)
+}
+
+/// The text of a comment, whose lines are wrapped in the source and not on the page.
+fn sentence(comment: &str) -> String {
+    let lines = comment.lines().map(|line| line.trim_start().trim_start_matches("/// "));
+    lines.collect::<Vec<_>>().join(" ")
 }
 
 /// A table for each struct.
@@ -206,6 +210,13 @@ pub struct Thing {
                 && text.contains("    name: Optional[str]\n")
                 && text.contains("    parts: List[Part]\n")
         );
+    }
+
+    #[test]
+    fn a_wrapped_comment_is_one_sentence() {
+        let source = SOURCE.replace("    /// How many.\n", "    /// How many\n    /// there are.\n");
+        let text = tables(&structs(&source).unwrap()).unwrap();
+        assert!(text.contains("| `count` | number | How many there are. |\n"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the model answers to the calls of a driver.
+//! The model's implementation of the driver calls.
 
 use wm_multipath::CopyDriver;
 use wm_multipath::bench::Survey;
@@ -113,7 +113,7 @@ impl CopyDriver for Model {
     fn passed(&self, context: CUcontext, event: CUevent) -> DriverResult<bool> {
         let mut state = self.state();
         state.call(context)?;
-        // Looking is a moment in which the devices go on, or do not.
+        // During a query the devices take a step, or none.
         if state.random(2) == 0 {
             state.step();
         }
@@ -170,7 +170,7 @@ impl CopyDriver for Model {
     }
 
     fn clock(&self) -> Duration {
-        // Time is what was moved: each byte a nanosecond, each call one too.
+        // Time is the amount of work: each byte a nanosecond, each call one too.
         let mut state = self.state();
         if state.noisy {
             state.noise += state.random(1 << 28) as u64;
