@@ -26,6 +26,14 @@ const END: ColumnState = ColumnState { a: 0xa409_3822_299f_31d0, b: 0x082e_fa98_
 impl Fingerprint {
     /// Of any bytes. Those of a last, incomplete row count as followed by zeros; the length is part
     /// of the fingerprint.
+    ///
+    /// ```
+    /// use wm_dedup::chunk::Fingerprint;
+    ///
+    /// let weights = vec![0x3c; 4096];
+    /// assert_eq!(Fingerprint::of(&weights), Fingerprint::of(&weights.clone()));
+    /// assert_ne!(Fingerprint::of(&weights), Fingerprint::of(&weights[..4095]));
+    /// ```
     pub fn of(bytes: &[u8]) -> Self {
         let mut states: Vec<ColumnState> = (0..COLUMNS as u64).map(ColumnState::beginning).collect();
         for row in bytes.chunks(ROW_BYTES) {

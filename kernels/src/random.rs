@@ -7,6 +7,14 @@
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 
 /// One generator.
+///
+/// ```
+/// let mut one_by_one = wm_kernels::random::Pcg::new(42, 7);
+/// let mut ahead = one_by_one.clone();
+/// (0..1000).for_each(|_| drop(one_by_one.next_u32()));
+/// ahead.skip(1000);
+/// assert_eq!(one_by_one, ahead);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pcg {
     state: u64,

@@ -48,8 +48,22 @@ pub fn lost() -> Error {
     Error::other("descriptors were lost; is the limit on open files reached (ulimit -n)?")
 }
 
-/// Sends bytes with their descriptors, at most [`DESCRIPTORS`]. Returns the number of bytes sent,
-/// which on a stream may be fewer than `bytes` has.
+/// Sends bytes with their descriptors, at most [`DESCRIPTORS`].
+///
+/// ```
+/// use std::os::fd::AsFd;
+/// use std::os::unix::net::UnixStream;
+/// use wm_sockets::packet;
+///
+/// let (sender, receiver) = UnixStream::pair()?;
+/// let shared = std::fs::File::open("/dev/zero")?;
+/// packet::send(sender.as_fd(), b"zeros", &[shared.as_fd()])?;
+/// let (bytes, descriptors) = packet::receive(receiver.as_fd(), 64, 1)?.complete()?;
+/// assert_eq!((&bytes[..], descriptors.len()), (&b"zeros"[..], 1));
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// Returns the number of bytes sent, which on a stream may be fewer than `bytes` has.
 ///
 /// # Errors
 /// The system's, `WouldBlock` if the socket does not block and is full, and `InvalidInput` for too

@@ -23,7 +23,7 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     let outcome = step::run("tests", nextest);
     if filter.is_empty() {
         // nextest does not run the examples in comments.
-        step::run("examples in comments", step::cargo(&["test", "--doc", "--package", "wm-schema"]))?;
+        step::run("examples in comments", step::cargo(&["test", "--doc", "--workspace"]))?;
     }
     let skips = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
     println!("{}", summary(&skips));

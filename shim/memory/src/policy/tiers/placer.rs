@@ -38,6 +38,22 @@ const RECENT: u64 = 256;
 
 /// Decides what lies on the device. Blocks are named by their users, and a name may come again
 /// after its free.
+///
+/// ```
+/// use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
+///
+/// const MIB: u64 = 1 << 20;
+/// let mut placer = TierPlacer::new(TierSettings::of_capacity(64 * MIB));
+/// let mut moves: Vec<TierMove> = Vec::new();
+/// assert_eq!(placer.allocate(1, 48 * MIB, &mut moves), 48 * MIB);
+/// // The second block does not fit: the policy evicts from the first, or places it on the host.
+/// let on_device = placer.allocate(2, 32 * MIB, &mut moves);
+/// let evicted: u64 = moves.iter().map(|step| match step {
+///     TierMove::Leave { bytes, .. } => *bytes,
+///     TierMove::Come { .. } => 0,
+/// }).sum();
+/// assert!(48 * MIB - evicted + on_device <= 64 * MIB);
+/// ```
 #[derive(Debug)]
 pub struct TierPlacer {
     settings: TierSettings,
