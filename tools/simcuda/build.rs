@@ -1,8 +1,8 @@
 //! Gives the library NVIDIA's SONAME and an export for every name that the driver has.
 //!
 //! A function is simulated if and only if some file in `src` has a row `fn cuName` in an `exports!`
-//! table. The rest of `wm_abi::symbol::NAMES` becomes rows of `unsimulated!`, so that nothing is
-//! ever missing at `dlsym` and no second list has to be kept.
+//! table. The other names of `wm_abi::symbol::NAMES` become rows of `unsimulated!`, so that `dlsym`
+//! finds every name without a second list.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::{env, fs, io};
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=src");
-    // -Bsymbolic like NVIDIA's: a call inside the library never comes back through an interposer's
+    // -Bsymbolic like NVIDIA's: a call inside the library never returns through an interposer's
     // export.
     for argument in ["-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic", "-Wl,-z,nodelete"] {
         println!("cargo::rustc-cdylib-link-arg={argument}");

@@ -1,8 +1,8 @@
-//! Arrays: memory whose layout is the driver's secret. Here it is plain rows, so that every form of
-//! copy reaches it.
+//! Arrays: memory with a layout that only the driver knows. Here it is plain rows, so that every
+//! form of copy reaches it.
 //!
 //! A program never sees an array's address: the bytes are an area of the address map that no call
-//! can name. Invariant: an array's area is there exactly while its handle is.
+//! can name. Invariant: an array's area exists exactly while its handle does.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::state::driver;
 /// One array. Sizes are elements; a height or depth of 0 means that the array lacks this dimension.
 #[derive(Debug)]
 pub(crate) struct Array {
-    /// What it was asked to be.
+    /// Its description.
     pub(crate) layout: CUDA_ARRAY3D_DESCRIPTOR,
     /// Its first byte.
     pub(crate) address: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Array {
     pub(crate) pitch: usize,
     /// Its context's [`Context::id`].
     pub(crate) context_id: u64,
-    /// Is it a level of a mipmapped array, which it ends with?
+    /// Is it a level of a mipmapped array, and ends with it?
     is_level: bool,
 }
 

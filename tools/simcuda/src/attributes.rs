@@ -1,4 +1,4 @@
-//! What a device answers to `cuDeviceGetAttribute`: an H200's figures where programs size their
+//! The attributes of a device (`cuDeviceGetAttribute`): an H200's figures where programs size their
 //! work by them, and 0 for every feature that is not simulated.
 
 use std::ffi::{c_int, c_uint};
@@ -69,7 +69,7 @@ const LAST: c_uint = CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTE
 /// One attribute of a device.
 ///
 /// # Errors
-/// `INVALID_VALUE` for an attribute that no driver has heard of.
+/// `INVALID_VALUE` for an attribute that no driver has.
 pub(crate) fn attribute(attribute: c_uint, ordinal: usize) -> Outcome<c_int> {
     match attribute {
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => Ok(ordinal as c_int + 1),

@@ -1,7 +1,6 @@
 //! Batches of copies.
 //!
-//! Every copy of a batch is checked before any of them starts, so that a bad one leaves nothing
-//! behind.
+//! Every copy of a batch is checked before any of them starts, so that a bad one has no effect.
 
 use std::ffi::{c_uint, c_void};
 
@@ -55,7 +54,7 @@ impl Flat {
     /// The copies.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for a copy of nothing.
+    /// `INVALID_VALUE` for an empty copy.
     pub(crate) fn shapes(&self) -> Outcome<Vec<Shape>> {
         require(self.sizes.iter().all(|size| *size > 0), CUresult::INVALID_VALUE)?;
         let side = |address: &CUdeviceptr| Side::flat(*address, Said::Anything);
@@ -72,7 +71,7 @@ pub(crate) fn check_order(order: c_uint) -> Outcome {
     require((1..=3).contains(&order), CUresult::INVALID_VALUE)
 }
 
-/// `CUmemcpy3DOperand` of the kind that is a pointer.
+/// A `CUmemcpy3DOperand` whose kind is a pointer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Operand {
@@ -155,7 +154,7 @@ pub(crate) unsafe fn start(
     };
     let shapes = shapes.inspect_err(|_| fail(ALL))?;
     let context = call.context().inspect_err(|_| fail(ALL))?;
-    // A batch needs a stream of its own: the null stream has no place in it.
+    // A batch needs a stream of its own: the null stream is refused.
     require(!stream.is_null() && stream != CUstream::LEGACY, CUresult::INVALID_VALUE)
         .inspect_err(|_| fail(ALL))?;
     let stream = call.stream(stream).inspect_err(|_| fail(ALL))?;

@@ -1,14 +1,14 @@
-//! A call of the driver's is whole: a thread that is to be cancelled ends before it or after it. A
-//! forced unwind through these frames would end the process.
+//! A call of the driver is not interrupted: a cancelled thread ends before it or after it. A forced
+//! unwind through these frames would end the process.
 
 use std::ffi::c_int;
 
 unsafe extern "C" {
-    /// Of the C library, for the calling thread; a state is 0 (enabled) or 1 (disabled).
+    /// A function of the C library, for the calling thread; a state is 0 (enabled) or 1 (disabled).
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// While it lives the thread cannot be cancelled.
+/// While this lives, the thread cannot be cancelled.
 pub(crate) struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -22,7 +22,7 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: no out-pointer is wanted.
+        // SAFETY: the function accepts a null out-pointer.
         unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A capture begins on one stream. Another joins it by waiting for an event that was recorded in
 //! it. It must end on the first stream, with all others joined back. While a capture of the
-//! stricter modes is open, calls that would change or wait for the device at once are errors that
-//! end it.
+//! stricter modes is open, calls that would change the device or wait for it at once are errors
+//! that end the capture.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -28,7 +28,7 @@ use crate::stream::Stream;
 #[derive(Debug)]
 pub(crate) struct Capture {
     id: u64,
-    /// What it records into.
+    /// The graph that it records into.
     pub(crate) graph: Arc<Graph>,
     mode: u32,
     thread: ThreadId,
@@ -45,7 +45,7 @@ pub(crate) struct Capture {
 struct Member {
     stream: Weak<Stream>,
     frontier: Vec<usize>,
-    /// Handed out by `cuStreamGetCaptureInfo`, valid until the stream's next capture call.
+    /// Returned by `cuStreamGetCaptureInfo`, valid until the stream's next capture call.
     shown: Vec<CUgraphNode>,
 }
 
@@ -56,7 +56,7 @@ fn open() -> MutexGuard<'static, Vec<Arc<Capture>>> {
 }
 
 thread_local! {
-    /// What the calling thread wants other threads' captures to forbid it.
+    /// The calling thread's own mode, which decides whether other threads' captures affect it.
     static MODE: Cell<u32> = const { Cell::new(CU_STREAM_CAPTURE_MODE_GLOBAL) };
 }
 
@@ -65,7 +65,7 @@ impl Capture {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the capture useless: every later call on it says so.
+    /// Invalidates the capture: every later call on it reports that.
     pub(crate) fn invalidate(&self) {
         self.invalid.store(true, Ordering::Relaxed);
     }
@@ -142,8 +142,8 @@ impl Capture {
     }
 }
 
-/// A stream of a capture is destroyed. With the one that it began on it ends, unfinished, and
-/// forbids nothing any more.
+/// A stream of a capture is destroyed. The capture is then invalid. If it began on this stream it
+/// also ends, and forbids no more calls.
 pub(crate) fn end_of_stream(stream: &Stream) {
     if let Some(capture) = stream.capture() {
         capture.invalidate();
@@ -153,8 +153,7 @@ pub(crate) fn end_of_stream(stream: &Stream) {
     }
 }
 
-/// Ends the captures that began in a context's streams, unfinished: what is left of them forbids
-/// nothing.
+/// Ends the captures that began in a context's streams, unfinished: they forbid no more calls.
 pub(crate) fn end_of_context(context: u64) {
     let ended: Vec<_> = open().extract_if(.., |capture| capture.context == context).collect();
     ended.iter().for_each(|capture| capture.invalidate());
@@ -178,11 +177,11 @@ pub(crate) fn forbid_unsafe() -> Outcome {
     require(broken.is_empty(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// For events of a whole context, and waits for one.
+/// For events of a whole context, and waits for a context.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams is being captured, in whatever mode; the
-/// capture is then lost.
+/// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams is under capture, in any mode; the capture is
+/// then lost.
 pub(crate) fn forbid_of_context(context: u64) -> Outcome {
     let broken: Vec<_> = open().iter().filter(|capture| capture.context == context).cloned().collect();
     broken.iter().for_each(|capture| capture.invalidate());
@@ -192,7 +191,7 @@ pub(crate) fn forbid_of_context(context: u64) -> Outcome {
 /// For calls that cannot be captured.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_UNSUPPORTED` if the stream is being captured; the capture is then lost.
+/// `STREAM_CAPTURE_UNSUPPORTED` if the stream is under capture; the capture is then lost.
 pub(crate) fn forbid_in_stream(stream: &Stream) -> Outcome {
     let captured = stream.capture();
     captured.iter().for_each(|capture| capture.invalidate());
@@ -202,7 +201,7 @@ pub(crate) fn forbid_in_stream(stream: &Stream) -> Outcome {
 /// For work on a context's legacy default stream, which waits for blocking streams.
 ///
 /// # Errors
-/// `STREAM_CAPTURE_IMPLICIT` if one of those is being captured; the capture is then lost.
+/// `STREAM_CAPTURE_IMPLICIT` if one of those is under capture; the capture is then lost.
 pub(crate) fn forbid_implicit(context: u64) -> Outcome {
     let implied = |capture: &&Arc<Capture>| capture.blocking && capture.context == context;
     let broken: Vec<_> = open().iter().filter(implied).cloned().collect();
@@ -245,7 +244,7 @@ fn end(stream: &Stream) -> Outcome<CUgraph> {
     Ok(CUgraph(capture.graph.handle))
 }
 
-/// What `cuStreamGetCaptureInfo` and `cuStreamIsCapturing` tell.
+/// The result of `cuStreamGetCaptureInfo` and `cuStreamIsCapturing`.
 fn status(stream: &Stream) -> (c_uint, Option<Arc<Capture>>) {
     match stream.capture() {
         None => (CU_STREAM_CAPTURE_STATUS_NONE, None),
@@ -254,7 +253,7 @@ fn status(stream: &Stream) -> (c_uint, Option<Arc<Capture>>) {
     }
 }
 
-/// Where `cuStreamGetCaptureInfo_v2` and `_v3` want their results.
+/// The places for the results of `cuStreamGetCaptureInfo_v2` and `_v3`.
 struct Wanted {
     status: *mut c_uint,
     id: *mut u64,

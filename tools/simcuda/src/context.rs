@@ -1,4 +1,4 @@
-//! Contexts: what a thread works in, and what is lost when they go.
+//! Contexts: a thread's working state, and the objects that end with it.
 //!
 //! Invariants: a context's handle is in the registry exactly while it is alive; a primary context
 //! keeps its handle over its lives; each thread has a stack of handles, which may be stale.
@@ -43,7 +43,7 @@ pub(crate) struct Context {
     pub(crate) limits: Mutex<[usize; 7]>,
     /// Contexts whose memory this one may touch.
     pub(crate) peers: Mutex<BTreeSet<usize>>,
-    /// Held while work is pushed, so that what the default stream waits for is one moment in time.
+    /// Held while work is pushed, so that all waits of the default stream refer to one moment.
     lanes: Mutex<Vec<Arc<Lane>>>,
     legacy: OnceLock<Arc<Stream>>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Primary {
     pub(crate) references: usize,
     /// Flags that it has, or will have.
     pub(crate) flags: u32,
-    /// Its handle, once it ever lived.
+    /// Its handle, once it has lived.
     pub(crate) handle: usize,
 }
 
@@ -131,7 +131,8 @@ impl Context {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues work in a lane, in order with the legacy default stream where that takes part.
+    /// Queues work in a lane, in order with the legacy default stream if the lane takes part in
+    /// that.
     ///
     /// # Errors
     /// As [`Lane::push`].
@@ -164,13 +165,13 @@ impl Context {
         self.green.as_ref().map_or(0, |(handle, _)| *handle)
     }
 
-    /// The handle of the context that memory made here belongs to.
+    /// The handle of the context that owns memory made here.
     pub(crate) fn home(&self) -> usize {
         self.green.as_ref().map_or(self.handle, |(_, primary)| primary.handle)
     }
 
-    /// Ends a green context at once. What its streams were given goes on, and the primary context
-    /// waits for it; the streams are left, and good for nothing; memory and the rest stay.
+    /// Ends a green context at once. The work in its streams goes on, and the primary context waits
+    /// for it; the streams exist on, but calls with them fail; memory and other objects stay.
     pub(crate) fn detach(&self) {
         driver().contexts.remove(self.handle);
         crate::capture::end_of_context(self.id);
@@ -199,8 +200,7 @@ impl Context {
         self.fault.check()
     }
 
-    /// Ends the context: waits for its work, and takes its streams, events, modules and memory
-    /// along.
+    /// Ends the context: waits for its work, and destroys its streams, events, modules and memory.
     pub(crate) fn destroy(&self) {
         let contexts = &driver().contexts;
         let _context =
@@ -225,8 +225,8 @@ impl Context {
     }
 }
 
-/// Blocks until a device has done all work that it has now: what frees of host memory and of arrays
-/// and `cuIpcCloseMemHandle` wait for.
+/// Blocks until a device has completed all its present work, as frees of host memory and of arrays
+/// and `cuIpcCloseMemHandle` do.
 pub(crate) fn synchronize_device(device: usize) {
     let contexts = driver().contexts.all();
     contexts
@@ -237,22 +237,22 @@ pub(crate) fn synchronize_device(device: usize) {
 }
 
 thread_local! {
-    // Never dropped: calls come from destructors of threads too, when other thread-locals are gone.
+    // Never dropped: destructors of threads make calls too, after other thread-locals are gone.
     static STACK: RefCell<ManuallyDrop<Vec<usize>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// The calling thread's current context, whatever its state; `None` if it has none.
+/// The calling thread's current context in any state; `None` if it has none.
 pub(crate) fn current_handle() -> Option<usize> {
     STACK.with_borrow(|stack| stack.last().copied()).filter(|handle| *handle != 0)
 }
 
-/// The device of the calling thread's current context, if that lives.
+/// The device of the calling thread's current context, if the context lives.
 pub(crate) fn current_device() -> Option<usize> {
     let handle = current_handle()?;
     driver().contexts.get(handle).map(|context| context.device)
 }
 
-/// Makes a context current in place of the one that is.
+/// Replaces the current context.
 pub(crate) fn set_current(handle: usize) {
     STACK.with_borrow_mut(|stack| {
         stack.pop();
@@ -262,7 +262,7 @@ pub(crate) fn set_current(handle: usize) {
     });
 }
 
-/// Makes a context current on top of the one that is.
+/// Makes a context current on top of the present one.
 pub(crate) fn push_current(handle: usize) {
     STACK.with_borrow_mut(|stack| stack.push(handle));
 }
@@ -276,7 +276,7 @@ impl Call {
     /// The current context, able to work.
     ///
     /// # Errors
-    /// `INVALID_CONTEXT` without one, `CONTEXT_IS_DESTROYED` if it is gone, and its sticky error.
+    /// `INVALID_CONTEXT` without one, `CONTEXT_IS_DESTROYED` if it has ended, and its sticky error.
     pub(crate) fn context(self) -> Outcome<Arc<Context>> {
         let handle = current_handle().ok_or(CUresult::INVALID_CONTEXT)?;
         let context = driver().contexts.get(handle).ok_or(CUresult::CONTEXT_IS_DESTROYED)?;
@@ -294,7 +294,7 @@ impl Call {
 }
 
 impl Primary {
-    /// Makes the context live, or counts another user of it.
+    /// Starts the context's life, or counts another user of it.
     pub(crate) fn retain(&mut self, device: usize) -> usize {
         if self.references == 0 {
             let handle = if self.handle == 0 { driver().contexts.reserve() } else { self.handle };
@@ -320,7 +320,7 @@ impl Primary {
     }
 }
 
-/// Flags that a context may be asked for.
+/// Checks the flags of a new context.
 ///
 /// # Errors
 /// `INVALID_VALUE` for any other bit, and for more than one way to wait.
@@ -338,7 +338,7 @@ impl Context {
 }
 
 impl Context {
-    /// Is nothing left to do in the legacy default stream, nor in any stream that it waits for?
+    /// Is all work over in the legacy default stream and in every stream that it waits for?
     pub(crate) fn blocking_is_idle(&self) -> bool {
         let legacy = self.legacy.get().is_none_or(|stream| stream.lane.is_idle());
         legacy && self.lanes().iter().all(|lane| !lane.blocking || lane.is_idle())

@@ -32,7 +32,7 @@ fn destroy(handle: CUcontext) -> Outcome {
     Ok(())
 }
 
-/// One user of the current context less; the last ends it.
+/// Removes one user of the current context; the last one ends it.
 fn detach(handle: CUcontext) -> Outcome {
     require(current_handle() == Some(handle.0), CUresult::INVALID_CONTEXT)?;
     let context = Context::of(handle)?;
@@ -53,7 +53,7 @@ fn release(ordinal: CUdevice) -> Outcome {
     Ok(())
 }
 
-/// Ends the primary context under all its users.
+/// Ends the primary context despite all its users.
 fn reset(ordinal: CUdevice) -> Outcome {
     let device = driver().device(ordinal)?;
     let mut primary = device.primary.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,7 +82,7 @@ fn push(handle: CUcontext) -> Outcome {
     Ok(())
 }
 
-/// Limits that this driver does not have, and numbers that are no limits.
+/// The error for a limit that this driver does not have, and for a number that is no limit.
 fn no_limit(limit: c_uint) -> CUresult {
     // CUDA 13 has ten limits.
     if limit < 10 { CUresult::UNSUPPORTED_LIMIT } else { CUresult::INVALID_VALUE }
@@ -309,7 +309,7 @@ exports! {
     }
 
     fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) |call| {
-        // No handle is not the current context, here alone.
+        // A null handle does not mean the current context in this function only.
         let context = Context::of(hCtx)?;
         capture::forbid_of_context(context.id)?;
         crate::event::record_all(&context, hEvent)

@@ -1,9 +1,9 @@
-//! Copies: from any form that the driver has to rows of bytes, checked, ordered, paced and carried
-//! out.
+//! Copies: every form of the driver becomes rows of bytes, which are checked, ordered, paced and
+//! copied.
 //!
-//! Rights are checked when the copy is asked for, where a bad range is `INVALID_VALUE` and the
-//! context lives on; and once more, under the address map's lock, when the bytes move. What was
-//! unmapped in between faults the context, as on a device, and not the process.
+//! Rights are checked during the call, where a bad range is `INVALID_VALUE` and the context lives
+//! on; and once more, under the address map's lock, when the bytes move. If the memory was unmapped
+//! in between, the copy faults the context, as on a device, and not the process.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -25,14 +25,14 @@ use crate::races::{self, Access};
 use crate::state::driver;
 use crate::stream::Stream;
 
-/// What a caller says about one side of a copy.
+/// The caller's claim about one side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Said {
     /// Host memory.
     Host,
     /// Device memory.
     Device,
-    /// Whatever the address is.
+    /// The address itself decides.
     Anything,
 }
 
@@ -41,13 +41,13 @@ pub(crate) enum Said {
 pub(crate) struct Side {
     /// First byte.
     pub(crate) address: u64,
-    /// What the caller says it is.
+    /// The caller's claim.
     pub(crate) said: Said,
     /// Bytes from one row to the next.
     pub(crate) pitch: usize,
     /// Bytes from one layer to the next.
     pub(crate) layer: usize,
-    /// The device whose rights count, if not the current one's.
+    /// The device whose rights count, if it is not the current one.
     pub(crate) device: Option<usize>,
 }
 
@@ -125,7 +125,7 @@ impl Shape {
     }
 }
 
-/// What one side of a shaped copy is counted from.
+/// The origin of one side of a shaped copy.
 enum Base {
     Address(u64, Said),
     Array(Arc<Array>),
@@ -214,8 +214,8 @@ impl Known {
 
 /// A copy of consecutive bytes between two contexts.
 ///
-/// NVIDIA's driver crashes in this form where an end is mapped memory of the host to which the
-/// other device has no right, crossing a border or not. It does not in the form with a description.
+/// NVIDIA's driver crashes in this form if an end is mapped host memory to which the other device
+/// has no right, crossing a border or not. It does not crash in the form with a description.
 ///
 /// # Errors
 /// `INVALID_CONTEXT`.
@@ -231,7 +231,7 @@ pub(crate) fn between(ends: [(u64, CUcontext); 2], bytes: usize) -> Outcome<Shap
     Ok(Shape::flat(side(0), side(1), bytes))
 }
 
-/// Ends the process where NVIDIA's driver would.
+/// Ends the process where NVIDIA's driver crashes.
 fn crash(what: &str) -> ! {
     eprintln!("simcuda: {what}; NVIDIA's driver crashes here");
     std::process::abort()
@@ -265,9 +265,9 @@ impl Plan {
         Ok(plan)
     }
 
-    /// NVIDIA's driver crashes in a copy between devices where one side lies across a border of
-    /// device and host memory. Which forms of copy do has not been tried one by one, so all are
-    /// taken to.
+    /// NVIDIA's driver crashes in a copy between devices if one side lies across a border of device
+    /// and host memory. The forms of copy have not been tested one by one, so all of them crash
+    /// here.
     fn crash_at_borders(&self, context: &Context) {
         let places = |known: &Known| {
             let mapped = known.side.said != Said::Host && !known.is_pageable();
@@ -275,8 +275,8 @@ impl Plan {
             driver().memory().mapped_places(known.side.address, bytes)
         };
         let sides = [&self.to, &self.from].map(|known| (known, places(known)));
-        // Memory of two devices side by side is copied like that of one: WholeMemory's continuous
-        // memory is such.
+        // Memory of two devices side by side is copied like that of one, such as WholeMemory's
+        // continuous memory.
         let is_border = |places: &[Place]| {
             places.len() > 1 && places.iter().any(|place| !matches!(place, Place::Device(_)))
         };
@@ -294,7 +294,7 @@ impl Plan {
         }
     }
 
-    /// What the copy uses, row by row. A source that was kept aside has been read.
+    /// The accesses of the copy, row by row. A staged source has been read already.
     fn accesses(&self, staged: bool) -> Vec<Access> {
         let mut accesses = self.rows(&self.to).map(Access::write).collect::<Vec<_>>();
         if !staged {
@@ -303,7 +303,7 @@ impl Plan {
         accesses
     }
 
-    /// The bytes of one side: all at once where rows have no gaps.
+    /// The bytes of one side: one range if rows have no gaps.
     fn rows(&self, known: &Known) -> impl Iterator<Item = Range<u64>> {
         let (shape, side) = (self.shape, known.side);
         let whole = shape.extent(&side) == shape.bytes();
@@ -336,12 +336,12 @@ impl Plan {
         Ok(())
     }
 
-    /// One row, in pieces: the address map is locked only for as long as a piece takes.
+    /// One row, in pieces: the address map is locked only for the time of one piece.
     fn copy_row(&self, to: u64, from: u64) -> Outcome {
         const PIECE: u64 = 4 << 20;
         let width = self.shape.width as u64;
-        // Overlapping bytes are undefined in CUDA; here they arrive as with `memmove` if they fit
-        // one piece.
+        // For overlapping bytes CUDA defines no result; here they arrive as with `memmove` if they
+        // fit one piece.
         for at in (0..width).step_by(PIECE as usize) {
             let bytes = PIECE.min(width - at);
             let memory = driver().memory();
@@ -351,7 +351,8 @@ impl Plan {
                     still.map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
                 }
             }
-            // SAFETY: known memory was checked under the lock; the rest is the program's word.
+            // SAFETY: known memory was checked under the lock; the program guarantees the other
+            // range.
             unsafe { space::copy(to + at, from + at, bytes) };
         }
         Ok(())
@@ -361,7 +362,7 @@ impl Plan {
 /// The copy as work, for a graph.
 ///
 /// # Errors
-/// `INVALID_VALUE` for a range that the driver does not know or that may not be used so.
+/// `INVALID_VALUE` for a range that the driver does not know or whose rights forbid the access.
 pub(crate) fn work(context: &Context, shape: Shape) -> Outcome<Work> {
     if shape.bytes() == 0 {
         return Ok(Arc::new(|| Ok(())));
@@ -370,14 +371,14 @@ pub(crate) fn work(context: &Context, shape: Shape) -> Outcome<Work> {
     Ok(races::declare(Arc::new(move || plan.run()), || plan.accesses(false)))
 }
 
-/// Pageable sources of at most this many bytes are kept aside, so that the call need not wait.
+/// Pageable sources of at most this many bytes are staged, so that the call need not wait.
 const STAGED: u64 = 64 << 10;
 
 /// Copies in order with a stream's work. A synchronous copy waits, except between devices; an
-/// asynchronous one waits only where pageable memory forces the driver to.
+/// asynchronous one waits only if pageable memory forces the driver to.
 ///
 /// # Errors
-/// As [`work`]; also what the copy itself met, where it waited.
+/// As [`work`]; if it waits, also the error of the copy itself.
 pub(crate) fn start(context: &Context, stream: &Stream, shape: Shape, synchronous: bool) -> Outcome {
     if shape.bytes() == 0 {
         return Ok(());
@@ -398,14 +399,14 @@ pub(crate) fn start(context: &Context, stream: &Stream, shape: Shape, synchronou
     Ok(())
 }
 
-/// Takes the source's bytes now; the work copies from them.
+/// Reads the source's bytes now; the work copies from them.
 fn stage(plan: &Plan) -> Work {
     let (mut later, shape) = (*plan, plan.shape);
     let mut bytes = vec![0_u8; shape.bytes() as usize];
     for row in 0..shape.height * shape.depth {
         let (y, z) = (row % shape.height, row / shape.height);
         let to = bytes[row * shape.width..].as_mut_ptr() as u64;
-        // SAFETY: the destination is ours; the source is the program's word.
+        // SAFETY: the destination is ours; the program guarantees the source.
         unsafe { space::copy(to, plan.from.side.row(y, z), shape.width as u64) };
     }
     later.from.side =

@@ -11,7 +11,7 @@ use crate::capture;
 use crate::copy::{Said, Shape, Side, between, start};
 use crate::entry::{Call, Outcome, exports, get};
 
-/// A copy in the default stream that waits where the driver would.
+/// A copy in the default stream that waits like the driver's.
 pub(crate) fn now(call: &Call, shape: Shape) -> Outcome {
     start(&*call.context()?, &*call.stream(CUstream::NULL)?, shape, true)
 }

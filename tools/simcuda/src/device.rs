@@ -1,7 +1,7 @@
-//! Devices: how many there are, what they say of themselves, and what they have.
+//! Devices: their number, their properties and their memory.
 //!
-//! The figures are those of one real model where a program sizes its work by them, and false names
-//! elsewhere: no program shall take a simulated device for a real one.
+//! The figures are those of one real model if programs size their work by them. Names are false, so
+//! that no program takes a simulated device for a real one.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,7 @@ pub(crate) struct Device {
     /// Its primary context.
     pub(crate) primary: Mutex<Primary>,
     /// The error that a context ended with. The device is lost to the process: every later context
-    /// has it.
+    /// has this error.
     pub(crate) lost: Fault,
     /// Host to device.
     pub(crate) inbound: Link,
@@ -49,7 +49,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// A device with nothing in it.
+    /// A device without allocations.
     ///
     /// # Errors
     /// As [`Store::new`].
@@ -79,7 +79,7 @@ impl Device {
         self.pool.store(pool, Ordering::Relaxed);
     }
 
-    /// The pool that the device came with.
+    /// The default pool of the device.
     pub(crate) fn default_pool(&self) -> usize {
         self.default_pool.load(Ordering::Relaxed)
     }
@@ -189,7 +189,7 @@ exports! {
         driver().device(dstDevice)?;
         require(srcDevice != dstDevice, CUresult::INVALID_DEVICE)?;
         match attrib {
-            // PERFORMANCE_RANK: all pairs are alike.
+            // PERFORMANCE_RANK: equal for all pairs.
             1 => put(value, 0),
             // ACCESS_SUPPORTED, NATIVE_ATOMIC_SUPPORTED, CUDA_ARRAY_ACCESS_SUPPORTED,
             // ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED.

@@ -1,9 +1,9 @@
-//! The end of the process: an exit handler of the driver's, which `cuInit` registers, takes the
-//! driver down. Calls that begin later are `DEINITIALIZED`.
+//! The end of the process: `cuInit` registers an exit handler of the driver, which takes the driver
+//! down. Calls that begin later return `DEINITIALIZED`.
 //!
-//! NVIDIA's driver does not wait for other threads' calls. A thread that is inside one then, or
-//! begins one afterwards, may find what it uses gone. With `SIMCUDA_EXIT=crash` it always does:
-//! such a call ends the process with `SIGSEGV` and one line.
+//! NVIDIA's driver does not wait for other threads' calls. A thread inside a call at that time, or
+//! in a later one, may use freed objects. With `SIMCUDA_EXIT=crash` such a call always ends the
+//! process with `SIGSEGV` and one line.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use wm_abi::symbol;
 use crate::settings::{complain, settings};
 use crate::state;
 
-/// Threads and their calls, where the process is to crash by them.
+/// Threads and their calls, for the crash at exit.
 #[derive(Debug)]
 struct Book {
     /// The thread that took the driver down.
@@ -27,11 +27,12 @@ fn book() -> MutexGuard<'static, Book> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call that is under way; it is over when this is dropped.
+/// A call in flight; it is over when this is dropped.
 pub(crate) struct Inside(i32, usize);
 
 impl Inside {
-    /// The calling thread enters a function. `None` where no one asks.
+    /// The calling thread enters a function. `None` without `SIMCUDA_EXIT=crash`, and in a forked
+    /// child.
     pub(crate) fn enter(index: usize) -> Option<Self> {
         if !settings().exit_crashes || state::is_forked() {
             return None;
@@ -76,9 +77,9 @@ fn thread() -> i32 {
 fn crash(thread: i32, index: usize, what: &str) -> ! {
     let name = std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap_or_default();
     let function = symbol::NAMES[index].to_string_lossy();
-    // In one piece: the process may end while this is written.
+    // One write: the process may end during it.
     complain(&format!("{function}: thread {} {what}", name.trim_end()));
-    // SAFETY: the default action is put back, then this thread gets the signal at once.
+    // SAFETY: restores the default action, then this thread gets the signal at once.
     unsafe {
         libc::signal(libc::SIGSEGV, libc::SIG_DFL);
         libc::raise(libc::SIGSEGV);

@@ -1,10 +1,10 @@
 //! The boundary: the one place where a C function of the driver is defined.
 //!
 //! A row of [`exports!`] gives a function's name, the name of its per-thread-stream twin, its
-//! arguments and its body. The macro adds what every driver function does: is the driver
-//! initialised (rows of [`early_exports!`] do not ask), should this call fail ([`crate::fail`]), a
-//! body that may use `?`, and a panic that stops at the boundary. Each export is checked against
-//! the driver's own signature at compile time.
+//! arguments and its body. The macro adds the common parts of every driver function: the check that
+//! the driver is initialised (not for rows of [`early_exports!`]), the injected failure
+//! ([`crate::fail`]), a body that may use `?`, and a stop for panics at the boundary. Each export
+//! is checked against the driver's own signature at compile time.
 //!
 //! Invariants: no body is entered in a process that forked after `cuInit`, nor after the driver's
 //! exit handler, nor from a host callback of a stream.
@@ -17,10 +17,10 @@ use crate::cancel::Uncancelled;
 use crate::ending::Inside;
 use crate::{callback, fail, state};
 
-/// What a driver function answers, in a form that works with `?`.
+/// The result of a driver function, in a form that works with `?`.
 pub(crate) type Outcome<T = ()> = Result<T, CUresult>;
 
-/// How this call came in.
+/// The function of a call, and the meaning of its null stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
     /// Position of the function in `wm_abi::symbol::NAMES`.
@@ -35,7 +35,7 @@ impl Call {
         Self { index, per_thread }
     }
 
-    /// The stream that the null stream stands for.
+    /// The stream that null means.
     pub(crate) fn default_stream(self) -> CUstream {
         if self.per_thread { CUstream::PER_THREAD } else { CUstream::LEGACY }
     }
@@ -46,7 +46,7 @@ pub(crate) fn enter(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult
     enter_early(call, |call| state::ready().and_then(|()| callback::permit()).and_then(|()| body(call)))
 }
 
-/// Runs the body of a function that may come before `cuInit`.
+/// Runs the body of a function that may be called before `cuInit`.
 pub(crate) fn enter_early(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult {
     let _whole = Uncancelled::begin();
     let _inside = Inside::enter(call.index);
@@ -54,7 +54,7 @@ pub(crate) fn enter_early(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CU
     catch_unwind(guarded).unwrap_or(Err(CUresult::UNKNOWN)).into()
 }
 
-/// Writes a result where the caller asked for it.
+/// Writes a result to the caller's place.
 ///
 /// # Safety
 /// `place` is null or valid for a write of `T`.
@@ -70,7 +70,7 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// Writes a result that the caller may not want.
+/// Writes a result that the caller may decline with null.
 ///
 /// # Safety
 /// `place` is null or valid for a write of `T`.
@@ -104,7 +104,7 @@ pub(crate) unsafe fn get<T: Copy>(place: *const T) -> Outcome<T> {
 /// # Errors
 /// `INVALID_VALUE` if it is null and not empty.
 pub(crate) unsafe fn get_all<T: Copy>(place: *const T, count: usize) -> Outcome<Vec<T>> {
-    // SAFETY: each element is within the array that the caller vouches for.
+    // SAFETY: each element is within the array that the caller guarantees.
     (0..count).map(|i| unsafe { get(place.wrapping_add(i)) }).collect()
 }
 
@@ -127,8 +127,7 @@ macro_rules! early_exports {
     )*};
 }
 
-/// One row. The body lives in a module of the function's name, where both exports of the row find
-/// it.
+/// One row. The body is in a module of the function's name, where both exports of the row use it.
 macro_rules! define {
     ($enter:ident $meta:tt fn $name:ident + $twin:ident $arguments:tt |$call:ident| $body:block) => {
         $crate::entry::define! { $enter $meta fn $name $arguments |$call| $body }
@@ -144,7 +143,7 @@ macro_rules! define {
             use super::*;
 
             pub(super) unsafe fn body($call: &$crate::entry::Call, $($argument: $type),*) -> $crate::entry::Outcome {
-                // SAFETY: the program vouches for the pointers that it passes, as it does to
+                // SAFETY: the program guarantees the pointers that it passes, as it does to
                 // NVIDIA's driver.
                 unsafe { $body }
             }

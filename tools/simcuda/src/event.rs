@@ -1,7 +1,7 @@
-//! Events: points in streams, with the time at which they were passed.
+//! Events: points in streams, with the time at which the streams reached them.
 //!
-//! Invariant: what an event stands for is replaced as a whole when it is recorded again; a wait for
-//! the older record still waits for that one.
+//! Invariant: a new record replaces the old one as a whole; a wait for the older record still waits
+//! for that one.
 
 use std::ffi::c_uint;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -32,13 +32,13 @@ pub(crate) struct Event {
     record: Mutex<Record>,
 }
 
-/// What was recorded last.
+/// The last record.
 #[derive(Debug, Clone, Default)]
 enum Record {
-    /// Nothing: the event counts as passed.
+    /// None: the event counts as reached.
     #[default]
     Nothing,
-    /// Points of streams, and when the last of them was passed.
+    /// Points of streams, and the time when the last of them was reached.
     Points(Vec<Point>, Arc<OnceLock<Instant>>),
     /// Nodes of a capture.
     Nodes(Arc<Capture>, Vec<usize>),
@@ -78,7 +78,7 @@ impl Event {
             .map_or(Ok(()), |context| context.fault.check())
     }
 
-    /// When it was passed.
+    /// The time at which it was reached.
     fn time(&self) -> Outcome<Instant> {
         require(self.flags & CU_EVENT_DISABLE_TIMING == 0, CUresult::INVALID_HANDLE)?;
         require(self.is_passed()?, CUresult::NOT_READY)?;
@@ -133,7 +133,7 @@ pub(crate) fn record_all(context: &Context, handle: CUevent) -> Outcome {
 /// Makes all later work of a stream wait for an event.
 ///
 /// # Errors
-/// `INVALID_HANDLE` for an unknown event, and the capture's rules where one is involved.
+/// `INVALID_HANDLE` for an unknown event, and the errors of a capture that takes part.
 pub(crate) fn wait(stream: &Arc<Stream>, handle: CUevent) -> Outcome {
     let record = of(handle)?.record().clone();
     match (record, stream.capture()) {
@@ -180,7 +180,7 @@ exports! {
     fn cuEventCreate(phEvent: *mut CUevent, Flags: c_uint) |call| {
         let context = call.context()?;
         require(!phEvent.is_null() && Flags & !FLAGS == 0, CUresult::INVALID_VALUE)?;
-        // An event for other processes keeps no time.
+        // An event for other processes stores no time.
         let bad = Flags & CU_EVENT_INTERPROCESS != 0 && Flags & CU_EVENT_DISABLE_TIMING == 0;
         require(!bad, CUresult::INVALID_VALUE)?;
         let make = |_| Event { flags: Flags, device: context.device, context_id: context.id, record: Mutex::default() };

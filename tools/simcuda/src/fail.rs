@@ -5,7 +5,7 @@
 //! `cuMemAlloc_v2`, and `cuMemAllocAsync` those of `cuMemAllocAsync_ptsz`. The full exported name
 //! covers only that export. `cuMemCreate@2:7` counts calls with a context of device 2 current.
 //!
-//! Invariant: a call that is struck has done nothing.
+//! Invariant: a call that fails by a rule has no effect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::context;
 use crate::entry::Outcome;
 use crate::settings::settings;
 
-/// What `SIMCUDA_FAIL` takes, for the message about a bad value.
+/// The syntax of `SIMCUDA_FAIL`, for the message about a bad value.
 pub(crate) const SYNTAX: &str = "FUNCTION:N (the N-th call fails) or FUNCTION:N+ (the N-th and all later), FUNCTION@DEVICE for one device, with commas between several";
 
 /// One entry of `SIMCUDA_FAIL`.
@@ -23,7 +23,7 @@ pub(crate) const SYNTAX: &str = "FUNCTION:N (the N-th call fails) or FUNCTION:N+
 pub(crate) struct Rule {
     /// Positions of the functions that it covers.
     functions: Vec<usize>,
-    /// The device whose context is current, if not any.
+    /// The device whose context must be current; `None` for any.
     device: Option<usize>,
     /// The first call that fails, counted from 1.
     from: u64,
@@ -67,10 +67,10 @@ impl Rule {
     }
 }
 
-/// Counts a call, and fails it if a rule says so.
+/// Counts a call, and fails it if a rule applies.
 ///
 /// # Errors
-/// The error that the driver would give: out of memory where the function allocates.
+/// The error that the driver would return: out of memory if the function allocates.
 pub(crate) fn strike(index: usize) -> Outcome {
     let due = settings().failures.iter().filter(|rule| rule.concerns(index)).fold(false, |due, rule| {
         let call = rule.calls.fetch_add(1, Ordering::Relaxed) + 1;
@@ -79,7 +79,7 @@ pub(crate) fn strike(index: usize) -> Outcome {
     if due { Err(error(exported(index))) } else { Ok(()) }
 }
 
-/// The error with which a function fails when the machine, not the caller, is at fault.
+/// The error of a function when the machine, not the caller, is at fault.
 fn error(function: &str) -> CUresult {
     const ALLOCATING: [&str; 16] = [
         "cuMemAlloc",
@@ -108,8 +108,8 @@ fn error(function: &str) -> CUresult {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a fault that is injected into the wrong call, or into none, and a test that passes
-    //! because of it.
+    //! Hazard: a fault is injected into the wrong call, or into none, and a test passes because of
+    //! it.
     use super::*;
 
     #[test]

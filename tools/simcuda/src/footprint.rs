@@ -1,24 +1,24 @@
-//! Which bytes the kernels of `wm-kernels` read and write, for [`crate::races`].
+//! The bytes that the kernels of `wm-kernels` read and write, for [`crate::races`].
 //!
-//! A row a kernel, by name. Words that many threads and kernels count in with atomics are left out:
-//! such kernels need no order among each other. So are reads through indices and textures, which
-//! the parameters do not tell.
+//! One row a kernel, by name. Atomic counters that many threads and kernels share are left out:
+//! such kernels need no order among each other. Reads through indices and textures are left out
+//! too, because the parameters do not show them.
 
 use crate::races::{Access, Use};
 
-/// How many bytes are used, by the numbers of the parameters that say so.
+/// The number of used bytes, as a product of parameters, which are named by their numbers.
 #[derive(Debug, Clone, Copy)]
 enum Extent {
-    /// So many times this many bytes.
+    /// A parameter times this many bytes.
     Times(usize, u64),
-    /// The product of two, times this many bytes.
+    /// The product of two parameters, times this many bytes.
     Product(usize, usize, u64),
 }
 
 use Extent::{Product, Times};
 use Use::{Read, Write};
 
-/// The parameter that is an address, what is done there, and how far.
+/// The parameter that is an address, the kind of access, and the extent.
 type Row = (usize, Use, Extent);
 
 const KERNELS: [(&str, &[Row]); 12] = [
@@ -36,7 +36,7 @@ const KERNELS: [(&str, &[Row]); 12] = [
     ("wm_gather_rows_f32", &[(0, Write, Product(3, 4, 4)), (2, Read, Times(3, 8))]),
 ];
 
-/// What a launch uses, as far as it is known. `parameter` reads one as a number.
+/// The known accesses of a launch. `parameter` reads one as a number.
 pub(crate) fn of(kernel: &str, parameter: impl Fn(usize) -> u64) -> Vec<Access> {
     let rows = KERNELS.iter().find(|(name, _)| *name == kernel).map_or(&[][..], |(_, rows)| rows);
     let access = |(address, what, extent): &Row| {
@@ -52,7 +52,7 @@ pub(crate) fn of(kernel: &str, parameter: impl Fn(usize) -> u64) -> Vec<Access> 
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a row that no kernel has, or that reads a parameter that is not there.
+    //! Hazard: a row that belongs to no kernel, or that reads a parameter that does not exist.
     use super::*;
 
     #[test]

@@ -1,4 +1,4 @@
-//! Graphs: work that was recorded, to be run again and again.
+//! Graphs: recorded work that can run again and again.
 //!
 //! A node is a piece of work and the nodes that it waits for. An executable graph is the work in
 //! one legal order, and runs as one piece of its stream's work.
@@ -17,7 +17,7 @@ use crate::memory::{Area, Owner};
 use crate::races;
 use crate::state::driver;
 
-/// What a node does (`CUgraphNodeType`).
+/// The kind of a node (`CUgraphNodeType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind(pub(crate) u32);
 
@@ -42,7 +42,7 @@ pub(crate) struct Node {
     work: Mutex<Work>,
     /// The copy that it makes, if it was added as one.
     pub(crate) copy: Mutex<Option<CopyNode>>,
-    /// Address and size of the memory that it allocates, or address of what it frees.
+    /// Address and size of the memory that it allocates, or address of the block that it frees.
     pub(crate) block: OnceLock<(u64, usize)>,
     after: Mutex<Vec<usize>>,
 }
@@ -73,11 +73,11 @@ impl Node {
     }
 }
 
-/// What a copy's node was told.
+/// The parameters of a copy's node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopyNode(pub(crate) CUDA_MEMCPY3D);
 
-// SAFETY: the pointers in it are numbers here; the copy itself vouches for them.
+// SAFETY: the pointers in it are numbers here; the copy itself checks them.
 unsafe impl Send for CopyNode {}
 
 /// A graph.
@@ -114,7 +114,7 @@ impl Graph {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a node behind others. Its handle.
+    /// Adds a node behind others. Returns its handle.
     pub(crate) fn add(&self, kind: Kind, work: Work, after: Vec<usize>) -> usize {
         let make = |handle| {
             let block = OnceLock::new();
@@ -126,12 +126,12 @@ impl Graph {
         handle
     }
 
-    /// Keeps a block for as long as the graph can run.
+    /// Keeps a block alive while the graph can run.
     pub(crate) fn keep(&self, block: u64) {
         self.memory.0.lock().unwrap_or_else(PoisonError::into_inner).push(block);
     }
 
-    /// Some nodes and everything that they wait for.
+    /// Some nodes and all nodes that they wait for.
     pub(crate) fn ancestors(&self, from: Vec<usize>) -> HashSet<usize> {
         let nodes: HashMap<usize, Arc<Node>> =
             self.nodes().iter().map(|node| (node.handle, Arc::clone(node))).collect();
@@ -144,7 +144,7 @@ impl Graph {
         reached
     }
 
-    /// The work, by node, in an order in which every node comes behind those it waits for.
+    /// The work, by node, in an order in which every node comes behind those that it waits for.
     fn ordered(&self) -> Outcome<Vec<(usize, Work)>> {
         let mut left: Vec<Arc<Node>> = self.nodes().clone();
         let (mut done, mut order) = (HashSet::new(), Vec::with_capacity(left.len()));
@@ -163,7 +163,7 @@ impl Graph {
         Ok(order)
     }
 
-    /// Removes a node; those that waited for it no longer do.
+    /// Removes a node; the nodes that waited for it no longer do.
     pub(crate) fn remove(&self, handle: usize) {
         self.nodes().retain(|node| node.handle != handle);
         self.nodes().iter().for_each(|node| node.after().retain(|other| *other != handle));
@@ -188,7 +188,7 @@ impl Graph {
         copy
     }
 
-    /// Everything as one piece of work: what a child node does.
+    /// All nodes as one piece of work: the work of a child node.
     ///
     /// # Errors
     /// `INVALID_VALUE` if nodes wait for each other in a circle.
@@ -196,7 +196,7 @@ impl Graph {
         Ok(self.steps()?.work())
     }
 
-    /// The work of every node, as an executable graph keeps it.
+    /// The work of every node, for an executable graph.
     ///
     /// # Errors
     /// As [`Self::work`].
@@ -205,14 +205,14 @@ impl Graph {
     }
 }
 
-/// Work by the node that it is of, in an order that the edges allow, and the memory that it uses.
+/// Work by its node, in an order that the edges allow, and the memory that it uses.
 pub(crate) struct Steps {
     order: Vec<(usize, Work)>,
     memory: Arc<GraphMemory>,
 }
 
 impl Steps {
-    /// All of it as one piece.
+    /// All steps as one piece of work.
     pub(crate) fn work(&self) -> Work {
         let order: Vec<Work> = self.order.iter().map(|(_, work)| Arc::clone(work)).collect();
         let (order, memory) = (Arc::new(order), Arc::clone(&self.memory));
@@ -234,7 +234,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Takes the work of another graph of the same form; the nodes keep their names.
+    /// Takes the work of another graph of the same form; the nodes keep their handles.
     pub(crate) fn update(&mut self, other: Self) {
         let names: Vec<usize> = self.order.iter().map(|(handle, _)| *handle).collect();
         *self = other;

@@ -57,7 +57,7 @@ fn launch(exec: &Exec, stream: &Stream) -> Outcome {
     Ok(())
 }
 
-/// Writes handles to an array that holds `*count` of them, or only tells how many there are.
+/// Writes handles to an array of `*count` elements, or with a null array only their number.
 ///
 /// # Safety
 /// `places` is null or valid for `*count` writes, `count` null or valid.

@@ -1,10 +1,10 @@
-//! Copies as nodes of graphs: added by the call for copies or by the one for any kind, asked for,
-//! and changed.
+//! Copies as nodes of graphs: added by the call for copies or by the one for any kind, queried, and
+//! changed.
 //!
-//! An executable graph's copy may be given other memory of the same kind only: memory of a context
-//! for memory of that context, memory of none for memory of none. A description without a context
-//! takes that of its memory, which mapped memory does not have: then the driver refuses other
-//! mapped memory than the node had.
+//! The copy of an executable graph can be changed only to memory of the same kind: memory of a
+//! context to memory of that context, memory of none to memory of none. A description without a
+//! context uses that of its memory, which mapped memory does not have: then the driver refuses any
+//! mapped memory but the node's own.
 
 use std::ffi::c_void;
 
@@ -23,7 +23,7 @@ use crate::memory::Owner;
 use crate::memset::{self, Fill};
 use crate::state::driver;
 
-/// What a place in memory belongs to, as far as nodes are concerned.
+/// The owner of a place in memory, as nodes distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Belongs {
     Nowhere,
@@ -55,7 +55,7 @@ fn may_follow(old: Belongs, new: Belongs, named: bool) -> bool {
     }
 }
 
-/// What the ends of one copy and of another belong to, end by end.
+/// The owners of the ends of one copy and of another, end by end.
 fn ends(old: &CUDA_MEMCPY3D, new: &CUDA_MEMCPY3D) -> [(Belongs, Belongs); 2] {
     let [old, new] = [old, new].map(|copy| {
         [belongs(copy.srcMemoryType, copy.srcDevice), belongs(copy.dstMemoryType, copy.dstDevice)]
@@ -69,7 +69,7 @@ fn check_change(old: &CUDA_MEMCPY3D, new: &CUDA_MEMCPY3D, context: CUcontext) ->
     require(fits && old.Height <= 1 && old.Depth <= 1, CUresult::INVALID_VALUE)
 }
 
-/// May a graph's copy become this one? Of other kinds of memory too.
+/// May a graph's copy become this one? The kind of memory may change.
 fn check_resolved(old: &CUDA_MEMCPY3D, new: &CUDA_MEMCPY3D, context: CUcontext) -> Outcome {
     let is_mapped = |belongs| matches!(belongs, Belongs::Mapping(_));
     let mapped = ends(old, new).into_iter().filter(|(old, new)| is_mapped(*old) && is_mapped(*new));
@@ -130,9 +130,9 @@ fn fill(call: &Call, p: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> Outcome
     memset::work(&*call.context_or_current(context)?, fill)
 }
 
-/// The part of a node of any kind that is a memset.
+/// The part of a node of any kind for a memset.
 fn memset_of(params: &CUgraphNodeParams) -> (CUDA_MEMSET_NODE_PARAMS, CUcontext) {
-    // SAFETY: all bits are good in every part.
+    // SAFETY: every part of the union is valid for all bit patterns.
     let p = unsafe { params.body.memset };
     let (dst, pitch, value, width) = (p.dst, p.pitch, p.value, p.width);
     (
@@ -141,7 +141,7 @@ fn memset_of(params: &CUgraphNodeParams) -> (CUDA_MEMSET_NODE_PARAMS, CUcontext)
     )
 }
 
-/// Adds a node of any kind that is simulated so.
+/// Adds a node of any kind, if that kind is simulated.
 ///
 /// # Safety
 /// As [`add`].
@@ -152,7 +152,7 @@ unsafe fn add_any(
     after: (*const CUgraphNode, usize),
     place: *mut CUgraphNodeParams,
 ) -> Outcome {
-    // SAFETY: by contract; all bits are good in every part of the parameters.
+    // SAFETY: by contract; every part of the parameters is valid for all bit patterns.
     unsafe {
         let params = &get(place)?;
         match Kind(params.type_) {

@@ -1,8 +1,8 @@
 //! Memory nodes that a program adds to a graph itself.
 //!
-//! The memory exists from the node's making until the graph and all its executable forms are gone,
-//! where a device's exists only while the graph runs: a program that reads it in between is wrong
-//! and is not told.
+//! The memory exists from the node's creation until the graph and all its executable forms are
+//! gone. On a device it exists only while the graph runs: a program that reads it in between is
+//! wrong, and the simulator does not detect that.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::pool::with_reclaim;
 use crate::state::driver;
 use crate::vmm::{location_of, place_of};
 
-/// A block of a graph, for as long as that can run.
+/// A block of a graph, which lives while the graph can run.
 fn allocate(into: CUgraph, params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Outcome<CUdeviceptr> {
     let (graph, place) = (graph(into)?, place_of(&params.poolProps.location)?);
     let block = with_reclaim(place, || memory::allocate(place, params.bytesize as u64))?;
@@ -26,14 +26,14 @@ fn allocate(into: CUgraph, params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Outcome<CUdev
     Ok(start)
 }
 
-/// The block that a node of this kind names.
+/// The block of a node of this kind.
 fn block_of(handle: CUgraphNode, kind: Kind) -> Outcome<(u64, usize)> {
     let node = node(handle)?;
     require(node.kind == kind, CUresult::INVALID_VALUE)?;
     node.block.get().copied().ok_or(CUresult::INVALID_VALUE)
 }
 
-/// Notes what a node that was just added is about.
+/// Stores the block of a node that was just added.
 fn note(handle: CUgraphNode, block: (u64, usize)) -> Outcome {
     node(handle)?.block.set(block).map_err(|_| CUresult::ILLEGAL_STATE)
 }
@@ -58,7 +58,7 @@ pub(crate) unsafe fn add_allocation(
     }
 }
 
-/// Adds a node that frees what a memory node allocates.
+/// Adds a node that frees the memory of an allocation node.
 ///
 /// # Safety
 /// As [`add`].

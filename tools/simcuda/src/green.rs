@@ -1,10 +1,10 @@
 //! Green contexts: a share of a device's multiprocessors, beside the primary context.
 //!
-//! One is a context of its own in what concerns streams and waits, and the primary context in what
-//! concerns memory. The primary context waits for its green ones, and not they for it. Kernels run
-//! on the processor, so the share itself means nothing here.
+//! A green context is a context of its own for streams and waits, and the primary context for
+//! memory. The primary context waits for its green ones, and not they for it. Kernels run on the
+//! processor, so the share itself has no effect here.
 //!
-//! Invariant: a green context that was destroyed stays known to its streams, which then answer
+//! Invariant: the streams of a destroyed green context still know it, and their calls return
 //! `CONTEXT_IS_DESTROYED`.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -78,7 +78,7 @@ fn whole(kind: c_uint) -> Outcome<Resource> {
     Ok(Resource::of(ALL))
 }
 
-/// How large each of at most `wanted` groups is, and how many there are.
+/// The size of each of at most `wanted` groups, and their number.
 fn split(input: &Resource, least: c_uint, wanted: c_uint) -> Outcome<(c_uint, c_uint)> {
     input.check()?;
     let size = least.max(1).checked_next_multiple_of(GROUP).ok_or(CUresult::INVALID_VALUE)?;
@@ -93,7 +93,7 @@ fn of(handle: *mut c_void) -> Outcome<Arc<Green>> {
     Ok(green)
 }
 
-/// Retains the primary context, as long as the green one lives.
+/// Retains the primary context while the green one lives.
 fn create(descriptor: usize, ordinal: CUdevice, flags: c_uint) -> Outcome<usize> {
     DESCRIPTORS.get(descriptor).ok_or(CUresult::INVALID_VALUE)?;
     require(flags <= 1, CUresult::INVALID_VALUE)?;

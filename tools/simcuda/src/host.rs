@@ -45,7 +45,7 @@ fn register(context: &Context, address: u64, bytes: u64, flags: c_uint) -> Outco
     require(flags & !known == 0 && address != 0 && bytes > 0, CUresult::INVALID_VALUE)?;
     require(is_mapped(address, bytes), CUresult::INVALID_VALUE)?;
     let mut memory = driver().memory_mut();
-    // The driver's own memory cannot be registered; the program's, once.
+    // Memory of the driver cannot be registered; the program's own can, once.
     let own = memory.find(address).is_some_and(|area| !is_registered(area));
     require(!own, CUresult::INVALID_VALUE)?;
     require(!memory.overlaps(address, bytes), CUresult::HOST_MEMORY_ALREADY_REGISTERED)?;

@@ -1,6 +1,6 @@
 //! Plain allocations that another process opens.
 //!
-//! A handle says which descriptor of which process the bytes are in; the other process opens that
+//! A handle names the process and the descriptor of the bytes; the other process opens that
 //! descriptor through `/proc`, which the kernel allows to the same user.
 
 use std::fs::OpenOptions;
@@ -16,7 +16,7 @@ use crate::state::driver;
 
 const MAGIC: [u8; 8] = *b"simcuda1";
 
-/// What a handle says.
+/// The content of a handle.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Ticket {
@@ -86,7 +86,7 @@ impl Ticket {
 }
 
 fn open(context: &Context, ticket: &Ticket) -> Outcome<CUdeviceptr> {
-    // A process does not open its own memory.
+    // A process cannot open its own memory.
     require(ticket.process != std::process::id(), CUresult::INVALID_CONTEXT)?;
     if let Some(address) = open_again(context, ticket.origin()) {
         return Ok(address);
@@ -96,7 +96,7 @@ fn open(context: &Context, ticket: &Ticket) -> Outcome<CUdeviceptr> {
     Ok(block.enter(ticket.size, |physical| Owner::Imported { physical, context, opened: 1, origin }))
 }
 
-/// A block that this context has open already stays where it is.
+/// The address of a block that this context has opened already.
 fn open_again(wanted: &Context, ticket: (u32, u64)) -> Option<CUdeviceptr> {
     let mut memory = driver().memory_mut();
     let is_it = |area: &&Area| matches!(&area.owner, Owner::Imported { context, origin, .. } if *context == wanted.handle && *origin == ticket);

@@ -1,13 +1,13 @@
 //! Lanes: queues of work with one worker thread each. A stream is a lane with a handle.
 //!
-//! Work of one lane runs in the order in which it was pushed. Between lanes there is no order but
-//! what the points in `after` say; with `SIMCUDA_SEED` every piece of work is delayed at random, so
-//! that a missing point shows.
+//! Work of one lane runs in the order in which it was pushed. Between lanes only the points in
+//! `after` give an order; with `SIMCUDA_SEED` every piece of work is delayed at random, so that a
+//! missing point shows.
 //!
-//! Invariants: work only ever waits for work that was pushed earlier, so nothing can wait in a
-//! circle; a lane's worker starts with its first work and ends when the lane is closed and empty;
-//! the worker takes none of the program's signals; work behind a fault of the context is skipped,
-//! as on a device that has stopped.
+//! Invariants: work waits only for work that was pushed earlier, so there are no circular waits; a
+//! lane's worker starts with its first work and ends when the lane is closed and empty; the worker
+//! takes none of the program's signals; work behind a fault of the context is skipped, as on a
+//! device that has stopped.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,10 +21,10 @@ use crate::entry::Outcome;
 use crate::races::{self, Stamp, Uses};
 use crate::settings::settings;
 
-/// Something a lane does. May run more than once: graphs replay it.
+/// Work of a lane. It may run more than once: graphs replay it.
 pub(crate) type Work = Arc<dyn Fn() -> Outcome + Send + Sync>;
 
-/// The first error of a context's work. It stays, and is the answer of every later call.
+/// The first error of a context's work. It stays, and every later call returns it.
 #[derive(Debug, Default)]
 pub(crate) struct Fault(AtomicU32);
 
@@ -37,13 +37,13 @@ impl Fault {
         CUresult(self.0.load(Ordering::Acquire)).ok()
     }
 
-    /// Enters an error. The first one stays.
+    /// Records an error. The first one stays.
     pub(crate) fn set(&self, error: CUresult) {
         let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
     }
 }
 
-/// How far a lane has come.
+/// The progress of a lane.
 #[derive(Debug, Default)]
 struct Timeline {
     done: Mutex<u64>,
@@ -70,17 +70,17 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// What is done when the lane has passed it, where races are looked for.
+    /// The work that is done when the lane has passed it, if races are checked.
     pub(crate) fn stamp(&self) -> Option<&Arc<Stamp>> {
         self.stamp.as_ref()
     }
 
-    /// Has the lane passed it? The host is not told.
+    /// Has the lane passed it? The host's clock does not change.
     pub(crate) fn is_passed(&self) -> bool {
         *self.timeline.done() >= self.number
     }
 
-    /// Has the lane passed it? If so, the host knows.
+    /// Has the lane passed it? If so, the host's clock includes it.
     pub(crate) fn is_done(&self) -> bool {
         let done = self.is_passed();
         races::see(self.stamp().filter(|_| done));
@@ -93,7 +93,7 @@ impl Point {
         races::see(self.stamp());
     }
 
-    /// Blocks until the lane has passed it, and the host knows nothing.
+    /// Blocks until the lane has passed it, without a change of the host's clock.
     fn reach(&self) {
         let mut done = self.timeline.done();
         while *done < self.number {
@@ -112,7 +112,7 @@ struct Item {
 struct Line {
     items: VecDeque<Item>,
     last: u64,
-    /// That of the last work.
+    /// The stamp of the last work.
     stamp: Option<Arc<Stamp>>,
     started: bool,
     closed: bool,
@@ -162,7 +162,7 @@ impl Shared {
 /// A queue of work and its worker.
 pub(crate) struct Lane {
     shared: Arc<Shared>,
-    /// Does it wait for the legacy default stream, and that for it?
+    /// Do it and the legacy default stream wait for each other?
     pub(crate) blocking: bool,
     serial: u64,
 }
@@ -222,32 +222,31 @@ impl Lane {
         Ok(())
     }
 
-    /// The end of the work that was ever in the lane; `None` if there was none.
+    /// The end of the lane's last work; `None` if there was none.
     pub(crate) fn tail(&self) -> Option<Point> {
         let line = self.shared.line();
         let (timeline, number) = (Arc::clone(&self.shared.timeline), line.last);
         (number > 0).then(|| Point { timeline, number, stamp: line.stamp.clone() })
     }
 
-    /// Is nothing left to do? If so, the host knows.
+    /// Is all work done? If so, the host's clock includes it.
     pub(crate) fn is_idle(&self) -> bool {
         self.tail().is_none_or(|tail| tail.is_done())
     }
 
-    /// Takes no more work. What is queued still runs.
+    /// Refuses new work. Queued work still runs.
     pub(crate) fn close(&self) {
         self.shared.line().closed = true;
         self.shared.changed.notify_one();
     }
 
-    /// Is it closed, with nothing left to do?
+    /// Is it closed, with all work done?
     pub(crate) fn is_over(&self) -> bool {
         self.shared.line().closed && self.is_idle()
     }
 }
 
-/// The program's signals are the program's: only those that a fault raises in this very thread get
-/// through.
+/// Blocks the program's signals, except those that a fault raises in this very thread.
 fn ignore_signals() {
     // SAFETY: plain operations on a signal set of our own.
     unsafe {
@@ -268,7 +267,7 @@ impl Delays {
         Self(settings().seed.map(|seed| scramble(seed ^ scramble(serial))))
     }
 
-    /// Lets a random time pass: the latency of a device that is busy with something else.
+    /// Waits for a random time: the latency of a device that is busy with other work.
     fn pass(&mut self) {
         const MICROSECONDS: [u64; 8] = [0, 0, 0, 20, 50, 200, 500, 2000];
         if let Some(state) = &mut self.0 {

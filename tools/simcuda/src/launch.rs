@@ -1,8 +1,8 @@
 //! Launches: a kernel's arguments, copied at the call, and the grid, run by the stream's worker.
 //!
 //! A kernel's bad access is the context's sticky error. Pages have one protection for the whole
-//! process, so what only *another* device may touch is found by looking at the pointers among the
-//! parameters instead.
+//! process, so memory that only *another* device may access is found by a check of the pointers
+//! among the parameters.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, PoisonError};
@@ -23,7 +23,7 @@ use crate::module::Function;
 use crate::races;
 use crate::state::driver;
 
-/// How many threads, and in what arrangement.
+/// The number of threads, and their arrangement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
     pub(crate) grid: [u32; 3],
@@ -71,10 +71,10 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Copies the arguments from whichever form the caller chose.
+    /// Copies the arguments from the caller's form.
     ///
     /// # Safety
-    /// The arrays are those that the driver's launch functions take.
+    /// The arrays are valid arguments of the driver's launch functions.
     ///
     /// # Errors
     /// `INVALID_VALUE` for both forms, neither, or too small a buffer.
@@ -131,7 +131,7 @@ impl Arguments {
         // SAFETY: by the contract of `read`.
         let (buffer, size) = unsafe { buffer(extra)? };
         require(!buffer.is_null() && size >= bytes, CUresult::INVALID_VALUE)?;
-        // SAFETY: the caller says that the buffer has `size` bytes; here there are `bytes`.
+        // SAFETY: the caller guarantees `size` bytes in the buffer; `bytes` fit here.
         unsafe { std::ptr::copy_nonoverlapping(buffer.cast(), self.at_mut(0), bytes) };
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Arguments {
 /// Reads a list of keys and values that ends with [`CU_LAUNCH_PARAM_END`].
 ///
 /// # Safety
-/// It is such a list.
+/// The list has this form.
 unsafe fn buffer(extra: *mut *mut c_void) -> Outcome<(*const c_void, usize)> {
     let (mut buffer, mut size, mut at) = (std::ptr::null(), 0, extra);
     loop {
@@ -168,7 +168,7 @@ unsafe fn buffer(extra: *mut *mut c_void) -> Outcome<(*const c_void, usize)> {
     }
 }
 
-/// A function by its handle, or by that of a library's kernel, and the context in which it is.
+/// A function by its handle, or by that of a library's kernel, and its context.
 ///
 /// # Errors
 /// `INVALID_HANDLE`, and those of the context.
@@ -205,10 +205,11 @@ pub(crate) fn work(
     Ok(races::declare(Arc::new(work), || footprint::of(kernel.name, |index| used.number(index))))
 }
 
-/// May kernels of this context touch what lies at an address, as far as the pages do not tell?
+/// May kernels of this context access the memory at an address? The check covers rights that page
+/// protection cannot express.
 ///
 /// # Errors
-/// `ILLEGAL_ADDRESS`: they may not.
+/// `ILLEGAL_ADDRESS` if they may not.
 pub(crate) fn reachable(context: &Context, address: u64) -> Outcome {
     let (memory, own) = (driver().memory(), Place::Device(context.device));
     let Some(area) = memory.find(address) else { return Ok(()) };

@@ -1,24 +1,24 @@
 //! A CUDA driver for machines without a GPU.
 //!
-//! Built as a shared object with NVIDIA's SONAME, it is opened by programs, and by the shim, like
-//! the driver. It shares no allocator code with what it tests: it imports the binary interface, and
+//! Built as a shared object with NVIDIA's SONAME: programs and the shim open it like the driver. It
+//! shares no allocator code with the shim that it tests: it imports the binary interface, and
 //! kernels compiled for the CPU.
 //!
 //! | part | files |
 //! |---|---|
 //! | the boundary: exports, the process's end, faults on demand, settings | `entry` `ending` `fail` `settings` `unsimulated` `proc_address` `errors` |
-//! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `green` `registry` |
-//! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_copy` `graph_memory` |
-//! | memory: what backs it, where it is, its access rights | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
+//! | state: devices, contexts, handles | `state` `device` `attributes` `context` `green` `registry` |
+//! | order: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_copy` `graph_memory` |
+//! | memory: its storage, its address, its access rights | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
 //! | arrays, and textures over them and over addresses | `array` `array_copy` `texture` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
-//! | work that nothing orders | `races` `footprint` |
+//! | checks for missing order | `races` `footprint` |
 //!
-//! Files named `*_api` hold the `exports!` tables of an area whose workings are in the file without
-//! that ending.
+//! Files named `*_api` hold the `exports!` tables of an area; the file without that ending has the
+//! implementation.
 //!
-//! Invariants: nothing happens before the first driver call; no lock of ours is held while a stream
-//! is waited for; a child of `fork` never enters the driver of its parent.
+//! Invariants: nothing happens before the first driver call; no lock of ours is held during a wait
+//! for a stream; a child of `fork` never enters the driver of its parent.
 
 /// Every export, for programs that link the simulator instead of opening it.
 pub mod exports {

@@ -1,4 +1,4 @@
-//! `cuMemAlloc` and its kin, and what can be asked about an address range.
+//! `cuMemAlloc` and its variants, and queries of an address range.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ fn allocate(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
 
 fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
-    // Managed memory may exceed the device, so it is the host's.
+    // Managed memory may exceed the device, so it is host memory here.
     let block = memory::allocate(Place::Host, bytes)?;
     Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.home() }))
 }
 
-/// Waits for the work of the block's own context and its green ones, as an H200 does, and gives
-/// memory back.
+/// Waits for the work of the block's own context and its green ones, as an H200 does, and frees the
+/// memory.
 fn free(address: CUdeviceptr) -> Outcome {
     capture::forbid_unsafe()?;
     let is_pools = pool::is_live(address);
     if is_pools {
         return pool::free_now(address);
     }
-    // It is the first to tell of work that failed, and frees nothing then.
+    // It is the first call to report work that failed, and then frees nothing.
     freeable(address)?.map_or(Ok(()), |owner| owner.synchronize())?;
     let bytes = driver().memory().find(address).map_or(0, |area| area.size);
     races::leave(address..address + bytes, "a free by the host");
@@ -47,7 +47,7 @@ fn free(address: CUdeviceptr) -> Outcome {
     area.map(Area::discard).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// The context that has to be waited for before a block is freed, if it is alive.
+/// The context whose work must end before a block is freed, if it is alive.
 fn freeable(address: CUdeviceptr) -> Outcome<Option<Arc<Context>>> {
     let memory = driver().memory();
     let area = memory.find(address).filter(|area| area.start == address).ok_or(CUresult::INVALID_VALUE)?;
@@ -57,8 +57,8 @@ fn freeable(address: CUdeviceptr) -> Outcome<Option<Arc<Context>>> {
     }
 }
 
-/// Start and size of what an address lies in. Host memory in a reservation answers 0, as NVIDIA's
-/// driver does.
+/// Start and size of the area at an address. For host memory in a reservation the result is 0, as
+/// with NVIDIA's driver.
 fn range(address: CUdeviceptr) -> Outcome<(CUdeviceptr, usize)> {
     let memory = driver().memory();
     let area = memory.find(address).ok_or(CUresult::NOT_FOUND)?;
@@ -72,7 +72,7 @@ fn range(address: CUdeviceptr) -> Outcome<(CUdeviceptr, usize)> {
     }
 }
 
-/// As the driver does: the product wraps, and what it wraps to is what is asked for.
+/// As in the driver: the product wraps, and the wrapped size is requested.
 fn pitched(width: usize, height: usize, element: u32) -> Outcome<(usize, u64)> {
     let valid = matches!(element, 4 | 8 | 16) && width > 0 && height > 0;
     require(valid, CUresult::INVALID_VALUE)?;
@@ -103,7 +103,7 @@ exports! {
     }
 
     fn cuMemFree_v2(dptr: CUdeviceptr) |call| {
-        // Memory knows its own context: none needs to be current.
+        // Memory has its own context: none needs to be current.
         match call.context() {
             _ if dptr == 0 => Ok(()),
             Err(code) if code != CUresult::INVALID_CONTEXT => Err(code),

@@ -1,5 +1,5 @@
-//! Managed memory's own calls. Here it is memory that the host and all devices may use, so advice
-//! and prefetches change nothing.
+//! Calls for managed memory. Here the host and all devices may use it, so advice and prefetches
+//! have no effect.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -29,8 +29,8 @@ fn prefetch(call: &Call, start: CUdeviceptr, bytes: usize, stream: CUstream) -> 
     stream.submit(Kind::EMPTY, Arc::new(|| Ok(()))).map(drop)
 }
 
-/// Read mostly: no. Preferred location and last prefetch: none (`CU_DEVICE_INVALID`). Others are
-/// not kept.
+/// Read mostly: no. Preferred location and last prefetch: none (`CU_DEVICE_INVALID`). Other advice
+/// is not stored.
 fn attribute(attribute: c_uint) -> Outcome<c_int> {
     match attribute {
         1 => Ok(0),

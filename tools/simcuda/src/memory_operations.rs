@@ -1,7 +1,6 @@
 //! Stream memory operations: a stream writes a word, or waits for one.
 //!
-//! Anything may write the word that is waited for, so the worker has to look again and again, as
-//! the device does.
+//! Any code may write the awaited word, so the worker polls, as the device does.
 
 use std::ffi::c_uint;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::races;
 use crate::state::driver;
 use crate::stream::Stream;
 
-/// How wide the word is.
+/// The width of the word.
 #[derive(Debug, Clone, Copy)]
 enum Width {
     Four,
@@ -76,10 +75,10 @@ impl Width {
     }
 }
 
-/// `CU_STREAM_WAIT_VALUE_FLUSH`: nothing to flush here.
+/// `CU_STREAM_WAIT_VALUE_FLUSH`, which has no effect here.
 const FLUSH: c_uint = 1 << 30;
 
-/// A word in memory that an operation of a stream is about to touch.
+/// A word in memory that an operation of a stream is about to access.
 #[derive(Clone, Copy)]
 struct Word {
     address: CUdeviceptr,
@@ -87,8 +86,8 @@ struct Word {
 }
 
 impl Word {
-    /// Hands an operation over to the stream, if the word is aligned and the stream's device may
-    /// touch it so.
+    /// Passes an operation to the stream, if the word is aligned and the stream's device has this
+    /// right.
     fn submit(&self, stream: &Stream, want: Want, work: Work) -> Outcome {
         let (bytes, device) = (self.width.bytes(), stream.context()?.device);
         require(self.address.is_multiple_of(bytes), CUresult::INVALID_VALUE)?;
@@ -101,8 +100,8 @@ impl Word {
     }
 }
 
-/// Between two looks: short at first. A stream that waits for long must not keep a processor from
-/// the others.
+/// The pause between two polls, short at first. A stream that waits long must not keep a processor
+/// busy.
 fn rest(looks: u32) {
     if looks < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
 }

@@ -32,7 +32,7 @@ impl Fill {
         self.width == 0 || self.height == 0
     }
 
-    /// What it writes, row by row.
+    /// Its accesses, row by row.
     fn accesses(&self) -> Vec<Access> {
         let row = self.width * self.element;
         let whole = self.height == 1 || self.pitch == row;
@@ -95,12 +95,12 @@ pub(crate) fn work(context: &Context, fill: Fill) -> Outcome<Work> {
     }
     let device = context.device;
     fill.check(device)?;
-    // Kernels of the driver's write it: a peer's memory needs access, where copies do not.
+    // Kernels of the driver write it: memory of a peer needs peer access, unlike for copies.
     reachable(context, fill.address).map_err(|_| CUresult::INVALID_VALUE)?;
     Ok(races::declare(Arc::new(move || fill.run(device)), || fill.accesses()))
 }
 
-/// In the default stream. The host waits only for memory of its own.
+/// In the default stream. The host waits only if the memory is its own.
 fn now(call: &Call, fill: Fill) -> Outcome {
     let (context, stream) = (call.context()?, call.stream(CUstream::NULL)?);
     let on_host = driver().memory().place(fill.address) == Some(Place::Host);

@@ -1,8 +1,7 @@
-//! Modules and libraries: which kernels an image has.
+//! Modules and libraries: the kernels of an image.
 //!
-//! No code is loaded: an image is searched for the names of kernels, and what runs is the kernel of
-//! that name that wm-kernels compiled for the CPU. A kernel that exists in the image only is not
-//! found.
+//! No code is loaded: an image is searched for the names of kernels, and the kernels of these names
+//! run that wm-kernels compiled for the CPU. A kernel that exists in the image only is not found.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -33,11 +32,11 @@ pub(crate) struct Function {
     pub(crate) module: usize,
     /// Its context's [`Context::id`].
     pub(crate) context_id: u64,
-    /// As C wants it.
+    /// As a C string.
     pub(crate) name: CString,
-    /// What runs.
+    /// The kernel that runs.
     pub(crate) kernel: &'static cpu::CpuKernel,
-    /// What `cuFuncSetAttribute` set, by attribute.
+    /// The values of `cuFuncSetAttribute`, by attribute.
     pub(crate) attributes: Mutex<HashMap<u32, i32>>,
 }
 
@@ -55,9 +54,9 @@ pub(crate) struct Library {
 pub(crate) struct Kernel {
     /// Handle of its library.
     pub(crate) library: usize,
-    /// As C wants it.
+    /// As a C string.
     pub(crate) name: CString,
-    /// What runs.
+    /// The kernel that runs.
     pub(crate) kernel: &'static cpu::CpuKernel,
 }
 
@@ -69,14 +68,14 @@ impl Image {
     /// Reads PTX, machine code or a fat binary.
     ///
     /// # Safety
-    /// `image` is null or one of those, whole.
+    /// `image` is null or a whole image of one of these kinds.
     ///
     /// # Errors
-    /// `INVALID_VALUE` for null, `INVALID_IMAGE` for anything else, `INVALID_PTX` for PTX without
+    /// `INVALID_VALUE` for null, `INVALID_IMAGE` for other content, `INVALID_PTX` for PTX without
     /// version.
     pub(crate) unsafe fn read(image: *const c_void) -> Outcome<Arc<Self>> {
         require(!image.is_null(), CUresult::INVALID_VALUE)?;
-        // SAFETY: by contract there are four bytes; text of fewer has a zero among them.
+        // SAFETY: by contract there are four bytes; a text of fewer has a zero among them.
         let magic = unsafe { std::ptr::read_unaligned(image.cast::<[u8; 4]>()) };
         // SAFETY: by contract the image is whole, so its header tells its size.
         let names = unsafe {
@@ -120,7 +119,7 @@ unsafe fn elf_size(image: *const c_void) -> usize {
     programs.max(sections).max(64)
 }
 
-/// Size of a fat binary: its header and what that says follows.
+/// Size of a fat binary: its header and the size in the header.
 unsafe fn fat_size(image: *const c_void) -> usize {
     // SAFETY: the header has 16 bytes.
     let header: [u8; 16] = unsafe { std::ptr::read_unaligned(image.cast()) };
@@ -130,8 +129,8 @@ unsafe fn fat_size(image: *const c_void) -> usize {
 
 /// Kernels of ours whose names occur in machine code, as its symbol table's strings.
 fn known_names(code: &[u8]) -> Vec<String> {
-    // What stands between two zeros, in one walk: code may be large, and every process that is
-    // tested loads some.
+    // The strings between two zeros, in one pass: code may be large, and every tested process loads
+    // some.
     let mut strings = code.split(|byte| *byte == 0);
     let (_before, _behind) = (strings.next(), strings.next_back());
     let strings: HashSet<&[u8]> = strings.filter(|string| !string.is_empty()).collect();
@@ -186,7 +185,7 @@ impl Module {
         self.image.kernels().map(|kernel| kernel.name).collect()
     }
 
-    /// Takes its kernels along.
+    /// Unloads its kernels.
     pub(crate) fn unload(&self) {
         driver().functions.retain(|function| function.module != self.handle);
     }
@@ -222,7 +221,7 @@ impl Library {
     /// The library as a module of a context, loaded at first use.
     ///
     /// # Errors
-    /// None today; the context may have gone.
+    /// None today; the context may have ended.
     pub(crate) fn module(&self, context: &Context) -> Outcome<Arc<Module>> {
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let handle =
@@ -233,7 +232,7 @@ impl Library {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a kernel name read out of a comment, or half a name.
+    //! Hazard: a kernel name is read from a comment, or only half a name.
     use super::*;
 
     #[test]

@@ -19,11 +19,11 @@ unsafe fn text<'a>(name: *const c_char) -> Outcome<&'a str> {
 
 unsafe fn load(call: &Call, image: *const c_void) -> Outcome<CUmodule> {
     let context = call.context()?;
-    // SAFETY: the program vouches for its image.
+    // SAFETY: the program guarantees its image.
     Ok(CUmodule(Module::load(&context, unsafe { Image::read(image)? })))
 }
 
-/// An image in a file, with a zero behind it for PTX.
+/// An image in a file, with zeros behind it for PTX.
 unsafe fn read_file(path: *const c_char) -> Outcome<Arc<Image>> {
     // SAFETY: the program passes a C string.
     let path = unsafe { text(path)? };
@@ -49,7 +49,7 @@ fn kernel(handle: CUkernel) -> Outcome<Arc<Kernel>> {
     driver().kernels.get(handle.0).ok_or(CUresult::INVALID_HANDLE)
 }
 
-/// An attribute (`CUfunction_attribute`) with the value that compiled code of no great size has.
+/// An attribute (`CUfunction_attribute`) with the value of compiled code of moderate size.
 fn attribute(function: Option<&Function>, attribute: c_uint) -> Outcome<c_int> {
     let set = function.and_then(|function| {
         function.attributes.lock().unwrap_or_else(PoisonError::into_inner).get(&attribute).copied()
@@ -140,7 +140,7 @@ exports! {
     }
 
     fn cuModuleGetGlobal_v2(dptr: *mut wm_abi::CUdeviceptr, bytes: *mut usize, hmod: CUmodule, name: *const c_char) |call| {
-        // Kernels for the CPU have no variables that a name could be looked up for.
+        // Kernels for the CPU have no variables to look up.
         module(hmod)?;
         text(name)?;
         Err(CUresult::NOT_FOUND)

@@ -1,4 +1,4 @@
-//! What can be asked about a pointer.
+//! Queries of a pointer.
 
 use std::ffi::{c_uint, c_void};
 
@@ -9,7 +9,7 @@ use crate::entry::{Outcome, exports, get_all, put, require};
 use crate::memory::{AddressMap, Area, Mapping, Owner, Place};
 use crate::state::driver;
 
-/// An answer, in the width that the attribute has.
+/// A result, in the width of the attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Word(u32),
@@ -30,7 +30,7 @@ impl Answer {
     }
 }
 
-/// What an address lies in.
+/// The area and the mapping at an address.
 struct Subject<'a> {
     address: CUdeviceptr,
     area: &'a Area,
@@ -38,8 +38,7 @@ struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// `None` for addresses that the driver does not know, and for reserved ones where nothing is
-    /// mapped.
+    /// `None` for addresses that the driver does not know, and for reserved ones without a mapping.
     fn find(memory: &'a AddressMap, address: CUdeviceptr) -> Option<Self> {
         let area = memory.find(address)?;
         let mapping = area.mapping(address);
@@ -69,7 +68,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Memory of the host, and memory that another process shares, belong to the device of the
-    /// context that they came by.
+    /// context that allocated or opened them.
     fn device(&self) -> u32 {
         match self.place() {
             Place::Device(ordinal) if !matches!(self.area.owner, Owner::Imported { .. }) => ordinal as u32,
@@ -81,7 +80,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Is it memory that the CPU knows by the same address?
+    /// Is it memory with the same address on the CPU?
     fn host_address(&self) -> Outcome<u64> {
         let by_owner =
             matches!(self.area.owner, Owner::Host { .. } | Owner::Registered { .. } | Owner::Managed { .. });
@@ -90,8 +89,8 @@ impl<'a> Subject<'a> {
         Ok(self.address)
     }
 
-    /// What the current context's device may do here. Of memory that belongs to a context the
-    /// driver says everything, whether peer access is enabled or not.
+    /// The rights of the current context's device. For memory that belongs to a context the driver
+    /// reports all rights, with and without peer access.
     fn rights(&self) -> u32 {
         let current = current_handle().and_then(|handle| driver().contexts.get(handle));
         let device = current.map_or(0, |context| context.device);
@@ -145,7 +144,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// The answer of `cuPointerGetAttributes` for an unknown pointer.
+/// The result of `cuPointerGetAttributes` for an unknown pointer.
 fn nothing(attribute: c_uint) -> Answer {
     match attribute {
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Answer::Word(-2_i32 as u32),

@@ -1,19 +1,19 @@
-//! Stream-ordered memory: pools, and the blocks that go in and out of them.
+//! Stream-ordered memory: pools and their blocks.
 //!
-//! A block that was freed in a stream is usable at once by the next allocation in that stream, and
-//! by others once that stream has come so far, if `REUSE_ALLOW_OPPORTUNISTIC` is set. Before memory
-//! runs out, an allocation takes what another stream has yet to come past, and its stream waits for
-//! that, if `REUSE_ALLOW_INTERNAL_DEPENDENCIES` is set. That a stream waits for the free by an
-//! event (`REUSE_FOLLOW_EVENT_DEPENDENCIES`) is not made use of: a driver may, and need not. What a
-//! pool keeps beyond its release threshold goes back at the next synchronisation, and earlier if
-//! memory runs out.
+//! A block that was freed in a stream is available at once to the next allocation in that stream.
+//! Other streams get it once that stream has reached the free, if `REUSE_ALLOW_OPPORTUNISTIC` is
+//! set. Before memory runs out, an allocation uses a block whose free another stream has yet to
+//! reach, and its stream waits for that, if `REUSE_ALLOW_INTERNAL_DEPENDENCIES` is set.
+//! `REUSE_FOLLOW_EVENT_DEPENDENCIES`, by which a stream may wait for the free through an event, is
+//! not used: a driver may use it, and need not. Memory beyond a pool's release threshold is
+//! released at the next synchronisation, and earlier if memory runs out.
 //!
 //! A free is an action of its stream: in the legacy default stream a barrier, in a blocking stream
-//! behind that one's work. So is an allocation in a blocking stream; in the legacy default stream
-//! it is none.
+//! behind the work of the legacy one. An allocation in a blocking stream is an action too; in the
+//! legacy default stream it is none.
 //!
-//! Invariant: `used <= reserved`; `used` counts what programs asked for, `reserved` what the pool's
-//! blocks are charged for.
+//! Invariant: `used <= reserved`; `used` counts the sizes that programs requested, `reserved` the
+//! sizes that the pool's blocks are charged.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -32,14 +32,14 @@ use crate::stream::Stream;
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) handle: usize,
-    /// Where its memory is.
+    /// The place of its memory.
     pub(crate) place: Place,
-    /// Does the device come with it?
+    /// Is it the default pool of its device?
     pub(crate) is_default: bool,
     state: Mutex<State>,
 }
 
-/// What a pool has and how it behaves.
+/// The memory and the settings of a pool.
 #[derive(Debug)]
 pub(crate) struct State {
     free: Vec<Free>,
@@ -53,12 +53,12 @@ pub(crate) struct State {
     pub(crate) reuse: Reuse,
     /// The most that it may reserve; 0 for no limit.
     pub(crate) limit: u64,
-    /// Devices that may touch its memory.
+    /// Devices that may access its memory.
     pub(crate) rights: Rights,
     destroyed: bool,
 }
 
-/// A number and its greatest value.
+/// A number and its high-water mark.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Level {
     pub(crate) now: u64,
@@ -77,7 +77,7 @@ impl Level {
 struct Free {
     start: u64,
     bytes: u64,
-    /// The stream that it was freed in, and how far that must come. `None`: any stream may have it.
+    /// The stream of its free, and the point of the free there. `None`: any stream may use it.
     after: Option<(u64, Point)>,
 }
 
@@ -90,7 +90,7 @@ impl Free {
         self.bytes >= bytes && self.bytes <= bytes.saturating_mul(2).max(1 << 16)
     }
 
-    /// May work of a stream have it?
+    /// May work of a stream use it?
     fn suits(&self, stream: &Stream, reuse: Reuse, pressure: bool) -> bool {
         let Some((freed_in, _)) = &self.after else { return true };
         let opportunistic = reuse[OPPORTUNISTIC] != 0 && self.is_past();
@@ -103,32 +103,32 @@ type Reuse = [i32; 3];
 const OPPORTUNISTIC: usize = 1;
 const INTERNAL_DEPENDENCIES: usize = 2;
 
-/// A block for a new owner, and what must be past before it is used.
+/// A block for a new owner, and the point that must be passed before its use.
 struct Given {
     start: u64,
     after: Option<Point>,
 }
 
 impl Given {
-    /// Hands the block over in a stream's order.
+    /// Passes the block to its new owner, in a stream's order.
     fn to(self, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
         let Self { start, after } = self;
         let waits = after.as_ref().is_some_and(|point| !point.is_passed());
         if !stream.is_legacy() {
             stream.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
         } else if waits {
-            // Behind that free and the stream's own work, and no barrier: blocking streams may be
-            // held for as long as they like.
+            // The work is behind that free and the stream's own work, and no barrier: a program may
+            // hold blocking streams for any time.
             stream.lane.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
         } else {
-            // Then the stream's next work comes behind it only if the host has seen that.
+            // The stream's next work comes behind it only if the host has seen that.
             after.iter().for_each(Point::wait);
         }
         Ok(start)
     }
 }
 
-/// Work that only takes its place in a stream's order.
+/// Work that only has a place in a stream's order.
 fn action(start: u64, bytes: u64, what: Use) -> Work {
     races::declare(Arc::new(|| Ok(())), || vec![Access { range: start..start + bytes, what }])
 }
@@ -151,26 +151,26 @@ impl Pool {
         Self { handle, place, is_default, state: Mutex::new(state) }
     }
 
-    /// The pool that a device comes with.
+    /// The default pool of a device.
     pub(crate) fn default_of(handle: usize, device: usize) -> Self {
         Self::new(handle, Place::Device(device), true, 0)
     }
 
-    /// What it has and how it behaves.
+    /// Its memory and its settings.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A block of at least `bytes`, from what was freed or from the device.
+    /// A block of at least `bytes`, from the freed blocks or from the device.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` if neither has it.
     pub(crate) fn allocate(&self, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
-        // Unlike `cuMemAlloc`: nothing is a good answer to a request for nothing.
+        // Unlike for `cuMemAlloc`, null is a valid result for a request of 0 bytes.
         if bytes == 0 {
             return Ok(0);
         }
-        // Nothing is taken that could not be handed over.
+        // No block is removed that could not be passed on.
         if stream.is_legacy() {
             capture::forbid_implicit(stream.context_id)?;
         }
@@ -226,7 +226,7 @@ impl Pool {
         }
     }
 
-    /// Gives free blocks back that no stream still uses, until at most `keep` bytes are reserved.
+    /// Releases free blocks that no stream still uses, until at most `keep` bytes are reserved.
     pub(crate) fn trim(&self, keep: u64) {
         let mut state = self.state();
         let mut released = Vec::new();
@@ -260,7 +260,7 @@ impl Pool {
         state.destroyed && state.used.now == 0
     }
 
-    /// Of a destroyed pool: gives free blocks back, and forgets the pool after its last block. A
+    /// For a destroyed pool: releases free blocks, and forgets the pool after its last block. A
     /// block whose free the stream has not reached keeps the pool in the table.
     fn settle(&self) {
         self.trim(0);
@@ -283,7 +283,7 @@ fn set_live(area: &mut Area, now: bool) {
     }
 }
 
-/// At a synchronisation: every pool of a place gives back what it need not keep.
+/// At a synchronisation: every pool of a place releases the memory beyond its threshold.
 pub(crate) fn trim_all(place: Place) {
     settle_all();
     for pool in driver().pools.all().iter().filter(|pool| pool.place == place) {
@@ -292,7 +292,7 @@ pub(crate) fn trim_all(place: Place) {
     }
 }
 
-/// Tries to allocate, and once more after the pools have given back their idle memory.
+/// Tries to allocate, and once more after the pools have released their idle memory.
 ///
 /// # Errors
 /// Those of the second attempt.
@@ -329,11 +329,11 @@ fn take(address: CUdeviceptr) -> Outcome<(Option<Arc<Pool>>, Taken)> {
     require(std::mem::replace(live, false), CUresult::INVALID_VALUE)?;
     let (pool, block) = (*pool, Taken { start: address, size: area.size, bytes: physical.size });
     drop(memory);
-    // A pool that was destroyed is known until the last block that was in use then is freed.
+    // A destroyed pool is known until its last block in use is freed.
     Ok((driver().pools.get(pool), block))
 }
 
-/// What `cuMemFreeAsync` does.
+/// The work of `cuMemFreeAsync`.
 ///
 /// # Errors
 /// `INVALID_VALUE` if no block in use starts here.
@@ -379,7 +379,7 @@ fn free_linear_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
     stream.push(Vec::new(), leave).map(drop)
 }
 
-/// What `cuMemFree` does with a pool's block: the caller says that nothing uses it.
+/// The work of `cuMemFree` on a pool's block: the caller guarantees that no work uses it.
 ///
 /// # Errors
 /// `INVALID_VALUE` if no block in use starts here.

@@ -1,8 +1,9 @@
-//! `cuGetProcAddress`: a function by its plain name, the version of CUDA that a program was built
-//! for, and whether it wants the null stream to be the calling thread's.
+//! `cuGetProcAddress`: a function by its plain name, the program's CUDA version, and whether null
+//! means the calling thread's stream.
 //!
-//! The rules are data: each entry of `symbol::LOOKUPS` says from which version on a name means
-//! which export. An entry newer than this driver does not exist for it, although the export does.
+//! The rules are data: each entry of `symbol::LOOKUPS` names the first version from which on a name
+//! means an export. An entry newer than this driver does not exist for it, although the export
+//! does.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -62,7 +63,7 @@ fn meanings() -> &'static HashMap<&'static str, Vec<Row>> {
     })
 }
 
-/// The newest meaning of a name that a version knows; for per-thread streams one made for them, if
+/// The newest meaning of a name in a version; for per-thread streams the meaning made for them, if
 /// there is one.
 fn find(name: &str, version: c_int, per_thread: bool) -> Result<*mut c_void, c_uint> {
     let rows = meanings().get(name).ok_or(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)?;
@@ -96,7 +97,7 @@ unsafe fn answer(
         put_optional(status, found.err().unwrap_or(CU_GET_PROC_ADDRESS_SUCCESS));
         put(place, found.unwrap_or(std::ptr::null_mut()))?;
     }
-    // If the caller passes a place for the status, the answer is there.
+    // If the caller passes a place for the status, the status is written there instead of an error.
     require(found.is_ok() || !status.is_null(), CUresult::NOT_FOUND)
 }
 
@@ -120,8 +121,8 @@ early_exports! {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that gets a function of another version, or of the other meaning of the
-    //! null stream.
+    //! Hazard: a program gets a function of another version, or of the other meaning of the null
+    //! stream.
     use super::*;
 
     fn export(name: &str, version: c_int, per_thread: bool) -> Result<&'static str, c_uint> {

@@ -1,25 +1,25 @@
 //! Finds work that races: `SIMCUDA_RACES=1`.
 //!
-//! Every piece of work gets a vector clock when it is pushed: for each lane, how much of it is
-//! certainly done when the work begins. It is joined from the lane's last work, from the points
-//! that the work waits for, and from what the host has seen done. Two accesses of one physical
-//! byte, of which one is more than a read, race if neither is in the other's clock. That is judged
-//! by what was ordered, not by what happened to run first: a race is found whenever both are
-//! pushed, at any speed. Memory that is unmapped or freed by the host at once races with every
-//! access that the host has not seen done.
+//! Every piece of work gets a vector clock when it is pushed: for each lane, the number of pieces
+//! that are certainly done when the work begins. It is joined from the lane's last work, from the
+//! points that the work waits for, and from the work that the host has seen done. Two accesses to
+//! one physical byte, of which one is more than a read, race if neither is in the other's clock.
+//! The order of the calls decides that, not the order of execution: a race is found whenever both
+//! are pushed, at any speed. Memory that the host unmaps or frees at once races with every access
+//! that the host has not seen done.
 //!
-//! What a piece of work uses is declared for it when it is made, so that it is known again when a
-//! graph replays it. A graph is one piece of work: what its nodes do to each other is not looked
-//! at. Bytes are told apart by where they lie and not by address, as a handle can be mapped at
-//! several.
+//! The accesses of a piece of work are declared when it is made, so that they are known again when
+//! a graph replays it. A graph is one piece of work: races among its nodes are not checked. Bytes
+//! are identified by their place in physical memory and not by address, as a handle can be mapped
+//! at several.
 //!
-//! What threads of the host tell each other is not known here, so they count as one: what any of
-//! them has seen done counts as seen by all. A word that a stream writes is seen by the host once
-//! another stream is told to wait for it; what the host or a kernel writes is not known to order
-//! anything. The processor's own accesses, and kernels that [`crate::footprint`] does not know, are
-//! not looked at.
+//! The simulator does not see how threads of the host synchronise, so they count as one: work that
+//! any of them has seen done counts as seen by all. A word that a stream writes is seen by the host
+//! once another stream is told to wait for it; words that the host or a kernel writes give no
+//! order. The processor's own accesses, and kernels that [`crate::footprint`] does not know, are
+//! not checked.
 //!
-//! A race ends the process: an error code might be handled, and a race must not be.
+//! A race ends the process: a program might handle an error code, and must not handle a race.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -50,7 +50,7 @@ impl Clock {
     }
 }
 
-/// A place in a lane's work, with all that is done when the lane has passed it.
+/// A place in a lane's work, with all work that is done when the lane has passed it.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     lane: u64,
@@ -64,7 +64,7 @@ impl Stamp {
     }
 }
 
-/// What is done with bytes.
+/// The kind of an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     Read,
@@ -94,7 +94,7 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// An access, and where its bytes lie.
+/// An access, and the places of its bytes.
 #[derive(Debug, Clone)]
 struct Placed {
     access: Access,
@@ -102,7 +102,7 @@ struct Placed {
 }
 
 impl Placed {
-    /// Where the bytes lie now.
+    /// With the present places of the bytes.
     fn now(access: &Access) -> Self {
         Self { access: access.clone(), pieces: driver().memory().pieces(access.range.clone()) }
     }
@@ -116,10 +116,10 @@ impl Placed {
     }
 }
 
-/// All that is known.
+/// The state of the checker.
 #[derive(Debug)]
 struct Races {
-    /// What the host has seen done.
+    /// The work that the host has seen done.
     host: Clock,
     /// Accesses that the host has not seen done.
     open: Vec<(Arc<Stamp>, Placed)>,
@@ -136,7 +136,7 @@ impl Races {
         self.open.retain(|(stamp, _)| !host.has(stamp.lane, stamp.number));
     }
 
-    /// Enters an access. Another one that it races with.
+    /// Adds an access. Returns another one that it races with.
     fn enter(&mut self, stamp: &Arc<Stamp>, placed: Placed) -> Option<Access> {
         let races = |(other, earlier): &&(Arc<Stamp>, Placed)| {
             !other.is_before(stamp) && !stamp.is_before(other) && earlier.conflicts(&placed)
@@ -146,7 +146,7 @@ impl Races {
         found
     }
 
-    /// An access that the host has not seen done, by these addresses of these bytes.
+    /// An access that the host has not seen done, through these addresses to these bytes.
     fn unseen(&self, gone: &Placed) -> Option<Access> {
         let is_it = |placed: &&Placed| {
             placed.access.what != Use::Free
@@ -162,7 +162,7 @@ fn races() -> MutexGuard<'static, Races> {
     RACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The stamp of the next piece of work of a lane; `None` where races are not looked for.
+/// The stamp of the next piece of work of a lane; `None` if races are not checked.
 pub(crate) fn stamp(
     lane: u64,
     number: u64,
@@ -202,8 +202,8 @@ pub(crate) fn await_signal(word: u64) {
 
 type Job = dyn Fn() -> Outcome + Send + Sync;
 
-/// What pieces of work use. A weak reference keeps the place of a piece of work that is gone from
-/// being another's.
+/// The accesses of pieces of work. While a weak reference exists, the address of a dropped piece is
+/// not reused.
 type Declared = HashMap<usize, (Weak<Job>, Arc<[Access]>)>;
 
 fn declared() -> MutexGuard<'static, Option<Declared>> {
@@ -215,7 +215,7 @@ fn place_of(work: &Work) -> usize {
     Arc::as_ptr(work).cast::<()>() as usize
 }
 
-/// Says what a piece of work uses, however often it runs.
+/// Declares the accesses of a piece of work, for all its runs.
 pub(crate) fn declare(work: Work, accesses: impl FnOnce() -> Vec<Access>) -> Work {
     if settings().races {
         let mut declared = declared();
@@ -228,7 +228,7 @@ pub(crate) fn declare(work: Work, accesses: impl FnOnce() -> Vec<Access>) -> Wor
     work
 }
 
-/// Says that a piece of work does all that others do.
+/// Declares that a piece of work makes all accesses of the others.
 pub(crate) fn declare_all<'a>(work: Work, parts: impl IntoIterator<Item = &'a Work>) -> Work {
     if !settings().races {
         return work;
@@ -243,12 +243,12 @@ fn uses(work: &Work) -> Arc<[Access]> {
     found.map_or_else(Arc::default, |(_, accesses)| Arc::clone(accesses))
 }
 
-/// What a piece of work uses, and where that lies before the work can run.
+/// The accesses of a piece of work, and their places before the work can run.
 #[derive(Debug, Default)]
 pub(crate) struct Uses(Vec<Placed>);
 
 impl Uses {
-    /// Looks at work that is about to be pushed.
+    /// The accesses of work that is about to be pushed.
     pub(crate) fn of(work: &Work) -> Self {
         if settings().races { Self(uses(work).iter().map(Placed::now).collect()) } else { Self::default() }
     }
@@ -266,7 +266,7 @@ impl Uses {
     }
 }
 
-/// The host takes memory away at once. Ends the process if that races with work.
+/// The host removes memory at once. Ends the process if that races with work.
 pub(crate) fn leave(range: Range<u64>, how: &str) {
     if settings().races {
         let gone = Placed::now(&Access { range, what: Use::Free });
@@ -296,7 +296,7 @@ fn told(access: &Access) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a race that is not found, or ordered work that is called one.
+    //! Hazard: a race is not found, or ordered work is reported as one.
     use super::*;
 
     fn at(lane: u64, number: u64, after: &[&Arc<Stamp>]) -> Arc<Stamp> {
@@ -306,7 +306,7 @@ mod tests {
         Arc::new(Stamp { lane, number, clock })
     }
 
-    /// An access by one of the addresses of the bytes.
+    /// An access through one of the addresses of the bytes.
     fn placed(address: u64, bytes: Range<u64>, what: Use) -> Placed {
         let range = address..address + (bytes.end - bytes.start);
         Placed { access: Access { range, what }, pieces: vec![Piece { file: 1, range: bytes }] }

@@ -1,8 +1,8 @@
-//! Handles: numbers that stand for objects.
+//! Handles: numbers for objects.
 //!
 //! Invariant: a number is never used twice in a process, so a stale handle is an error and not
-//! another object; unless the settings ask for what NVIDIA's driver does, where the handle of an
-//! object that is gone is soon another's.
+//! another object. If the settings ask for it, handles are reused as in NVIDIA's driver, where the
+//! handle of a destroyed object is soon another's.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::settings::settings;
 
-/// The objects of one kind. Kinds have different tags, so that one kind's handle is unknown to
-/// every other.
+/// The objects of one kind. Kinds have different tags, so that a handle of one kind is unknown to
+/// all others.
 #[derive(Debug)]
 pub(crate) struct Registry<T> {
     tag: usize,
     next: AtomicUsize,
-    /// Handles of objects that are gone, the latest last.
+    /// Handles of removed objects, the latest last.
     spare: Mutex<Vec<usize>>,
     objects: RwLock<HashMap<usize, Arc<T>>>,
 }
@@ -37,7 +37,7 @@ impl<T> Registry<T> {
         (self.tag << 40) | (self.next.fetch_add(1, Ordering::Relaxed) << 4)
     }
 
-    /// Enters an object that knows its own handle.
+    /// Adds an object that knows its own handle.
     pub(crate) fn insert(&self, make: impl FnOnce(usize) -> T) -> (usize, Arc<T>) {
         let handle = self.reserve();
         let object = Arc::new(make(handle));
@@ -45,7 +45,7 @@ impl<T> Registry<T> {
         (handle, object)
     }
 
-    /// Enters an object under a handle from [`Self::reserve`].
+    /// Adds an object under a handle from [`Self::reserve`].
     pub(crate) fn enter(&self, handle: usize, object: Arc<T>) {
         self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object);
     }
@@ -69,7 +69,7 @@ impl<T> Registry<T> {
         gone
     }
 
-    /// Every object now known.
+    /// Every present object.
     pub(crate) fn all(&self) -> Vec<Arc<T>> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }

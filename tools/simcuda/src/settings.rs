@@ -1,7 +1,7 @@
-//! What the environment asks of the simulator.
+//! The simulator's settings from the environment.
 //!
-//! A value that cannot be read is one line on standard error that names the valid ones; the default
-//! is used.
+//! An unreadable value is one line on standard error that names the valid ones; the default is
+//! used.
 
 use std::fmt::Display;
 use std::sync::OnceLock;
@@ -10,16 +10,16 @@ use wm_schema::size;
 
 use crate::fail::{self, Rule};
 
-/// Everything that `SIMCUDA_*` variables say.
+/// The values of the `SIMCUDA_*` variables.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// How many devices there are.
+    /// The number of devices.
     pub(crate) devices: usize,
     /// Memory of each device, in bytes.
     pub(crate) memory: u64,
-    /// Memory of the host that may be pinned. `None`: all that the machine has.
+    /// Memory of the host that may be pinned. `None`: the machine's memory.
     pub(crate) host: Option<u64>,
-    /// The file in which processes that compete for memory count what they use.
+    /// The file in which processes that compete for memory count their bytes.
     pub(crate) shared: Option<std::path::PathBuf>,
     /// Speed of each device's link to the host, in bytes a second and direction. `None`: no limit.
     pub(crate) pcie: Option<f64>,
@@ -27,11 +27,11 @@ pub(crate) struct Settings {
     pub(crate) nvlink: Option<f64>,
     /// Seed of the delays that reorder independent streams. `None`: no delays.
     pub(crate) seed: Option<u64>,
-    /// Calls that shall fail.
+    /// Calls that will fail.
     pub(crate) failures: Vec<Rule>,
-    /// Which machine this is: processes of different ones see different devices.
+    /// The simulated machine: processes of different ones see different devices.
     pub(crate) machine: Option<u32>,
-    /// Does a process share devices through MPS, as far as it can tell?
+    /// Does the process appear to share devices through MPS?
     pub(crate) mps: bool,
     /// May a device have contexts of one process only?
     pub(crate) exclusive: bool,
@@ -39,14 +39,14 @@ pub(crate) struct Settings {
     pub(crate) coherent: bool,
     /// Can devices use each other's memory?
     pub(crate) peers: bool,
-    /// End the process where copies race?
+    /// End the process if copies race?
     pub(crate) races: bool,
-    /// Does a thread that is inside a call when the process's exit ends the driver, or calls it
-    /// later, crash?
+    /// Does a thread crash that is inside a call when the process's exit ends the driver, or that
+    /// calls it later?
     pub(crate) exit_crashes: bool,
-    /// Is the handle of an object that is gone given to the next one?
+    /// Are handles of removed objects reused?
     pub(crate) reuse_handles: bool,
-    /// Say nothing about functions that are not simulated?
+    /// Suppress the lines about functions that are not simulated?
     pub(crate) quiet: bool,
 }
 
@@ -129,7 +129,7 @@ fn switch(text: &str) -> Option<bool> {
     }
 }
 
-/// What meets a thread that is inside the driver at the end.
+/// The effect of the exit on a thread inside the driver.
 fn exit(text: &str) -> Option<bool> {
     match text {
         "answer" | "" => Some(false),
@@ -155,7 +155,7 @@ fn links(text: &str) -> Option<(Option<f64>, Option<f64>)> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a setting that is misread in silence makes every test that relies on it vacuous.
+    //! Hazard: a setting that is misread silently makes every test that relies on it vacuous.
     use std::cell::RefCell;
 
     use super::*;

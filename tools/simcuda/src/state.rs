@@ -1,4 +1,4 @@
-//! The driver as a whole: what `cuInit` makes, and whether this process may use it.
+//! The driver as a whole: the state that `cuInit` makes, and whether this process may use it.
 //!
 //! Invariant: after a `fork` that followed `cuInit`, the child has no driver and never gets one, as
 //! with NVIDIA's: worker threads do not survive a fork. A fork before `cuInit` has no effect.
@@ -24,13 +24,13 @@ use crate::settings::settings;
 use crate::stream::Stream;
 use crate::texture::{Surface, Texture};
 
-/// Everything that lives from `cuInit` to the end of the process.
+/// The state that lives from `cuInit` to the end of the process.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) devices: Vec<Device>,
-    /// Memory of the host that may be pinned: all that the machine has.
+    /// Memory of the host that may be pinned.
     pub(crate) host_budget: std::sync::Arc<Budget>,
-    /// Backs memory of the host.
+    /// Storage for memory of the host.
     pub(crate) host: std::sync::Arc<Store>,
     pub(crate) contexts: Registry<Context>,
     pub(crate) streams: Registry<Stream>,
@@ -48,7 +48,7 @@ pub(crate) struct Driver {
     pub(crate) surfaces: Registry<Surface>,
     /// Texture objects, by address: kernels read through them.
     pub(crate) textures: Mutex<std::collections::HashMap<u64, Texture>>,
-    /// What `cuMemCreate` made, with the number of references of each handle.
+    /// Memory of `cuMemCreate`, with the number of references of each handle.
     pub(crate) handles: Mutex<std::collections::HashMap<u64, (std::sync::Arc<Physical>, usize)>>,
     memory: RwLock<AddressMap>,
 }
@@ -64,8 +64,7 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// May the driver be used in this process?
 ///
 /// # Errors
-/// `NOT_INITIALIZED` before `cuInit` and after a fork, `DEINITIALIZED` once exit handlers have
-/// taken it down.
+/// `NOT_INITIALIZED` before `cuInit` and after a fork, `DEINITIALIZED` after the exit handler.
 pub(crate) fn ready() -> Outcome {
     match STATE.load(Ordering::Acquire) {
         READY => Ok(()),
@@ -79,7 +78,7 @@ pub(crate) fn is_forked() -> bool {
     STATE.load(Ordering::Acquire) == FORKED
 }
 
-/// The process ends. `false`: there is no driver here that could go.
+/// The process ends. Returns `false` if there is no driver here to end.
 pub(crate) fn end() -> bool {
     STATE.compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
@@ -89,7 +88,7 @@ pub(crate) fn driver() -> &'static Driver {
     DRIVER.get().expect("exports check for cuInit before their body runs")
 }
 
-/// What `cuInit` does.
+/// The work of `cuInit`.
 ///
 /// # Errors
 /// `NOT_INITIALIZED` in a child of a process that had a driver; `OPERATING_SYSTEM` if there is no
@@ -123,7 +122,7 @@ extern "C" fn forked() {
     STATE.store(FORKED, Ordering::Release);
 }
 
-/// Shareable handles are a descriptor each, and a thousand of them are not many.
+/// Each shareable handle is a descriptor, and the usual limit of a thousand is low.
 fn raise_descriptor_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a valid structure.
@@ -192,7 +191,7 @@ impl Driver {
         self.memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes memory of a place from its store.
+    /// Cuts memory of a place from its store.
     ///
     /// # Errors
     /// As [`Physical::cut`].

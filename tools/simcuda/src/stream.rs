@@ -51,7 +51,7 @@ impl Stream {
         Self::new(context, CUstream::LEGACY.0, 0, 0, false)
     }
 
-    /// A stream that a program asked for.
+    /// A stream that a program creates.
     pub(crate) fn create(context: &Arc<Context>, flags: u32, priority: i32) -> CUstream {
         let blocking = flags & CU_STREAM_NON_BLOCKING == 0;
         let make = |handle| Self::new(context, handle, flags, priority.clamp(-5, 0), blocking);
@@ -61,7 +61,7 @@ impl Stream {
     /// The stream's context.
     ///
     /// # Errors
-    /// `CONTEXT_IS_DESTROYED` if it is gone.
+    /// `CONTEXT_IS_DESTROYED` if it has ended.
     pub(crate) fn context(&self) -> Outcome<Arc<Context>> {
         self.context.upgrade().ok_or(CUresult::CONTEXT_IS_DESTROYED)
     }
@@ -81,7 +81,7 @@ impl Stream {
         self.handle == CUstream::LEGACY.0
     }
 
-    /// Was it a stream of a green context that is gone?
+    /// Was it a stream of a green context that has ended?
     pub(crate) fn is_detached(&self) -> bool {
         self.context().is_ok_and(|context| context.is_detached())
     }
@@ -89,7 +89,7 @@ impl Stream {
     /// Queues work, or makes it a node of the capture in progress (`None` then).
     ///
     /// # Errors
-    /// The capture's, if it cannot go on.
+    /// The capture's, if it is invalid.
     pub(crate) fn submit(&self, kind: Kind, work: Work) -> Outcome<Option<Point>> {
         self.submit_after(Vec::new(), kind, work)
     }
@@ -108,8 +108,8 @@ impl Stream {
     /// Queues work, capture or not.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_IMPLICIT` on the legacy stream while a stream that it waits for is being
-    /// captured.
+    /// `STREAM_CAPTURE_IMPLICIT` on the legacy stream while a stream that it waits for is under
+    /// capture.
     pub(crate) fn push(&self, after: Vec<Point>, work: Work) -> Outcome<Point> {
         if self.is_legacy() {
             capture::forbid_implicit(self.context_id)?;
@@ -117,8 +117,8 @@ impl Stream {
         self.context()?.push(&self.lane, after, work)
     }
 
-    /// Queues what is an action of the default stream and of no other: an event, or a wait for one.
-    /// In a blocking stream it does not wait for the default stream, as on an H200.
+    /// Queues an event, or a wait for one: an action in the default stream and in no other. In a
+    /// blocking stream it does not wait for the default stream, as on an H200.
     ///
     /// # Errors
     /// As [`Self::push`].

@@ -16,7 +16,7 @@ use crate::pool;
 use crate::state::driver;
 use crate::stream::Stream;
 
-/// A function and its argument that a program wants a stream to call.
+/// A host function and its argument, for a stream to call.
 #[derive(Clone, Copy)]
 struct HostFunction {
     function: *mut c_void,
@@ -30,7 +30,7 @@ unsafe impl Sync for HostFunction {}
 
 impl HostFunction {
     /// # Safety
-    /// The program gave a function of this signature.
+    /// The program passed a function of this signature.
     unsafe fn call(self) {
         // SAFETY: by contract.
         let function: unsafe extern "C" fn(*mut c_void) = unsafe { std::mem::transmute(self.function) };
@@ -38,7 +38,7 @@ impl HostFunction {
         callback::run(|| unsafe { function(self.argument) });
     }
 
-    /// As [`Self::call`], for functions that are told the stream and its state.
+    /// As [`Self::call`], for functions that also get the stream and its state.
     ///
     /// # Safety
     /// As for [`Self::call`].
@@ -54,7 +54,7 @@ impl HostFunction {
 /// Work that calls a host function.
 ///
 /// # Safety
-/// The program gave a function that takes one pointer.
+/// The program passed a function that takes one pointer.
 pub(crate) unsafe fn host_work(function: *mut c_void, argument: *mut c_void) -> Work {
     let host = HostFunction { function, argument };
     Arc::new(move || {
@@ -149,7 +149,7 @@ exports! {
     }
 
     fn cuLaunchHostFunc_v2 + cuLaunchHostFunc_v2_ptsz(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void, syncMode: c_uint) |call| {
-        // Blocking or spinning: here the stream's worker waits for the work before it, either way.
+        // Blocking or spinning: in both modes the stream's worker waits for the work before it.
         require(!fn_.is_null() && syncMode <= 1, CUresult::INVALID_VALUE)?;
         call.stream(hStream)?.submit(Kind::HOST, host_work(fn_, userData))?;
         Ok(())

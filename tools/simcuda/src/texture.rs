@@ -1,10 +1,10 @@
-//! Texture and surface objects: how kernels read memory that is given as an object and not as an
+//! Texture and surface objects: memory that kernels read through an object and not through an
 //! address.
 //!
 //! A texture object's handle is the address of a small record, which kernels compiled for the CPU
 //! read (`wm::Texture` in `kernels/cuda/device.cuh`). They read single 32-bit words without
-//! filtering, so that is what can be made here; other textures are `NOT_SUPPORTED`. A record is
-//! never freed: work in flight may still read through an object that was destroyed, as on a device.
+//! filtering, so only such textures can be made here; other ones are `NOT_SUPPORTED`. A record is
+//! never freed: work in flight may still read through a destroyed object, as on a device.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::entry::{Outcome, exports, get, put, require};
 use crate::state::driver;
 
-/// What a kernel sees of a texture: rows of words.
+/// A kernel's view of a texture: rows of words.
 #[repr(C)]
 struct Texels {
     base: u64,
@@ -25,7 +25,7 @@ struct Texels {
     height: u64,
 }
 
-/// What was asked for, to be told again.
+/// The parameters of a texture, for its queries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Texture {
     resource: CUDA_RESOURCE_DESC,
@@ -42,7 +42,7 @@ fn textures() -> MutexGuard<'static, std::collections::HashMap<u64, Texture>> {
     driver().textures.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One channel of 32 bits: what kernels can read.
+/// One channel of 32 bits: the only format that kernels read.
 fn check_words(format: u32, channels: u32) -> Outcome {
     require(element(format, channels)? == 4 && channels == 1, CUresult::NOT_SUPPORTED)
 }

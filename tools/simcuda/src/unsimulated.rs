@@ -1,7 +1,7 @@
-//! Everything that is not simulated: an export that says so.
+//! Functions that are not simulated: each has an export that reports that.
 //!
-//! The rows are made by the build script, from the driver's names without those that some
-//! `exports!` table has. Such a function looks at none of its arguments, so it needs no signature.
+//! The build script makes the rows, from the driver's names without those in the `exports!` tables.
+//! Such a function reads none of its arguments, so it needs no signature.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +10,7 @@ use wm_abi::{CUresult, symbol};
 use crate::entry::{Call, enter};
 use crate::settings::{complain, settings};
 
-/// Says once that a function is not simulated.
+/// Reports once that a function is not simulated.
 fn refuse(index: usize) -> CUresult {
     static SAID: [AtomicBool; symbol::COUNT] = [const { AtomicBool::new(false) }; symbol::COUNT];
     enter(Call::new(index, false), |_| {
@@ -26,7 +26,7 @@ macro_rules! unsimulated {
         /// Not simulated.
         ///
         /// # Safety
-        /// None is needed: no argument is looked at.
+        /// None is needed: no argument is read.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub unsafe extern "C" fn $name() -> CUresult {

@@ -1,8 +1,7 @@
 //! The virtual-memory calls: physical memory, reservations, mappings and rights, as separate
-//! things.
+//! objects.
 //!
-//! None of these calls waits for a device. What a running kernel loses under its feet, it faults
-//! on.
+//! None of these calls waits for a device. A kernel that still uses removed memory faults.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
@@ -18,13 +17,13 @@ use crate::memory::{Area, GRANULARITY, Mapping, Owner, Physical, Place, Rights};
 use crate::races;
 use crate::state::driver;
 
-/// Handles of physical memory look like no other handle.
+/// Handles of physical memory have a tag of their own.
 const TAG: u64 = 0x5120 << 40;
 
 /// The place that a location names.
 ///
 /// # Errors
-/// `INVALID_DEVICE` for a device that is not there, `INVALID_VALUE` for what is no location.
+/// `INVALID_DEVICE` for a device that does not exist, `INVALID_VALUE` for other values.
 pub(crate) fn place_of(location: &CUmemLocation) -> Outcome<Place> {
     match location.type_ {
         CU_MEM_LOCATION_TYPE_DEVICE => Ok(Place::Device(driver().device(location.id)?.ordinal)),
@@ -38,7 +37,7 @@ fn is_aligned(value: u64) -> bool {
     value > 0 && value.is_multiple_of(GRANULARITY)
 }
 
-/// What a program may ask `cuMemCreate` for.
+/// Checks the arguments of `cuMemCreate`.
 fn check(prop: &CUmemAllocationProp) -> Outcome<Place> {
     require(prop.type_ == CU_MEM_ALLOCATION_TYPE_PINNED, CUresult::INVALID_VALUE)?;
     let place = place_of(&prop.location)?;
@@ -63,7 +62,7 @@ fn create(size: u64, prop: &CUmemAllocationProp) -> Outcome<u64> {
     Ok(retain(&crate::pool::with_reclaim(place, make)?))
 }
 
-/// One more reference to physical memory. Its handle.
+/// Adds a reference to physical memory. Returns its handle.
 fn retain(physical: &Arc<Physical>) -> u64 {
     let handle = TAG | (physical.id << 4);
     let mut handles = driver().handles.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,7 +94,7 @@ fn reserve(size: u64, alignment: u64, hint: u64) -> Outcome<CUdeviceptr> {
     Ok(start)
 }
 
-/// Gives a whole, empty reservation back.
+/// Releases a whole, empty reservation.
 fn unreserve(start: CUdeviceptr, size: u64) -> Outcome {
     let is_it = |area: &Area| {
         matches!(&area.owner, Owner::Reserved(mappings) if mappings.is_empty()) && area.size == size
@@ -131,8 +130,8 @@ fn whole(mappings: &BTreeMap<u64, Mapping>, start: u64, size: u64) -> Outcome<Ve
     Ok(starts)
 }
 
-/// Starts of the mappings in a range, none of which it cuts. Holes are no error: nothing is there
-/// to be unmapped.
+/// Starts of the mappings in a range, none of which it cuts. Holes are no error: they have no
+/// mapping to remove.
 fn inside(mappings: &BTreeMap<u64, Mapping>, start: u64, size: u64) -> Outcome<Vec<u64>> {
     let end = start.checked_add(size).filter(|_| is_aligned(size)).ok_or(CUresult::INVALID_VALUE)?;
     let before = mappings.range(..start).next_back();
@@ -189,7 +188,7 @@ fn mapped(address: CUdeviceptr) -> Outcome<(Arc<Physical>, Rights)> {
     Ok((Arc::clone(&mapping.physical), mapping.rights.clone()))
 }
 
-/// What a place may do with memory that the driver itself has mapped.
+/// The rights of a place to memory that the driver itself has mapped.
 fn rights_of_own(address: CUdeviceptr, place: Place) -> Outcome<c_uint> {
     match driver().memory().find(address).map(|area| &area.owner) {
         Some(Owner::Linear { physical, .. } | Owner::Pool { physical, live: true, .. }) => {
@@ -199,7 +198,7 @@ fn rights_of_own(address: CUdeviceptr, place: Place) -> Outcome<c_uint> {
     }
 }
 
-/// The location that a place is.
+/// The location of a place.
 pub(crate) fn location_of(place: Place) -> CUmemLocation {
     match place {
         Place::Device(i) => CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: i as i32 },
@@ -217,7 +216,7 @@ fn properties(physical: &Physical) -> CUmemAllocationProp {
     }
 }
 
-/// A new descriptor of shareable memory, for the program to keep or send.
+/// A new descriptor of shareable memory, which the program then owns.
 fn export(handle: u64, kind: c_uint) -> Outcome<i32> {
     let physical = physical(handle)?;
     let allowed = kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && physical.handle_types & kind != 0;
@@ -225,7 +224,7 @@ fn export(handle: u64, kind: c_uint) -> Outcome<i32> {
     duplicate(physical.file().0).map(IntoRawFd::into_raw_fd)
 }
 
-/// Memory of this or another process, by descriptor. The descriptor stays the program's.
+/// Memory of this or another process, by descriptor. The program keeps the descriptor.
 fn import(fd: i32, kind: c_uint) -> Outcome<u64> {
     require(kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUresult::INVALID_VALUE)?;
     require(fd >= 0, CUresult::UNKNOWN)?;
@@ -260,7 +259,7 @@ fn size_of_file(file: BorrowedFd<'_>) -> Outcome<u64> {
 
 exports! {
     fn cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: c_uint) |call| {
-        // The answer is the same for every device, so none is looked up.
+        // The result is the same for every device, so none is looked up.
         require(!matches!(check(&get(prop)?), Err(error) if error != CUresult::INVALID_DEVICE), CUresult::INVALID_VALUE)?;
         require(option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, CUresult::INVALID_VALUE)?;
         put(granularity, GRANULARITY as usize)

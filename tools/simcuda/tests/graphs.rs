@@ -145,7 +145,7 @@ fn nodes_run_behind_what_they_depend_on() {
     (params.WidthInBytes, params.Height, params.Depth) = (4, 1, 1);
     let fill =
         CUDA_MEMSET_NODE_PARAMS { dst: block, pitch: 0, value: 21, elementSize: 4, width: 1, height: 1 };
-    // Added in the wrong order, then put right by an edge.
+    // Added in the wrong order, then corrected by an edge.
     ok!(cuGraphAddMemcpyNode(&raw mut copy, graph, std::ptr::null(), 0, &raw const params, CUcontext::NULL));
     ok!(cuGraphAddMemsetNode(&raw mut set, graph, std::ptr::null(), 0, &raw const fill, CUcontext::NULL));
     ok!(cuGraphAddDependencies(graph, &raw const set, &raw const copy, 1));
@@ -183,8 +183,8 @@ fn straight(from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> CUDA_MEMCPY3D {
     copy
 }
 
-/// Mapped memory has no context that a description without one could take: other mapped memory is
-/// refused then.
+/// Mapped memory has no context that a description without one could use: other mapped memory is
+/// then refused.
 #[test]
 fn a_ready_copy_is_changed_to_memory_of_its_kind() {
     let here = start(&[]);

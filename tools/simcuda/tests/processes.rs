@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use common::*;
 
-/// Runs a function in a child made by `fork`, which answers by its exit status.
+/// Runs a function in a child made by `fork`. Its result is the child's exit status.
 fn in_child(body: impl FnOnce() -> i32) -> libc::pid_t {
     // SAFETY: the child runs the body and leaves without returning.
     let child = unsafe { libc::fork() };
@@ -183,14 +183,15 @@ fn a_plain_block_opens_in_another_process() {
     assert_eq!(download(block, 2), [53, 52]);
 }
 
-/// What a program's own exit handler, which was registered first and so runs last, is answered.
+/// The program's own exit handler, which was registered first and so runs last, checks the result
+/// of a call.
 extern "C" fn late() {
     let mut count = 0;
     // SAFETY: an out-pointer to a live local; `_exit` ends the process at once.
     unsafe { libc::_exit(i32::from(cuDeviceGetCount(&raw mut count) == CUresult::DEINITIALIZED)) };
 }
 
-/// Hazard: an exit in a driver's call goes well here and crashes on NVIDIA's.
+/// Hazard: an exit during a driver call succeeds here and crashes on NVIDIA's.
 #[test]
 fn after_the_drivers_exit_handler_there_is_no_driver() {
     let child = in_child(|| {
@@ -203,7 +204,7 @@ fn after_the_drivers_exit_handler_there_is_no_driver() {
     assert_eq!(status_of(child), 1);
 }
 
-/// Ends the process while another thread waits for a stream that is held for good.
+/// Ends the process while another thread waits for a stream that is never released.
 fn exit_beside_a_call(variable: &[(&str, &str)]) -> i32 {
     let child = in_child(|| {
         let context = start(variable);
@@ -231,8 +232,8 @@ fn a_thread_inside_a_call_crashes_at_the_end_where_that_is_wanted() {
     assert_eq!(exit_beside_a_call(&[("SIMCUDA_EXIT", "crash")]), -libc::SIGSEGV);
 }
 
-/// Hazard: processes that are said to compete for memory do not, or what one held is lost when it
-/// is killed.
+/// Hazard: processes with one ledger do not compete for memory, or the memory of a killed one is
+/// lost.
 #[test]
 fn processes_with_one_ledger_compete_and_what_a_killed_one_held_is_free() {
     let path = std::env::temp_dir().join(format!("simcuda-shared-{}", std::process::id()));

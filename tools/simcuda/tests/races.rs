@@ -11,7 +11,7 @@ use common::*;
 const INNER: &str = "SIMCUDA_RACES_INNER";
 const BYTES: usize = 1 << 20;
 
-/// What a process that ran a test's body ends with. A harness that finds no test of the name ends
+/// The exit code of a process that ran a test's body. A harness that finds no test of the name ends
 /// with 0.
 const DONE: i32 = 94;
 
@@ -95,7 +95,7 @@ fn events_streams_and_the_host_order_copies() {
         ok!(cuEventRecord(event, one));
         ok!(cuStreamWaitEvent(other, event, 0));
         out(pinned(), device, other);
-        // Seen by the host: by waiting, and by looking.
+        // Seen by the host: through a wait, and through a query.
         ok!(cuStreamSynchronize(other));
         into(device, pinned(), one);
         ok!(cuEventRecord(event, one));

@@ -104,7 +104,7 @@ fn free_waits_for_the_blocks_context() {
         unsafe { AtomicU32::from_ptr(go_at as *mut u32) }.load(Ordering::SeqCst)
     });
     begins.recv().unwrap();
-    // Time for a free that does not wait to come back: a thousand calls.
+    // Enough time for a free that does not wait to return: a thousand calls.
     for _ in 0..1000 {
         fails!(NOT_READY, cuStreamQuery(busy));
     }
@@ -129,8 +129,8 @@ fn a_destroyed_stream_finishes_its_work() {
     assert_eq!(download(word, 1), [8]);
 }
 
-/// One stream writes, another reads, with or without an event between; how often the reader came
-/// too early.
+/// One stream writes, another reads, with or without an event between. Returns how often the reader
+/// was too early.
 fn races(seed: &str, ordered: bool) -> usize {
     start(&[("SIMCUDA_SEED", seed)]);
     let (writer, reader) = (stream(CU_STREAM_NON_BLOCKING), stream(CU_STREAM_NON_BLOCKING));
@@ -232,7 +232,8 @@ fn a_pool_takes_what_is_past_if_it_may() {
     let (mut first, mut second, mut third) = (0, 0, 0);
     ok!(cuMemAllocAsync(&raw mut first, MIB, freeing));
     ok!(cuMemFreeAsync(first, freeing));
-    // The free is past, and the pool keeps its memory, as nothing was synchronised.
+    // The stream has reached the free, and the pool keeps its memory, because no synchronisation
+    // happened.
     // SAFETY: a stream of this test's own.
     while unsafe { cuStreamQuery(freeing) } == CUresult::NOT_READY {}
     allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);

@@ -151,7 +151,7 @@ fn with_cpu_access_copies_across_the_border_err() {
     fails!(INVALID_VALUE, cuMemcpyHtoD_v2(half - 8, [0_u32; 4].as_ptr().cast(), 16));
     fails!(INVALID_VALUE, cuMemsetD8_v2(half - 8, 0, 16));
     upload(half, &[9]);
-    // SAFETY: the CPU was given access to this word.
+    // SAFETY: the CPU has access to this word.
     assert_eq!(unsafe { *(half as *const u32) }, 9);
     assert_eq!(access(range, UNIT, NUMA, 0, WRITE), CUresult::NOT_SUPPORTED);
 }
@@ -221,8 +221,8 @@ fn the_budget_is_the_devices() {
     create(UNIT, NUMA, 0);
 }
 
-/// Maps two units, the first of device memory and the second of the host's, which two devices may
-/// use.
+/// Maps two units that two devices may use, the first of device memory and the second of the
+/// host's.
 fn on_two_tiers() -> CUdeviceptr {
     let range = reserve(2 * UNIT);
     ok!(cuMemMap(range, UNIT, 0, create(UNIT, DEVICE, 0), 0));
@@ -231,8 +231,8 @@ fn on_two_tiers() -> CUdeviceptr {
     range
 }
 
-/// How a child ended that started the driver with two devices and made a copy; it must do so
-/// itself, after the fork.
+/// The end status of a child that starts the driver with two devices and makes a copy; the child
+/// must do both after the fork.
 fn child(copy: impl FnOnce(CUdeviceptr, CUdeviceptr, CUcontext, CUcontext)) -> i32 {
     // SAFETY: the child runs the test's own code, and ends without returning.
     let child = unsafe { libc::fork() };
@@ -261,7 +261,7 @@ fn a_copy_between_devices_across_a_border_ends_the_process() {
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status}");
 }
 
-/// In either direction; the form with a description does not.
+/// In either direction. The form with a description does not crash.
 #[test]
 fn host_memory_that_only_one_device_may_use_ends_the_process_between_contexts() {
     for to_the_host in [false, true] {

@@ -5,7 +5,7 @@
 //! first, then the devices.
 //!
 //! Invariants: a process changes its own row alone. It holds its row by a lock on a byte of the
-//! file, which the kernel releases however the process ends; a row that no process holds counts as
+//! file, which the kernel releases at any end of the process; a row without a holder counts as
 //! empty. Sum and change are one step for all processes, under the lock of [`TURN`].
 
 use std::ffi::c_int;
@@ -32,7 +32,7 @@ pub(crate) struct Ledger {
     file: File,
     counts: &'static [AtomicU64],
     row: usize,
-    /// The kernel's lock is the process's: threads take turns here.
+    /// The kernel's lock belongs to the process: threads use this lock among each other.
     turn: Mutex<()>,
 }
 
@@ -67,7 +67,7 @@ impl Ledger {
         if start == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: the mapping is as long, aligned to a page, and any bits are a count.
+        // SAFETY: the mapping has this length, is aligned to a page, and any bits are a count.
         let counts = unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), ROWS * COLUMNS) };
         let is_free = |row: &usize| lock(&file, libc::F_OFD_SETLK, libc::F_WRLCK, byte_of(*row)).is_some();
         let row = (0..ROWS).find(is_free).ok_or(std::io::ErrorKind::QuotaExceeded)?;
@@ -83,7 +83,7 @@ impl Ledger {
         rows.filter(|(row, bytes)| *bytes > 0 && self.is_held(*row)).map(|(_, bytes)| bytes).sum()
     }
 
-    /// Takes bytes of a place that has `total`. Says whether they were there.
+    /// Reserves bytes of a place that has `total`. Returns whether they were free.
     pub(crate) fn take(&self, place: Place, bytes: u64, total: u64) -> bool {
         let _mine = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         lock(&self.file, libc::F_OFD_SETLKW, libc::F_WRLCK, TURN);
@@ -95,7 +95,7 @@ impl Ledger {
         fits
     }
 
-    /// Gives bytes of a place back.
+    /// Returns bytes of a place.
     pub(crate) fn give(&self, place: Place, bytes: u64) {
         self.count(self.row, column(place)).fetch_sub(bytes, Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl Ledger {
         &self.counts[row * COLUMNS + column]
     }
 
-    /// Does a living process hold the row? Our own lock is not in our way.
+    /// Does a living process hold the row? For our own row the kernel's answer would be no.
     fn is_held(&self, row: usize) -> bool {
         let asked = || lock(&self.file, libc::F_OFD_GETLK, libc::F_WRLCK, byte_of(row));
         row == self.row || asked().is_some_and(|kind| kind != libc::F_UNLCK)
@@ -115,7 +115,7 @@ fn byte_of(row: usize) -> i64 {
     row as i64 + 1
 }
 
-/// A call about the lock of one byte: the kind that is in force, or was asked for; `None` where the
+/// A call about the lock of one byte. Returns the kind of lock in force or requested; `None` if the
 /// call fails.
 fn lock(file: &File, command: c_int, kind: c_int, byte: i64) -> Option<c_int> {
     // SAFETY: all zeroes is a valid lock.

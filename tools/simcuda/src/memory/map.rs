@@ -1,4 +1,4 @@
-//! The address map: every range that the driver knows, what it is, and its access rights.
+//! The address map: every range that the driver knows, with its origin and its access rights.
 //!
 //! Invariants: areas do not overlap; mappings lie inside their reservation and do not overlap; a
 //! mapping starts with no rights; the protection of the pages equals the union of the rights.
@@ -28,25 +28,24 @@ pub(crate) struct Area {
     /// Unique in the process: a range that is allocated again at the same address is another
     /// buffer.
     pub(crate) id: u64,
-    /// Do copies of it wait, whatever their form? Kept for the attribute's query.
+    /// Do copies of it wait, in every form? Stored for the attribute's query.
     pub(crate) sync_memops: bool,
-    /// What it is.
+    /// Its origin.
     pub(crate) owner: Owner,
 }
 
-/// Where an area came from. Contexts and pools are named by their handles.
+/// The origin of an area. Contexts and pools are named by their handles.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// `cuMemAlloc`.
     Linear { physical: Arc<Physical>, context: usize },
     /// `cuMemAllocManaged`.
     Managed { physical: Arc<Physical>, context: usize },
-    /// `cuMemAllocAsync`. A block that was freed stays here, not live, until the pool lets go of
-    /// it.
+    /// `cuMemAllocAsync`. A freed block stays here, not live, until the pool releases it.
     Pool { physical: Arc<Physical>, pool: usize, live: bool },
     /// Memory of a graph's allocation node.
     Graph { physical: Arc<Physical> },
-    /// An array's bytes, which no address of the program's leads to.
+    /// An array's bytes, which no address of the program reaches.
     Array { physical: Arc<Physical>, context: usize },
     /// `cuMemHostAlloc`.
     Host { physical: Arc<Physical>, context: usize, flags: u32 },
@@ -54,14 +53,14 @@ pub(crate) enum Owner {
     Registered { context: usize, flags: u32 },
     /// `cuIpcOpenMemHandle`.
     Imported { physical: Arc<Physical>, context: usize, opened: usize, origin: (u32, u64) },
-    /// `cuMemAddressReserve`, by address what is mapped in it.
+    /// `cuMemAddressReserve`, with its mappings by address.
     Reserved(BTreeMap<u64, Mapping>),
 }
 
 /// A handle in a reservation.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    /// What is mapped.
+    /// The mapped memory.
     pub(crate) physical: Arc<Physical>,
     /// Its access rights.
     pub(crate) rights: Rights,
@@ -97,7 +96,7 @@ impl Rights {
         }
     }
 
-    /// What the pages must allow: one process has one page table, so this is the union.
+    /// The protection of the pages: one process has one page table, so this is the union.
     pub(crate) fn protection(&self) -> Protection {
         match self.devices.values().fold(self.host, |all, flags| all | flags) {
             CU_MEM_ACCESS_FLAGS_PROT_NONE => Protection::None,
@@ -107,7 +106,7 @@ impl Rights {
     }
 }
 
-/// What an operation is about to do with a range.
+/// The access of an operation to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     /// Read it.
@@ -119,7 +118,7 @@ pub(crate) enum Want {
 /// A stretch of a range that has one backing.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
-    /// Where its bytes are.
+    /// The place of its bytes.
     pub(crate) place: Place,
     /// Its rights, if it is a mapping; everything else is open to every copy.
     pub(crate) rights: Option<Rights>,
@@ -131,11 +130,11 @@ pub(crate) struct Segment {
 pub(crate) struct Piece {
     /// The file's number; 0 for memory of the program, which lies at its addresses.
     pub(crate) file: u64,
-    /// Where in it.
+    /// The range in the file.
     pub(crate) range: Range<u64>,
 }
 
-/// How far an area reaches, for the question that is asked.
+/// The extent of an area for a kind of query.
 type Extent = fn(&Area) -> u64;
 
 /// Every area, by start.
@@ -170,7 +169,7 @@ impl AddressMap {
         (address - area.start < extent(area)).then_some(area)
     }
 
-    /// Is this address in space that we hold, though in no area: in the rounding or the guard page
+    /// Is this address in our address space but in no area: in the rounding or the guard page
     /// behind one?
     pub(crate) fn is_behind(&self, address: u64) -> bool {
         let before = self.areas.range(..=address).next_back();
@@ -204,7 +203,8 @@ impl AddressMap {
         }
     }
 
-    /// What backs a range, stretch by stretch; an error if a byte of it is unknown or not mapped.
+    /// The backing of a range, stretch by stretch; an error if a byte of it is unknown or not
+    /// mapped.
     fn segments_within(&self, start: u64, bytes: u64, extent: Extent) -> Outcome<Vec<Segment>> {
         let end = start.checked_add(bytes).ok_or(CUresult::INVALID_VALUE)?;
         let mut segments = Vec::new();
@@ -227,7 +227,7 @@ impl AddressMap {
         Some(Segment { place: area.place(), rights: None, end: area.start + extent(area) })
     }
 
-    /// May a copy engine of `device` do this with the whole range?
+    /// Does a copy engine of `device` have this right to the whole range?
     ///
     /// # Errors
     /// `INVALID_VALUE` if any byte is unknown, not mapped, or without the right; also where a range
@@ -237,8 +237,8 @@ impl AddressMap {
         self.check_within(start, bytes, want, device, |area| area.size)
     }
 
-    /// As [`Self::check`], when the bytes move. By then a pool may have given the block out again,
-    /// for later work in the same stream and smaller: what backs it counts.
+    /// As [`Self::check`], when the bytes move. By then a pool may have given the block out again
+    /// for later, smaller work in the same stream: the backed size counts.
     ///
     /// # Errors
     /// As [`Self::check`].
@@ -254,8 +254,8 @@ impl AddressMap {
         Ok(())
     }
 
-    /// The places that mappings in a range lie in, each once; none for a range that is not mapped
-    /// by the program.
+    /// The places of the mappings in a range, each once; none for a range that the program has not
+    /// mapped.
     pub(crate) fn mapped_places(&self, start: u64, bytes: u64) -> Vec<Place> {
         let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
         let mut places = Vec::new();
@@ -267,8 +267,7 @@ impl AddressMap {
         places
     }
 
-    /// Is there mapped memory of the host in a range, to which a device has a right and another has
-    /// none?
+    /// Is there mapped host memory in a range to which `device` has a right and `other` has none?
     pub(crate) fn is_on_the_host_for_one(&self, start: u64, bytes: u64, device: usize, other: usize) -> bool {
         let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
         let may = |rights: &Rights, device| rights.of(Place::Device(device)) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -278,7 +277,7 @@ impl AddressMap {
             .any(|segment| segment.place == Place::Host && segment.rights.as_ref().is_some_and(one_alone))
     }
 
-    /// Where the bytes of a range lie, whatever addresses lead to them.
+    /// The places of the bytes of a range, independent of the addresses that reach them.
     pub(crate) fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
         let (mut at, mut pieces) = (range.start, Vec::new());
         while at < range.end {
@@ -305,7 +304,7 @@ impl AddressMap {
         (end, Piece { file: physical.file_number(), range: offset + at - start..offset + end - start })
     }
 
-    /// Where the first byte of a range is; `None` if the driver does not know the address.
+    /// The place of the first byte of a range; `None` if the driver does not know the address.
     pub(crate) fn place(&self, address: u64) -> Option<Place> {
         self.segment(address, |area| area.size).map(|segment| segment.place)
     }
@@ -334,12 +333,12 @@ fn crosses_visible_border(segments: &[Segment]) -> bool {
 }
 
 impl Area {
-    /// Where its bytes are. A reservation has no single place; its mappings have.
+    /// The place of its bytes. A reservation has no single place; its mappings have.
     pub(crate) fn place(&self) -> Place {
         self.physical().map_or(Place::Host, |physical| physical.place)
     }
 
-    /// Bytes that can be touched without a fault of the pages, as far as it is known.
+    /// Bytes that can be accessed without a page fault, as far as known.
     fn backed(&self) -> u64 {
         match &self.owner {
             Owner::Pool { physical, .. } => physical.size.max(self.size),
@@ -347,7 +346,7 @@ impl Area {
         }
     }
 
-    /// What backs it, if one thing does.
+    /// Its memory, if it is one piece.
     pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
         match &self.owner {
             Owner::Linear { physical, .. }
@@ -361,7 +360,7 @@ impl Area {
         }
     }
 
-    /// The context that made it, if one did and takes it along when it goes.
+    /// The context that made it, if the area ends with that context.
     pub(crate) fn context(&self) -> Option<usize> {
         match self.owner {
             Owner::Linear { context, .. }
@@ -381,7 +380,7 @@ impl Area {
         (address - start < mapping.physical.size).then_some((*start, mapping))
     }
 
-    /// Gives its address space back. Its memory goes with its last owner.
+    /// Releases its address space. Its memory goes with its last owner.
     pub(crate) fn discard(self) {
         super::space::release(self.start, self.span);
     }

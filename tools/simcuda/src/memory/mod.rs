@@ -1,8 +1,8 @@
-//! Memory: what backs it ([`store`]), where it is ([`space`]), and its access rights ([`map`]).
+//! Memory: its storage ([`store`]), its addresses ([`space`]), and its access rights ([`map`]).
 //!
-//! A device address is an address of this process, so that kernels compiled for the CPU can run on
-//! it. What a device would check in its page tables is checked twice here: copies and memsets ask
-//! the [`map::AddressMap`] before they touch a byte, and kernels run into `mprotect`.
+//! A device address is an address of this process, so that kernels compiled for the CPU can use it.
+//! The check that a device makes in its page tables is made twice here: copies and memsets ask the
+//! [`map::AddressMap`] before they access a byte, and kernels fault on `mprotect`.
 
 mod ledger;
 pub(crate) mod map;
@@ -29,11 +29,11 @@ pub(crate) fn round_up(bytes: u64, unit: u64) -> Option<u64> {
     Some(bytes.checked_add(unit - 1)? & !(unit - 1))
 }
 
-/// Takes memory of a place and maps it at a free address, with all rights for all devices and an
-/// inaccessible page behind it.
+/// Allocates memory of a place and maps it at a free address, with all rights for all devices and
+/// an inaccessible page behind it.
 ///
 /// # Errors
-/// `INVALID_VALUE` for no bytes, `OUT_OF_MEMORY` if they are not there.
+/// `INVALID_VALUE` for 0 bytes, `OUT_OF_MEMORY` if the place is full.
 pub(crate) fn allocate(place: Place, bytes: u64) -> Outcome<Block> {
     require(bytes > 0, CUresult::INVALID_VALUE)?;
     let rounded = round_up(bytes, PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
@@ -48,7 +48,7 @@ pub(crate) struct Block {
     pub(crate) start: u64,
     /// Bytes of address space, with the guard page.
     pub(crate) span: u64,
-    /// What is there.
+    /// The memory there.
     pub(crate) physical: Arc<Physical>,
 }
 
@@ -68,7 +68,7 @@ impl Block {
         Ok(Self { start, span, physical })
     }
 
-    /// Enters the block into the address map as an area of `size` bytes.
+    /// Adds the block to the address map as an area of `size` bytes.
     pub(crate) fn enter(self, size: u64, owner: impl FnOnce(Arc<Physical>) -> Owner) -> u64 {
         let Self { start, span, physical } = self;
         let area =

@@ -1,6 +1,6 @@
 //! Address space: reserving, mapping, protecting and releasing ranges of this process.
 //!
-//! The only file that calls `mmap`. Invariant: nothing is ever mapped over a range that we did not
+//! The only file that calls `mmap`. Invariant: no mapping ever replaces a range that we did not
 //! reserve.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,10 +15,10 @@ use wm_abi::CUresult;
 use super::PAGE;
 use crate::entry::Outcome;
 
-/// What the CPU, and thereby a kernel, may do with a range.
+/// The rights of the CPU, and thereby of a kernel, to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protection {
-    /// Nothing.
+    /// No access.
     None,
     /// Read.
     Read,
@@ -69,7 +69,7 @@ fn blank(address: u64, bytes: u64, flags: c_int) -> Option<u64> {
     Some(found as u64)
 }
 
-/// Gives reserved address space back, with whatever is mapped there.
+/// Releases reserved address space, with all its mappings.
 pub(crate) fn release(address: u64, bytes: u64) {
     if bytes > 0 {
         // SAFETY: the range is one that `reserve` made, or the unused rim of it.
@@ -90,7 +90,7 @@ pub(crate) fn map(
 ) -> Outcome {
     let flags = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
     let place = address as *mut c_void;
-    // SAFETY: the caller reserved the range, so nothing else is replaced.
+    // SAFETY: the caller reserved the range, so no other mapping is replaced.
     let mapped = unsafe {
         libc::mmap(place, bytes as usize, protection.bits(), flags, file.as_raw_fd(), offset as libc::off_t)
     };
@@ -100,11 +100,11 @@ pub(crate) fn map(
 /// Turns a mapped range back into inaccessible reserved address space.
 pub(crate) fn unmap(address: u64, bytes: u64) {
     let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-    // SAFETY: the caller reserved the range; what is replaced is our own mapping.
+    // SAFETY: the caller reserved the range; only our own mapping is replaced.
     unsafe { libc::mmap(address as *mut c_void, bytes as usize, PROT_NONE, flags, -1, 0) };
 }
 
-/// Changes what may be done with a mapped range.
+/// Changes the rights to a mapped range.
 ///
 /// # Errors
 /// `OUT_OF_MEMORY` if the kernel has no room to split its records.

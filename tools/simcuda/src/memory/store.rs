@@ -1,12 +1,12 @@
-//! What backs simulated memory: files without a name (`memfd`), and the budgets that they are
+//! The storage of simulated memory: files without a name (`memfd`), and the budgets that they are
 //! charged to.
 //!
-//! Memory that may be shared by file descriptor has a file of its own; everything else of a place
-//! lives in one sparse file, so that ten thousand allocations do not need ten thousand descriptors.
-//! An offset is never used twice.
+//! Memory that may be shared by file descriptor has a file of its own; all other memory of a place
+//! is in one sparse file, so that ten thousand allocations do not need ten thousand descriptors. An
+//! offset is never used twice.
 //!
 //! Invariants: bytes are charged from creation until the last owner, mapping or handle, is gone;
-//! then their pages are given back to the machine.
+//! then their pages are released to the machine.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -19,7 +19,7 @@ use super::ledger::ledger;
 use super::space::{self, Protection};
 use crate::entry::Outcome;
 
-/// Where bytes are.
+/// The place of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// In a device's memory, by ordinal.
@@ -28,11 +28,10 @@ pub(crate) enum Place {
     Host,
 }
 
-/// How much memory a place has, and how much is in use: by this process, or by all that share a
-/// ledger.
+/// The memory of a place, and the bytes in use: by this process, or by all that share a ledger.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// All of it, in bytes.
+    /// The total, in bytes.
     pub(crate) total: u64,
     place: Place,
     used: AtomicU64,
@@ -63,7 +62,7 @@ impl Budget {
     }
 }
 
-/// Bytes taken from a budget, given back on drop.
+/// Bytes charged to a budget, returned on drop.
 #[derive(Debug)]
 struct Charge {
     budget: Arc<Budget>,
@@ -93,7 +92,7 @@ impl Store {
     /// An empty store. Its name can be seen in `/proc/PID/fd`.
     ///
     /// # Errors
-    /// `OPERATING_SYSTEM` if the machine has no `memfd_create`, or no descriptor left.
+    /// `OPERATING_SYSTEM` if the machine has no `memfd_create`, or no free descriptor.
     pub(crate) fn new(name: &str) -> Outcome<Arc<Self>> {
         Ok(Arc::new(Self { file: anonymous_file(name, STORE_BYTES)?, end: AtomicU64::new(0) }))
     }
@@ -117,15 +116,14 @@ fn anonymous_file(name: &str, bytes: u64) -> Outcome<OwnedFd> {
     if sized == 0 { Ok(file) } else { Err(CUresult::OUT_OF_MEMORY) }
 }
 
-/// A range of bytes that exist somewhere: what `cuMemCreate` makes, and what backs every other
-/// allocation.
+/// A range of bytes in storage: the memory of `cuMemCreate`, and of every other allocation.
 #[derive(Debug)]
 pub(crate) struct Physical {
     /// Unique in the process.
     pub(crate) id: u64,
     /// Bytes.
     pub(crate) size: u64,
-    /// Where they are.
+    /// Their place.
     pub(crate) place: Place,
     /// `CU_MEM_HANDLE_TYPE_*` by which they can be shared.
     pub(crate) handle_types: u32,
@@ -141,7 +139,7 @@ enum Backing {
 }
 
 impl Physical {
-    /// Takes `size` bytes of a place from its store, charged to its budget if it has one.
+    /// Cuts `size` bytes of a place from its store, charged to its budget if it has one.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY` if the budget does not have them.
@@ -167,7 +165,7 @@ impl Physical {
     /// As [`Self::cut`], in a file of its own.
     ///
     /// # Errors
-    /// As [`Self::cut`], and `OPERATING_SYSTEM` if no descriptor is left.
+    /// As [`Self::cut`], and `OPERATING_SYSTEM` without a free descriptor.
     pub(crate) fn shareable(
         place: Place,
         size: u64,
@@ -193,7 +191,7 @@ impl Physical {
         Arc::new(Self { id: unique(), size, place, handle_types: types, offset, backing, _charge: None })
     }
 
-    /// The file in which the bytes are, and where in it.
+    /// The file of the bytes, and their offset in it.
     pub(crate) fn file(&self) -> (BorrowedFd<'_>, u64) {
         match &self.backing {
             Backing::Shared(store) => (store.file.as_fd(), self.offset),
@@ -205,7 +203,7 @@ impl Physical {
     pub(crate) fn file_number(&self) -> u64 {
         // SAFETY: all zeroes is a valid `stat`.
         let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: an open descriptor and a valid structure. Of an open file, the call does not
+        // SAFETY: an open descriptor and a valid structure. For an open file the call does not
         // fail.
         unsafe { libc::fstat(self.file().0.as_raw_fd(), &raw mut stat) };
         stat.st_ino
@@ -237,7 +235,7 @@ pub(crate) fn unique() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The name of a shareable file says where its bytes are, so that an importer can know.
+/// The name of a shareable file contains the place of its bytes, for an importer.
 fn label(place: Place) -> String {
     match place {
         Place::Device(ordinal) => format!("simcuda:device={ordinal}"),

@@ -1,4 +1,5 @@
-//! What the tests share: the exports, called as C calls them, with results that a test can read.
+//! The tests' common functions: the exports, called as C calls them, with results that a test can
+//! read.
 #![allow(
     unused_imports,
     unused_macros,
@@ -13,10 +14,10 @@ use std::ffi::{CString, c_int, c_void};
 pub use simcuda::exports::*;
 pub use wm_abi::*;
 
-/// Calls a driver function and fails the test unless it answers success, or the given code.
+/// Calls a driver function and fails the test unless it returns success, or the given code.
 macro_rules! ok {
     ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the test passes what the function asks for.
+        // SAFETY: the test passes valid arguments.
         assert_eq!(unsafe { $name($($argument),*) }, CUresult::SUCCESS, stringify!($name))
     };
 }
@@ -24,7 +25,7 @@ macro_rules! ok {
 /// As `ok!`, for calls that must fail.
 macro_rules! fails {
     ($code:ident, $name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the test passes what the function asks for.
+        // SAFETY: the test passes valid arguments.
         assert_eq!(unsafe { $name($($argument),*) }, CUresult::$code, stringify!($name))
     };
 }
@@ -96,7 +97,7 @@ pub fn free_memory() -> usize {
     free
 }
 
-/// A kernel of wm-kernels, out of PTX that names it.
+/// A kernel of wm-kernels, from PTX that names it.
 pub fn kernel(name: &str) -> CUfunction {
     let image =
         CString::new(format!(".version 8.2\n.target sm_80\n.visible .entry {name}(\n)\n{{\n}}\n")).unwrap();
@@ -115,7 +116,7 @@ pub fn launch(function: CUfunction, stream: CUstream, parameters: &mut [*mut c_v
     }
 }
 
-/// Address of a value, as a launch wants it.
+/// Address of a value, as a launch takes it.
 pub fn at<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
 }
