@@ -52,13 +52,21 @@ pub struct Device {
 }
 
 /// Why a device cannot be managed: its blocks then come from the driver as before.
-pub type Unsupported = String;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// The device cannot map physical memory at addresses of ours.
+    #[error("device {0} has no virtual memory management")]
+    NoVirtualMemory(CUdevice),
+    /// The driver does not tell the unit in which it gives memory.
+    #[error("granularity: {0}")]
+    Granularity(CUresult),
+}
 
 impl Device {
     /// The GPU `ordinal`, to be used through `context`; null means the first adopted context.
     ///
     /// # Errors
-    /// A sentence that names the missing capability.
+    /// [`Unsupported`]: the capability that the device lacks.
     pub fn new(
         driver: &'static Table,
         streams: &'static Streams,
@@ -67,7 +75,7 @@ impl Device {
     ) -> std::result::Result<Self, Unsupported> {
         let attribute = |attribute| driver.device_attribute(attribute, ordinal).ok();
         if attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != Some(1) {
-            return Err(format!("device {ordinal} has no virtual memory management"));
+            return Err(Unsupported::NoVirtualMemory(ordinal));
         }
         let supports = |name| attribute(name) == Some(1);
         let mut device = Self {
@@ -93,7 +101,7 @@ impl Device {
         let property = device.property(Tier::Device);
         device.granularity = driver
             .mem_granularity(&property, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
-            .map_err(|code| format!("granularity: {code}"))?;
+            .map_err(Unsupported::Granularity)?;
         Ok(device)
     }
 

@@ -40,7 +40,7 @@ mod windows;
 
 pub use api::Api;
 pub use cells::Cells;
-pub use device::Device;
+pub use device::{Device, Unsupported};
 pub use gpu::{Aside, Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
-pub use loader::Loader;
+pub use loader::{Loader, NotADriver};
 pub use table::Table;

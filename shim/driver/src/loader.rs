@@ -7,7 +7,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The signature of `dlopen`.
 pub type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -21,6 +21,29 @@ const VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.2.5", c"GLIBC_2.17"];
 pub struct Loader {
     dlopen: Dlopen,
     dlsym: Dlsym,
+}
+
+/// Why a file is not opened as a driver.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotADriver {
+    /// There is no such file.
+    #[error("not there")]
+    Missing,
+    /// The file is this library, under whatever name.
+    #[error("is wmshim itself")]
+    Interposer,
+    /// No file has such a path.
+    #[error("a path with a NUL byte")]
+    NulByte,
+    /// The loader's sentence.
+    #[error("{0}")]
+    Loader(String),
+    /// A library of another kind.
+    #[error("{}: no cuInit in it, so this is not a CUDA driver", .0.display())]
+    NoCuInit(PathBuf),
+    /// The loader finds no driver for a program that asks for one by name.
+    #[error("{0}: is a CUDA driver installed?")]
+    NotInstalled(Box<NotADriver>),
 }
 
 impl Loader {
@@ -42,13 +65,12 @@ impl Loader {
     }
 
     /// Opens a library by path for the life of the process.
-    pub(crate) fn open(&self, path: &Path) -> Result<*mut c_void, String> {
-        let name =
-            CString::new(path.as_os_str().as_bytes()).map_err(|_| "a path with a NUL byte".to_owned())?;
+    pub(crate) fn open(&self, path: &Path) -> Result<*mut c_void, NotADriver> {
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| NotADriver::NulByte)?;
         // SAFETY: a NUL-terminated path. Constructors of the library run, as they must to open a
         // driver.
         let library = unsafe { (self.dlopen)(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() { Err(last_error()) } else { Ok(library) }
+        if library.is_null() { Err(NotADriver::Loader(last_error())) } else { Ok(library) }
     }
 
     /// The address of a symbol in a library that the process has loaded, in any scope.

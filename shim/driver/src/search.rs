@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cache;
 use crate::interposer::is_interposer;
-use crate::loader::Loader;
+use crate::loader::{Loader, NotADriver};
 use crate::table::Table;
 
 const NAME: &str = "libcuda.so.1";
@@ -34,7 +34,7 @@ const DIRECTORIES: &[&str] = &[
 #[derive(Debug)]
 pub struct NotFound {
     /// Every searched place, with the reason why it did not serve.
-    pub searched: Vec<(PathBuf, String)>,
+    pub searched: Vec<(PathBuf, NotADriver)>,
 }
 
 impl std::fmt::Display for NotFound {
@@ -64,14 +64,14 @@ pub fn open(loader: &Loader, explicit: Option<&Path>) -> Result<Table, NotFound>
     Err(NotFound { searched })
 }
 
-fn try_open(loader: &Loader, path: &Path) -> Result<Table, String> {
+fn try_open(loader: &Loader, path: &Path) -> Result<Table, NotADriver> {
     let path = match path.canonicalize() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err("not there".into()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(NotADriver::Missing),
         // If links may not be read, the loader may still open the file.
         canonical => canonical.unwrap_or_else(|_| path.to_owned()),
     };
     if is_interposer(&path) {
-        return Err("is wmshim itself".into());
+        return Err(NotADriver::Interposer);
     }
     Table::open(loader, &path)
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use wm_abi::CUresult;
 use wm_abi::symbol::{NAMES, Symbol};
 
-use crate::loader::Loader;
+use crate::loader::{Loader, NotADriver};
 
 /// Stands in for a function that the driver lacks. It ignores its arguments, as the C ABI permits.
 unsafe extern "C" fn not_supported() -> CUresult {
@@ -29,11 +29,11 @@ impl Table {
     /// Opens the library at `path` and looks every function up.
     ///
     /// # Errors
-    /// The loader's message, or that the library exports no `cuInit`.
-    pub fn open(loader: &Loader, path: &Path) -> Result<Self, String> {
+    /// The loader does not open it, or it exports no `cuInit`.
+    pub fn open(loader: &Loader, path: &Path) -> Result<Self, NotADriver> {
         let library = loader.open(path)?;
         if loader.symbol(library, c"cuInit").is_null() {
-            return Err(format!("{}: no cuInit in it, so this is not a CUDA driver", path.display()));
+            return Err(NotADriver::NoCuInit(path.to_owned()));
         }
         let addresses = NAMES.iter().map(|name| loader.symbol(library, name) as usize).collect();
         Ok(Self { path: path.to_owned(), addresses })
@@ -43,10 +43,10 @@ impl Table {
     /// returns, a real driver or an interposer.
     ///
     /// # Errors
-    /// A sentence that says that there is none.
-    pub fn of_process() -> Result<Self, String> {
+    /// There is none.
+    pub fn of_process() -> Result<Self, NotADriver> {
         Self::open(&Loader::of_process(), Path::new("libcuda.so.1"))
-            .map_err(|reason| format!("{reason}: is a CUDA driver installed?"))
+            .map_err(|reason| NotADriver::NotInstalled(Box::new(reason)))
     }
 
     /// A driver that lacks every function.

@@ -72,7 +72,7 @@ pub(crate) struct Thread<'a> {
 impl Driver {
     /// Opens the driver, and keeps the memory that its default pool once had, as frameworks do.
     pub(crate) fn open() -> Result<Self, Failure> {
-        let table = Table::of_process().map_err(Failure)?;
+        let table = Table::of_process().map_err(|error| Failure(error.to_string()))?;
         let mut driver = Self { table, context: CUcontext::NULL };
         driver.init()?;
         driver.context = driver.primary_ctx_retain(0)?;

@@ -50,7 +50,7 @@ fn say(tally: &Tally) {
 }
 
 fn run(mode: &str) -> Result<Tally, Failure> {
-    let table = Table::of_process().map_err(Failure)?;
+    let table = Table::of_process().map_err(|error| Failure(error.to_string()))?;
     let driver = Named(Box::leak(Box::new(table)));
     driver.init()?;
     enter(driver, 0)?;

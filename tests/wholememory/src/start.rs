@@ -75,7 +75,7 @@ fn driver(path: Option<&Path>) -> Verdict<&'static Table> {
                 return Err(format!("cannot open {}", path.display()));
             }
         }
-        Table::of_process()
+        Table::of_process().map_err(|error| error.to_string())
     };
     DRIVER.get_or_init(open).as_ref().map_err(Clone::clone)
 }

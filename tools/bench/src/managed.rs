@@ -32,7 +32,7 @@ impl ManagedDevice {
         driver.init()?;
         let context = driver.primary_ctx_retain(device)?;
         driver.ctx_set_current(context)?;
-        let device = Device::new(table, streams, device, context).map_err(|reason| anyhow!(reason))?;
+        let device = Device::new(table, streams, device, context).map_err(|reason| anyhow!("{reason}"))?;
         let manager = Manager::new(device, settings);
         let stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
         let order = Order::Stream(streams.identify(context, stream));

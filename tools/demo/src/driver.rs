@@ -55,7 +55,7 @@ impl Api for Driver {
 impl Driver {
     /// Loads `libcuda.so.1` from wherever the loader finds it.
     pub(crate) fn open() -> Result<Self, Failure> {
-        let table = Table::of_process().map_err(Failure)?;
+        let table = Table::of_process().map_err(|error| Failure(error.to_string()))?;
         Ok(Self { table, stream: CUstream::NULL.into() })
     }
 

@@ -55,7 +55,7 @@ impl Api for Driver {
 impl Driver {
     /// Loads `libcuda.so.1` from wherever the loader finds it, and starts it.
     pub(crate) fn open() -> Result<Self> {
-        let driver = Self(Table::of_process().map_err(Failure::of)?);
+        let driver = Self(Table::of_process().map_err(|error| Failure::of(error.to_string()))?);
         driver.init()?;
         Ok(driver)
     }

@@ -2,8 +2,8 @@
 //!
 //! A device that cannot be managed is tried once: its memory stays with the driver.
 
-use wm_abi::{CUcontext, CUdevice};
-use wm_driver::{Api, Device, Gpu, Tier, host};
+use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::{Api, Device, Gpu, Tier, Unsupported, host};
 use wm_memory::Manager;
 
 use super::managers::DEVICES;
@@ -18,6 +18,17 @@ pub(super) fn manager(device: CUdevice, context: CUcontext) -> Option<&'static M
     existing(device).or_else(|| create(device, context))
 }
 
+/// Why a device has no manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Unmanaged {
+    #[error("no hooks are installed")]
+    NoHooks,
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    #[error("device {device}: {code}")]
+    UnknownSize { device: CUdevice, code: CUresult },
+}
+
 fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
     let index = usize::try_from(device).ok().filter(|index| *index < DEVICES)?;
     if REGISTRY.unmanaged.contains(device) {
@@ -30,7 +41,7 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
         manager.allow_dependencies(!REGISTRY.independent.contains(device));
         return Some(REGISTRY.managers.publish(index, manager));
     }
-    let built = REGISTRY.callbacks.get().ok_or_else(|| "no hooks are installed".to_owned());
+    let built = REGISTRY.callbacks.get().ok_or(Unmanaged::NoHooks);
     match built.and_then(|callbacks| Ok((build(device, context, callbacks)?, callbacks))) {
         Ok((manager, callbacks)) => {
             manager.allow_dependencies(!REGISTRY.independent.contains(device));
@@ -55,7 +66,7 @@ pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
     existing(device).into_iter().for_each(|manager| manager.allow_dependencies(allowed));
 }
 
-fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<Manager<Device>, String> {
+fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<Manager<Device>, Unmanaged> {
     let gpu = Device::new(driver(), streams(), device, context)?.beside(
         callbacks.external_usage,
         callbacks.on_shortage,
@@ -73,7 +84,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     } else {
         gpu.memory_info().map(|(_, total)| total)
     };
-    let total = told.map_err(|code| format!("device {device}: {code}"))?;
+    let total = told.map_err(|code| Unmanaged::UnknownSize { device, code })?;
     let limits = limits(device, total);
     let gpu = gpu.leaving(host::reserve(limits.host_limit, host::whole()));
     devices::label(device);

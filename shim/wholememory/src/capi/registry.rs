@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use dashmap::DashMap;
-use wm_driver::Table;
+use wm_driver::{NotADriver, Table};
 
 use crate::communicator::Communicator;
 use crate::embedding::Embedding;
@@ -103,6 +103,6 @@ impl<T> Registry<T> {
 /// The driver as this process has it: under the preloaded library, that one, so memory is of its
 /// pool.
 pub(super) fn driver() -> Result<&'static Table> {
-    static DRIVER: OnceLock<Result<Table, String>> = OnceLock::new();
-    DRIVER.get_or_init(Table::of_process).as_ref().map_err(|reason| Error::NotSupported(reason.clone()))
+    static DRIVER: OnceLock<Result<Table, NotADriver>> = OnceLock::new();
+    DRIVER.get_or_init(Table::of_process).as_ref().map_err(|reason| Error::NotSupported(reason.to_string()))
 }

@@ -67,7 +67,7 @@ impl ReplayGpu {
     /// Which capability it lacks.
     pub(crate) fn device(&self) -> Result<Device> {
         let device = Device::new(self.driver.0, streams(), self.ordinal, self.context);
-        device.map(Device::unshared).map_err(|reason| anyhow!(reason))
+        Ok(device?.unshared())
     }
 
     /// Makes streams that do not wait for the default stream.

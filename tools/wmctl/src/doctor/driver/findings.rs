@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::path::Path;
 
 use wm_abi::CUresult;
-use wm_driver::search;
+use wm_driver::{NotADriver, search};
 
 use super::survey::{ExaminedDevice, ExaminedDriver};
 use crate::doctor::finding::Finding;
@@ -25,10 +25,10 @@ pub(super) fn not_found(missing: &search::NotFound) -> Finding {
 
 /// The places looked at, those with the same finding together.
 fn searched(missing: &search::NotFound) -> String {
-    let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut places: Vec<(&NotADriver, Vec<String>)> = Vec::new();
     for (place, why) in &missing.searched {
         let place = place.display().to_string();
-        match places.iter_mut().find(|(reason, _)| reason == why) {
+        match places.iter_mut().find(|(reason, _)| *reason == why) {
             Some((_, group)) => group.push(place),
             None => places.push((why, vec![place])),
         }
