@@ -36,7 +36,7 @@ macro_rules! owners {
                 self.raw
             }
 
-            /// Passes ownership to the caller, who releases the handle by other means or never.
+            /// Passes ownership to the caller, which releases the handle by other means or never.
             #[must_use]
             pub fn into_raw(self) -> $raw {
                 std::mem::ManuallyDrop::new(self).raw
