@@ -1,4 +1,4 @@
-//! What programs run on: a driver, bare or under the library, in processes of their own.
+//! The runtime of programs: a driver, bare or under the library, in processes of their own.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::relays::{self, Machines};
 
-/// What allocates.
+/// The allocator under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Bare,
@@ -30,14 +30,14 @@ impl Limits {
     }
 }
 
-/// What programs run on.
+/// The runtime of programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
     /// The simulated driver; none for the machine's own.
     pub(crate) simulated: Option<PathBuf>,
     pub(crate) library: PathBuf,
     pub(crate) devices: usize,
-    /// Programs that a stream serves, and a context that is not primary.
+    /// The number of programs that share a stream, or a context that is not primary.
     pub(crate) lives: u32,
     pub(crate) limits: Limits,
     /// Memory of a simulated device.
@@ -45,11 +45,11 @@ pub(crate) struct Bench {
     pub(crate) races: bool,
     /// Seed of a simulated device's delays.
     pub(crate) delays: u64,
-    /// Programs copy: threads of the library may.
+    /// Programs copy, and threads of the library may carry the copies.
     pub(crate) copies: bool,
-    /// The library takes copies over several links.
+    /// The library makes copies over several links.
     pub(crate) relays: Option<Arc<Machines>>,
-    /// Calls that it makes on a sibling fail now and then.
+    /// Calls that the library makes on a sibling fail now and then.
     pub(crate) failing: bool,
 }
 
@@ -61,14 +61,14 @@ impl Bench {
         command.args(["child", "--devices", &devices, "--limit", &limit]);
         command.args(["--lives", &self.lives.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Streams that share a queue of a real device hold each other up.
+        // Streams that share a queue of a real device delay each other.
         command.env("CUDA_DEVICE_MAX_CONNECTIONS", "32");
-        // A kernel that is loaded at its first launch may wait for streams that are held.
+        // A kernel that is loaded at its first launch may wait for held streams.
         command.env("CUDA_MODULE_LOADING", "EAGER");
         if let Some(driver) = &self.simulated {
             let delays = self.delays.to_string();
             let races = if self.races { "1" } else { "0" };
-            // With one device the library has less to do with copies.
+            // With one device the library has less work for copies.
             let there = match &self.relays {
                 Some(_) => relays::DEVICES.to_string(),
                 None if self.copies => devices.clone(),

@@ -1,7 +1,7 @@
 //! The driver calls of each step.
 //!
-//! What a step needs may be missing because a call before it was refused: then the step is left
-//! out. No lock is held during a call.
+//! If a call before it was refused, an object of a step may be missing: then the step is skipped.
+//! No lock is held during a call.
 
 pub(crate) mod aside;
 mod capture;
@@ -88,8 +88,8 @@ impl Running<'_> {
         self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
     }
 
-    /// Work for which a block or a graph was refused orders what comes later all the same, and what
-    /// it would have written is there.
+    /// If a block or a graph for some work was refused, a substitute still orders later work, and
+    /// writes the host memory that the work would have written.
     fn stand_in(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
         use Action::*;
         match &step.action {
@@ -131,7 +131,7 @@ impl Running<'_> {
         let code = match way {
             Way::Plain => cu!(d, cuMemAlloc_v2(&mut address, size)),
             Way::Pitch => {
-                // Rows of whole multiples of every pitch, so that no bytes are lost between them.
+                // Rows of whole multiples of every pitch, so that no bytes lie between them.
                 let (mut pitch, row) = (0, if bytes.is_multiple_of(4096) { 4096 } else { 512 });
                 cu!(d, cuMemAllocPitch_v2(&mut address, &mut pitch, row, size.div_ceil(row), 4))
             }
@@ -146,7 +146,7 @@ impl Running<'_> {
         Some(code)
     }
 
-    /// The address of a block that is about to be freed.
+    /// Removes the address of a block that is about to be freed.
     fn take(&self, block: usize) -> Option<CUdeviceptr> {
         self.state().blocks.remove(&block).map(|(address, _)| address)
     }
@@ -183,7 +183,7 @@ impl Running<'_> {
         }
     }
 
-    /// Copies a block out, where there is room.
+    /// Copies a block out, if the stage has room.
     fn copy_out(
         &self,
         number: usize,
@@ -235,7 +235,7 @@ impl Running<'_> {
         }
     }
 
-    /// A stream that was not there before.
+    /// Creates a late stream.
     fn come(&self, number: usize, stream: usize) -> Option<CUresult> {
         match self.create(self.program.shape.streams[stream]) {
             Ok(handle) => self.state().streams[stream] = handle,
@@ -255,7 +255,8 @@ impl Running<'_> {
         code
     }
 
-    /// Copies and memsets without a stream, in the legacy default stream or in the thread's own.
+    /// Copies and memsets without a stream argument, in the legacy default stream or in the
+    /// thread's own.
     fn now(&self, number: usize, step: &Step) -> Option<CUresult> {
         let (d, stream) = (self.world.driver, step.action.stream()?);
         let own = matches!(self.program.shape.streams[stream].kind, Kind::PerThread(_));
@@ -269,7 +270,7 @@ impl Running<'_> {
                     true => cu!(d, cuMemcpyHtoD_v2_ptds(to, from, bytes as usize)),
                     false => cu!(d, cuMemcpyHtoD_v2(to, from, bytes as usize)),
                 };
-                // The driver has taken what it needs.
+                // The driver has read the source.
                 words.fill(0x5a5a_5a5a);
                 std::hint::black_box(&words);
                 Some(code)

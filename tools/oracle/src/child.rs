@@ -1,4 +1,4 @@
-//! The process in which programs run: it reads them, a line each, and answers each with a line.
+//! The process in which programs run: it reads one program a line, and writes one outcome a line.
 
 use std::io::BufRead;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::run;
 use crate::running::Marks;
 use crate::world::World;
 
-/// How programs are run.
+/// The options of a process that runs programs.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Arguments {
     /// The driver to open, by name or path
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     limit: u64,
 }
 
-/// Runs what standard input says.
+/// Runs the programs of standard input.
 pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     leave_interrupts();
     cores::pretend(arguments.cores);
@@ -57,8 +57,8 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// An interrupt at the terminal is for the process that judges: a run that it ended would look as
-/// if it had died.
+/// Ignores an interrupt at the terminal, which is for the judging process: a run that it ended
+/// would look like a crash.
 fn leave_interrupts() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: installs no handler.
@@ -66,9 +66,9 @@ fn leave_interrupts() {
     }
 }
 
-/// Handlers make this a program that serves faults, whose pageable copies are the driver's. Rust's
-/// tell of a stack overflow, the simulated driver's, which its first kernel brings, of a kernel's
-/// bad access: that ends the process then.
+/// With handlers this would be a program that handles faults, whose pageable copies the driver
+/// makes. Rust's handlers report a stack overflow. The simulated driver's, which its first kernel
+/// installs, report a kernel's bad access: without them that ends the process.
 fn leave_faults() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // SAFETY: the default disposition.

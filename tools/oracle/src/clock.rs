@@ -1,7 +1,7 @@
-//! Vector clocks: what is certainly done, and what may be waited for, when a stream has come to a
-//! place in its work.
+//! Vector clocks: the work that is certainly done, and the work that may be waited for, when a
+//! stream has reached a place.
 
-/// For each stream, how many pieces of its work.
+/// For each stream, a number of pieces of its work.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Clock(Vec<u32>);
 
@@ -32,20 +32,20 @@ pub(crate) struct Place {
     pub(crate) number: u32,
 }
 
-/// A place and what is before it.
+/// A place and the work before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) place: Place,
     pub(crate) before: Before,
 }
 
-/// What is before a place. What a driver promises is certain; what it might do besides may hold a
-/// program up.
+/// The work before a place. The driver's promises are certain; its possible other waits may block a
+/// program.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Before {
-    /// Done for certain: the only thing that legal programs build on.
+    /// Certainly done: legal programs depend only on this.
     pub(crate) sure: Clock,
-    /// All that could be waited for.
+    /// All work that could be waited for.
     pub(crate) most: Clock,
 }
 
@@ -57,7 +57,7 @@ impl Before {
 }
 
 impl Stamp {
-    /// Is it done for certain where the other begins?
+    /// Is it certainly done where the other begins?
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         other.before.sure.has(self.place)
     }

@@ -1,21 +1,21 @@
-//! A machine with more cores than there are, for what threads are told of their affinity. The
-//! library has threads carry pageable copies only where they have cores, and machines that test
-//! have two. How long threads waited for a core is then not told either.
+//! A simulated number of cores in the answers to affinity queries. The library lets threads carry
+//! pageable copies only if they have cores, and test machines have two. The run-queue delay of
+//! threads is then hidden too.
 //!
 //! The names are the C library's, so every query of this process comes here.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Cores that are told; 0: those that there are.
+/// The simulated number of cores; 0 for the real one.
 static CORES: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on there are so many.
+/// Simulates this many cores from now on.
 pub(crate) fn pretend(cores: usize) {
     CORES.store(cores, Ordering::Relaxed);
 }
 
-/// Answers as the C library does.
+/// Replaces the C library's function.
 ///
 /// # Safety
 /// `set` is `size` bytes that can be written.
@@ -41,8 +41,8 @@ unsafe extern "C" fn sched_getaffinity(
     0
 }
 
-/// Opens a file as the C library does. `mode` is there if `flags` say so; registers have something
-/// in its place.
+/// Opens a file like the C library. `mode` is present if `flags` say so; otherwise its register has
+/// another value.
 ///
 /// # Safety
 /// `path` is a C string.

@@ -1,8 +1,8 @@
 //! Workers that draw programs and judge them, side by side.
 //!
-//! One place hands out seeds, a stretch at a time; a seed's program does not depend on the worker
-//! that draws it, nor on what ran before it in its processes, which end with the stretch. Only the
-//! order in which programs are told does.
+//! One place hands out seeds, a stretch at a time. A seed's program depends neither on the worker
+//! that draws it nor on earlier programs in its processes, which end with the stretch. Only the
+//! order of the reports depends on the workers.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,20 +16,20 @@ use crate::judge::{Bar, Judge, Verdict};
 use crate::program::Program;
 use crate::told::{Failed, Told};
 
-/// What one worker runs in the same processes.
+/// The programs that one worker runs in the same processes.
 #[derive(Debug, Clone)]
 pub(crate) enum Stretch {
     Drawn(Range<u64>),
     Saved(Vec<Program>),
 }
 
-/// Hands out what is to be run, until it is told to stop.
+/// Hands out programs until it is told to stop.
 #[derive(Debug)]
 pub(crate) struct Supply {
     left: Mutex<Stretch>,
     /// Programs of a stretch.
     batch: u64,
-    /// Failures that are still to be found.
+    /// The number of failures after which the run ends.
     wanted: AtomicUsize,
     end: End,
 }
@@ -39,9 +39,9 @@ impl Supply {
         Self { left: Mutex::new(all), batch: batch.max(1), wanted: AtomicUsize::new(wanted), end }
     }
 
-    /// A program has failed. Enough of them end the run.
+    /// Counts a failed program. The last wanted one ends the run.
     fn fail(&self) {
-        // More may fail than are wanted, as programs run side by side.
+        // More may fail than are wanted, because programs run side by side.
         let less = |wanted: usize| Some(wanted.saturating_sub(1));
         let _before = self.wanted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
@@ -59,7 +59,7 @@ impl Supply {
                 seeds.start = first.saturating_add(self.batch).min(seeds.end);
                 (first < seeds.start).then_some(Stretch::Drawn(first..seeds.start))
             }
-            // Saved programs are one case.
+            // Saved programs form one case.
             Stretch::Saved(programs) => {
                 (!programs.is_empty()).then(|| Stretch::Saved(std::mem::take(programs)))
             }
@@ -67,15 +67,15 @@ impl Supply {
     }
 }
 
-/// What becomes of a program that fails.
+/// The treatment of a program that fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Care {
     pub(crate) shrink: bool,
-    /// Time to cut one down.
+    /// The time to shrink one.
     pub(crate) time: Duration,
 }
 
-/// Judges what is handed out.
+/// Judges the programs that it is handed.
 #[derive(Debug)]
 pub(crate) struct Worker<'a> {
     pub(crate) judge: &'a Judge,
@@ -115,8 +115,8 @@ impl Worker<'_> {
         let _heard = self.told.send(told);
     }
 
-    /// A program that failed after others is run alone. If it fails again it is cut down, else with
-    /// the others.
+    /// Runs a program alone that failed after others. If it fails again it is shrunk alone, else
+    /// together with the others.
     fn follow(&self, ran: &[Program], program: &Program, verdict: Verdict) -> Told {
         eprintln!("oracle: seed {} fails: {}", program.seed, verdict.name());
         let alone = std::slice::from_ref(program);
@@ -133,7 +133,7 @@ impl Worker<'_> {
         Told::Failed(Failed { case: small, verdict: last.unwrap_or(verdict), repeats })
     }
 
-    /// A smaller case, and how it fails.
+    /// A smaller case, and its verdict.
     fn cut_down(
         &self,
         case: &[Program],
@@ -146,15 +146,15 @@ impl Worker<'_> {
         let judge = Judge { end: self.judge.end.or_after(self.care.time), ..self.judge.clone() };
         let small = judge.shrink(case, verdict);
         let last = self.judge.last_of(&small);
-        // A case that only failed in a process with others, or for which no time is left, stays as
-        // it was.
+        // A case that failed only in a process with others, or for which no time is left, stays
+        // unchanged.
         if last.is_like(verdict) { (small, Some(last)) } else { (case.to_vec(), None) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a seed that is handed out twice, or never.
+    //! Hazard: a seed is handed out twice, or never.
     use super::*;
 
     #[test]

@@ -1,14 +1,14 @@
-//! When a run is over: after a number of seconds, or when the user interrupts it. A worker asks
-//! before it starts a long step.
+//! The end of a run: after a number of seconds, or when the user interrupts it. A worker checks it
+//! before a long step.
 //!
-//! Invariant: once it is over it stays so.
+//! Invariant: a run that is over stays over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The time at which something must be over; none if it may last.
+/// The deadline; `None` if there is none.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct End(Option<Instant>);
 
@@ -17,7 +17,7 @@ impl End {
         Self(time.and_then(|time| Instant::now().checked_add(time)))
     }
 
-    /// This or so much time from now on, whichever is sooner.
+    /// The earlier of this deadline and `time` from now.
     pub(crate) fn or_after(self, time: Duration) -> Self {
         let sooner = Self::after(Some(time));
         Self(self.0.into_iter().chain(sooner.0).min())
@@ -28,11 +28,11 @@ impl End {
     }
 }
 
-/// From now on an interrupt ends the run, which still tells what it found.
+/// From now on an interrupt ends the run, which still reports its results.
 pub(crate) fn listen_for_interrupts() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let handler: extern "C" fn(libc::c_int) = interrupted;
-        // SAFETY: the handler does nothing but store to an atomic.
+        // SAFETY: the handler only stores to an atomic.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
 }
@@ -43,7 +43,7 @@ extern "C" fn interrupted(_signal: libc::c_int) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a run that goes on after its time.
+    //! Hazard: a run goes on after its time.
     use super::*;
 
     #[test]

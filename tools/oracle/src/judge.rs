@@ -1,7 +1,7 @@
 //! Compares the runs of programs bare and under the library.
 //!
-//! Invariant: the library never runs a program that the driver alone does not end, or gets wrong:
-//! nothing could be told from it.
+//! Invariant: the library never runs a program that hangs or fails on the driver alone: its outcome
+//! would prove nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,50 +14,50 @@ use crate::outcome::{self, Fault, Run, Stay, Took};
 use crate::process::Process;
 use crate::program::{Program, Rules, Shape};
 
-/// What a comparison needs.
+/// The parameters of a comparison.
 #[derive(Debug, Clone)]
 pub(crate) struct Judge {
     pub(crate) bench: Bench,
     pub(crate) scarce: bool,
-    /// Which runs are made.
+    /// The runs to make.
     pub(crate) sides: Sides,
-    /// When all must be over.
+    /// The deadline of all runs.
     pub(crate) end: End,
 }
 
-/// Which runs are made and judged.
+/// The runs that are made and judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Sides {
     /// The driver alone, which must be right.
     Bare,
     /// The library alone: programs are trusted to be right on the driver.
     Library,
-    /// Both, and the library is held to what the driver does.
+    /// Both, and the library must match the driver.
     Both,
 }
 
-/// What was found about a program.
+/// The result for a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Right, with so many bytes looked at and so many calls refused, and copies of these steps
-    /// that went through other devices.
+    /// Right, with the number of checked bytes, the number of refused calls, and the steps whose
+    /// copies went through other devices.
     Right {
         checked: u64,
         refused: u64,
         relayed: Vec<usize>,
     },
-    /// The driver alone stays too, because of what it makes streams wait for: that is its right
-    /// where memory is short, and on a real device.
+    /// The driver alone hangs too, because of its own waits between streams: it may, if memory is
+    /// scarce and on a real device.
     Open(Stay),
     /// The driver alone fails: the program, the rules or the driver is wrong.
     Bare(Fault),
     Library(Fault),
-    /// The time was over before.
+    /// The time was over first.
     Cut,
 }
 
 impl Verdict {
-    /// The kind of fault, and whose it is.
+    /// The kind of fault, and its side.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Right { .. } => "right".to_owned(),
@@ -92,7 +92,7 @@ impl Verdict {
     }
 }
 
-/// A process of a side, and what it has run.
+/// A process of a side, and the programs that it has run.
 #[derive(Debug, Default)]
 struct Seat {
     process: Option<Process>,
@@ -108,7 +108,7 @@ pub(crate) struct Bar<'a> {
     spent: Spent,
 }
 
-/// Where time went, in all runs: processes, and what is in them.
+/// The time spent in all runs, on processes and inside them.
 pub(crate) type Spent = BTreeMap<&'static str, Duration>;
 
 impl<'a> Bar<'a> {
@@ -132,7 +132,7 @@ impl<'a> Bar<'a> {
             Side::Library => &mut self.library,
         };
         let begin = Instant::now();
-        // What ended a process is the last of what it ran.
+        // The last program that a process ran is the one that ended it.
         let process = match seat.process.take() {
             Some(process) => Ok(process),
             None => {
@@ -156,12 +156,12 @@ impl<'a> Bar<'a> {
         run
     }
 
-    /// Where time went since this was asked last.
+    /// The time spent since the last call.
     pub(crate) fn spent(&mut self) -> Spent {
         std::mem::take(&mut self.spent)
     }
 
-    /// What ran in a side's process so far, the latest program last.
+    /// The programs that ran in a side's process so far, the latest one last.
     pub(crate) fn ran(&self, side: Side) -> &[Program] {
         match side {
             Side::Bare => &self.bare.ran,
@@ -177,10 +177,10 @@ impl Judge {
         case.iter().map(|program| bar.judge(program)).last().unwrap_or(Verdict::Cut)
     }
 
-    /// Runs a program of nothing under the library.
+    /// Runs an empty program under the library.
     ///
     /// # Errors
-    /// How its process ended: it is no fault of a program's.
+    /// How its process ended: no program caused that.
     pub(crate) fn try_library(&self) -> anyhow::Result<()> {
         let rules = Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
         let shape = Shape { threads: 1, streams: vec![], keep: true, internal: true, rules, hosts: vec![] };
@@ -191,24 +191,24 @@ impl Judge {
         }
     }
 
-    /// The same with more time for each step: on a loaded machine a step may take long without
-    /// being stuck.
+    /// The same with more time for each step: on a loaded machine a step may take long without a
+    /// hang.
     pub(crate) fn patient(&self) -> Self {
         let Limits { bare, library } = self.bench.limits;
         let limits = Limits { bare: bare * 3, library: library * 3 };
         Self { bench: Bench { limits, ..self.bench.clone() }, ..self.clone() }
     }
 
-    /// The verdict if the run on the driver alone is all that there is to know.
+    /// The verdict if the run on the driver alone decides it.
     fn alone(&self, bare: &Run) -> Option<Verdict> {
-        // What a real driver makes streams wait for is its own affair.
+        // A real driver may make streams wait for each other.
         let may_stay = self.scarce || self.bench.simulated.is_none();
         if matches!(bare, Run::Cut) {
             return Some(Verdict::Cut);
         }
         match (outcome::alone(bare, self.scarce)?, bare) {
             (Fault::Hang(_), Run::Over(outcome)) if may_stay => outcome.hang.clone().map(Verdict::Open),
-            // Nor can it be wrong in its answers.
+            // A real driver's answers define what is right.
             (Fault::Answer(_), _) if self.bench.simulated.is_none() => None,
             (fault, _) => Some(Verdict::Bare(fault)),
         }

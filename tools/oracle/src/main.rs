@@ -1,12 +1,12 @@
 //! Finds the next fault: draws random programs that are legal CUDA, runs each on the bare driver
 //! and under the library, and holds the library to what the driver does.
 //!
-//! A program is a plain value, drawn from a seed: allocations and frees in every way that there is,
-//! in streams of every kind, with work that writes all of a block or looks at all of it, waits,
-//! captures, and gates that hold streams up for as long as the program wants. What makes it legal
-//! are the rules of a bare driver and nothing else ([`model`]). So another block's bytes, a wait
-//! that does not end, or an answer that the driver would not have given are the allocator's fault.
-//! What fails is cut down and printed.
+//! A program is a plain value, drawn from a seed: allocations and frees with every call, in streams
+//! of every kind, with work that writes or checks a whole block, waits, captures, and gates that
+//! hold streams for as long as the program wants. A program is legal by the rules of a bare driver
+//! alone ([`model`]). So another block's bytes, a wait that does not end, or an answer that the
+//! driver would not have given are the allocator's fault. A program that fails is shrunk and
+//! printed.
 #![allow(clippy::print_stdout, reason = "a program that tells what it found")]
 
 mod bench;
@@ -64,11 +64,11 @@ struct Options {
     /// Programs to draw; default: 500, or no limit with --seconds
     #[arg(long)]
     programs: Option<u64>,
-    /// Begin no program after so many seconds, and end soon after
+    /// Start no program after this many seconds, and end soon after
     #[arg(long)]
     seconds: Option<u64>,
     /// Programs that run side by side, each in processes of its own; default: 1 on the simulated
-    /// driver, 2 on a real one, where more keep each other waiting
+    /// driver, 2 on a real one, where more delay each other
     #[arg(long)]
     jobs: Option<usize>,
     /// Run this saved program instead
@@ -109,10 +109,10 @@ struct Options {
     /// With --relays on the simulated driver, let calls fail that the library makes on a sibling
     #[arg(long)]
     failing: bool,
-    /// Draw programs that keep no order between streams, to see that they are found
+    /// Draw programs that keep no order between streams, to check that they are found
     #[arg(long)]
     lawless: bool,
-    /// Draw no gates: no stream is ever held up
+    /// Draw no gates: no stream is ever held
     #[arg(long)]
     no_gates: bool,
     /// On the simulated driver, do not look for races
@@ -138,16 +138,16 @@ struct Options {
     /// simulated driver, 64 on a real one
     #[arg(long)]
     lives: Option<u32>,
-    /// Go on until so many programs have failed
+    /// Go on until this many programs have failed
     #[arg(long, default_value_t = 1)]
     failures: usize,
     /// Leave programs that fail as they were drawn
     #[arg(long)]
     no_shrink: bool,
-    /// Seconds to cut a program down
+    /// Seconds to shrink a program
     #[arg(long, default_value_t = 60)]
     shrink_seconds: u64,
-    /// Print the programs and run nothing; with --json as `oracle child` takes them, a line each
+    /// Print the programs and run nothing; with --json one a line, as input of `oracle child`
     #[arg(long)]
     print: bool,
     /// One JSON document instead of a text
@@ -170,7 +170,7 @@ fn main() -> ExitCode {
     ended(options.run())
 }
 
-/// The exit status: 0 if all is right, 1 if something was found, 2 if it could not be run.
+/// The exit status: 0 if all is right, 1 for a fault, 2 if the run failed.
 fn ended(outcome: Result<bool>) -> ExitCode {
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -213,12 +213,12 @@ impl Options {
         Ok(())
     }
 
-    /// What is to be run.
+    /// The programs to run.
     fn supply(&self) -> Result<Supply> {
         let end = End::after(self.seconds.map(Duration::from_secs));
         let Some(file) = &self.program else {
             let count = self.programs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 500 });
-            // A relay that has failed is left alone for seconds: the next process fails anew.
+            // A relay that has failed is unused for seconds; in the next process it fails anew.
             let usual = if self.failing { 6 } else { 32 };
             let batch = self.batch.unwrap_or(if self.simulated.is_some() { usual } else { 256 });
             let share = count.div_ceil(self.jobs() as u64);
@@ -234,7 +234,7 @@ impl Options {
         self.jobs.unwrap_or(if self.simulated.is_some() { 1 } else { 2 }).clamp(1, 64)
     }
 
-    /// Lets workers judge all that there is, and hears what they tell.
+    /// Lets workers judge all programs, and collects their messages.
     fn judge_all(&self, judge: &Judge, supply: &Supply, found: &mut Found) {
         let (told, heard) = mpsc::channel();
         let care = Care { shrink: !self.no_shrink, time: Duration::from_secs(self.shrink_seconds) };
@@ -249,8 +249,8 @@ impl Options {
     }
 
     fn wishes(&self) -> Wishes {
-        // Where memory is short, an allocation may be refused, and what builds on it or its free is
-        // not there.
+        // If memory is scarce, an allocation may be refused, and then its dependants and its free
+        // are missing.
         let allocation_is_action = !self.passive_allocations && !self.scarce;
         let (lawless, free_is_action) = (self.lawless, !self.passive_frees && !self.scarce);
         let rules = Rules { allocation_is_action, free_is_action, short: self.scarce, lawless };
@@ -287,13 +287,13 @@ impl Options {
             failing: self.failing,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };
-        // What is under way when the time is over gets a little more, so that little is lost.
+        // Runs in flight at the deadline get a little more time, so that few are lost.
         let end = End::after(self.seconds.map(|seconds| Duration::from_millis(seconds * 1080 + 1000)));
         Ok(Judge { bench, scarce: self.scarce, sides: self.sides, end })
     }
 
-    /// A program that stays on a real driver alone is left open: there patience finds nothing, and
-    /// costs time. Steps take milliseconds.
+    /// A program that hangs on a real driver alone is left open: a longer wait finds nothing there,
+    /// and costs time. Steps take milliseconds.
     fn limits(&self) -> Limits {
         let most = if self.simulated.is_some() { u64::MAX } else { 2000 };
         let bare = self.bare_limit.unwrap_or(self.limit.min(most));
@@ -301,7 +301,8 @@ impl Options {
     }
 }
 
-/// Hears what workers tell until all of them are done, and tells from time to time how far it is.
+/// Collects messages of workers until all of them are done, and reports the progress from time to
+/// time.
 fn hear(heard: &Receiver<Told>, found: &mut Found) {
     let mut said = Instant::now();
     loop {
@@ -317,7 +318,7 @@ fn hear(heard: &Receiver<Told>, found: &mut Found) {
     }
 }
 
-/// The library as it is built, or as it is installed.
+/// The library beside this program, as built, or in ../lib, as installed.
 fn library() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let folder = program.parent().unwrap_or(&program);

@@ -1,10 +1,9 @@
-//! The rules of a bare driver: is a step legal here, and what is ordered behind what once it was
-//! made?
+//! The rules of a bare driver: is a step legal now, and which work is ordered behind which?
 //!
 //! A step is legal if the driver alone promises that it works: every access of a block is behind
 //! the block's allocation and behind each access that it conflicts with, a free is behind all of
-//! them, and no wait of the host can last, given the gates that are open. Nothing else is relied
-//! on: not the order in which things happen to run, and not what an allocator does besides.
+//! them, and no wait of the host can last, given the open gates. The model relies on nothing else:
+//! neither on the order of execution nor on other effects of an allocator.
 
 mod blocks;
 mod gates;
@@ -24,7 +23,7 @@ impl Model {
         self.blocks.iter().filter(|(_, block)| !block.freed).map(|(number, block)| (*number, block))
     }
 
-    /// Streams that are there.
+    /// Streams that exist.
     pub(crate) fn streams(&self) -> Vec<usize> {
         (0..self.lanes.len()).filter(|stream| self.lanes[*stream].is_there()).collect()
     }
@@ -34,7 +33,7 @@ impl Model {
         (0..self.lanes.len()).filter(|stream| self.lanes[*stream].unborn).collect()
     }
 
-    /// Functions of the host that streams call, by step, with what is before them.
+    /// Host functions that streams call, by step, with the work before them.
     pub(crate) fn notes(&self) -> &[(usize, Stamp)] {
         &self.notes
     }
@@ -57,7 +56,7 @@ impl Model {
     /// Makes a step.
     ///
     /// # Errors
-    /// Why it is not legal. The model is of no use then.
+    /// The reason why it is not legal. The model is then useless.
     pub(crate) fn apply(&mut self, step: &Step) -> Verdict {
         self.rejoin(step.thread)?;
         self.admits(step)?;
@@ -66,11 +65,11 @@ impl Model {
         Ok(())
     }
 
-    /// A thread that makes a step has come back from its wait.
+    /// A thread that makes a step has returned from its wait.
     fn rejoin(&mut self, thread: usize) -> Verdict {
         let waiting = self.waiting.get_mut(thread).ok_or("no such thread")?.take();
         let Some(Waiting { step, stamps }) = waiting else { return Ok(()) };
-        // The call may have come so late that it waits for all that is there by now.
+        // The call may have begun so late that it waits for all present work.
         let latest = self.awaited(&step)?;
         require(!self.holds(&latest), "the host would wait for a gate that is closed")?;
         self.wait_for(&stamps)
@@ -172,18 +171,18 @@ impl Model {
         }
     }
 
-    /// A function without a stream may wait for the default stream that it works in.
+    /// A function without a stream argument may wait for the default stream that it works in.
     fn may_wait(&self, stream: usize) -> Verdict {
         require(!self.shape.streams[stream].kind.is_created(), "it works in a default stream")?;
         self.may_wait_for(stream)
     }
 
-    /// A call that may wait for all that is in a stream.
+    /// A call that may wait for all work in a stream.
     fn may_wait_for(&self, stream: usize) -> Verdict {
         require(!self.holds(&self.ends(stream)), "the host might wait for a gate that is closed")
     }
 
-    /// The bytes are there when the call returns.
+    /// The bytes have arrived when the call returns.
     fn read(&mut self, block: usize, stream: usize) -> Verdict {
         let stamp = self.push(stream, &[]);
         require(self.content(block).is_some(), "nothing is in the block")?;
@@ -192,7 +191,7 @@ impl Model {
         self.wait_for(&[stamp])
     }
 
-    /// It need not be over when the call returns.
+    /// The write may still be in flight when the call returns.
     fn write_now(&mut self, block: usize, stream: usize) -> Verdict {
         let stamp = self.push(stream, &[]);
         self.access(block, &stamp, true)?;
@@ -200,8 +199,8 @@ impl Model {
         self.may_wait(stream)
     }
 
-    /// A function of the host is called in a stream's order. Other streams' barriers need not know
-    /// of it: it is no work of a device.
+    /// A host function is called in a stream's order. Barriers of other streams need not wait for
+    /// it: it is no work of a device.
     fn call_host(&mut self, stream: usize) -> Stamp {
         let told = self.lanes[stream].told.clone();
         let stamp = self.enter(stream, &[], Barrier::Possible);
@@ -210,14 +209,14 @@ impl Model {
         stamp
     }
 
-    /// The host waits until these places are passed, and knows it then.
+    /// The host waits until these places are passed, and then knows that.
     fn wait_for(&mut self, stamps: &[Stamp]) -> Verdict {
         require(!self.holds(stamps), "the host would wait for a gate that is closed")?;
         stamps.iter().for_each(|stamp| self.host.join(&stamp.before.sure));
         Ok(())
     }
 
-    /// What a wait of the host waits for now.
+    /// The places that a wait of the host waits for now.
     fn awaited(&self, step: &Step) -> Verdict<Vec<Stamp>> {
         Ok(match step.action {
             Action::SyncStream { stream } => self.ends(stream),
@@ -253,7 +252,7 @@ impl Model {
 
     fn tail(&self, stream: usize) -> Option<Stamp> {
         let Lane { last: number, before, .. } = &self.lanes[stream];
-        // What may be an action is no place, and may be waited for.
+        // A possible action is no place, and may be waited for.
         (*before != Before::default())
             .then(|| Stamp { place: Place { stream, number: *number }, before: before.clone() })
     }
@@ -264,7 +263,7 @@ impl Model {
         streams.filter_map(|stream| self.tail(stream)).collect()
     }
 
-    /// Streams of the same context that a legacy stream and they wait for each other.
+    /// Streams of the same context that wait for a legacy stream, and it for them.
     fn peers(&self, stream: usize) -> impl Iterator<Item = usize> {
         let streams = &self.shape.streams;
         let (context, kind) = (streams[stream].context, streams[stream].kind);
@@ -283,7 +282,7 @@ impl Model {
     }
 
     /// An event, or a wait for one. In the default stream it is an action; in a blocking stream it
-    /// need not wait for that one.
+    /// need not wait for the default stream.
     fn mark_or_wait(&mut self, stream: usize, after: &[&Stamp]) -> Stamp {
         let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         self.enter(stream, after, if is_default { Barrier::Sure } else { Barrier::Possible })
@@ -298,7 +297,7 @@ impl Model {
         for other in peers {
             let lane = &self.lanes[other];
             before.most.join(&lane.before.most);
-            // Whether the barrier of the default stream sees a stream that is gone is not
+            // Whether the barrier of the default stream covers a destroyed stream is not
             // documented.
             if !lane.destroyed && barrier == Barrier::Sure {
                 before.sure.join(&lane.told);
@@ -320,7 +319,7 @@ impl Model {
     }
 
     /// Does a thread wait for the default stream that this stream has a barrier with? The wait may
-    /// be an action of the default stream, made at any time until the thread is back.
+    /// be an action of the default stream, made at any time until the thread returns.
     fn may_be_behind_a_wait(&self, stream: usize) -> bool {
         let streams = &self.shape.streams;
         let is_default = |other: usize| {
@@ -334,7 +333,7 @@ impl Model {
         self.shape.streams[stream].kind != Kind::NonBlocking
     }
 
-    /// A place behind a stream's work that is no work itself.
+    /// A place behind a stream's work that is not itself work.
     fn mark(&self, stream: usize) -> Stamp {
         let Lane { last: number, before, .. } = self.lanes[stream].clone();
         let mut before = before;

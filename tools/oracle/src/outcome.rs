@@ -1,4 +1,4 @@
-//! What a run of a program tells, as a value that one process writes and another reads.
+//! The result of a run, as a value that one process writes and another reads.
 
 use std::fmt;
 use std::io::Write;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 /// A call that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refused {
-    /// The step; none for what comes after the last one.
+    /// The step; none for a call after the last one.
     pub(crate) step: Option<usize>,
     pub(crate) call: String,
     pub(crate) code: u32,
 }
 
-/// A place where the host waited for longer than the limit.
+/// A call that exceeded the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stay {
-    /// The step; none for what is before the first or after the last one.
+    /// The step; none before the first or after the last one.
     pub(crate) step: Option<usize>,
     pub(crate) place: String,
-    /// It stayed after all gates were opened, and the process ended with it.
+    /// It lasted after all gates were opened, and the process ended.
     pub(crate) for_good: bool,
 }
 
@@ -32,27 +32,27 @@ impl fmt::Display for Stay {
     }
 }
 
-/// A run that came to its end, or to a place where it stayed.
+/// A run that reached its end, or a hang.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) seed: u64,
     pub(crate) refused: Vec<Refused>,
-    /// Bytes that are not as they were written.
+    /// Bytes with a wrong value.
     pub(crate) wrong: Vec<String>,
-    /// Streams that were said to be done while they were held.
+    /// Streams that were reported as done while a gate held them.
     pub(crate) early: Vec<String>,
-    /// Where the host waited for too long. The steps after it were left out.
+    /// The call that exceeded the limit. Later steps were skipped.
     pub(crate) hang: Option<Stay>,
-    /// Steps whose copies went through other devices, as far as the library tells.
+    /// Steps whose copies went through other devices, as the library reports.
     #[serde(default)]
     pub(crate) relayed: Vec<usize>,
-    /// Bytes that were looked at.
+    /// Bytes that were checked.
     pub(crate) checked: u64,
     pub(crate) took: Took,
 }
 
 impl Outcome {
-    /// Writes it to standard output, for the process that judges.
+    /// Writes it to standard output, for the judging process.
     pub(crate) fn hand_over(&self) {
         let line = serde_json::to_string(self).unwrap_or_default();
         let mut out = std::io::stdout().lock();
@@ -61,13 +61,13 @@ impl Outcome {
     }
 }
 
-/// Where the time of a run went.
+/// The time spent in the phases of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Took {
     /// Contexts and streams were made.
     pub(crate) prepare: Duration,
     pub(crate) steps: Duration,
-    /// All was waited for and given back.
+    /// The waits for all work, and the releases.
     pub(crate) finish: Duration,
 }
 
@@ -75,14 +75,14 @@ pub(crate) struct Took {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Run {
     Over(Outcome),
-    /// The process ended before: how, and its last words.
+    /// The process ended early: its status, and the end of its standard error.
     Died(String),
-    /// The time for all of it was over before.
+    /// The deadline came first.
     Cut,
 }
 
 impl Run {
-    /// Is the process of no use after it?
+    /// Is its process useless after it?
     pub(crate) fn ends_the_process(&self) -> bool {
         match self {
             Self::Over(outcome) => {
@@ -94,13 +94,13 @@ impl Run {
     }
 }
 
-/// Whether an error is the context's from now on: programs that came after it would fail for
-/// nothing of their own.
+/// Does an error belong to the context from now on? Later programs would fail without a fault of
+/// their own.
 fn is_sticky(code: u32) -> bool {
     code == wm_abi::CUresult::ILLEGAL_ADDRESS.0 || (710..=719).contains(&code)
 }
 
-/// What is wrong with a run, by kind: a smaller program must fail in the same way.
+/// The fault of a run, by kind: a smaller program must fail in the same way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
     Wrong(String),
@@ -135,7 +135,7 @@ impl fmt::Display for Fault {
 
 const OUT_OF_MEMORY: u32 = 2;
 
-/// What is wrong with a run by itself. Memory may be short in some runs.
+/// The fault of a run by itself. In some runs memory is scarce.
 pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
     let outcome = match run {
         Run::Died(how) => return Some(Fault::Died(how.clone())),
@@ -155,7 +155,7 @@ pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
     outcome.refused.iter().find(counts).map(|refused| Fault::Answer(told(refused)))
 }
 
-/// What is wrong with a run beside one that is right by definition.
+/// The fault of a run beside one that is right by definition.
 pub(crate) fn beside(bare: &Run, run: &Run, scarce: bool) -> Option<Fault> {
     let (Run::Over(right), Run::Over(outcome)) = (bare, run) else { return alone(run, scarce) };
     match alone(run, scarce) {
@@ -166,7 +166,7 @@ pub(crate) fn beside(bare: &Run, run: &Run, scarce: bool) -> Option<Fault> {
     let matters = |refused: &&Refused| !(scarce && refused.code == OUT_OF_MEMORY);
     let more = outcome.refused.iter().filter(matters).find(|refused| !right.refused.contains(refused));
     let less = right.refused.iter().filter(matters).find(|refused| !outcome.refused.contains(refused));
-    // Where memory is short, what is skipped in one run is not in the other.
+    // If memory is scarce, the two runs skip different steps.
     let answers = if scarce { None } else { more.or(less) };
     answers.map(|refused| Fault::Answer(format!("only one of the two: {}", told(refused))))
 }

@@ -1,7 +1,7 @@
 //! A process that runs programs one after another, seen from outside.
 //!
-//! Invariants: it has at most one program at a time; a run that dies or stays for good is its last;
-//! it does not outlive its owner.
+//! Invariants: it has at most one program at a time; a run that crashes or hangs is its last; it
+//! does not outlive its owner.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
@@ -16,18 +16,18 @@ use crate::end::End;
 use crate::outcome::{Outcome, Run, Stay};
 use crate::program::Program;
 
-/// A process under way.
+/// A running process.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
     words: Option<JoinHandle<String>>,
-    /// How long it may be silent. It looks after the time of each step itself.
+    /// How long it may be silent. It limits the time of each step itself.
     patience: Duration,
 }
 
-/// How often the end of the whole run is looked at.
+/// How often the deadline of the whole run is checked.
 const GLANCE: Duration = Duration::from_millis(100);
 
 impl Process {
@@ -43,7 +43,7 @@ impl Process {
     /// Runs a program, until a time at most.
     pub(crate) fn run(&mut self, program: &Program, end: End) -> Run {
         let line = serde_json::to_string(program).unwrap_or_default();
-        // A process that has ended reads no more: that is told by what it answers.
+        // A process that has ended reads no more: its missing answer shows that.
         let _fed = self.input.as_mut().map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));
         let begin = Instant::now();
         loop {
@@ -78,7 +78,7 @@ impl Drop for Process {
     }
 }
 
-/// What a process says, as it comes.
+/// The lines of a process, as they arrive.
 fn lines(output: ChildStdout) -> Receiver<String> {
     let (heard, lines) = mpsc::channel();
     std::thread::spawn(move || {
@@ -87,14 +87,14 @@ fn lines(output: ChildStdout) -> Receiver<String> {
     lines
 }
 
-/// It stays where nothing looks at the time: while a program's contexts and streams are made.
+/// It hangs where no step limit applies: while a program's contexts and streams are made.
 fn silent(seed: u64) -> Run {
     let place = "before the first step, or between two".to_owned();
     let stay = Stay { step: None, place, for_good: true };
     Run::Over(Outcome { seed, hang: Some(stay), ..Outcome::default() })
 }
 
-/// The end of what a process says on standard error.
+/// The end of a process's standard error.
 fn last_words(mut errors: ChildStderr) -> String {
     let mut bytes = Vec::new();
     let _whole = errors.read_to_end(&mut bytes);

@@ -1,4 +1,4 @@
-//! The language of programs: a plain value that can be drawn, saved, cut down and read.
+//! The language of programs: a plain value that can be drawn, saved, shrunk and read.
 //!
 //! A program is a list of steps. One thread of the host makes each step, and the next one begins
 //! when it is over, except for *detached* waits: these are over when their thread makes its next
@@ -18,29 +18,29 @@ pub(crate) const HOSTS: usize = 4;
 /// A whole program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Program {
-    /// What it was drawn from.
+    /// The seed that it was drawn from.
     pub(crate) seed: u64,
     pub(crate) shape: Shape,
     pub(crate) steps: Vec<Step>,
 }
 
-/// What a program has from its beginning.
+/// The objects that a program has from its beginning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shape {
     /// Threads of the host.
     pub(crate) threads: usize,
     pub(crate) streams: Vec<Stream>,
-    /// Do pools keep what is freed, over synchronisations?
+    /// Do pools keep freed memory over synchronisations?
     pub(crate) keep: bool,
-    /// May pools make a stream wait for another to use its memory again?
+    /// May pools make a stream wait for another one to reuse its memory?
     pub(crate) internal: bool,
     pub(crate) rules: Rules,
-    /// Memory of the host's that copies go from and to.
+    /// Host memory for copies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<Host>,
 }
 
-/// What memory of the host's is to the driver.
+/// The kind of host memory, as the driver sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Host {
     /// `cuMemHostAlloc`.
@@ -48,19 +48,19 @@ pub(crate) enum Host {
     Pageable,
 }
 
-/// What a driver promises, where drivers might differ.
+/// The driver's promises, where drivers might differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
-    /// Is an allocation in stream order an action of its stream? In the legacy default stream it
+    /// Is a stream-ordered allocation an action of its stream? In the legacy default stream it
     /// never is a barrier.
     pub(crate) allocation_is_action: bool,
-    /// Is a free in stream order?
+    /// Is a stream-ordered free one?
     pub(crate) free_is_action: bool,
-    /// Memory may be short, and an allocation may be made to wait for any free before it, if the
-    /// pools allow that.
+    /// Memory may be scarce, and an allocation may wait for any earlier free, if the pools allow
+    /// that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) short: bool,
-    /// Nothing is promised and nothing is kept: such programs are wrong.
+    /// No order is promised or kept: such programs are wrong.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lawless: bool,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Rules {
 pub(crate) struct Stream {
     pub(crate) context: Context,
     pub(crate) kind: Kind,
-    /// It is made by a step, and not before the first.
+    /// A step makes it, and not the beginning of the program.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) late: bool,
 }
@@ -101,7 +101,7 @@ impl Context {
     }
 }
 
-/// How a stream is ordered with others of its context.
+/// The order of a stream with others of its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Legacy,
@@ -112,25 +112,25 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Does it wait for the legacy default stream, and that for it?
+    /// Do it and the legacy default stream wait for each other?
     pub(crate) fn is_blocking(self) -> bool {
         matches!(self, Self::PerThread(_) | Self::Blocking)
     }
 
-    /// Is there a handle of the program's own?
+    /// Has it a handle of the program's own?
     pub(crate) fn is_created(self) -> bool {
         matches!(self, Self::Blocking | Self::NonBlocking)
     }
 }
 
-/// A pool of a device: the one that came with it, or one of the program's.
+/// A pool of a device: the default one, or one of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Pool {
     pub(crate) device: usize,
     pub(crate) own: bool,
 }
 
-/// How memory is allocated.
+/// The call that allocates memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Way {
     /// `cuMemAlloc`.
@@ -143,7 +143,7 @@ pub(crate) enum Way {
     From { pool: Pool, stream: usize },
 }
 
-/// One call, or a few that belong together.
+/// One call, or a few that form a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Action {
     Allocate {
@@ -166,8 +166,7 @@ pub(crate) enum Action {
         stream: usize,
         kernel: bool,
     },
-    /// Looks for the value of the last stamp in all of a block, by a kernel or by a copy to the
-    /// host.
+    /// Checks all of a block for the value of the last stamp, by a kernel or by a copy to the host.
     Check {
         block: usize,
         stream: usize,
@@ -209,11 +208,11 @@ pub(crate) enum Action {
     },
     /// `cuCtxSynchronize` of the current context.
     SyncContext,
-    /// Asks a stream whether it is done until it says so.
+    /// Queries a stream until it is done.
     Idle {
         stream: usize,
     },
-    /// Asks a stream that cannot be done whether it is.
+    /// Queries a stream that cannot be done.
     Busy {
         stream: usize,
     },
@@ -223,7 +222,7 @@ pub(crate) enum Action {
     },
     /// `cuMemGetInfo`.
     Info,
-    /// Records a stream's next work into a graph that can run.
+    /// Records a stream's next work in an executable graph.
     Capture {
         graph: usize,
         stream: usize,
@@ -235,20 +234,20 @@ pub(crate) enum Action {
         graph: usize,
         stream: usize,
     },
-    /// `cuStreamDestroy`, whatever is left to do.
+    /// `cuStreamDestroy`, also with work in the stream.
     Destroy {
         stream: usize,
     },
-    /// `cuStreamCreate`: a driver may use the handle of a stream again that is gone.
+    /// `cuStreamCreate`: a driver may reuse the handle of a destroyed stream.
     Create {
         stream: usize,
     },
-    /// The stream calls a function of the host, which takes a number: what is ordered must take
-    /// them in that order.
+    /// The stream calls a host function, which takes a number: ordered functions must take them in
+    /// that order.
     Note {
         stream: usize,
     },
-    /// The stream calls a function of the host, which opens a gate.
+    /// The stream calls a host function, which opens a gate.
     Unlock {
         gate: usize,
         stream: usize,
@@ -260,7 +259,7 @@ pub(crate) enum Action {
         block: usize,
         stream: usize,
     },
-    /// `cuMemcpyHtoD` without a stream, of pageable memory that is something else as soon as it
+    /// `cuMemcpyHtoD` without a stream argument, from pageable memory that changes as soon as it
     /// returns.
     Fill {
         block: usize,
@@ -277,55 +276,53 @@ pub(crate) enum Action {
         to: usize,
         stream: usize,
     },
-    /// The host writes a value of its own into some memory of the host's, by a thread or by a
-    /// function that a stream calls.
+    /// The host writes a value of its own into some host memory, by a thread or by a function that
+    /// a stream calls.
     Write {
         host: usize,
         bytes: u64,
         /// The stream that calls the function.
         stream: Option<usize>,
     },
-    /// The host looks for the latest value in some memory of the host's, by a thread or by a
-    /// function that a stream calls.
+    /// The host checks some host memory for the latest value, by a thread or by a function that a
+    /// stream calls.
     Look {
         host: usize,
         stream: Option<usize>,
     },
-    /// Copies memory of the host's to a block: `cuMemcpyHtoDAsync`, or `cuMemcpyHtoD` in a default
-    /// stream.
+    /// Copies host memory to a block: `cuMemcpyHtoDAsync`, or `cuMemcpyHtoD` in a default stream.
     Upload {
         host: usize,
         block: usize,
         stream: usize,
         waits: bool,
     },
-    /// Copies a block to memory of the host's: `cuMemcpyDtoHAsync`, or `cuMemcpyDtoH` in a default
-    /// stream.
+    /// Copies a block to host memory: `cuMemcpyDtoHAsync`, or `cuMemcpyDtoH` in a default stream.
     Download {
         block: usize,
         host: usize,
         stream: usize,
         waits: bool,
     },
-    /// Something that copies must not feel.
+    /// An action that must not affect copies.
     Aside(Aside),
 }
 
-/// What is captured.
+/// The work in a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Node {
     /// A block is stamped and checked.
     Mark { block: usize },
     /// A block of the graph's own is allocated, stamped, checked and freed.
     Own { bytes: u64 },
-    /// Another stream comes in by an event, and is joined again: each stamps and checks a block
-    /// beside the other.
+    /// Another stream joins by an event, and leaves by another one: each stream stamps and checks a
+    /// block beside the other.
     Fork { stream: usize, here: usize, there: usize },
-    /// A block of the graph's own is used and freed in another stream, which is joined again.
+    /// A block of the graph's own is used and freed in another stream, which joins and leaves.
     Lend { stream: usize, bytes: u64 },
-    /// Pinned memory of the host's is copied to a block.
+    /// Pinned host memory is copied to a block.
     Load { host: usize, block: usize },
-    /// A block is copied to pinned memory of the host's.
+    /// A block is copied to pinned host memory.
     Save { block: usize, host: usize },
 }
 
@@ -339,7 +336,7 @@ impl Node {
         }
     }
 
-    /// A block and host memory, of which one is copied to the other.
+    /// A block and host memory, the ends of a copy.
     pub(crate) fn ends(&self) -> Option<(usize, usize)> {
         match self {
             Self::Load { host, block } | Self::Save { block, host } => Some((*block, *host)),
@@ -347,7 +344,7 @@ impl Node {
         }
     }
 
-    /// The stream that is captured besides.
+    /// The second captured stream.
     pub(crate) fn branch(&self) -> Option<usize> {
         match self {
             Self::Fork { stream, .. } | Self::Lend { stream, .. } => Some(*stream),
@@ -363,14 +360,14 @@ pub(crate) struct Step {
     pub(crate) thread: usize,
     /// The current context.
     pub(crate) current: Context,
-    /// A wait that is over when its thread makes its next step.
+    /// A wait that ends when its thread makes its next step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) detached: bool,
     pub(crate) action: Action,
 }
 
 impl Action {
-    /// The stream that it is about.
+    /// The stream that it uses.
     pub(crate) fn stream(&self) -> Option<usize> {
         use Action::*;
         match self {
@@ -405,7 +402,7 @@ impl Action {
         matches!(self, Self::SyncStream { .. } | Self::SyncEvent { .. } | Self::SyncContext)
     }
 
-    /// What is counted of it.
+    /// The name under which it is counted.
     pub(crate) fn name(&self) -> &'static str {
         use Action::*;
         match self {
@@ -463,8 +460,8 @@ impl Program {
         streams.chain(self.steps.iter().map(|step| step.current)).any(|other| other == context)
     }
 
-    /// What is counted of a step: its action's name, and of a copy what memory of the host's it
-    /// takes.
+    /// The name under which a step is counted: its action's name, and for a copy the kind of host
+    /// memory.
     pub(crate) fn name_of(&self, step: &Step) -> String {
         let name = step.action.name();
         match step.action {
@@ -479,7 +476,7 @@ impl Program {
         }
     }
 
-    /// Is a stream held up anywhere?
+    /// Does a gate hold a stream anywhere?
     pub(crate) fn holds_streams(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.action, Action::Close { .. }))
     }

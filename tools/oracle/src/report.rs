@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The results, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -21,14 +21,13 @@ pub(crate) struct Found {
     checked: u64,
     /// Calls that were refused on both sides, or with out of memory.
     refused: u64,
-    /// Programs that the driver does not end either, by the kind of step.
+    /// Programs that hang on the driver too, by the kind of step.
     open: Counts,
-    /// How many of them stayed when all gates were open.
+    /// The number of them that hung with all gates open.
     open_for_good: u64,
-    /// Where some of them stayed, by seed, to be looked at.
+    /// The places of some of these hangs, by seed, for inspection.
     open_first: BTreeMap<u64, String>,
-    /// Seeds of programs that took longer than the limit once, and are not known to have done so
-    /// again.
+    /// Seeds of programs that exceeded the limit once, and are not known to have done so again.
     slow: Vec<u64>,
     spent: Spent,
     blocks: u64,
@@ -57,7 +56,7 @@ impl Found {
         }
     }
 
-    /// Takes in what a worker tells.
+    /// Adds a worker's message.
     pub(crate) fn hear(&mut self, told: Told) {
         match told {
             Told::Judged(_, Verdict::Cut) => {}
@@ -110,12 +109,12 @@ impl Found {
         self.steps.values().sum()
     }
 
-    /// How often something happens a second.
+    /// A count per second.
     fn rate(&self, count: u64) -> f64 {
         count as f64 / self.begin.elapsed().as_secs_f64().max(1e-3)
     }
 
-    /// What there is, in a line.
+    /// The results in one line.
     fn line(&self) -> String {
         format!(
             "{} programs, {} steps, {} blocks, {} MiB checked, {} calls refused, {} left open, {} failed",
@@ -146,7 +145,7 @@ impl Failed {
             Some(false) => ", but not again",
             None => ", once",
         };
-        // More than a few are too many to be read.
+        // More than a few are too many to read.
         let hidden = self.case.len().saturating_sub(4);
         let before = if hidden == 0 { String::new() } else { format!("after {hidden} other programs:\n") };
         let shown = &self.case[hidden..];
@@ -155,19 +154,19 @@ impl Failed {
     }
 }
 
-/// Of programs that are left open, so many are told.
+/// The number of open programs that are printed.
 const SHOWN: usize = 16;
 
-/// How often it is told how far the run is.
+/// The interval between progress reports.
 pub(crate) const OFTEN: Duration = Duration::from_secs(10);
 
-/// How far it is, on standard error.
+/// The progress, on standard error.
 pub(crate) fn progress(found: &Found) {
     let (seconds, steps) = (found.begin.elapsed().as_secs_f64(), found.rate(found.made()));
     eprintln!("{seconds:>6.0} s  {}, {steps:.0} steps/s", found.line());
 }
 
-/// All of it.
+/// All results.
 pub(crate) fn summary(found: &Found, as_json: bool) {
     if as_json {
         return println!("{}", document(found));

@@ -1,8 +1,8 @@
-//! Runs one program: its steps one after the other, each by its own thread of the host.
+//! Runs one program: its steps one after the other, each on its own thread of the host.
 //!
-//! Invariants: a detached wait holds no lock; a step that stays for longer than the limit is the
-//! last one, and ends the process only if it stays with all gates open too; what is found is told
-//! by the ledgers after all work is over.
+//! Invariants: a detached wait holds no lock; a step that exceeds the limit is the last one, and
+//! ends the process only if it lasts with all gates open; the ledgers report the results after all
+//! work is over.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -22,11 +22,11 @@ use crate::program::{Action, Context, Kind, Program, Step, Stream};
 use crate::running::{Marks, Running, State};
 use crate::world::World;
 
-/// An end is many calls: it may take so many times as long as a step.
+/// The end of a program is many calls: it may take this many times as long as a step.
 const ENDS: u32 = 5;
 
-/// Runs a program. Where the host stays for longer than the limit whatever gates are open, the
-/// process ends with that as the outcome.
+/// Runs a program. If the host exceeds the limit with all gates open, the process ends with that as
+/// the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Result<Outcome> {
     let begin = Instant::now();
     world.reset(program)?;
@@ -45,8 +45,8 @@ pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Du
     Ok(Outcome { took, ..running.verdict() })
 }
 
-/// What the model knows of each step: whose mark is in the block that it reads and in the host
-/// memory that it uses; and which functions of the host are called in which order.
+/// The model's facts about each step: the step whose mark is in the block that it reads and in the
+/// host memory that it uses; and the order of the host functions.
 struct Foreseen {
     expected: Vec<Option<usize>>,
     held: Vec<Option<(usize, u64)>>,
@@ -115,8 +115,8 @@ impl Running<'_> {
         });
     }
 
-    /// Waits until the threads are gone. A scope alone waits for less: for what they were told to
-    /// do, not for what the driver does for a thread that ends.
+    /// Waits until the threads are gone. A scope alone waits only for their closures, not for the
+    /// driver's clean-up when a thread ends.
     fn join(&self, threads: Vec<ScopedJoinHandle<'_, ()>>, limit: Duration) {
         std::thread::scope(|scope| {
             let (done, over) = mpsc::channel();
@@ -128,7 +128,8 @@ impl Running<'_> {
         });
     }
 
-    /// A step stays. If a gate is all that it waits for, the process can go on with other programs.
+    /// A step exceeds the limit. If it waits for a gate alone, the process can go on with other
+    /// programs.
     fn stay(&self, step: usize, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) {
         let place = format!("step {step}: {}", self.program.steps[step]);
         self.state().hang = Some(Stay { step: Some(step), place, for_good: false });
@@ -136,7 +137,7 @@ impl Running<'_> {
         gather(hands, over, limit).unwrap_or_else(|_| self.leave());
     }
 
-    /// Says where the run stays, and ends the process: threads that wait for a device for ever
+    /// Reports the place of the hang, and ends the process: threads that wait for a device for ever
     /// cannot be joined.
     fn leave(&self) -> ! {
         let mut outcome = self.verdict();
@@ -144,11 +145,11 @@ impl Running<'_> {
         let end = || Stay { step: None, place: format!("the end of the program: {call}"), for_good: true };
         outcome.hang = Some(outcome.hang.map_or_else(end, |stay| Stay { for_good: true, ..stay }));
         outcome.hand_over();
-        // SAFETY: ends the process, whatever its threads do.
+        // SAFETY: ends the process, in any state of its threads.
         unsafe { libc::_exit(0) }
     }
 
-    /// Makes the steps; the first that stays is an error.
+    /// Makes the steps; the first that exceeds the limit is an error.
     fn dispatch(&self, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), usize> {
         for (number, step) in self.program.steps.iter().enumerate() {
             await_hand(hands, step.thread, over, limit)?;
@@ -167,7 +168,7 @@ impl Running<'_> {
     fn obey(&self, thread: usize, orders: &Receiver<usize>, done: &Sender<usize>) {
         for step in orders {
             self.perform(step, &self.program.steps[step]);
-            // A wait may come back beside another thread's copy.
+            // A wait may return beside another thread's copy.
             if !self.program.steps[step].action.is_wait() && self.world.has_carried() {
                 self.state().relayed.push(step);
             }
@@ -178,8 +179,8 @@ impl Running<'_> {
         self.end_own_streams(thread);
     }
 
-    /// Waits for a thread's own default streams: one that ended with work in them could stay there,
-    /// in the driver's own clean-up, with nothing preloaded as well (docs/dev/ordering.md).
+    /// Waits for a thread's own default streams: a thread that ends with work in them could hang in
+    /// the driver's own clean-up, also without a preload (docs/dev/ordering.md).
     fn end_own_streams(&self, thread: usize) {
         let d = self.world.driver;
         let own = |stream: &&Stream| stream.kind == Kind::PerThread(thread);
@@ -195,14 +196,14 @@ impl Running<'_> {
         gates.iter().for_each(|gate| self.world.open_gate(*gate));
     }
 
-    /// Waits for everything, gives everything back: many calls, some of which end contexts.
+    /// Waits for all work and releases everything: many calls, some of which end contexts.
     fn finish(&self, limit: Duration) {
         std::thread::scope(|scope| self.join(vec![scope.spawn(|| self.give_back())], limit * ENDS));
     }
 
     fn give_back(&self) {
         let d = self.world.driver;
-        // Which call it is at is known while it stays.
+        // During a hang, the present call is known.
         macro_rules! end {
             ($call:ident($($argument:expr),*)) => {{
                 self.state().ending = stringify!($call);
@@ -232,7 +233,7 @@ impl Running<'_> {
         self.note(None, "cuCtxDestroy", self.world.leave());
     }
 
-    /// What the program still has, taken out of the state.
+    /// The program's remaining objects, taken out of the state.
     fn parts(&self) -> Box<State> {
         let mut state = self.state();
         let (blocks, events) = (std::mem::take(&mut state.blocks), std::mem::take(&mut state.events));
@@ -270,7 +271,7 @@ impl Running<'_> {
         }
     }
 
-    /// Reads the ledgers and what was copied out. All work is over.
+    /// Reads the ledgers and the bytes that were copied out. All work is over.
     fn verify(&self) {
         let mut state = self.state();
         let mut wrong = Vec::new();
@@ -287,7 +288,7 @@ impl Running<'_> {
             }
         }
         for (step, offset, bytes, mark) in &state.copies {
-            // SAFETY: pinned memory of ours, and no copy is under way any more.
+            // SAFETY: pinned memory of ours, and no copy is in flight any more.
             let words = unsafe {
                 std::slice::from_raw_parts(self.world.stage(*offset).cast::<u32>(), *bytes as usize / 4)
             };
@@ -320,7 +321,7 @@ struct Hand {
     away: Option<usize>,
 }
 
-/// Waits until a thread is back from its step; the step is an error if it stays.
+/// Waits until a thread has made its step; if it exceeds the limit, the step is an error.
 fn await_hand(
     hands: &mut [Hand],
     thread: usize,
@@ -335,7 +336,7 @@ fn await_hand(
     Ok(())
 }
 
-/// Waits until all threads are back.
+/// Waits until all threads have made their steps.
 fn gather(hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), usize> {
     (0..hands.len()).try_for_each(|thread| await_hand(hands, thread, over, limit))
 }

@@ -1,4 +1,4 @@
-//! A program under way: what its steps share, and what they found so far.
+//! A running program: the state that its steps share, and the results so far.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,25 +11,25 @@ use crate::outcome::{Refused, Stay};
 use crate::program::{Kind, Program, Stream};
 use crate::world::{World, ready};
 
-/// What programs of one process have made so far, so that no two marks are alike.
+/// The number of marks that programs of one process have used, so that all marks differ.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(pub(crate) u32);
 
-/// A program under way.
+/// A running program.
 pub(crate) struct Running<'a> {
     pub(crate) world: &'a World,
     pub(crate) program: &'a Program,
-    /// By step, the step whose mark it looks for, or copies.
+    /// By step, the step whose mark it checks for, or copies.
     pub(crate) expected: Vec<Option<usize>>,
-    /// By step, the step whose mark host memory holds after it, and in how many bytes.
+    /// By step, the step whose mark is in host memory after it, and the number of bytes.
     pub(crate) held: Vec<Option<(usize, u64)>>,
-    /// Steps whose functions of the host are called in this order.
+    /// Pairs of steps whose host functions are called in this order.
     pub(crate) ordered: Vec<(usize, usize)>,
     pub(crate) base: u32,
     pub(crate) state: Mutex<State>,
 }
 
-/// What a program has, and what was found.
+/// The objects of a program, and the results.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) streams: Vec<CUstream>,
@@ -42,17 +42,17 @@ pub(crate) struct State {
     /// Checks by copy: step, offset, bytes, mark.
     pub(crate) copies: Vec<(usize, u64, u64, u32)>,
     pub(crate) staged: u64,
-    /// Bytes that were looked at at once.
+    /// Bytes that were checked at once.
     pub(crate) read: u64,
     /// Steps whose copies went through other devices.
     pub(crate) relayed: Vec<usize>,
-    /// Steps whose function of the host a stream was told to call.
+    /// Steps whose host function a stream was told to call.
     pub(crate) notes: Vec<usize>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) wrong: Vec<String>,
     pub(crate) early: Vec<String>,
     pub(crate) hang: Option<Stay>,
-    /// After the last step, the call that is made.
+    /// The present call, after the last step.
     pub(crate) ending: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! Cuts a program down that fails: steps are left out for as long as the rest is legal and it fails
-//! in the same way.
+//! Shrinks a program that fails: steps are removed while the rest is legal and fails in the same
+//! way.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,18 +9,17 @@ use crate::judge::{Bar, Judge, Sides, Verdict};
 use crate::model::Model;
 use crate::program::{Program, Step};
 
-/// How long a step may take while a program is cut down, where each run of one that hangs takes
-/// that long.
+/// The limit of a step during shrinking: each run of a program that hangs takes that long.
 const SHORT: Duration = Duration::from_millis(1500);
 
 impl Judge {
-    /// Does the last of some programs fail in a way, after the others?
+    /// Does the last of some programs fail in this way, after the others?
     pub(crate) fn fails(&self, case: &[Program], verdict: &Verdict) -> bool {
         self.last_of(case).is_like(verdict)
     }
 
-    /// What is left of programs, of which the last fails after the others, when it still fails in
-    /// the same way, or when the time is over.
+    /// Removes steps while the last program still fails in the same way after the others, until the
+    /// deadline.
     pub(crate) fn shrink(&self, case: &[Program], verdict: &Verdict) -> Vec<Program> {
         let judge = self.quick(verdict);
         let mut tries = Tries { judge: &judge, verdict, bar: Bar::new(&judge) };
@@ -36,9 +35,9 @@ impl Judge {
         }
     }
 
-    /// What judges programs while they are cut down.
+    /// The judge for programs that are shrunk.
     fn quick(&self, verdict: &Verdict) -> Self {
-        // A real driver may stay where less is left of a program; else the library alone will do.
+        // A real driver may hang with a smaller program; otherwise the library's run is enough.
         let beside = verdict.is_hang() && self.bench.simulated.is_none();
         let sides = match verdict {
             Verdict::Bare(_) => Sides::Bare,
@@ -51,7 +50,7 @@ impl Judge {
     }
 }
 
-/// Attempts to leave something out.
+/// Attempts to remove steps.
 struct Tries<'a> {
     judge: &'a Judge,
     verdict: &'a Verdict,
@@ -60,7 +59,7 @@ struct Tries<'a> {
 }
 
 impl Tries<'_> {
-    /// Leaves out each piece of so many steps that is not needed, from the end on.
+    /// Removes each piece of this many steps that is not needed, from the end on.
     fn without_pieces(&mut self, mut case: Vec<Program>, piece: usize) -> Vec<Program> {
         let mut end = steps(&case);
         while end > 0 && !self.judge.end.is_over() {
@@ -74,7 +73,8 @@ impl Tries<'_> {
         case
     }
 
-    /// Programs that do not fail leave a process as it was: a real driver's takes seconds to begin.
+    /// Programs that do not fail leave their process usable: a real driver's takes seconds to
+    /// start.
     fn fails(&mut self, case: &[Program]) -> bool {
         let [alone] = case else { return self.judge.fails(case, self.verdict) };
         let found = self.bar.judge(alone);
@@ -90,7 +90,7 @@ fn steps(case: &[Program]) -> usize {
 }
 
 /// Programs without some of their steps, counted through all of them, and without those that are
-/// not legal then.
+/// then illegal.
 fn without(case: &[Program], left_out: Range<usize>) -> Vec<Program> {
     let (mut rest, mut first) = (Vec::new(), 0);
     for program in case {
@@ -98,14 +98,14 @@ fn without(case: &[Program], left_out: Range<usize>) -> Vec<Program> {
         rest.push(legal(program, stays));
         first += program.steps.len();
     }
-    // The last one is what fails, if only at its end.
+    // The last program is the one that fails, possibly only at its end.
     let last = rest.len() - 1;
     let mut number = 0..;
     rest.retain(|program| !program.steps.is_empty() || number.next() == Some(last));
     rest
 }
 
-/// A program's steps that stay, as far as they are legal.
+/// A program's remaining steps, as far as they are legal.
 fn legal(program: &Program, stays: impl Fn(usize) -> bool) -> Program {
     let mut model = Model::new(&program.shape);
     let mut keep = |step: &&Step| {

@@ -1,4 +1,4 @@
-//! Streams that no program has at the moment: later programs get them, since on a GPU it takes
+//! Streams that no program uses at the moment: later programs get them, because on a GPU it takes
 //! longer to make streams than to run a program.
 
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,12 @@ use wm_abi::CUstream;
 
 use crate::program::{Context, Kind};
 
-/// Idle streams, with what they are.
+/// Idle streams, with their contexts and kinds.
 #[derive(Debug, Default)]
 pub(crate) struct UsedStreams(Mutex<Vec<(Context, Kind, CUstream)>>);
 
 impl UsedStreams {
-    /// One that an earlier program had.
+    /// A stream of an earlier program.
     pub(crate) fn take(&self, context: Context, kind: Kind) -> Option<CUstream> {
         let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let alike = streams.iter().position(|stream| (stream.0, stream.1) == (context, kind))?;

@@ -1,4 +1,5 @@
-//! What all programs of a process share: contexts, kernels, pools, and pinned memory of the test.
+//! The state that all programs of a process share: contexts, kernels, pools, and pinned memory of
+//! the test.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
@@ -18,13 +19,13 @@ use crate::program::{Context, HOSTS, Host, Kind, Pool, Program, STEPS};
 use crate::relays::Statistics;
 use crate::used::UsedStreams;
 
-/// Words of a ledger, as `wm_check_block` wants it.
+/// Words of a ledger of `wm_check_block`.
 pub(crate) const LEDGER: usize = 6;
 /// Bytes between two gates.
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.
 pub(crate) const STAGE: u64 = 8 << 20;
-/// How long it may take until copies go through other devices: links may have to be measured first.
+/// The time until copies must go through other devices: links may have to be measured first.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Like `cu!`, for a call that has to succeed.
@@ -50,26 +51,26 @@ struct Place {
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
     pub(crate) devices: usize,
-    /// By [`Context`]. Those that are not primary are made for a program that uses them, and end
-    /// with one of `lives`.
+    /// By [`Context`]. Contexts that are not primary are made for a program that uses them, and end
+    /// after `lives` programs.
     places: Mutex<Places>,
-    /// Green contexts, which live as long.
+    /// Green contexts, with the same lifetime.
     greens: Mutex<Vec<Green>>,
-    /// Streams that no program has, which live as long as well.
+    /// Streams that no program uses, with the same lifetime.
     used: UsedStreams,
     lives: u32,
     /// Programs that have run.
     ran: AtomicU32,
-    /// By device: its own, ours.
+    /// By device: the default one, and the test's own.
     pools: Vec<[CUmemoryPool; 2]>,
     ledgers: *mut u64,
     gates: *mut u8,
     stage: *mut u8,
     /// Made for the first program that uses it.
     hosts: OnceLock<Hosts>,
-    /// What the library says of itself, and the path of copies that is of interest.
+    /// The library's statistics, and the path of copies to count.
     statistics: Option<(Statistics, &'static str)>,
-    /// What they said last.
+    /// The last count.
     carried: AtomicU64,
 }
 
@@ -80,15 +81,15 @@ struct Hosts {
     pageable: *mut u8,
 }
 
-// SAFETY: pinned memory lives as long as the process and is written by devices and through atomics;
-// the rest is handles.
+// SAFETY: pinned memory stays until the process ends and is written by devices and through atomics;
+// the other fields are handles.
 unsafe impl Sync for World {}
 
 impl World {
     /// Opens a driver and makes everything that programs need.
     ///
     /// Contexts that are not primary and streams serve `lives` programs: on a GPU it takes longer
-    /// to make and to end them than to run a program.
+    /// to make and end them than to run a program.
     pub(crate) fn open(driver: &str, devices: usize, lives: u32) -> Result<Self> {
         let driver = Driver::open(driver, Lookup::Exported)?;
         ready!(driver, cuInit(0))?;
@@ -189,13 +190,13 @@ impl World {
         })
     }
 
-    /// Runs one of each in a new context: what a driver brings in at first use, it may bring in by
-    /// waiting for streams, and then for those that a program holds.
+    /// Runs each kernel once in a new context: a driver may load modules at first use by waiting
+    /// for streams, and then for those that a program holds.
     fn warm_up(&self, context: Context) -> Result<()> {
         let (d, none, staged) = (self.driver, CUstream::NULL, self.stage as CUdeviceptr);
         ready!(d, cuCtxSetCurrent(self.handle(context)))?;
-        // Pinned memory is used, so that the allocator under test knows nothing of it. What is
-        // refused is not warm.
+        // Pinned memory is used, which the allocator under test does not manage. A refused call
+        // does not warm up.
         let _codes = [
             self.own(context, none, staged, 64, 0),
             self.check(context, none, staged, 64, 0, self.ledger(0)),
@@ -206,7 +207,7 @@ impl World {
         ready!(d, cuCtxSynchronize())
     }
 
-    /// Copies to each device until other devices take part: the library opens what it needs there
+    /// Copies to each device until other devices take part: the library opens its contexts there
     /// beside the first copies.
     pub(crate) fn warm_relays(&mut self) -> Result<()> {
         self.make_hosts(1)?;
@@ -226,7 +227,7 @@ impl World {
         Ok(())
     }
 
-    /// The library tells of copies by this path, from now on.
+    /// From now on copies over this path are counted.
     pub(crate) fn tell_of(&mut self, path: &'static str) -> Result<()> {
         let statistics = Statistics::find().context("the library does not tell what becomes of copies")?;
         self.statistics = Some((statistics, path));
@@ -234,7 +235,7 @@ impl World {
         Ok(())
     }
 
-    /// Has the library carried a part of a copy by that path since this was asked last?
+    /// Has the library carried a part of a copy over that path since the last call?
     pub(crate) fn has_carried(&self) -> bool {
         let carried = self.statistics.map_or(0, |(statistics, path)| statistics.carried(path));
         self.carried.swap(carried, Ordering::Relaxed) < carried
@@ -270,7 +271,7 @@ impl World {
         Ok(address.cast())
     }
 
-    /// Before a program: contexts and pools as it wants them, gates closed, ledgers empty.
+    /// Prepares a program: its contexts and pools, gates closed, ledgers empty.
     pub(crate) fn reset(&self, program: &Program) -> Result<()> {
         let shape = &program.shape;
         let is_there = |context: &Context| self.handle(*context) != CUcontext::NULL;
@@ -284,7 +285,7 @@ impl World {
         {
             self.make_greens()?;
         }
-        // Other programs see how the library takes to a context in which nothing was done.
+        // Programs without gates test the library in a context without earlier work.
         if program.holds_streams() {
             absent.into_iter().filter(is_there).try_for_each(|context| self.warm_up(context))?;
         }
@@ -324,7 +325,8 @@ impl World {
         self.greens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a program: ends its contexts and what streams are left, if it is their last one.
+    /// After a program: if it is the last one for its contexts, ends them and the remaining
+    /// streams.
     pub(crate) fn leave(&self) -> CUresult {
         let ran = self.ran.fetch_add(1, Ordering::Relaxed) + 1;
         if !ran.is_multiple_of(self.lives) {
@@ -341,12 +343,12 @@ impl World {
         codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
     }
 
-    /// A stream that an earlier program had.
+    /// A stream of an earlier program.
     pub(crate) fn used_stream(&self, context: Context, kind: Kind) -> Option<CUstream> {
         self.used.take(context, kind)
     }
 
-    /// Leaves an idle stream for later programs, or destroys it if each has streams of its own.
+    /// Stores an idle stream for later programs, or destroys it if each has streams of its own.
     pub(crate) fn leave_stream(&self, context: Context, kind: Kind, stream: CUstream) -> CUresult {
         if self.lives == 1 {
             return cu!(self.driver, cuStreamDestroy_v2(stream));
@@ -367,7 +369,7 @@ impl World {
         self.pools[pool.device][usize::from(pool.own)]
     }
 
-    /// Contexts that there are.
+    /// The existing contexts.
     pub(crate) fn contexts(&self) -> Vec<CUcontext> {
         self.places().iter().flatten().map(|place| place.context).collect()
     }
@@ -387,7 +389,7 @@ impl World {
         unsafe { AtomicU32::from_ptr(self.gate(gate) as *mut u32) }.store(1, Ordering::SeqCst);
     }
 
-    /// Pinned and pageable memory, if programs copy from and to any.
+    /// Pinned and pageable memory, if programs copy from or to host memory.
     fn make_hosts(&self, count: usize) -> Result<()> {
         if count > HOSTS {
             bail!("{count} pieces of host memory, of {HOSTS} at most");
@@ -397,13 +399,13 @@ impl World {
         }
         let bytes = HOSTS * BUFFER as usize;
         let pinned = self.pinned(bytes)?;
-        // For as long as the process: threads of a driver may be late with it.
+        // It stays until the process ends: threads of a driver may use it late.
         let pageable = Vec::leak(vec![0_u32; bytes / 4]).as_mut_ptr().cast();
         let _other = self.hosts.set(Hosts { pinned, pageable });
         Ok(())
     }
 
-    /// Some memory of the host's.
+    /// Some host memory.
     pub(crate) fn host(&self, host: usize, kind: Host) -> *mut u8 {
         let start = self.hosts.get().map_or(null_mut(), |hosts| match kind {
             Host::Pinned => hosts.pinned,
@@ -417,13 +419,13 @@ impl World {
         self.ledgers.wrapping_add(step * LEDGER) as CUdeviceptr
     }
 
-    /// What a ledger says. All work is over.
+    /// The words of a ledger. All work is over.
     pub(crate) fn entries(&self, step: usize) -> [u64; LEDGER] {
         // SAFETY: words of ours, written by a device: hence volatile.
         std::array::from_fn(|index| unsafe { self.ledgers.add(step * LEDGER + index).read_volatile() })
     }
 
-    /// Where bytes are copied out to.
+    /// The place of bytes that were copied out.
     pub(crate) fn stage(&self, offset: u64) -> *mut u8 {
         self.stage.wrapping_add(offset as usize)
     }
@@ -445,7 +447,7 @@ impl World {
         )
     }
 
-    /// Looks for a mark in a block.
+    /// Checks a block for a mark.
     pub(crate) fn check(
         &self,
         context: Context,

@@ -1,8 +1,8 @@
 //! Hazard (stream order): the allocator orders less, or waits for more, than the driver does, or
 //! the oracle misses that it does.
 //!
-//! Bounded runs on the simulated driver with its work reordered and races looked for. The driver
-//! alone must be right in every program: that the generator draws only legal ones is shown so. Then
+//! Bounded runs on the simulated driver with its work reordered and a check for races. The driver
+//! alone must be right in every program: that shows that the generator draws only legal ones. Then
 //! the library is held to the same programs. Long runs are `cargo xtask stress`.
 
 use std::fs;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const ORACLE: &str = env!("CARGO_BIN_EXE_oracle");
 
-/// What `cargo build` left beside the program.
+/// A build product beside the program.
 fn built(name: &str) -> PathBuf {
     let path = Path::new(ORACLE).with_file_name(name);
     assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
@@ -25,7 +25,7 @@ fn said(output: &Output) -> String {
     format!("{}\n{out}\n{err}", output.status)
 }
 
-/// Runs programs on the simulated driver. The document about them.
+/// Runs programs on the simulated driver. Returns the report.
 fn oracle(arguments: &[&str]) -> (Value, Output) {
     run(Command::new(ORACLE), arguments)
 }
@@ -52,8 +52,7 @@ fn faults(document: &Value) -> Vec<String> {
     failed.iter().map(kind).collect()
 }
 
-/// Programs of one device with gates, programs of two devices without, programs for which memory is
-/// short.
+/// Programs of one device with gates, programs of two devices without, programs with scarce memory.
 const SITUATIONS: [&[&str]; 3] = [
     &["--seed", "1000"],
     &["--seed", "2000", "--devices", "2", "--no-gates"],
@@ -71,11 +70,12 @@ fn both(situation: usize) -> Value {
     )
 }
 
-/// Hazard: a guard waits for what bare does not, or orders what bare leaves open.
+/// Hazard: a guard waits where the bare driver does not, or orders work that the bare driver leaves
+/// unordered.
 fn guarded(guard: &str) {
     let library = built("libwmshim.so");
     let mut command = Command::new(ORACLE);
-    // Both sides get the variable; the driver alone does not know it.
+    // Both sides get the variable; the driver alone ignores it.
     command.env("WMSHIM_GUARD", guard);
     let (_, output) = run(command, &["--seed", "200", "--library", &library.to_string_lossy()]);
     assert!(output.status.success(), "{}", said(&output));
@@ -123,8 +123,7 @@ fn the_library_with_little_memory() {
     both(2);
 }
 
-/// Hazard: copies over several links that are not ordered as the driver's copies are; and a run in
-/// which there are none.
+/// Hazard: copies over several links are not ordered like the driver's copies; or a run has none.
 #[test]
 fn the_library_with_copies_over_several_links() {
     let library = built("libwmshim.so");
@@ -139,7 +138,7 @@ fn the_library_with_copies_over_several_links() {
     }
 }
 
-/// Hazard: pageable copies that threads carry, as every program has them by default, and with one
+/// Hazard: pageable copies that threads carry, as every program has them by default, with one
 /// device.
 #[test]
 fn the_library_with_the_same_copies_over_one_link() {
@@ -153,7 +152,7 @@ fn the_library_with_the_same_copies_over_one_link() {
     }
 }
 
-/// Hazard: a run that says nothing about relays, and ends as if it had.
+/// Hazard: a run without relayed copies ends as a success.
 #[test]
 fn a_library_that_does_not_tell_of_relays_is_an_error() {
     let simulated = built("libsimcuda.so");
@@ -195,7 +194,7 @@ fn work_that_nothing_orders_is_found_as_a_race_and_again_when_it_was_saved() {
     );
 }
 
-/// Waits for a gate that no step opens, and a program after it.
+/// A program that waits for a gate that no step opens, and a program after it.
 const STAYS: &str = r#"[
     {"seed": 1, "shape": {"threads": 1, "streams": [{"context": "First", "kind": "NonBlocking"}], "keep": true, "internal": true,
         "rules": {"allocation_is_action": true, "free_is_action": true}},

@@ -1,4 +1,4 @@
-//! What a program does beside its copies.
+//! Actions of a program beside its copies.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -13,11 +13,11 @@ use crate::program::Aside;
 use crate::running::Running;
 
 const PAGE: usize = 4096;
-/// Of so many pages one faults.
+/// One of this many pages faults.
 const SPARSE: usize = 64;
 
 impl Running<'_> {
-    /// Does such a thing. `None` where there is no call, or no sibling.
+    /// Makes such an action. `None` if there is no call, or no sibling.
     pub(super) fn aside(&self, aside: Aside) -> Option<CUresult> {
         match aside {
             Aside::Cancel => cancel(),
@@ -27,7 +27,7 @@ impl Running<'_> {
         None
     }
 
-    /// At the last device, if programs do not use it.
+    /// On the last device, if programs do not use it.
     fn at_sibling(&self, aside: Aside) -> Option<CUresult> {
         let (d, mut count, mut context) = (self.world.driver, 0, CUcontext::NULL);
         let _known = cu!(d, cuDeviceGetCount(&mut count));
@@ -43,7 +43,7 @@ impl Running<'_> {
         codes.into_iter().find(|code| *code != CUresult::SUCCESS)
     }
 
-    /// A new context, with work under way.
+    /// A new context, with work in flight.
     fn work_at(&self, sibling: CUdevice, context: &mut CUcontext) -> CUresult {
         let (d, mut block) = (self.world.driver, 0);
         let codes = [
@@ -60,7 +60,7 @@ thread_local! {
 }
 
 unsafe extern "C" {
-    /// Of the C library; a state is 0 (enabled) or 1 (disabled).
+    /// A function of the C library; a state is 0 (enabled) or 1 (disabled).
     fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
     fn pthread_cancel(thread: libc::pthread_t) -> i32;
 }
@@ -70,16 +70,16 @@ fn let_cancel(may: bool) {
     unsafe { pthread_setcancelstate(i32::from(!may), std::ptr::null_mut()) };
 }
 
-/// This thread is to be cancelled. It must not be while it is in frames of this program, which
+/// Requests the cancellation of this thread. It must not happen in frames of this program, which
 /// cannot be unwound.
 fn cancel() {
     let_cancel(false);
-    // SAFETY: the calling thread, which acts upon it in copies alone.
+    // SAFETY: the calling thread, which can be cancelled only in copies.
     unsafe { pthread_cancel(libc::pthread_self()) };
     IS_CANCELLED.set(true);
 }
 
-/// Makes a driver's call that a pending cancellation may be acted upon in.
+/// Makes a driver call in which a pending cancellation may happen.
 pub(super) fn cancellable<T>(call: impl FnOnce() -> T) -> T {
     if !IS_CANCELLED.get() {
         return call();
@@ -93,10 +93,11 @@ pub(super) fn cancellable<T>(call: impl FnOnce() -> T) -> T {
 /// Pages that may fault: the first and the end, as addresses.
 static PROTECTED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// All pages that ever might. A thread may have touched one just before another thread opened it.
+/// The bounds of all pages that ever could fault. A thread may have touched one just before another
+/// thread opened it.
 static EVER: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(0)];
 
-/// Lets some pages fault at their next use, and has a handler for them.
+/// Makes some pages fault at their next use, and installs a handler.
 fn protect(start: usize, bytes: usize) {
     let (first, end) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
     open();
@@ -104,7 +105,7 @@ fn protect(start: usize, bytes: usize) {
     EVER[1].fetch_max(end, Ordering::SeqCst);
     PROTECTED[0].store(first, Ordering::SeqCst);
     PROTECTED[1].store(end, Ordering::SeqCst);
-    // SAFETY: whole pages of the world's pageable memory; the handler is valid for good.
+    // SAFETY: whole pages of the world's pageable memory; the handler stays valid.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = serve as *const () as usize;
@@ -116,10 +117,9 @@ fn protect(start: usize, bytes: usize) {
     }
 }
 
-/// Opens the page that was touched. Faults of the program happen on its own threads and the
-/// driver's.
+/// Opens the touched page. Faults of the program happen only on its own threads and the driver's.
 unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
-    // SAFETY: called by the kernel with what it describes; what is called is safe in a handler.
+    // SAFETY: the kernel calls it with valid arguments; the calls inside are safe in a handler.
     unsafe {
         let mut name = MaybeUninit::<[u8; 16]>::zeroed().assume_init();
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
@@ -133,7 +133,7 @@ unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_
     }
 }
 
-/// Opens all pages again; whether some were protected.
+/// Opens all pages again. Returns whether some were protected.
 fn open() -> bool {
     let [first, end] = [&PROTECTED[0], &PROTECTED[1]].map(|at| at.swap(0, Ordering::SeqCst));
     if end > first {
@@ -143,10 +143,10 @@ fn open() -> bool {
     end > first
 }
 
-/// Before a program, when nothing runs: no page faults, and no thread serves faults.
+/// Called between programs: no page faults, and no handler is installed.
 pub(crate) fn release() {
     if open() {
-        // SAFETY: there was no other handler, or it was given up for this one.
+        // SAFETY: there was no other handler, or this one replaced it.
         unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
     }
 }

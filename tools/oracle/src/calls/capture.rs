@@ -1,5 +1,5 @@
-//! The driver calls of a capture: of one stream, or of another one too, which an event brings in
-//! and another one joins.
+//! The driver calls of a capture: of one stream, or of two, of which the second joins and leaves by
+//! events.
 
 use conformance::cu;
 use wm_abi::*;
@@ -7,7 +7,7 @@ use wm_abi::*;
 use crate::program::{Context, Node};
 use crate::running::Running;
 
-/// What the nodes of a capture have in common.
+/// The common parameters of a capture's nodes.
 #[derive(Clone, Copy)]
 struct Scene {
     /// The step.
@@ -42,7 +42,7 @@ impl Running<'_> {
         }
     }
 
-    /// Two events for each node that needs them, made before the capture forbids what it forbids.
+    /// Two events for each node that needs them, made before the capture, which forbids that.
     fn events_of(&self, number: usize, nodes: &[Node]) -> Vec<[CUevent; 2]> {
         let event = || {
             let (d, mut event) = (self.world.driver, CUevent::NULL);
@@ -77,11 +77,11 @@ impl Running<'_> {
                 });
             }
         }
-        // How often a graph runs is not known here.
+        // The number of a graph's runs is not known here.
         self.state().checks.insert(scene.number, 0);
     }
 
-    /// Lets another stream take part in the capture while something is done.
+    /// Lets another stream take part in the capture during `work`.
     fn beside(&self, scene: Scene, branch: usize, [fork, join]: [CUevent; 2], work: impl FnOnce(CUstream)) {
         let (d, branch) = (self.world.driver, self.state().streams[branch]);
         let note = |call, code| self.note(Some(scene.number), call, code);

@@ -1,5 +1,5 @@
-//! The driver calls of copies between blocks and memory of the host's, and what the host does with
-//! that memory.
+//! The driver calls of copies between blocks and host memory, and the host's own accesses to that
+//! memory.
 
 use conformance::cu;
 use wm_abi::*;
@@ -10,7 +10,7 @@ use crate::program::{Action, Kind, Step};
 use crate::running::Running;
 
 impl Running<'_> {
-    /// Makes such a step. `None` where there is no call, or the block is missing.
+    /// Makes such a step. `None` if there is no call, or the block is missing.
     pub(super) fn host_step(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
         match step.action {
             Action::Write { host, bytes, stream: called } => {
@@ -42,7 +42,7 @@ impl Running<'_> {
         Span { address: self.host(host) as usize, bytes, mark: self.mark(written) }
     }
 
-    /// By this thread, or by a function that a stream calls.
+    /// Runs a task on this thread, or in a function that a stream calls.
     fn do_or_call(&self, number: usize, stream: Option<CUstream>, task: Task) -> Option<CUresult> {
         if let Some(stream) = stream {
             host::task_at(number, task);
@@ -55,7 +55,7 @@ impl Running<'_> {
         None
     }
 
-    /// Bytes that were looked at, and words that were wrong.
+    /// Adds bytes that were checked, and words that were wrong.
     fn found(&self, number: usize, bytes: u64, wrong: u64) {
         let mut state = self.state();
         state.read += bytes;
@@ -64,13 +64,14 @@ impl Running<'_> {
         }
     }
 
-    /// Is it the default stream of a thread, whose functions have names of their own?
+    /// Is it a thread's default stream, whose functions have names of their own?
     fn is_own(&self, step: &Step) -> bool {
         let stream = step.action.stream().map(|stream| self.program.shape.streams[stream].kind);
         matches!(stream, Some(Kind::PerThread(_)))
     }
 
-    /// Copies between a block and host memory, by the function of that way, stream and patience.
+    /// Copies between a block and host memory, with the function for the direction, the stream and
+    /// the wait.
     fn carry(
         &self,
         step: &Step,
@@ -91,7 +92,7 @@ impl Running<'_> {
         })
     }
 
-    /// What a copy of a block that was refused would have brought.
+    /// Writes the bytes that a copy of a refused block would have brought.
     pub(super) fn bring_instead(&self, number: usize, host: usize, stream: CUstream) {
         let Some((written, bytes)) = self.held[number] else { return };
         host::task_at(number, Task::Write(self.span(host, bytes, written)));

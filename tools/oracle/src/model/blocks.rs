@@ -1,4 +1,4 @@
-//! Blocks of memory: whose they are, what they hold, and which use of one is behind which other.
+//! Blocks of memory: their context, their content, and the order of their uses.
 //!
 //! Invariant: every access of a block is behind its allocation and behind each access that it
 //! conflicts with, and its end is behind all of them.
@@ -22,15 +22,15 @@ impl Model {
     }
 
     fn birth(&mut self, stream: usize) -> Stamp {
-        // The memory may be another stream's, which is to be waited for.
+        // The memory may come from another stream, whose free must be waited for.
         if self.shape.rules.short && self.shape.internal {
             self.lanes[stream].before.most.join(&self.freed);
         }
-        // In the legacy default stream an allocation is no action: no blocking stream comes behind
-        // it, or it behind them.
+        // In the legacy default stream an allocation is no action: it has no order with blocking
+        // streams.
         let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         if self.shape.rules.allocation_is_action {
-            // In a blocking stream in which nothing was done so far, the driver's does not wait for
+            // In a blocking stream without earlier work, the driver's allocation does not wait for
             // the default stream.
             let barrier = match is_default {
                 true => Barrier::None,
@@ -40,14 +40,14 @@ impl Model {
             return self.enter(stream, &[], barrier);
         }
         self.may_act(stream);
-        // Behind it is what is behind the stream's next work.
+        // The allocation is before everything that is behind the stream's next work.
         let mut born = self.mark(stream);
         born.place.number += 1;
         born
     }
 
-    /// What is not promised to be an action may be one: it may wait for the default stream, or for
-    /// the blocking ones.
+    /// A call that need not be an action may be one: it may wait for the default stream, or for the
+    /// blocking ones.
     fn may_act(&mut self, stream: usize) {
         let mut most = self.lanes[stream].before.most.clone();
         self.peers(stream).for_each(|other| most.join(&self.lanes[other].before.most));
@@ -58,8 +58,8 @@ impl Model {
         self.blocks.get(&block).filter(|block| !block.freed).ok_or("no such block")
     }
 
-    /// May work of a context touch a block? Linear memory is its context's; the devices' primary
-    /// contexts share theirs.
+    /// May work of a context access a block? Linear memory belongs to its context; the devices'
+    /// primary contexts share theirs.
     pub(super) fn reaches(&self, context: Context, block: &Block) -> bool {
         let primary = |context| matches!(context, Context::First | Context::Other);
         let shared = primary(block.context) && primary(context);
@@ -95,7 +95,7 @@ impl Model {
         self.fill(to, content)
     }
 
-    /// `cuMemFree` waits for the device if the memory is `cuMemAlloc`'s, and else for nothing.
+    /// `cuMemFree` waits for the device if the memory came from `cuMemAlloc`, and otherwise not.
     pub(super) fn free(&mut self, number: usize) -> Verdict {
         let block = self.block(number)?;
         let (host, context) = (&self.host, block.context);
@@ -109,8 +109,7 @@ impl Model {
         require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
         let device = block.device;
         if !block.is_pooled() {
-            // What it waits for counts, and nothing is learnt from it: that it waits is not
-            // documented.
+            // The wait may block, but the host learns nothing from it: the wait is not documented.
             let held = self.holds(&self.tails(|context| context.device() == device));
             require(!held, "the host would wait for a gate that is closed")?;
         }

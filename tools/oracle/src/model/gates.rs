@@ -1,4 +1,4 @@
-//! Gates: what is held up, and whether it can go on without the host.
+//! Gates: the work that they hold, and whether it can go on without the host.
 //!
 //! Invariant: the streams that open gates do not wait for each other in a circle.
 
@@ -24,8 +24,8 @@ impl Model {
         require(!std::mem::replace(&mut gate.open, true), "a gate is opened once")
     }
 
-    /// A stream opens a gate. What is behind the gate then comes after that stream's work, but
-    /// nothing is built on it.
+    /// A stream opens a gate. Work behind the gate then comes after that stream's work, but no rule
+    /// depends on that.
     pub(super) fn unlock(&mut self, number: usize, stream: usize) -> Verdict {
         let stamp = self.call_host(stream);
         let gate = self.gates.get(&number).ok_or("no such gate")?;
@@ -35,7 +35,7 @@ impl Model {
         Ok(())
     }
 
-    /// May a place wait for a gate, if through others?
+    /// May a place wait for a gate, directly or through others?
     fn needs(&self, stamp: &Stamp, gate: usize) -> bool {
         self.gates.iter().any(|(number, other)| {
             let waits = !other.open && stamp.before.most.has(other.place);
@@ -43,12 +43,12 @@ impl Model {
         })
     }
 
-    /// Is a place with this before it certainly held up?
+    /// Does a closed gate certainly hold a place with this work before it?
     pub(super) fn is_held(&self, clock: &Clock) -> bool {
         self.gates.values().any(|gate| !gate.open && gate.opener.is_none() && clock.has(gate.place))
     }
 
-    /// May one of these places be held up until the host opens a gate?
+    /// May one of these places be held until the host opens a gate?
     pub(super) fn holds(&self, stamps: &[Stamp]) -> bool {
         stamps.iter().any(|stamp| self.needs_host(&stamp.before.most))
     }
@@ -63,8 +63,7 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that is called legal and stays for ever, or one that is refused although a
-    //! stream lets it go.
+    //! Hazard: a legal program hangs for ever, or one is refused although a stream releases it.
     use crate::model::Model;
     use crate::program::{Action, Context, Kind, Rules, Shape, Step, Stream};
 

@@ -1,9 +1,9 @@
 //! Host memory: its bytes, when the host or a stream may use it, and the order of its copies.
 //!
-//! Streams use it like a block. The host uses it once it has seen done what it conflicts with. What
-//! the driver does with pageable memory, and when, is promised for the calls that wait alone: a
-//! copy to the device that does not wait may read its source at any time from the call on, and may
-//! keep the caller until the stream has come to it.
+//! Streams use it like a block. The host uses it once it has seen all conflicting uses done. For
+//! pageable memory the driver promises an order only for the calls that wait: a copy to the device
+//! that does not wait may read its source at any time from the call on, and may block the caller
+//! until the stream has reached the copy.
 //!
 //! Invariant: every use of the memory is behind each use that it conflicts with.
 
@@ -12,7 +12,7 @@ use crate::clock::Stamp;
 use crate::program::{Aside, Host};
 
 impl Model {
-    /// The step whose value host memory holds, and in how many bytes.
+    /// The step whose value is in host memory, and the number of bytes.
     pub(crate) fn host_content(&self, host: usize) -> Option<(usize, u64)> {
         self.buffers.get(host)?.content
     }
@@ -22,7 +22,8 @@ impl Model {
         self.buffers.get(host)?.accesses.last().map(|(stamp, _)| stamp.place.stream)
     }
 
-    /// Nothing of the program's is touched; a fault in pageable memory is served in any case.
+    /// The action accesses nothing of the program; the handler resolves a fault in pageable memory
+    /// in any case.
     pub(super) fn aside(&self, aside: Aside) -> Verdict {
         let Aside::Protect { host } = aside else { return Ok(()) };
         let kind = self.buffers.get(host).map(|buffer| buffer.kind);
@@ -44,7 +45,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether what the host has not seen done of it was written in one stream.
+    /// Were all writes that the host has not seen done made in one stream?
     fn made_in(&self, host: usize, stream: usize) -> Verdict<bool> {
         let buffer = self.buffers.get(host).ok_or("no such memory")?;
         let mut open = buffer.accesses.iter().filter(|(stamp, wrote)| *wrote && !self.host.has(stamp.place));
@@ -103,9 +104,9 @@ impl Model {
 
     pub(super) fn upload(&mut self, host: usize, block: usize, stream: usize, waits: bool) -> Verdict {
         let may_wait = self.buffer(host)?.kind == Host::Pageable;
-        // A source that may be read during the call must be whole before it. A call that waits
-        // waits for its own stream first, but not for what that stream comes behind by its kind
-        // alone: another default stream, or a blocking one.
+        // A source that may be read during the call must be complete before it. A call that waits
+        // does so for its own stream first, but not for streams with which that stream has only an
+        // implicit order: another default stream, or a blocking one.
         if may_wait && !(waits && self.made_in(host, stream)?) {
             self.host_uses(host, false)?;
         }
@@ -120,7 +121,7 @@ impl Model {
         self.may_wait(stream)?;
         match self.buffer(host)?.kind {
             Host::Pinned => self.wait_for(&[stamp]),
-            // The driver has taken what it needs; when the block has it is not said.
+            // The driver has read the source; when the block has the bytes is not documented.
             Host::Pageable => {
                 self.buffer(host)?.accesses.pop();
                 Ok(())
@@ -144,9 +145,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that changes memory which a copy may still read, or looks at memory which
-    //! a copy may still write, and is called legal; or one that is refused although the driver
-    //! promises it.
+    //! Hazard: a program is called legal that changes memory which a copy may still read, or reads
+    //! memory which a copy may still write; or one is refused although the driver promises it.
     use crate::model::Model;
     use crate::program::{Action, Context, Host, Kind, Rules, Shape, Step, Stream, Way};
 

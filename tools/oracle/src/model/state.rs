@@ -6,28 +6,28 @@ use std::collections::BTreeMap;
 use crate::clock::{Before, Clock, Place, Stamp};
 use crate::program::{Context, Host, Node, Shape, Step, Way};
 
-/// Why a step is not legal.
+/// The reason why a step is not legal.
 pub(crate) type Refusal = &'static str;
 pub(super) type Verdict<T = ()> = Result<T, Refusal>;
 
-/// All that is known after some steps.
+/// The state after some steps.
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(super) shape: Shape,
     pub(super) lanes: Vec<Lane>,
-    /// What the host has seen done.
+    /// The work that the host has seen done.
     pub(super) host: Clock,
     /// Waits that are not over yet, by thread.
     pub(super) waiting: Vec<Option<Waiting>>,
     pub(super) gates: BTreeMap<usize, Gate>,
     pub(super) events: BTreeMap<usize, Stamp>,
     pub(super) blocks: BTreeMap<usize, Block>,
-    /// All that the frees in stream order so far may wait for.
+    /// All work that the stream-ordered frees so far may wait for.
     pub(super) freed: Clock,
     pub(super) graphs: BTreeMap<usize, Graph>,
-    /// Memory of the host's.
+    /// Host memory.
     pub(super) buffers: Vec<Buffer>,
-    /// Functions of the host that streams call, by step.
+    /// Host functions that streams call, by step.
     pub(super) notes: Vec<(usize, Stamp)>,
     /// Steps so far: the number of the next one.
     pub(super) steps: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Model {
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) step: Step,
-    /// What it waits for certainly: what was there when it was called.
+    /// The places that it certainly waits for: those that existed when it was called.
     pub(super) stamps: Vec<Stamp>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Waiting {
 pub(super) struct Lane {
     pub(super) last: u32,
     pub(super) before: Before,
-    /// What the streams that wait for this one certainly wait for.
+    /// The work that the streams waiting for this one certainly wait for.
     pub(super) told: Clock,
     /// Has a device worked for it?
     pub(super) worked: bool,
@@ -74,7 +74,7 @@ pub(super) fn require(holds: bool, refusal: Refusal) -> Verdict {
 }
 
 impl Model {
-    /// Nothing has happened yet.
+    /// The state before the first step.
     pub(crate) fn new(shape: &Shape) -> Self {
         Self {
             shape: shape.clone(),
@@ -131,7 +131,7 @@ impl Block {
 pub(super) struct Gate {
     pub(super) place: Place,
     pub(super) open: bool,
-    /// Another stream's function of the host opens it.
+    /// Another stream's host function opens it.
     pub(super) opener: Option<Stamp>,
 }
 
@@ -149,13 +149,13 @@ pub(super) struct Graph {
 /// Bytes of one piece of host memory. Larger blocks are not copied.
 pub(crate) const BUFFER: u64 = 24 << 20;
 
-/// Some memory of the host's.
+/// Some host memory.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
     pub(super) kind: Host,
-    /// The step whose value it holds, and in how many bytes.
+    /// The step whose value it holds, and the number of bytes.
     pub(super) content: Option<(usize, u64)>,
-    /// What streams do with it, and whether they write.
+    /// The accesses of streams, and whether they write.
     pub(super) accesses: Vec<(Stamp, bool)>,
 }
 

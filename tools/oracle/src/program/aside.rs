@@ -1,28 +1,29 @@
-//! What a program does beside its copies, and copies must not feel.
+//! Actions of a program beside its copies, which must not affect them.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One such thing. On the driver alone it orders nothing, changes no byte, and waits for no stream
+/// One such action. On the driver alone it orders nothing, changes no byte, and waits for no stream
 /// of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Aside {
-    /// A sibling's primary context comes and goes: the last release.
+    /// A sibling's primary context is retained and released: the last release.
     Pair,
     /// `cuDevicePrimaryCtxReset` of a sibling.
     Reset,
-    /// A context of the program on a sibling comes, works and goes.
+    /// A context of the program on a sibling is created, works and is destroyed.
     Pass,
-    /// The thread has a cancellation pending, upon which its copies may act: none does on the
-    /// driver alone.
+    /// The thread has a pending cancellation, which may happen in its copies: on the driver alone
+    /// it does not.
     Cancel,
-    /// Some pages of pageable memory fault once each, and a handler of the program serves them.
+    /// Some pages of pageable memory fault once each, and a handler of the program resolves the
+    /// faults.
     Protect { host: usize },
 }
 
 impl Aside {
-    /// What is counted of it.
+    /// The name under which it is counted.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Pair => "cuDevicePrimaryCtxRelease of a sibling",
