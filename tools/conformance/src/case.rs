@@ -1,8 +1,7 @@
-//! What a case does: it records answers, expects what is known, and stops where going on is
-//! pointless.
+//! A case records answers, expects known ones, and stops if its preparation fails.
 //!
-//! A failed expectation does not end the case, so that one run tells all that is wrong. A call that
-//! fails although it only prepared the question ends it ([`Halt`]).
+//! A failed expectation does not end the case, so that one run reports all faults. A failed call
+//! that only prepares the question ends it ([`Halt`]).
 
 use std::fmt::Display;
 
@@ -18,7 +17,7 @@ pub use crate::verdict::{Halt, Verdict};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Observation {
-    /// What was asked.
+    /// The question.
     pub label: String,
     /// The answer, free of addresses and times.
     pub value: Value,
@@ -28,24 +27,24 @@ pub struct Observation {
     pub machine: bool,
 }
 
-/// How a case came out.
+/// The outcome of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// Every expectation held.
     Ok,
-    /// One did not, or the case's process ended in another way than by returning.
+    /// One did not, or the case's process ended without returning.
     Failed,
-    /// The driver or machine lacks what the case needs.
+    /// The driver or machine lacks a need of the case.
     Skipped,
 }
 
-/// All that a case tells: the document that its process hands to the runner.
+/// The results of a case: the document that its process hands to the runner.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
-    /// How it came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why, one entry a failed expectation.
+    /// The reasons, one entry a failed expectation.
     pub reasons: Vec<String>,
     /// The answers, in the order of asking.
     pub observed: Vec<Observation>,
@@ -65,8 +64,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case that has asked nothing yet. Each answer is handed to `tell` as it comes: a case that
-    /// crashes the process has told by then how far it got.
+    /// A case without questions yet. Each answer is passed to `tell` at once: if a case crashes the
+    /// process, its earlier answers are known.
     pub fn new(driver: &'static Driver, tell: fn(&Observation)) -> Self {
         Self { driver, tell, observed: Vec::new(), failures: Vec::new() }
     }
@@ -81,8 +80,7 @@ impl Case {
         self.record(Observation { label: label.into(), value: value.into(), machine: false });
     }
 
-    /// Records an answer that another machine may rightly give differently: a size, a name, a
-    /// count.
+    /// Records an answer that may differ on another machine: a size, a name, a count.
     pub fn observe_machine(&mut self, label: impl Into<String>, value: impl Into<Value>) {
         self.record(Observation { label: label.into(), value: value.into(), machine: true });
     }
@@ -104,7 +102,7 @@ impl Case {
         self.expect_one_of(label, code, &[expected]);
     }
 
-    /// Records a status code and expects it to be one of those that drivers are known to give.
+    /// Records a status code and expects it to be one of the known answers of drivers.
     pub fn expect_one_of(&mut self, label: &str, code: CUresult, allowed: &[CUresult]) {
         self.code(label, code);
         let wanted: Vec<String> = allowed.iter().map(|code| short(*code)).collect();
@@ -135,7 +133,7 @@ impl Case {
         self.expect(condition, format!("not so: {label}"));
     }
 
-    /// The record of this case, given how its function returned.
+    /// The record of this case, from the return value of its function.
     pub fn finish(self, verdict: Verdict) -> Record {
         let Self { driver, observed, failures: mut reasons, .. } = self;
         let mut calls: Vec<String> = driver.called().into_iter().map(str::to_owned).collect();

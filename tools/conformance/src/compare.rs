@@ -1,7 +1,7 @@
 //! The comparison of two runs: one row for every answer that differs.
 //!
-//! Differences that are meant are listed in a file, with the reason of each. A row of that file
-//! that no longer differs is told too, so that the list stays true.
+//! Intended differences are listed in a file, each with its reason. A row of that file that no
+//! longer differs is reported too, so that the list stays true.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,10 +14,10 @@ use crate::case::{Observation, Outcome};
 use crate::report::Document;
 use crate::runner::Finished;
 
-/// What to compare, and what to leave out.
+/// The parts of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison {
-    /// Also compare what describes the machine: right for two runs on one machine.
+    /// Also compare answers that describe the machine: right for two runs on one machine.
     pub machine: bool,
 }
 
@@ -26,15 +26,15 @@ pub struct Comparison {
 pub struct Difference {
     /// The case.
     pub case: String,
-    /// What was asked.
+    /// The question.
     pub label: String,
-    /// The first document's answer; none when it was not asked.
+    /// The first document's answer; none if the question is missing there.
     pub first: Option<Value>,
     /// The second document's.
     pub second: Option<Value>,
 }
 
-/// The answers that differ between two runs. Cases that only one of them holds, or that one
+/// The answers that differ between two runs. Cases that are in only one of them, or that one
 /// skipped, are left out.
 pub fn compare(first: &Document, second: &Document, how: Comparison) -> Vec<Difference> {
     let others: BTreeMap<&str, &Finished> = second.cases.iter().map(|case| (&*case.case, case)).collect();
@@ -88,7 +88,7 @@ pub fn table(differences: &[Difference]) -> String {
     text
 }
 
-/// Differences that are meant: a case, a label (`*` for all of the case), and why.
+/// Intended differences: a case, a label (`*` for all of the case), and the reason.
 #[derive(Debug, Default)]
 pub struct Accepted(Vec<[String; 3]>);
 
@@ -97,7 +97,7 @@ impl Accepted {
     /// comments.
     ///
     /// # Errors
-    /// The first line that has other than three fields.
+    /// The first line that has another number of fields.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
         let row = |line: &str| {
@@ -141,7 +141,7 @@ mod tests {
         Document { version: 1, driver: "d".into(), cases: vec![case] }
     }
 
-    /// Hazard: a comparison that overlooks a changed, a missing or a repeated answer.
+    /// Hazard: a comparison overlooks a changed, a missing or a repeated answer.
     #[test]
     fn every_kind_of_difference_is_found() {
         let first =
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(labels, ["changed", "new", "twice (2)"]);
     }
 
-    /// Hazard: a simulator blamed for not having the memory of a GPU.
+    /// Hazard: the smaller memory of the simulator counts as a difference.
     #[test]
     fn what_describes_the_machine_is_compared_on_request_only() {
         let (first, second) = (document(&[("bytes", 1, true)]), document(&[("bytes", 2, true)]));
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(compare(&first, &second, Comparison { machine: true }).len(), 1);
     }
 
-    /// Hazard: a list of accepted differences that hides others, or outlives what it excuses.
+    /// Hazard: a list of accepted differences hides others, or keeps outdated rows.
     #[test]
     fn accepted_differences_are_exact_and_become_outdated() {
         let (first, second) =

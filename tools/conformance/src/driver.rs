@@ -1,12 +1,12 @@
-//! A driver library, opened and called as any program would.
+//! A driver library, opened and called as by any program.
 //!
-//! Functions are found by one of two ways that programs use: by exported name, or through
-//! `cuGetProcAddress_v2` as the CUDA runtime does. A suite that passes in both ways has shown that
-//! both lead to the same place.
+//! Functions are found in one of two ways that programs use: by exported name, or through
+//! `cuGetProcAddress_v2` as in the CUDA runtime. If a suite passes in both ways, both lead to the
+//! same functions.
 //!
 //! [`cu!`](crate::cu) calls a function by its documented name and yields its `CUresult`;
-//! [`must!`](crate::must) is for calls that only prepare the question: anything but success ends
-//! the case.
+//! [`must!`](crate::must) is for calls that only prepare the question: every result but success
+//! ends the case.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
@@ -26,7 +26,7 @@ pub enum Lookup {
 }
 
 impl Lookup {
-    /// The command line's word for it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exported => "exported",
@@ -35,7 +35,7 @@ impl Lookup {
     }
 }
 
-/// Why a driver library cannot be opened.
+/// The reason why a driver library cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The path is no C string.
@@ -51,7 +51,7 @@ pub enum OpenError {
     },
 }
 
-/// An opened driver library. Lives as long as the process: drivers do not survive `dlclose`.
+/// An opened driver library. It stays until the process ends: drivers do not survive `dlclose`.
 #[derive(Debug)]
 pub struct Driver {
     library: usize,
@@ -103,8 +103,7 @@ impl Driver {
         self.find::<S>().unwrap_or_else(|| panic!("the driver does not have {}", S::NAME.to_string_lossy()))
     }
 
-    /// The functions that this process has found here so far, by exported name: those that it
-    /// calls.
+    /// The functions that this process has looked up so far, by exported name: those that it calls.
     pub fn called(&self) -> Vec<&'static str> {
         let found = |slot: &AtomicPtr<c_void>| !slot.load(Ordering::Relaxed).is_null();
         let names = symbol::NAMES.iter().zip(&self.found).filter(|(_, slot)| found(slot));
@@ -132,7 +131,7 @@ impl Driver {
     }
 }
 
-/// What `cuGetProcAddress` has to be asked for an exported function.
+/// The arguments of `cuGetProcAddress` for an exported function.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcAddressRow {
     /// The name without version suffix.
@@ -145,7 +144,7 @@ pub struct ProcAddressRow {
     pub exported: &'static CStr,
 }
 
-/// What every function is asked for that `cuGetProcAddress` gives.
+/// The arguments for every function of `cuGetProcAddress`.
 pub fn rows() -> &'static [ProcAddressRow] {
     static ROWS: OnceLock<Vec<ProcAddressRow>> = OnceLock::new();
     ROWS.get_or_init(|| {
@@ -190,16 +189,16 @@ macro_rules! cu {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
         let function = $driver.function::<wm_abi::symbol::$name>();
         // SAFETY: the signature is the driver's own. Pointers among the arguments live through the
-        // call, or are deliberately wrong ones that a driver must answer with an error code.
+        // call, or are deliberately wrong ones that a driver must refuse with an error code.
         #[allow(clippy::macro_metavars_in_unsafe, reason = "arguments need the parameter's type to coerce")]
         let result: wm_abi::CUresult = unsafe { function($($argument),*) };
         result
     }};
 }
 
-/// Like [`must!`](crate::must), but where the driver answers `NOT_SUPPORTED` the case is skipped
-/// and says so. Only for what the simulated driver leaves out on purpose: elsewhere such an answer
-/// is a failure.
+/// Like [`must!`](crate::must), but if the driver answers `NOT_SUPPORTED` the case is skipped with
+/// that reason. Only for functions that the simulated driver leaves out on purpose: elsewhere such
+/// an answer is a failure.
 #[macro_export]
 macro_rules! supported {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {

@@ -1,6 +1,6 @@
-//! Which cases ask about a driver function, or why none does.
+//! The cases that test a driver function, or the reason why none does.
 //!
-//! The answers are the column `cases` of `shim/abi/data/driver.tsv`, from which `cargo xtask
+//! The source is the column `cases` of `shim/abi/data/driver.tsv`, from which `cargo xtask
 //! generate` writes the index here. `tests/entrypoints.rs` fails when an intercepted function has
 //! no case, and `tests/simulated.rs` when a case that the index names does not make the call.
 
@@ -11,12 +11,12 @@ use crate::report::Document;
 
 include!("generated/entrypoints.rs");
 
-/// What the index says of one function.
+/// The index entry of one function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
-    /// The cases that ask about it.
+    /// The cases that test it.
     Cases(&'static [&'static str]),
-    /// Why none does.
+    /// The reason why none does.
     WhyNot(&'static str),
 }
 
@@ -30,7 +30,7 @@ impl Table {
         Self(ENTRY_POINTS)
     }
 
-    /// The answer for a function or its per-thread twin.
+    /// The entry of a function or its per-thread twin.
     pub fn of(&self, function: &str) -> Option<Said> {
         let name = without_twin(function);
         let at = self.0.binary_search_by_key(&name, |(name, _)| name).ok()?;
@@ -45,7 +45,7 @@ impl Table {
         })
     }
 
-    /// Cases of a run that ended well and did not make the call that the index says they ask about.
+    /// Cases of a successful run that did not make the call for which the index names them.
     pub fn not_called(&self, run: &Document) -> Vec<String> {
         let ran = run.cases.iter().filter(|case| case.record.outcome == Outcome::Ok);
         let calls: BTreeMap<&str, &Vec<String>> =
@@ -76,7 +76,7 @@ mod tests {
         Document { version: 1, driver: "d".into(), cases: vec![case] }
     }
 
-    /// Hazard (vacuous test): an index that no run checks.
+    /// Hazard (vacuous test): no run checks the index.
     #[test]
     fn a_case_that_does_not_make_its_call_is_told() {
         let table = Table(&[("cuOne", Said::Cases(&["a.case"])), ("cuTwo", Said::Cases(&["b.case"]))]);

@@ -158,7 +158,7 @@ fn run_case(name: &str, arguments: &Arguments) -> Result<bool> {
     Ok(true)
 }
 
-/// Standard output is line buffered: what has been told has left the process before it can crash.
+/// Standard output is line buffered: earlier answers have left the process before it can crash.
 fn tell(what: &impl serde::Serialize) {
     println!("{}", serde_json::to_string(what).expect("records hold plain values"));
 }

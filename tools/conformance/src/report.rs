@@ -1,4 +1,4 @@
-//! What a run looks like: a table for people, a document for programs.
+//! The output of a run: a table for people, a document for programs.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ impl Document {
         Ok(format!("{{\"version\":{version},\"driver\":{driver},\"cases\":[\n{}\n]}}\n", cases.join(",\n")))
     }
 
-    /// Leaves only what two machines share: no times, no messages, nothing that describes the
+    /// Keeps only the parts that two machines share: no times, no messages, no answers about the
     /// machine.
     pub fn make_portable(&mut self) {
         for case in &mut self.cases {

@@ -1,9 +1,9 @@
 //! Runs every case in a process of its own, with a time limit.
 //!
-//! The program executes itself with `--case NAME`. On its standard output that process tells each
-//! answer as it comes, one JSON line an [`Observation`], and at last its [`Record`]. Whatever else
-//! happens to it is the case's failure: a signal, a time-out, a line that the driver wrote to the
-//! program's standard output (which a library must never do).
+//! The program executes itself with `--case NAME`. On its standard output that process writes each
+//! answer at once, one JSON line an [`Observation`], and at last its [`Record`]. Every other end is
+//! the case's failure: a signal, a time-out, a line that the driver wrote to the program's standard
+//! output (which a library must never do).
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -21,7 +21,7 @@ use crate::case::{Case, Halt, Observation, Outcome, Record};
 use crate::cases::Row;
 use crate::driver::{Driver, Lookup};
 
-/// How cases are run.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The program that answers `--case NAME`.
@@ -41,12 +41,12 @@ pub struct Plan {
 pub struct Finished {
     /// The case's name.
     pub case: String,
-    /// What it told.
+    /// Its results.
     #[serde(flatten)]
     pub record: Record,
     /// How long its process lived.
     pub milliseconds: u64,
-    /// The end of what it wrote to standard error.
+    /// The end of its standard error.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stderr: String,
 }
@@ -92,9 +92,9 @@ fn run_one(plan: &Plan, row: &Row) -> Finished {
 fn start(plan: &Plan, case: &str) -> std::io::Result<Child> {
     let mut command = Command::new(&plan.program);
     command.args(["--case", case, "--driver", &plan.driver, "--lookup", plan.lookup.name()]);
-    // A panic's message says what failed; its place in this suite does not matter.
+    // A panic's message contains the failure; its place in this suite does not matter.
     command.env("RUST_BACKTRACE", "0");
-    // A group of its own, so that a time-out also ends what the case has started.
+    // A process group of its own, so that a time-out also ends the processes that the case started.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
@@ -124,13 +124,13 @@ enum Ending {
 fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // An error ends the text: what arrived before it is still worth showing.
+        // An error ends the text: the part before it is still useful.
         let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// Waits until the process has ended, without reaping it; false when `limit` passes first.
+/// Waits until the process has ended, without reaping it; false if `limit` passes first.
 fn ended_within(child: &Child, limit: Duration) -> bool {
     // SAFETY: a system call with plain arguments; the descriptor it returns is ours alone.
     let process = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
@@ -144,7 +144,7 @@ fn ended_within(child: &Child, limit: Duration) -> bool {
 
 fn kill_group(child: &Child) {
     // SAFETY: the group was made for this child, which has not been reaped, so its number is not
-    // reused. When the whole group has ended already, nothing happens.
+    // reused. If the whole group has ended already, the call has no effect.
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
 }
 
@@ -172,7 +172,7 @@ fn judge(ending: &Ending, stdout: &str) -> Record {
     record
 }
 
-/// What arrived on a case's standard output.
+/// The lines on a case's standard output.
 #[derive(Debug, Default)]
 struct Told {
     observed: Vec<Observation>,
@@ -231,7 +231,7 @@ mod tests {
 
     const RECORD: &str = r#"{"outcome":"ok","reasons":[],"observed":[]}"#;
 
-    /// Hazard: a crash that passes for a pass.
+    /// Hazard: a crash counts as a pass.
     #[test]
     fn a_signal_fails_the_case() {
         let (record, _) = observe(shell(&format!("echo '{RECORD}'; kill -SEGV $$")), Duration::from_secs(20));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(record.reasons, ["died of signal 11"]);
     }
 
-    /// Hazard: a crash that takes with it how far the case got.
+    /// Hazard: after a crash it is unknown how far the case got.
     #[test]
     fn answers_before_a_crash_are_kept() {
         let script = r#"echo '{"label":"last question","value":7}'; kill -SEGV $$"#;
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(record.observed[0].value, 7);
     }
 
-    /// Hazard: a driver that hangs holds up the suite, or leaves its children behind.
+    /// Hazard: a driver that hangs stops the suite, or its children survive.
     #[test]
     fn a_hang_is_ended_with_all_that_the_case_started() {
         let (record, _) = observe(shell("sleep 1000 & wait"), Duration::from_millis(50));
@@ -256,7 +256,7 @@ mod tests {
         assert!(record.reasons[0].contains("timed out"));
     }
 
-    /// Hazard: a library that writes to a program's standard output.
+    /// Hazard: a library writes to a program's standard output.
     #[test]
     fn noise_on_standard_output_fails_the_case() {
         let (record, _) = observe(shell(&format!("echo hello; echo '{RECORD}'")), Duration::from_secs(20));

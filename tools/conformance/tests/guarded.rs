@@ -1,5 +1,5 @@
-//! Hazard (API conformance): a guard changes an answer of the driver, so that a program takes
-//! another path while it is examined.
+//! Hazard (API conformance): a guard changes an answer of the driver, so that the examined program
+//! takes another path.
 //!
 //! The cases that concern memory, over the simulated driver, bare and under the shim with a guard.
 //! A difference must be listed in `data/shim-differences.tsv`, or in

@@ -1,5 +1,5 @@
 //! Hazard (API conformance): a recording of launches changes an answer of the driver. The recorder
-//! asks the driver about functions, reads launch arguments, and follows code that is unloaded.
+//! queries functions, reads launch arguments, and follows unloaded code.
 //!
 //! The cases that launch, capture and unload, over the simulated driver, bare and under the shim
 //! with a recording.

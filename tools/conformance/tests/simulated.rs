@@ -1,9 +1,9 @@
 //! Hazard (vacuous test): the simulated driver gives other answers than the real one, and every
 //! test on it proves nothing.
 //!
-//! Runs the whole suite over the simulated driver and compares its answers with those that H200s
-//! gave (`data/`). Both must hold: no failed case, and no answer of its own. And each case makes
-//! the calls that the table of entry points says.
+//! Runs the whole suite over the simulated driver and compares its answers with those of H200s
+//! (`data/`). Two conditions must hold: no case fails, and no answer differs. And each case makes
+//! the calls that the table of entry points names.
 
 mod common;
 

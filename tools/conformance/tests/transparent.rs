@@ -17,7 +17,7 @@ fn the_shim_answers_as_the_bare_driver_does() {
     compared("shimmed", &[]);
 }
 
-/// Every call that submits work, and many that do not, pass the gate then.
+/// Every call that submits work, and many others, then pass the gate.
 #[test]
 fn it_does_so_while_memory_may_move() {
     compared("gate", &[("WMSHIM_MIGRATE", "on")]);

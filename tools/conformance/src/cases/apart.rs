@@ -1,7 +1,7 @@
-//! Copies between devices of memory that is mapped: what a part of one backing allows, with and
-//! without the other device's right to it. A range on the device and on the host at once crashes
-//! NVIDIA's driver in such a copy; these are its parts, one form a process. And what a copy between
-//! contexts can take that has no right to one end.
+//! Copies between devices of mapped memory: the answers for a part of one backing, with and without
+//! the other device's right to it. A range on the device and on the host at once crashes NVIDIA's
+//! driver in such a copy; these cases copy its parts, one form a process. Other cases copy between
+//! contexts that have no right to one end.
 
 use wm_abi::*;
 
@@ -16,10 +16,10 @@ use crate::{cu, must};
 
 const BYTES: usize = 2 << 20;
 
-/// What backs a range's halves.
+/// A range with its backing.
 struct Mapped {
     range: Range,
-    /// Leave these to the process's end: the contexts may be gone then.
+    /// These stay until the process ends: the contexts may have ended at the drop.
     _physical: [Physical; 2],
 }
 
@@ -42,7 +42,7 @@ fn mapped(driver: &'static Driver, owner: &Primary, shared: bool) -> Verdict<std
     Ok(std::mem::ManuallyDrop::new(Mapped { range, _physical: [head, tail] }))
 }
 
-/// What a copy goes between, with device 0's context current.
+/// The ends of a copy, with device 0's context current.
 struct Ends {
     from: CUdeviceptr,
     to: CUdeviceptr,
@@ -81,7 +81,7 @@ fn peer_async(d: &'static Driver, ends: &Ends) -> CUresult {
     cu!(d, cuMemcpyPeerAsync(ends.to, to, ends.from, from, BYTES, ends.stream.raw))
 }
 
-/// A copy between contexts of consecutive bytes, of ends that are of these kinds.
+/// A copy of consecutive bytes between contexts, with ends of these kinds.
 fn between(ends: &Ends, kinds: [u32; 2]) -> CUDA_MEMCPY3D_PEER {
     // SAFETY: numbers, null handles and null pointers are all zeroes.
     let mut copy: CUDA_MEMCPY3D_PEER = unsafe { std::mem::zeroed() };
@@ -125,7 +125,7 @@ pub(super) fn host_part_as_a_volume(case: &mut Case) -> Verdict {
 }
 
 /// Without a right of device 0. The same copy of the host's part crashes NVIDIA's driver, so no
-/// case asks for it.
+/// case makes it.
 pub(super) fn device_part_that_only_its_device_may_use(case: &mut Case) -> Verdict {
     let d = case.driver;
     half(case, false, false, |ends| peer_async(d, ends))
@@ -142,7 +142,7 @@ pub(super) fn unified_volume_that_only_its_device_may_use(case: &mut Case) -> Ve
     half(case, false, false, |ends| cu!(d, cuMemcpy3DPeerAsync(&between(ends, kinds), ends.stream.raw)))
 }
 
-/// What a form that names no context answers then: recorded.
+/// The answers of the forms that name no context: recorded.
 pub(super) fn by_address_without_a_right(case: &mut Case) -> Verdict {
     let d = case.driver;
     let (here, there) = both(d)?;
@@ -157,7 +157,7 @@ pub(super) fn by_address_without_a_right(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Between the host and memory that only the other device may use, by a copy between contexts.
+/// Between the host and memory that only the other device may access, by a copy between contexts.
 pub(super) fn host_and_the_other_device(case: &mut Case) -> Verdict {
     let d = case.driver;
     let (here, there) = both(d)?;
@@ -183,8 +183,8 @@ pub(super) fn host_and_the_other_device(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A captured copy between contexts, of memory that only the other device may use: an H200's driver
-/// does not capture it.
+/// A captured copy between contexts, of memory that only the other device may access: an H200's
+/// driver does not capture it.
 pub(super) fn captured_between_contexts(case: &mut Case) -> Verdict {
     let d = case.driver;
     let (here, there) = both(d)?;

@@ -1,5 +1,5 @@
-//! Arrays: the driver's own memory, which no allocator can serve from mappings. They stay with the
-//! driver, and every form of copy between them and memory that is served goes through.
+//! Arrays: the driver's own memory, which no allocator can serve from mappings. The driver keeps
+//! them, and every form of copy between them and served memory works.
 
 use std::ptr::null_mut;
 
@@ -15,7 +15,7 @@ const HEIGHT: usize = 16;
 /// Words of 32 bits.
 const PITCH: usize = WIDTH * 4;
 
-/// An array of 32-bit words. A height or depth of 0: none.
+/// An array of 32-bit words. A height or depth of 0 means none.
 #[derive(Debug)]
 pub(super) struct Array {
     driver: &'static Driver,
@@ -23,7 +23,7 @@ pub(super) struct Array {
 }
 
 impl Array {
-    /// Skips the case where the driver does not have arrays.
+    /// Skips the case if the driver has no arrays.
     pub(super) fn of_words(
         driver: &'static Driver,
         [width, height, depth]: [usize; 3],

@@ -1,9 +1,9 @@
-//! Wrong frees, wrong sizes, and frees after the end of a context: the driver's own error, and
-//! nothing lost.
+//! Wrong frees, wrong sizes, and frees after the end of a context: the driver's own error, without
+//! side effects.
 //!
-//! Every case keeps live memory with known contents beside what it does wrong, and compares the
-//! accounts of before and after: an error that also frees, leaks or moves something would be worse
-//! than a wrong code.
+//! Every case has live memory with known contents beside its wrong call, and compares the accounts
+//! before and after: an error that also frees, leaks or moves memory would be worse than a wrong
+//! code.
 
 use std::ptr::null_mut;
 
@@ -17,7 +17,7 @@ use crate::{cu, must};
 const WRONG: CUresult = CUresult::INVALID_VALUE;
 const BYTES: usize = 3 << 20;
 
-/// Live memory and the accounts of the default pool, to be found again unchanged.
+/// Live memory and the accounts of the default pool, which must stay unchanged.
 struct Witness {
     driver: &'static Driver,
     memory: Vec<Memory>,
@@ -25,7 +25,7 @@ struct Witness {
 }
 
 impl Witness {
-    /// One large and one small allocation that nothing may touch.
+    /// One large and one small allocation that no call may touch.
     fn new(driver: &'static Driver) -> Verdict<Self> {
         let memory =
             vec![Memory::holding(driver, &pattern(BYTES, 1))?, Memory::holding(driver, &pattern(700, 2))?];
@@ -48,8 +48,8 @@ fn used(driver: &'static Driver) -> Verdict<u64> {
     Ok(bytes)
 }
 
-/// Of `cuMemAlloc` memory by `cuMemFree`, as programs do it. Any other double free may end the
-/// process inside a real driver, which does not check what it was given.
+/// For `cuMemAlloc` memory by `cuMemFree`, as in programs. Any other double free may end the
+/// process inside a real driver, which does not check its argument.
 pub(super) fn double_frees(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -138,8 +138,7 @@ pub(super) fn absurd_sizes(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Memory of a context that was destroyed, asked for and freed where another context is current,
-/// and where none is.
+/// Memory of a destroyed context, queried and freed with another current context, and with none.
 pub(super) fn after_the_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -172,7 +171,7 @@ pub(super) fn after_the_context(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A reset ends everything of the primary context; a program that goes on makes all anew.
+/// A reset ends all objects of the primary context; a program that goes on makes new ones.
 pub(super) fn after_a_reset(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -197,7 +196,7 @@ pub(super) fn after_a_reset(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Live memory, freed by a thread that has no context: recorded, and gone afterwards either way.
+/// Live memory, freed by a thread without a context: recorded; the memory is gone in either case.
 pub(super) fn without_a_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

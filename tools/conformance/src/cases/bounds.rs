@@ -1,8 +1,7 @@
-//! Ranges that run past the end of memory, by each way of allocating and by each kind of call: what
-//! is refused, and from which byte on.
+//! Ranges that run past the end of memory, for each way of allocating and each kind of call: the
+//! refused calls, and the byte from which on they are refused.
 //!
-//! Where it is not known whether a driver refuses a call, the call reads: it can do no harm where
-//! it is made.
+//! If it is not known whether a driver refuses a call, the call reads: a read does no harm.
 
 use std::ptr::null;
 
@@ -15,11 +14,10 @@ use crate::{cu, must};
 
 const MIB: usize = 1 << 20;
 
-/// How far behind the end ranges reach: at once, to the end of what drivers round sizes to, and
-/// beyond.
+/// The lengths of the overruns: one byte, up to the sizes that drivers round to, and beyond.
 const PAST: [usize; 6] = [1, 16, 512, 4096, 64 << 10, 2 * MIB];
 
-/// Reads of a block from its start to places behind its end.
+/// Reads from a block's start to places past its end.
 fn reads(case: &mut Case, name: &str, address: CUdeviceptr, bytes: usize) -> Verdict {
     let d = case.driver;
     let host = Pinned::new(d, bytes + 2 * MIB, 0)?;
@@ -33,7 +31,8 @@ fn reads(case: &mut Case, name: &str, address: CUdeviceptr, bytes: usize) -> Ver
     Ok(())
 }
 
-/// Neighbours keep what is behind a block mapped, where a driver maps more than it was asked for.
+/// Neighbours keep the addresses past a block mapped, if a driver maps more than the requested
+/// size.
 pub(super) fn of_plain_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -72,7 +71,7 @@ pub(super) fn of_pitched_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Two blocks, of which the second one may lie behind the first, and another end for copies.
+/// Two blocks, of which the second one may follow the first, and another end for copies.
 struct Blocks {
     first: Memory,
     second: Memory,
@@ -99,7 +98,7 @@ impl Blocks {
     }
 }
 
-/// Every form of copy and memset, of a quarter more than a block.
+/// Every form of copy and memset, with a size of one and a quarter blocks.
 pub(super) fn of_every_form(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -181,7 +180,8 @@ pub(super) fn of_nodes(case: &mut Case) -> Verdict {
     blocks.expect_untouched(case)
 }
 
-/// The second of two copies is wrong: which one is named? A driver has made the first one by then.
+/// The second of two copies is wrong: the case records which one the driver names, after it has
+/// made the first one.
 pub(super) fn of_a_batch(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,5 +1,5 @@
-//! Contexts: what needs one, how primary contexts count, how created ones stack, and what dies with
-//! them.
+//! Contexts: the calls that need one, the counts of primary contexts, the stack of created ones,
+//! and the objects that end with them.
 
 use std::ffi::c_uint;
 use std::ptr::null_mut;
@@ -256,7 +256,8 @@ pub(super) fn limits(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The older and newer names of calls that begin and end contexts: memory follows each of them.
+/// The older and newer names of calls that begin and end contexts: memory belongs to the right one
+/// for each of them.
 pub(super) fn other_names(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
@@ -284,7 +285,7 @@ pub(super) fn other_names(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The way of CUDA 12.5 and later to create a context.
+/// The call of CUDA 12.5 and later to create a context.
 pub(super) fn newest_create(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
@@ -301,7 +302,7 @@ pub(super) fn newest_create(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A wait for a context by name, which need not be the current one.
+/// A wait for a context by handle, which need not be the current one.
 pub(super) fn wait_for_named(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

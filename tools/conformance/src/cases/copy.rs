@@ -133,8 +133,7 @@ pub(super) fn freed_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A small allocation shares its pages with others: that it was freed, a driver notices only with
-/// the pages.
+/// A small allocation shares its pages with others: a driver notices its free only with the pages.
 pub(super) fn freed_small_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -16,7 +16,7 @@ fn attributes() -> CUmemcpyAttributes {
     CUmemcpyAttributes { srcAccessOrder: IN_ORDER, ..CUmemcpyAttributes::default() }
 }
 
-/// Two memories with other bytes, and a stream.
+/// Two memories with different bytes, and a stream.
 fn pair(driver: &'static Driver) -> Verdict<(Memory, Memory, Stream)> {
     let (from, to) = (Memory::holding(driver, &pattern(BYTES, 1))?, Memory::holding(driver, &[0; BYTES])?);
     Ok((from, to, Stream::non_blocking(driver)?))

@@ -1,4 +1,4 @@
-//! What a kernel may not touch, and that a fault stays.
+//! Memory that a kernel may not access, and the sticky error of a fault.
 
 use wm_abi::*;
 
@@ -8,7 +8,7 @@ use crate::{cu, must};
 
 const PIECE: usize = 2 << 20;
 
-/// Launches a kernel that writes to `address`, and records how the context answers from then on.
+/// Launches a kernel that writes to `address`, and records the context's later answers.
 fn write_and_fault(case: &mut Case, address: CUdeviceptr) -> Verdict {
     let d = case.driver;
     let kernels = Kernels::load(d)?;
@@ -63,7 +63,7 @@ pub(super) fn after_unmap(case: &mut Case) -> Verdict {
     write_and_fault(case, range.address)
 }
 
-/// The free waits for the work that fails, and is the first to tell.
+/// The free waits for the work that fails, and is the first call to report it.
 pub(super) fn told_by_a_free(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
@@ -77,7 +77,7 @@ pub(super) fn told_by_a_free(case: &mut Case) -> Verdict {
 }
 
 /// CUDA's documentation: any further work returns the same error, until the process is started
-/// anew. With a new primary context too?
+/// anew. The case tests that for a new primary context.
 pub(super) fn the_device_afterwards(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = std::mem::ManuallyDrop::new(Primary::new(d)?);

@@ -1,5 +1,5 @@
-//! Graphs: captured work is recorded and not done, is done at every launch, and memory in it
-//! belongs to it.
+//! Graphs: captured work is recorded and not executed, each launch executes it, and memory
+//! allocated in it belongs to the graph.
 
 use std::ptr::null_mut;
 

@@ -1,5 +1,5 @@
-//! Nodes of any kind, and their change to other memory, with no context named: the driver takes the
-//! memory's own, which memory from mappings does not have.
+//! Nodes of any kind, and their change to other memory, without a context argument: the driver uses
+//! the memory's own context, which mapped memory does not have.
 
 use std::ptr::null;
 
@@ -10,11 +10,11 @@ use crate::driver::Driver;
 use crate::fixture::{Primary, Stream, alloc_async, read, synchronize};
 use crate::{cu, must, supported};
 
-/// Large enough to be backed by itself.
+/// Large enough for a backing of its own.
 const BYTES: usize = 48 << 20;
 const PART: usize = 4096;
 
-/// Memory that is all of one byte.
+/// Memory filled with one byte.
 fn memory(driver: &'static Driver, byte: u8) -> Verdict<CUdeviceptr> {
     let mut address = 0;
     must!(driver, cuMemAlloc_v2(&mut address, BYTES));
@@ -46,13 +46,13 @@ fn memset_params(dst: CUdeviceptr, value: u32) -> CUgraphNodeParams {
     params
 }
 
-/// Ends and beginning of a memory are of this byte.
+/// Are the beginning and the end of a memory filled with this byte?
 fn is_all(driver: &'static Driver, address: CUdeviceptr, byte: u8) -> Verdict<bool> {
     let end = address + (BYTES - PART) as u64;
     Ok(read(driver, address, PART)? == [byte; PART] && read(driver, end, PART)? == [byte; PART])
 }
 
-/// A graph of one copy from the first memory to the last, and what there is to change it to.
+/// A graph of one copy from the first memory to the last, and the memory to change it to.
 struct Copying {
     memories: [CUdeviceptr; 3],
     graph: CUgraph,
@@ -83,7 +83,7 @@ impl Copying {
         Ok(ready)
     }
 
-    /// Runs it; the last memory must hold the second's bytes.
+    /// Runs the graph; the last memory must hold the second's bytes.
     fn run(&self, case: &mut Case, ready: CUgraphExec) -> Verdict {
         let d = case.driver;
         case.expect_ok("launch", cu!(d, cuGraphLaunch(ready, self.stream.raw)));

@@ -1,8 +1,8 @@
 //! Memory in graphs: nodes that a program adds, memory that a graph uses and does not own, and its
 //! accounts.
 //!
-//! Memory of nodes is the driver's. What a graph merely uses is baked in as an address, so that a
-//! replay after any number of other allocations finds the same bytes there.
+//! Memory of nodes is the driver's. Other memory is used by its address, so a replay after any
+//! number of other allocations must find the same bytes there.
 
 use std::ptr::{null, null_mut};
 
@@ -28,7 +28,7 @@ fn instantiate(driver: &'static Driver, graph: CUgraph, flags: u64) -> Verdict<C
     Ok(ready)
 }
 
-/// Memory of device 0 for a node.
+/// The parameters of an allocation node on device 0.
 fn wish(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
     // SAFETY: numbers and null pointers are all zeroes.
     let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = unsafe { std::mem::zeroed() };
@@ -108,7 +108,8 @@ pub(super) fn node_arguments(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A graph that uses memory of before, launched again and again while other memory comes and goes.
+/// A graph that uses earlier memory, launched again and again while other memory is allocated and
+/// freed.
 pub(super) fn replay_after_other_allocations(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -168,7 +169,7 @@ pub(super) fn outlives_its_launch(case: &mut Case) -> Verdict {
     case.expect_eq("its device", ordinal, 0);
     let code = cu!(d, cuMemFreeAsync(address, stream.raw));
     if code == CUresult::INVALID_VALUE {
-        // The simulated driver keeps graph memory until the graph goes.
+        // The simulated driver keeps graph memory until the graph ends.
         return Err(crate::case::Halt::Skipped(
             "needs graph memory that can be freed outside of its graph".into(),
         ));
@@ -200,7 +201,7 @@ pub(super) fn accounts(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Nodes of an executable graph are pointed at other memory.
+/// Nodes of an executable graph are changed to other memory.
 pub(super) fn changed_nodes(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

@@ -1,5 +1,5 @@
-//! Every name of the calls that capture, make and renew graphs: a program uses the one of its day,
-//! and the memory in the graph is the same.
+//! Every name of the calls that capture, make and update graphs: a program uses that of its CUDA
+//! version, and the memory in the graph is the same.
 
 use std::ptr::{null, null_mut};
 
@@ -58,7 +58,7 @@ pub(super) fn instantiations(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// An executable graph is renewed from another graph, over other memory.
+/// An executable graph is updated from another graph with other memory.
 pub(super) fn update(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

@@ -1,5 +1,5 @@
-//! Nodes that a program adds itself, with addresses of served memory in them: kernels and copies,
-//! and nodes whose parameters are asked for and changed.
+//! Nodes that a program adds itself, with addresses of served memory: kernels and copies, and nodes
+//! whose parameters are queried and changed.
 
 use std::ptr::{null, null_mut};
 
@@ -56,7 +56,7 @@ fn straight(from: CUdeviceptr, to: CUdeviceptr) -> CUDA_MEMCPY3D {
     copy
 }
 
-/// A kernel fills one memory, a copy takes it to another.
+/// A kernel fills one memory, a copy moves the bytes to another.
 pub(super) fn kernel_and_copy(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -76,7 +76,7 @@ pub(super) fn kernel_and_copy(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Parameters of nodes are told as they were given, and changed to other memory.
+/// Parameters of nodes are returned as they were passed, and changed to other memory.
 pub(super) fn parameters(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -89,8 +89,8 @@ pub(super) fn parameters(case: &mut Case) -> Verdict {
     let mut told = params;
     told.kernelParams = null_mut();
     supported!(d, cuGraphKernelNodeGetParams_v2(node, &mut told));
-    // SAFETY: the driver's copy of the arguments, which lives as long as the node; the first is an
-    // address.
+    // SAFETY: the driver's copy of the arguments, which lives as long as the node; the first one is
+    // an address.
     let address = unsafe { told.kernelParams.read().cast::<u64>().read() };
     case.expect_that("the kernel's memory comes back", address == first.address);
     case.expect_ok("other memory", cu!(d, cuGraphKernelNodeSetParams_v2(node, &params)));
@@ -117,12 +117,11 @@ pub(super) fn allocation_of_any_kind(case: &mut Case) -> Verdict {
     let _primary = Primary::new(d)?;
     let (mut graph, mut node) = (CUgraph::NULL, CUgraphNode::NULL);
     must!(d, cuGraphCreate(&mut graph, 0));
-    // `CUgraphNodeParams`: the kind (10: allocation), and from the third word on what that kind
-    // takes: a pool of pinned memory (1) that no other process opens, on device 0, ...
+    // `CUgraphNodeParams`: the kind (10: allocation), and from the third word on the parameters of
+    // that kind: a pool of pinned memory (1) that no other process opens, on device 0, ...
     let mut params = [0_u64; 32];
     (params[0], params[2], params[3]) = (10, 1, u64::from(CU_MEM_LOCATION_TYPE_DEVICE));
-    // ... and behind its properties the peers, their number, the bytes, and the address that is
-    // answered.
+    // ... and behind its properties the peers, their number, the bytes, and the resulting address.
     params[15] = BYTES as u64;
     supported!(d, cuGraphAddNode(&mut node, graph, null(), 0, params.as_mut_ptr().cast()));
     case.expect_that("the node names an address", params[16] != 0);
@@ -132,7 +131,7 @@ pub(super) fn allocation_of_any_kind(case: &mut Case) -> Verdict {
     case.expect_ok("set its memory", cu!(d, cuMemsetD8_v2(params[16], 1, BYTES)));
     let code = cu!(d, cuMemFree_v2(params[16]));
     if code == CUresult::INVALID_VALUE {
-        // The simulated driver keeps graph memory until the graph goes.
+        // The simulated driver keeps graph memory until the graph ends.
         return Err(crate::case::Halt::Skipped(
             "needs graph memory that can be freed outside of its graph".into(),
         ));

@@ -1,5 +1,5 @@
-//! Calls for host memory, asked about device memory of every family; and registrations of ranges as
-//! programs have them, which begin and end anywhere.
+//! Calls for host memory, with device memory of every family; and registrations of ranges that
+//! begin and end anywhere, as in programs.
 
 use std::ffi::c_void;
 
@@ -42,8 +42,8 @@ pub(super) fn host_calls_on_device_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Ranges of one mapping, registered apart: within a page, over page borders, sharing a page with
-/// another.
+/// Ranges of one mapping, registered separately: within a page, over page borders, sharing a page
+/// with another.
 pub(super) fn odd_registrations(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -76,7 +76,7 @@ pub(super) fn odd_registrations(case: &mut Case) -> Verdict {
 }
 
 /// Calls of the virtual memory family on memory that is not the program's mapping. Pool memory is
-/// only asked about: a driver may have made it of mappings.
+/// only queried: a driver may have mapped it itself.
 pub(super) fn mapping_calls_on_other_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,5 +1,5 @@
-//! Initialisation, versions, devices and their attributes, and what the driver says before any of
-//! it.
+//! Initialisation, versions, devices and their attributes, and the driver's answers before
+//! initialisation.
 
 use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char, c_int, c_uint};
@@ -101,7 +101,7 @@ fn text(bytes: &[c_char]) -> String {
         .map_or_else(|_| "unterminated".into(), |text| text.to_string_lossy().into())
 }
 
-/// Attributes that memory managers branch on, and what every supported device answers.
+/// Attributes that memory managers depend on, with the answers of every supported device.
 const WANTED: &[(c_uint, &str, c_int)] = &[
     (CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, "UNIFIED_ADDRESSING", 1),
     (CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED", 1),

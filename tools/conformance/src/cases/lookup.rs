@@ -1,5 +1,5 @@
-//! `cuGetProcAddress`: every look-up that the CUDA runtimes make, answered with the function that
-//! the driver exports.
+//! `cuGetProcAddress`: for every look-up of the CUDA runtimes, the result is the function that the
+//! driver exports.
 
 use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
@@ -25,7 +25,7 @@ fn lookups(table: &str) -> impl Iterator<Item = (&str, c_int, u64)> {
 
 /// The row that the driver's documented rule selects: of the rows with this name and these flags,
 /// the newest that is not newer than `version`; per-thread look-ups fall back to the plain function
-/// where there is no other.
+/// if there is no other.
 fn selected(name: &str, version: c_int, flags: u64) -> Option<&'static ProcAddressRow> {
     let named = |row: &&ProcAddressRow| row.base.to_bytes() == name.as_bytes() && row.version <= version;
     let newest = |flags: u64| {
@@ -74,7 +74,7 @@ pub(super) fn runtime_13(case: &mut Case) -> Verdict {
     walk(case, RUNTIME_13)
 }
 
-/// Null pointers are left out here as in the error texts: NVIDIA's driver follows them.
+/// Null pointers are left out here as in the error texts: NVIDIA's driver dereferences them.
 pub(super) fn arguments(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;

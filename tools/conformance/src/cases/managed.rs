@@ -1,6 +1,6 @@
-//! Calls for managed memory, on memory that is not managed and on memory that is. The driver's
-//! memory and memory from mappings answer alike, so nothing of this needs interception: these rows
-//! show that it stays so.
+//! Calls for managed memory, on managed memory and on other memory. The driver's memory and mapped
+//! memory give the same answers, so none of these calls needs interception: the cases check that
+//! this stays so.
 
 use wm_abi::*;
 
@@ -42,7 +42,7 @@ fn answers(d: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Vec<(&
                 )
             ),
         ),
-        // CU_MEM_ATTACH_SINGLE: only memory that is the CPU's as well can be attached to one
+        // CU_MEM_ATTACH_SINGLE: only memory that the CPU can access too can be attached to one
         // stream.
         ("cuStreamAttachMemAsync", cu!(d, cuStreamAttachMemAsync(stream, address, 0, 4))),
     ]

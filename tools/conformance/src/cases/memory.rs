@@ -85,7 +85,7 @@ pub(super) fn free_foreign(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Sizes around the borders that allocators round at.
+/// Sizes around the borders at which allocators round.
 const SIZES: &[usize] = &[
     1, 2, 255, 256, 257, 511, 512, 513, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1_048_575, 1_048_576,
     1_048_577, 2_097_151, 2_097_152, 2_097_153, 3_333_333, 4_194_304, 10_485_761, 20_971_520, 33_554_431,
@@ -245,7 +245,7 @@ pub(super) fn managed(case: &mut Case) -> Verdict {
     must!(d, cuMemAllocManaged(&mut address, 1 << 20, CU_MEM_ATTACH_GLOBAL));
     must!(d, cuMemsetD8_v2(address, 0x5A, 1 << 20));
     must!(d, cuCtxSynchronize());
-    // SAFETY: managed memory is the host's to read once the device is idle.
+    // SAFETY: the host may read managed memory once the device is idle.
     let byte = unsafe { (address as *const u8).add(12_345).read() };
     case.expect_eq("the host reads what the device wrote", byte, 0x5A);
     case.expect_ok("free", cu!(d, cuMemFree_v2(address)));
@@ -276,8 +276,8 @@ pub(super) fn frees_of_other_families(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Calls for managed memory, asked about memory that is not. Records, because drivers differ
-/// between versions.
+/// Calls for managed memory, on other memory. The answers are recorded, because they differ between
+/// driver versions.
 pub(super) fn managed_calls(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

@@ -1,7 +1,7 @@
 //! The table of all cases: the one place to add one. Each area has a file of its own.
 //!
-//! A row names a function `fn(&mut Case) -> Verdict`, says which hazard it guards, and what it
-//! needs. A case whose need is not met is skipped and says why.
+//! A row names a function `fn(&mut Case) -> Verdict`, the hazard that it guards, and its needs. If
+//! a need is not met, the case is skipped with the reason.
 
 mod apart;
 mod array;
@@ -461,7 +461,7 @@ pub const CASES: &[Row] = cases! {
     process::exit_with_work_in_flight "a process that cannot end",
 };
 
-/// The roles that a case's partner process can play.
+/// The roles of a case's partner process.
 pub const ROLES: &[Role] = &[
     Role { name: "import", play: share::import },
     Role { name: "ipc", play: share::ipc_open },

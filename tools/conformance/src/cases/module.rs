@@ -1,5 +1,4 @@
-//! Modules and launches: images, names, the three ways to pass parameters, and launches that cannot
-//! be.
+//! Modules and launches: images, names, the three ways to pass parameters, and invalid launches.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -188,7 +187,7 @@ pub(super) fn libraries(case: &mut Case) -> Verdict {
     must!(d, cuKernelGetParamInfo(kernel, 1, &mut offset, &mut size));
     case.expect_eq("the second parameter", format!("{size} bytes at {offset}"), "8 bytes at 8".to_owned());
     let memory = Memory::new(d, WORDS * 4)?;
-    // A kernel handle is accepted where a function handle is: the CUDA runtime passes these.
+    // A kernel handle is accepted in place of a function handle: the CUDA runtime passes these.
     for (label, function, value) in [("a function", function, 77), ("a kernel", CUfunction(kernel.0), 88)] {
         let values = [memory.address, WORDS as u64, value];
         let (stream, mut values) = (CUstream::NULL, pointers(&values));
@@ -211,7 +210,7 @@ pub(super) fn libraries(case: &mut Case) -> Verdict {
 const VARIABLE: &CStr =
     c".version 8.2\n.target sm_80\n.address_size 64\n.visible .global .align 8 .b8 wm_bytes[4096];\n";
 
-/// Variables of modules and libraries: memory that is the driver's, is copied to, and is not freed.
+/// Variables of modules and libraries: memory of the driver, which is copied to and not freed.
 pub(super) fn variables(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -243,7 +242,7 @@ pub(super) fn variables(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Code from a file, and code in the form that compilers of programs leave.
+/// Code from a file, and code in a compiler's container.
 pub(super) fn other_sources(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -260,7 +259,7 @@ pub(super) fn other_sources(case: &mut Case) -> Verdict {
     case.expect_ok("a library from a file", code);
     must!(d, cuLibraryGetKernel(&mut kernel, library, c"wm_fill_u32".as_ptr()));
     must!(d, cuLibraryUnload(library));
-    // A compiler's container wraps its images; whether a bare one is taken is the driver's affair.
+    // A compiler's container wraps its images; drivers differ in whether they accept a bare one.
     let code = cu!(d, cuModuleLoadFatBinary(&mut module, image().as_ptr().cast()));
     case.observe_machine("an image for a container", crate::case::short(code));
     if code == CUresult::SUCCESS {

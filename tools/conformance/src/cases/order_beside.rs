@@ -1,10 +1,10 @@
-//! What a library may do beside a program: contexts of its own on the program's device, memory that
-//! belongs to no context, and threads that give such things back while a stream of the program
-//! waits for the host.
+//! Calls that a library may make beside a program: contexts of its own on the program's device,
+//! memory that belongs to no context, and threads that release such objects while a stream of the
+//! program waits for the host.
 //!
-//! A library that stands between program and driver makes calls which the program has not asked
-//! for. One that waits for the program's streams, or keeps the program's own calls out, is a
-//! deadlock that the program has not without it.
+//! A library between program and driver makes calls which the program did not make. If one of them
+//! waits for the program's streams, or blocks the program's own calls, the program deadlocks
+//! because of the library.
 
 use std::ffi::c_void;
 
@@ -101,7 +101,7 @@ pub(super) fn another_context(case: &mut Case) -> Verdict {
         must!(d, cuCtxDestroy_v2(own));
         Ok(())
     })?;
-    // An H200's driver waits, alone as well as beside others; no program can rely on it.
+    // An H200's driver waits, with and without other contexts; programs cannot rely on it.
     case.observe("destroying the context waited", ended);
     enter(d, program)?;
     synchronize(d, held.raw)
@@ -121,8 +121,8 @@ fn host_range(d: &'static Driver) -> Verdict<Range> {
     Ok(range)
 }
 
-/// A thread gives pinned memory back, which may wait; meanwhile the program makes the calls that
-/// end the wait.
+/// A thread releases pinned memory, which may wait; meanwhile the program makes the calls that end
+/// the wait.
 pub(super) fn beside_a_thread_that_waits(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -140,7 +140,7 @@ pub(super) fn beside_a_thread_that_waits(case: &mut Case) -> Verdict {
         must!(d, cuCtxDestroy_v2(CUcontext(context)));
         Ok(())
     });
-    // Most likely it is in its call by now; an answer of a thread that is not would be the same.
+    // The thread is most likely in its call by now; if not, the answer is the same.
     std::thread::sleep(SOON);
     let waited = hold.blocks(LATE, || {
         must!(d, cuMemsetD8Async(memory.address, 1, 4096, other.raw));
@@ -152,8 +152,8 @@ pub(super) fn beside_a_thread_that_waits(case: &mut Case) -> Verdict {
     synchronize(d, held.raw)
 }
 
-/// The program resets or releases its device: what is made in another context goes on, with what it
-/// has mapped.
+/// The program resets or releases its device: the objects of another context live on, with its
+/// mappings.
 pub(super) fn the_primary_ends(case: &mut Case) -> Verdict {
     let d = case.driver;
     for (name, end) in [("reset", true), ("release", false)] {
@@ -193,8 +193,8 @@ pub(super) fn the_primary_ends(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A primary context has one handle in all its lives. Is there a number that it has in one of them
-/// only?
+/// A primary context has one handle in all its lives. The case checks for a number that differs
+/// between lives.
 pub(super) fn lives_are_numbered(case: &mut Case) -> Verdict {
     let d = case.driver;
     let number = |context: CUcontext| {
@@ -214,7 +214,7 @@ pub(super) fn lives_are_numbered(case: &mut Case) -> Verdict {
     case.expect_that("the number is another one after a reset", number(second.context)? != before);
     let before = number(second.context)?;
     drop(second);
-    // The reset may have left the first hold in place: only the last release ends the context.
+    // The reset may have left the first reference in place: only the last release ends the context.
     for _ in 0..4 {
         if cu!(d, cuDevicePrimaryCtxRelease_v2(0)) != CUresult::SUCCESS {
             break;

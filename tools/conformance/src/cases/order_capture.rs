@@ -1,9 +1,9 @@
-//! Captures beside other work: which streams are captured, which calls a capture forbids, and what
-//! it must not touch.
+//! Captures beside other work: the captured streams, the calls that a capture forbids, and the work
+//! that it must not affect.
 //!
-//! Default streams of threads share one handle. A library that keeps captures by handle takes the
-//! end of one thread's capture for the end of all, and serves the others' allocations outside of
-//! their graphs: a replay then uses memory that has another owner.
+//! Default streams of threads share one handle. If a library identifies captures by handle, the end
+//! of one thread's capture ends all of them, and the other threads' allocations are served outside
+//! of their graphs: a replay then uses memory that has another owner.
 
 use wm_abi::*;
 
@@ -20,7 +20,7 @@ const MODES: [(&str, u32); 3] = [
     ("relaxed", CU_STREAM_CAPTURE_MODE_RELAXED),
 ];
 
-/// How a program calls for its thread's default stream.
+/// The calls by which a program uses its thread's default stream.
 #[derive(Clone, Copy)]
 enum Way {
     ByHandle,
@@ -44,7 +44,7 @@ fn end(driver: &'static Driver, way: Way) -> Verdict<CUgraph> {
     Ok(graph)
 }
 
-/// An allocation, a memset and a free in the thread's default stream, which is being captured.
+/// An allocation, a memset and a free in the thread's default stream, which is under capture.
 fn temporary(driver: &'static Driver, way: Way) -> Verdict<CUdeviceptr> {
     let mut address = 0;
     match way {
@@ -116,7 +116,7 @@ pub(super) fn default_streams_of_two_threads(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A thread's default stream is captured; another thread's, of the same handle, is not.
+/// A thread's default stream is captured; another thread's, with the same handle, is not.
 pub(super) fn default_stream_beside_a_capture(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -139,7 +139,7 @@ pub(super) fn default_stream_beside_a_capture(case: &mut Case) -> Verdict {
     synchronize(d, CUstream::PER_THREAD)
 }
 
-/// What the calls beside a capture are made with.
+/// The arguments of the calls beside a capture.
 struct Things {
     driver: &'static Driver,
     stream: Stream,
@@ -163,7 +163,7 @@ impl Things {
 
 type Ask = fn(&Things) -> CUresult;
 
-/// Calls that an open capture may forbid. Each leaves behind at most some memory.
+/// Calls that an open capture may forbid. Each leaks at most some memory.
 const CALLS: &[(&str, Ask)] = &[
     ("cuMemAlloc", |t| {
         let mut address = 0;
@@ -215,7 +215,7 @@ const CALLS: &[(&str, Ask)] = &[
     ("cuCtxRecordEvent", |t| cu!(t.driver, cuCtxRecordEvent(CUcontext::NULL, t.event.raw))),
 ];
 
-/// Makes a call while a stream is captured: its answer, and whether the capture is lost.
+/// Makes a call during a capture. Returns its answer, and whether the capture is lost.
 fn beside(primary: &Primary, mode: u32, other_thread: bool, ask: Ask) -> Verdict<String> {
     let d = primary.driver;
     let (things, captured) = (Things::new(d)?, Stream::non_blocking(d)?);
@@ -226,7 +226,7 @@ fn beside(primary: &Primary, mode: u32, other_thread: bool, ask: Ask) -> Verdict
     Ok(format!("{}, capture: {}", short(CUresult(code)), short(ended)))
 }
 
-/// Every call of the list, from the capturing thread and from another.
+/// Every call of the list, from the capturing thread and from another one.
 fn all_calls(case: &mut Case, mode: u32) -> Verdict {
     let primary = Primary::new(case.driver)?;
     for (name, ask) in CALLS {
@@ -249,8 +249,9 @@ pub(super) fn calls_beside_a_relaxed_capture(case: &mut Case) -> Verdict {
     all_calls(case, CU_STREAM_CAPTURE_MODE_RELAXED)
 }
 
-/// An event of a whole context: by its handle and by none, with and without a capture in it. The
-/// list above names none, and is refused in every mode: is that the capture's doing?
+/// An event of a whole context: with its handle and without, with and without a capture in it. The
+/// list above passes no handle, and the call is refused in every mode: the case shows whether the
+/// capture causes that.
 pub(super) fn event_of_a_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -272,7 +273,8 @@ pub(super) fn event_of_a_context(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// What was freed, and refused, is still the program's; after the capture all goes on.
+/// Memory whose free was refused still belongs to the program; after the capture all calls work
+/// again.
 pub(super) fn memory_after_a_lost_capture(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -301,7 +303,7 @@ pub(super) fn memory_after_a_lost_capture(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A stream that ends while it is captured ends its capture: later calls are not forbidden by it
+/// If a stream is destroyed during its capture, the capture ends: it does not forbid later calls
 /// for ever.
 pub(super) fn captured_stream_destroyed(case: &mut Case) -> Verdict {
     let d = case.driver;

@@ -1,8 +1,8 @@
-//! Contexts and devices: work of one is not over because another has been waited for.
+//! Contexts and devices: a wait for one of them does not end the work of another.
 //!
 //! A block is freed in a stream of another context or device, where its last user still works; then
-//! the block's own side waits, allocates, and writes. A block that comes back too early is read by
-//! the last user with the next owner's bytes in it.
+//! the block's own side waits, allocates, and writes. If the block is reused too early, the last
+//! user reads the next owner's bytes.
 
 use wm_abi::*;
 
@@ -14,7 +14,7 @@ use crate::fixture::{
 };
 use crate::{cu, must};
 
-/// Large enough that an allocator looks for memory that was freed before it makes more.
+/// Large enough that an allocator searches freed memory before it creates more.
 pub(super) const BYTES: usize = 64 << 20;
 
 pub(super) fn enter(driver: &'static Driver, context: CUcontext) -> Verdict {
@@ -22,14 +22,14 @@ pub(super) fn enter(driver: &'static Driver, context: CUcontext) -> Verdict {
     Ok(())
 }
 
-/// A new context of device 0, which is current then.
+/// A new context of device 0, which is then current.
 pub(super) fn create(driver: &'static Driver) -> Verdict<CUcontext> {
     let mut context = CUcontext::NULL;
     must!(driver, cuCtxCreate_v2(&mut context, 0, 0));
     Ok(context)
 }
 
-/// One context with what is needed to work in it.
+/// One context with the objects for work in it.
 pub(super) struct Side {
     driver: &'static Driver,
     context: CUcontext,
@@ -50,7 +50,7 @@ impl Side {
         enter(self.driver, self.context)
     }
 
-    /// A block of the context's device from its pool, with `stamp` in it.
+    /// A block of the context's device from its pool, filled with `stamp`.
     pub(super) fn stamped(&self, stamp: u64) -> Verdict<CUdeviceptr> {
         let address = alloc_async(self.driver, BYTES, self.stream.raw)?;
         self.kernels.stamp(self.stream.raw, address, BYTES, stamp)?;
@@ -58,12 +58,12 @@ impl Side {
         Ok(address)
     }
 
-    /// Starts to look for `stamp` in a block.
+    /// Starts a check of a block for `stamp`.
     fn check(&self, address: CUdeviceptr, stamp: u64) -> Verdict {
         self.kernels.check(self.stream.raw, address, BYTES, stamp, self.errors.address())
     }
 
-    /// Allocates what may be a block that comes back, and writes `stamp` into it.
+    /// Allocates a block, possibly a reused one, and writes `stamp` into it.
     pub(super) fn take_and_stamp(&self, stamp: u64) -> Verdict<CUdeviceptr> {
         let address = alloc_async(self.driver, BYTES, self.stream.raw)?;
         self.kernels.stamp(self.stream.raw, address, BYTES, stamp)?;
@@ -71,8 +71,8 @@ impl Side {
     }
 }
 
-/// Memory of `home` is read by `away`, freed in the stream of `away` while that is held, and `home`
-/// goes on.
+/// Memory of `home` is read by `away` and freed in the stream of `away` while that is held; then
+/// `home` goes on.
 fn freed_away(
     case: &mut Case,
     label: &str,
@@ -86,7 +86,7 @@ fn freed_away(
     away.enter()?;
     let hold = Hold::close(d, away.stream.raw)?;
     away.check(address, 1)?;
-    // The way back must not be a deadlock: a driver may let the next owner wait for the last.
+    // A return of the block must not deadlock: a driver may let the next owner wait for the last.
     hold.open_after(LATE);
     free_async(d, address, away.stream.raw)?;
     home.enter()?;
@@ -105,7 +105,7 @@ fn freed_away(
     synchronize(d, home.stream.raw)
 }
 
-/// What goes on at home between the free and the next allocation. None of it waits for the other
+/// The calls at home between the free and the next allocation. None of them waits for the other
 /// stream.
 fn ways(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     let d = case.driver;
@@ -127,7 +127,7 @@ fn ways(case: &mut Case, home: &Side, away: &Side) -> Verdict {
         Ok(())
     })?;
     freed_away(case, "cuMemAlloc", home, away, || {
-        // Its free is left out: that may wait for more than this context.
+        // Its free is left out: it may wait for more than this context.
         std::mem::forget(Memory::new(d, 8 << 20)?);
         Ok(())
     })?;
@@ -141,7 +141,8 @@ fn ways(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     })
 }
 
-/// As [`ways`], with a `cuMemFree` before: what it waits for is the driver's affair, bytes are not.
+/// As [`ways`], with a `cuMemFree` before: drivers may wait differently, but the bytes must be
+/// right.
 fn after_a_plain_free(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     let d = case.driver;
     super::pool::keep(d, super::pool::default_pool(d)?, u64::MAX)?;
@@ -175,7 +176,7 @@ fn after_a_plain_free(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     Ok(())
 }
 
-/// Device 1 may use memory of device 0's pool.
+/// Device 1 may access memory of device 0's pool.
 fn devices(driver: &'static Driver) -> Verdict<(Primary, Primary)> {
     let both = super::peer::both(driver)?;
     let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 1 };
@@ -220,8 +221,8 @@ pub(super) fn plain_free_beside_another_context(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// All calls about memory are made with one context current, in a stream of another that makes
-/// none.
+/// All calls about memory are made with one context current, in a stream of another context that
+/// makes no such call.
 pub(super) fn stream_of_another_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
@@ -277,8 +278,8 @@ pub(super) fn default_streams_are_apart(case: &mut Case) -> Verdict {
     synchronize(d, held.raw)
 }
 
-/// For whose work `cuMemFree` waits. The program may rely on the wait only where the driver makes
-/// it.
+/// The contexts whose work `cuMemFree` waits for. A program may rely on the wait only if the driver
+/// makes it.
 fn who_is_waited_for(
     case: &mut Case,
     label: &str,

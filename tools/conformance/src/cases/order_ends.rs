@@ -1,5 +1,5 @@
-//! How contexts end: refused, by other names, under load, in a capture. What they leave behind must
-//! neither be lost nor given away while their work still uses it, and the process goes on.
+//! The ends of contexts: refused, by other names, under load, in a capture. Their memory must
+//! neither be lost nor reused while their work still uses it, and the process goes on.
 
 use wm_abi::*;
 
@@ -11,7 +11,7 @@ use crate::fixture::{
 };
 use crate::{cu, must, supported};
 
-/// A primary context is not destroyed by `cuCtxDestroy`: what it has must live on.
+/// `cuCtxDestroy` does not destroy a primary context: its objects must live on.
 pub(super) fn refused_destroy(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -104,7 +104,7 @@ fn free_memory(driver: &'static Driver) -> Verdict<usize> {
     Ok(free)
 }
 
-/// Memory of every kind, some of it freed, with work in flight, and then the primary context ends.
+/// Memory of every kind, some of it freed, with work in flight; then the primary context ends.
 fn ends_busy(case: &mut Case, label: &str, end: impl FnOnce() -> CUresult) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -127,7 +127,7 @@ fn ends_busy(case: &mut Case, label: &str, end: impl FnOnce() -> CUresult) -> Ve
     let primary = Primary::new(d)?;
     let (kernels, errors) = Kernels::ready(d)?;
     let lost = before.saturating_sub(free_memory(d)?);
-    // Of the pool's there are two blocks.
+    // The pool has two blocks.
     case.expect_that(&format!("{label}: cuMemAlloc memory is back"), lost <= 2 * BYTES + BYTES / 2);
     case.observe(format!("{label}: the pool's memory is back"), lost <= BYTES / 2);
     let stream = Stream::non_blocking(d)?;
@@ -161,7 +161,7 @@ pub(super) fn release_with_work(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// A context ends while its stream is captured: its capture must not forbid anything for ever.
+/// A context ends while its stream is under capture: the capture must not forbid calls for ever.
 pub(super) fn ends_with_a_capture(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;

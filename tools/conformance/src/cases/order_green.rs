@@ -1,9 +1,8 @@
-//! Green contexts: streams that belong to a device's primary context in some respects, and not in
-//! others.
+//! Green contexts: their streams belong to a device's primary context in some respects only.
 //!
-//! What a wait for the primary context, or a `cuMemFree`, says about work in a green context's
-//! stream decides when memory may be given away. A library that keeps handles of contexts meets
-//! green ones too, and their end.
+//! Whether a wait for the primary context, or a `cuMemFree`, covers work in a green context's
+//! stream decides when memory may be reused. A library that stores handles of contexts also sees
+//! green ones, and their end.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -26,7 +25,7 @@ fn current(driver: &'static Driver) -> Verdict<CUcontext> {
     Ok(context)
 }
 
-/// A context's handle by a name that is the same in every run.
+/// A context's name that is the same in every run.
 fn named(context: CUcontext, primary: &Primary, green: &Green) -> &'static str {
     match context {
         CUcontext::NULL => "none",
@@ -92,7 +91,7 @@ pub(super) fn identity(case: &mut Case) -> Verdict {
     primary.enter()
 }
 
-/// Whose memory it is that was allocated with a green context current.
+/// The owner of memory that was allocated with a green context current.
 pub(super) fn memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -171,7 +170,7 @@ pub(super) fn waits(case: &mut Case) -> Verdict {
     primary.enter()
 }
 
-/// An event that a whole green context waits for.
+/// A whole green context waits for an event.
 pub(super) fn waits_for_an_event(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -193,8 +192,8 @@ pub(super) fn waits_for_an_event(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Work in a green context's stream. Its kernels are loaded where that is current; no call about
-/// memory is made there.
+/// Work in a green context's stream. Its kernels are loaded with that context current; no call
+/// about memory is made there.
 struct Worker {
     driver: &'static Driver,
     kernels: Kernels,
@@ -203,7 +202,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// Memory is `home`'s, which is current then.
+    /// Memory belongs to `home`, which is then current.
     fn new(driver: &'static Driver, home: CUcontext, green: &Green) -> Verdict<Self> {
         must!(driver, cuCtxSetCurrent(home));
         let (errors, scratch) = (Errors::new(driver)?, Memory::new(driver, 4096)?);
@@ -230,8 +229,8 @@ impl Worker {
     }
 }
 
-/// A green context's stream reads a block while it is held; the block is freed, and another takes
-/// what may be it.
+/// A green context's stream reads a block while it is held; the block is freed, and another
+/// allocation may reuse it.
 fn next_owner(
     case: &mut Case,
     label: &str,
@@ -286,7 +285,7 @@ pub(super) fn reused_after_a_plain_free(case: &mut Case) -> Verdict {
             Ok(next)
         })
     };
-    // A library that has seen no other context may take the current one for the whole device.
+    // A library that has seen no other context may treat the current one as the whole device.
     next_owner(case, "another green current", [&green, &other], other.context, go_on, false)?;
     next_owner(case, "primary current", [&green, &other], primary.context, go_on, false)?;
     next_owner(case, "green current", [&green, &other], green.context, go_on, false)?;
@@ -305,7 +304,7 @@ pub(super) fn reused_after_a_free_in_order(case: &mut Case) -> Verdict {
     {
         let go_on = |address, freed_in| {
             free_async(d, address, freed_in)?;
-            // Whether this waits for the green stream or not, the next owner must come behind the
+            // With or without a wait for the green stream here, the next owner must come behind the
             // last.
             must!(d, cuCtxSynchronize());
             let stream = Stream::non_blocking(d)?;

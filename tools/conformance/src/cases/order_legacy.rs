@@ -2,9 +2,9 @@
 //! waits on all blocking streams, and then all blocking streams wait on it". A free in that stream
 //! is such an action.
 //!
-//! Programs that take temporaries from stream 0 and work on streams of `cudaStreamCreate` rely on
-//! it: nothing else orders the next owner of a block behind the last. A held stream keeps the last
-//! owner's work in flight, so a missing barrier shows in every run.
+//! Programs that allocate temporaries in stream 0 and work on streams of `cudaStreamCreate` rely on
+//! it: only this barrier orders the next owner of a block behind the last. A held stream keeps the
+//! last owner's work in flight, so a missing barrier shows in every run.
 
 use wm_abi::*;
 
@@ -16,7 +16,7 @@ use crate::fixture::{
 use crate::{cu, must};
 
 const BYTES: usize = 1 << 20;
-/// Large enough that an allocator looks for memory that was freed before it makes more.
+/// Large enough that an allocator searches freed memory before it creates more.
 const LARGE: usize = 64 << 20;
 const LEGACY: CUstream = CUstream::NULL;
 
@@ -24,12 +24,12 @@ fn blocking(driver: &'static Driver) -> Verdict<Stream> {
     Stream::new(driver, CU_STREAM_DEFAULT)
 }
 
-/// The default pool keeps what is freed, so that the next allocation can have it.
+/// The default pool keeps freed memory, so that the next allocation can reuse it.
 fn keep_everything(driver: &'static Driver) -> Verdict {
     super::pool::keep(driver, super::pool::default_pool(driver)?, u64::MAX)
 }
 
-/// A block of the legacy stream that holds `stamp`, which the host has waited for.
+/// A block of the legacy stream, filled with `stamp`, after a wait of the host.
 fn stamped(driver: &'static Driver, kernels: &Kernels, bytes: usize, stamp: u64) -> Verdict<CUdeviceptr> {
     let address = alloc_async(driver, bytes, LEGACY)?;
     kernels.stamp(LEGACY, address, bytes, stamp)?;
@@ -37,7 +37,7 @@ fn stamped(driver: &'static Driver, kernels: &Kernels, bytes: usize, stamp: u64)
     Ok(address)
 }
 
-/// Two streams, the second of which shall wait for the first through something in between.
+/// Two streams, the second of which must wait for the first through the calls in between.
 struct Pair {
     driver: &'static Driver,
     first: CUstream,
@@ -50,7 +50,8 @@ impl Pair {
         Ok(Self { driver, first, second, bytes: Memory::new(driver, 4096)? })
     }
 
-    /// Holds the first stream, does `between`, gives the second work: does that wait for the first?
+    /// Holds the first stream, makes the calls `between`, and gives the second stream work. Returns
+    /// whether that waits for the first.
     fn is_ordered_by(&self, expected: bool, between: impl FnOnce() -> Verdict) -> Verdict<bool> {
         let (d, hold) = (self.driver, Hold::close(self.driver, self.first)?);
         let waited = hold.blocks(if expected { SOON } else { LATE }, || {
@@ -82,7 +83,7 @@ pub(super) fn temporaries(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The first owner's stream reads while the second's would write: bytes decide.
+/// The first owner's stream reads while the second owner's would write: the bytes show the order.
 fn next_owner(case: &mut Case, label: &str, work: CUstream, next: CUstream) -> Verdict {
     let d = case.driver;
     let (kernels, errors) = Kernels::ready(d)?;
@@ -150,7 +151,7 @@ pub(super) fn free_is_an_action(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Events are what a library has to order blocking streams by.
+/// A library can order blocking streams only by events.
 pub(super) fn events_are_actions(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -181,7 +182,7 @@ pub(super) fn events_are_actions(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Whether an allocation is an action too is not documented: the answer is the driver's.
+/// It is not documented whether an allocation is an action too: the driver's answer is recorded.
 pub(super) fn allocation_as_an_action(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -211,8 +212,7 @@ pub(super) fn allocation_as_an_action(case: &mut Case) -> Verdict {
     synchronize(d, LEGACY)
 }
 
-/// A block that is freed in a blocking stream while the default stream, in which it is used, is
-/// held.
+/// A block is freed in a blocking stream while the default stream, which uses it, is held.
 fn freed_behind_default(
     case: &mut Case,
     label: &str,
@@ -262,7 +262,7 @@ pub(super) fn wait_for_a_free(case: &mut Case) -> Verdict {
     })
 }
 
-/// What a wait for an idle stream tells while the default stream, or a blocking stream, is held.
+/// The result of a wait for an idle stream while the default stream, or a blocking stream, is held.
 pub(super) fn waits_of_idle_streams(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -293,8 +293,8 @@ pub(super) fn behind_the_default_stream(case: &mut Case) -> Verdict {
         let hold = Hold::close(d, LEGACY)?;
         let address = alloc_async(d, BYTES, stream)?;
         case.expect_eq(&format!("{name}: the allocation returned while held"), hold.is_open(), false);
-        // An H200 says that the first stream is done, and not the second: no program may rely on
-        // either.
+        // An H200 reports that the first stream is done, and the second is not: programs may rely
+        // on neither.
         let code = cu!(d, cuStreamQuery(stream));
         case.observe_machine(format!("{name}: query after the allocation"), crate::case::short(code));
         free_async(d, address, stream)?;
@@ -307,7 +307,7 @@ pub(super) fn behind_the_default_stream(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The same with streams that take no part in the barrier.
+/// The same with streams that are not part of the barrier.
 pub(super) fn beside_the_default_stream(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -335,7 +335,7 @@ pub(super) fn beside_the_default_stream(case: &mut Case) -> Verdict {
     synchronize(d, stream.raw)
 }
 
-/// One stream writes what another reads, and nothing but the program's temporaries orders them.
+/// One stream writes and another reads; only the program's temporaries order them.
 fn passed_on(case: &mut Case, label: &str, judged: bool, between: impl FnOnce() -> Verdict) -> Verdict {
     let d = case.driver;
     let (kernels, errors): (Kernels, Errors) = Kernels::ready(d)?;

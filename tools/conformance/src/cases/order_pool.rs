@@ -1,5 +1,4 @@
-//! What a pool promises of its reuse and of what it gives back, and what programs are told about
-//! memory.
+//! A pool's promises for reuse and for releases, and the memory figures that programs get.
 
 use wm_abi::*;
 
@@ -25,7 +24,7 @@ const REUSE: [(&str, u32); 3] = [
     ("internal dependencies", CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES),
 ];
 
-/// A block changes hands: while its last owner is held, behind an event, and when the host knows
+/// A block changes hands: while its last owner is held, behind an event, and after the host knows
 /// that it is free.
 fn changes_hands(
     d: &'static Driver,
@@ -88,9 +87,8 @@ pub(super) fn reuse_switches(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Calls that wait for a free, after which a pool without a threshold has given the memory back.
-/// What other calls give back, and what these do with memory that was known to be free before, is a
-/// matter of luck.
+/// Calls that wait for a free, after which a pool without a threshold has released the memory. The
+/// releases of other calls, and of memory that was known to be free before, are not deterministic.
 pub(super) fn given_back_after(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -114,8 +112,8 @@ pub(super) fn given_back_after(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// How much stays under a threshold, with and without memory in use. Blocks leave room for what a
-/// guard puts behind them.
+/// The memory that stays under a threshold, with and without memory in use. Blocks leave room for a
+/// guard's bytes.
 pub(super) fn kept_by_threshold(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -142,7 +140,8 @@ pub(super) fn kept_by_threshold(case: &mut Case) -> Verdict {
     synchronize(d, stream.raw)
 }
 
-/// The pool that a program has chosen ends: the device's own is chosen again, and serves.
+/// The pool that a program has chosen is destroyed: the device's default pool becomes the chosen
+/// one.
 pub(super) fn chosen_pool_destroyed(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -171,8 +170,8 @@ pub(super) fn chosen_pool_destroyed(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// An allocation of what is free, less 256 MiB. Others may use the device: one try in three has to
-/// succeed.
+/// An allocation of the free memory less 256 MiB. Other processes may use the device: one try in
+/// three has to succeed.
 pub(super) fn what_is_free_can_be_had(case: &mut Case) -> Verdict {
     const LESS: usize = 256 << 20;
     let d = case.driver;
@@ -198,7 +197,7 @@ pub(super) fn what_is_free_can_be_had(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// UCX and MPI make the context current that a block says it is of.
+/// UCX and MPI make the context current that the driver reports for a block.
 pub(super) fn context_of_a_block(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
@@ -233,7 +232,7 @@ pub(super) fn context_of_a_block(case: &mut Case) -> Verdict {
         free_async(d, address, CUstream::NULL)?;
         synchronize(d, CUstream::NULL)?;
     }
-    // An address that comes back in another context is that context's.
+    // An address that is reused in another context belongs to that context.
     must!(d, cuCtxSetCurrent(one));
     drop(Memory::new(d, BYTES)?);
     must!(d, cuCtxSetCurrent(other));

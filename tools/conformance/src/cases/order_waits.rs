@@ -1,9 +1,9 @@
 //! Waits: a call, or a stream, that waits for more than the program asked for.
 //!
 //! A stream that waits for the host stands for an NCCL receive, a persistent kernel or a host
-//! function: the program lets it go only after the calls that are looked at here. A call that waits
-//! for such a stream is a deadlock in the program; here the stream goes on by itself after a while,
-//! and the answer is wrong.
+//! function: the program releases it only after the calls that are tested here. A call that waits
+//! for such a stream is a deadlock in the program; here the stream is released by itself after a
+//! while, and the answer is wrong.
 
 use wm_abi::*;
 
@@ -33,7 +33,7 @@ fn keep_everything(driver: &'static Driver) -> Verdict {
     super::pool::keep(driver, super::pool::default_pool(driver)?, u64::MAX)
 }
 
-/// While a stream with freed memory is held, `call` must return.
+/// `call` must return while a stream with freed memory is held.
 fn does_not_wait(case: &mut Case, label: &str, held: CUstream, call: impl FnOnce() -> Verdict) -> Verdict {
     let d = case.driver;
     let address = alloc_async(d, BYTES, held)?;
@@ -46,7 +46,7 @@ fn does_not_wait(case: &mut Case, label: &str, held: CUstream, call: impl FnOnce
     synchronize(d, held)
 }
 
-/// The default threshold, with which memory is given back at a wait.
+/// The default threshold, with which a wait releases memory.
 pub(super) fn other_waits(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -80,7 +80,7 @@ pub(super) fn other_waits(case: &mut Case) -> Verdict {
     })
 }
 
-/// How a program learns that a stream has come to its end.
+/// The calls by which a program learns that a stream is empty.
 #[derive(Clone, Copy, PartialEq)]
 enum Drained {
     Wait,
@@ -107,7 +107,7 @@ fn drain(driver: &'static Driver, stream: CUstream, how: Drained) -> Verdict {
     Ok(())
 }
 
-/// A block is freed in a stream, the stream comes to its end, and then waits for the host: another
+/// A block is freed in a stream, the stream becomes empty, and then waits for the host: another
 /// stream's allocation does not depend on that wait.
 fn submitted_later(case: &mut Case, label: &str, bytes: usize, how: Drained) -> Verdict {
     let d = case.driver;
@@ -158,11 +158,11 @@ pub(super) fn without_internal_dependencies(case: &mut Case) -> Verdict {
     })
 }
 
-/// Lets held streams go one after another until another stream's work is done: for how many did it
-/// wait?
+/// Releases held streams one after another until another stream's work is done. Returns the number
+/// of streams that it waited for.
 fn let_go_until_done(driver: &'static Driver, holds: &[Hold], stream: CUstream) -> Verdict<usize> {
-    // Longer than a loaded machine keeps a thread from running: what is done without the hold must
-    // be seen so.
+    // Longer than a loaded machine delays a thread: work that does not wait for the hold must be
+    // seen as done.
     let patience = std::time::Duration::from_millis(500);
     for (count, hold) in holds.iter().enumerate() {
         let begun = std::time::Instant::now();
@@ -192,8 +192,8 @@ fn holders(driver: &'static Driver, streams: &[Stream]) -> Verdict<Vec<Hold>> {
 }
 
 /// A GPU has a few queues for all streams of a context (8 by default), and a stream may wait for
-/// another that shares its queue, regardless of allocations. So the same is asked of a stream that
-/// does not allocate, and how many streams it waits for is not recorded.
+/// another one in its queue, independent of allocations. So a stream that does not allocate is
+/// tested too, and the number of streams that it waits for is not recorded.
 pub(super) fn many_streams(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -214,14 +214,14 @@ pub(super) fn many_streams(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// As much as makes a difference on this device, and no more than 2 GiB.
+/// Large enough to be significant on this device, and at most 2 GiB.
 fn large(driver: &'static Driver) -> Verdict<usize> {
     let mut total = 0;
     must!(driver, cuDeviceTotalMem_v2(&mut total, 0));
     Ok((total / 8 * 5).min(2 << 30) & !((2 << 20) - 1))
 }
 
-/// Memory that was freed by `cuMemFree` before a stream was held is taken again at once.
+/// Memory that `cuMemFree` freed before a stream was held is reused at once.
 pub(super) fn taken_again(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -248,7 +248,7 @@ pub(super) fn taken_again(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// `cuMemAlloc` in every state of the device but a full one.
+/// `cuMemAlloc` in every state of the device except a full one.
 pub(super) fn plain_allocation(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -274,8 +274,7 @@ pub(super) fn plain_allocation(case: &mut Case) -> Verdict {
     synchronize(d, stream.raw)
 }
 
-/// `cuMemFree` as a wait: what is in flight when it is called, and what has arrived when it
-/// returns.
+/// `cuMemFree` as a wait: the work in flight at the call, and the work that is done at the return.
 pub(super) fn plain_free_as_a_wait(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -332,7 +331,7 @@ pub(super) fn plain_memory_freed_in_order(case: &mut Case) -> Verdict {
     synchronize(d, other.raw)
 }
 
-/// Memory comes and goes on every way in and out, and none of it has to do with a held stream.
+/// Memory is allocated and freed by every call, and none of it is related to a held stream.
 fn comes_and_goes(driver: &'static Driver, stream: CUstream) -> Verdict {
     for round in 0..20 {
         let bytes = BYTES >> (round % 5);
@@ -368,7 +367,7 @@ pub(super) fn held_streams_of_every_kind(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// As above, held by a host function: the driver runs those one after another.
+/// As above, held by a host function: the driver runs host functions one after another.
 pub(super) fn held_by_a_host_function(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -384,7 +383,7 @@ pub(super) fn held_by_a_host_function(case: &mut Case) -> Verdict {
     synchronize(d, held.raw)
 }
 
-/// One thread waits in the driver; another one's memory comes and goes meanwhile.
+/// One thread waits in the driver; another one allocates and frees meanwhile.
 pub(super) fn threads_that_wait(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

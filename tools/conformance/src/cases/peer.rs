@@ -1,5 +1,5 @@
 //! Two devices: access to each other's memory, and copies between them. Skipped on a machine with
-//! one.
+//! one device.
 
 use wm_abi::*;
 
@@ -23,8 +23,8 @@ pub(super) fn both(driver: &'static Driver) -> Verdict<(Primary, Primary)> {
     Ok((first, second))
 }
 
-/// Memory of a device with known contents; left to the end of the process, for its context may not
-/// be current then.
+/// Memory of a device with known contents. It stays until the process ends, because its context may
+/// not be current at the drop.
 pub(super) fn sized_memory_of(
     driver: &'static Driver,
     owner: &Primary,
@@ -59,7 +59,7 @@ pub(super) fn enable(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// What peers can do for each other: the machine's affair, and the same under the shim.
+/// The abilities of peers: they depend on the machine, and are the same under the shim.
 pub(super) fn abilities(case: &mut Case) -> Verdict {
     let d = case.driver;
     crate::fixture::init(d)?;
@@ -173,8 +173,8 @@ pub(super) fn pool_access(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Other processes may be using the device, so what is free changes by itself: one undisturbed try
-/// is enough.
+/// Other processes may use the device, so free memory changes by itself: one undisturbed try is
+/// enough.
 pub(super) fn accounts_are_separate(case: &mut Case) -> Verdict {
     let d = case.driver;
     let (first, second) = both(d)?;

@@ -1,6 +1,6 @@
-//! Two devices: every form of copy between them, what is asked about a peer's memory, and access
-//! taken back. The driver's own memory needs no peer access for copies; memory from mappings does,
-//! so each form is asked on its own.
+//! Two devices: every form of copy between them, queries of a peer's memory, and withdrawn access.
+//! The driver's own memory needs no peer access for copies; mapped memory does, so each form has
+//! its own case.
 
 use std::mem::ManuallyDrop;
 
@@ -51,8 +51,8 @@ fn memory_of(driver: &'static Driver, owner: &Primary, seed: u64) -> Verdict<Man
     sized_memory_of(driver, owner, BYTES, seed)
 }
 
-/// What a copy goes between. The stream ends before the contexts: of one whose context is gone the
-/// driver may not be told.
+/// The ends of a copy. The stream ends before the contexts: the driver does not allow calls with a
+/// stream whose context has ended.
 struct Ends {
     from: CUdeviceptr,
     to: CUdeviceptr,
@@ -61,8 +61,8 @@ struct Ends {
     here: Primary,
 }
 
-/// One form a process: the first copy between two devices may open the way for those that follow.
-/// Whether a form needs peer access is the driver's affair, and the same for all memory.
+/// One form a process: the first copy between two devices may enable access for later ones. Whether
+/// a form needs peer access depends on the driver, and is the same for all memory.
 fn form(case: &mut Case, copy: impl FnOnce(&Ends) -> CUresult) -> Verdict {
     let d = case.driver;
     let (here, there) = both(d)?;
@@ -137,8 +137,8 @@ pub(super) fn batches(case: &mut Case) -> Verdict {
     })
 }
 
-/// A node, made before the way to the peer's memory can have been opened by another copy; nothing
-/// waits for it but the launch.
+/// A node, made before another copy can have enabled access to the peer's memory; only the launch
+/// is followed by a wait.
 fn node(
     case: &mut Case,
     add: impl FnOnce(&'static Driver, CUgraph, &mut CUgraphNode, &Ends) -> CUresult,

@@ -1,7 +1,7 @@
-//! What the driver says about an address: every attribute, for every kind of memory.
+//! The driver's answers about an address: every attribute, for every kind of memory.
 //!
-//! The kinds are asked the same questions by one function, so that a difference between two kinds,
-//! or between two drivers, is one row of a comparison.
+//! One function makes the same queries for all kinds, so that a difference between two kinds, or
+//! between two drivers, is one row of a comparison.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
@@ -31,14 +31,14 @@ const NUMBERS: &[(c_uint, &str)] = &[
     (CU_POINTER_ATTRIBUTE_RANGE_SIZE, "range size"),
 ];
 
-/// Numbers that a device's abilities and the driver's own granularity decide.
+/// Numbers that depend on a device's abilities and the driver's own granularity.
 const NUMBERS_OF_MACHINE: &[(c_uint, &str)] = &[
     (CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, "rdma capable"),
     (CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, "decompress capable"),
     (CU_POINTER_ATTRIBUTE_MAPPING_SIZE, "mapping size"),
 ];
 
-/// Attributes whose values are addresses or handles: recorded relative to what was allocated.
+/// Attributes whose values are addresses or handles: recorded relative to the allocation.
 const PLACES: &[(c_uint, &str)] = &[
     (CU_POINTER_ATTRIBUTE_CONTEXT, "context"),
     (CU_POINTER_ATTRIBUTE_DEVICE_POINTER, "device pointer"),
@@ -134,8 +134,8 @@ pub(super) fn device(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Two contexts of one device: each block is of the one that was current, also when the other one
-/// is.
+/// Two contexts of one device: each block belongs to the context that was current at its
+/// allocation, also when the other one is current.
 pub(super) fn context_of_its_maker(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -342,7 +342,7 @@ pub(super) fn sync_memops(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Memory of a pool that the program made: the driver's, and so are all answers.
+/// Memory of a pool that the program made: the driver serves it and answers all queries.
 pub(super) fn from_own_pool(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -360,7 +360,7 @@ pub(super) fn from_own_pool(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Attributes that a program may try to set, and tokens that only old RDMA stacks ask for.
+/// Attributes that a program may try to set, and tokens that only old RDMA stacks use.
 pub(super) fn rare_attributes(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,5 +1,5 @@
-//! Stream-ordered pools: accounts, settings and wrong arguments. What concerns order is in
-//! `pool_order`.
+//! Stream-ordered pools: accounts, settings and wrong arguments. `pool_order` has the cases about
+//! order.
 
 use std::ffi::c_uint;
 use std::ptr::null_mut;
@@ -18,7 +18,8 @@ pub(super) fn default_pool(driver: &'static Driver) -> Verdict<CUmemoryPool> {
 }
 
 fn get(driver: &'static Driver, pool: CUmemoryPool, attribute: c_uint) -> Verdict<u64> {
-    // Wide enough for both kinds of attribute, and zero where an `int` leaves the upper half alone.
+    // Wide enough for both kinds of attribute, and zero if an `int` leaves the upper half
+    // unchanged.
     let mut value = 0_u64;
     must!(driver, cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()));
     Ok(value)
@@ -28,7 +29,7 @@ fn set(driver: &'static Driver, pool: CUmemoryPool, attribute: c_uint, mut value
     cu!(driver, cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast()))
 }
 
-/// Makes a pool keep what is freed, up to `bytes`.
+/// Makes a pool keep up to `bytes` of freed memory.
 pub(super) fn keep(driver: &'static Driver, pool: CUmemoryPool, mut bytes: u64) -> Verdict {
     must!(driver, cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut bytes).cast()));
     Ok(())
@@ -41,7 +42,7 @@ pub(super) fn create(driver: &'static Driver, bytes: usize) -> Verdict<CUmemoryP
     Ok(pool)
 }
 
-/// What such a pool is asked for.
+/// The properties of such a pool.
 pub(super) fn properties(bytes: usize) -> CUmemPoolProps {
     CUmemPoolProps {
         allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -61,7 +62,7 @@ pub(super) fn arguments(case: &mut Case) -> Verdict {
     let stream = Stream::non_blocking(d)?;
     let mut address = 0;
     let wrong = CUresult::INVALID_VALUE;
-    // Unlike cuMemAlloc: an empty allocation is good, and so is its free.
+    // Unlike for cuMemAlloc, an empty allocation succeeds, and so does its free.
     case.expect_ok("size 0", cu!(d, cuMemAllocAsync(&mut address, 0, stream.raw)));
     case.observe("size 0 gives address 0", address == 0);
     case.expect_ok("free of it", cu!(d, cuMemFreeAsync(address, stream.raw)));

@@ -1,8 +1,7 @@
-//! Stream order: memory of a pool is usable and reusable exactly where the streams say so.
+//! Stream order: memory of a pool is usable and reusable exactly in the order of the streams.
 //!
-//! A block is stamped while one owner has it and checked while the next has it. A closed gate keeps
-//! the first owner's work in flight, so memory that comes back too early is caught on every run and
-//! not by luck.
+//! A block is stamped by one owner and checked by the next. A closed gate keeps the first owner's
+//! work in flight, so memory that is reused too early is found in every run.
 
 use std::time::Duration;
 
@@ -122,7 +121,8 @@ pub(super) fn freed_on_another_stream(case: &mut Case) -> Verdict {
         kernels.spin(taker.raw, 100_000)?;
         kernels.check(taker.raw, address, BYTES, round, errors.address())?;
         free_async(d, address, taker.raw)?;
-        // The maker goes on without waiting for the taker: its next memory must be another.
+        // The first stream goes on without waiting for the second: its next memory must be another
+        // block.
         let next = alloc_async(d, BYTES, maker.raw)?;
         kernels.stamp(maker.raw, next, BYTES, u64::MAX)?;
         free_async(d, next, maker.raw)?;
@@ -155,8 +155,7 @@ pub(super) fn per_thread_variants(case: &mut Case) -> Verdict {
     let _primary = Primary::new(d)?;
     let mut address = 0;
     let gate = Gate::close(d, CUstream::PER_THREAD)?;
-    // With the per-thread variants, stream 0 is the calling thread's stream, which the gate holds
-    // up.
+    // With the per-thread variants, stream 0 is the calling thread's stream, which the gate holds.
     case.expect_ok("alloc", cu!(d, cuMemAllocAsync_ptsz(&mut address, BYTES, CUstream::NULL)));
     case.expect_ok("memset", cu!(d, cuMemsetD8Async_ptsz(address, 3, BYTES, CUstream::NULL)));
     case.expect_ok("free", cu!(d, cuMemFreeAsync_ptsz(address, CUstream::NULL)));

@@ -1,6 +1,6 @@
 //! Pools that a program makes: all their attributes, the names of CUDA 13 for choosing one, and
-//! their export to another process. Such pools stay with the driver; only the default pool is
-//! served from mappings.
+//! their export to another process. The driver serves such pools; only the default pool is served
+//! from mappings.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -45,8 +45,8 @@ fn pool_of(driver: &'static Driver, address: CUdeviceptr) -> Verdict<CUmemoryPoo
     Ok(pool)
 }
 
-/// CUDA 13 names a device's pool by location. What it chooses is the pool of `cuMemAllocAsync`, by
-/// any name.
+/// CUDA 13 names a device's pool by location. The chosen pool is that of `cuMemAllocAsync`, by any
+/// name.
 pub(super) fn chosen_by_location(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -128,7 +128,7 @@ pub(super) fn import(driver: &'static Driver, channel: &mut Channel) -> Verdict 
     synchronize(driver, CUstream::NULL)
 }
 
-/// What cannot be exported: the default pool, and memory that is in no exportable pool.
+/// Memory that cannot be exported: the default pool, and memory in no exportable pool.
 pub(super) fn not_exportable(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -12,7 +12,7 @@ use crate::{cu, must};
 
 const THREADS: u64 = 8;
 
-/// Runs `work` on eight threads in one context; the first failure is the case's.
+/// Runs `work` on eight threads in one context; the first failure becomes the case's.
 fn on_threads(primary: &Primary, work: impl Fn(u64) -> Verdict + Sync) -> Verdict {
     let results: Vec<_> = std::thread::scope(|scope| {
         let work = &work;
@@ -105,7 +105,7 @@ pub(super) fn threads_end(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// What a child asks a driver that its parent had in use.
+/// The calls of a child to a driver that its parent used.
 fn ask_all(d: &'static Driver, address: CUdeviceptr) -> Vec<CUresult> {
     let (mut count, mut other, mut free, mut total) = (0, 0, 0, 0);
     vec![
@@ -133,7 +133,7 @@ pub(super) fn fork_in_use(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
     let memory = Memory::holding(d, &pattern(1 << 20, 1))?;
-    // Resolved here, so that the child makes driver calls and nothing else.
+    // Resolved here, so that the child makes only driver calls.
     let _ = ask_before_fork(d);
     let codes = in_fork(|| ask_all(d, memory.address))?;
     for (label, code) in ASKED.iter().zip(&codes) {
@@ -202,7 +202,7 @@ pub(super) fn exit_with_work_in_flight(case: &mut Case) -> Verdict {
         if start().is_err() {
             return vec![CUresult::UNKNOWN];
         }
-        // SAFETY: runs the exit handlers, the driver's among them, which is what the case is about.
+        // SAFETY: runs the exit handlers, among them the driver's, which the case tests.
         unsafe { libc::exit(0) }
     })?;
     case.expect_that("the process ended by itself", codes.is_empty());

@@ -1,4 +1,4 @@
-//! A row of the table of cases, and what a case may need of driver and machine.
+//! A row of the table of cases, and the needs of a case.
 
 use std::ffi::CStr;
 
@@ -6,15 +6,15 @@ use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::must;
 
-/// What a case needs of driver and machine.
+/// A need of a case.
 #[derive(Debug, Clone, Copy)]
 pub enum Need {
-    /// At least so many devices.
+    /// At least this many devices.
     Devices(i32),
     /// A function that older drivers do not export.
     Export(&'static CStr),
-    /// No other case beside it: it counts or takes a device's free memory, or judges how long a
-    /// call takes.
+    /// No other case beside it: it counts or uses a device's free memory, or measures the time of a
+    /// call.
     Alone,
 }
 
@@ -23,11 +23,11 @@ pub enum Need {
 pub struct Row {
     /// Its area and name.
     pub name: &'static str,
-    /// What it does.
+    /// Its function.
     pub run: fn(&mut Case) -> Verdict,
-    /// What goes wrong in programs where this does not hold.
+    /// The fault in programs that it guards against.
     pub guards: &'static str,
-    /// What it needs.
+    /// Its needs.
     pub needs: &'static [Need],
 }
 
@@ -40,7 +40,7 @@ impl Row {
     /// The first need that is not met, in words.
     ///
     /// # Errors
-    /// When the driver cannot be asked.
+    /// When the driver's answer is an error.
     pub fn unmet_need(&self, driver: &'static Driver) -> Verdict<Option<String>> {
         for need in self.needs {
             match need {

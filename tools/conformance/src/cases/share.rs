@@ -1,7 +1,7 @@
 //! Memory shared with another process: exported handles by file descriptor, and `cuIpc*`.
 //!
-//! The partner writes and reads at its own addresses; the case sees its bytes. What the partner's
-//! calls returned comes back as numbers and is judged here.
+//! The partner writes and reads at its own addresses; the case sees its bytes. The results of the
+//! partner's calls come back as numbers and are judged here.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -96,8 +96,8 @@ pub(super) fn ipc_handle(driver: &'static Driver, address: CUdeviceptr) -> (CUre
     (cu!(driver, cuIpcGetMemHandle(&mut handle, address)), handle)
 }
 
-/// Memory of 12 MiB, allocated where only pieces of it are free: an allocator that joins pieces
-/// joins them here.
+/// Memory of 12 MiB, allocated when only pieces of it are free: an allocator that stitches does so
+/// here.
 pub(super) fn of_pieces(driver: &'static Driver) -> Verdict<Memory> {
     const PIECE: usize = 4 << 20;
     let mut pieces = (0..6).map(|_| Memory::new(driver, PIECE)).collect::<Verdict<Vec<_>>>()?;
@@ -232,7 +232,7 @@ pub(super) fn ipc_open_event(driver: &'static Driver, channel: &mut Channel) -> 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 const DMA_BUF: u32 = 1;
 
-/// Asks for a dma-buf, and closes it.
+/// Requests a dma-buf, and closes it.
 fn ask_dma_buf(case: &mut Case, label: &str, address: CUdeviceptr, bytes: usize) {
     let mut descriptor = -1_i32;
     let out = (&raw mut descriptor).cast();
@@ -244,7 +244,7 @@ fn ask_dma_buf(case: &mut Case, label: &str, address: CUdeviceptr, bytes: usize)
     }
 }
 
-/// Whether a machine can export dma-bufs is its own affair; under the shim the answers must stay.
+/// Whether a machine can export dma-bufs differs; under the shim the answers must stay the same.
 pub(super) fn dma_buf(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -257,7 +257,7 @@ pub(super) fn dma_buf(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The same for memory of every family, and for memory that may be of many pieces.
+/// The same for memory of every family, and for memory that may consist of many pieces.
 pub(super) fn dma_buf_of_families(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

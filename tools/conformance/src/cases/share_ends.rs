@@ -1,5 +1,5 @@
-//! Legacy IPC at its edges: exporters that are gone, memory that was freed, memory that cannot be
-//! named, and what the other side sees of memory that it opened.
+//! Legacy IPC at its edges: exporters that have ended, freed memory, memory that cannot be named,
+//! and the importer's view of opened memory.
 
 use wm_abi::*;
 
@@ -14,7 +14,7 @@ use crate::{cu, must};
 
 const BYTES: usize = 1 << 20;
 
-/// Opens in this process a handle that another one made, after that process ended.
+/// Opens a handle of another process after that process has ended.
 pub(super) fn dead_exporter(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -31,8 +31,8 @@ pub(super) fn dead_exporter(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Opens in this process a handle whose memory was freed by then: recorded, for CUDA leaves it
-/// open.
+/// Opens a handle after its memory was freed: the answer is recorded, because CUDA does not define
+/// it.
 pub(super) fn freed_by_exporter(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -47,7 +47,7 @@ pub(super) fn freed_by_exporter(case: &mut Case) -> Verdict {
     partner.finish()
 }
 
-/// Makes memory and a handle of it; frees it when it is told 1, ends when it is told 0.
+/// Makes memory and a handle of it; frees it on the message 1, ends on the message 0.
 pub(super) fn export(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     let _primary = Primary::new(driver)?;
     let mut address = 0;
@@ -61,7 +61,7 @@ pub(super) fn export(driver: &'static Driver, channel: &mut Channel) -> Verdict 
     Ok(())
 }
 
-/// Which families of memory have handles.
+/// The families of memory that have handles.
 pub(super) fn families(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -83,7 +83,7 @@ pub(super) fn families(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Attributes that the other process asks of what it opened, and what their values must be. None:
+/// Attributes of opened memory that the other process queries, with the required values. None:
 /// recorded.
 const ASKED: &[(u32, &str, Option<u64>)] = &[
     (CU_POINTER_ATTRIBUTE_MEMORY_TYPE, "memory type", Some(2)),
@@ -95,8 +95,8 @@ const ASKED: &[(u32, &str, Option<u64>)] = &[
     (CU_POINTER_ATTRIBUTE_RANGE_SIZE, "range size", None),
 ];
 
-/// Memory that was opened is memory: kernels write it, it has attributes and a range, and it is not
-/// the opener's to free.
+/// Opened memory behaves like memory: kernels write it, it has attributes and a range, and the
+/// importer may not free it.
 pub(super) fn opened(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -125,7 +125,7 @@ pub(super) fn ask(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     let _primary = Primary::new(driver)?;
     let handle = CUipcMemHandle { reserved: channel.receive()? };
     let mut address = 0;
-    // By the older name of the call: the same function on 64-bit machines.
+    // The older name of the call: the same function on 64-bit machines.
     must!(driver, cuIpcOpenMemHandle(&mut address, handle, 1));
     let kernels = Kernels::load(driver)?;
     kernels.fill(CUstream::NULL, address, BYTES as u64 / 4, 0x0505_0505)?;
@@ -145,7 +145,7 @@ pub(super) fn ask(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     channel.send_code(cu!(driver, cuIpcCloseMemHandle(address)))
 }
 
-/// Memory of many pieces is one block for the process that opens it.
+/// Memory of many pieces is one block for the importing process.
 pub(super) fn many_pieces(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -171,7 +171,7 @@ pub(super) fn open_pieces(driver: &'static Driver, channel: &mut Channel) -> Ver
     write(driver, address, &pattern(bytes, 7))
 }
 
-/// Memory that is closed while a stream of the closing thread is captured, in the mode that forbids
+/// Memory is closed while a stream of the closing thread is under capture, in the mode that forbids
 /// nothing.
 pub(super) fn closed_in_a_capture(case: &mut Case) -> Verdict {
     let d = case.driver;

@@ -1,6 +1,6 @@
-//! Legacy IPC with two devices: memory that another process opens on a device which it does not lie
-//! on, and memory that its opener's other device copies or uses. Copies need no access; kernels of
-//! a device on which it was not opened have none, and enabled peer access does not give it.
+//! Legacy IPC with two devices: memory that another process opens on a device on which it is not,
+//! and memory that the importer's other device copies or uses. Copies need no access; kernels of a
+//! device on which it was not opened have none, and enabled peer access does not give it.
 
 use wm_abi::*;
 
@@ -14,7 +14,7 @@ use crate::{cu, must};
 
 const BYTES: usize = 1 << 20;
 
-/// Memory of device 0, a partner that was given its handle, and the contexts, which end last.
+/// Memory of device 0, a partner with its handle, and the contexts, which end last.
 struct Shared {
     memory: Memory,
     partner: Partner,
@@ -105,8 +105,8 @@ pub(super) fn copy(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     channel.send_code(code)
 }
 
-/// Access that is enabled after the opening, and before it: an H200's driver gives none to opened
-/// memory.
+/// Access that is enabled after the opening, and before it: an H200's driver gives no access to
+/// opened memory.
 pub(super) fn used_by_a_peer(case: &mut Case) -> Verdict {
     for (role, label) in [("ipc-enable", "enabled after"), ("ipc-enabled", "enabled before")] {
         let mut shared = share(case, role)?;
@@ -147,12 +147,13 @@ fn use_by_a_peer(
     let kernels = Kernels::load(driver)?;
     kernels.fill(CUstream::NULL, opened, BYTES as u64 / 4, 0x0606_0606)?;
     channel.send_code(cu!(driver, cuCtxSynchronize()))?;
-    // A context that met a fault is not taken down.
+    // A context with a fault is not destroyed.
     std::mem::forget((contexts, kernels));
     Ok(())
 }
 
-/// A kernel of a peer that was given no access: recorded, for the documentation leaves it open.
+/// A kernel of a peer without access: the answer is recorded, because the documentation does not
+/// define it.
 pub(super) fn used_without_access(case: &mut Case) -> Verdict {
     let mut shared = share(case, "ipc-no-access")?;
     case.code("a kernel without peer access", shared.partner.channel.receive_code()?);

@@ -176,7 +176,7 @@ pub(super) fn destroyed_while_busy(case: &mut Case) -> Verdict {
     let stream = Stream::non_blocking(d)?;
     let gate = Gate::close(d, stream.raw)?;
     must!(d, cuMemsetD8Async(out.address(), 9, 4096, stream.raw));
-    // Returns at once: no other thread opens the gate.
+    // It returns at once: no other thread opens the gate.
     case.expect_ok("destroy", cu!(d, cuStreamDestroy_v2(stream.raw)));
     std::mem::forget(stream);
     gate.open();
@@ -211,8 +211,8 @@ pub(super) fn callbacks(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// How a host function waits for the work before it is the program's to choose: called it is, and
-/// once.
+/// The program chooses how a host function waits for the work before it: the function is called
+/// exactly once in each mode.
 pub(super) fn host_function_with_a_mode(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -318,9 +318,10 @@ pub(super) fn event_destroyed_early(case: &mut Case) -> Verdict {
 
 static FOUND: [AtomicU64; 3] = [const { AtomicU64::new(u64::MAX) }; 3];
 
-/// Driver calls are forbidden in a host function; a driver says so instead of waiting for itself.
+/// Driver calls are forbidden in a host function; a driver returns an error instead of waiting for
+/// itself.
 extern "C" fn calls_the_driver(driver: *mut c_void) {
-    // SAFETY: the case passes its driver, which lives as long as the process.
+    // SAFETY: the case passes its driver, which stays until the process ends.
     let d: &'static crate::driver::Driver = unsafe { &*driver.cast() };
     let (mut address, mut free, mut total) = (0, 0, 0);
     let codes = [
@@ -383,8 +384,8 @@ pub(super) fn wide_memory_operations(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The first versions, which a driver has only where its module was told so: they write, and wait
-/// for what is there, or are refused.
+/// The first versions, which a driver has only with an option of its kernel module: they write and
+/// wait, or are refused.
 pub(super) fn older_memory_operations(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -1,6 +1,6 @@
-//! Textures over addresses: objects hold the address that they were made over, so memory must stay
-//! where it is, be aligned as textures want it, and be read through the texture units wherever it
-//! comes from.
+//! Textures over addresses: objects store the address that they were made over. So memory must stay
+//! in place, have the alignment of textures, and be readable through the texture units, for every
+//! family.
 
 use std::ptr::null;
 
@@ -57,7 +57,7 @@ fn create(driver: &'static Driver, over: &CUDA_RESOURCE_DESC) -> (CUresult, u64)
     (cu!(driver, cuTexObjectCreate(&mut object, over, reading, null())), object)
 }
 
-/// A texture, or the case is skipped where the driver has none.
+/// A texture; if the driver has none, the case is skipped.
 fn texture(driver: &'static Driver, over: &CUDA_RESOURCE_DESC) -> Verdict<u64> {
     match create(driver, over) {
         (CUresult::SUCCESS, object) => Ok(object),
@@ -66,7 +66,7 @@ fn texture(driver: &'static Driver, over: &CUDA_RESOURCE_DESC) -> Verdict<u64> {
     }
 }
 
-/// What a kernel reads through a linear texture.
+/// The words that a kernel reads through a linear texture.
 fn texels(driver: &'static Driver, kernels: &Kernels, object: u64) -> Verdict<Vec<u8>> {
     let out = Memory::new(driver, BYTES)?;
     kernels.launch(c"wm_texels_u32", CUstream::NULL, &[out.address, object, WORDS as u64])?;
@@ -74,7 +74,7 @@ fn texels(driver: &'static Driver, kernels: &Kernels, object: u64) -> Verdict<Ve
     out.read()
 }
 
-/// Memory of each family, read through a texture while neighbours come and go.
+/// Memory of each family, read through a texture while neighbours are allocated and freed.
 pub(super) fn linear_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -105,7 +105,7 @@ pub(super) fn linear_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Rows of `cuMemAllocPitch`, whose pitch is there for textures.
+/// Rows of `cuMemAllocPitch`, whose pitch fits textures.
 pub(super) fn pitched_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -127,7 +127,7 @@ pub(super) fn pitched_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// An array's words through a texture: the array is the driver's, what the kernel writes to may be
+/// An array's words through a texture: the array is the driver's, the kernel's output may be
 /// served.
 pub(super) fn array_memory(case: &mut Case) -> Verdict {
     let d = case.driver;
@@ -158,7 +158,7 @@ pub(super) fn descriptions(case: &mut Case) -> Verdict {
     let (mut resource, mut reading) = (CUDA_RESOURCE_DESC::empty(999), CUDA_TEXTURE_DESC::default());
     must!(d, cuTexObjectGetResourceDesc((&raw mut resource).cast(), object));
     must!(d, cuTexObjectGetTextureDesc((&raw mut reading).cast(), object));
-    // SAFETY: the kind was asked first; every pattern is valid for this part anyway.
+    // SAFETY: the kind was checked first; every pattern is valid for this part anyway.
     let same = resource.resType == over.resType && unsafe { resource.res.linear == over.res.linear };
     case.expect_that("its memory comes back", same);
     case.expect_that("its reading comes back", reading.flags == plainly().flags);
@@ -188,8 +188,8 @@ pub(super) fn surfaces(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// The older way: a reference that is told an address. It answers with the address, and no kernel
-/// is needed to see that.
+/// The older way: a reference that is bound to an address. A query returns the address, without a
+/// kernel.
 pub(super) fn references(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -207,13 +207,13 @@ pub(super) fn references(case: &mut Case) -> Verdict {
     let code = cu!(d, cuTexRefSetAddress2D_v3(reference, &layout, memory.address, 256));
     case.expect_ok("rows", code);
     case.expect_ok("destroy", cu!(d, cuTexRefDestroy(reference)));
-    // The bytes are as they were: a reference only looks.
+    // The bytes are unchanged: a reference only reads.
     write(d, memory.address, &pattern(64, 1))?;
     case.expect_that("the memory lives on", read(d, memory.address, 64)? == pattern(64, 1));
     Ok(())
 }
 
-/// A map of a tile, as newer GPUs' copy engines take it: it holds an address too, and is made on
+/// A map of a tile for the copy engines of newer GPUs: it contains an address too, and is made on
 /// the host.
 pub(super) fn tensor_maps(case: &mut Case) -> Verdict {
     let d = case.driver;

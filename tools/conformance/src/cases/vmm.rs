@@ -197,7 +197,7 @@ pub(super) fn read_only_copies(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-/// Memory that processes share: each maps it for reading only, and its maker could still write.
+/// Memory that processes share: each maps it for reading only, and its owner could still write.
 pub(super) fn read_only_beside_writable(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
@@ -215,7 +215,7 @@ pub(super) fn read_only_beside_writable(case: &mut Case) -> Verdict {
     case.expect_code("copy between", cu!(d, cuMemcpyDtoD_v2(read_only, writable + 64, 64)), WRONG);
     case.expect_code("memset", cu!(d, cuMemsetD8_v2(read_only, 1, 64)), WRONG);
     case.expect_that("no byte has changed", read(d, writable, 4096)? == pattern(4096, 3));
-    // The whole range once more, and back: a right that is taken away and given again.
+    // The whole range once more, and back: a right that is withdrawn and given again.
     range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READ)?;
     let code = cu!(d, cuMemcpyHtoD_v2(writable, bytes.as_ptr().cast(), 64));
     case.expect_code("copy in, the right taken away", code, WRONG);
@@ -356,7 +356,8 @@ pub(super) fn does_not_wait(case: &mut Case) -> Verdict {
     let range = Range::of_device(d, 2 * PIECE, primary.device)?;
     drop(range);
     let memory = crate::fixture::Memory::new(d, PIECE)?;
-    // Nothing else opens the gate: had a call waited for the stream, the case would have timed out.
+    // Only this line opens the gate: if a call had waited for the stream, the case would have timed
+    // out.
     gate.open();
     drop(memory);
     case.observe("create, map, allow, unmap, release and cuMemAlloc return while work is in flight", true);

@@ -1,5 +1,5 @@
-//! What the tests of the suite share: the libraries that a build of the workspace leaves, a run of
-//! the suite, and the bare driver's answers, which one test of a run makes for all.
+//! The tests' common functions: the build products of the workspace, a run of the suite, and the
+//! bare driver's answers, which one test of a run makes for all.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use conformance::compare::{self, Accepted, Comparison};
 use conformance::report::Document;
 
-/// A library that a build of the workspace puts beside the test's own folder.
+/// A build product beside the test's own folder.
 pub(crate) fn built(library: &str, package: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own file");
     let folder = test.parent().and_then(Path::parent).expect("tests lie in target/PROFILE/deps");
@@ -18,8 +18,8 @@ pub(crate) fn built(library: &str, package: &str) -> PathBuf {
     library
 }
 
-/// The suite over a simulated driver with two devices. Nothing of the caller's environment chooses
-/// another.
+/// The suite over a simulated driver with two devices. No variable of the caller's environment can
+/// choose another one.
 pub(crate) fn suite() -> Command {
     let mut command = on_two_devices();
     command.env_remove("LD_PRELOAD").arg("--driver").arg(built("libsimcuda.so", "simcuda"));
@@ -53,8 +53,8 @@ fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// The bare driver's answers to every case. The first test that asks runs the suite, under a lock,
-/// and notes the run of nextest; the other tests of that run read the document.
+/// The bare driver's answers to every case. The first test runs the suite, under a lock, and stores
+/// the ID of the nextest run; the other tests of that run read the document.
 pub(crate) fn bare() -> Document {
     let this_run = std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
     let lock = File::create(scratch("bare.lock")).expect("a file in the target folder");
@@ -69,8 +69,8 @@ pub(crate) fn bare() -> Document {
     document
 }
 
-/// Runs the suite as `command` says, and panics if an answer differs from the bare driver's and no
-/// row of `lists` accepts it.
+/// Runs `command`, and panics if an answer differs from the bare driver's and no row of `lists`
+/// accepts it.
 pub(crate) fn answers_as_bare(command: Command, name: &str, lists: &[&str]) -> Document {
     let (output, other) = document(command, &format!("{name}.json"));
     assert!(!other.cases.is_empty(), "the areas have cases");
@@ -82,7 +82,7 @@ pub(crate) fn answers_as_bare(command: Command, name: &str, lists: &[&str]) -> D
     other
 }
 
-/// All that a run has printed.
+/// The whole output of a run.
 pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
