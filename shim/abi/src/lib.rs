@@ -1,8 +1,8 @@
 //! The CUDA driver's binary interface as data.
 //!
 //! * [`symbol`]: one zero-sized type for every exported driver function, with its name, its
-//!   position in tables of functions and its type. Generated from `data/driver.tsv`, which describes
-//!   each function.
+//!   position in tables of functions and its type. Generated from `data/driver.tsv`, which
+//!   describes each function.
 //! * handles, structures and constants that those functions take, under NVIDIA's own names.
 //!
 //! Invariants: nothing here does I/O or links anything; layouts equal those of CUDA 13.5's public

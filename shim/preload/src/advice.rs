@@ -18,7 +18,7 @@ use wm_memory::{FirstTier, Manager, MoveOrder, MoveRefusal};
 use crate::entry::trampolines::exported;
 use crate::hooks::allocate_placed;
 use crate::moves::{self, WhyNot};
-use crate::process::{self, keep_errno};
+use crate::process::{self, preserve_errno};
 use crate::registry;
 
 /// What is said of a range.
@@ -160,6 +160,6 @@ fn is_ready() -> Result<(), CUresult> {
 /// A panic stops here, `errno` is as it was, and the thread is not cancelled inside.
 fn safely(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
     let _whole = Uncancelled::new();
-    let done = keep_errno(|| catch_unwind(AssertUnwindSafe(body)));
+    let done = preserve_errno(|| catch_unwind(AssertUnwindSafe(body)));
     done.unwrap_or(Err(CUresult::UNKNOWN)).into()
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use wm_abi::CUresult;
 use wm_memory::{Gate, STRIPES};
 
-use crate::process::{self, SignalsHeld, callers, keep_errno};
+use crate::process::{self, SignalsHeld, callers, preserve_errno};
 
 /// The process's gate. It is a static of this layer: `moves`, `dedup` and the hooks import it, and
 /// each call that submits work finds it without a look-up.
@@ -152,7 +152,7 @@ impl SubmissionGate {
         let mut visitor = VISITOR.get();
         let stripe = visitor.stripe(&self.next_stripe);
         if !self.gate.try_enter(stripe) {
-            keep_errno(|| self.gate.enter(stripe));
+            preserve_errno(|| self.gate.enter(stripe));
         }
         visitor.inside = true;
         VISITOR.set(visitor);
@@ -164,7 +164,7 @@ impl SubmissionGate {
         visitor.inside = false;
         VISITOR.set(visitor);
         if self.gate.depart(visitor.stripe(&self.next_stripe)) && !process::forked() {
-            keep_errno(|| self.gate.tell());
+            preserve_errno(|| self.gate.tell());
         }
     }
 

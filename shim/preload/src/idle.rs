@@ -11,7 +11,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::process::{self, keep_errno};
+use crate::process::{self, preserve_errno};
 
 /// What lies idle.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ pub(crate) fn look_at(at: Instant, kind: IdleKind, look: Look) {
     let is_new = !std::mem::replace(&mut watch.is_running, true);
     drop(watch);
     CHANGED.notify_one();
-    if is_new && let Err(error) = keep_errno(|| wm_driver::thread::spawn(c"wmshim-idle", STACK, run)) {
+    if is_new && let Err(error) = preserve_errno(|| wm_driver::thread::spawn(c"wmshim-idle", STACK, run)) {
         // Once: it is not tried again. The program's calls give back what they find.
         log::info!("idle memory does not go back by itself: no thread could be started: {error}");
     }

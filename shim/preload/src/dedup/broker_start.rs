@@ -27,7 +27,7 @@ use wm_driver::thread::Uncancelled;
 use wm_sockets::descriptor::Descriptor;
 use wm_sockets::private_folder::{self, FolderError};
 
-use crate::process::keep_errno;
+use crate::process::preserve_errno;
 use crate::settings;
 
 /// Time for the broker to listen, or to find that another one does.
@@ -76,7 +76,7 @@ fn launch(words: &[&[u8]]) -> std::io::Result<()> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let (reader, writer) = (Descriptor::adopt(reader)?, Descriptor::adopt(writer)?);
     let words = words.iter().map(|word| CString::new(*word)).collect::<Result<Vec<_>, _>>()?;
-    keep_errno(|| start(&words, writer.get()?.as_raw_fd()))?;
+    preserve_errno(|| start(&words, writer.get()?.as_raw_fd()))?;
     drop(writer);
     // The caller connects next, and sees then whether it listens.
     let _ = reader.get().and_then(|reader| is_ready(reader, PollFlags::IN, Instant::now() + PATIENCE));

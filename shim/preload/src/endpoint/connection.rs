@@ -63,7 +63,7 @@ impl Connection {
     }
 
     /// Does a request wait to be paid for?
-    pub(super) fn has_turn_ahead(&self) -> bool {
+    pub(super) fn has_pending_request(&self) -> bool {
         self.has_line() && !self.is_sending() && !self.parked
     }
 
@@ -76,7 +76,7 @@ impl Connection {
             (_, true) => PollFlags::OUT,
             (_, false) => PollFlags::IN,
         };
-        let polled = self.descriptor.get().ok().filter(|_| !self.has_turn_ahead());
+        let polled = self.descriptor.get().ok().filter(|_| !self.has_pending_request());
         polled.map(|socket| PollFd::from_borrowed_fd(socket, events))
     }
 

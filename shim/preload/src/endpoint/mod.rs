@@ -39,7 +39,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use crate::process::keep_errno;
+use crate::process::preserve_errno;
 use dump::Dumps;
 use exit_reply::ExitReply;
 use server::EndpointServer;
@@ -131,7 +131,7 @@ impl StatisticsEndpoint {
         if !settings.enabled || !self.claim() {
             return;
         }
-        keep_errno(|| {
+        preserve_errno(|| {
             if let Err(problem) = self.launch(&settings, source) {
                 log::warn!("statistics: {problem}");
             }
@@ -141,7 +141,7 @@ impl StatisticsEndpoint {
     /// Forgets the endpoint in a forked child. Async-signal-safe: plain system calls and atomics
     /// only.
     pub(crate) fn forked(&self) {
-        keep_errno(|| {
+        preserve_errno(|| {
             self.signal.release();
             descriptor::close_all();
             self.socket.forget();
@@ -157,7 +157,7 @@ impl StatisticsEndpoint {
         if self.owner.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return;
         }
-        keep_errno(|| {
+        preserve_errno(|| {
             self.socket.withdraw();
             signal::send(self.wake.load(Ordering::Acquire), signal::QUIT);
             self.exit_reply.wait();

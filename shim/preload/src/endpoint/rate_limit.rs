@@ -24,7 +24,7 @@ impl RateLimit {
     }
 
     /// Pays for one question. False: not now.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
+    pub(super) fn admit(&mut self, now: Instant) -> bool {
         self.earn(now);
         let paid = self.left > 0;
         self.left = self.left.saturating_sub(1);

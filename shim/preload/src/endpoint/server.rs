@@ -141,7 +141,7 @@ impl EndpointServer {
 
     /// Time until something must be done without an event; `None` for never.
     fn timeout(&self) -> Option<Timespec> {
-        let waiting = self.connections.iter().any(Connection::has_turn_ahead);
+        let waiting = self.connections.iter().any(Connection::has_pending_request);
         let turn = waiting.then(|| self.rate_limit.refill().unwrap_or_else(Instant::now));
         let patience = self.connections.iter().map(Connection::deadline).min();
         let earliest = [turn, patience, self.paused_until, self.dump_due].into_iter().flatten().min();
@@ -198,7 +198,7 @@ impl EndpointServer {
             connection.receive(now)?;
         }
         // One request a round and connection: no client waits for another that sends many.
-        if connection.has_turn_ahead() && self.rate_limit.take(now) {
+        if connection.has_pending_request() && self.rate_limit.admit(now) {
             self.reply(connection, now)?;
         }
         if connection.is_finished() { Err(Disconnected) } else { Ok(()) }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::process::keep_errno;
+use crate::process::preserve_errno;
 use wm_sockets::descriptor;
 use wm_sockets::descriptor::Descriptor;
 
@@ -94,7 +94,7 @@ impl StatisticsSignal {
 }
 
 extern "C" fn on_signal(_number: c_int) {
-    keep_errno(|| send(HANDLER_PIPE.load(Ordering::Acquire), DUMP));
+    preserve_errno(|| send(HANDLER_PIPE.load(Ordering::Acquire), DUMP));
 }
 
 fn disposition(number: c_int) -> Option<libc::sighandler_t> {

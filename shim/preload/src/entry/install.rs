@@ -16,7 +16,7 @@ use wm_driver::{Loader, Table, interposer, search};
 use super::lifecycle;
 use crate::events::{self, BlockSubscriber};
 use crate::hooks::{self, Exports};
-use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
+use crate::process::{driver, logger, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::subsystems::PROCESS;
 use crate::{dedup, guard, moves, physical, settings, shortage};
@@ -38,7 +38,7 @@ thread_local! {
 /// `per_thread` is what a trampoline of a function of per-thread default streams is to jump to at
 /// first. Never unwinds, keeps `errno`.
 pub(super) fn resolve(index: usize, exports: &'static Exports, per_thread: *const ()) -> *const () {
-    keep_errno(|| {
+    preserve_errno(|| {
         if OPENING.get() {
             return stand_in(index);
         }

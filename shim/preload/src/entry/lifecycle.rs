@@ -9,13 +9,13 @@ use std::time::Duration;
 use wm_driver::{departure, interposer};
 
 use super::loader;
-use crate::process::{self, keep_errno};
+use crate::process::{self, preserve_errno};
 use crate::subsystems::PROCESS;
 use crate::{dedup, multipath};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
-    keep_errno(|| {
+    preserve_errno(|| {
         loader::prepare();
         PROCESS.torch.choose();
         // SAFETY: a handler that stores one flag; it stays valid, for this library is never
@@ -28,7 +28,7 @@ fn at_load() {
 }
 
 extern "C" fn in_child() {
-    if process::note_fork() {
+    if process::record_fork() {
         PROCESS.endpoint.forked();
         PROCESS.ipc.forked();
     }
@@ -36,7 +36,7 @@ extern "C" fn in_child() {
 
 /// The first CUDA call of the process.
 pub(super) fn at_first_call() {
-    process::note_use();
+    process::record_first_call();
     departure::before_exit(at_exit);
 }
 
@@ -47,7 +47,7 @@ const DEPARTURE: Duration = Duration::from_secs(3);
 /// Waits for no lock without a bound: the exit may have begun in a signal handler, on a thread that
 /// holds one.
 extern "C" fn at_exit() {
-    if process::note_exit() && !process::forked() {
+    if process::record_exit() && !process::forked() {
         dedup::stop();
         multipath::stop();
         PROCESS.ipc.stop();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use wm_driver::loader::{Dlopen, next};
 
-use crate::process::keep_errno;
+use crate::process::preserve_errno;
 
 static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
@@ -54,7 +54,7 @@ unsafe extern "C" fn dlmopen(namespace: libc::Lmid_t, name: *const c_char, flags
 
 /// Our own handle for a request that names a driver library; null to let glibc answer.
 extern "C" fn answer(name: *const c_char, flags: c_int) -> *mut c_void {
-    keep_errno(prepare);
+    preserve_errno(prepare);
     if name.is_null() {
         return std::ptr::null_mut();
     }

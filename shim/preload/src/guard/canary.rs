@@ -1,4 +1,4 @@
-//! Canaries: when tails are written and looked at.
+//! Canaries: when tails are written and checked.
 //!
 //! | moment | what happens |
 //! |---|---|
@@ -22,21 +22,21 @@ use super::tail_copies::{CopiesByDevice, TailCopies, TailGpu};
 use super::watched_blocks::{Entry, Pattern, Scope, Taken, WatchedBlocks, Written};
 use crate::process::{self, streams};
 
-/// Tails that are looked at when the host waits. A program waits often; with more blocks than this
+/// Tails that are checked when the host waits. A program waits often; with more blocks than this
 /// they take turns.
 const LOOKS: usize = 64;
 
 /// Tails that are fetched together.
 const AT_ONCE: usize = 256;
 
-/// Deferred looks that a free asks about.
+/// Deferred checks that a free asks about.
 const ASKED: usize = 16;
 
 /// The canaries of a process. No lock is held across a call of the GPU.
 pub(super) struct Canaries<G: TailGpu> {
     watched: Mutex<WatchedBlocks>,
-    /// Notified when a look has ended.
-    looked: Condvar,
+    /// Notified when a check has ended.
+    check_ended: Condvar,
     copies: CopiesByDevice<G>,
     pub(super) counters: CanaryCounters,
 }
@@ -52,7 +52,7 @@ impl<G: TailGpu> Canaries<G> {
     pub(super) const fn new() -> Self {
         Self {
             watched: Mutex::new(WatchedBlocks::new()),
-            looked: Condvar::new(),
+            check_ended: Condvar::new(),
             copies: CopiesByDevice::new(),
             counters: CanaryCounters::new(),
         }
@@ -104,7 +104,7 @@ impl<G: TailGpu> Canaries<G> {
 
     /// Looks at a block that is about to be given back, and watches it no longer. `found_by` is the
     /// driver function that frees it.
-    pub(super) fn look_before_free(
+    pub(super) fn check_before_free(
         &self,
         gpu: &'static G,
         address: u64,
@@ -113,27 +113,27 @@ impl<G: TailGpu> Canaries<G> {
         found_by: &'static str,
     ) {
         if let Some(entry) = self.remove_when_idle(address) {
-            let looked = self.look_once_more(gpu, *entry, order, call, found_by);
-            looked.unwrap_or_else(|why| self.counters.count_unwatched(why));
+            let checked = self.recheck(gpu, *entry, order, call, found_by);
+            checked.unwrap_or_else(|why| self.counters.count_unwatched(why));
         }
     }
 
-    /// Removes a block from the watched ones. If another thread is looking at it, waits for the
-    /// look: a few small copies in a stream of ours, which wait for none of the program's work.
+    /// Removes a block from the watched ones. If another thread is checking it, waits for the
+    /// check: a few small copies in a stream of ours, which wait for none of the program's work.
     fn remove_when_idle(&self, address: u64) -> Option<Box<Entry>> {
         let mut watched = self.watched();
         loop {
-            match watched.take(address) {
+            match watched.begin_free(address) {
                 Taken::Out(entry) => return Some(entry),
                 Taken::Unknown => return None,
-                Taken::Looked => {
-                    watched = self.looked.wait(watched).unwrap_or_else(PoisonError::into_inner);
+                Taken::BeingChecked => {
+                    watched = self.check_ended.wait(watched).unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
     }
 
-    fn look_once_more(
+    fn recheck(
         &self,
         gpu: &'static G,
         entry: Entry,
@@ -150,11 +150,11 @@ impl<G: TailGpu> Canaries<G> {
         let copies = self.copies.existing(gpu).ok_or(Unwatched::Refused)?;
         self.report_deferred(&copies, ASKED);
         match call {
-            CallOrder::Device => self.look_now(&copies, &entry, found_by),
+            CallOrder::Device => self.check_now(&copies, &entry, found_by),
             CallOrder::Stream(context, stream) => {
                 self.counters.looks.fetch_add(1, Relaxed);
                 let stream = identify(order, context, stream);
-                copies.look_after_free(stream, entry.ours, entry.block, found_by)
+                copies.compare_after_free(stream, entry.ours, entry.block, found_by)
             }
             CallOrder::Unknown => Err(Unwatched::Refused),
         }
@@ -163,19 +163,19 @@ impl<G: TailGpu> Canaries<G> {
     /// Looks at a block of `cuMemFree`, which has waited as the driver's does. For a block of a
     /// pool that call waits for nothing: the caller guarantees that no work uses the block. A
     /// pattern may still be under way then, and a wait for it could be one for a stream that this
-    /// thread holds up, so the block is not looked at.
-    fn look_now(&self, copies: &TailCopies<G>, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
+    /// thread holds up, so the block is not checked.
+    fn check_now(&self, copies: &TailCopies<G>, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
         if entry.unknown.is_some() {
             return Err(Unwatched::Early);
         }
-        let damages = copies.look(std::slice::from_ref(&entry.block));
+        let damages = copies.compare(std::slice::from_ref(&entry.block));
         self.counters.looks.fetch_add(damages.len() as u64, Relaxed);
         let seen = damages.first().ok_or(Unwatched::Busy)?;
         seen.iter().for_each(|damage| self.report(&entry.block, damage, found_by));
         Ok(())
     }
 
-    /// Reports deferred looks whose tail has arrived. Asks about `most` of them.
+    /// Reports deferred checks whose tail has arrived. Asks about `most` of them.
     fn report_deferred(&self, copies: &TailCopies<G>, most: usize) {
         for (late, damage) in copies.arrived(most) {
             damage.iter().for_each(|damage| self.report(&late.block, damage, late.freed_by));
@@ -204,29 +204,29 @@ impl<G: TailGpu> Canaries<G> {
         if let Some(scope) = moment.scope {
             self.watched().waited(scope, moment.serial);
         }
-        self.look_at_some(gpu, LOOKS, moment.found_by);
+        self.check_some(gpu, LOOKS, moment.found_by);
     }
 
     /// Looks at every block whose pattern is known to be there: the context ends.
-    pub(super) fn last_look(&self, gpu: &'static G) {
-        self.look_at_some(gpu, usize::MAX, "the end of a context");
+    pub(super) fn final_check(&self, gpu: &'static G) {
+        self.check_some(gpu, usize::MAX, "the end of a context");
     }
 
     /// Looks at `most` blocks, the next ones in turn.
-    fn look_at_some(&self, gpu: &'static G, most: usize, found_by: &str) {
+    fn check_some(&self, gpu: &'static G, most: usize, found_by: &str) {
         if gpu.is_capturing() {
             return;
         }
         let Some(copies) = self.copies.existing(gpu) else { return };
         self.report_deferred(&copies, usize::MAX);
         let blocks = self.watched().choose(gpu.ordinal(), most);
-        blocks.chunks(AT_ONCE).for_each(|blocks| self.look_at(&copies, blocks, found_by));
+        blocks.chunks(AT_ONCE).for_each(|blocks| self.check_blocks(&copies, blocks, found_by));
     }
 
     /// Looks at blocks that were chosen for it. A thread that frees one meanwhile waits.
-    fn look_at(&self, copies: &TailCopies<G>, blocks: &[GuardedBlock], found_by: &str) {
-        let _looking = Looking { canaries: self, blocks };
-        let damages = copies.look(blocks);
+    fn check_blocks(&self, copies: &TailCopies<G>, blocks: &[GuardedBlock], found_by: &str) {
+        let _checking = Checking { canaries: self, blocks };
+        let damages = copies.compare(blocks);
         self.counters.looks.fetch_add(damages.len() as u64, Relaxed);
         for (block, damage) in blocks.iter().zip(&damages) {
             let new = self.watched().seen(block.address, damage.is_some());
@@ -262,18 +262,18 @@ impl<G: TailGpu> Canaries<G> {
     }
 }
 
-/// Blocks that this thread looks at. They can be freed again once this is dropped, after a panic
+/// Blocks that this thread checks. They can be freed again once this is dropped, after a panic
 /// too.
-struct Looking<'a, G: TailGpu> {
+struct Checking<'a, G: TailGpu> {
     canaries: &'a Canaries<G>,
     blocks: &'a [GuardedBlock],
 }
 
-impl<G: TailGpu> Drop for Looking<'_, G> {
+impl<G: TailGpu> Drop for Checking<'_, G> {
     fn drop(&mut self) {
         let mut watched = self.canaries.watched();
-        self.blocks.iter().for_each(|block| watched.looked(block.address));
-        self.canaries.looked.notify_all();
+        self.blocks.iter().for_each(|block| watched.checked(block.address));
+        self.canaries.check_ended.notify_all();
     }
 }
 

@@ -13,13 +13,13 @@ pub(super) struct CanaryCounters {
     pub(super) looks: AtomicU64,
     /// Blocks whose tail was overwritten.
     pub(super) overrun: AtomicU64,
-    /// Blocks without a canary, and blocks that were freed without a look.
+    /// Blocks without a canary, and blocks that were freed without a check.
     pub(super) unwatched: AtomicU64,
     /// Reasons that were logged, by [`Unwatched`].
     logged: [AtomicBool; 4],
 }
 
-/// Why a block has no canary, or was not looked at when it was freed.
+/// Why a block has no canary, or was not checked when it was freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unwatched {
     #[error("while a stream is being captured, blocks are not watched")]

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | [`call`] | the program's calls as guards see them |
 //! | [`guarded_block`] | a guarded block, and the call that allocated it |
-//! | [`counters`] | counts of looks and overruns, and of blocks without a canary |
+//! | [`counters`] | counts of checks and overruns, and of blocks without a canary |
 //! | [`page`] | unmapped space behind large blocks, and the report of the block that is near a device fault |
 //! | [`kernel_log`] | the address of a fault, where the kernel's log may be read |
-//! | [`pattern`], [`watched_blocks`] | canaries as data: the bytes of a tail, and the blocks that may be looked at now |
+//! | [`pattern`], [`watched_blocks`] | canaries as data: the bytes of a tail, and the blocks that may be checked now |
 //! | [`tail_copies`] | one device's copies: patterns out, tails back |
-//! | [`canary`] | when tails are written and looked at |
+//! | [`canary`] | when tails are written and checked |
 //!
 //! [`PageGuards`](page::PageGuards) and [`Canaries`](canary::Canaries) are values, built in tests
 //! with a model GPU. [`Guards`] is the process's one value of both; it adds the calls of the memory
@@ -36,7 +36,7 @@ use wm_abi::{CUcontext, CUdevice, CUresult};
 use wm_driver::{Device, Gpu};
 use wm_memory::{AllocateError, BlockGuard, FreeError, Manager, Order, guard};
 
-use crate::process::{self, PROCESS_HOT, Site, keep_errno};
+use crate::process::{self, PROCESS_HOT, Site, preserve_errno};
 use crate::registry;
 use crate::settings::{Guard, Settings};
 
@@ -110,7 +110,7 @@ impl Guards {
         Ok(address)
     }
 
-    /// As [`Manager::free`]; a canary is looked at first.
+    /// As [`Manager::free`]; a canary is checked first.
     #[cold]
     #[inline(never)]
     pub(crate) fn free(
@@ -122,14 +122,14 @@ impl Guards {
     ) -> Result<(), FreeError> {
         if is(CANARY) {
             let call = call();
-            self.canaries.look_before_free(manager.gpu(), address, order, call.order, call.name);
+            self.canaries.check_before_free(manager.gpu(), address, order, call.order, call.name);
         } else {
             self.pages.freed(address);
         }
         manager.free(address, order)
     }
 
-    /// A block ends with its context: it is not looked at any more.
+    /// A block ends with its context: it is not checked any more.
     pub(crate) fn forget(&self, address: u64) {
         if !is_off() {
             self.pages.freed(address);
@@ -153,10 +153,10 @@ impl Guards {
         if is(PAGE) { manager.end_views(0) } else { self.canaries.waited(manager.gpu(), moment) }
     }
 
-    /// A context of the device may end with the call that follows: the last chance to look.
+    /// A context of the device may end with the call that follows: the last chance to check.
     pub(crate) fn before_end(&self, manager: &'static Manager<Device>) {
         if is(CANARY) && !process::exiting() {
-            self.canaries.last_look(manager.gpu());
+            self.canaries.final_check(manager.gpu());
         }
     }
 
@@ -181,7 +181,7 @@ impl Guards {
         if error != CUresult::ILLEGAL_ADDRESS || !is(PAGE) || process::forked() {
             return;
         }
-        keep_errno(|| {
+        preserve_errno(|| {
             let unit = registry::all().map(|manager| manager.gpu().granularity()).max().unwrap_or(0) as u64;
             let lines = self.pages.report(error, unit, &kernel_log::faults());
             lines.iter().for_each(|line| log::error!("guard: {line}"));

@@ -33,9 +33,9 @@ pub(super) struct Damage {
     /// First and last byte that differ, counted from the end of the block.
     first: usize,
     last: usize,
-    /// How many of those that were looked at differ.
+    /// How many of those that were checked differ.
     changed: usize,
-    looked_at: usize,
+    compared: usize,
     /// What stands there now, from the first on.
     found: Vec<u8>,
 }
@@ -51,15 +51,15 @@ pub(super) fn damage(tail: &[AtomicU8], bytes: usize) -> Option<Damage> {
     let last = (first..now.len()).rfind(differs)?;
     let changed = (first..now.len()).filter(differs).count();
     let found = now[first..].iter().take(SHOWN).copied().collect();
-    Some(Damage { first, last, changed, looked_at: now.len(), found })
+    Some(Damage { first, last, changed, compared: now.len(), found })
 }
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, last, changed, looked_at, found } = self;
+        let Self { first, last, changed, compared, found } = self;
         write!(
             f,
-            "{changed} of {looked_at} bytes behind its end changed, {first} to {last} bytes past it, now"
+            "{changed} of {compared} bytes behind its end changed, {first} to {last} bytes past it, now"
         )?;
         found.iter().try_for_each(|byte| write!(f, " {byte:02x}"))?;
         f.write_str(if last + 1 - first > SHOWN { " ..." } else { "" })

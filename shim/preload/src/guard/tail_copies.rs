@@ -194,11 +194,11 @@ pub(super) struct TailCopies<G: TailGpu> {
     own: StreamId,
     cells: G::Cells,
     free: Mutex<Vec<usize>>,
-    late: Mutex<VecDeque<DeferredLook>>,
+    late: Mutex<VecDeque<DeferredCheck>>,
 }
 
 /// A freed block whose tail is on its way.
-pub(super) struct DeferredLook {
+pub(super) struct DeferredCheck {
     cell: usize,
     /// Done when the tail has arrived. Without one, that is known only after the whole device was
     /// waited for.
@@ -239,8 +239,8 @@ impl<G: TailGpu> TailCopies<G> {
 
     /// Fetches the tails of blocks and compares them; the host waits for these copies alone.
     /// Shorter than `blocks` where cells ran out or the driver refused.
-    pub(super) fn look(&self, blocks: &[GuardedBlock]) -> Vec<Option<Damage>> {
-        let cells = self.take_cells(blocks.len());
+    pub(super) fn compare(&self, blocks: &[GuardedBlock]) -> Vec<Option<Damage>> {
+        let cells = self.reserve_cells(blocks.len());
         let sent =
             cells.iter().zip(blocks).take_while(|(cell, block)| self.fetch(self.own, **cell, block).is_ok());
         let sent = sent.count();
@@ -250,7 +250,8 @@ impl<G: TailGpu> TailCopies<G> {
             waited
         });
         let seen = if arrived.is_ok() { sent } else { 0 };
-        let damages = cells.iter().zip(blocks).take(seen).map(|(cell, block)| self.compare(*cell, block));
+        let damages =
+            cells.iter().zip(blocks).take(seen).map(|(cell, block)| self.compare_cell(*cell, block));
         let damages: Vec<_> = damages.collect();
         if arrived.is_ok() {
             self.give_cells(cells);
@@ -260,7 +261,7 @@ impl<G: TailGpu> TailCopies<G> {
 
     /// Fetches the tail of a block that is freed in `stream`, behind the work there. `by_us`: our
     /// own stream may still have to write the pattern.
-    pub(super) fn look_after_free(
+    pub(super) fn compare_after_free(
         &self,
         stream: StreamId,
         by_us: bool,
@@ -270,13 +271,13 @@ impl<G: TailGpu> TailCopies<G> {
         if by_us {
             self.order_behind_own(stream).map_err(|_| Unwatched::Refused)?;
         }
-        let cell = self.take_cells(1).pop().ok_or(Unwatched::Busy)?;
+        let cell = self.reserve_cells(1).pop().ok_or(Unwatched::Busy)?;
         if self.fetch(stream, cell, &block).is_err() {
             self.give_cells(vec![cell]);
             return Err(Unwatched::Refused);
         }
         let event = self.device.record(stream).ok();
-        lock(&self.late).push_back(DeferredLook { cell, event, block, freed_by });
+        lock(&self.late).push_back(DeferredCheck { cell, event, block, freed_by });
         Ok(())
     }
 
@@ -287,33 +288,33 @@ impl<G: TailGpu> TailCopies<G> {
         ordered
     }
 
-    /// Deferred looks whose tail has arrived, each with the difference from the pattern.
-    pub(super) fn arrived(&self, most: usize) -> Vec<(DeferredLook, Option<Damage>)> {
-        let asked: Vec<DeferredLook> = {
+    /// Deferred checks whose tail has arrived, each with the difference from the pattern.
+    pub(super) fn arrived(&self, most: usize) -> Vec<(DeferredCheck, Option<Damage>)> {
+        let asked: Vec<DeferredCheck> = {
             let mut late = lock(&self.late);
             let count = late.len().min(most);
             late.drain(..count).collect()
         };
-        let is_done = |late: &DeferredLook| {
+        let is_done = |late: &DeferredCheck| {
             late.event.as_ref().is_some_and(|event| self.device.is_done(event) == Ok(true))
         };
-        let (done, open): (Vec<DeferredLook>, Vec<DeferredLook>) = asked.into_iter().partition(is_done);
+        let (done, open): (Vec<DeferredCheck>, Vec<DeferredCheck>) = asked.into_iter().partition(is_done);
         lock(&self.late).extend(open);
-        done.into_iter().map(|late| self.close_look(late)).collect()
+        done.into_iter().map(|late| self.finish_comparison(late)).collect()
     }
 
-    fn close_look(&self, mut late: DeferredLook) -> (DeferredLook, Option<Damage>) {
-        let damage = self.compare(late.cell, &late.block);
+    fn finish_comparison(&self, mut late: DeferredCheck) -> (DeferredCheck, Option<Damage>) {
+        let damage = self.compare_cell(late.cell, &late.block);
         self.give_cells(vec![late.cell]);
         late.event.take().into_iter().for_each(|event| self.device.recycle(event));
         (late, damage)
     }
 
-    /// Compares every deferred look's cell, without a call of the driver.
-    pub(super) fn at_the_end(&self) -> Vec<(DeferredLook, Option<Damage>)> {
-        let late: Vec<DeferredLook> = lock(&self.late).drain(..).collect();
-        let compared = |late: DeferredLook| {
-            let damage = self.compare(late.cell, &late.block);
+    /// Compares every deferred check's cell, without a call of the driver.
+    pub(super) fn at_the_end(&self) -> Vec<(DeferredCheck, Option<Damage>)> {
+        let late: Vec<DeferredCheck> = lock(&self.late).drain(..).collect();
+        let compared = |late: DeferredCheck| {
+            let damage = self.compare_cell(late.cell, &late.block);
             (late, damage)
         };
         late.into_iter().map(compared).collect()
@@ -325,7 +326,7 @@ impl<G: TailGpu> TailCopies<G> {
     }
 
     /// The difference between a cell and the pattern; afterwards the cell holds the pattern again.
-    fn compare(&self, cell: usize, block: &GuardedBlock) -> Option<Damage> {
+    fn compare_cell(&self, cell: usize, block: &GuardedBlock) -> Option<Damage> {
         let tail = tail(block.address, block.bytes);
         let damage = pattern::damage(self.device.cell(&self.cells, cell), (tail.end - tail.start) as usize);
         if damage.is_some() {
@@ -335,7 +336,7 @@ impl<G: TailGpu> TailCopies<G> {
         damage
     }
 
-    fn take_cells(&self, most: usize) -> Vec<usize> {
+    fn reserve_cells(&self, most: usize) -> Vec<usize> {
         let mut free = lock(&self.free);
         let kept = free.len().saturating_sub(most);
         free.split_off(kept)

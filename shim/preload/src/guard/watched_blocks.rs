@@ -1,12 +1,12 @@
-//! The blocks that canaries watch: since when, and whether one is being looked at right now. Pure.
+//! The blocks that canaries watch: since when, and whether one is being checked right now. Pure.
 //!
 //! Invariants:
-//! * A tail may be looked at only when its pattern is known to be there: the host has waited for
-//!   the stream it was written in since, or it was written in our own stream, in which looks are
+//! * A tail may be checked only when its pattern is known to be there: the host has waited for
+//!   the stream it was written in since, or it was written in our own stream, in which checks are
 //!   queued too.
-//! * While a thread looks at a block, its memory is not given back: a free waits for the look
-//!   ([`Taken::Looked`]). So the bytes read are the block's tail, and a difference in them is an
-//!   overrun.
+//! * While a thread checks a block, its memory is not given back: a free waits for the check
+//!   ([`Taken::BeingChecked`]). So the bytes read are the block's tail, and a difference in them is
+//!   an overrun.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub(super) enum Pattern {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchState {
     Watched,
-    Looking,
+    Checking,
 }
 
 /// A watched block.
@@ -58,8 +58,8 @@ pub(super) struct Entry {
 pub(super) enum Taken {
     /// It is out: its memory may be given back.
     Out(Box<Entry>),
-    /// A thread is looking at it: ask again when that has ended.
-    Looked,
+    /// A thread is checking it: ask again when that has ended.
+    BeingChecked,
     /// It is not watched.
     Unknown,
 }
@@ -77,7 +77,7 @@ pub(super) struct WatchedBlocks {
     /// Blocks whose pattern is not known to be there, by serial number.
     fresh: BTreeMap<u64, u64>,
     serial: u64,
-    /// Where the next round of looks begins.
+    /// Where the next round of checks begins.
     next: u64,
 }
 
@@ -124,8 +124,8 @@ impl WatchedBlocks {
         });
     }
 
-    /// At most `most` blocks of a device that may be looked at, in turn: call
-    /// [`WatchedBlocks::looked`] for each.
+    /// At most `most` blocks of a device that may be checked, in turn: call
+    /// [`WatchedBlocks::checked`] for each.
     pub(super) fn choose(&mut self, device: CUdevice, most: usize) -> Vec<GuardedBlock> {
         let turn = self.next;
         let ready = |entry: &&mut Entry| {
@@ -135,7 +135,7 @@ impl WatchedBlocks {
         for range in [turn..u64::MAX, 0..turn] {
             let left = most - chosen.len();
             for entry in self.entries.range_mut(range).map(|(_, entry)| entry).filter(ready).take(left) {
-                entry.state = WatchState::Looking;
+                entry.state = WatchState::Checking;
                 self.next = entry.block.address + 1;
                 chosen.push(entry.block.clone());
             }
@@ -143,7 +143,7 @@ impl WatchedBlocks {
         chosen
     }
 
-    /// A look at a block has ended. The block, if its overrun is new.
+    /// A check at a block has ended. The block, if its overrun is new.
     pub(super) fn seen(&mut self, address: u64, damaged: bool) -> Option<GuardedBlock> {
         let entry = self.entries.get_mut(&address)?;
         let new = damaged && !entry.told;
@@ -151,17 +151,17 @@ impl WatchedBlocks {
         new.then(|| entry.block.clone())
     }
 
-    /// The look has ended.
-    pub(super) fn looked(&mut self, address: u64) {
+    /// The check has ended.
+    pub(super) fn checked(&mut self, address: u64) {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.state = WatchState::Watched;
         }
     }
 
     /// The program frees a block.
-    pub(super) fn take(&mut self, address: u64) -> Taken {
-        if self.entries.get(&address).is_some_and(|entry| entry.state == WatchState::Looking) {
-            return Taken::Looked;
+    pub(super) fn begin_free(&mut self, address: u64) -> Taken {
+        if self.entries.get(&address).is_some_and(|entry| entry.state == WatchState::Checking) {
+            return Taken::BeingChecked;
         }
         self.remove(address).map_or(Taken::Unknown, |entry| Taken::Out(Box::new(entry)))
     }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_looked_at_only_once_its_pattern_is_there() {
+    fn a_tail_is_checked_only_once_its_pattern_is_there() {
         let mut watched = watched(&[Pattern::In(A), Pattern::In(B), Pattern::InOurs]);
         assert_eq!(chosen(&mut watched, 9), [2]);
         let moment = watched.moment();
@@ -220,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn looks_go_round() {
+    fn checks_go_round() {
         let mut watched = watched(&[Pattern::There; 5]);
         let mut round = |most| {
             let seen = chosen(&mut watched, most);
-            seen.iter().for_each(|at| watched.looked(at * 4096));
+            seen.iter().for_each(|at| watched.checked(at * 4096));
             seen
         };
         assert_eq!((round(2), round(2), round(2)), (vec![0, 1], vec![2, 3], vec![4, 0]));
@@ -232,15 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_not_given_back_during_a_look() {
+    fn a_block_is_not_given_back_during_a_check() {
         let mut watched = watched(&[Pattern::There]);
         assert_eq!(chosen(&mut watched, 1), [0]);
-        assert!(matches!(watched.take(0), Taken::Looked));
+        assert!(matches!(watched.begin_free(0), Taken::BeingChecked));
         assert!(watched.seen(0, true).is_some());
-        assert!(matches!(watched.take(0), Taken::Looked));
-        watched.looked(0);
-        assert!(matches!(watched.take(0), Taken::Out(_)));
-        assert!(matches!(watched.take(0), Taken::Unknown));
+        assert!(matches!(watched.begin_free(0), Taken::BeingChecked));
+        watched.checked(0);
+        assert!(matches!(watched.begin_free(0), Taken::Out(_)));
+        assert!(matches!(watched.begin_free(0), Taken::Unknown));
     }
 
     #[test]
@@ -249,11 +249,11 @@ mod tests {
         let mut told = || {
             assert_eq!(chosen(&mut watched, 1), [0]);
             let told = watched.seen(0, true).is_some();
-            watched.looked(0);
+            watched.checked(0);
             told
         };
         assert_eq!((told(), told()), (true, false));
-        let Taken::Out(entry) = watched.take(0) else { panic!("nobody looks") };
+        let Taken::Out(entry) = watched.begin_free(0) else { panic!("no thread checks it") };
         assert!(entry.told);
     }
 

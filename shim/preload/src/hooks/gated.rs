@@ -53,7 +53,7 @@ macro_rules! gated {
             use crate::dedup::program;
             use crate::gate::{GATE, Passage::*, PinReason::*};
             use crate::hooks::gated::next;
-            use crate::hooks::call::stream::{is_per_thread, note_per_thread};
+            use crate::hooks::call::stream::{is_per_thread, record_per_thread};
             use crate::hooks::work::writes::{self, ToldCall};
 
             $(gated_entry!($name $parameters: $passage, $stream => $($before $told $(then $after $result)?)?);)*
@@ -73,7 +73,7 @@ macro_rules! gated_entry {
     ($name:ident($($argument:ident: $type:ty),*): $passage:expr, $stream:tt =>
         $($before:ident($($told:ident),*) $(then $after:ident($($result:ident),*))?)?) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
-            note_per_thread(const { is_per_thread(stringify!($name)) });
+            record_per_thread(const { is_per_thread(stringify!($name)) });
             GATE.pass($passage, || {
                 $(if program::is_on() {
                     let call = told_call!($name, $stream);

@@ -31,7 +31,7 @@ use crate::settings::{self, Multipath, Settings};
 use call::boundary::{Pace, enter_hook};
 pub(crate) use call::exports::Exports;
 pub(crate) use call::stream::is_per_thread;
-use call::stream::{DefaultStreamOf, Legacy, PerThread, note_per_thread};
+use call::stream::{DefaultStreamOf, Legacy, PerThread, record_per_thread};
 use call::{exports, initialise, lookup, oom, stream};
 use copy::{batch, batch_volumes, linear, shaped};
 pub(crate) use memory::allocate_placed;
@@ -164,7 +164,7 @@ macro_rules! serve_entry {
             type Function = symbol::$name;
             #[allow(dead_code, reason = "as above")]
             type NullStream = DefaultStreamOf<{ is_per_thread(stringify!($name)) }>;
-            note_per_thread(const { is_per_thread(stringify!($name)) });
+            record_per_thread(const { is_per_thread(stringify!($name)) });
             enter_hook(
                 &hot::$name.calls,
                 pace!($name),
@@ -184,8 +184,8 @@ macro_rules! retry_entry {
     ($parameters:tt $name:ident) => { retry_entry!($parameters $parameters $name); };
     (($($argument:ident: $type:ty),*) $parameters:tt $name:ident) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
-            note_per_thread(const { is_per_thread(stringify!($name)) });
-            note_stream!($parameters);
+            record_per_thread(const { is_per_thread(stringify!($name)) });
+            record_stream!($parameters);
             observe_launch!($name $parameters);
             oom::retry_counted(
                 &hot::$name.calls,
@@ -199,10 +199,10 @@ macro_rules! retry_entry {
 
 /// Notes the stream that a call names, or that its launch configuration names; nothing if no
 /// parameter is either.
-macro_rules! note_stream {
-    (($stream:ident: CUstream $($rest:tt)*)) => { stream::note_use($stream) };
-    (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::note_use($config) };
-    (($other:ident: $type:ty $(, $($rest:tt)*)?)) => { note_stream!(($($($rest)*)?)) };
+macro_rules! record_stream {
+    (($stream:ident: CUstream $($rest:tt)*)) => { stream::record_work($stream) };
+    (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::record_work($config) };
+    (($other:ident: $type:ty $(, $($rest:tt)*)?)) => { record_stream!(($($($rest)*)?)) };
     (()) => {};
 }
 

@@ -31,7 +31,7 @@ use wm_multipath::{
 };
 
 use crate::copies::LinearCopy;
-use crate::process::{self, driver, keep_errno, streams};
+use crate::process::{self, driver, preserve_errno, streams};
 use crate::registry;
 use crate::settings::{self, Multipath};
 
@@ -85,7 +85,7 @@ fn follow_turns(stream: CUstream) {
         return;
     }
     let _whole = Uncancelled::new();
-    keep_errno(|| {
+    preserve_errno(|| {
         let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
         let known = existing().zip(registry::context_of_stream(stream)).zip(kind(stream));
         if let Some(((engine, context), kind)) = known {
@@ -140,7 +140,7 @@ fn user(stream: CUstream) -> Option<ProgramStream> {
         return None;
     }
     let device = registry::current_device()?;
-    Some(ProgramStream { home: home(context)?, device, stream, kind: kind(stream)? })
+    Some(ProgramStream { home: context_identity(context)?, device, stream, kind: kind(stream)? })
 }
 
 fn kind(stream: CUstream) -> Option<StreamOrdering> {
@@ -159,7 +159,7 @@ fn kind(stream: CUstream) -> Option<StreamOrdering> {
 }
 
 /// A context's name for good. `None` where the driver (before CUDA 12) does not number contexts.
-fn home(context: CUcontext) -> Option<Home> {
+fn context_identity(context: CUcontext) -> Option<Home> {
     Some(Home { context, life: driver().ctx_id(context).ok()? })
 }
 
@@ -245,7 +245,7 @@ pub(crate) fn is_in_use() -> bool {
 
 /// The name that copies know a context by, to be asked before a call that may end it.
 pub(crate) fn before_end(context: CUcontext) -> Option<Home> {
-    existing().and_then(|_| home(context))
+    existing().and_then(|_| context_identity(context))
 }
 
 /// The context has ended.

@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUresult, CUstream, symbol};
 
 use crate::entry::trampolines::exported;
-use crate::process::{self, keep_errno, streams};
+use crate::process::{self, preserve_errno, streams};
 use crate::subsystems::PROCESS;
 use crate::{hooks, registry};
 use device_guard::DeviceGuard;
@@ -90,7 +90,7 @@ fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdevicep
         return Err(CUresult::NOT_INITIALIZED);
     }
     let _guard = DeviceGuard::on(device)?;
-    keep_freed_memory(device);
+    retain_freed_memory(device);
     fraction::admit(device, bytes)?;
     let mut address = 0;
     // SAFETY: the out-pointer is to a live local; the driver checks the stream.
@@ -159,7 +159,7 @@ fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
 
 /// By the driver's rule a pool gives its free memory back whenever the host waits, unless told
 /// otherwise.
-fn keep_freed_memory(device: CUdevice) {
+fn retain_freed_memory(device: CUdevice) {
     if PROCESS.torch.keeping.insert(device) {
         let mut all = u64::MAX;
         let told = pool(device).map(|pool| {
@@ -217,5 +217,5 @@ extern "C" fn wmshim_torch_memory_fraction(fraction: f64, device: c_int) {
 
 /// A panic stops here, and `errno` is as it was.
 fn safely<T>(body: impl FnOnce() -> T) -> Option<T> {
-    keep_errno(|| catch_unwind(AssertUnwindSafe(body)).ok())
+    preserve_errno(|| catch_unwind(AssertUnwindSafe(body)).ok())
 }

@@ -12,13 +12,13 @@ pub(crate) fn errno() -> &'static Cell<c_int> {
 }
 
 /// Runs `body` and leaves the thread's `errno` as it was.
-pub(crate) fn keep_errno<T>(body: impl FnOnce() -> T) -> T {
-    kept(errno(), body)
+pub(crate) fn preserve_errno<T>(body: impl FnOnce() -> T) -> T {
+    preserve_errno_at(errno(), body)
 }
 
 /// The same, where the address of `errno` is known already.
 #[inline]
-pub(crate) fn kept<T>(errno: &Cell<c_int>, body: impl FnOnce() -> T) -> T {
+pub(crate) fn preserve_errno_at<T>(errno: &Cell<c_int>, body: impl FnOnce() -> T) -> T {
     let before = errno.get();
     let result = body();
     errno.set(before);

@@ -23,13 +23,13 @@ pub(crate) fn exiting() -> bool {
 }
 
 /// The first CUDA call of the process is being made.
-pub(crate) fn note_use() {
+pub(crate) fn record_first_call() {
     PROCESS_HOT.calls_cuda.store(true, Ordering::Relaxed);
 }
 
 /// This is a forked child. `false` if its parent had not used CUDA: then it is an ordinary process,
 /// and may use CUDA, and us. Async-signal-safe.
-pub(crate) fn note_fork() -> bool {
+pub(crate) fn record_fork() -> bool {
     let used = PROCESS_HOT.calls_cuda.load(Ordering::Relaxed);
     if used {
         PROCESS_HOT.forked.store(true, Ordering::Relaxed);
@@ -38,6 +38,6 @@ pub(crate) fn note_fork() -> bool {
 }
 
 /// Exit has begun. `false`: that is known already.
-pub(crate) fn note_exit() -> bool {
+pub(crate) fn record_exit() -> bool {
     !PROCESS_HOT.exiting.swap(true, Ordering::Relaxed)
 }

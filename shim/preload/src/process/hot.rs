@@ -25,7 +25,7 @@ use super::site::LastSite;
 pub(crate) struct ProcessHot {
     /// `process::forked`.
     pub(super) forked: AtomicBool,
-    /// `process::note_use`: the first CUDA call of the process has been made.
+    /// `process::record_first_call`: the first CUDA call of the process has been made.
     pub(super) calls_cuda: AtomicBool,
     /// `process::exiting`.
     pub(super) exiting: AtomicBool,

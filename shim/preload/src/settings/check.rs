@@ -22,7 +22,7 @@ use super::{Settings, strangers};
 unsafe extern "C" fn wmshim_check_settings(listed: *const *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
     let variables = unsafe { variables(listed) };
-    let text = CString::new(look(&variables).to_string()).unwrap_or_default();
+    let text = CString::new(report(&variables).to_string()).unwrap_or_default();
     // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller
     // can free.
     unsafe { libc::strdup(text.as_ptr()) }
@@ -50,7 +50,7 @@ unsafe fn variables(mut listed: *const *const c_char) -> HashMap<OsString, OsStr
     variables
 }
 
-fn look(variables: &HashMap<OsString, OsString>) -> Value {
+fn report(variables: &HashMap<OsString, OsString>) -> Value {
     let mut problems = Vec::new();
     let settings =
         Settings::read(&|name| variables.get(OsStr::new(name)).cloned(), &mut |line| problems.push(line));
@@ -70,7 +70,7 @@ mod tests {
     fn what_would_be_said_is_told_beforehand() {
         let variables =
             [("WMSHIM_DEVICE_LIMIT", "48"), ("WMSHIM_FOO", "1"), ("WMSHIM_STITCH", "off"), ("HOME", "/")];
-        let answer = look(&variables.map(|(name, value)| (name.into(), value.into())).into());
+        let answer = report(&variables.map(|(name, value)| (name.into(), value.into())).into());
         let problems = answer["problems"].as_array().expect("a list");
         assert_eq!(problems.len(), 2, "{answer}");
         assert!(

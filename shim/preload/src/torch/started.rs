@@ -98,7 +98,7 @@ fn imported(command: &[String]) -> Option<&'static str> {
     match started(command) {
         Some(StartedCode::Text(text)) => {
             search.folders.insert(0, ".".into());
-            search.look(text, Path::new("."))
+            search.scan(text, Path::new("."))
         }
         Some(StartedCode::Module(module)) => {
             search.folders.insert(0, ".".into());
@@ -141,7 +141,7 @@ impl ModuleSearch {
             if self.seen.len() >= MOST_FILES || !self.seen.insert(file.clone()) {
                 continue;
             }
-            let found = read(&file).and_then(|text| self.look(&text, &folder_of(&file)));
+            let found = read(&file).and_then(|text| self.scan(&text, &folder_of(&file)));
             if found.is_some() {
                 return found;
             }
@@ -151,7 +151,7 @@ impl ModuleSearch {
 
     /// The reason of the first row that a text imports. The modules that it imports from folders
     /// that are searched are queued.
-    fn look(&mut self, text: &str, here: &Path) -> Option<&'static str> {
+    fn scan(&mut self, text: &str, here: &Path) -> Option<&'static str> {
         for module in imports(text) {
             let top = module.split('.').next();
             if let Some((_, reason)) = PROGRAMS.iter().find(|(name, _)| Some(*name) == top) {
@@ -316,7 +316,7 @@ mod tests {
 
     #[test]
     fn every_row_is_recognised_where_it_is_imported() {
-        let found = |text: &str| ModuleSearch::new().look(text, Path::new("/nowhere"));
+        let found = |text: &str| ModuleSearch::new().scan(text, Path::new("/nowhere"));
         for (name, reason) in PROGRAMS {
             for line in [
                 format!("import {name}"),

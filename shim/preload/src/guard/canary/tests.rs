@@ -120,7 +120,7 @@ fn watch(canaries: &TestCanaries, gpu: &'static Model, address: u64, call: CallO
 }
 
 fn free(canaries: &TestCanaries, gpu: &'static Model, address: u64, call: CallOrder) {
-    canaries.look_before_free(gpu, address, Order::Device, call, "a free");
+    canaries.check_before_free(gpu, address, Order::Device, call, "a free");
 }
 
 fn wait(canaries: &TestCanaries, gpu: &'static Model, target: &SyncTarget) {
@@ -148,7 +148,7 @@ fn an_overrun_is_found_by_the_next_wait_and_reported_once() {
 }
 
 #[test]
-fn a_block_of_a_stream_is_looked_at_only_after_a_wait_for_it() {
+fn a_block_of_a_stream_is_checked_only_after_a_wait_for_it() {
     let (canaries, gpu) = (TestCanaries::new(), Model::new());
     watch(&canaries, gpu, 0x1000, IN_STREAM);
     gpu.overrun(0x1000);
@@ -160,7 +160,7 @@ fn a_block_of_a_stream_is_looked_at_only_after_a_wait_for_it() {
 }
 
 #[test]
-fn a_free_of_mem_alloc_looks_at_once_and_one_of_a_pools_block_does_not() {
+fn a_free_of_mem_alloc_checks_at_once_and_one_of_a_pools_block_does_not() {
     let (canaries, gpu) = (TestCanaries::new(), Model::new());
     watch(&canaries, gpu, 0x1000, CallOrder::Device);
     watch(&canaries, gpu, 0x2000, IN_STREAM);
@@ -221,7 +221,7 @@ fn captures_and_refusals_leave_blocks_unwatched() {
 }
 
 #[test]
-fn a_device_that_ended_has_no_block_to_look_at() {
+fn a_device_that_ended_has_no_block_to_check() {
     let (canaries, gpu) = (TestCanaries::new(), Model::new());
     watch(&canaries, gpu, 0x1000, CallOrder::Device);
     gpu.overrun(0x1000);
@@ -233,16 +233,16 @@ fn a_device_that_ended_has_no_block_to_look_at() {
 }
 
 #[test]
-fn a_free_waits_for_a_look_of_another_thread() {
+fn a_free_waits_for_a_check_of_another_thread() {
     let (canaries, gpu) = (TestCanaries::new(), Model::new());
     watch(&canaries, gpu, 0x1000, CallOrder::Device);
     let blocks = canaries.watched().choose(0, 1);
-    let looking = Looking { canaries: &canaries, blocks: &blocks };
+    let checking = Checking { canaries: &canaries, blocks: &blocks };
     std::thread::scope(|scope| {
         let freeing = scope.spawn(|| free(&canaries, gpu, 0x1000, CallOrder::Device));
         std::thread::yield_now();
         assert!(!freeing.is_finished());
-        drop(looking);
+        drop(checking);
     });
-    assert!(matches!(canaries.watched().take(0x1000), Taken::Unknown));
+    assert!(matches!(canaries.watched().begin_free(0x1000), Taken::Unknown));
 }

@@ -18,7 +18,7 @@ use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
 
 use crate::counters::{COUNTERS, Calls};
-use crate::process::{self, THREAD_HOT, kept, sticky_error};
+use crate::process::{self, THREAD_HOT, preserve_errno_at, sticky_error};
 use crate::subsystems::PROCESS;
 
 /// What a handler decides.
@@ -72,19 +72,19 @@ pub(in crate::hooks) fn enter_hook(
 /// Runs what looks at a call and changes nothing, under the rules of a handler. The call itself is
 /// made by others.
 #[inline]
-pub(in crate::hooks) fn look(look: impl FnOnce()) {
+pub(in crate::hooks) fn observe(observer: impl FnOnce()) {
     enter(Pace::Usual, || {
-        look();
+        observer();
         Outcome::Forward
     });
 }
 
-/// As [`look`], for a call that is so frequent that ten nanoseconds count. The thread may be
+/// As [`observe`], for a call that is so frequent that ten nanoseconds count. The thread may be
 /// cancelled in it: code that it reaches and that may block keeps this off by itself.
 #[inline]
-pub(in crate::hooks) fn look_often(look: impl FnOnce()) {
+pub(in crate::hooks) fn observe_frequent(observer: impl FnOnce()) {
     enter(Pace::Frequent, || {
-        look();
+        observer();
         Outcome::Forward
     });
 }
@@ -115,7 +115,7 @@ fn enter(pace: Pace, handler: impl FnOnce() -> Outcome) -> Outcome {
         }
         mine.inside.set(true);
         let _whole = (pace == Pace::Usual).then(Uncancelled::new);
-        let answer = kept(mine.errno(), || catch_unwind(AssertUnwindSafe(handler)));
+        let answer = preserve_errno_at(mine.errno(), || catch_unwind(AssertUnwindSafe(handler)));
         mine.inside.set(false);
         answer.unwrap_or_else(panicked)
     })

@@ -17,7 +17,7 @@ use super::boundary;
 use crate::counters::{COUNTERS, Calls};
 use crate::moves;
 use crate::physical::kept;
-use crate::process::{self, keep_errno};
+use crate::process::{self, preserve_errno};
 use crate::registry;
 use crate::subsystems::PROCESS;
 
@@ -63,7 +63,7 @@ fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
     if process::forked() || process::exiting() {
         return false;
     }
-    keep_errno(|| {
+    preserve_errno(|| {
         let _whole = Uncancelled::new();
         let current = || registry::existing_site().map(|site| site.manager);
         let Some(manager) = device.map_or_else(current, registry::existing) else { return false };

@@ -42,7 +42,7 @@ impl DefaultStream for PerThread {
 #[inline]
 pub(in crate::hooks) fn resolve_default<D: DefaultStream>(stream: CUstream) -> CUstream {
     let stream = if stream.is_null() { D::HANDLE } else { stream };
-    note_use(stream);
+    record_work(stream);
     stream
 }
 
@@ -70,7 +70,7 @@ impl NamesStream for *const CUlaunchConfig {
 /// created: its first use is seen here. Where another thread is in the middle of a copy there, the
 /// work comes behind it.
 #[inline]
-pub(in crate::hooks) fn note_use(stream: impl NamesStream) {
+pub(in crate::hooks) fn record_work(stream: impl NamesStream) {
     let stream = stream.stream();
     if stream == CUstream::PER_THREAD {
         streams().note_blocking();
@@ -206,7 +206,7 @@ pub(crate) const fn is_per_thread(name: &str) -> bool {
 /// Notes that per-thread default streams are in use: they are blocking streams that no call
 /// creates.
 #[inline]
-pub(in crate::hooks) fn note_per_thread(is_per_thread: bool) {
+pub(in crate::hooks) fn record_per_thread(is_per_thread: bool) {
     if is_per_thread {
         streams().note_blocking();
     }

@@ -147,7 +147,7 @@ fn make(
             result
         };
     }
-    let part = |part| operation.with(&volume::part(general, part));
+    let part = |part| operation.with(&volume::sub_volume(general, part));
     let mut parts: Vec<_> = peer.parts.iter().map(part).collect();
     call(&mut parts)
 }

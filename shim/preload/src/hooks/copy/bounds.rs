@@ -58,7 +58,7 @@ fn refused(runs_past: bool) -> bool {
 #[inline(never)]
 fn is_ours_to_refuse() -> bool {
     let mut refuses = false;
-    boundary::look(|| {
+    boundary::observe(|| {
         let has_context = || driver().ctx_current().is_ok_and(|context| !context.is_null());
         refuses = !exiting() && sticky_error::failure().is_none() && has_context();
     });

@@ -88,7 +88,7 @@ pub(in crate::hooks) unsafe fn copy_described<F: Family, D: Description>(
     if peer.detour {
         return Some(detour::<F>(&general, ends, &peer, stream).into());
     }
-    let part = |part: &CopyPart| call(&copy.with(&volume::part(&general, part)));
+    let part = |part: &CopyPart| call(&copy.with(&volume::sub_volume(&general, part)));
     Some(one_by_one(peer.parts.into_iter(), part).into())
 }
 
@@ -110,7 +110,7 @@ pub(super) fn detour<F: Family>(
 ) -> CUresult {
     let copy = with_contexts(copy, ends);
     one_by_one(short_rows(peer), |part| {
-        let part = volume::part(&copy, part);
+        let part = volume::sub_volume(&copy, part);
         // SAFETY: a part of the program's copy, under the driver's own rules for it.
         unsafe {
             match stream {

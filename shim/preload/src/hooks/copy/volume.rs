@@ -225,7 +225,7 @@ pub(in crate::hooks) fn filled(copy: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER 
 }
 
 /// A part of a filled copy.
-pub(in crate::hooks) fn part(copy: &CUDA_MEMCPY3D_PEER, part: &CopyPart) -> CUDA_MEMCPY3D_PEER {
+pub(in crate::hooks) fn sub_volume(copy: &CUDA_MEMCPY3D_PEER, part: &CopyPart) -> CUDA_MEMCPY3D_PEER {
     let ([x, y, z], [width, height, depth]) =
         (part.at.map(|at| at as usize), part.size.map(|size| size as usize));
     CUDA_MEMCPY3D_PEER {
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_part_starts_where_it_does_in_the_whole() {
         let (copy, piece) = (filled(&WHOLE), CopyPart { at: [7, 1, 2], size: [4, 3, 1] });
-        let parted = part(&copy, &piece);
+        let parted = sub_volume(&copy, &piece);
         for (whole, end) in ends(&copy).iter().zip(ends(&parted)) {
             let (whole, end) = (whole.as_ref().expect("an address"), end.expect("an address"));
             assert_eq!(
@@ -289,7 +289,7 @@ mod tests {
     fn every_form_comes_back_from_the_general_one() {
         let operation = CUDA_MEMCPY3D_BATCH_OP { width: 9, height: 2, depth: 1, ..Default::default() };
         let copy = filled(&CUDA_MEMCPY3D_BATCH_OP { srcAccessOrder: 3, ..operation }.general());
-        let back = operation.with(&part(&copy, &CopyPart { at: [4, 1, 0], size: [5, 1, 1] }));
+        let back = operation.with(&sub_volume(&copy, &CopyPart { at: [4, 1, 0], size: [5, 1, 1] }));
         assert_eq!((back.src.ptr, back.dst.ptr, back.width, back.height), (13, 13, 5, 1));
         assert_eq!((back.src.rowLength, back.src.layerHeight), (9, 2));
     }

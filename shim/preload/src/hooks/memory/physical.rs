@@ -122,7 +122,7 @@ impl CreateRequest {
             return Err(code);
         };
         if let Some(verdict) = self.refusal(manager) {
-            self.note_refusal(manager, verdict);
+            self.record_refusal(manager, verdict);
             return Err(code);
         }
         let made = self.promised(Tier::Host).ok_or(code).or_else(|_| {
@@ -140,7 +140,7 @@ impl CreateRequest {
             }
             // The driver's headroom is better than an error.
             Err(_) => self.attempt(Tier::Device).map_err(|_| {
-                self.note_refusal(manager, OverflowVerdict::Allowed);
+                self.record_refusal(manager, OverflowVerdict::Allowed);
                 code
             }),
         }
@@ -165,7 +165,7 @@ impl CreateRequest {
     }
 
     /// The program is refused the memory, and asks for it again if the verdict is that it does.
-    fn note_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
+    fn record_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
         if verdict != OverflowVerdict::Later {
             book().refused(self.device());
             overflow::say(self.device(), || overflow::of_piece(manager, self.bytes as u64, verdict));

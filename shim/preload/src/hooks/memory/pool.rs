@@ -31,7 +31,7 @@ pub(in crate::hooks) fn serves(device: CUdevice) -> bool {
     bit(device).is_some_and(|bit| {
         let serves = PROCESS_HOT.replaced.load(Relaxed) & bit == 0;
         if serves {
-            note_use(bit);
+            mark_used(bit);
         }
         serves
     })
@@ -39,7 +39,7 @@ pub(in crate::hooks) fn serves(device: CUdevice) -> bool {
 
 /// Writes only the first time, so that the line stays in the cache of every core.
 #[inline]
-fn note_use(bit: u64) {
+fn mark_used(bit: u64) {
     if PROCESS_HOT.used.load(Relaxed) & bit == 0 {
         PROCESS_HOT.used.fetch_or(bit, Relaxed);
     }
@@ -49,7 +49,7 @@ fn note_use(bit: u64) {
 pub(in crate::hooks) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
     is_default(pool, device)
         && bit(device).is_some_and(|bit| {
-            note_use(bit);
+            mark_used(bit);
             true
         })
 }
@@ -116,10 +116,10 @@ fn manager_of(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
 
 /// `cuDeviceSetMemPool`.
 pub(in crate::hooks) fn device_set_mem_pool(device: CUdevice, pool: CUmemoryPool) -> CUresult {
-    driver().device_set_mem_pool(device, pool).inspect(|()| note_current(device, pool)).into()
+    driver().device_set_mem_pool(device, pool).inspect(|()| record_current(device, pool)).into()
 }
 
-fn note_current(device: CUdevice, pool: CUmemoryPool) {
+fn record_current(device: CUdevice, pool: CUmemoryPool) {
     let Some(bit) = bit(device) else { return };
     if is_default(pool, device) {
         PROCESS_HOT.replaced.fetch_and(!bit, Relaxed);
@@ -137,7 +137,7 @@ pub(in crate::hooks) fn mem_pool_destroy(pool: CUmemoryPool) -> CUresult {
         let chose = |device: &CUdevice| bit(*device).is_some_and(|bit| replaced & bit != 0);
         let devices = (0..u64::BITS as CUdevice).filter(chose);
         devices.for_each(|device| {
-            current_of(device).into_iter().for_each(|current| note_current(device, current))
+            current_of(device).into_iter().for_each(|current| record_current(device, current))
         });
     }
     result
@@ -161,7 +161,7 @@ pub(in crate::hooks) unsafe fn mem_set_mem_pool(
         // SAFETY: the driver has just read a location there.
         let location = unsafe { *location };
         if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE {
-            note_current(location.id, pool);
+            record_current(location.id, pool);
         }
     }
     result

@@ -27,7 +27,7 @@ where
     if context.is_null() {
         return destroy();
     }
-    last_look(|| registry::device_of(context));
+    check_guards(|| registry::device_of(context));
     ending(context, destroy, || true)
 }
 
@@ -126,7 +126,7 @@ fn end_primary(
     call: impl FnOnce() -> CUresult,
     has_ended: impl FnOnce() -> bool,
 ) -> CUresult {
-    last_look(|| Some(device));
+    check_guards(|| Some(device));
     let Some(context) = primary(device) else { return call() };
     let ended = std::cell::Cell::new(false);
     let result = ending(context, call, || {
@@ -177,7 +177,7 @@ pub(in crate::hooks) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult
 }
 
 /// Checks guarded blocks while their memory is still mapped.
-fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
+fn check_guards(device: impl FnOnce() -> Option<CUdevice>) {
     if !guard::is_off() {
         device()
             .and_then(registry::existing)

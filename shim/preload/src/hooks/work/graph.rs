@@ -355,7 +355,8 @@ impl ChildGraphCopy {
     fn parted(&self) -> Result<Graph<'static, Table>, CUresult> {
         let graph = Graph::new(driver())?;
         let add = |part: &CopyPart| {
-            let (copy, mut node) = (self.copy.with(&volume::part(&self.general, part)), CUgraphNode::NULL);
+            let (copy, mut node) =
+                (self.copy.with(&volume::sub_volume(&self.general, part)), CUgraphNode::NULL);
             let (place, none) = (&mut node, std::ptr::null());
             // SAFETY: pointers to live locals; a part of the program's copy.
             unsafe {

@@ -106,7 +106,7 @@ impl LaunchCall for (CUgraphExec, CUstream) {
 /// They are the arguments of a call of the program that goes on.
 #[inline(never)]
 pub(in crate::hooks) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
-    boundary::look_often(|| {
+    boundary::observe_frequent(|| {
         let named = call.stream();
         let stream = if named.is_null() { D::HANDLE } else { named };
         let place = LaunchPlace { stream, submission: submission::<D>(named) };

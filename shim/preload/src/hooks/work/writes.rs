@@ -55,7 +55,7 @@ impl ToldCall {
 
     /// Tells sharing of work that the call submits, under the rules of a handler.
     fn submits(&self, tell: impl FnOnce(Submission)) {
-        boundary::look(|| tell(self.submission()));
+        boundary::observe(|| tell(self.submission()));
     }
 }
 
@@ -102,7 +102,7 @@ impl ChangedGraph for CUgraphNode {
 
 /// Sharing does not go with the call.
 pub(in crate::hooks) fn foreign(call: ToldCall) {
-    boundary::look(|| program::give_up(call.name));
+    boundary::observe(|| program::give_up(call.name));
 }
 
 /// Memory of the device is read.
@@ -217,7 +217,7 @@ pub(in crate::hooks) unsafe fn operations(call: ToldCall, operations: *mut c_voi
 
 /// An executable graph is about to be made or updated.
 pub(in crate::hooks) fn instantiating(_call: ToldCall) {
-    boundary::look(program::instantiating);
+    boundary::observe(program::instantiating);
 }
 
 /// An executable graph was made.
@@ -279,7 +279,7 @@ pub(in crate::hooks) unsafe fn first_kernel_node(
 /// # Safety
 /// The description is null, or the one of the program's call.
 pub(in crate::hooks) unsafe fn copy_node(_call: ToldCall, copy: *const CUDA_MEMCPY3D) {
-    boundary::look(|| {
+    boundary::observe(|| {
         // SAFETY: by contract.
         if let Some(effect) = described(unsafe { copy.as_ref() }) {
             effect.tell(Submission::Node);
@@ -293,7 +293,7 @@ pub(in crate::hooks) unsafe fn copy_node(_call: ToldCall, copy: *const CUDA_MEMC
 /// # Safety
 /// The description is null, or the one of the program's call.
 pub(in crate::hooks) unsafe fn set_node(_call: ToldCall, set: *const CUDA_MEMSET_NODE_PARAMS) {
-    boundary::look(|| {
+    boundary::observe(|| {
         // SAFETY: by contract.
         if let Some(set) = unsafe { set.as_ref() } {
             let width = (set.width as u64).saturating_mul(set.elementSize.into());
