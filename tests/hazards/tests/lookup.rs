@@ -3,8 +3,9 @@
 //!
 //! The CUDA runtime finds everything through it, by name, version and flags. An interposer that
 //! guesses versions returns functions with another signature; one that misses a name loses that
-//! function's calls. `data/` holds what the runtimes of CUDA 12 and 13 ask when a program starts;
-//! `symbol::LOOKUPS` of wm-abi which export each question stands for.
+//! function's calls. `tools/conformance/data/` holds the questions that the runtimes of CUDA 12 and
+//! 13 ask when a program starts; `symbol::LOOKUPS` of wm-abi tells which export each question
+//! stands for.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -33,7 +34,8 @@ fn ask(data: &str, arguments: &[&str]) -> [Vec<Answer>; 2] {
     let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver);
     let shimmed = Host::shimmed(&program, &scratch, &driver);
     [bare, shimmed].map(|host| {
-        let questions = File::open(places::source("data").join(data)).expect("the questions");
+        let questions =
+            File::open(places::workspace("tools/conformance/data").join(data)).expect("the questions");
         let host = host.args(arguments).stdin(questions).env("HAZARD_SHIM", shim::alone(&scratch));
         host.run().expect_success().lines().map(answer).collect()
     })
