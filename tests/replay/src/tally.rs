@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Add;
 
+use fastrand::Rng;
 use wm_abi::CUstream;
 use wm_driver::Api;
 use wm_driver::api::Failed;
@@ -48,17 +49,17 @@ pub(crate) struct Walk {
     places: [Option<CUstream>; 3],
     blocks: Vec<(u64, usize)>,
     tally: Tally,
-    random: u64,
+    random: Rng,
 }
 
 impl Walk {
     pub(crate) fn new(driver: Driver, seed: u64) -> Result<Self, Failed> {
         let places = [Some(driver.stream_create(0)?), Some(driver.stream_create(0)?), None];
-        Ok(Self { driver, places, blocks: Vec::new(), tally: Tally::default(), random: seed })
+        Ok(Self { driver, places, blocks: Vec::new(), tally: Tally::default(), random: Rng::with_seed(seed) })
     }
 
     pub(crate) fn step(&mut self) -> Result<(), Failed> {
-        match self.draw(20) {
+        match self.random.u32(..20) {
             0 => self.wait(),
             1..=9 if !self.blocks.is_empty() => self.free(),
             _ if self.blocks.len() < 100 => self.allocate(),
@@ -75,7 +76,7 @@ impl Walk {
     }
 
     fn allocate(&mut self) -> Result<(), Failed> {
-        let bytes = 1 + self.draw(3 << 20) as usize;
+        let bytes = 1 + self.random.usize(..3 << 20);
         let place = self.place();
         let address = match place {
             Some(stream) => self.driver.mem_alloc_async(bytes, stream)?,
@@ -89,7 +90,7 @@ impl Walk {
     }
 
     fn free(&mut self) -> Result<(), Failed> {
-        let index = self.draw(self.blocks.len() as u64) as usize;
+        let index = self.random.usize(..self.blocks.len());
         let (address, bytes) = self.blocks.swap_remove(index);
         self.tally.frees += 1;
         self.tally.live -= bytes as u64;
@@ -110,15 +111,6 @@ impl Walk {
     }
 
     fn place(&mut self) -> Option<CUstream> {
-        self.places[self.draw(3) as usize]
-    }
-
-    /// A number below `limit`; the same sequence for the same seed (splitmix64).
-    fn draw(&mut self, limit: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
+        self.places[self.random.usize(..3)]
     }
 }

@@ -10,8 +10,8 @@ mod wishes;
 
 use crate::model::Model;
 use crate::program::{Action, Context, Kind, Node, Pool, Program, Shape, Step, Stream, Way};
-use crate::random::Random;
 use bent::{Bent, Draw, HUGE};
+use random::{Choices, Random};
 pub(crate) use wishes::Wishes;
 
 /// Larger blocks are not worth the time to write them.
@@ -29,7 +29,7 @@ struct Generator {
 
 /// The program of a seed.
 pub(crate) fn program(seed: u64, wishes: &Wishes) -> Program {
-    let mut random = Random::new(seed);
+    let mut random = Random::with_seed(seed);
     let (shape, contexts) = bent::shape(&mut random, wishes);
     let bent = bent::bent(&mut random, wishes, &shape, contexts);
     let model = Model::new(&shape);

@@ -23,7 +23,6 @@ mod model;
 mod outcome;
 mod process;
 mod program;
-mod random;
 mod relays;
 mod report;
 mod run;

@@ -13,10 +13,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use random::{Choices, Random};
 use serde_json::Value;
 use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology, cache};
-
-use crate::random::Random;
 
 /// Devices of the simulated machine: one more than programs use, so that two links are there
 /// besides each device's own.
@@ -76,7 +75,7 @@ fn failures(seed: u64) -> String {
         "cuStreamCreate",
         "cuEventCreate",
     ];
-    let mut random = Random::new(seed);
+    let mut random = Random::with_seed(seed);
     let mut one = || {
         let (call, at) = (CALLS[random.below(CALLS.len())], 12 + random.below(120));
         format!("{call}@{}:{at}", DEVICES - 1)

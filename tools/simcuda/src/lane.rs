@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use wm_abi::CUresult;
+use wm_kernels::pattern;
 
 use crate::entry::Outcome;
 use crate::races::{self, Stamp, Uses};
@@ -264,26 +265,18 @@ struct Delays(Option<u64>);
 
 impl Delays {
     fn new(serial: u64) -> Self {
-        Self(settings().seed.map(|seed| scramble(seed ^ scramble(serial))))
+        Self(settings().seed.map(|seed| pattern(seed ^ pattern(serial, 0), 0)))
     }
 
     /// Waits for a random time: the latency of a device that is busy with other work.
     fn pass(&mut self) {
         const MICROSECONDS: [u64; 8] = [0, 0, 0, 20, 50, 200, 500, 2000];
         if let Some(state) = &mut self.0 {
-            *state = scramble(*state);
+            *state = pattern(*state, 0);
             match MICROSECONDS[(*state % 8) as usize] {
                 0 => {}
                 delay => std::thread::sleep(Duration::from_micros(delay)),
             }
         }
     }
-}
-
-/// One step of a generator of well-mixed numbers.
-fn scramble(state: u64) -> u64 {
-    let mut x = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

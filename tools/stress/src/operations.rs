@@ -7,6 +7,7 @@ use wm_driver::Api;
 
 use crate::block::{Block, Home, Source};
 use crate::driver::{Failure, Result};
+use crate::random::{self, Choices};
 use crate::worker::{STAGING, Worker};
 
 /// One block in so many is large: it fits no hole, so that it must be put together.
@@ -19,7 +20,7 @@ impl Worker<'_> {
     pub(crate) fn allocate(&mut self) -> Result {
         let capacity = self.place().budget.capacity;
         let part = if self.random.one_in(LARGE) { LARGE_PART } else { self.world.part };
-        let bytes = self.random.size((capacity / part).max(1));
+        let bytes = random::size(&mut self.random, (capacity / part).max(1));
         if !self.place().budget.take(bytes, self.share()) {
             return self.make_room();
         }

@@ -22,7 +22,7 @@ use wm_kernels::ownership::{CheckBlock, IMAGE, OwnBlock};
 use crate::block::Block;
 use crate::budget::Budget;
 use crate::driver::{Driver, Failure, Result};
-use crate::random::Random;
+use crate::random::{Choices, Random};
 
 /// Words of a ledger, as `wm_check_block` wants it.
 const LEDGER: usize = 6;

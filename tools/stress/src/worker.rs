@@ -7,7 +7,7 @@ use wm_driver::Api;
 use crate::block::{Block, Home, Source, owner};
 use crate::driver::Result;
 use crate::place::{self, Place};
-use crate::random::Random;
+use crate::random::{self, Choices, Random};
 use crate::tally::Operation;
 use crate::world::World;
 
@@ -59,7 +59,7 @@ impl<'a> Worker<'a> {
         world.driver.ctx_set_current(world.places[here].context)?;
         let staging = place::pinned(&world.driver, STAGING)?;
         let (random, events) =
-            (Random::new(world.seed, number), world.places.iter().map(|_| Vec::new()).collect());
+            (random::of_thread(world.seed, number), world.places.iter().map(|_| Vec::new()).collect());
         Ok(Self { world, random, blocks: Vec::new(), staging, number, marks: 0, events, here })
     }
 

@@ -8,6 +8,7 @@
 
 use std::ptr::{null, null_mut};
 
+use fastrand::Rng;
 use wm_abi::{
     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_NON_BLOCKING, CUgraph, CUgraphExec, CUresult, symbol,
 };
@@ -192,23 +193,10 @@ impl<'a> Cached<'a> {
     }
 }
 
-/// Draws that a seed repeats.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (((self.0 >> 33) * limit as u64) >> 31) as usize
-    }
-
-    /// Row 0 is asked for most, row n an n-th as often.
-    fn zipf(&mut self, rows: usize, count: usize) -> Vec<i64> {
-        let draw = |_| {
-            let at = self.below(1 << 30) as f64 / f64::from(1 << 30);
-            ((rows as f64 + 1.0).powf(at) - 1.0) as i64
-        };
-        (0..count).map(draw).collect()
-    }
+/// Rows of which row 0 is asked for most, and row n an n-th as often.
+fn zipf(random: &mut Rng, rows: usize, count: usize) -> Vec<i64> {
+    let draw = |_| ((rows as f64 + 1.0).powf(random.f64()) - 1.0) as i64;
+    (0..count).map(draw).collect()
 }
 
 /// All ranks read the same rows while each brings others: every byte is right all the time.
@@ -228,9 +216,9 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
         let each = (number % 2 == 0).then_some(each.as_slice());
         let shape = Description::matrix(rows as i64, columns, columns, dtype);
         let cached = Cached::new(rank, shape, kind, ratio, each)?;
-        let mut draws = Draws(rank.number as u64);
+        let mut random = Rng::with_seed(rank.number as u64);
         for round in 0..8 {
-            let mut chosen = draws.zipf(rows, 150 + round);
+            let mut chosen = zipf(&mut random, rows, 150 + round);
             chosen.extend([-1, rows as i64, i64::from(i32::MAX)]);
             let told = |reason| format!("{kind:?}, ratio {ratio}, round {round}: {reason}");
             cached.right(&chosen, round != 5).map_err(told)?;
@@ -249,12 +237,12 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
 pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
     for kind in [KINDS[2], KINDS[8], KINDS[9]] {
         let cached = Cached::new(rank, Description::matrix(64, 128, 128, FLOAT), kind, 0.1, None)?;
-        let mut draws = Draws(17 + rank.number as u64);
+        let mut random = Rng::with_seed(17 + rank.number as u64);
         // Two ranks that share two cores meet in a line most often.
         for round in 0..80 / rank.size.max(2) {
             // What is hot changes: lines are taken from rows that others still ask for.
             let rows: Vec<_> =
-                (0..512 / rank.size.max(2)).map(|_| (draws.below(16) + round % 5 * 12) as i64).collect();
+                (0..512 / rank.size.max(2)).map(|_| (random.usize(..16) + round % 5 * 12) as i64).collect();
             cached.right(&rows, true).map_err(|reason| format!("{kind:?}, round {round}: {reason}"))?;
         }
         cached.end()?;
@@ -269,10 +257,10 @@ pub(super) fn ordered(rank: &Rank) -> Verdict {
     for (kind, columns, dtype) in [(KINDS[2], 13, HALF), (KINDS[8], 16, FLOAT), (KINDS[9], 16, FLOAT)] {
         let rows = 5000;
         let cached = Cached::new(rank, Description::matrix(rows, columns, columns, dtype), kind, 0.1, None)?;
-        let mut draws = Draws(91 + rank.number as u64);
+        let mut random = Rng::with_seed(91 + rank.number as u64);
         for round in 0..2 {
             // Many rows come again; some numbers name no row.
-            let mut chosen = draws.zipf(rows as usize, (1 << 14) + round);
+            let mut chosen = zipf(&mut random, rows as usize, (1 << 14) + round);
             chosen.iter_mut().step_by(50).for_each(|row| *row -= 40);
             chosen.iter_mut().skip(1).step_by(70).for_each(|row| *row += rows - 9);
             cached.right(&chosen, true).map_err(|reason| format!("{kind:?}, round {round}: {reason}"))?;
@@ -310,10 +298,10 @@ pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
     for kind in [KINDS[2], KINDS[7], KINDS[9]] {
         let rows = 4000;
         let cached = Cached::new(rank, Description::matrix(rows as i64, 4, 4, FLOAT), kind, 0.1, None)?;
-        let mut draws = Draws(3 + rank.number as u64);
+        let mut random = Rng::with_seed(3 + rank.number as u64);
         let step = if kind.0 == Of::Owners { 997 } else { 1 };
         let mut draw = |count| -> Vec<_> {
-            draws.zipf(rows, count).into_iter().map(|row| row * step % rows as i64).collect()
+            zipf(&mut random, rows, count).into_iter().map(|row| row * step % rows as i64).collect()
         };
         for _ in 0..25 {
             cached.right(&draw(2000), true)?;

@@ -7,6 +7,8 @@
 use std::ffi::c_uint;
 use std::ptr::{null, null_mut};
 
+use fastrand::Rng;
+
 use crate::api::{Description, Handle};
 use crate::environment::Caller;
 use crate::rank::{KINDS, Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, must, want};
@@ -21,24 +23,8 @@ const TABLES: u64 = 8;
 /// Bytes that are moved at once, at most.
 const MOST: u64 = 1 << 18;
 
-/// Random numbers (splitmix64).
-struct Draws(u64);
-
-impl Draws {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
-    }
-
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
+fn of<T: Copy>(random: &mut Rng, all: &[T]) -> T {
+    *random.choice(all).expect("the list is not empty")
 }
 
 /// A table of bytes, and what is to be in it.
@@ -51,16 +37,16 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn new(draws: &mut Draws, salt: usize) -> Self {
-        let kind = draws.of(&KINDS);
-        let columns = match draws.below(3) {
-            0 => draws.of(&[1, 2, 4, 8, 16, 32, 64, 128, 512, 2048]),
-            1 => 4 * (1 + draws.below(300)),
-            _ => 1 + draws.below(700),
+    fn new(random: &mut Rng, salt: usize) -> Self {
+        let kind = of(random, &KINDS);
+        let columns = match random.u32(..3) {
+            0 => of(random, &[1, 2, 4, 8, 16, 32, 64, 128, 512, 2048]),
+            1 => 4 * (1 + random.u64(..300)),
+            _ => 1 + random.u64(..700),
         };
-        let stride = columns + draws.of(&[0, 0, 1, 4, 16]);
+        let stride = columns + of(random, &[0, 0, 1, 4, 16]);
         let most = MOST / stride;
-        let rows = draws.of(&[1, 7, 300, 5000, 70_000]).min(most).max(1);
+        let rows = of(random, &[1, 7, 300, 5000, 70_000]).min(most).max(1);
         let bytes = bytes_at(0, (rows * stride) as usize, salt);
         Self { kind, rows, columns, stride, bytes }
     }
@@ -86,15 +72,15 @@ impl Drawn {
     }
 
     /// As many numbers as are moved at once: of all rows or of a few, and some that name nothing.
-    fn numbers(&self, draws: &mut Draws) -> Vec<i64> {
+    fn numbers(&self, random: &mut Rng) -> Vec<i64> {
         let most = (MOST / self.columns).min(40_000);
-        let count = draws.of(&[0, 1, 31, 1000, 17_000, 40_000]).min(most);
-        let named = draws.of(&[self.rows, self.rows, self.rows.min(3), self.rows + 5]);
-        let (none, many) = (draws.below(2) == 0, self.rows as i64);
-        let mut one = |_| match draws.below(50) {
-            0 if none => -1 - draws.below(1 << 20) as i64,
-            1 if none => many + draws.below(1 << 20) as i64,
-            _ => draws.below(named) as i64,
+        let count = of(random, &[0, 1, 31, 1000, 17_000, 40_000]).min(most);
+        let named = of(random, &[self.rows, self.rows, self.rows.min(3), self.rows + 5]);
+        let (none, many) = (random.bool(), self.rows as i64);
+        let mut one = |_| match random.u32(..50) {
+            0 if none => -1 - random.i64(..1 << 20),
+            1 if none => many + random.i64(..1 << 20),
+            _ => random.u64(..named) as i64,
         };
         (0..count).map(&mut one).collect()
     }
@@ -103,24 +89,24 @@ impl Drawn {
 /// A table, and some moves of rows out of it and into it.
 pub(super) fn tables(rank: &Rank) -> Verdict {
     for seed in 0..TABLES {
-        let draws = &mut Draws(seed << 32);
-        let mut drawn = Drawn::new(draws, seed as usize);
+        let random = &mut Rng::with_seed(seed);
+        let mut drawn = Drawn::new(random, seed as usize);
         let table = drawn.make(rank)?;
         let what = format!(
             "table {seed} of {} rows of {} bytes, {} apart, {:?}",
             drawn.rows, drawn.columns, drawn.stride, drawn.kind
         );
-        for step in 0..draws.below(4) {
-            // Each rank draws what all others do, and moves what is its own.
-            let lots: Vec<u64> = (0..rank.size).map(|_| draws.next()).collect();
-            let done = match draws.below(2) {
+        for step in 0..random.u32(..4) {
+            // Each rank random what all others do, and moves what is its own.
+            let lots: Vec<u64> = (0..rank.size).map(|_| random.u64(..)).collect();
+            let done = match random.u32(..2) {
                 0 => scatter(rank, table, &mut drawn, &lots, step as usize),
-                _ => gather(rank, table, &drawn, &mut Draws(lots[rank.number])),
+                _ => gather(rank, table, &drawn, &mut Rng::with_seed(lots[rank.number])),
             };
             done.map_err(|reason| format!("{what}, step {step}: {reason}"))?;
             rank.barrier()?;
         }
-        gather(rank, table, &drawn, draws).map_err(|reason| format!("{what}, at its end: {reason}"))?;
+        gather(rank, table, &drawn, random).map_err(|reason| format!("{what}, at its end: {reason}"))?;
         rank.barrier()?;
         want!(SUCCESS, rank.wholememory_destroy_tensor(table))?;
     }
@@ -136,15 +122,15 @@ fn local_numbers<'a>(rank: &'a Rank, numbers: &[i64], is_wide: bool) -> Verdict<
     Local::new(rank, &bytes, &shape)
 }
 
-fn gather(rank: &Rank, table: Handle, drawn: &Drawn, draws: &mut Draws) -> Verdict {
-    let numbers = drawn.numbers(draws);
-    let (columns, width) = (drawn.columns as usize, (drawn.columns + draws.of(&[0, 0, 1, 16])) as usize);
-    let indices = local_numbers(rank, &numbers, draws.below(2) == 0)?;
+fn gather(rank: &Rank, table: Handle, drawn: &Drawn, random: &mut Rng) -> Verdict {
+    let numbers = drawn.numbers(random);
+    let (columns, width) = (drawn.columns as usize, (drawn.columns + of(random, &[0, 0, 1, 16])) as usize);
+    let indices = local_numbers(rank, &numbers, random.bool())?;
     let shape = Description::matrix(numbers.len() as i64, columns as i64, width as i64, INT8);
     let output = Local::new(rank, &vec![UNTOUCHED; numbers.len() * width], &shape)?;
     let caller = Caller::new(rank);
     let functions = caller.functions();
-    let functions = if draws.below(2) == 0 { null() } else { (&raw const functions).cast() };
+    let functions = if random.bool() { null() } else { (&raw const functions).cast() };
     want!(SUCCESS, rank.wholememory_gather(table, indices.tensor, output.tensor, functions, null_mut(), -1))?;
     let found = output.read()?;
     caller.is_even()?;
@@ -164,19 +150,17 @@ fn gather(rank: &Rank, table: Handle, drawn: &Drawn, draws: &mut Draws) -> Verdi
 fn scatter(rank: &Rank, table: Handle, drawn: &mut Drawn, lots: &[u64], salt: usize) -> Verdict {
     let (rows, columns, stride) = (drawn.rows, drawn.columns as usize, drawn.stride as usize);
     for (number, lot) in lots.iter().enumerate() {
-        let draws = &mut Draws(*lot);
+        let random = &mut Rng::with_seed(*lot);
         let most = (MOST / drawn.columns).min(40_000);
         let mut numbers: Vec<i64> =
             (0..rows).filter(|row| *row as usize % rank.size == number).map(|row| row as i64).collect();
-        for at in (1..numbers.len()).rev() {
-            numbers.swap(at, draws.below(at as u64 + 1) as usize);
-        }
-        numbers.truncate(draws.of(&[0, 1, 1000, 40_000]).min(most) as usize);
+        random.shuffle(&mut numbers);
+        numbers.truncate(of(random, &[0, 1, 1000, 40_000]).min(most) as usize);
         numbers.extend([-1, rows as i64, i64::from(i32::MIN)]);
         let byte = |at: usize| byte_at(at, salt + number * 7 + 3);
         let values: Vec<u8> = (0..numbers.len() * columns).map(byte).collect();
         if number == rank.number {
-            let indices = local_numbers(rank, &numbers, draws.below(2) == 0)?;
+            let indices = local_numbers(rank, &numbers, random.bool())?;
             let shape = Description::matrix(numbers.len() as i64, columns as i64, columns as i64, INT8);
             let input = Local::new(rank, &values, &shape)?;
             want!(

@@ -147,7 +147,7 @@ pub(super) fn random(seed: u64, steps: usize, repeats: usize) -> Story {
     let mut kept: Vec<_> = (0..4).map(|chunks| teller.allocate(1 + chunks)).collect();
     let persistent = kept.len();
     for _ in 0..repeats {
-        let mut draw = Draw(seed);
+        let mut draw = Draw { seed, drawn: 0 };
         for _ in 0..steps {
             match draw.below(8) {
                 0 | 1 if kept.len() < 24 => kept.push(teller.allocate(1 + draw.below(9))),
@@ -170,14 +170,14 @@ pub(super) fn random(seed: u64, steps: usize, repeats: usize) -> Story {
 
 /// splitmix64. The bounds in the tests were measured on the programs of these sequences, so another
 /// generator would shift them.
-struct Draw(u64);
+struct Draw {
+    seed: u64,
+    drawn: u64,
+}
 
 impl Draw {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
+        self.drawn += 1;
+        wm_kernels::pattern(self.seed, self.drawn - 1) % limit
     }
 }

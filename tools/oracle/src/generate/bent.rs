@@ -1,8 +1,9 @@
 //! What a program likes: drawn once a program, so that some dwell on what others never come to.
 
+use random::{Choices, Random};
+
 use super::wishes::Wishes;
 use crate::program::{Aside, Context, HOSTS, Host, Kind, Shape, Stream};
-use crate::random::Random;
 
 /// What is drawn next.
 #[derive(Debug, Clone, Copy)]

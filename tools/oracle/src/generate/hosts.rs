@@ -1,5 +1,7 @@
 //! Draws copies between blocks and memory of the host's, and what makes and looks at that memory.
 
+use random::Choices;
+
 use super::{Generator, TOUCHED};
 use crate::model::BUFFER;
 use crate::program::{Action, Aside, Host, Node, Step};

@@ -1,5 +1,7 @@
 //! Draws what tells an allocation or a free that orders too much from one that orders too little.
 
+use random::Choices;
+
 use super::Generator;
 use crate::program::{Action, Kind, Step, Way};
 
