@@ -1,20 +1,20 @@
 //! The imports between crates, layers or files as a value: read from a block of ARCHITECTURE.md or
 //! from the sources, compared, and printed as a block.
 //!
-//! A block is what stands between the fences after `<!-- NAME -->`: a line `importer -> imported,
-//! imported` for each importer, `importer` alone for one that imports nothing. Whoever stands in a
-//! block imports only what stands above.
+//! A block is the text between the fences after `<!-- NAME -->`: a line `importer -> imported,
+//! imported` for each importer, `importer` alone for one without imports. Every importer in a block
+//! imports only names above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What each importer imports; those that import nothing included.
+/// The imports of each importer, also of those without any.
 pub type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// The lines between the fences after the mark.
 ///
 /// # Panics
-/// Where the page has no such block.
+/// If the page has no such block.
 pub fn block(page: &str, mark: &str) -> Vec<String> {
     let text = crate::text(Path::new(page)).expect(page);
     let (_, after) =
@@ -24,7 +24,7 @@ pub fn block(page: &str, mark: &str) -> Vec<String> {
     lines.map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// What the lines of a block say.
+/// The edges in the lines of a block.
 pub fn parse(lines: &[String]) -> Edges {
     let names = |list: &str| list.split(',').map(|name| name.trim().to_owned()).collect();
     let row = |line: &String| match line.split_once("->") {
@@ -34,7 +34,7 @@ pub fn parse(lines: &[String]) -> Edges {
     lines.iter().map(row).collect()
 }
 
-/// Imports of what does not stand above the importer in a block.
+/// Imports of names that are not above the importer in a block.
 pub fn upward(lines: &[String]) -> Vec<String> {
     let mut above = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -47,7 +47,7 @@ pub fn upward(lines: &[String]) -> Vec<String> {
     wrong
 }
 
-/// What two graphs differ in, one line an edge.
+/// The differences of two graphs, one line an edge.
 pub fn differences(page: &Edges, sources: &Edges) -> Vec<String> {
     let flat = |edges: &Edges| -> BTreeSet<(String, String)> {
         let alone = edges.keys().map(|importer| (importer.clone(), String::new()));

@@ -1,8 +1,8 @@
-//! What the tests of the source tree share: where it is, what files it has, what cargo knows about
-//! it.
+//! The common functions of the tests of the source tree: its place, its files, and cargo's
+//! metadata.
 //!
-//! The rules themselves are in `tests/`, one file a rule. They hold what no compiler checks and
-//! what a reader of ARCHITECTURE.md relies on.
+//! The rules themselves are in `tests/`, one file a rule. They hold properties that no compiler
+//! checks and that a reader of ARCHITECTURE.md relies on.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// What `cargo metadata` says of the workspace's own packages.
+/// The output of `cargo metadata` for the workspace's own packages.
 pub fn metadata() -> serde_json::Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
@@ -33,7 +33,8 @@ pub fn metadata() -> serde_json::Value {
 
 /// Every file that git tracks or would track, as a path relative to the root.
 ///
-/// Without git (a source archive) the tree is walked instead, leaving out what is built or fetched.
+/// Without git (a source archive) the tree is walked instead, without build products and fetched
+/// files.
 pub fn files() -> Vec<PathBuf> {
     tracked()
         .unwrap_or_else(|| walk(&root()))
@@ -67,12 +68,12 @@ fn below(path: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// The text of a file of the tree, for one that is text.
+/// The text of a file of the tree, if it is text.
 pub fn text(path: &Path) -> Option<String> {
     fs::read_to_string(root().join(path)).ok()
 }
 
-/// Is this file's content written by a program?
+/// Did a program write this file?
 pub fn is_generated(path: &Path) -> bool {
     path.components().any(|part| part.as_os_str() == "generated")
 }
@@ -89,7 +90,7 @@ fn library() -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run `cargo build -p wmshim`", path.display()))
 }
 
-/// The names that libwmshim.so defines for others.
+/// The names that libwmshim.so exports.
 pub fn exports() -> BTreeSet<String> {
     let data = library();
     let file = object::File::parse(&*data).expect("an ELF file");

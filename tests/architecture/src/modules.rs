@@ -1,9 +1,8 @@
-//! Which file of a crate imports which, as its text says: `use` declarations and paths from
+//! The imports between the files of a crate, from their text: `use` declarations and paths from
 //! `crate`, `super`, or a module's own child.
 //!
 //! An import of a name that a module only re-exports is an import of the file that declares it.
-//! Tests inside the files do not count, nor does a file that is inside another one's module for
-//! being declared there.
+//! Tests inside the files do not count; a declaration of a child module alone is no import.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +11,14 @@ use crate::edges::Edges;
 
 type Segments = Vec<String>;
 
-/// The files of a crate: what each imports, and what it re-exports under which name.
+/// The files of a crate, each with its imports and its re-exports by name.
 struct Modules {
     imports: BTreeMap<Segments, Vec<Segments>>,
     exports: BTreeMap<(Segments, String), Segments>,
 }
 
-/// Which file below `folder` imports which; a file is named by its path there, a folder's `mod.rs`
-/// by the folder's.
+/// The imports between the files below `folder`. A file is named by its path there, a folder's
+/// `mod.rs` by the folder's.
 pub fn files(folder: &str) -> Edges {
     let below = |path: &Path| {
         let text = whole(&crate::text(path)?, |name| crate::text(&path.with_file_name(name)));
@@ -82,7 +81,7 @@ fn from_texts(texts: impl Iterator<Item = (Segments, String)>) -> Edges {
 }
 
 impl Modules {
-    /// The module that declares what a path in `module` names; `None` for another crate's.
+    /// The module that declares the target of a path in `module`; `None` for another crate's.
     fn resolve(&self, module: &[String], path: &[String]) -> Option<Segments> {
         let whole = self.absolute(module, path)?;
         let known = (0..=whole.len()).rev().find(|length| self.imports.contains_key(&whole[..*length]))?;
@@ -141,7 +140,7 @@ fn without_visibility(line: &str) -> String {
     format!("{before}pub{}", without_visibility(after))
 }
 
-/// Whether a `use` is public, and what follows the word.
+/// Whether a `use` is public, and the text behind the word.
 fn declaration(line: &str) -> Option<(bool, String)> {
     let line = line.trim_start();
     let private = line.strip_prefix("pub").map(|rest| rest.trim_start_matches(|c| c != ' ').trim_start());
@@ -170,7 +169,7 @@ fn expand(tree: &str) -> Vec<Segments> {
 }
 
 /// Paths outside declarations. Those that begin with neither `crate` nor `super` nor a child of the
-/// module are resolved to nothing.
+/// module resolve to no file.
 fn inline(code: &str) -> Vec<Segments> {
     let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
     let paths = words.filter(|word| word.contains("::"));
@@ -179,7 +178,7 @@ fn inline(code: &str) -> Vec<Segments> {
 
 #[cfg(test)]
 mod tests {
-    //! The rules must be able to fail: each way to name another file is seen.
+    //! The rules must be able to fail: each way to name another file is found.
     use super::*;
 
     fn graph(texts: &[(&str, &str)]) -> Vec<String> {

@@ -18,7 +18,8 @@ fn page(name: &str) -> String {
 fn every_default_has_a_reason() {
     let settings = between("shim/preload/src/settings/mod.rs", "        \"WMSHIM_", "\": ");
     assert!(settings.len() > 15, "the rows of `settings!` are not found: {settings:?}");
-    // Where and whether something is written or found is no choice of what a program gets.
+    // Settings about where and whether the library writes or finds files do not change a program's
+    // results.
     let plain = [
         "DRIVER",
         "DISABLE",
@@ -36,8 +37,8 @@ fn every_default_has_a_reason() {
     }
 }
 
-/// A variable that is read, but is no row of `settings!`, is called unknown by the library, and
-/// `wmctl run` refuses it.
+/// If a variable is read but has no row of `settings!`, the library calls it unknown, and `wmctl
+/// run` refuses it.
 #[test]
 fn every_variable_that_is_read_is_a_setting() {
     let settings = between("shim/preload/src/settings/mod.rs", "        \"WMSHIM_", "\": ");
@@ -90,7 +91,7 @@ fn the_first_pages_are_short() {
     assert!(lines < 500, "ARCHITECTURE.md has {lines} lines, of 500");
 }
 
-/// A command that a page shows is one that `wmctl` has.
+/// Every command on a page is one that `wmctl` has.
 #[test]
 fn every_command_of_wmctl_on_a_page_is_there() {
     let commands = between("tools/wmctl/src/lib.rs", "        WmctlCommand::", "(arguments) =>");

@@ -25,7 +25,7 @@ fn arrows(lines: &[String]) -> Vec<(String, String)> {
     lines.iter().filter(|line| line.contains("-->")).flat_map(pairs).collect()
 }
 
-/// The edges that do not follow from longer ways, among these nodes.
+/// The edges among these nodes that do not follow from longer paths.
 fn reduced(all: &Edges, nodes: &BTreeSet<String>) -> BTreeSet<(String, String)> {
     let next = |node: &str| -> Vec<String> {
         all.get(node).into_iter().flatten().filter(|it| nodes.contains(*it)).cloned().collect()

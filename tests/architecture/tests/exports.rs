@@ -1,8 +1,8 @@
 //! Hazard (symbol interposition): the library exports too little, or a name that a host program
 //! resolves to it by accident.
 //!
-//! A driver function that is missing is null for every program: look-ups never reach the real
-//! driver behind the shim. A name too many can capture a call that was meant for another library.
+//! A missing driver function is null for every program: look-ups never reach the real driver behind
+//! the shim. An additional name can capture a call that was meant for another library.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn table() -> BTreeSet<String> {
     rows.map(|row| row.split('\t').next().expect("a name").to_owned()).collect()
 }
 
-/// What the library exports besides: the two loader functions it must see, and its own interface.
+/// The library's other exports: the two loader functions that it must see, and its own interface.
 fn is_ours(name: &str) -> bool {
     matches!(name, "dlopen" | "dlmopen") || name.starts_with("wmshim_")
 }

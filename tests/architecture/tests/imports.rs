@@ -39,7 +39,7 @@ fn name(value: &Value) -> String {
     value["name"].as_str().expect("a name").to_owned()
 }
 
-/// The rule must be able to fail: each kind of edge of a made-up package is seen.
+/// The rule must be able to fail: each kind of edge of a made-up package is found.
 #[test]
 fn imports_of_tests_and_of_build_scripts_stand_apart() {
     let packages = serde_json::json!([

@@ -47,7 +47,7 @@ fn prose<'a>(path: &Path, line: &'a str) -> Option<&'a str> {
     Some(&line[start..])
 }
 
-/// Quotations and code are other people's words.
+/// Quotations and code are not checked.
 fn without_quotes(text: &str) -> String {
     let outside = |mark: char, text: &str| text.split(mark).step_by(2).collect::<Vec<_>>().join(" ");
     outside('`', &outside('"', text))

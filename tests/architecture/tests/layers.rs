@@ -59,7 +59,7 @@ fn no_files_import_each_other_but_those_that_the_page_names() {
     }
 }
 
-/// The sources must be seen: a list of nothing has no cycle.
+/// The sources must be found: an empty list has no cycle.
 #[test]
 fn the_files_of_a_layered_crate_are_seen() {
     for (folder, _) in LAYERED.into_iter().chain(KNOTTED) {

@@ -55,8 +55,8 @@ fn without_tests(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
 }
 
-/// The type that a line defines. An associated type is no name of its own: the trait says what it
-/// is.
+/// The type that a line defines. An associated type is no name of its own: the trait defines its
+/// meaning.
 fn defined(line: &str) -> Option<&str> {
     let code = line.trim_start();
     let code = match code.strip_prefix("pub") {

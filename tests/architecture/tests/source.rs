@@ -12,8 +12,8 @@ const SAFE: [&str; 4] = [
     "tests/architecture/src/lib.rs",
 ];
 
-/// Folders of crates that call the driver, are the driver, or open libraries. `unsafe` is nowhere
-/// else.
+/// Folders of crates that call the driver, are the driver, or open libraries. No other file has
+/// `unsafe`.
 const UNSAFE: [&str; 32] = [
     "dedup/src/bin/wmshimd/system.rs",
     "kernels",
@@ -56,11 +56,11 @@ const INCLUDED: [&str; 1] = ["shim/preload/src/hooks/table.rs"];
 const LONGEST: usize = 500;
 
 /// Crates that live in a host program, and the one file of them that reads the environment: in a
-/// program with more rights than its caller, a variable is the caller's word.
+/// program with more rights than its caller, the caller chooses the variables.
 const LIBRARY: [&str; 4] = ["dedup/src", "kernels/src", "multipath/src", "shim"];
 const ENVIRONMENT: &str = "shim/trust/src/environment.rs";
 
-/// What reads or writes the environment.
+/// Functions that read or write the environment.
 const READS: [&str; 6] =
     ["env::var", "env::set_var", "env::remove_var", "env::temp_dir", "env::home_dir", "libc::getenv"];
 
@@ -147,7 +147,7 @@ fn nothing_names_a_path_of_the_author() {
     assert!(wrong.is_empty(), "copy into the repository what is needed from there:\n{}", wrong.join("\n"));
 }
 
-/// The list of files must not be empty for a reason of its own.
+/// The list of files must not be empty.
 #[test]
 fn the_tree_is_seen() {
     assert!(architecture::rust_files().any(|path| path.ends_with("shim/abi/src/lib.rs")));

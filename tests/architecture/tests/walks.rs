@@ -14,7 +14,7 @@ fn every_step_of_a_walk_is_in_the_file_that_it_names() {
     assert!(wrong.is_empty(), "{PAGE}: not there: {wrong:?}");
 }
 
-/// File and function of a row `| number | what | `file` | `function` |`.
+/// File and function of a row `| number | step | `file` | `function` |`.
 fn step(line: &str) -> Option<(&str, &str)> {
     let cells: Vec<_> = line.split('|').map(str::trim).collect();
     let [_, number, _, file, function, _] = cells[..] else { return None };

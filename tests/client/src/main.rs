@@ -18,7 +18,7 @@ const THREADS: usize = 3;
 const ELEMENTS: usize = 4 << 20;
 const FACTOR: f32 = 3.0;
 
-/// What all threads hold together, in parts of the device's memory: numerator and denominator.
+/// The size of all threads' vectors, in parts of the device's memory: numerator and denominator.
 const SHARE: (usize, usize) = (5, 4);
 
 fn main() -> Result<(), DriverError> {
@@ -36,7 +36,7 @@ fn main() -> Result<(), DriverError> {
     Ok(())
 }
 
-/// Fills, holds, computes and checks this thread's vectors; how many they were.
+/// Fills, holds, computes and checks this thread's vectors. Returns their number.
 fn work(
     context: &Arc<CudaContext>,
     saxpy: &CudaFunction,

@@ -1,7 +1,7 @@
 //! Compiles the C sources in `c/`: host programs, plugins, and drivers of a few lines.
 //!
-//! C, because the hazards are the loader's: constructors, `RUNPATH`, `RTLD_DEEPBIND`, link order. A
-//! Rust program would bring a runtime of its own into the picture.
+//! They are in C because the hazards are the loader's: constructors, `RUNPATH`, `RTLD_DEEPBIND`,
+//! link order. A Rust program would add a runtime of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,16 +12,16 @@ use crate::{Scratch, places};
 /// libraries.
 ///
 /// # Panics
-/// With the compiler's words if it fails.
+/// With the compiler's message if it fails.
 pub fn program(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
     compile(source, scratch.path().join(source), &["-pthread"], flags)
 }
 
 /// The same, linked with `-lcuda` as with the toolkit's stub: any library with the driver's soname
-/// and names serves.
+/// and names is enough.
 ///
 /// # Panics
-/// With the compiler's words if it fails.
+/// With the compiler's message if it fails.
 pub fn cuda_program(scratch: &Scratch, source: &str) -> PathBuf {
     program(scratch, source, &[places::shim().to_str().expect("a readable path")])
 }
@@ -29,12 +29,12 @@ pub fn cuda_program(scratch: &Scratch, source: &str) -> PathBuf {
 /// Compiles `c/<source>.c` to the shared library `file`.
 ///
 /// # Panics
-/// With the compiler's words if it fails.
+/// With the compiler's message if it fails.
 pub fn library(source: &str, file: PathBuf, flags: &[&str]) -> PathBuf {
     compile(source, file, &["-shared", "-fPIC"], flags)
 }
 
-/// A program or library of C, or of C++ where only that source is there.
+/// Compiles a program or library of C, or of C++ if only that source exists.
 fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> PathBuf {
     let file = places::source("c").join(source);
     let is_cpp = file.with_extension("cc").exists();

@@ -1,8 +1,8 @@
 //! Drivers to put behind the shim.
 //!
-//! Where the hazard is the loader's or the trampolines', a driver of a few lines shows more than a
-//! whole one: it can lack functions, or say what arrived. Where calls must do something, the
-//! simulated driver serves.
+//! If the hazard is the loader's or the trampolines', a driver of a few lines shows more than a
+//! whole one: it can lack functions, or print its arguments. If calls must have an effect, the
+//! simulated driver is used.
 
 use std::fmt::Write;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ const SONAME: &str = "-Wl,-soname,libcuda.so.1";
 /// A driver of three functions, laid out as NVIDIA's installer does. Returns the folder.
 ///
 /// # Panics
-/// Where it cannot be made.
+/// If it cannot be made.
 pub fn small(scratch: &Scratch) -> PathBuf {
     let folder = scratch.folder("driver");
     c::library("small_driver", folder.join(FULL_NAME), &[SONAME]);
@@ -33,7 +33,7 @@ pub fn small(scratch: &Scratch) -> PathBuf {
 /// The simulated driver, laid out as NVIDIA's installer does. Returns the folder.
 ///
 /// # Panics
-/// Where it cannot be made.
+/// If it cannot be made.
 pub fn simulated(scratch: &Scratch) -> PathBuf {
     let folder = scratch.folder("driver");
     let (from, to) = (places::simulated_driver(), folder.join(FULL_NAME));
@@ -49,14 +49,14 @@ pub fn simulated(scratch: &Scratch) -> PathBuf {
     folder
 }
 
-/// A driver with every function there is, each of which checks that its arguments arrived.
+/// A driver with every function, each of which checks its arguments.
 pub fn echo(scratch: &Scratch) -> PathBuf {
     symbols_header(scratch);
     let include = c::flag("-I", scratch.path());
     c::library("echo_driver", scratch.path().join("echo_driver.so"), &[SONAME, &include, "-O0"])
 }
 
-/// A driver in which `cuInit` succeeds and everything else fails.
+/// A driver in which `cuInit` succeeds and every other function fails.
 pub fn failing(scratch: &Scratch) -> PathBuf {
     symbols_header(scratch);
     let folder = scratch.folder("driver");

@@ -1,4 +1,4 @@
-//! Looks into the library's file: exported names, and the code at their addresses.
+//! Reads the library's file: exported names, and the code at their addresses.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub fn exports(data: &[u8]) -> BTreeMap<String, u64> {
 /// The file's bytes that are loaded at an address.
 ///
 /// # Panics
-/// If nothing is.
+/// If no bytes are.
 pub fn bytes_at(data: &[u8], address: u64, count: u64) -> Vec<u8> {
     let file = object::File::parse(data).expect("an ELF file");
     let found = file.segments().find_map(|segment| segment.data_range(address, count).ok().flatten());

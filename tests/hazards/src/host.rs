@@ -1,9 +1,9 @@
-//! Starts a host program and looks at it from outside.
+//! Starts a host program and observes it from outside.
 //!
-//! The program gets a clean environment: nothing of the developer's own shim, simulator or PyTorch
-//! settings, and not the library path that Cargo sets for tests. One that does not end is killed
-//! with all its children, and that fails the test: a hang is the commonest way in which an
-//! interposer breaks a program.
+//! The program gets a clean environment: none of the developer's own shim, simulator or PyTorch
+//! settings, and not the library path that Cargo sets for tests. A program that does not end is
+//! killed with all its children, and that fails the test: a hang is the commonest failure of an
+//! interposer.
 
 use std::ffi::OsStr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Scratch, shim};
 
-/// Long enough for a loaded machine, short enough that a hang is told from slowness by the test
-/// run.
+/// Long enough for a loaded machine, short enough that the test run distinguishes a hang from
+/// slowness.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Prefixes of variables that would make a test depend on the environment that starts it.
@@ -25,16 +25,16 @@ const FOREIGN: [&str; 7] = ["WMSHIM_", "SIMCUDA_", "PYTORCH_", "CUDA_", "LD_", "
 #[derive(Debug)]
 pub struct Host(Command);
 
-/// What a host program left.
+/// The results of a host program.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
     /// All of its standard output.
     pub stdout: String,
     /// All of its standard error.
     pub stderr: String,
-    /// From start to end.
+    /// The time from start to end.
     pub took: Duration,
 }
 
@@ -88,14 +88,14 @@ impl Host {
         self
     }
 
-    /// What the program reads from standard input. Default: nothing.
+    /// The program's standard input. Default: empty.
     #[must_use]
     pub fn stdin(mut self, from: impl Into<Stdio>) -> Self {
         self.0.stdin(from);
         self
     }
 
-    /// Where the program's error output goes, if not to the outcome.
+    /// The program's error output, if it does not go to the outcome.
     #[must_use]
     pub fn stderr(mut self, to: impl Into<Stdio>) -> Self {
         self.0.stderr(to);

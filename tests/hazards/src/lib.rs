@@ -1,10 +1,10 @@
-//! What an interposer must survive, one test a hazard.
+//! The hazards that an interposer must survive, one test each.
 //!
-//! The library under test is used as users use it: a file, preloaded into a program that knows
-//! nothing of it. So every test starts host programs and looks at them from outside. The programs
-//! are small, in C, and compiled when the test runs ([`c`]); the driver behind the shim is the
+//! The library under test is used as by its users: a file, preloaded into a program that does not
+//! know it. So every test starts host programs and observes them from outside. The programs are
+//! small, in C, and compiled when the test runs ([`c`]); the driver behind the shim is the
 //! simulated one, or one of a few lines made for the hazard ([`driver`]). [`host`] starts a program
-//! in a clean environment and ends it when it hangs.
+//! in a clean environment and ends it if it hangs.
 
 pub mod c;
 pub mod driver;

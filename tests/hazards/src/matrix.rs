@@ -1,5 +1,5 @@
-//! The loader matrix: every way in which a program can reach the driver, and whose library it then
-//! reaches.
+//! The loader matrix: every way in which a program can reach the driver, and the library that it
+//! then reaches.
 //!
 //! One row a way, measured in four layouts. The tests in `tests/loader.rs` run each row;
 //! `docs/dev/interception.md` shows this table, and a test compares the two.
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Host, Outcome, Scratch, c, driver, places, shim};
 
-/// Whose library a program reached.
+/// The library that a program reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reached {
     /// The shim.
@@ -22,7 +22,7 @@ pub enum Reached {
 }
 use Reached::{Driver, Nothing, Shim};
 
-/// How the shim was put in place.
+/// The installation of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// What `wmctl run` sets: the preload as installed, and the drop-in folder on the library path.
@@ -45,13 +45,14 @@ pub struct Row {
     pub name: &'static str,
     /// The way, in the words of the page.
     pub way: &'static str,
-    /// What is run: arguments of `opener` in which `@` is the driver's folder, or another program.
+    /// The program of the row: arguments of `opener` in which `@` is the driver's folder, or
+    /// another program.
     pub run: Run,
-    /// Whose library is reached in each layout of [`LAYOUTS`].
+    /// The library that is reached in each layout of [`LAYOUTS`].
     pub reached: [Reached; 4],
 }
 
-/// What a row runs.
+/// The program of a row.
 #[derive(Debug)]
 pub enum Run {
     /// `opener` with these arguments.
@@ -228,7 +229,7 @@ pub const ROWS: &[Row] = &[
     ),
 ];
 
-/// Says in Python whose `cuInit` a library has, in the words of `opener`.
+/// Prints, in Python, the owner of a library's `cuInit`, in the words of `opener`.
 const PYTHON: &str = r#"
 import ctypes, os
 def same(a, b): return any(os.path.samefile(a, file) for file in os.environ[b].split(":"))
@@ -247,7 +248,7 @@ else:
     assert init(0) == 0
 "#;
 
-/// A folder with everything a row needs.
+/// A folder with all files that a row needs.
 #[derive(Debug)]
 pub struct Bench {
     scratch: Scratch,
@@ -255,8 +256,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Makes a driver and a plugin. The driver is three functions: the loader looks at files, not
-    /// into them.
+    /// Makes a driver and a plugin. The driver has three functions: the loader does not look into
+    /// files.
     #[allow(clippy::new_without_default, reason = "compiling is no default")]
     pub fn new() -> Self {
         let scratch = Scratch::new();
@@ -268,10 +269,10 @@ impl Bench {
     }
 
     /// Runs a row in a layout. Also checks that the reached function answers and that the shim
-    /// stays silent.
+    /// prints no line.
     ///
     /// # Panics
-    /// If the program fails, or says what is none of the three.
+    /// If the program fails, or prints none of the three words.
     pub fn measure(&self, row: &Row, layout: Layout) -> Reached {
         let command = self.command(&row.run);
         reached(row, &self.place(Host::bare(&command[0]).args(&command[1..]), layout).run())
@@ -286,7 +287,7 @@ impl Bench {
         self.run_by_wmctl(row, &library, &[library.clone(), folder.join("libcuda.so.1")])
     }
 
-    /// The same of a wheel: the file alone, in a folder whose name the loader would cut.
+    /// The same for a wheel: the file alone, in a folder whose name the loader would split.
     ///
     /// # Panics
     /// As [`Bench::measure`].
@@ -325,8 +326,8 @@ impl Bench {
         }
     }
 
-    /// The real driver is always within reach under its own names: where the shim is missed, it is
-    /// found.
+    /// The real driver is always available under its own names: if the shim is missed, the driver
+    /// is found.
     fn place(&self, host: Host, layout: Layout) -> Host {
         let (preload, folders) = match layout {
             Layout::Run => (Some(shim::installed(&self.scratch)), vec![shim::drop_in(&self.scratch)]),
@@ -344,7 +345,7 @@ impl Bench {
     }
 }
 
-/// Whose library a program says it reached.
+/// The library that a program reports.
 fn reached(row: &Row, outcome: &Outcome) -> Reached {
     let word = outcome.expect_success();
     assert_eq!(outcome.stderr, "", "{}: stderr", row.name);

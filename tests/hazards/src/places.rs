@@ -1,4 +1,4 @@
-//! Where the files under test are: beside the running test, as `cargo build` leaves them.
+//! The places of the files under test: beside the running test, as `cargo build` leaves them.
 
 use std::path::{Path, PathBuf};
 

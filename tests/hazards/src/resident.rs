@@ -1,4 +1,4 @@
-//! A host program that stays while a test looks at it: obeys one word at a time, see
+//! A host program that runs while a test observes it: it obeys one word at a time, see
 //! `c/resident.c`.
 
 use std::io::{BufRead, BufReader, Write};
@@ -42,8 +42,8 @@ impl Resident {
         Self { child: Some(child), words, answers, statistics: scratch.path().join("stats"), id }
     }
 
-    /// Says a word and waits until it is done. Returns the id of the program's own child, 0 without
-    /// one.
+    /// Sends a word and waits until the program has obeyed. Returns the id of the program's own
+    /// child, 0 without one.
     ///
     /// # Panics
     /// If the program has ended.
@@ -54,10 +54,10 @@ impl Resident {
         line.trim().strip_prefix("done ").expect("the program answers").parse().expect("an id")
     }
 
-    /// Says the last word and waits for the end. Returns the program's error output.
+    /// Sends the last word and waits for the end. Returns the program's error output.
     ///
     /// # Panics
-    /// If it does not end well.
+    /// If it ends with an error.
     pub fn end(mut self, word: &str) -> String {
         writeln!(self.words, "{word}").expect("the program listens");
         let child = self.child.take().expect("it has not ended");
@@ -66,7 +66,7 @@ impl Resident {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Sends a signal, and waits for the process to end of it. Returns the signal that it ended of.
+    /// Sends a signal, and waits until it has ended the process. Returns the signal that ended it.
     ///
     /// # Panics
     /// If it cannot be sent.
@@ -82,7 +82,7 @@ impl Resident {
         self.id
     }
 
-    /// Where its socket is while there is one.
+    /// The path of its socket, while there is one.
     pub fn socket(&self) -> PathBuf {
         self.statistics.join(format!("{}.sock", self.id))
     }
@@ -96,7 +96,7 @@ impl Resident {
 impl Drop for Resident {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // A test has failed: nothing may outlive it.
+            // A failed test must leave no process behind.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,12 +1,12 @@
-//! A folder of a test's own, gone when the test ends.
+//! A folder of a test's own, removed when the test ends.
 
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A fresh folder. Its path is short, for sockets are bound below it and their paths may have 107
-/// bytes.
+/// A fresh folder. Its path is short, because sockets are bound below it and their paths may have
+/// 107 bytes.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
@@ -14,7 +14,7 @@ impl Scratch {
     /// Makes the folder.
     ///
     /// # Panics
-    /// Where the temporary folder cannot be written: no test can run then.
+    /// If the temporary folder cannot be written: no test can run then.
     #[allow(clippy::new_without_default, reason = "making a folder is no default")]
     pub fn new() -> Self {
         let template = std::env::temp_dir().join("wmhz-XXXXXX");
@@ -32,10 +32,10 @@ impl Scratch {
         &self.0
     }
 
-    /// A folder below, made if need be.
+    /// A folder below, made if it is missing.
     ///
     /// # Panics
-    /// Where it cannot be made.
+    /// If it cannot be made.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.0.join(name);
         fs::create_dir_all(&path).expect("a folder in the scratch folder");
@@ -45,7 +45,7 @@ impl Scratch {
     /// A file below with this content.
     ///
     /// # Panics
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, content).expect("a file in the scratch folder");
@@ -55,7 +55,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A folder left behind is no reason to fail.
+        // A folder that stays is no reason to fail.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

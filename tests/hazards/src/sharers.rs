@@ -1,5 +1,4 @@
-//! Programs that hold the same bytes and obey commands (`c/shared.c`), and the broker at which they
-//! meet.
+//! Programs that hold the same bytes and obey commands (`c/shared.c`), and their broker.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,9 +15,9 @@ use crate::{Host, Scratch, c, driver, host, places};
 pub const MIB: u64 = 1 << 20;
 /// A chunk, in MiB.
 pub const CHUNK: u64 = 2;
-/// Milliseconds in which all is shared, on a busy machine.
+/// Milliseconds until all is shared, on a busy machine.
 pub const PATIENCE: u64 = 120_000;
-/// Longest wait for the broker to see that a program is gone.
+/// Longest wait until the broker sees that a program has ended.
 pub const SOON: Duration = Duration::from_secs(120);
 
 /// A folder with its broker, and the program.
@@ -51,7 +50,7 @@ impl Stage {
         self.scratch.folder("cache")
     }
 
-    /// The folder where programs meet, made before any of them starts.
+    /// The folder of the programs' sockets, made before any of them starts.
     pub fn sockets(&self) -> PathBuf {
         let folder = self.scratch.folder("stats");
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).expect("the mode can be set");
@@ -78,14 +77,14 @@ impl Stage {
         sharer
     }
 
-    /// So many programs that have loaded these blocks: number, seed, MiB.
+    /// This many programs that have loaded these blocks: number, seed, MiB.
     pub fn loaded<const COUNT: usize>(&self, blocks: &[(usize, u64, u64)]) -> [Sharer; COUNT] {
         let mut sharers = [(); COUNT].map(|()| self.start());
         sharers.iter_mut().for_each(|sharer| sharer.load(blocks));
         sharers
     }
 
-    /// The broker's report; `None` where there is none.
+    /// The broker's report; `None` if there is no broker.
     pub fn broker(&self) -> Option<Value> {
         let statistics = self.scratch.path().join("stats");
         let host = Host::bare(places::wmctl()).args(["dedup", "--json"]).env("WMSHIM_STATS_DIR", statistics);
@@ -114,7 +113,7 @@ impl Stage {
         }
     }
 
-    /// Ends the programs, and looks at what is left.
+    /// Ends the programs, and checks that the broker holds no memory.
     pub fn end(&self, sharers: impl IntoIterator<Item = Sharer>) {
         sharers.into_iter().for_each(Sharer::end);
         self.expect_held("all have ended", |held| held == (0, 0, 0));
@@ -133,12 +132,12 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // The broker is no child of this process, and would stay for a minute.
+        // The broker is no child of this process, and would otherwise run for a minute.
         self.kill_broker();
     }
 }
 
-/// A program with blocks that others have, too.
+/// A program whose blocks other programs hold too.
 #[derive(Debug)]
 pub struct Sharer {
     child: Option<Child>,
@@ -147,12 +146,12 @@ pub struct Sharer {
 }
 
 impl Sharer {
-    /// Gives it a command. Its answer is to be [heard](Self::hear).
+    /// Sends it a command. The answer is read with [`hear`](Self::hear).
     pub fn tell(&mut self, line: &str) {
         writeln!(self.words.as_mut().expect("not ended"), "{line}").expect("the program listens");
     }
 
-    /// Its answer; where it ended instead, what it said.
+    /// Its answer; if it ended instead, its error output.
     pub fn hear(&mut self) -> String {
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("a pipe can be read");
@@ -163,13 +162,13 @@ impl Sharer {
         line.trim().to_owned()
     }
 
-    /// Gives it a command; its answer.
+    /// Sends it a command, and returns its answer.
     pub fn say(&mut self, line: &str) -> String {
         self.tell(line);
         self.hear()
     }
 
-    /// Gives it a command that has no answer.
+    /// Sends it a command whose answer is `done`.
     #[track_caller]
     pub fn obey(&mut self, line: &str) {
         assert_eq!(self.say(line), "done", "{line}");
@@ -182,13 +181,13 @@ impl Sharer {
         }
     }
 
-    /// It has read every byte of its blocks, by kernels and by copies.
+    /// Checks that every byte of its blocks is right, by kernels and by copies.
     #[track_caller]
     pub fn expect_right(&mut self, when: &str) {
         assert_eq!(self.say("verify"), "right", "{when}");
     }
 
-    /// How often the library has called a function of the driver.
+    /// The number of the library's calls of a driver function.
     pub fn driver_calls(&mut self, function: &str) -> u64 {
         let stats: Value = serde_json::from_str(&self.say("stats")).expect("JSON");
         let calls = stats["driver_calls"].as_array().expect("a list");
@@ -196,13 +195,13 @@ impl Sharer {
         call.map_or(0, |call| call["count"].as_u64().expect("a number"))
     }
 
-    /// What the library says about sharing.
+    /// The library's figures about sharing.
     fn figures(&mut self) -> Value {
         let mut stats: Value = serde_json::from_str(&self.say("stats")).expect("JSON");
         stats["dedup"].take()
     }
 
-    /// One figure of that.
+    /// One of these figures.
     pub fn figure(&mut self, name: &str) -> u64 {
         let figures = self.figures();
         figures[name].as_u64().unwrap_or_else(|| panic!("no {name} in {figures}"))
@@ -233,15 +232,15 @@ impl Drop for Sharer {
     }
 }
 
-/// All read at the same time until each has so many MiB from memory that others may have, too.
-/// Whether they have, in MiB.
+/// All read at the same time until each has this many MiB from memory that others may hold too.
+/// Returns the MiB of each.
 pub fn read_until(sharers: &mut [Sharer], mib: u64, milliseconds: u64) -> Vec<u64> {
     sharers.iter_mut().for_each(|sharer| sharer.tell(&format!("share {mib} {milliseconds}")));
     let answers = sharers.iter_mut().map(Sharer::hear);
     answers.map(|bytes| bytes.parse::<u64>().unwrap_or_else(|_| panic!("{bytes}")) / MIB).collect()
 }
 
-/// Waits until each has so many MiB from memory that others may have, too.
+/// Waits until each has this many MiB from memory that others may hold too.
 #[track_caller]
 pub fn share(sharers: &mut [Sharer], mib: u64) {
     let shared = read_until(sharers, mib, PATIENCE);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Host, Scratch, places};
 
-/// The file alone, as `cargo build` leaves it: what `LD_PRELOAD=path` needs and no more.
+/// The file alone, as `cargo build` leaves it: all that `LD_PRELOAD=path` needs.
 pub fn alone(scratch: &Scratch) -> PathBuf {
     copy(scratch.folder("alone").join("libwmshim.so"))
 }
@@ -29,14 +29,14 @@ pub fn drop_in(scratch: &Scratch) -> PathBuf {
     folder
 }
 
-/// As a wheel holds it, which is a zip and has no links: the file alone, and here in a folder with
-/// a blank in its name.
+/// As in a wheel, which is a zip and has no links: the file alone, and here in a folder with a
+/// blank in its name.
 pub fn wheel(scratch: &Scratch) -> PathBuf {
     copy(scratch.folder("my wheel/lib").join("libwmshim.so"))
 }
 
-/// A copy, not a link: the loader and the shim know files by inode, and the product's own folder
-/// may hold anything.
+/// A copy, not a link: the loader and the shim identify files by inode, and the product's own
+/// folder may have other files.
 fn copy(to: PathBuf) -> PathBuf {
     if !to.exists() {
         fs::copy(places::shim(), &to).expect("a copy of libwmshim.so");
@@ -50,10 +50,10 @@ fn link(target: &str, at: &Path) {
     }
 }
 
-/// Names of the functions that the library under test hooks, as it says itself.
+/// Names of the functions that the library under test hooks, as it reports them.
 ///
 /// # Panics
-/// Where the library cannot be asked.
+/// If the library does not answer.
 pub fn hooked() -> BTreeSet<String> {
     hooks().iter().map(|row| row["symbol"].as_str().expect("a name").to_owned()).collect()
 }
@@ -61,7 +61,7 @@ pub fn hooked() -> BTreeSet<String> {
 /// The rows of the library's table of hooks: `symbol`, `handler`, `switch`, `purpose`.
 ///
 /// # Panics
-/// Where the library cannot be asked.
+/// If the library does not answer.
 pub fn hooks() -> Vec<serde_json::Value> {
     let script = "import ctypes, sys\n\
         rows = ctypes.CDLL(sys.argv[1]).wmshim_hooks_json\n\

@@ -1,5 +1,5 @@
-//! A test that cannot run on this machine is not one that passed. It says so in a list, which
-//! `cargo xtask test` counts in its last lines: nextest shows nothing of a test that returns.
+//! A test that cannot run on this machine has not passed. It is recorded in a list, which `cargo
+//! xtask test` counts in its last lines: nextest shows no output of a test that returns.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,10 +7,10 @@ use std::io::Write;
 /// The list: a file, named by `cargo xtask test`.
 pub const LIST: &str = "TEST_SKIPS";
 
-/// Notes why the running test, or a part of it, is skipped; the test then returns. `reason`
-/// completes "skipped: ...", and is the same text for all tests that lack the same thing.
+/// Records why the running test, or a part of it, is skipped; the test then returns. `reason`
+/// completes "skipped: ...", and is the same text for all tests with the same missing need.
 ///
-/// What a build makes is no reason: a test fails without it.
+/// A missing build product is no reason: a test fails without it.
 ///
 /// # Panics
 /// If the list cannot be written to.

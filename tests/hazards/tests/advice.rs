@@ -3,8 +3,8 @@
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
-/// Runs `advised` on the simulated driver, whose every piece of work is delayed at random, and
-/// which ends the process at a race.
+/// Runs `advised` on the simulated driver, which delays all work at random and ends the process at
+/// a race.
 fn advised(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
@@ -42,15 +42,15 @@ fn what_threads_fill_and_copy_is_what_they_read_while_it_moves() {
     assert!(here > 0 && away > 0, "nothing moved: {here} in, {away} out");
 }
 
-/// On a device that most of it does not fit on: blocks begin on the host, too.
+/// On a device that is too small for most of the memory: blocks begin on the host, too.
 #[test]
 fn the_same_where_memory_overflows() {
     let [here, away] = moved(&["4", "5"], "96MiB");
     assert!(here + away > 0, "nothing moved");
 }
 
-/// Live bytes of the device and the host, and bytes that moved in and out, at each of the times
-/// that `advised turns` tells of.
+/// Live bytes of the device and the host, and bytes that moved in and out, at each point that
+/// `advised turns` reports.
 fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
     let room = [("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")];
     let outcome = advised(&["turns"], &[&room, variables].concat());
@@ -63,8 +63,8 @@ fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
     outcome.expect_success().lines().map(line).collect()
 }
 
-/// Hazard: a new block, which is used next, lies on the host while the device holds what nothing
-/// uses; or what came to the host stays there for good.
+/// Hazard: a new block, which is used next, is placed on the host while the device holds unused
+/// blocks; or a block that went to the host stays there for good.
 #[test]
 fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_is_missed() {
     let [full, freed, missed] = turns(&[ON])[..] else { panic!("three lines") };
@@ -75,9 +75,9 @@ fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_i
     assert_eq!([full[3], freed[3], missed[3]], [0; 3], "it was not asked for");
 }
 
-/// Hazard: a program that uses more than the device has, one block after the other, has all of it
-/// carried over the link in each period: what was not used for longest is what it uses next. Only
-/// what does not fit has to be.
+/// Hazard: a program that uses more than the device has, one block after the other, moves all of it
+/// over the link in each period, because the least recently used block is the next one to be used.
+/// Only the excess has to move.
 #[test]
 fn of_what_is_used_in_turn_only_the_excess_crosses_the_link() {
     const PERIODS: usize = 12;
@@ -88,14 +88,14 @@ fn of_what_is_used_in_turn_only_the_excess_crosses_the_link() {
         ["in_bytes", "out_bytes"].map(|name| device["moves"][name].as_u64().expect("bytes") >> 20)
     };
     let moved: Vec<[u64; 2]> = outcome.expect_success().lines().map(moved).collect();
-    // 194 MiB on 128. A simulated kernel is as fast wherever its memory lies, so what is used comes
-    // before as long as that is tried, and is no faster.
+    // 194 MiB on 128. A simulated kernel is equally fast on every memory. So the mover fetches
+    // blocks before their use while it tests whether that helps, and the program is no faster.
     let each = |way: usize| moved.windows(2).map(move |pair| pair[1][way] - pair[0][way]);
     assert!(each(0).chain(each(1)).all(|mib| mib <= 110) && each(0).any(|mib| mib >= 8), "MiB: {moved:?}");
 }
 
-/// Hazard: what another GPU has room for is carried to the host and back, at a seventh of the
-/// speed; or that GPU is left without room for contexts of its own.
+/// Hazard: memory that fits on another GPU is moved to the host and back, at a seventh of the
+/// speed; or that GPU has no room left for contexts of its own.
 #[test]
 fn another_gpus_memory_goes_before_moves() {
     let layers = |limit: &str| {
@@ -112,7 +112,7 @@ fn another_gpus_memory_goes_before_moves() {
         let moved = |way: &str| device["moves"][way].as_u64().expect("bytes") >> 20;
         [live("peer"), live("host"), moved("out_bytes")]
     };
-    // 196 MiB on 112 of the device and as many of the other one.
+    // 196 MiB on a device with room for 112, and another one with as much.
     let [peer, host, out] = layers("off");
     assert!((84..=112).contains(&peer) && host == 0 && out == 0, "{peer} {host} {out}");
     let [peer, host, out] = layers("32MiB");

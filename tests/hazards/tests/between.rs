@@ -4,7 +4,7 @@
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 
-/// Of consecutive bytes.
+/// Copies of consecutive bytes.
 const FLAT: [&str; 16] = [
     "memcpy",
     "memcpy_ptds",
@@ -24,7 +24,7 @@ const FLAT: [&str; 16] = [
     "batch_v2",
 ];
 
-/// Of rows and layers with gaps.
+/// Copies of rows and layers with gaps.
 const SHAPED: [&str; 16] = [
     "2d",
     "2d_ptds",
@@ -44,17 +44,17 @@ const SHAPED: [&str; 16] = [
     "3d_attributes",
 ];
 
-/// Between the host and the device that is not the current one.
+/// Copies between the host and the device that is not current.
 const HOST: [&str; 8] =
     ["htod", "htod_async", "htod_any", "htod_any_async", "dtoh", "dtoh_async", "dtoh_any", "dtoh_any_async"];
 
-/// As nodes of graphs.
+/// Copies as nodes of graphs.
 const GRAPHS: [&str; 5] = ["captured", "graph", "graph_any", "graph_shape", "graph_any_shape"];
 
 /// Nodes that are changed to another block.
 const CHANGES: [&str; 4] = ["set", "set_any", "set_ready", "set_ready_any"];
 
-/// One block of 4 MiB a device: none fits.
+/// One block of 4 MiB a device: it does not fit on the device.
 const MIXED: (&str, &str) = ("WMSHIM_DEVICE_LIMIT", "2MiB");
 const NO_PEERS: (&str, &str) = ("SIMCUDA_PEERS", "0");
 
@@ -93,8 +93,7 @@ fn copies_of_the_host_are_cut_where_another_tier_begins() {
     assert_right(&HOST, &[MIXED]);
 }
 
-/// The memory that the other process exports lies on two tiers too, and this process did not make
-/// it.
+/// The memory that the other process exports is on two tiers too, and this process did not make it.
 #[test]
 fn copies_of_opened_memory_are_cut_where_another_tier_begins() {
     assert_right(&["peer opened", "memcpy opened", "2d_async opened", "graph opened"], &[MIXED]);
@@ -120,8 +119,8 @@ fn copies_of_the_host_need_no_peers() {
     assert_right(&HOST, &[NO_PEERS]);
 }
 
-/// Neither a captured copy nor a node goes between contexts: the program gets the driver's answer,
-/// and lives.
+/// Neither a captured copy nor a node works between contexts: the program gets the driver's answer,
+/// and goes on.
 #[test]
 fn copies_in_graphs_are_refused_without_peers() {
     for variables in [&[NO_PEERS][..], &[MIXED, NO_PEERS]] {
@@ -147,7 +146,7 @@ fn a_node_may_be_changed_to_another_block() {
     assert_right(&CHANGES, &[]);
 }
 
-/// A node cannot become several: the program is told that the change is not possible.
+/// A node cannot become several: the program gets an error for the change.
 #[test]
 fn a_node_is_not_changed_to_a_block_on_two_tiers() {
     let answers = [("set", 801), ("set_any", 801), ("set_ready", 1), ("set_ready_any", 1)];
@@ -163,7 +162,7 @@ fn a_node_is_not_changed_to_a_block_on_two_tiers() {
     }
 }
 
-/// What the tests above take for granted.
+/// An assumption of the tests above.
 #[test]
 fn a_limit_puts_the_ends_of_blocks_on_the_host() {
     for (_, outcome) in run(&["memcpy stats"], &[MIXED]) {

@@ -1,8 +1,8 @@
 //! Hazard (out-of-bounds access): a copy or memset that runs past the end of its block overwrites
 //! the next block of the same mapping. The driver refuses the call and writes nothing.
 //!
-//! Every form of copy and memset there is, of blocks that have a neighbour, bare and under the
-//! library: the answers are the same, and the forms that stay inside are made.
+//! Every form of copy and memset, of blocks that have a neighbour, bare and under the library: the
+//! answers are the same, and the forms that stay inside succeed.
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 
@@ -23,7 +23,8 @@ fn assert_answered_as_bare(words: &[&str], variables: &[(&str, &str)]) {
     assert_eq!(ours.stdout, bare.stdout, "{words:?} {variables:?}");
 }
 
-/// What the tests take for granted of the driver: it makes what stays inside, and refuses the rest.
+/// The tests' assumption about the driver: it makes the calls that stay inside, and refuses the
+/// others.
 fn assert_refused(bare: &Outcome, words: &[&str]) {
     let lines: Vec<_> = bare.expect_success().lines().collect();
     assert!(lines.len() > 60, "{words:?}: {} forms were tried", lines.len());
@@ -58,7 +59,7 @@ fn blocks_that_are_cut_from_a_larger_extent_are_bounded_too() {
     assert_answered_as_bare(&["cut", "1048576", "262144"], &[]);
 }
 
-/// The answer comes at the call, though the stream does nothing until the program has ended its
+/// The answer comes at the call, though the stream does no work until the program has made all its
 /// calls.
 #[test]
 fn a_stream_that_is_held_back_changes_no_answer() {
@@ -78,7 +79,7 @@ fn it_holds_whatever_is_switched_on() {
     }
 }
 
-/// With several devices copies have ways of their own, which come before the driver sees them.
+/// With several devices the library handles copies itself, before the driver sees them.
 #[test]
 fn it_holds_with_several_devices() {
     let devices = ("SIMCUDA_DEVICES", "2");

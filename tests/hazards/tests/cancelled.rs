@@ -12,13 +12,13 @@ fn run(words: &[&str], settings: &[(&str, &str)]) {
     assert_eq!(outcome.expect_success(), "returned 1, cancelled 1");
 }
 
-/// Lines of the log are written by calls that act upon a cancellation.
+/// Log lines are written by cancellation points.
 #[test]
 fn a_thread_is_not_cancelled_inside_the_library() {
     run(&[], &[("WMSHIM_LOG", "debug")]);
 }
 
-/// What an allocation does beyond memory: a file is written, the limits of host memory are read.
+/// An allocation's work besides memory: it writes a file, and reads the limits of host memory.
 #[test]
 fn nor_where_frequent_calls_leave_memory() {
     let folder = Scratch::new();
@@ -43,8 +43,8 @@ fn nor_while_it_copies_over_several_links() {
     );
 }
 
-/// A request that finds no room may wait for the GPU, and for the gate: it sleeps, which acts upon
-/// a cancellation. What it has closed would stay closed.
+/// A request that finds no room may wait for the GPU, and for the gate: it sleeps, which is a
+/// cancellation point. A gate that it has closed would stay closed.
 #[test]
 fn nor_while_memory_moves_for_its_request() {
     for migrate in ["on", "5%", "off"] {

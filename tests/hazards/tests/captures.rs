@@ -1,13 +1,13 @@
 //! Hazard (API conformance): a call that the library makes in another thread invalidates a
 //! capture, or crashes beside one. With the driver alone the capture would live.
 //!
-//! The simulated driver refuses what NVIDIA's does while a stream is captured, and the capture is
-//! lost then: event queries, waits, allocations and frees in stream order in the global mode, and
-//! events and waits of a whole context in every mode.
+//! The simulated driver refuses the same calls as NVIDIA's during a capture, and the capture is
+//! then lost: event queries, waits, and stream-ordered allocations and frees in the global mode,
+//! and events and waits of a whole context in every mode.
 
 use hazards::{Host, Scratch, c, driver};
 
-/// What became of captures, and of the calls beside them.
+/// The number of broken captures, and of refused calls beside them.
 #[derive(Debug)]
 struct Captures {
     broken: u64,
@@ -63,7 +63,7 @@ fn what_no_capture_forbids_spoils_none() {
     }
 }
 
-/// Captures in these modes do not mind other threads' calls.
+/// Captures in these modes allow other threads' calls.
 #[test]
 fn other_threads_spoil_no_capture_that_does_not_mind_them() {
     for (mode, calls) in [("local", "async"), ("local", "plain"), ("relaxed", "async"), ("relaxed", "plain")]
@@ -73,7 +73,7 @@ fn other_threads_spoil_no_capture_that_does_not_mind_them() {
     }
 }
 
-/// No earlier capture has warned of it: calls that know of none may be under way when it begins.
+/// There was no earlier capture: calls that assume none may be in flight when it begins.
 #[test]
 fn nor_is_the_first_capture_of_a_process_spoilt() {
     let scratch = Scratch::new();

@@ -1,23 +1,23 @@
 //! Hazard (resource leak): a program that creates and destroys streams, threads, graphs or contexts
 //! takes more memory or time for the last one than for the first.
 //!
-//! The driver is the simulated one, and takes some bytes for what has ended, too: so each way runs
-//! bare as well, and what counts is the difference.
+//! The simulated driver uses some bytes for destroyed objects, too: so each way also runs bare, and
+//! the difference counts.
 
 use hazards::{Host, Scratch, c, driver};
 use serde_json::Value;
 
-/// Enough that the device memory of the first part is used again several times.
+/// Enough rounds to reuse the device memory of the first part several times.
 const ROUNDS: i64 = 2000;
 
-/// What a run may take more in its second half than the driver alone takes. The simulated device is
-/// memory of the process, of which each large block takes a little.
+/// The allowed growth of a run in its second half beyond that of the driver alone. The simulated
+/// device is memory of the process, of which each large block uses a little.
 fn growth_allowed(bytes: i64) -> i64 {
     (320 << 10) + bytes / 16
 }
 
-/// Device memory that it may hold more at its end than at first, where the GPU was further behind
-/// meanwhile: a few of two thousand blocks, and some handles.
+/// Device memory that the program may hold at its end beyond its start, if the GPU was further
+/// behind meanwhile: a few of two thousand blocks, and some handles.
 fn in_flight(bytes: i64) -> i64 {
     (64 * bytes).max(4 << 20)
 }
@@ -30,7 +30,7 @@ impl Sample {
         self.0["resident"].as_i64().expect("bytes")
     }
 
-    /// Device memory that the library holds: none before it is asked for any.
+    /// Device memory that the library holds: none before the first request.
     fn held(&self) -> i64 {
         self.0["stats"]["devices"][0]["tiers"]["device"]["reserved_bytes"].as_i64().unwrap_or(0)
     }
@@ -46,7 +46,7 @@ impl Sample {
     }
 }
 
-/// What `c/churn.c` says after 1, 2, 5, 9 and 10 tenths of its rounds.
+/// The output of `c/churn.c` after 1, 2, 5, 9 and 10 tenths of its rounds.
 fn samples(host: Host, arguments: &[&str]) -> Vec<Sample> {
     let outcome = host.args(arguments).env("SIMCUDA_MEMORY", "2GiB").run();
     let said = outcome.expect_success().lines().map(|line| serde_json::from_str(line).expect("JSON"));
@@ -55,12 +55,12 @@ fn samples(host: Host, arguments: &[&str]) -> Vec<Sample> {
     samples
 }
 
-/// What the second half of the rounds took of the host's memory.
+/// The growth of host memory in the second half of the rounds.
 fn growth(samples: &[Sample]) -> i64 {
     samples[4].resident() - samples[2].resident()
 }
 
-/// Ends things in this way, with blocks of so many bytes, in streams with such flags.
+/// Destroys objects in this way, with blocks of this many bytes, in streams with these flags.
 fn is_flat(way: &str, bytes: &str, flags: &str) {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
@@ -81,7 +81,8 @@ fn is_flat(way: &str, bytes: &str, flags: &str) {
     assert!(late <= 4 * early + 100_000_000, "{way} {bytes}: {early} ns, later {late}");
 }
 
-/// One test a way, with blocks of a few sizes: small ones lie together, and each large one alone.
+/// One test a way, with blocks of a few sizes: small ones share a mapping, large ones have their
+/// own.
 macro_rules! ways {
     ($($name:ident: $way:literal $([$bytes:literal $flags:literal])+;)+) => {$(
         #[test]

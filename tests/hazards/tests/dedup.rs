@@ -1,8 +1,8 @@
-//! Hazard (data race): a process reads what another one wrote into shared memory, loses its own
-//! write, or faults where it may write; or shared memory stays after the last process.
+//! Hazard (data race): a process reads bytes that another one wrote into shared memory, loses its
+//! own write, or faults where it may write; or shared memory stays after the last process.
 //!
-//! Each test has a broker of its own, and looks at the end that it holds nothing. Every program
-//! checks every byte of its blocks against what it wrote.
+//! Each test has a broker of its own, and checks at the end that it holds no memory. Every program
+//! checks every byte of its blocks against its writes.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ use hazards::sharers::{CHUNK, MIB, PATIENCE, SOON, Sharer, Stage, read_until, sh
 /// Ways in which a program writes over memory; see `c/shared.c`.
 const WAYS: [&str; 8] =
     ["kernel", "fill", "memset", "memset32", "host", "host-async", "device", "device-async"];
-/// Those that can be captured.
+/// Ways that can be captured.
 const CAPTURED: [&str; 6] = ["kernel", "fill", "memset", "memset32", "host-async", "device-async"];
 
-/// One block of two chunks for each of so many ways.
+/// One block of two chunks for each of `count` ways.
 fn blocks(count: usize) -> Vec<(usize, u64, u64)> {
     (0..count).map(|number| (number, 100 + number as u64, 2 * CHUNK)).collect()
 }
@@ -35,8 +35,8 @@ fn equal_blocks_are_held_once_and_read_right() {
     stage.end(sharers);
 }
 
-/// Hazard: each program proves anew what every kernel does, and a kernel that one has not launched
-/// often costs it private copies.
+/// Hazard: each program proves anew which parameters every kernel writes, and a kernel that one
+/// program has not launched often costs it private copies.
 #[test]
 fn what_one_program_has_learned_another_one_knows() {
     let stage = Stage::new();
@@ -57,7 +57,7 @@ fn what_one_program_has_learned_another_one_knows() {
     stage.end(sharers.into_iter().chain([third]));
 }
 
-/// One that comes later finds what others hold, and one that goes leaves it to them.
+/// A later program finds the memory that others hold, and a program that ends leaves it to them.
 #[test]
 fn programs_come_and_go() {
     let stage = Stage::new();
@@ -73,7 +73,7 @@ fn programs_come_and_go() {
 }
 
 /// The first of two programs writes over shared blocks, each time in another way. Neither reads
-/// what is not its own.
+/// foreign bytes.
 fn written(ways: &[&str], mut write: impl FnMut(&mut Sharer, &str, usize)) -> u64 {
     let stage = Stage::new();
     let mut sharers = stage.loaded::<2>(&blocks(ways.len()));
@@ -112,7 +112,7 @@ fn a_graph_that_writes_into_a_shared_block_is_the_writers_alone() {
     });
 }
 
-/// The same of graphs that are made node by node.
+/// The same for graphs that are made node by node.
 #[test]
 fn a_node_that_writes_into_a_shared_block_is_the_writers_alone() {
     written(&["kernel", "memset32", "any-memset32"], |writer, way, block| {
@@ -121,12 +121,12 @@ fn a_node_that_writes_into_a_shared_block_is_the_writers_alone() {
     });
 }
 
-/// The graph was made before anything was shared, and is launched when all the rest is.
+/// The graph was made before any block was shared, and is launched after all others were.
 #[test]
 fn a_graph_that_was_made_before_writes_right() {
     let stage = Stage::new();
-    // On a busy machine the first look at the block may come between its load and the graph: then
-    // whatever reads it too is suspect, and nothing is shared.
+    // On a busy machine the first check of the block may come between its load and the graph: then
+    // every other reader of it is suspect, and the block is not shared.
     let was_shared = (0..4).any(|_| {
         let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 8)]);
         sharers[0].obey("capture kernel 0 901");
@@ -140,8 +140,8 @@ fn a_graph_that_was_made_before_writes_right() {
     assert!(was_shared, "8 MiB are equal");
 }
 
-/// A graph has a kernel that writes, and another one is launched again and again while nothing
-/// changes: that proves nothing of the first one.
+/// A graph has a kernel that writes, and another graph is launched again and again without changes:
+/// that proves nothing about the first one.
 #[test]
 fn what_another_graph_does_is_no_proof() {
     let stage = Stage::new();
@@ -162,8 +162,8 @@ fn what_another_graph_does_is_no_proof() {
     stage.end(sharers);
 }
 
-/// A graph has a kernel that writes into a block, which is loaded only afterwards, rests, and would
-/// be shared.
+/// A graph has a kernel that writes into a block. The block is loaded only afterwards, is idle, and
+/// would be shared.
 #[test]
 fn a_graph_that_is_older_than_the_bytes_writes_right() {
     let stage = Stage::new();
@@ -176,7 +176,7 @@ fn a_graph_that_is_older_than_the_bytes_writes_right() {
     }
     share(&mut sharers, 4);
     read_until(&mut sharers, 1000, 1000);
-    // It writes what is there already, so the bytes stay right if it is allowed to.
+    // It writes the bytes that are there already, so they stay right if it may write.
     sharers[0].obey("launch");
     sharers.iter_mut().for_each(|sharer| sharer.expect_right("the graph was launched at last"));
     stage.end(sharers);
@@ -229,7 +229,7 @@ fn a_killed_program_harms_nobody() {
     stage.end(sharers);
 }
 
-/// The one that had the memory first is killed: the others have it still.
+/// The program that had the memory first is killed: the others still have it.
 #[test]
 fn the_first_owner_is_killed() {
     let stage = Stage::new();
@@ -288,8 +288,8 @@ fn advice_counts_what_several_have_and_changes_nothing() {
     stage.end(sharers);
 }
 
-/// The blocks differ as a whole, in one of two chunks, and not at all. What is equal is shared, so
-/// that it is known when all was looked at.
+/// The blocks differ as a whole, in one of two chunks, and not at all. Equal ones are shared, which
+/// shows that all were checked.
 #[test]
 fn different_bytes_are_not_shared() {
     let stage = Stage::new();
@@ -297,7 +297,7 @@ fn different_bytes_are_not_shared() {
     sharers[0].load(&[(0, 1, 8), (1, 5, 4), (2, 7, 4)]);
     sharers[1].load(&[(0, 2, 8), (1, 5, 4), (2, 7, 4)]);
     sharers[1].obey("part host 1 99");
-    // More may be offered, since no other process has it.
+    // More may be offered, because no other process has it.
     let saved = |sharers: &mut [Sharer; 2]| {
         sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum::<u64>() / MIB
     };
@@ -312,8 +312,8 @@ fn different_bytes_are_not_shared() {
     stage.end(sharers);
 }
 
-/// Sharing ends for the whole process, in which every block is private from then on; the other one
-/// goes on.
+/// Sharing ends for the whole process: from then on every block is private; the other process goes
+/// on.
 #[test]
 fn a_program_that_exports_memory_shares_no_more() {
     let stage = Stage::new();
@@ -329,14 +329,15 @@ fn a_program_that_exports_memory_shares_no_more() {
     stage.end(sharers);
 }
 
-/// The same bytes come again from the host each time: they are shared twice, and then left alone.
+/// The same bytes come from the host again each time: they are shared twice, and then no more.
 #[test]
 fn what_was_copied_back_twice_is_left_alone() {
     let stage = Stage::new();
     let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 4)]);
     for round in 0..2 {
         share(&mut sharers, 8);
-        // No kernel writes it: a block that one has written is not shared again, whatever it holds.
+        // No kernel writes it: a block that a kernel has written is not shared again, with any
+        // content.
         sharers[0].obey(&format!("write memset 0 {}", 50 + round));
         sharers[0].obey("write host 0 7");
         sharers.iter_mut().for_each(|sharer| sharer.expect_right("written"));

@@ -1,5 +1,5 @@
-//! Hazard (latency): a program shares nothing for its whole life because the broker was slow for a
-//! second when the program asked it first.
+//! Hazard (latency): a program never shares memory because the broker was slow for a second at the
+//! program's first request.
 
 use std::fs;
 use std::path::Path;
@@ -41,8 +41,8 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sockets that were made for connections in a folder, and the one that listens. A socket is known
-/// by the name that it was bound to.
+/// Connected sockets in a folder, and the listening one. A socket is identified by the name that it
+/// was bound to.
 fn sockets(folder: &Path) -> usize {
     let table = fs::read_to_string("/proc/net/unix").expect("the table of sockets");
     let prefix = format!("{}/.", folder.display());
@@ -57,8 +57,8 @@ fn a_broker_that_is_stopped_at_the_first_question_is_asked_again() {
     wait("the broker listens", || sockets(&folder) == 1);
     broker.signal(libc::SIGSTOP);
     let mut sharers = stage.loaded::<2>(&[(0, 7, 8)]);
-    // Both connect, and each waits for a second at most. A connection that is given up is seen
-    // until the broker takes it.
+    // Both connect, and each waits for a second at most. An abandoned connection is visible until
+    // the broker accepts it.
     wait("both ask the broker", || {
         read_until(&mut sharers, 8, 100);
         sockets(&folder) >= 3

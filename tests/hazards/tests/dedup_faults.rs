@@ -1,12 +1,12 @@
 //! Hazard (error handling): the driver refuses one call in the middle of an exchange, and a block
 //! stays half shared, or another process maps memory that this one writes.
 //!
-//! One of two programs is refused the call of a given number; it and the other one read and write
-//! what they should, shared or not.
+//! For one of two programs the call of a given number fails; both programs read and write the right
+//! bytes, shared or not.
 
 use hazards::sharers::{Stage, read_until};
 
-/// What an exchange and a private copy are made of, and whether the library counts its calls.
+/// The calls of an exchange and of a private copy, and whether the library counts them.
 const CALLS: [(&str, bool); 11] = [
     ("cuMemMap", true),
     ("cuMemUnmap", true),
@@ -21,12 +21,12 @@ const CALLS: [(&str, bool); 11] = [
     ("cuCtxRecordEvent", false),
 ];
 
-/// Calls from the first one on that the exchange makes.
+/// The numbers of failing calls, counted from the first call of the exchange.
 const NUMBERS: [u64; 2] = [1, 5];
 
 const BLOCKS: [(usize, u64, u64); 2] = [(0, 7, 8), (1, 8, 4)];
 
-/// How many calls of each a program makes until it has loaded its blocks.
+/// The number of calls of each function that a program makes until it has loaded its blocks.
 fn made_before() -> [u64; CALLS.len()] {
     let stage = Stage::new();
     let [mut one] = stage.loaded::<1>(&BLOCKS);

@@ -1,8 +1,8 @@
 //! Hazard (data race): after a random order of loads, writes, graphs, frees, kills and exits a
 //! process reads another one's bytes, or loses its own.
 //!
-//! Three programs obey random commands, some of them at the same time, and keep what each block
-//! must hold. `DEDUP_SEEDS=100-199` runs others than the usual ones.
+//! Three programs obey random commands, some of them at the same time, and remember the expected
+//! content of each block. `DEDUP_SEEDS=100-199` runs other seeds than the usual ones.
 
 use std::ops::RangeInclusive;
 
@@ -13,25 +13,25 @@ const PROGRAMS: usize = 3;
 const BLOCKS: usize = 4;
 const STEPS: usize = 60;
 
-/// As `c/shared.c` names them. The first six can be captured, and graphs of the first two launched
-/// again: a kernel that writes again and again what is there already is taken for one that reads,
-/// and faults.
+/// The names of `c/shared.c`. The first six can be captured, and graphs of the first two launched
+/// again: a kernel that repeatedly writes the bytes that are there already counts as a reader, and
+/// faults.
 const WAYS: [&str; 8] =
     ["memset", "memset32", "kernel", "fill", "host-async", "device-async", "host", "device"];
 const CAPTURED: usize = 6;
 const REPEATED: usize = 2;
 
-/// What is known of one program.
+/// The state of one program.
 #[derive(Default)]
 struct Known {
-    /// MiB of each block that is there.
+    /// MiB of each existing block.
     blocks: [Option<u64>; BLOCKS],
-    /// The block that the program's graph writes, while launching it changes nothing.
+    /// The block that the program's graph writes, while a launch of the graph does not change it.
     graph: Option<usize>,
 }
 
 impl Known {
-    /// A command that is legal now; `None`: nothing is to be done.
+    /// A command that is legal now; `None` for no command.
     fn command(&mut self, rng: &mut Rng) -> Option<Vec<String>> {
         let block = rng.usize(..BLOCKS);
         let Some(mib) = self.blocks[block] else {
@@ -103,7 +103,7 @@ impl Play {
         }
     }
 
-    /// Each program gets one, or none, and all of them obey at the same time.
+    /// Each program gets one command, or none, and all of them obey at the same time.
     fn commands(&mut self) {
         let commands: Vec<_> = self.known.iter_mut().map(|known| known.command(&mut self.rng)).collect();
         let commands: Vec<_> = commands.into_iter().map(Option::unwrap_or_default).collect();

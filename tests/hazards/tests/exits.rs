@@ -2,8 +2,8 @@
 //! library is inside the driver while the driver's exit handler runs.
 //!
 //! Programs that copy over several links end in each way at random moments. Links are slow, so that
-//! threads of the library are at work then: they measure the links, open contexts, and move
-//! pageable memory. `HAZARD_EXITS` is the number of exits (`cargo xtask stress` asks for 2000),
+//! threads of the library are then at work: they measure the links, open contexts, and move
+//! pageable memory. `HAZARD_EXITS` is the number of exits (`cargo xtask stress` sets 2000),
 //! `HAZARD_SEED` the first one's seed.
 
 use std::os::unix::process::ExitStatusExt;
@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hazards::{Host, Scratch, c, driver};
 
-/// Exits of one test where the environment does not say.
+/// Exits of one test, if the environment sets no number.
 const EXITS: u64 = 70;
 
-/// Processes at a time.
+/// Processes that run at once.
 const CROWD: usize = 4;
 
 const WAYS: [&str; 7] = ["return", "exit", "_exit", "quick_exit", "gone", "term", "handler"];
 
-/// What goes on when the process ends.
+/// The work in flight when the process ends.
 struct Situation {
-    /// Of the exits, one in so many.
+    /// One in this many of the exits.
     part: u64,
     /// Blocks of 16 MiB.
     blocks: usize,
@@ -33,8 +33,8 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Programs end one after the other, several at a time. Seeds of those that did not end as they
-/// should, with what they said.
+/// Ends programs one after the other, several at a time. Returns the seeds of those that ended
+/// wrongly, with their output.
 fn end_all(situation: &Situation) {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
@@ -59,7 +59,7 @@ fn end_all(situation: &Situation) {
     assert!(wrong.is_empty(), "{} of {exits} exits:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What was wrong with one end.
+/// The fault of one end.
 fn end_one(
     situation: &Situation,
     scratch: &Scratch,
@@ -68,7 +68,7 @@ fn end_one(
     seed: u64,
 ) -> Option<String> {
     let way = WAYS[(seed % WAYS.len() as u64) as usize];
-    // Every second one finds what an earlier one may have measured.
+    // Every second one finds an earlier one's measurement, if there is one.
     let (cache, machine) =
         if seed.is_multiple_of(2) { ("kept".to_owned(), 0) } else { (format!("own-{seed}"), seed) };
     let host =
@@ -95,7 +95,7 @@ fn a_process_ends_while_its_links_are_measured() {
     end_all(&Situation { part: 1, blocks: 0, variables });
 }
 
-/// A call of the library's own thread takes long: half a second and more.
+/// A call of the library's own thread takes half a second or more.
 #[test]
 fn a_process_ends_while_a_call_of_the_librarys_takes_long() {
     let variables = &[("WMSHIM_MULTIPATH", "0,1"), ("SIMCUDA_LINKS", "pcie=100MB/s,nvlink=1GB/s")];

@@ -16,7 +16,7 @@ fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     start_with("libc10_cuda.so", arguments, variables)
 }
 
-/// The program, whose pieces are made and exported by a library of this name.
+/// The program, whose pieces a library of this name makes and exports.
 fn start_with(library: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let library = c::library("piece", scratch.folder("maker").join(library), &[]);
@@ -28,7 +28,7 @@ fn start_with(library: &str, arguments: &[&str], variables: &[(&str, &str)]) -> 
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// The library's own figures of the device, on the line that starts with `when`.
+/// The library's own figures for the device, on the line that starts with `when`.
 fn device(outcome: &Outcome, when: &str) -> serde_json::Value {
     let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(when)).expect(when);
     let stats: serde_json::Value = serde_json::from_str(line).expect("JSON");
@@ -41,7 +41,7 @@ fn pieces(outcome: &Outcome, when: &str) -> [u64; 3] {
     ["device_bytes", "host_bytes", "overflows"].map(|field| pieces[field].as_u64().expect(field))
 }
 
-/// The program made `before` pieces, and for the next one got what a driver without us answers.
+/// The program made `before` pieces, and for the next one got the bare driver's answer.
 fn assert_refused(outcome: &Outcome, before: u64) {
     assert_eq!(outcome.status.code(), Some(OUT_OF_MEMORY), "{}{}", outcome.stdout, outcome.stderr);
     assert!(outcome.stdout.starts_with(&format!("piece {before}: 2\n")), "{}", outcome.stdout);
@@ -61,22 +61,22 @@ fn past_the_device_it_goes_on_in_host_memory_and_all_is_counted() {
     }
 }
 
-/// The driver needs memory of the device, too: for the code of a kernel that runs for the first
-/// time, say.
+/// The driver needs memory of the device, too, for example for the code of a kernel at its first
+/// launch.
 #[test]
 fn the_headroom_is_left_to_the_driver_while_the_host_has_room() {
     let outcome = run("plain", &[("WMSHIM_HEADROOM", "10MiB")]);
     outcome.expect_success();
     assert_eq!(pieces(&outcome, "full"), [4 * PIECE, 8 * PIECE, 8]);
-    // The host has room for two, and the device's last bytes are better than an error.
+    // The host has room for two, and the use of the device's last bytes is better than an error.
     let outcome = run("plain", &[("WMSHIM_HEADROOM", "10MiB"), ("WMSHIM_HOST_LIMIT", "10MiB")]);
     assert_eq!(outcome.status.code(), Some(OUT_OF_MEMORY), "{}", outcome.stderr);
     assert_eq!(pieces(&outcome, "then"), [6 * PIECE, 2 * PIECE, 2]);
-    // Bare, nothing keeps a program from it.
+    // Bare, a program can use these bytes.
     assert_refused(&run("plain", &[("WMSHIM_HEADROOM", "10MiB"), ("WMSHIM_OVERFLOW", "off")]), 6);
 }
 
-/// How many exports were refused to the program itself, which did not make the pieces.
+/// The number of exports that were refused to the program itself, which did not make the pieces.
 fn refused(outcome: &Outcome) -> u64 {
     let line = outcome.stdout.lines().find_map(|line| line.strip_prefix("refused ")).expect("a count");
     line.parse().expect("a number")
@@ -110,7 +110,7 @@ fn pieces_on_both_tiers_go_to_another_device() {
     assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 5 * PIECE, 5]);
 }
 
-/// Before a request is refused, the library gives up its idle memory.
+/// Before it refuses a request, the library releases its idle memory.
 #[test]
 fn unused_memory_of_ours_makes_room_for_everybody() {
     let outcome = start_with("libnccl.so.2", &["6", "plain", "0", "6"], &[]);
@@ -132,8 +132,8 @@ fn a_limit_on_the_device_sends_it_elsewhere_sooner() {
     assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 9 * PIECE, 9]);
 }
 
-/// Three pieces, and then six blocks of ours: together they keep the limit, and the rest of the
-/// blocks overflows.
+/// Three pieces, and then six blocks: together they stay within the limit, and the other blocks
+/// overflow.
 #[test]
 fn a_limit_holds_for_pieces_and_blocks_together() {
     let limits = [("SIMCUDA_MEMORY", "256MiB"), ("WMSHIM_DEVICE_LIMIT", "18MiB")];
@@ -160,15 +160,14 @@ fn a_limit_on_the_host_holds() {
     assert_eq!((device, host, overflows), (6 * PIECE, 2 * PIECE, 2));
 }
 
-/// The device shows no room for a seventh; the seventh create is for the host, and the eighth for
-/// what the device may have after all.
+/// The device reports no room for a seventh; the seventh create is for the host, and the eighth
+/// tries the device once more.
 #[test]
 fn where_the_host_fails_too_the_first_answer_stands() {
     assert_refused(&run("plain", &[("SIMCUDA_FAIL", "cuMemCreate:7")]), 6);
 }
 
-/// Memory that only a device can give is not served from elsewhere, and no limit of ours refuses
-/// it.
+/// Memory that only a device has is not served from elsewhere, and no limit of ours refuses it.
 #[test]
 fn what_can_only_be_device_memory_is_the_drivers_business() {
     let outcome = run("fabric", &[("WMSHIM_DEVICE_LIMIT", "1MiB")]);
@@ -182,8 +181,8 @@ fn without_the_memory_manager_all_is_the_drivers() {
     assert!(outcome.stdout.starts_with("piece 6: 2\n"), "{}", outcome.stdout);
 }
 
-/// What a program gets that gives pages up and makes them again, on a device that has room for nine
-/// of them.
+/// The memory of a program that releases pages and makes them again, on a device that has room for
+/// nine of them.
 fn rounds(count: &str, pieces: &str) -> u64 {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
@@ -197,11 +196,11 @@ fn rounds(count: &str, pieces: &str) -> u64 {
     stats["devices"][0]["pieces"]["idle_bytes"].as_u64().expect("bytes")
 }
 
-/// Hazard: memory that is kept is given to two, is missed by others, or is lost.
+/// Hazard: idle memory is given to two owners, is missing for others, or is lost.
 #[test]
 fn pages_that_are_given_up_serve_the_next_ones() {
     assert_eq!(rounds("7", "release"), 0);
-    // Of six, one was exported and one was asked for by its address: they are not kept.
+    // Of six, one was exported and one was retained by its address: these are not kept.
     assert_eq!(rounds("1", "keep"), 4 * PIECE);
     assert_eq!(rounds("7", "keep"), 4 * PIECE);
 }
@@ -235,8 +234,8 @@ fn shared(how: &str, library: &str, variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// Hazard: a process crashes, or takes device memory for the host's, because another one's device
-/// is full.
+/// Hazard: a process crashes, or treats device memory as host memory, because another process's
+/// device is full.
 #[test]
 fn another_process_sees_device_memory_and_copies_it_over_every_border() {
     for how in ["there", "here"] {
@@ -248,7 +247,7 @@ fn another_process_sees_device_memory_and_copies_it_over_every_border() {
                 (&made["device_bytes"], &made["host_bytes"]),
                 (&(40 << 20).into(), &(40 << 20).into())
             );
-            // What is imported is its maker's.
+            // An imported piece counts for its owner.
             let [before, after] = ["imported", "done"].map(|when| pieces(&outcome, when));
             let mine = if how == "here" { [40 << 20, 40 << 20, 2] } else { [0, 0, 0] };
             assert_eq!((before, after), (mine, mine), "{how} {created}");
@@ -256,7 +255,7 @@ fn another_process_sees_device_memory_and_copies_it_over_every_border() {
     }
 }
 
-/// Hazard: a graph is refused memory that lies idle, though `cuMemGetInfo` says that it can be had.
+/// Hazard: a graph is refused memory that is idle, though `cuMemGetInfo` reports it as free.
 #[test]
 fn a_graphs_memory_node_gets_what_lies_idle() {
     let scratch = Scratch::new();

@@ -1,8 +1,8 @@
 //! Hazard (symbol interposition): other tools cannot unwind or patch a trampoline, or a version of
 //! a hooked function is not hooked.
 //!
-//! UCX rewrites the first bytes of the driver's memory functions to see allocations; it moves what
-//! was there elsewhere and refuses code it does not know how to move. And a program that uses one
+//! UCX rewrites the first bytes of the driver's memory functions to see allocations; it moves the
+//! old instructions elsewhere and refuses code that it cannot move. And a program that uses one
 //! version of a function must be served like one that uses another: a block from `cuMemAlloc_v2`
 //! may be freed through any of its siblings.
 
@@ -12,8 +12,8 @@ use std::fs;
 use hazards::{elf, places, shim};
 use wm_abi::symbol::NAMES;
 
-/// `sub rsp, 8`; `sub rsp, -8`; and both again: sixteen bytes that do nothing and may stand
-/// anywhere.
+/// `sub rsp, 8`; `sub rsp, -8`; and both again: sixteen bytes without effect that work at any
+/// address.
 const PROLOGUE: [u8; 16] =
     [0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xec, 0xf8, 0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xec, 0xf8];
 
@@ -31,7 +31,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().map(|name| name.to_str().expect("names are ASCII"))
 }
 
-/// Versions of hooked functions that are forwarded as they are, each with its reason.
+/// Versions of hooked functions that are forwarded unchanged, each with its reason.
 const FORWARDED: &[(&str, &str)] = &[
     ("cuMemAlloc", "32-bit addresses of CUDA 3.1 and older; no 64-bit program has them"),
     ("cuMemAllocPitch", "32-bit addresses"),
@@ -66,8 +66,8 @@ const FORWARDED: &[(&str, &str)] = &[
     ("cuGraphNodeSetParams_v2", "of CUDA 13.4, not declared in public headers"),
 ];
 
-/// Functions that are hooked only to see a per-thread default stream's handle: their twins are seen
-/// at their first call, hooked or not.
+/// Functions that are hooked only for a per-thread default stream's handle: their twins are seen at
+/// their first call, hooked or not.
 const WATCHED: &[&str] = &[
     "cuEventRecord",
     "cuEventRecordWithFlags",

@@ -1,6 +1,5 @@
-//! Hazard (API conformance): a program adds its own memory to what the driver reports as free,
-//! finds more than the device has, and ends itself. PyTorch does so when cuDNN asks for a
-//! workspace.
+//! Hazard (API conformance): a program adds its own memory to the driver's figure for free memory,
+//! gets more than the device has, and ends itself. PyTorch does so when cuDNN requests a workspace.
 
 use hazards::{Host, Scratch, c, driver};
 
@@ -33,8 +32,8 @@ fn a_limit_makes_no_difference_to_that() {
     assert_eq!((first, last, total), (20, 20, 64));
 }
 
-/// Hazard: a program that takes all that is said to be free is refused, or gets the last of it in
-/// memory of the host.
+/// Hazard: a program that allocates all memory that is reported as free is refused, or gets the
+/// last of it in host memory.
 #[test]
 fn what_is_said_to_be_free_can_be_had_on_the_device() {
     let [first, last, _] = run_with(&["all"], &[("WMSHIM_OVERFLOW", "off"), ("WMSHIM_HEADROOM", "16MiB")]);

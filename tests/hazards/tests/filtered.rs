@@ -3,8 +3,8 @@
 
 use hazards::{Host, Outcome, Scratch, c, driver, skip};
 
-/// A program that uses the driver, and what it says where these system calls are not permitted.
-/// `None`: no filter can be set here.
+/// The outcome of a program that uses the driver while these system calls are forbidden. `None`: no
+/// filter can be set here.
 fn without(calls: &[libc::c_long]) -> Option<Outcome> {
     let scratch = Scratch::new();
     let (filter, program) = (c::program(&scratch, "denied", &[]), c::cuda_program(&scratch, "life"));
@@ -19,7 +19,7 @@ fn without(calls: &[libc::c_long]) -> Option<Outcome> {
     Some(outcome)
 }
 
-/// Hazard: the driver is there, and is not found.
+/// Hazard: an installed driver is not found.
 #[test]
 fn where_links_cannot_be_read_the_driver_is_found_all_the_same() {
     if let Some(outcome) = without(&[libc::SYS_readlink, libc::SYS_readlinkat]) {
@@ -27,7 +27,7 @@ fn where_links_cannot_be_read_the_driver_is_found_all_the_same() {
     }
 }
 
-/// Hazard: a program that fails, or a line without a remedy.
+/// Hazard: a program fails, or a line has no remedy.
 #[test]
 fn without_sockets_and_threads_of_ours_one_line_says_what_is_missing() {
     for (calls, words) in [

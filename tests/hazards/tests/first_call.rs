@@ -1,8 +1,8 @@
 //! Hazard (process lifecycle): a program's first driver call is not the one that the library
 //! expects.
 //!
-//! Programs do not begin with `cuInit`: a profiler asks for the version, a library for a function's
-//! address. Whatever comes first opens the driver; its arguments must arrive untouched, and the
+//! Programs do not begin with `cuInit`: a profiler queries the version, a library a function's
+//! address. Every first call opens the driver; its arguments must arrive unchanged, and the
 //! driver's answer must come back.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use hazards::{Host, Scratch, c, driver, shim};
 use wm_abi::symbol::COUNT;
 
-/// Runs `first_call` in this way with every function but `skipped`, and returns how many answered.
+/// Runs `first_call` in this way with every function but `skipped`. Returns the number of answers.
 fn answered(way: &str, setting: (&str, &str), skipped: &BTreeSet<String>) -> usize {
     let scratch = Scratch::new();
     let echo = driver::echo(&scratch);
@@ -59,14 +59,14 @@ fn a_driver_in_which_all_fails_is_passed_on_as_it_is() {
 #[test]
 fn the_driver_is_not_opened_before_a_call() {
     let scratch = Scratch::new();
-    // A file that is no library: opening it would fail, and be said.
+    // A file that is no library: to open it would fail with a log line.
     let broken = scratch.file("libcuda.so.1", "not a library");
     let outcome = Host::shimmed(Path::new("/bin/true"), &scratch, &broken).run();
     outcome.expect_success();
     assert_eq!(outcome.stderr, "");
 }
 
-/// Lines in an order of their own: the children that write them are many.
+/// Lines in a fixed order: several children write them.
 fn sorted(text: &str) -> BTreeSet<&str> {
     text.lines().collect()
 }

@@ -1,5 +1,5 @@
-//! Hazard (out of memory): idle memory of this process is not given back to others, or a block
-//! stays on the host although the device has become free.
+//! Hazard (out of memory): idle memory of this process is not returned to the device for others, or
+//! a block stays on the host although the device has become free.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use hazards::{Host, Scratch, c, driver, places};
 
-/// Idle memory is back after five seconds; with a machine that is busy, after twice as long.
+/// Idle memory is back after five seconds, on a busy machine after twice as long.
 const BACK: Duration = Duration::from_secs(10);
 
-/// Two processes on one device of so much memory.
+/// Two processes on one device of this size.
 struct Machine {
     scratch: Scratch,
     driver: PathBuf,
@@ -43,7 +43,7 @@ impl Machine {
         self.on(Host::shimmed(program, &self.scratch, &self.driver))
     }
 
-    /// The program with the simulator as its driver, and nothing of ours.
+    /// The program with the simulator as its driver, without the library.
     fn bare(&self, program: &Path) -> Host {
         self.on(Host::bare(program).env("LD_LIBRARY_PATH", &self.driver))
     }
@@ -72,8 +72,8 @@ impl Staying {
         self.line()
     }
 
-    /// Voluntary switches of the thread of that name, which are its sleeps; `None` where there is
-    /// no such thread.
+    /// Voluntary switches of the thread with that name, which are its sleeps; `None` if there is no
+    /// such thread.
     fn sleeps(&self, name: &str) -> Option<u64> {
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
         let read = |file: PathBuf| std::fs::read_to_string(file).unwrap_or_default();
@@ -92,7 +92,7 @@ impl Staying {
     }
 }
 
-/// How long it takes until that holds.
+/// The time until that holds.
 fn until(mut holds: impl FnMut() -> bool) -> Duration {
     let begin = Instant::now();
     while !holds() {
@@ -115,8 +115,7 @@ fn what_a_silent_program_used_again_and_again_goes_back_by_itself() {
     }
 }
 
-/// Hazard: a thread without a task, or one that wakes up for nothing, for as long as the program
-/// runs.
+/// Hazard: a thread without work runs, or wakes up without need, while the program runs.
 #[test]
 fn a_thread_looks_at_idle_memory_while_there_is_some_and_sleeps_then() {
     let machine = Machine::new("16GiB");
@@ -135,7 +134,7 @@ fn a_thread_looks_at_idle_memory_while_there_is_some_and_sleeps_then() {
     much.end();
 }
 
-/// Hazard: a block that is freed and asked for again stays on the host although the device has
+/// Hazard: a block that is freed and requested again stays on the host although the device has
 /// become free.
 #[test]
 fn what_is_asked_for_again_lies_on_the_device_once_that_has_room() {
@@ -143,7 +142,7 @@ fn what_is_asked_for_again_lies_on_the_device_once_that_has_room() {
     let want = machine.program("want");
     let mut neighbour = Staying::start(machine.bare(&want).args(["1200", "stay"]));
     assert_eq!(neighbour.line(), "0 0");
-    // That it does not fit is said, and is no fault.
+    // A log line reports that it does not fit; that is no fault.
     let mut late = Staying::start(machine.shimmed(&want).env("WMSHIM_LOG", "error").args(["1200", "stay"]));
     assert!(late.line().starts_with("0 ") && late.say() != "0 0", "it does not fit");
     neighbour.end();
@@ -156,7 +155,7 @@ fn what_is_asked_for_again_lies_on_the_device_once_that_has_room() {
     late.end();
 }
 
-/// Hazard: PyTorch's pages that lie unused, near the end of memory, are kept from others for ever.
+/// Hazard: near the end of memory PyTorch's unused pages are never released to others.
 #[test]
 fn pages_that_pytorch_does_not_come_back_for_go_back_by_themselves() {
     let machine = Machine::new("26MiB");

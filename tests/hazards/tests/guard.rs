@@ -7,7 +7,7 @@ const MIB: usize = 1 << 20;
 
 const PAGE: [(&str, &str); 1] = [("WMSHIM_GUARD", "page")];
 
-/// Runs `overrun` on the simulated driver, whose every piece of work is delayed at random.
+/// Runs `overrun` on the simulated driver, which delays all work at random.
 fn run(settings: &[(&str, &str)], words: &[&str]) -> Outcome {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
@@ -23,8 +23,8 @@ fn overrun(guard: &str, by: &str, lane: &str, bytes: usize, past: usize, end: &s
     run(&[("WMSHIM_GUARD", guard)], &[by, lane, &bytes.to_string(), &past.to_string(), end])
 }
 
-/// The report of one overrun: names the block, its size, the call that allocated it and where that
-/// came from.
+/// The report of one overrun: it names the block, its size, the call that allocated it and that
+/// call's origin.
 fn expect_named(outcome: &Outcome, bytes: usize, call: &str) {
     outcome.expect_success();
     let lines: Vec<_> = outcome.log().into_iter().filter(|line| line.contains(" error: guard: ")).collect();
@@ -111,7 +111,7 @@ fn canary_finds_an_overrun_when_the_host_waits() {
     }
 }
 
-/// A memset past the end is refused as without a guard, and there is nothing to find.
+/// A memset past the end is refused as without a guard, and there is no overrun to find.
 #[test]
 fn canary_lets_a_memset_past_the_end_fail_at_the_call() {
     let outcome = overrun("canary", "memset", "stream", 5000, 4, "wait");
@@ -135,7 +135,7 @@ fn canary_tells_at_the_end_what_had_arrived_by_then() {
     expect_named(&outcome, 5000, "cuMemAllocAsync");
 }
 
-/// Runs a program without a fault, whose figures say what was looked at.
+/// Runs a program without a fault, whose figures count the checks.
 fn legal(guard: &str, seed: &str, fail: &str) -> (Outcome, serde_json::Value) {
     let outcome = run(&[("WMSHIM_GUARD", guard), ("SIMCUDA_FAIL", fail)], &["legal", seed, "3", "100"]);
     let figures: serde_json::Value = serde_json::from_str(outcome.expect_success()).expect("figures");
@@ -157,7 +157,7 @@ fn a_program_without_a_fault_is_not_accused() {
     }
 }
 
-/// A block is free when its free has returned, even while another thread checks it: the next block
+/// A block is free when its free has returned, also while another thread checks it: the next block
 /// needs its memory.
 #[test]
 fn what_is_freed_during_a_look_is_free() {

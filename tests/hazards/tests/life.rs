@@ -1,8 +1,8 @@
-//! Hazard (process lifecycle): fork, exec, exit under load, or threads that come and go break the
+//! Hazard (process lifecycle): fork, exec, exit under load, or short-lived threads break the
 //! library.
 //!
-//! Each way runs under the shim with the simulated driver. Where the driver's own answer is what a
-//! program must see, the program also runs without the shim, and both must say the same.
+//! Each way runs under the shim with the simulated driver. If a program must see the driver's own
+//! answer, it also runs without the shim, and both outputs must be equal.
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 
@@ -13,7 +13,7 @@ fn live(way: &[&str]) -> Outcome {
     Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &driver).args(way).run()
 }
 
-/// A life that ends well and in silence.
+/// A life that ends successfully and prints no line.
 fn lives_well(way: &[&str]) {
     let outcome = live(way);
     outcome.expect_success();
@@ -48,7 +48,7 @@ fn a_child_forked_in_use_gets_the_drivers_own_errors() {
     assert_eq!(shimmed.stderr, "");
 }
 
-/// The thread that allocates remembers the stream: not beyond its end.
+/// The allocating thread's cache of streams must not outlive a stream.
 #[test]
 fn a_stream_that_another_thread_destroyed_is_no_stream() {
     let scratch = Scratch::new();
@@ -80,7 +80,7 @@ fn exit_while_other_threads_are_inside_calls() {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
     let program = c::cuda_program(&scratch, "life");
-    // The moment of the exit differs from run to run: once proves little.
+    // The moment of the exit differs between runs: one run proves little.
     for run in 0..20 {
         let outcome = Host::shimmed(&program, &scratch, &driver).args(["exit_busy"]).run();
         assert_eq!(outcome.status.code(), Some(7), "run {run}: {:?}\n{}", outcome.status, outcome.stderr);
@@ -98,7 +98,7 @@ fn a_thread_makes_calls_while_its_thread_local_values_go() {
     lives_well(&["thread_end"]);
 }
 
-/// Programs give their threads as little as 64 KiB. The simulated driver takes 20 of it.
+/// Programs give their threads as little as 64 KiB. The simulated driver uses 20 of it.
 #[test]
 fn a_thread_with_little_stack_makes_the_first_call() {
     lives_well(&["little_stack"]);

@@ -16,7 +16,7 @@ macro_rules! rows {
             check(stringify!($name));
         })*
 
-        /// A row that no test runs would be a claim.
+        /// A row without a test would be unproven.
         #[test]
         fn every_row_has_its_test() {
             let tested = [$(stringify!($name)),*];
@@ -51,8 +51,8 @@ fn the_page_shows_the_matrix() {
     );
 }
 
-/// The column of `wmctl run` above is measured with what it should set; here the command itself
-/// sets it.
+/// The column of `wmctl run` above is measured with the variables that it should set; here the
+/// command itself sets them.
 #[test]
 fn under_wmctl_run() {
     let bench = Bench::new();
@@ -63,8 +63,8 @@ fn under_wmctl_run() {
     }
 }
 
-/// A wheel has the file and nothing else, and a plugin or a launcher must not part a program in two
-/// for that.
+/// A wheel has only the file, and a plugin or a launcher must still not reach two libraries in one
+/// program.
 #[test]
 fn under_wmctl_run_of_a_wheel() {
     let bench = Bench::new();

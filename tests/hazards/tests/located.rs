@@ -15,7 +15,7 @@ fn start(library: &str, words: &[&str], variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// How many pieces were made, the code that ended them, and bytes of the second device and of the
+/// The number of pieces, the code that ended them, and the bytes of the second device and of the
 /// host.
 fn made(outcome: &Outcome) -> (String, [u64; 2]) {
     outcome.expect_success();
@@ -54,7 +54,7 @@ fn what_has_no_room_on_a_device_that_is_not_current_goes_to_the_host() {
     }
 }
 
-/// A device that is not there is the driver's to answer for, and nothing is said of it.
+/// For a missing device the driver's answer is returned, without a log line.
 #[test]
 fn others_get_the_drivers_answer() {
     let outcome = start("libsome.so", &["2"], &[("SIMCUDA_DEVICES", "1")]);

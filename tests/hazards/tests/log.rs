@@ -1,9 +1,9 @@
 //! Hazard (process lifecycle): a log line goes to a stream that is not the shim's, to one that is
 //! closed, or re-enters the library.
 //!
-//! Standard output belongs to the program; many are read by machines. Standard error may be closed,
-//! full, or a pipe whose reader has gone, and the program that never writes there must not notice
-//! that we would.
+//! Standard output belongs to the program; machines read many such outputs. Standard error may be
+//! closed, full, or a pipe without a reader, and a program that never writes there must not notice
+//! our lines.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use hazards::{Host, Scratch, c, driver};
 
-/// `life race` with the most talkative log: many threads log in the midst of calls.
+/// `life race` with the most detailed log: many threads log during calls.
 fn talkative(scratch: &Scratch) -> Host {
     let driver = driver::simulated(scratch);
     let program = c::cuda_program(scratch, "life");
@@ -85,7 +85,7 @@ fn a_forked_child_may_log() {
     assert!(host.run().expect_success().contains("cuMemAlloc 3\n"));
 }
 
-/// A program that tries sizes until one fits must not have its terminal filled.
+/// A program that tries sizes until one fits must not get its terminal filled.
 #[test]
 fn of_many_refusals_few_are_said() {
     let scratch = Scratch::new();
@@ -96,7 +96,7 @@ fn of_many_refusals_few_are_said() {
     assert_eq!(said, 7, "the 1st, 2nd, 4th, ... 64th: {}", outcome.stderr);
 }
 
-/// Hazard (silent degradation): a program is served by the driver alone, and no line says why.
+/// Hazard (silent degradation): the driver alone serves a program, and no line gives the reason.
 #[test]
 fn a_call_that_failed_inside_is_named_with_its_code_once() {
     let scratch = Scratch::new();

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use hazards::{Host, Scratch, c, driver, places, shim};
 use wm_abi::symbol;
 
-/// Bit of the flags that asks for the variant with per-thread default streams.
+/// The bit of the flags for the variant with per-thread default streams.
 const PER_THREAD: u64 = 2;
 
 /// One answer of `lookup`.
@@ -26,7 +26,7 @@ struct Answer {
     owner: String,
 }
 
-/// Puts the questions of a file to the driver, bare and under the shim.
+/// Makes the look-ups of a file, bare and under the shim.
 fn ask(data: &str, arguments: &[&str]) -> [Vec<Answer>; 2] {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
@@ -63,8 +63,7 @@ fn map() -> Map<'static> {
     map
 }
 
-/// The export that a question stands for, by the table: the newest of its variant that is not too
-/// new.
+/// The export for a look-up, by the table: the newest of its variant that is not too new.
 fn expected<'n>(map: &Map<'n>, question: &'n str) -> Option<&'static str> {
     let [name, version, flags] = question.split(',').collect::<Vec<_>>()[..] else { panic!("{question}") };
     let (version, flags): (i32, u64) = (version.parse().expect("number"), flags.parse().expect("number"));
@@ -75,7 +74,7 @@ fn expected<'n>(map: &Map<'n>, question: &'n str) -> Option<&'static str> {
     (flags & PER_THREAD != 0).then(|| newest(true)).flatten().or_else(|| newest(false))
 }
 
-/// Every answer of a runtime's questions: the driver's function, by the shim's own export of it,
+/// Every result of a runtime's look-ups is the driver's function, by the shim's own export of it,
 /// and the table's.
 fn every_answer_is_our_export(data: &str) {
     let [bare, shimmed] = ask(data, &[]);
@@ -129,7 +128,7 @@ fn odd_arguments_get_the_drivers_own_answers() {
 
 #[test]
 fn a_look_up_and_the_loader_agree() {
-    // A program may compare the two, and a library may use one and its neighbour the other.
+    // A program may compare the two, and two libraries may use one each.
     let [_, shimmed] = ask("cudart13_lookups.csv", &[]);
     let exports: PathBuf = places::shim();
     let data = fs::read(exports).expect("the library");

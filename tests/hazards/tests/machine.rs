@@ -9,7 +9,7 @@ use hazards::{Host, Scratch, c, driver, places};
 
 const GIB: u64 = 1 << 30;
 
-/// The machine has so much, and so much of that is in use.
+/// The machine's memory, and the part of it in use.
 const WHOLE: u64 = 16;
 const OTHERS: u64 = 1;
 
@@ -34,8 +34,8 @@ fn pinned(ledger: &Path) -> u64 {
     rows.map(|row| u64::from_ne_bytes(row[..8].try_into().expect("eight bytes"))).sum()
 }
 
-/// What so many ranks pin together, with so many devices each, and how many blocks of so many MiB
-/// each of them got.
+/// The memory that `ranks` ranks pin together, with this many devices each, and the number of
+/// blocks of this many MiB that each of them got.
 fn together(ranks: usize, devices: &str, block: &str, variables: &[(&str, &str)]) -> (u64, Vec<u64>) {
     let scratch = Scratch::new();
     let (driver, ledger) = (driver::simulated(&scratch), scratch.path().join("shared"));
@@ -75,7 +75,7 @@ fn ranks_that_start_together_leave_a_quarter_of_the_machine() {
     assert!(got.iter().all(|blocks| *blocks > 0), "{got:?}");
 }
 
-/// Hazard: each looks before it makes a large block, and all see the same.
+/// Hazard: each process checks before it makes a large block, and all see the same free memory.
 #[test]
 fn large_blocks_that_are_asked_for_at_once_leave_it_too() {
     let (pinned, _) = together(8, "2", "1024", &[]);
@@ -83,7 +83,7 @@ fn large_blocks_that_are_asked_for_at_once_leave_it_too() {
     assert!(pinned >= 6 * GIB, "{} MiB are pinned, of 11 GiB that may be", pinned >> 20);
 }
 
-/// Hazard: a program that has several devices pins as many times what it may.
+/// Hazard: a program with several devices pins its limit once for each.
 #[test]
 fn the_limit_is_one_for_all_devices_of_a_process() {
     let (pinned, _) = together(1, "2", "64", &[("WMSHIM_HOST_LIMIT", "2GiB")]);

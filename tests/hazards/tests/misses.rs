@@ -1,5 +1,5 @@
 //! Hazard (latency): a request that misses the free cache opens and reads files, again for each
-//! ever smaller size; or a request that no memory could meet raises an alarm.
+//! ever smaller size; or a request that no memory could meet causes a warning.
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
@@ -15,14 +15,14 @@ fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// Files that were opened meanwhile, and the last answer.
+/// The number of files that were opened meanwhile, and the last answer.
 fn opened(arguments: &[&str], variables: &[(&str, &str)]) -> (u32, u32) {
     let outcome = run(arguments, variables);
     let (files, answer) = outcome.expect_success().split_once(' ').expect("two numbers");
     (files.parse().expect("a number"), answer.parse().expect("a number"))
 }
 
-/// What the machine has, in bytes: no less than what is available of it.
+/// The machine's memory, in bytes: no less than its available part.
 fn machine() -> String {
     let text = std::fs::read_to_string("/proc/meminfo").expect("the kernel tells");
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
@@ -43,7 +43,7 @@ fn the_host_is_asked_before_memory_is_made_there() {
 #[test]
 fn a_program_that_is_refused_again_and_again_does_not_ask_the_host_each_time() {
     let (files, answer) = opened(&["refused", "200", &machine()], &[("WMSHIM_HOST_LIMIT", "off")]);
-    // A dozen for each look; the lines about the 1st, 2nd, 4th, ... refusal look, too.
+    // A dozen for each check; the lines about the 1st, 2nd, 4th, ... refusal check, too.
     assert!(answer == 2 && files < 400, "{answer}, {files} files");
 }
 

@@ -1,9 +1,9 @@
-//! Hazard (symbol interposition): the library breaks another library of the process that has
-//! nothing to do with the driver.
+//! Hazard (symbol interposition): the library breaks another library of the process that is
+//! unrelated to the driver.
 //!
-//! The shim exports `dlopen` and `dlmopen`. Every library of the process now calls these, and each
-//! must get exactly what glibc would have given to it: by its own RUNPATH, in its own namespace,
-//! with its own error.
+//! The shim exports `dlopen` and `dlmopen`. Every library of the process then calls these, and each
+//! must get exactly glibc's result for it: by its own RUNPATH, in its own namespace, with its own
+//! error.
 
 use hazards::{Host, Outcome, Scratch, c, driver, shim};
 
@@ -12,8 +12,8 @@ fn a_library_finds_its_sibling_through_its_own_runpath() {
     let scratch = Scratch::new();
     let driver = driver::small(&scratch);
     let folder = scratch.folder("plugins");
-    // `opener` tells libraries apart by their cuInit, so the sibling has one. No other library has
-    // its name.
+    // `opener` distinguishes libraries by their cuInit, so the sibling has one. No other library
+    // has its name.
     let sibling = c::library("small_driver", folder.join("libsibling.so"), &[]);
     let asker = c::library("asker", folder.join("asker.so"), &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]);
     let host = Host::shimmed(c::program(&scratch, "opener", &[]), &scratch, &driver)
@@ -67,9 +67,9 @@ fn a_second_copy_of_the_shim_stays_idle() {
     assert_eq!((outcome.expect_success(), outcome.stderr.as_str()), ("", ""));
 }
 
-/// Opens the driver and calls it with another preload that wraps `dlopen` and `dlsym`. Were our
-/// look-up of the driver's functions to go through its `dlsym`, each would be found to be our own,
-/// and the call would never end.
+/// Opens the driver and calls it with another preload that wraps `dlopen` and `dlsym`. If our
+/// look-up of the driver's functions went through its `dlsym`, each would resolve to our own, and
+/// the call would never end.
 fn with_wrapper(order: fn(&str, &str) -> String) -> Outcome {
     let scratch = Scratch::new();
     let driver = driver::small(&scratch);

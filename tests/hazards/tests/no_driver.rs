@@ -1,9 +1,8 @@
-//! Hazard (error handling): the machine has no driver, an old one, or a file in its place that is
-//! no driver.
+//! Hazard (error handling): the machine has no driver, an old one, or another file in its place.
 //!
 //! A preload often reaches machines without a GPU: login nodes, build servers, children of a job.
-//! Programs that use CUDA get the driver's own error, once with a line that says where was looked;
-//! all others are not touched.
+//! Programs that use CUDA get the driver's own error, once with a line that lists the searched
+//! places; all other programs are unaffected.
 
 use std::path::Path;
 
@@ -33,7 +32,7 @@ fn without_a_driver_one_line_names_the_places() {
     assert!(outcome.stderr.contains("WMSHIM_DRIVER"), "the remedy is named: {}", outcome.stderr);
 }
 
-/// Also beside a folder of that name, which is something else.
+/// Also beside a folder of that name, which is unrelated.
 #[test]
 fn the_simulated_driver_has_a_word() {
     let scratch = Scratch::new();
@@ -54,7 +53,7 @@ fn without_any_setting_the_usual_places_are_searched() {
     let folder = scratch.folder("empty");
     let program = c::program(&scratch, "lacking", &[]);
     let outcome = Host::shimmed(program, &scratch, Path::new("")).env("LD_LIBRARY_PATH", &folder).run();
-    // A machine with a driver finds it: then there is no line, and no more to see here.
+    // A machine with a driver finds it: then there is no line, and the test ends here.
     if outcome.stdout.starts_with("cuInit 100\n") {
         for place in [folder.to_str().expect("readable"), "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib"] {
             assert!(outcome.stderr.contains(place), "{place} is not in: {}", outcome.stderr);

@@ -2,17 +2,17 @@
 //! a null pointer. Bare, PyTorch raises its out-of-memory error.
 //!
 //! An expandable segment has addresses for 1.125 times the device's memory. Bare, no request fills
-//! them, for the device is full before; PyTorch does not look where the addresses end. With memory
-//! of the host behind the device a request could fill them: what does not fit into a segment must
-//! be refused as bare, and what does must be had.
+//! them, because the device is full before; PyTorch does not check for the end of the addresses.
+//! With host memory behind the device a request could fill them: a request that does not fit into a
+//! segment must be refused as bare, and one that fits must succeed.
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
 /// The device; its segments have addresses for 360 MiB, which is 18 pieces.
 const DEVICE: &str = "320MiB";
 
-/// Requests in the order of the program, in parts of the device, that have room in a segment, and
-/// those that have not.
+/// Requests in the order of the program, in parts of the device: those that fit into a segment, and
+/// those that do not.
 const FITTING: &[&str] = &["0.5", "1.0", "1.1", "1.125", "again"];
 const OVERSIZE: &[&str] = &["1.2", "1.5", "3.0", "TiB", "most"];
 
@@ -79,8 +79,7 @@ fn a_request_that_fits_nowhere_takes_nothing_of_the_host() {
 #[test]
 fn what_the_tiers_cannot_hold_is_refused_as_without_us() {
     let bare = answers(&start(&[], true));
-    // With a fragmented cache a tensor of the device's size has no room, beside what the cache
-    // holds.
+    // With a fragmented cache a tensor of the device's size has no room beside the cached memory.
     assert_eq!(bare.iter().filter(|line| line.ends_with("given")).count(), 2 * 3 + 2 * 2, "{bare:?}");
     for variable in [("WMSHIM_OVERFLOW", "off"), ("WMSHIM_HOST_LIMIT", "0")] {
         assert_eq!(answers(&start(&[variable], false)), bare, "{variable:?}");

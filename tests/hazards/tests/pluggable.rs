@@ -1,12 +1,12 @@
 //! Hazard (use after free): memory that PyTorch takes through `wmshim_torch_malloc` is reused too
-//! early, is made on the wrong device or stream, spoils a graph, or is a null address in a tensor
+//! early, is made on the wrong device or stream, breaks a graph, or is a null address in a tensor
 //! after a failure.
 
 use std::path::Path;
 
 use hazards::{Host, Scratch, c, driver, places};
 
-/// Runs a program on a device of 64 MiB without overflow; what it printed.
+/// Runs a program on a device of 64 MiB without overflow. Returns its output.
 fn run(scratch: &Scratch, program: &Path, what: &str, variables: &[(&str, &str)]) -> String {
     let host = Host::shimmed(program, scratch, &driver::simulated(scratch)).args([what]);
     let host = host.env("SIMCUDA_MEMORY", "64MiB").env("WMSHIM_OVERFLOW", "off");
@@ -22,8 +22,8 @@ fn used(what: &str, variables: &[(&str, &str)]) {
     run(&scratch, &program, what, variables);
 }
 
-/// What a program sees that asks for too much, with PyTorch's libraries as far as a failure meets
-/// them.
+/// The output of a program that requests too much, with the parts of PyTorch's libraries that
+/// handle a failure.
 fn shortage(flags: &[&str]) -> Vec<String> {
     let scratch = Scratch::new();
     let folder = scratch.folder("torch");
@@ -34,7 +34,7 @@ fn shortage(flags: &[&str]) -> Vec<String> {
     };
     let files = [places::shim(), library("c10"), library("c10_cuda")];
     let files = files.iter().map(|file| file.to_str().expect("a readable path"));
-    // As in PyTorch, the second library is loaded whether or not the program names anything of it.
+    // As in PyTorch, the second library is loaded even if the program uses none of its names.
     let flags: Vec<_> = flags.iter().copied().chain(["-Wl,--no-as-needed"]).chain(files).collect();
     let program = c::program(&scratch, "shortage", &flags);
     run(&scratch, &program, "", &[]).lines().map(str::to_owned).collect()

@@ -2,7 +2,7 @@
 //! choice, another user's process gets memory, or root leaves folders in a user's home that the
 //! user cannot use.
 //!
-//! The tests need root, which alone can become other users. Under other users they are skipped.
+//! Only root can become other users, so the tests are skipped under other users.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,7 +13,7 @@ use hazards::{Host, Outcome, Scratch, c, driver, places, shim, skip};
 /// A user that owns nothing.
 const CALLER: u32 = 65_431;
 
-/// Makes a driver the one that is found without a setting, and runs the program as a user, all in a
+/// Installs a driver where it is found without a setting, and runs the program as a user, all in a
 /// mount namespace that ends with it.
 const AS_INSTALLED: &str = "mount -t tmpfs none /usr/local && mkdir -p /usr/local/nvidia && cp -r \"$1\" /usr/local/nvidia/lib64 && \
     exec setpriv --reuid \"$2\" --regid \"$2\" --clear-groups \"$3\"";
@@ -48,7 +48,7 @@ struct Installation {
     program: PathBuf,
     installed: PathBuf,
     chosen: PathBuf,
-    /// Where the caller lets everything be written.
+    /// The place where the caller has all files written.
     written: PathBuf,
 }
 
@@ -123,8 +123,8 @@ fn a_program_with_more_rights_than_its_caller_takes_nothing_from_the_environment
     assert_eq!(privileged.stderr, "", "nor the level of the log");
 }
 
-/// In a user namespace without a map all users look alike: a folder that seems to be one's own may
-/// be any user's, and so may a process.
+/// In a user namespace without a map all users look alike: a folder or a process that appears to be
+/// one's own may belong to any user.
 #[test]
 fn a_user_who_looks_like_others_trusts_nobody() {
     if !is_root() {

@@ -24,7 +24,7 @@ fn a_shell_and_its_children_are_as_before() {
     assert_eq!((outcome.expect_success(), outcome.stderr.as_str()), ("one\ntwo\nthree\n1", ""));
 }
 
-/// What `census` says with and without the shim.
+/// The output of `census` with and without the shim.
 fn census(arguments: &[&str]) -> [String; 2] {
     let scratch = Scratch::new();
     let folder = driver::small(&scratch);
@@ -88,7 +88,7 @@ fn errno_is_as_the_driver_leaves_it() {
     assert!(ours.is_empty(), "errno changed by the shim: {ours:?}");
 }
 
-/// What `dispositions` says under the shim, and what it says without.
+/// The output of `dispositions` under the shim, and without.
 fn dispositions(arguments: &[&str], signal: Option<&str>) -> (String, String) {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);

@@ -15,7 +15,7 @@ impl<'a> Program<'a> {
         Self(scratch, c::cuda_program(scratch, "life"), driver::simulated(scratch))
     }
 
-    /// Runs it, recording there. Returns what was said.
+    /// Runs it with a recording there. Returns its error output.
     fn record(&self, trace: &Path) -> String {
         let host = Host::shimmed(&self.1, self.0, &self.2).args(["closed"]);
         let outcome = host.env("WMSHIM_TRACE", trace).run();
@@ -38,7 +38,8 @@ fn a_file_with_something_else_in_it_is_left_as_it_is() {
     assert_eq!(fs::read_to_string(&thesis).expect("there"), "my thesis");
 }
 
-/// `/dev/stdout` is a link to whatever standard output is: a log that others append to.
+/// `/dev/stdout` is a link to the present standard output: here a log that other programs append
+/// to.
 #[test]
 fn standard_output_is_no_place_for_a_recording() {
     let scratch = Scratch::new();

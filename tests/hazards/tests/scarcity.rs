@@ -1,5 +1,5 @@
-//! Hazard (out of memory): on a full device idle memory of the library stands in the way of a
-//! driver allocation, or a caller that relies on device memory gets host memory.
+//! Hazard (out of memory): on a full device idle memory of the library blocks a driver allocation,
+//! or a caller that relies on device memory gets host memory.
 
 use hazards::{Host, Scratch, c, driver, places};
 
@@ -8,13 +8,13 @@ fn a_pool_of_the_programs_own_gets_what_we_do_not_use() {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
     let program = c::cuda_program(&scratch, "own_pool");
-    // More than is given back at once, so that all of it must be.
+    // More than is released at once, so that all of it must be released.
     let host = Host::shimmed(program, &scratch, &driver).env("SIMCUDA_MEMORY", "1GiB");
     assert_eq!(host.run().expect_success(), "0");
 }
 
-/// What a program gets that has a library of this name take twelve blocks of 4 MiB, on a device of
-/// 26 MiB, and what is said.
+/// The output and the log of a program in which a library of this name allocates twelve blocks of 4
+/// MiB, on a device of 26 MiB.
 fn twelve_blocks(library: &str) -> (String, String) {
     twelve_blocks_of("any", library)
 }
@@ -41,16 +41,16 @@ fn a_library_that_others_write_into_gets_no_memory_of_the_host() {
     }
 }
 
-/// Hazard: PyTorch's `cudaMallocAsync` back end, which caches nothing and never asks again, is told
-/// to empty its cache, and gives up.
+/// Hazard: PyTorch's `cudaMallocAsync` back end, which caches no memory and never asks again, is
+/// told to empty its cache, and gives up.
 #[test]
 fn who_asks_in_a_stream_is_not_refused_first() {
     assert_eq!(twelve_blocks_of("ordered", "libc10_cuda.so").0, "12 0");
 }
 
-/// How often a caching library of this name emptied its cache, and whether memory of the host was
-/// in use: after a block for which its cache had to go, and after more than the device has. On a
-/// device of 26 MiB.
+/// The number of times that a caching library of this name emptied its cache, and whether host
+/// memory was in use: after a block for which its cache had to go, and after more than the device
+/// has. On a device of 26 MiB.
 fn emptied(library: &str) -> Vec<(u64, bool)> {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
@@ -69,16 +69,16 @@ fn emptied(library: &str) -> Vec<(u64, bool)> {
     outcome.expect_success().lines().map(line).collect()
 }
 
-/// Hazard: memory goes to the host although the device's lies unused in PyTorch's cache; or PyTorch
-/// gives up where it need not.
+/// Hazard: memory goes to the host although device memory is unused in PyTorch's cache; or PyTorch
+/// gives up needlessly.
 #[test]
 fn pytorch_hears_of_a_shortage_before_memory_goes_to_the_host() {
     assert_eq!(emptied("libc10_cuda.so"), [(1, false), (1, true)]);
     assert_eq!(emptied("libsome.so"), [(0, true), (0, true)]);
 }
 
-/// What a library that makes its memory itself says at a time: how often it emptied its cache, what
-/// the last step brought, bytes of the host, and bytes of the device that lie idle.
+/// The figures of a library that makes its memory itself: the number of emptied caches, the result
+/// of the last step, bytes of the host, and idle bytes of the device.
 #[derive(Debug)]
 struct Paged {
     emptied: u64,
@@ -87,7 +87,7 @@ struct Paged {
     idle: u64,
 }
 
-/// It, after so many turns in which its cache must go, and after what comes then.
+/// These figures after `turns` turns in which the cache must go, and after the step `then`.
 fn paged(turns: &str, then: &str, variables: &[(&str, &str)]) -> [Paged; 2] {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
@@ -112,8 +112,8 @@ fn paged(turns: &str, then: &str, variables: &[(&str, &str)]) -> [Paged; 2] {
     said.try_into().expect("two lines")
 }
 
-/// Hazard: after the first emptied cache everything goes to the host, as a graph network of six
-/// million nodes did.
+/// Hazard: after the first emptied cache all memory goes to the host, as with a graph network of
+/// six million nodes.
 #[test]
 fn pytorchs_pages_go_to_the_host_only_where_an_emptied_cache_does_not_suffice() {
     for kept in ["release", "keep"] {
@@ -123,7 +123,7 @@ fn pytorchs_pages_go_to_the_host_only_where_an_emptied_cache_does_not_suffice() 
     }
 }
 
-/// Hazard: a program makes room for another one, which does not find it.
+/// Hazard: a program releases memory for another one, which does not get it.
 #[test]
 fn what_pytorch_gives_up_for_others_goes_back_to_the_driver() {
     let none = ("WMSHIM_KEEP_IDLE", "0");

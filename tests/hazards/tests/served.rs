@@ -5,7 +5,7 @@ use hazards::{Host, Scratch, c, driver};
 use serde_json::Value;
 
 /// Live bytes by the library's own account after the program `c/served.c` has done `first` and
-/// taken 8 MiB.
+/// allocated 8 MiB.
 fn live_after(first: &str) -> Option<u64> {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);

@@ -16,8 +16,8 @@ fn with(variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// A bad value: the program runs, and exactly one line names the variable, the value and what is
-/// valid.
+/// A bad value: the program runs, and exactly one line names the variable, the value and the valid
+/// values.
 fn is_said_once(variable: &str, value: &str, valid: &[&str]) {
     one_line(variable, value, &[&[variable, value], valid].concat());
 }
@@ -60,7 +60,7 @@ fn a_bad_word() {
     is_said_once("WMSHIM_LOG", "loud", &["off", "error", "warn", "info", "debug", "trace"]);
 }
 
-/// A limit of 48 bytes puts every block on the host while the device is empty. It is a typing
+/// A limit of 48 bytes would put every block on the host while the device is empty. It is a typing
 /// error.
 #[test]
 fn a_size_without_a_unit_is_not_in_force() {
@@ -70,7 +70,7 @@ fn a_size_without_a_unit_is_not_in_force() {
     is_said_once("WMSHIM_HEADROOM", "64", &["with its unit"]);
 }
 
-/// What a program holds where: live bytes on the device and on the host.
+/// The live bytes of a program on the device and on the host.
 fn tiers(variables: &[(&str, &str)]) -> (u64, u64, String) {
     let scratch = Scratch::new();
     let mut program = Resident::start_with(&scratch, variables);

@@ -1,9 +1,10 @@
-//! Hazard (privilege boundary): a process cannot open memory that it was given a handle of, or a
-//! wrong process can. The tests cover signals during the request, equal process ids in two
-//! namespaces, forked children, clients that connect and stay silent, exporters that are stopped
-//! or killed, few descriptors, other devices, and separate mount and network namespaces.
+//! Hazard (privilege boundary): a process cannot open memory for which it has a handle, or a wrong
+//! process can. The tests cover signals during the request, equal process ids in two namespaces,
+//! forked children, clients that connect and send nothing, exporters that are stopped or killed,
+//! few descriptors, other devices, and separate mount and network namespaces.
 //!
-//! What needs a namespace or another user's process is skipped where this process may not make one.
+//! A test that needs a namespace or another user's process is skipped if this process may not make
+//! one.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +19,7 @@ use hazards::{Host, Outcome, Scratch, c, driver, skip};
 
 const BYTES: &str = "4194304";
 const INVALID_HANDLE: &str = "400";
-/// The program's exit code where a namespace is not allowed.
+/// The program's exit code if a namespace is not allowed.
 const NOT_ALLOWED: i32 = 77;
 /// A user that owns nothing.
 const STRANGER: u32 = 65_431;
@@ -50,7 +51,7 @@ impl Stage {
         self.host(&[&["import", handle], how].concat()).run()
     }
 
-    /// The code of an open, and how long the program took.
+    /// The code of an open, and the duration of the program.
     fn open(&self, handle: &str) -> (String, Duration) {
         let outcome = self.import(handle, &["once"]);
         (outcome.expect_success().to_owned(), outcome.took)
@@ -109,8 +110,8 @@ impl Exporter {
         self.child.wait().expect("it can be waited for");
     }
 
-    /// Where it listens for importers. The table shows the name that a socket was bound to; a file
-    /// was renamed since.
+    /// The addresses at which it listens for importers. The table shows the name that a socket was
+    /// bound to; a file was renamed since.
     fn addresses(&self) -> Vec<String> {
         let own = sockets(self.child.id());
         let table = fs::read_to_string("/proc/net/unix").expect("the table of sockets");
@@ -131,7 +132,7 @@ impl Exporter {
 
 impl Drop for Exporter {
     fn drop(&mut self) {
-        // Forked children too; nothing may outlive a test.
+        // Forked children too: no process may outlive a test.
         // SAFETY: a plain system call; the group is the child's own.
         unsafe { libc::kill(-(self.child.id() as i32), libc::SIGKILL) };
         let _ = self.child.wait();
@@ -151,7 +152,7 @@ fn sockets(process: u32) -> Vec<String> {
     names.filter_map(|name| Some(name.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect()
 }
 
-/// A socket as exporter and importer use them, that waits for [`SOON`] at most.
+/// A socket like those of exporter and importer, that waits for [`SOON`] at most.
 fn socket() -> OwnedFd {
     let limit = libc::timeval { tv_sec: SOON.as_secs() as i64, tv_usec: 0 };
     // SAFETY: makes a descriptor that no other code knows, and sets an option whose value lives
@@ -193,7 +194,8 @@ fn listen(name: &str) -> OwnedFd {
     socket
 }
 
-/// What the other side says next; nothing when it has gone. `None`: it says nothing for [`SOON`].
+/// The next message of the other side; empty when it has closed. `None`: no message within
+/// [`SOON`].
 fn hear(socket: &OwnedFd) -> Option<Vec<u8>> {
     let mut bytes = [0_u8; 4096];
     // SAFETY: the kernel writes at most the buffer's size.
@@ -241,7 +243,7 @@ fn threads_open_and_close_one_block_while_access_is_granted() {
     assert_eq!(outcome.stderr, "", "no access was asked for where nothing is mapped");
 }
 
-/// Two programs of one user may have the same number, each in a namespace of its own, and see one
+/// Two programs of one user may have the same number, each in a namespace of its own, and share one
 /// network.
 #[test]
 fn equal_process_numbers_are_told_apart() {
@@ -256,7 +258,7 @@ fn equal_process_numbers_are_told_apart() {
     }
 }
 
-/// Whatever number the exporter has, it is not the importer.
+/// With any process number in the handle, the exporter is not mistaken for the importer.
 #[test]
 fn a_number_in_a_handle_says_nothing() {
     let stage = Stage::new();
@@ -302,7 +304,7 @@ fn a_killed_exporters_socket_is_removed_by_the_next() {
     assert!(!stage.socket_files().contains(&files[0]), "an end removes its own");
 }
 
-/// A stopped or debugged importer must not keep others from their memory; nor must many.
+/// A stopped or debugged importer must not block other importers; nor must many.
 #[test]
 fn silent_peers_delay_nobody() {
     let stage = Stage::new();
@@ -380,7 +382,7 @@ fn betrayed(bind: impl FnOnce(&str) -> Option<OwnedFd>) -> Option<(Vec<u8>, Stri
     Some(heard)
 }
 
-/// Everything that the first peer says, each packet answered with a nonce and a tag of nothing.
+/// All bytes that the first peer sends. Each packet is answered with a nonce and an invalid tag.
 fn overhear(listener: &OwnedFd) -> Vec<u8> {
     // SAFETY: a listening socket of ours; the peer's address is not wanted.
     let raw = unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
@@ -398,7 +400,7 @@ fn overhear(listener: &OwnedFd) -> Vec<u8> {
 }
 
 /// The name is public. A process that binds it after the exporter's end has no memory to offer and
-/// learns nothing.
+/// learns no secret.
 #[test]
 fn an_impostor_is_not_believed_and_not_told_the_key() {
     let (heard, code) = betrayed(|name| Some(listen(name))).expect("bound");
@@ -444,7 +446,7 @@ fn other_devices_reach_what_is_opened_as_they_reach_blocks() {
     assert_eq!(stage.import(&exporter.handle, &["elsewhere"]).expect_success(), "1");
 }
 
-/// What is opened ends with the device's contexts, as blocks do; what is opened later is as new.
+/// Opened memory ends with the device's contexts, like blocks; memory opened later is unaffected.
 #[test]
 fn opened_memory_ends_with_the_devices_contexts() {
     let stage = Stage::new();
@@ -461,7 +463,7 @@ fn processes_of_one_network_need_no_common_folder() {
     assert_eq!(host.run().expect_success(), "0");
 }
 
-/// As two containers that share a folder, or not.
+/// As two containers with and without a common folder.
 #[test]
 fn processes_of_one_folder_need_no_common_network() {
     let stage = Stage::new();
@@ -478,7 +480,7 @@ fn processes_of_one_folder_need_no_common_network() {
     assert!(apart.took < SOON, "{:?}", apart.took);
 }
 
-/// Where no folder can be had, as in a container that may write nowhere, the abstract name serves.
+/// If no folder can be made, as in a container without a writable one, the abstract name is enough.
 #[test]
 fn a_folder_that_cannot_be_used_is_not_needed() {
     let stage = Stage::new();

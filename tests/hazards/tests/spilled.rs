@@ -14,7 +14,7 @@ fn run(arguments: &str, variables: &[(&str, &str)]) -> Outcome {
     variables.iter().fold(outcome, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// The lines about what lies elsewhere now, and those about what lay there in all.
+/// The lines about memory that is elsewhere now, and those about all memory that was there.
 fn said(outcome: &Outcome) -> [Vec<&str>; 2] {
     let of = |words: &str| outcome.log().into_iter().filter(|line| line.contains(words)).collect();
     [of("memory lies elsewhere"), of("memory lay elsewhere")]
@@ -26,7 +26,7 @@ fn mib_before(line: &str, words: &str) -> f64 {
     before.rsplit(' ').next().expect("a figure").parse().expect("a number")
 }
 
-/// Hazard: a program that runs at the speed of the link, and not a word.
+/// Hazard: a program runs at the speed of the link, and no line reports it.
 #[test]
 fn a_block_that_goes_to_the_host_is_said_at_once_at_each_doubling_and_at_the_end() {
     for kind in ["a", "s", "p"] {
@@ -74,7 +74,7 @@ fn who_fits_or_wants_no_warnings_reads_nothing() {
     assert_eq!(run("a64 a8 s8 p8", &[("WMSHIM_LOG", "error")]).stderr, "");
 }
 
-/// Hazard: a line for each worker that a data loader forks.
+/// Hazard: each worker that a data loader forks prints a line.
 #[test]
 fn a_forked_child_says_nothing_of_its_parent() {
     let outcome = run("a64 a8 k k", &[]);
@@ -98,8 +98,8 @@ fn each_device_is_told_apart_and_another_device_is_named() {
     assert!(end[0].contains("16.0 MiB on other devices"), "{}", outcome.stderr);
 }
 
-/// Hazard: a program that resets its device, or its peaks, before it ends, as many do, is told that
-/// it needed nothing.
+/// Hazard: a program that resets its device, or its peaks, before it ends, as many do, gets the
+/// report that it needed no memory.
 #[test]
 fn a_device_that_was_reset_counts() {
     let outcome = run("a64 a8 p8 r", &[]);
@@ -147,7 +147,7 @@ fn a_refusal_names_what_may_be_raised_with_its_value() {
     assert!(line.contains("WMSHIM_PEER_LIMIT=8.0 MiB") && line.contains("WMSHIM_OVERFLOW"), "{line}");
 }
 
-/// Hazard: a program is refused memory, and its statistics say that it was not.
+/// Hazard: a program is refused memory, and its statistics do not show it.
 #[test]
 fn a_refused_piece_is_counted() {
     let scratch = Scratch::new();

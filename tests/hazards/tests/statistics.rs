@@ -1,8 +1,8 @@
 //! Hazard (process lifecycle): the statistics endpoint outlives its process, answers for another
 //! process, or disturbs its host.
 //!
-//! The endpoint's parts are tested where they are; here the whole library runs in a program that
-//! knows nothing of it.
+//! The endpoint's parts are tested beside their code; here the whole library runs in a program that
+//! does not know it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -78,7 +78,7 @@ fn every_request_is_answered() {
     assert!(refused["error"].is_string() && refused["schema"] == "wmshim-error/1", "{refused}");
 }
 
-/// What is shown can be set again, and what it comes to on the device stands beside it.
+/// A shown setting can be set again, and its effect on the device stands beside it.
 #[test]
 fn settings_are_told_as_they_are_written() {
     let scratch = Scratch::new();
@@ -117,7 +117,7 @@ fn the_last_words_go_into_a_file_that_was_not_there() {
         outcome.stderr
     };
     let words = scratch.folder("words");
-    // A program of one call, many times: however short it is.
+    // A program of one call, many times: also the shortest program writes its dump.
     for _ in 0..20 {
         assert_eq!(run(&words.join("%p.json")), "");
     }
@@ -151,7 +151,7 @@ fn many_signals_are_few_dumps() {
         assert_eq!(unsafe { libc::kill(program.id() as libc::pid_t, libc::SIGUSR2) }, 0);
         std::thread::yield_now();
     }
-    // What the last signal asked for is written too.
+    // The dump for the last signal is written too.
     appears(&program.statistics().join(format!("{}-2.json", program.id())));
     let (took, id) = (begin.elapsed(), program.id());
     let dumps = fs::read_dir(program.statistics()).expect("the folder").flatten();
@@ -175,7 +175,7 @@ fn a_process_keeps_a_hundred_dumps_at_most() {
     assert!(ask(&program.socket(), "dump")["path"].is_string(), "there is room again");
 }
 
-/// Hazard: `WMSHIM_STATS_DIR` names a folder in which the user has files of his own.
+/// Hazard: `WMSHIM_STATS_DIR` names a folder in which the user has other files.
 #[test]
 fn a_dump_empties_no_file_that_is_there() {
     let scratch = Scratch::new();
@@ -252,8 +252,7 @@ fn a_signal_that_nobody_asked_for_does_what_it_does() {
     assert_eq!(program.end_by(libc::SIGUSR2), Some(libc::SIGUSR2));
 }
 
-/// The driver answers no more when the last statistics are written: here, from the second question
-/// on.
+/// The driver answers no more when the last statistics are written: here, from the second query on.
 #[test]
 fn the_last_answer_names_the_device() {
     let scratch = Scratch::new();
@@ -278,7 +277,7 @@ fn is_named(device: &Value) {
     );
 }
 
-/// Waits until a file has its name; it is complete then.
+/// Waits until a file has its name; it is then complete.
 fn appears(path: &Path) -> PathBuf {
     let begin = Instant::now();
     while !path.exists() {

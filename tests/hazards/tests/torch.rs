@@ -1,10 +1,10 @@
-//! Hazard (API conformance): the library chooses a PyTorch allocator that the user did not want,
-//! or with which a program cannot run.
+//! Hazard (API conformance): the library chooses a PyTorch allocator against the user's will, or
+//! one with which a program cannot run.
 //!
 //! PyTorch reads its environment when it is imported, so the choice is made when Python starts, by
-//! writing one variable. Whatever the user set stays. What `auto` chooses depends on what the
-//! kernel lets processes do here: the table of that is tested beside the code (`share.rs` of
-//! wm-driver), and here only that it is the same wherever it should be.
+//! writing one variable. A value that the user set stays. The choice of `auto` depends on the
+//! permissions of the kernel here: its table is tested beside the code (`share.rs` of wm-driver),
+//! and here only that it is the same wherever it should be.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ const EXPANDABLE: &str = "expandable_segments:True";
 const SHOW: &str = "import os; \
     print(' '.join(os.environ[n] for n in ('PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF') if n in os.environ) or 'untouched')";
 
-/// What `program` with these arguments and variables prints.
+/// The output of `program` with these arguments and variables.
 fn shown(scratch: &Scratch, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     // No driver is needed: nothing here makes a CUDA call.
     let host = Host::shimmed(program, scratch, Path::new("/nowhere")).args(arguments);
@@ -26,19 +26,19 @@ fn shown(scratch: &Scratch, program: &str, arguments: &[&str], variables: &[(&st
     outcome.expect_success().to_owned()
 }
 
-/// What Python shows with these variables.
+/// The output of Python with these variables.
 fn python(variables: &[(&str, &str)]) -> String {
     shown(&Scratch::new(), "python3", &["-c", SHOW], variables)
 }
 
-/// What a script of this text shows.
+/// The output of a script with this text.
 fn script(text: &str) -> String {
     let scratch = Scratch::new();
     let file = scratch.file("train.py", format!("{SHOW}\n{text}\n"));
     shown(&scratch, "python3", &[file.to_str().expect("readable")], &[])
 }
 
-/// What `auto` chooses here.
+/// The choice of `auto` here.
 fn automatic() -> String {
     let chosen = python(&[]);
     assert!([EXPANDABLE, "untouched"].contains(&&*chosen), "{chosen}");
@@ -67,13 +67,13 @@ fn the_users_word_about_the_allocator_is_followed() {
     }
 }
 
-/// What expandable segments make themselves does not move.
+/// Memory that expandable segments make themselves does not migrate.
 #[test]
 fn where_memory_may_move_large_tensors_have_blocks_of_their_own() {
     let chosen = |value| python(&[("WMSHIM_MIGRATE", value)]);
     assert!(["max_split_size_mb:21", "untouched"].contains(&&*chosen("on")));
     assert_eq!(chosen("on") == "untouched", automatic() == "untouched");
-    // A share of the time, `5%`, is no value any more.
+    // A share of the time, `5%`, is no longer a value.
     assert_eq!(["off", "5%", "perhaps"].map(chosen), [(); 3].map(|()| automatic()));
     let both = [("WMSHIM_MIGRATE", "on"), ("WMSHIM_TORCH_ALLOCATOR", "async")];
     assert_eq!(python(&both), ASYNC);
@@ -112,8 +112,8 @@ fn a_script_started_by_its_first_line_is_seen() {
     }
 }
 
-/// What a program shows that is started in a folder of its own, with these files in it. `{show}` in
-/// them shows.
+/// The output of a program in a folder of its own, with these files in it. `{show}` in them prints
+/// the variables.
 fn started(files: &[(&str, &str)], words: &[&str], path: Option<&str>) -> String {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new();
@@ -125,7 +125,7 @@ fn started(files: &[(&str, &str)], words: &[&str], path: Option<&str>) -> String
     }
     let path = scratch.path().join(path.unwrap_or("nowhere"));
     let path = path.to_str().expect("readable");
-    // A shell goes into the folder; what it starts is a program of its own.
+    // A shell enters the folder; the program that it starts is a process of its own.
     let start = ["cd \"$0\" && exec \"$@\"", scratch.path().to_str().expect("readable")];
     let words = [&["-c"][..], &start, words].concat();
     shown(&scratch, "bash", &words, &[("PYTHONPATH", path)])
@@ -170,7 +170,7 @@ fn however_an_engine_comes_into_a_program_pytorch_keeps_its_defaults() {
     ] {
         assert_eq!(started(files, words, None), "untouched", "{words:?}");
     }
-    // A library that is somewhere else.
+    // A library in another folder.
     let library = ("libraries/myserver/__init__.py", "from vllm import LLM");
     assert_eq!(started(&[library, main], &["python3", "main.py"], Some("libraries")), "untouched");
     let others = ("myserver.py", "import torch");
@@ -178,7 +178,7 @@ fn however_an_engine_comes_into_a_program_pytorch_keeps_its_defaults() {
     assert_eq!(started(&[("train", "{show}\nvllm = 1")], &["python3", "train"], None), automatic());
 }
 
-/// Hazard: the same where an installed library, which is not read, imports the engine.
+/// Hazard: the same if an installed library, which is not read, imports the engine.
 #[test]
 fn where_an_engine_is_installed_pytorch_keeps_its_defaults() {
     let told = shown(
@@ -208,14 +208,14 @@ fn where_an_engine_is_installed_pytorch_keeps_its_defaults() {
     }
 }
 
-/// What a child of Python shows that runs this code.
+/// The output of a child of Python that runs this code.
 fn child(code: &str, variables: &[(&str, &str)]) -> String {
     let start = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', os.environ['CODE']])";
     let variables: Vec<_> = variables.iter().copied().chain([("CODE", code)]).collect();
     shown(&Scratch::new(), "python3", &["-c", start], &variables)
 }
 
-/// Hazard: what was chosen for one program is the user's word for the next.
+/// Hazard: the choice for one program counts as the user's setting in its child.
 #[test]
 fn a_choice_is_no_word_of_the_users_for_a_child() {
     let needs = format!("0 and __import__('x')\nif 0:\n    import vllm\n{SHOW}");
@@ -236,8 +236,8 @@ fn a_worker_of_pythons_own_follows_the_program_that_started_it() {
     assert_eq!(child(&worker, &[("WMSHIM_TORCH_ALLOCATOR", "auto"), ("WMSHIM_STITCH", "off")]), "untouched");
 }
 
-/// Stands in for PyTorch: a library of its CUDA core's name is loaded. Then uses the driver as the
-/// arguments say.
+/// Stands in for PyTorch: it loads a library with the name of PyTorch's CUDA core, then uses the
+/// driver as the arguments say.
 const STAND_IN: &str = "import ctypes, os, subprocess, sys\n\
     core = ctypes.CDLL(os.environ['CORE'])\n\
     cuda, word = ctypes.CDLL('libcuda.so.1'), sys.argv[1]\n\

@@ -1,5 +1,5 @@
 //! Hazard (out of memory): a host wait creates a manager on a device that the program never used,
-//! or does not give back the memory that the driver would give back.
+//! or does not release the memory that the driver would release.
 
 use hazards::{Host, Scratch, c, driver};
 use serde_json::Value;
@@ -25,8 +25,8 @@ fn the_pool_gives_back_when_a_threads_own_stream_was_waited_for() {
     assert_eq!(stats["devices"][0]["tiers"]["device"]["reserved_bytes"], 0, "{stats}");
 }
 
-/// Hazard: the stream of a green context that has ended is asked, which crashes NVIDIA's driver, or
-/// what was freed in it is lost.
+/// Hazard: the stream of a destroyed green context is queried, which crashes NVIDIA's driver, or
+/// memory that was freed in it is lost.
 #[test]
 fn what_was_freed_in_a_green_context_that_has_ended_is_given_back() {
     let stats = after("green");
@@ -34,8 +34,8 @@ fn what_was_freed_in_a_green_context_that_has_ended_is_given_back() {
     assert_eq!(stats["devices"][0]["counters"]["allocations"], 1, "it was ours: {stats}");
 }
 
-/// What was freed before a wait for the device is past after it: no event needs to be recorded to
-/// learn it.
+/// After a wait for the device, all earlier frees are complete: no event needs to be recorded to
+/// learn that.
 #[test]
 fn a_wait_is_as_good_as_an_event() {
     let stats = after("device");
@@ -48,7 +48,7 @@ fn a_wait_is_as_good_as_an_event() {
     assert_eq!(made("cuMemAddressReserve"), 1, "one extent serves all ten blocks: {stats}");
 }
 
-/// Hazard: what a program has freed is never there for other processes.
+/// Hazard: memory that a program has freed never becomes available to other processes.
 #[test]
 fn what_is_freed_without_a_stream_goes_back_to_the_driver() {
     let stats = after("freed");
@@ -56,7 +56,7 @@ fn what_is_freed_without_a_stream_goes_back_to_the_driver() {
     assert!(reserved.as_u64().is_some_and(|bytes| bytes <= 512 << 20), "{stats}");
 }
 
-/// Hazard: a program that repeats itself pays for that in every period.
+/// Hazard: a periodic program pays for that in every period.
 #[test]
 fn a_program_that_comes_back_at_once_maps_its_memory_once_more_and_no_oftener() {
     let stats = after("period");
@@ -65,8 +65,8 @@ fn a_program_that_comes_back_at_once_maps_its_memory_once_more_and_no_oftener() 
     assert!(created.as_u64() <= once.as_u64().map(|creates| 2 * creates), "{created} for {once} in a period");
 }
 
-/// Hazard: a thread's own stream ends with the thread, and what the library allocated there for
-/// itself is left behind.
+/// Hazard: a thread's own stream ends with the thread, and the library's own allocations in it are
+/// leaked.
 #[test]
 fn nothing_of_the_librarys_stays_in_a_threads_own_stream() {
     let stats = after("unfreed");
@@ -78,7 +78,7 @@ fn nothing_of_the_librarys_stays_in_a_threads_own_stream() {
 }
 
 /// Hazard: in a blocking stream each allocation and each free costs more than the driver's own, or
-/// leaves memory behind.
+/// leaks memory.
 #[test]
 fn an_action_of_a_blocking_stream_is_one_call_and_nothing_is_left() {
     let stats = after("actions");

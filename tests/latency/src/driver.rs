@@ -44,7 +44,7 @@ impl Api for Driver {
     }
 }
 
-/// In which streams calls are made.
+/// The streams of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Kind {
     /// One a thread, apart from the default stream
@@ -70,7 +70,7 @@ pub(crate) struct Thread<'a> {
 }
 
 impl Driver {
-    /// Opens the driver, and keeps the memory that its default pool once had, as frameworks do.
+    /// Opens the driver, and lets its default pool keep its memory, as frameworks do.
     pub(crate) fn open() -> Result<Self, Failure> {
         let table = Table::of_process().map_err(|error| Failure(error.to_string()))?;
         let mut driver = Self { table, context: CUcontext::NULL };
@@ -81,7 +81,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Makes the context the calling thread's.
+    /// Makes the context current in the calling thread.
     pub(crate) fn enter(&self) -> Result<(), Failure> {
         self.ctx_set_current(self.context)
     }
@@ -104,7 +104,7 @@ impl Driver {
 }
 
 impl Thread<'_> {
-    /// A call that does next to nothing in the driver.
+    /// A call with almost no work in the driver.
     pub(crate) fn nothing(&self) -> Result<(), Failure> {
         self.driver.ctx_device().map(drop)
     }
@@ -119,11 +119,11 @@ impl Thread<'_> {
 
     /// A small copy to the device, from pinned memory.
     pub(crate) fn copy(&self) -> Result<(), Failure> {
-        // SAFETY: both ends are this thread's own, as long as it says, and never freed.
+        // SAFETY: both ends are this thread's own, have this length, and are never freed.
         unsafe { self.driver.memcpy_htod_async(self.device, self.host, SMALL, self.stream) }
     }
 
-    /// Waits for what has been enqueued: a driver's queue is finite.
+    /// Waits for the enqueued work: a driver's queue is finite.
     pub(crate) fn wait(&self) -> Result<(), Failure> {
         self.driver.stream_synchronize(self.stream)
     }

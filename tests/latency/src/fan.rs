@@ -1,5 +1,5 @@
-//! An allocation while many other streams hold memory that they have freed and are themselves held
-//! by the host. A pool that orders streams behind each other for such memory makes the allocation
+//! An allocation while many other streams hold memory that they have freed, and the host holds
+//! these streams. A pool that orders streams behind each other for such memory makes the allocation
 //! wait for all of them, or for ever.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,8 +35,8 @@ pub(crate) fn measure(
             .collect::<Result<Vec<_>, _>>()?;
         for (other, block) in others.iter().zip(blocks) {
             driver.mem_free_async(block, *other)?;
-            // SAFETY: pinned memory has one address for the host and its devices; this lives as
-            // long as the process.
+            // SAFETY: pinned memory has one address for the host and its devices; it stays until
+            // the process ends.
             unsafe {
                 driver.stream_wait_value32(*other, std::ptr::from_ref(gate) as CUdeviceptr, round, AT_LEAST)
             }?;

@@ -1,5 +1,5 @@
-//! What a launch costs the thread that makes it: a kernel of three parameters, one of which points
-//! into one of several blocks.
+//! The cost of a launch for its thread: a kernel of three parameters, one of which points into one
+//! of several blocks.
 
 use std::time::Instant;
 

@@ -99,7 +99,7 @@ fn main() -> Result<(), Failure> {
 fn fan(driver: &Driver, options: &Options, streams: usize) -> Result<(), Failure> {
     driver.enter()?;
     let samples = fan::measure(driver, streams, options.bytes, options.rounds.min(1000))?;
-    // The first rounds bring memory and code in.
+    // The first rounds load memory and code.
     let mut samples = Samples(samples.into_iter().skip(100).collect());
     let (p50, p99) = (samples.quantile(0.5), samples.quantile(0.99));
     if options.json {
@@ -113,7 +113,7 @@ fn fan(driver: &Driver, options: &Options, streams: usize) -> Result<(), Failure
 fn launches(driver: &Driver, options: &Options, blocks: usize) -> Result<(), Failure> {
     driver.enter()?;
     let samples = launches::measure(driver, blocks, options.bytes, options.rounds)?;
-    // The first rounds bring memory and code in.
+    // The first rounds load memory and code.
     let mut samples = Samples(samples.into_iter().skip(options.rounds / 10).collect());
     let (least, p50) = (samples.quantile(0.0), samples.quantile(0.5));
     if options.json {

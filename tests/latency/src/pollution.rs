@@ -1,5 +1,5 @@
-//! What a program does between two calls, as far as it matters to them: it drives their code and
-//! data out of the caches.
+//! The effect of a program's work between two calls on these: it evicts their code and data from
+//! the caches.
 
 use std::ffi::c_void;
 use std::io::Error;
@@ -9,7 +9,7 @@ const LINE: usize = 64;
 /// `ret` of x86-64.
 const RETURN: u8 = 0xC3;
 
-/// Memory that is run through between calls: half of it as data, half as code.
+/// Memory that is read between calls: half of it as data, half as code.
 pub(crate) struct Pollution {
     data: Vec<u8>,
     code: *mut c_void,
@@ -17,7 +17,7 @@ pub(crate) struct Pollution {
 }
 
 impl Pollution {
-    /// Of `bytes` in all; with 0, nothing happens between calls.
+    /// With `bytes` in all; with 0, there is no work between calls.
     pub(crate) fn new(bytes: usize) -> Result<Self, Error> {
         let bytes = bytes / 2;
         Ok(Self {
@@ -32,8 +32,8 @@ impl Pollution {
         let sum = self.data.iter().step_by(LINE).fold(0u8, |sum, byte| sum.wrapping_add(*byte));
         std::hint::black_box(sum);
         for offset in (0..self.bytes).step_by(LINE) {
-            // SAFETY: each line of the mapping begins with a return instruction, and a function of
-            // nothing returns nothing.
+            // SAFETY: each line of the mapping begins with a return instruction, which is a
+            // function without arguments or result.
             unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(self.code.byte_add(offset))() };
         }
     }

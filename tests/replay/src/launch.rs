@@ -1,6 +1,6 @@
-//! Launches in every form that a program may choose, each of blocks that are known.
+//! Launches in every form that a program may choose, each with known blocks.
 //!
-//! Blocks are numbered as a recording numbers them: 0 and 1 are copied between, 2 is filled.
+//! Blocks are numbered as in a recording: 0 and 1 are the ends of copies, 2 is filled.
 
 use std::ffi::{CStr, c_uint, c_void};
 use std::ptr::null_mut;
@@ -26,7 +26,7 @@ struct Launcher {
     blocks: [u64; 3],
 }
 
-/// Makes the launches that `tests/record.rs` looks for, in this order.
+/// Makes the launches that `tests/record.rs` expects, in this order.
 pub(crate) fn launches(driver: Driver) -> Result<(), Failure> {
     let stream = driver.stream_create(0)?;
     let block = || driver.mem_alloc_async(WORDS as usize * 4, stream);
@@ -131,7 +131,7 @@ impl Launcher {
         if refused { Ok(()) } else { Err(Failure("a launch without its arguments went through".into())) }
     }
 
-    /// As CUDA's runtime launches: the kernel's handle in a function's place.
+    /// As in CUDA's runtime: the kernel's handle in a function's place.
     fn of_a_library(&self) -> Result<(), Failure> {
         let (mut library, mut kernel) = (CUlibrary::NULL, CUkernel::NULL);
         let image = wm_kernels::diagnostics::IMAGE.ptx;
@@ -162,7 +162,8 @@ impl Launcher {
         Ok(self.driver.checked::<cuLibraryUnload>(|unload| unsafe { unload(library) })?)
     }
 
-    /// A launch into a capture is none; the graph's own is one, of unknown blocks.
+    /// A launch into a capture counts for nothing; the launch of the graph is one, of unknown
+    /// blocks.
     fn captured(&self, module: CUmodule) -> Result<(), Failure> {
         let (stream, value, mut graph, mut exec) = (self.stream, 4_u32, CUgraph::NULL, CUgraphExec::NULL);
         let fill = self.function(module, c"wm_fill_u32")?;
@@ -177,8 +178,8 @@ impl Launcher {
         Ok(self.driver.checked::<cuGraphLaunch>(|launch| unsafe { launch(exec, stream) })?)
     }
 
-    /// A function gets the handle of one with other parameters that was unloaded, as the driver has
-    /// it; in the simulated one only if it is told so.
+    /// A function gets the handle of an unloaded one with other parameters, as in NVIDIA's driver;
+    /// in the simulated one only with a setting.
     fn handle_that_comes_again(&self) -> Result<(), Failure> {
         let (before, time) = (self.module()?, 1_u64);
         let spin = self.function(before, c"wm_spin")?;

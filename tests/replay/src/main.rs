@@ -1,9 +1,8 @@
 //! `recorded`: a driver-API program whose allocations are known exactly, to be recorded under the
 //! shim.
-//!
-//! It knows nothing of wmshim. On standard output it says what it did, as `name=count` words that
-//! the tests compare with the recording. The first argument chooses how it ends, or how many
-//! threads and devices it uses.
+//! It does not know wmshim. On standard output it prints its actions, as `name=count` words that
+//! the tests compare with the recording. The first argument chooses its end, or the number of
+//! threads and devices.
 
 mod launch;
 mod tally;
@@ -66,7 +65,7 @@ fn run(mode: &str) -> Result<Tally, Failure> {
     }
 }
 
-/// Makes a device's primary context the thread's.
+/// Makes a device's primary context current in the thread.
 fn enter(driver: Driver, device: CUdevice) -> Result<(), Failure> {
     Ok(driver.ctx_set_current(driver.primary_ctx_retain(device)?)?)
 }
@@ -77,7 +76,7 @@ fn walk(driver: Driver, seed: u64, steps: u32) -> Result<Tally, Failure> {
     Ok(walk.end()?)
 }
 
-/// Ends as the out-of-memory killer would end it: no handler runs.
+/// Ends like a process that the out-of-memory killer ends: no handler runs.
 fn killed(driver: Driver) -> Result<Tally, Failure> {
     let tally = walk(driver, 2, STEPS)?;
     say(&tally);
@@ -86,11 +85,11 @@ fn killed(driver: Driver) -> Result<Tally, Failure> {
     Ok(tally)
 }
 
-/// The child of a fork goes on as if nothing had happened, and is told so by the driver or not.
+/// The child of a fork goes on with driver calls, which may fail.
 fn forked(driver: Driver) -> Result<Tally, Failure> {
     let before = walk(driver, 3, 100)?;
-    // SAFETY: the child calls the driver, which answers with an error, and leaves by `exit`, as
-    // careless programs do.
+    // SAFETY: the child calls the driver, which returns an error, and ends by `exit`, as careless
+    // programs do.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = walk(driver, 4, 100).is_err();

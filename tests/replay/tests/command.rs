@@ -45,7 +45,7 @@ fn the_capacity_is_enough_and_a_step_less_is_not() {
     assert!(figures(&less)["refusal"].as_str().is_some_and(|sentence| sentence.contains("out of memory")));
 }
 
-/// A shell that has a small simulated device for other programs.
+/// A shell that sets a small simulated device for other programs.
 #[test]
 fn the_shells_simulated_memory_is_not_the_replays() {
     let mut command = Command::new(wmctl());
@@ -59,7 +59,7 @@ fn the_shells_simulated_memory_is_not_the_replays() {
     );
 }
 
-/// A copy that was cut short, and a recording through a pipe.
+/// A truncated copy, and a recording through a pipe.
 #[test]
 fn what_is_whole_of_a_trace_is_replayed() {
     let whole = std::fs::read(trace("gnn.trace.gz")).expect("a recording");

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const RECORDED: &str = env!("CARGO_BIN_EXE_recorded");
 
-/// A file that `cargo build` left beside the program.
+/// A build product beside the program.
 fn built(name: &str) -> PathBuf {
     let path = Path::new(RECORDED).with_file_name(name);
     assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
@@ -156,7 +156,7 @@ fn names_tell_processes_and_devices_apart() {
     assert_eq!(allocations, tally(&output, "allocations"));
 }
 
-/// What a recording of `launches` says of each launch.
+/// The recorded description of each launch of `launches`.
 fn recorded_launches(test: &str, variables: &[(&str, &str)]) -> (PathBuf, Vec<String>) {
     let trace = folder(test).join("x.gz");
     let mut command = recording("launches", &trace);
@@ -171,7 +171,7 @@ fn recorded_launches(test: &str, variables: &[(&str, &str)]) -> (PathBuf, Vec<St
 /// Every form of a launch, in the order of `src/launch.rs`: one without blocks, one of a function
 /// with its handle; pointers, the same blocks again, a buffer, `cuLaunchKernelEx`, a cooperative
 /// one, one without blocks, arguments that the driver refuses; twice a library's kernel; a graph,
-/// and not what was captured into it.
+/// without the launches captured into it.
 #[test]
 fn launches_are_recorded_with_their_blocks() {
     let wanted = ["-", "0,1", "=0", "=0", "2", "=1", "=1", "-", "?", "=1", "=1", "?"];
@@ -183,8 +183,8 @@ fn launches_are_recorded_with_their_blocks() {
     assert_eq!(launches, wanted, "where handles come again");
 }
 
-/// A driver before CUDA 12.4 does not tell the parameters of functions; here it still tells those
-/// of a kernel.
+/// A driver before CUDA 12.4 does not return the parameters of functions; here it still returns
+/// those of a kernel.
 #[test]
 fn launches_of_unknown_parameters_are_unknown() {
     let failing = ("SIMCUDA_FAIL", "cuFuncGetParamInfo:1+");
@@ -211,7 +211,7 @@ fn tiers_are_simulated(trace: &Path) {
     assert_eq!((figure("optimum", "ratio"), figure("ours", "stops").is_u64()), (1.0.into(), true));
 }
 
-/// Without the switch a recording is one that earlier readers know.
+/// Without the switch, earlier readers can read a recording.
 #[test]
 fn launches_are_recorded_where_that_is_asked_for() {
     let trace = folder("no-launches").join("x.gz");

@@ -1,4 +1,4 @@
-//! The library under test, as C programs have it: opened by name, functions by theirs.
+//! The library under test, as C programs use it: opened by name, with functions found by theirs.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
@@ -69,7 +69,7 @@ macro_rules! functions {
             /// Opens a library.
             ///
             /// # Errors
-            /// The loader's sentence, or the name of a function that it lacks.
+            /// The loader's message, or the name of a missing function.
             pub(crate) fn open(path: &Path) -> Result<Self, String> {
                 let name = CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| "a path with a NUL")?;
                 // SAFETY: a terminated path.

@@ -1,5 +1,5 @@
-//! Memory functions as a program gives them to the library (`wholememory_env_func_t`), which count
-//! what is open and can fail.
+//! Memory functions that a program passes to the library (`wholememory_env_func_t`), which count
+//! open objects and can fail.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_uint, c_void};
@@ -33,11 +33,11 @@ pub(crate) struct Functions {
     output_global: *mut c_void,
 }
 
-/// The function that gave the memory.
+/// The program whose functions allocate the memory.
 #[derive(Debug)]
 pub(crate) struct Caller<'a> {
     rank: &'a Rank,
-    /// Contexts of temporary memory, and outputs, that were made and not given back.
+    /// Contexts of temporary memory, and outputs, that were made and not released.
     pub(crate) contexts: Cell<isize>,
     pub(crate) outputs: Cell<isize>,
     /// Requests so far, and the number of the one that fails.
@@ -61,7 +61,7 @@ impl<'a> Memory<'a> {
         Self { rank, shape: Cell::new(None), place, address, host: RefCell::default() }
     }
 
-    /// What the library is given for it.
+    /// The library's handle for it.
     pub(crate) fn context(&self) -> *mut c_void {
         std::ptr::from_ref(self).cast_mut().cast()
     }
@@ -95,14 +95,14 @@ impl<'a> Memory<'a> {
         let address = self.address.replace(0);
         match self.place.get() {
             ON_DEVICE if address != 0 => drop(self.rank.driver.mem_free(address)),
-            // SAFETY: what `allocate` has pinned.
+            // SAFETY: `allocate` has pinned it.
             PINNED if address != 0 => drop(unsafe { self.rank.driver.mem_free_host(address as *mut c_void) }),
             _ => self.host.borrow_mut().clear(),
         }
         self.shape.set(None);
     }
 
-    /// What is in it.
+    /// Its content.
     pub(crate) fn read(&self) -> Verdict<Vec<u8>> {
         must(self.shape.get().is_some(), || "an output that was not made".to_owned())?;
         self.rank.driver.ctx_synchronize().map_err(|error| error.to_string())?;
@@ -136,7 +136,7 @@ impl<'a> Caller<'a> {
         Functions { create, destroy, malloc, free, global, output_malloc, output_free, output_global: global }
     }
 
-    /// Lets a request fail: the first is number 0.
+    /// Makes a request fail: the first is number 0.
     pub(crate) fn fail(&self, number: usize) {
         self.requests.set(0);
         self.fails.set(number);
@@ -146,7 +146,7 @@ impl<'a> Caller<'a> {
         self.requests.replace(self.requests.get() + 1) != self.fails.get()
     }
 
-    /// Temporary memory is given back.
+    /// All temporary memory has been released.
     pub(crate) fn is_even(&self) -> Verdict {
         must(self.contexts.get() == 0, || {
             format!("{} contexts of temporary memory are left", self.contexts.get())
@@ -159,14 +159,14 @@ fn add(count: &Cell<isize>, more: isize) {
 }
 
 /// # Safety
-/// The pointer is what [`Caller::functions`] has given.
+/// The pointer is the one of [`Caller::functions`].
 unsafe fn caller<'a>(global: *mut c_void) -> &'a Caller<'a> {
-    // SAFETY: the caller's word.
+    // SAFETY: the caller guarantees it.
     unsafe { &*global.cast() }
 }
 
 unsafe extern "C" fn create(place: *mut *mut c_void, global: *mut c_void) {
-    // SAFETY: the library hands over what it was given, and a place of its own.
+    // SAFETY: the library passes our pointer, and a place of its own.
     unsafe {
         let caller = caller(global);
         if caller.grants() {
@@ -177,7 +177,7 @@ unsafe extern "C" fn create(place: *mut *mut c_void, global: *mut c_void) {
 }
 
 unsafe extern "C" fn destroy(context: *mut c_void, global: *mut c_void) {
-    // SAFETY: the library hands over what `create` has made.
+    // SAFETY: the library passes a context that `create` made.
     unsafe {
         add(&caller(global).contexts, -1);
         drop(Box::from_raw(context.cast::<Memory<'_>>()));
@@ -190,7 +190,7 @@ unsafe extern "C" fn malloc(
     context: *mut c_void,
     global: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: the library hands over what it was given, and a description of its own.
+    // SAFETY: the library passes our pointers, and a description of its own.
     unsafe {
         let memory = &*context.cast::<Memory<'_>>();
         if caller(global).grants() { memory.allocate(*shape, place) } else { null_mut() }
@@ -198,7 +198,7 @@ unsafe extern "C" fn malloc(
 }
 
 unsafe extern "C" fn free(context: *mut c_void, _global: *mut c_void) {
-    // SAFETY: the library hands over what `create` has made.
+    // SAFETY: the library passes a context that `create` made.
     unsafe { &*context.cast::<Memory<'_>>() }.give_back();
 }
 
@@ -208,7 +208,7 @@ unsafe extern "C" fn output_malloc(
     context: *mut c_void,
     global: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: the library hands over what it was given.
+    // SAFETY: the library passes our pointers.
     unsafe {
         let caller = caller(global);
         if caller.requests.get() == caller.fails.get() {
@@ -220,7 +220,7 @@ unsafe extern "C" fn output_malloc(
 }
 
 unsafe extern "C" fn output_free(context: *mut c_void, global: *mut c_void) {
-    // SAFETY: the library hands over what it was given.
+    // SAFETY: the library passes our pointers.
     unsafe {
         add(&caller(global).outputs, -1);
         free(context, global);

@@ -1,8 +1,8 @@
-//! Tries WholeMemory's C API: scenarios that every rank plays, with ranks that are threads or
+//! Tests WholeMemory's C API: scenarios that every rank plays, with ranks that are threads or
 //! processes.
 //!
-//! On the simulated driver and on GPUs alike; ranks take devices in turn, so there may be more
-//! ranks than devices. What a scenario finds wrong is printed by rank, and the exit code is 1.
+//! It runs on the simulated driver and on GPUs; ranks take devices in turn, so there may be more
+//! ranks than devices. A scenario's faults are printed by rank, and the exit code is 1.
 
 #![allow(clippy::print_stdout, reason = "a program that says what it found")]
 
@@ -50,9 +50,9 @@ pub(crate) struct Arguments {
 /// A call that fails.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
-    /// Of which rank.
+    /// The rank whose call fails.
     rank: usize,
-    /// What `SIMCUDA_FAIL` takes.
+    /// The value of `SIMCUDA_FAIL`.
     rule: String,
 }
 

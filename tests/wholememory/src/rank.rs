@@ -1,5 +1,4 @@
-//! One rank: a thread with a GPU, its communicator, and short forms of what scenarios do all the
-//! time.
+//! One rank: a thread with a GPU, its communicator, and short forms of the scenarios' common steps.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -42,7 +41,7 @@ pub(crate) const KINDS: [(c_uint, c_uint); 8] = [
     (HIERARCHY, HOST),
 ];
 
-/// Calls a function of the library and wants a code.
+/// Calls a function of the library and requires a code.
 macro_rules! want {
     ($code:expr, $rank:ident.$name:ident($($argument:expr),* $(,)?)) => {{
         // SAFETY: handles may be any number; places are live locals, or null on purpose.
@@ -53,12 +52,12 @@ macro_rules! want {
 }
 pub(crate) use want;
 
-/// Wants a condition.
+/// Requires a condition.
 pub(crate) fn must(holds: bool, what: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// A rank at work.
+/// A running rank.
 #[derive(Debug)]
 pub(crate) struct Rank {
     pub(crate) library: Library,
@@ -70,7 +69,7 @@ pub(crate) struct Rank {
     pub(crate) id: UniqueId,
 }
 
-/// A part of memory, as the API tells it.
+/// A part of memory, as the API returns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) address: u64,
@@ -79,7 +78,7 @@ pub(crate) struct Part {
 }
 
 impl Rank {
-    /// Enters a GPU and meets the others.
+    /// Enters a GPU and joins the others.
     pub(crate) fn begin(
         library: Library,
         driver: &'static Table,
@@ -149,7 +148,7 @@ impl Rank {
 
     /// Writes bytes at an address of device or pinned memory.
     pub(crate) fn write(&self, address: CUdeviceptr, bytes: &[u8]) -> Verdict {
-        // SAFETY: the library's memory, whose size the caller has asked for; the call returns when
+        // SAFETY: the library's memory, whose size the caller has requested; the call returns when
         // the bytes were read.
         let written = unsafe { self.driver.memcpy_htod(address, bytes.as_ptr().cast(), bytes.len()) };
         written.and_then(|()| self.driver.ctx_synchronize()).map_err(|error| error.to_string())
@@ -158,13 +157,13 @@ impl Rank {
     /// Reads bytes from there.
     pub(crate) fn read(&self, address: CUdeviceptr, bytes: usize) -> Verdict<Vec<u8>> {
         let mut place = vec![0; bytes];
-        // SAFETY: as above; the call returns when the bytes are there.
+        // SAFETY: as above; the call returns when the bytes have arrived.
         let read = unsafe { self.driver.memcpy_dtoh(place.as_mut_ptr().cast::<c_void>(), address, bytes) };
         read.map(|()| place).map_err(|error| error.to_string())
     }
 }
 
-/// Memory of one rank's GPU with a tensor over it; given back when it is dropped.
+/// Memory of one rank's GPU with a tensor over it; released on drop.
 #[derive(Debug)]
 pub(crate) struct Local<'a> {
     rank: &'a Rank,
@@ -188,7 +187,7 @@ impl<'a> Local<'a> {
         Ok(local)
     }
 
-    /// What it holds now.
+    /// Its present content.
     pub(crate) fn read(&self) -> Verdict<Vec<u8>> {
         self.rank.driver.ctx_synchronize().map_err(|error| error.to_string())?;
         self.rank.read(self.address, self.bytes)
@@ -203,7 +202,7 @@ impl Drop for Local<'_> {
     }
 }
 
-/// The byte that belongs at a place of memory, on every rank.
+/// The expected byte at a place of memory, on every rank.
 pub(crate) fn byte_at(offset: usize, salt: usize) -> u8 {
     let mixed = (offset as u64 ^ (salt as u64) << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 56) as u8

@@ -1,5 +1,5 @@
-//! Starts the ranks of a scenario, as threads of this process or as processes, and gathers what
-//! they say.
+//! Starts the ranks of a scenario, as threads of this process or as processes, and collects their
+//! results.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use crate::api::{Library, UniqueId};
 use crate::rank::{Rank, Verdict};
 use crate::scenarios::{ALL, Scenario};
 
-/// Plays every scenario that is asked for.
+/// Plays every selected scenario.
 pub(crate) fn play_all(arguments: &Arguments) -> Verdict {
     let chosen = ALL.iter().filter(|scenario| scenario.name.contains(&arguments.filter));
     let chosen: Vec<_> = chosen.filter(|scenario| scenario.fits(arguments)).collect();
@@ -61,15 +61,14 @@ fn play(arguments: &Arguments, scenario: &Scenario, id: UniqueId, number: usize)
     if scenario.ends_early { Ok(()) } else { rank.end() }
 }
 
-/// The driver that the library under test will find, too.
+/// The driver that the library under test will also find.
 fn driver(path: Option<&Path>) -> Verdict<&'static Table> {
     static DRIVER: OnceLock<Result<Table, String>> = OnceLock::new();
     let open = || {
         if let Some(path) = path {
             let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())
                 .map_err(|_| "a path with a NUL")?;
-            // SAFETY: a terminated path. Later requests for the name that the library has are
-            // answered with it.
+            // SAFETY: a terminated path. Later requests for this library's name return it.
             let opened = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
             if opened.is_null() {
                 return Err(format!("cannot open {}", path.display()));

@@ -2,15 +2,14 @@
 //! the simulated driver. Ranks are threads and processes, calls fail at every step, and the
 //! preloaded library serves the memory.
 //!
-//! Hazard: a rank that waits for ever, or goes on where another one failed; memory that is left
-//! behind.
+//! Hazard: a rank that waits for ever, or goes on after another one failed; memory that is leaked.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const SUITE: &str = env!("CARGO_BIN_EXE_wholememory-suite");
 
-/// Driver calls in the making of memory, each of which fails once.
+/// Driver calls in the creation of memory, each of which fails once.
 const CALLS: [&str; 8] = [
     "cuMemGetAllocationGranularity",
     "cuMemCreate",
@@ -22,7 +21,7 @@ const CALLS: [&str; 8] = [
     "cuMemHostRegister",
 ];
 
-/// What `cargo build` left beside the program.
+/// A build product beside the program.
 fn built(name: &str) -> PathBuf {
     let path = Path::new(SUITE).with_file_name(name);
     assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
@@ -113,8 +112,8 @@ fn four_ranks_with_caches() {
     }
 }
 
-/// A row of the host has no memory on GPUs but its cache; each call fails in one of its first uses
-/// there.
+/// A row of the host has no memory on GPUs except its cache; each call fails in one of its first
+/// uses there.
 #[test]
 fn a_call_that_fails_while_a_cache_is_made() {
     for call in ["cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"] {
@@ -135,7 +134,7 @@ fn files_by_several_threads() {
     }
 }
 
-/// The folder's file system may have no such reads: then all is as without.
+/// The folder's file system may not support such reads: then the result is the same as without.
 #[test]
 fn files_past_the_cache() {
     let mut command = suite(&["--ranks", "2", "--filter", "files."]);

@@ -1,7 +1,7 @@
-//! What policies for caches embeddings take, and embeddings whose making fails.
+//! The cache policies that embeddings accept, and embeddings whose creation fails.
 //!
 //! Hazards: a policy that one rank has and another has not; a cache that is made on one rank alone,
-//! or left behind.
+//! or leaked.
 
 use std::ptr::{null, null_mut};
 
@@ -55,10 +55,10 @@ pub(super) fn misused(rank: &Rank) -> Verdict {
     let (shape, mut part) = (Description::matrix(100, 4, 4, FLOAT), null_mut());
     want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, 0, 0))?;
     let wrong = [
-        // A cache of the rows' ranks: on the host; that shows more than the rows do.
+        // A cache of the rows' ranks on the host, which exposes more than the rows do.
         (rank.comm, (CHUNKED, HOST), READ_WRITE, (CHUNKED, HOST)),
         (rank.comm, (CONTINUOUS, DEVICE), READ_WRITE, (CHUNKED, HOST)),
-        // One of other ranks: that is written; that shows nothing.
+        // A cache of other ranks that is written, and one that is not accessible.
         (part, (CHUNKED, DEVICE), READ_WRITE, (CHUNKED, DEVICE)),
         (part, (DISTRIBUTED, DEVICE), READ_ONLY, (CHUNKED, DEVICE)),
     ];
@@ -67,7 +67,7 @@ pub(super) fn misused(rank: &Rank) -> Verdict {
         create(rank, INVALID_INPUT, &shape, kind, policy, None)?;
         want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
     }
-    // What is read alone is not trained.
+    // Rows that are only read cannot be trained.
     let mut sgd = null_mut();
     want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut sgd, 1))?;
     for comm in [rank.comm, part] {
@@ -108,7 +108,7 @@ fn policy_of_owners(rank: &Rank) -> Verdict<Handle> {
     policy(rank, rank.comm, (CHUNKED, DEVICE), READ_WRITE, 0.5)
 }
 
-/// A call in the making of a cache fails on one rank.
+/// A call fails on one rank during the creation of a cache.
 pub(super) fn a_call_fails(rank: &Rank) -> Verdict {
     let (shape, mut part, mut failures) = (Description::matrix(1000, 4, 4, FLOAT), null_mut(), 0);
     let free = || rank.driver.mem_info().map_err(|error| error.to_string());

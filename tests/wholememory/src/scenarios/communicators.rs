@@ -1,7 +1,7 @@
-//! Ranks meet, divide, and end.
+//! Ranks join, split, and end.
 //!
-//! Hazards: a rank that takes itself for another one; calls of one part that are answered by
-//! another; a rank that waits for ever.
+//! Hazards: a rank that mistakes itself for another one; calls of one part that another part
+//! answers; a rank that waits for ever.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -16,7 +16,7 @@ use crate::rank::{
 
 /// `WHOLEMEMORY_SPILT_NO_COLOR`
 const NO_COLOR: c_int = -1;
-/// A rank that has ended is noticed sooner than this.
+/// The end of a rank is noticed sooner than this.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
 fn place_in(rank: &Rank, comm: Handle) -> Verdict<(c_int, c_int)> {
@@ -90,7 +90,7 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
     )?;
     want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
     must(begin.elapsed() < AT_ONCE, || format!("noticed after {:?}", begin.elapsed()))?;
-    // What it backs is there as long as others use it.
+    // Its backing exists while others use it.
     let part = rank.part_of(rank.size / 2, kept)?;
     rank.read(part.address, part.bytes)?;
     rank.free(kept)

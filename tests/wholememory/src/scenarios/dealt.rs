@@ -1,7 +1,7 @@
 //! Embeddings whose rows are dealt to the ranks in turn.
 //!
 //! Hazards: a row that is read at another row's place, or trained there (the incumbent adds the
-//! caller's first row, not the owner's); rows that do not come out even.
+//! caller's first row, not the owner's); rows that cannot be divided evenly.
 
 use std::ptr::{null, null_mut};
 
@@ -35,7 +35,7 @@ fn first(row: usize, column: usize) -> f32 {
     (row * COLUMNS + column) as f32
 }
 
-/// Fills this rank's part: the row at each of its places follows from how rows are dealt.
+/// Fills this rank's part: the row at each of its places follows from the way that rows are dealt.
 fn fill(rank: &Rank, embedding: Handle, rows: usize, turn: usize) -> Verdict {
     // SAFETY: a handle.
     let tensor = unsafe { (rank.library.wholememory_embedding_get_embedding_tensor)(embedding) };

@@ -1,7 +1,7 @@
 //! Embeddings, with and without a policy for caches.
 //!
-//! Hazards: padding that shows, tensors that stay when an embedding goes, a policy or an optimizer
-//! that is followed after it was closed.
+//! Hazards: padding that is visible, tensors that stay when an embedding ends, a policy or an
+//! optimizer that is used after it was closed.
 
 use std::ptr::{null, null_mut};
 

@@ -1,7 +1,7 @@
-//! Memory of the caller's functions: the operation that tests them, functions that fail or are not
-//! there.
+//! Memory of the caller's functions: the operation that tests them, functions that fail or are
+//! missing.
 //!
-//! Hazards: memory of the caller's that is lost, written beside, or used after it was given back.
+//! Hazards: memory of the caller's that is lost, written out of bounds, or used after its release.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
@@ -72,7 +72,7 @@ pub(super) fn tested(rank: &Rank) -> Verdict {
     refused(null_mut(), matrix.tensor, 3)
 }
 
-/// Asks for those outputs that are wanted, and compares all.
+/// Requests the wanted outputs, and compares all.
 fn adds_numbers(
     rank: &Rank,
     dtype: c_uint,
@@ -82,7 +82,7 @@ fn adds_numbers(
     let input = |column: i64| i64::from(byte_at(column as usize, rank.number)) % 64;
     let bytes: Vec<u8> = (0..columns).flat_map(|column| element(input(column), dtype)).collect();
     let from = Local::new(rank, &bytes, &Description::array(columns, dtype))?;
-    // A number that the gaps between rows keep.
+    // A number that must stay in the gaps between rows.
     let bytes: Vec<u8> = (0..rows * stride).flat_map(|_| element(77, dtype)).collect();
     let to = Local::new(rank, &bytes, &Description::matrix(rows, columns, stride, dtype))?;
     let (caller, outputs) = (Caller::new(rank), [(); 3].map(|()| Memory::new(rank)));
@@ -151,7 +151,7 @@ impl<'a> Operations<'a> {
                 0 => (library.wholegraph_csr_unweighted_sample_without_replacement)(
                     row_ptr, col, centers, 3, offsets, first, second, third, 1, functions, stream,
                 ),
-                // Needs temporary memory for edges.
+                // This needs temporary memory for edges.
                 1 => (library.wholegraph_csr_unweighted_sample_without_replacement)(
                     row_ptr, col, centers, most, offsets, first, second, none, 1, functions, stream,
                 ),
@@ -182,7 +182,7 @@ pub(super) fn fails(rank: &Rank) -> Verdict {
             let left = caller.outputs.get();
             must(left == 0, || format!("operation {number}, request {failing}: {left} outputs are left"))?;
         }
-        // One more is never made.
+        // No further request is made.
         let caller = Caller::new(rank);
         caller.fail(requests);
         let code = operations.play(number, &caller.functions(), CUstream::NULL);

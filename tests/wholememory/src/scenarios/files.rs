@@ -1,7 +1,7 @@
 //! Memory of all ranks from files and to files.
 //!
 //! Hazards: an entry at another one's place, a byte between entries that changes, a rank that reads
-//! while another one has refused, a file that is shorter than it says and goes unnoticed.
+//! while another one has refused, a file that is shorter than it reports.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint};
 use std::fs;
@@ -17,12 +17,12 @@ use crate::rank::{
 
 /// Bytes of a row of memory in these scenarios.
 const ROW: usize = 48;
-/// What is in memory before.
+/// The salt of the bytes in memory before.
 const BEFORE: usize = 11;
-/// What is in files.
+/// The salt of the bytes in files.
 const FILES: usize = 12;
 
-/// Entries in memory: bytes from one to the next, before each, and of each.
+/// The layout of entries in memory: bytes from one to the next, before each, and of each.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     stride: usize,
@@ -49,7 +49,7 @@ fn store(rank: &Rank, code: c_uint, memory: Handle, shape: Shape, file: &CStr) -
         .map_err(|reason| format!("{reason}: {shape:?} to {file:?}"))
 }
 
-/// Bytes from before into this rank's part.
+/// Writes the initial bytes into this rank's part.
 fn reset(rank: &Rank, memory: Handle) -> Verdict<Vec<u8>> {
     let own = rank.own_part(memory)?;
     let bytes = bytes_at(own.offset, own.bytes, BEFORE);
@@ -75,7 +75,7 @@ fn owner(entry: usize, starts: &[usize], chunk: usize) -> (usize, usize) {
     (turn % ranks, turn / ranks * chunk + entry % chunk)
 }
 
-/// What a rank's part is after a load of so many entries.
+/// The expected content of a rank's part after a load of `entries` entries.
 fn expected(
     rank: &Rank,
     before: &[u8],
@@ -95,7 +95,7 @@ fn expected(
     bytes
 }
 
-/// Files with so many entries each.
+/// Files with this many entries each.
 fn files(folder: &Folder, name: &str, shape: Shape, each: &[usize]) -> Verdict<Vec<CString>> {
     let mut begin = 0;
     let mut names = Vec::new();
@@ -136,7 +136,7 @@ pub(super) fn loads(rank: &Rank) -> Verdict {
         .map(|(number, (shape, each, _))| files(&folder, &format!("case_{number}"), *shape, each));
     let names = names.collect::<Verdict<Vec<_>>>()?;
     rank.barrier()?;
-    // Uneven parts have the same room in all: round robin fits where the smallest part has it.
+    // Uneven parts have the same room in all: round robin fits if the smallest part has room.
     let uneven: Vec<usize> =
         (0..rank.size).map(|other| if other == 0 { 30 + 12 * rank.size } else { 30 }).collect();
     for kind in KINDS {
@@ -174,7 +174,7 @@ fn first_has(rank: &Rank, rows: usize) -> Vec<usize> {
     (0..rank.size).map(|other| if other == 0 { rows } else { 1 }).collect()
 }
 
-/// The others have nothing to read meanwhile.
+/// The others have no file to read meanwhile.
 pub(super) fn more_than_a_buffer(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
     let (stride, bytes, entries) = (5000, 4096, 700);
@@ -209,7 +209,7 @@ pub(super) fn more_than_a_buffer(rank: &Rank) -> Verdict {
     folder.end(rank)
 }
 
-/// One rank reads, by slow links for longer than the others would wait.
+/// One rank reads over slow links for longer than the others would wait.
 pub(super) fn longer_than_ranks_wait(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
     let (row, rows) = (4096, 768);
@@ -252,7 +252,7 @@ pub(super) fn stores(rank: &Rank) -> Verdict {
             must(contents(rank, memories[0])? == bytes, || {
                 format!("kind {kind:?}: memory is not as it was")
             })?;
-            // What the others stored is there, without a barrier of the caller's.
+            // The bytes that the others stored are there, without a barrier of the caller's.
             let mut wanted = reset(rank, memories[1])?;
             load(rank, SUCCESS, memories[1], shape, &(0..rank.size).map(name).collect::<Vec<_>>(), 0)?;
             for (to, from) in wanted.chunks_exact_mut(shape.stride).zip(bytes.chunks_exact(shape.stride)) {
@@ -267,7 +267,7 @@ pub(super) fn stores(rank: &Rank) -> Verdict {
     folder.end(rank)
 }
 
-/// After a refusal: nothing was written, and a load that is right works.
+/// After a refusal: no byte was written, and a correct load works.
 fn as_before(rank: &Rank, memory: Handle, before: &[u8], good: &[CString]) -> Verdict {
     must(contents(rank, memory)? == before, || "a load that was refused has written".to_owned())?;
     load(rank, SUCCESS, memory, PACKED, good, 0)?;
@@ -326,7 +326,7 @@ pub(super) fn wrong_files(rank: &Rank) -> Verdict {
     let part = &files(&folder, "part", PACKED, &[5])?[0];
     let more = &files(&folder, "more", PACKED, &[rows + 1])?[0];
     folder.write("odd", &[7; ROW + 1])?;
-    // Says that it has a page, and has a few bytes.
+    // It reports a page, and has a few bytes.
     let shrunk = c_name(Path::new("/sys/devices/system/cpu/online"));
     for kind in KINDS {
         let memory = rank.malloc(rows, ROW, kind, None)?;
@@ -343,7 +343,7 @@ pub(super) fn wrong_files(rank: &Rank) -> Verdict {
             load(rank, INVALID_VALUE, memory, PACKED, &good, 41)?;
             as_before(rank, memory, &before, &good)?;
         }
-        // Ranks that read none of it learn it, too.
+        // Ranks that read none of it get the error, too.
         for shape in [Shape { bytes: 32, ..PACKED }, THIRDS] {
             load(rank, SYSTEM_ERROR, memory, shape, std::slice::from_ref(&shrunk), 0)?;
         }
@@ -424,7 +424,7 @@ pub(super) fn a_store_fails(rank: &Rank) -> Verdict {
     folder.end(rank)
 }
 
-/// One driver call fails on one rank: the environment says which.
+/// One driver call fails on one rank, which the environment chooses.
 pub(super) fn a_copy_fails(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
     let good = files(&folder, "good", GAPS, &[42 * rank.size])?;

@@ -1,5 +1,4 @@
-//! A folder of all ranks for files of a scenario. Rank 0 makes it, and removes it with what is in
-//! it.
+//! A folder of all ranks for files of a scenario. Rank 0 makes it, and removes it with its content.
 
 use std::ffi::CString;
 use std::fs;
@@ -30,7 +29,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Removes it when all ranks are through.
+    /// Removes it after all ranks have finished.
     pub(super) fn end(self, rank: &Rank) -> Verdict {
         rank.barrier()
     }
@@ -40,7 +39,7 @@ impl Folder {
         self.path.join(name)
     }
 
-    /// The same for C.
+    /// The same as a C string.
     pub(super) fn name(&self, name: &str) -> CString {
         c_name(&self.path(name))
     }
@@ -62,7 +61,7 @@ impl Drop for Folder {
     }
 }
 
-/// A path as C has it.
+/// A path as a C string.
 pub(super) fn c_name(path: &Path) -> CString {
     CString::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default()
 }

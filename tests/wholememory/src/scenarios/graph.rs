@@ -1,7 +1,7 @@
 //! Sampling of neighbours, against plain loops; and misuse of all operations on graphs.
 //!
-//! Hazards: a neighbour that is taken twice or is none, an edge that does not go where its number
-//! says, samples that depend on where the graph is.
+//! Hazards: a neighbour that is taken twice or is none, an edge with a wrong target, samples that
+//! depend on the placement of the graph.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr::{null, null_mut};
@@ -29,7 +29,7 @@ struct Graph {
     weight_type: c_uint,
 }
 
-/// The arrays of a graph, wherever they are.
+/// The arrays of a graph, in any memory.
 #[derive(Clone, Copy)]
 struct Arrays {
     row_ptr: Handle,
@@ -37,8 +37,8 @@ struct Arrays {
     weights: Handle,
 }
 
-/// What a sampling gave: of each center its first sample, and of each sample its node, center and
-/// edge.
+/// The result of a sampling: for each center its first sample, and for each sample its node, center
+/// and edge.
 #[derive(Debug, PartialEq)]
 struct Sampled {
     offsets: Vec<i64>,
@@ -114,7 +114,7 @@ impl Graph {
         Ok([local(rank, &self.row_ptr, INT64)?, local(rank, &self.col, self.col_type)?, weights])
     }
 
-    /// First edge and edges of a node; none of one that there is not.
+    /// First edge and edges of a node; none for a node that does not exist.
     fn edges(&self, node: i64) -> (i64, usize) {
         let node = usize::try_from(node).ok().filter(|node| *node + 1 < self.row_ptr.len());
         node.map_or((0, 0), |node| {
@@ -150,7 +150,7 @@ impl Arrays {
             .try_for_each(|tensor| want!(SUCCESS, rank.wholememory_destroy_tensor(tensor)))
     }
 
-    /// Samples; by weights, if it is asked for.
+    /// Samples, by weights if requested.
     fn sample(
         self,
         rank: &Rank,
@@ -317,8 +317,8 @@ pub(super) fn sampled_by_weight(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// Weighted sampling: the edges with the largest keys, in their order. How many generators there
-/// are is part of it.
+/// Weighted sampling: the edges with the largest keys, in their order. The result depends on the
+/// number of generators.
 fn drawn(weights: &[f64], is_float: bool, center: usize, most: c_int, seed: u64) -> Vec<usize> {
     let samples = usize::try_from(most).ok().filter(|most| *most < weights.len()).unwrap_or(weights.len());
     let generators = if most > 256 { 256 } else { 128 };
@@ -335,7 +335,7 @@ fn drawn(weights: &[f64], is_float: bool, center: usize, most: c_int, seed: u64)
     edges
 }
 
-/// The heaviest edge is among the chosen, and edges without weight only where no others are left,
+/// The heaviest edge is among the chosen ones, and edges without weight only if no others are left,
 /// the first ones.
 fn by_weight(weights: &[f64], chosen: &[usize]) -> Verdict {
     must(weights.len() <= 2 || chosen.contains(&2), || format!("the heaviest is not among {chosen:?}"))?;

@@ -1,7 +1,7 @@
 //! Memory of all types, at all locations.
 //!
 //! Hazards: two rows in one place, a row that another rank does not see, sizes that do not add up,
-//! memory that is left behind.
+//! memory that is leaked.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr::null_mut;
@@ -14,10 +14,10 @@ use crate::rank::{
     OUT_OF_MEMORY, Rank, SUCCESS, Verdict, bytes_at, must, want,
 };
 
-/// More than any device has that this runs on.
+/// More than any device has on which this runs.
 const TOO_MUCH: usize = 1 << 46;
 
-/// Every rank writes its part; every rank reads all parts that it is shown.
+/// Every rank writes its part and reads all parts that it can access.
 fn exchange(rank: &Rank, memory: Handle, kind: (c_uint, c_uint), salt: usize) -> Verdict {
     let own = rank.own_part(memory)?;
     rank.write(own.address, &bytes_at(own.offset, own.bytes, salt))?;
@@ -68,7 +68,7 @@ pub(super) fn parts(rank: &Rank) -> Verdict {
 
 pub(super) fn custom_partition(rank: &Rank) -> Verdict {
     for (salt, kind) in KINDS.into_iter().enumerate() {
-        // As uneven as two ranks' can be, and each other than its neighbour.
+        // As uneven as two ranks' can be, and each different from its neighbour.
         let each: Vec<usize> = (0..rank.size).map(|rank| 2_543 + rank * 401).collect();
         let rows = each.iter().sum();
         let memory = rank.malloc(rows, 100, kind, Some(&each))?;
@@ -173,7 +173,7 @@ pub(super) fn freed_by_one_rank_first(rank: &Rank) -> Verdict {
     rank.barrier()
 }
 
-/// One driver call fails on one rank: the environment says which.
+/// One driver call fails on one rank, which the environment chooses.
 pub(super) fn a_call_fails(rank: &Rank) -> Verdict {
     let (info, mut failures) = (|| rank.driver.mem_info().map_err(|error| error.to_string()), 0);
     for kind in KINDS {

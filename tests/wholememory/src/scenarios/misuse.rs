@@ -1,7 +1,7 @@
-//! Calls that must be refused, with the code that the API has for it, and after which all goes on.
+//! Calls that must be refused, with the API's code for them, and after which all calls work.
 //!
-//! Hazards: a rank that refuses alone while the others wait for it; a handle that is followed into
-//! memory that is gone.
+//! Hazards: a rank that refuses alone while the others wait for it; a handle that is dereferenced
+//! after its memory is gone.
 
 use std::ffi::c_uint;
 use std::ptr::{null, null_mut};

@@ -1,4 +1,4 @@
-//! What ranks do together, by name.
+//! The scenarios of ranks, by name.
 
 mod cache_policies;
 mod caches;
@@ -31,9 +31,9 @@ pub(crate) struct Scenario {
     /// Fewest ranks, and most: ranks that share few cores take long.
     pub(crate) least: usize,
     pub(crate) most: usize,
-    /// It is about the whole process of a rank, which has to end.
+    /// It ends the whole process of a rank.
     pub(crate) ends_early: bool,
-    /// A call of one rank's fails, as the command line says.
+    /// A call of one rank fails, as the command line says.
     pub(crate) needs_fault: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Lists of unique nodes and graphs with self loops, against plain loops.
 //!
 //! Hazards: a node that is in the list twice, or mapped to another's place; an edge that is lost or
-//! goes to another row.
+//! leads to another row.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;

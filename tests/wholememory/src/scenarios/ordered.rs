@@ -20,7 +20,7 @@ const INT64: c_uint = 6;
 const INT8: c_uint = 8;
 
 const UNTOUCHED: u8 = 0xa5;
-/// More than are moved as they come.
+/// More rows than are moved in the program's order.
 const COUNT: usize = (1 << 14) + 77;
 
 fn local_numbers<'a>(rank: &'a Rank, numbers: &[i64]) -> Verdict<Local<'a>> {
@@ -46,7 +46,7 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
         let draw = |number: usize| (number * 7919 + rank.number * 31) % (rows + 40);
         let chosen: Vec<i64> = (0..COUNT).map(|number| draw(number) as i64 - 20).collect();
         let indices = local_numbers(rank, &chosen)?;
-        // With the caller's functions, without, and with functions that give nothing.
+        // With the caller's functions, without, and with functions that allocate no memory.
         for memory in 0..if columns > 64 { 1 } else { 3 } {
             let shape = Description::matrix(COUNT as i64, columns, width as i64, INT8);
             let output = Local::new(rank, &vec![UNTOUCHED; COUNT * width], &shape)?;
@@ -93,8 +93,8 @@ pub(super) fn scattered(rank: &Rank) -> Verdict {
         let own = rank.own_part(memory)?;
         rank.write(own.address, &vec![UNTOUCHED; own.bytes])?;
         rank.barrier()?;
-        // Each rank writes every so many-th row but the last, from the last one down, and one that
-        // is not there.
+        // Each rank writes every n-th row (n ranks) except the last, from the last one down, and
+        // one row that does not exist.
         let row_of = |at: usize| (rows - 1 - (at * rank.size + rank.number)) as i64;
         let chosen: Vec<i64> = (0..COUNT).map(|at| if at == 0 { rows as i64 } else { row_of(at) }).collect();
         let bytes = columns as usize;
@@ -122,7 +122,7 @@ pub(super) fn scattered(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// In a capture rows are moved as they come: the graph has one node, and no memory.
+/// In a capture rows are moved in the program's order: the graph has one node, and no memory.
 pub(super) fn captured(rank: &Rank) -> Verdict {
     let (rows, columns) = (3001, 64);
     let (table, memory) = table(rank, rows, columns as i64, CONTINUOUS)?;

@@ -1,13 +1,13 @@
-//! What a device is, as the runtime's structure tells it.
+//! The properties of a device, as the runtime's structure has them.
 //!
-//! Hazard: a field that a program reads is another one's.
+//! Hazard: a program reads the value of another field.
 
 use wm_abi::{CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, CU_DEVICE_ATTRIBUTE_WARP_SIZE};
 use wm_driver::Api;
 
 use crate::rank::{Rank, Verdict, must};
 
-/// Where fields are in `cudaDeviceProp` of CUDA 13.
+/// Offsets of fields in `cudaDeviceProp` of CUDA 13.
 const TOTAL_MEMORY: usize = 288;
 const WARP_SIZE: usize = 308;
 const MULTIPROCESSORS: usize = 384;
@@ -16,7 +16,7 @@ pub(super) fn described(rank: &Rank) -> Verdict {
     // SAFETY: takes a number.
     let place = unsafe { (rank.library.get_device_prop)(-1) };
     must(!place.is_null(), || "the current device has no properties".to_owned())?;
-    // SAFETY: the structure has so many bytes, and stays.
+    // SAFETY: the structure has this many bytes, and stays.
     let bytes = unsafe { std::slice::from_raw_parts(place, 1008) };
     let number = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let failed = |error: wm_driver::api::Failed| error.to_string();

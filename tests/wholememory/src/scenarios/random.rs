@@ -1,7 +1,7 @@
-//! Random numbers on the host, which are those that sampling draws.
+//! Random numbers on the host, which equal those that sampling draws.
 //!
-//! Hazard: another stream of numbers: samples that cannot be done over, or a test of a caller's
-//! that fails.
+//! Hazard: another sequence of numbers: samples that cannot be reproduced, or a caller's test that
+//! fails.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

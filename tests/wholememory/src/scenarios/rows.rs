@@ -1,8 +1,8 @@
-//! Gather and scatter: every type of memory, rows of any length, numbers that name nothing, types
-//! that are converted.
+//! Gather and scatter: every type of memory, rows of any length, numbers without a row, types that
+//! are converted.
 //!
 //! Hazards: another row's bytes, bytes beside a row, a row that another rank does not see, a number
-//! that is followed beyond the table.
+//! beyond the table that is followed.
 
 use std::ffi::c_uint;
 use std::ptr::{null, null_mut};
@@ -47,7 +47,7 @@ fn fill(rank: &Rank, table: Handle, salt: usize) -> Verdict {
     rank.barrier()
 }
 
-/// Numbers of rows in some order, with ones that name nothing among them.
+/// Numbers of rows in some order, some of them without a row.
 fn numbers(rows: i64, count: usize, seed: usize) -> Vec<i64> {
     let draw = |at: usize| i64::from(byte_at(at, seed)) * 256 + i64::from(byte_at(at, seed + 1));
     (0..count)
@@ -75,7 +75,7 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
     let rows = 997;
     for (at, kind) in KINDS.into_iter().enumerate() {
         for (columns, stride, extra) in [(1, 1, 0), (5, 7, 1), (12, 16, 0), (33, 33, 3), (256, 256, 0)] {
-            // Bytes, so that rows of every length and alignment are there.
+            // Bytes, so that rows of every length and alignment occur.
             let each: Vec<usize> = (0..rank.size).map(|other| 40 + other).collect();
             let uneven = (rank.size > 1 && at % 2 == 1).then(|| {
                 let mut each = each;
@@ -153,7 +153,7 @@ pub(super) fn scattered(rank: &Rank) -> Verdict {
     for kind in KINDS {
         let table = table(rank, &Description::matrix(rows as i64, 10, 12, INT8), kind, None)?;
         fill(rank, table, 1)?;
-        // Each rank writes other rows, all over the table; every tenth stays as it was.
+        // Each rank writes other rows, all over the table; every tenth stays unchanged.
         let mine: Vec<i64> = (0..rows)
             .filter(|row| row % rank.size == rank.number && row % 10 != 4)
             .map(|row| row as i64)

@@ -1,7 +1,7 @@
 //! Tensors over memory of all ranks and of the caller's.
 //!
-//! Hazards: a part that begins at another element, a shape that changes under its owner, a tensor
-//! that is counted for ever.
+//! Hazards: a part that begins at another element, a shape that changes while it is in use, a
+//! tensor that is counted for ever.
 
 use std::ptr::{null, null_mut};
 
@@ -90,14 +90,14 @@ pub(super) fn parts(rank: &Rank) -> Verdict {
     want!(INVALID_INPUT, rank.wholememory_tensor_get_subtensor(whole, null(), null(), &mut none))?;
     rank.barrier()?;
     want!(SUCCESS, rank.wholememory_destroy_tensor(whole))?;
-    // A part keeps what it needs.
+    // A part keeps its memory alive.
     rank.read(address(inner), 12)?;
     want!(SUCCESS, rank.wholememory_destroy_tensor(part))?;
     want!(SUCCESS, rank.wholememory_destroy_tensor(inner))
 }
 
 pub(super) fn are_counted(rank: &Rank) -> Verdict {
-    // SAFETY: takes nothing.
+    // SAFETY: a function without arguments.
     let count = || unsafe { (rank.library.get_wholememory_tensor_count)() };
     rank.barrier()?;
     must(count() == 0, || format!("{} before", count()))?;

@@ -1,7 +1,7 @@
 //! Steps of training, with gradients of all ranks for the same rows, beside a reference in 64 bits.
 //!
-//! Hazards: a gradient that is lost, counted twice, or goes to another row; a step that one rank
-//! makes before another's gradients are there; a state that is not the row's.
+//! Hazards: a gradient that is lost, counted twice, or applied to another row; a step that one rank
+//! makes before another's gradients have arrived; a state of another row.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -26,10 +26,10 @@ const ROWS: usize = 57;
 const COLUMNS: usize = 5;
 const RATE: f32 = 0.05;
 const DECAY: f64 = 0.01;
-/// What float32 may differ by from a reference in 64 bits.
+/// The allowed difference of float32 from a reference in 64 bits.
 const TOLERANCE: f64 = 1e-5;
 
-/// `WHOLEMEMORY_OPT_*`, and what it keeps for each row.
+/// `WHOLEMEMORY_OPT_*`, and its state for each row.
 const OPTIMIZERS: [(u32, &[&CStr]); 4] =
     [(1, &[]), (2, &[c"m", c"v", c"beta12t"]), (3, &[c"v"]), (4, &[c"state_sum"])];
 
@@ -45,8 +45,8 @@ fn first(row: usize, column: usize) -> f32 {
     number([1, row, column, 0])
 }
 
-/// Which rows a rank has gradients for, in a step: some of them more than once; one number names
-/// nothing.
+/// The rows for which a rank has gradients in a step: some of them more than once; one number has
+/// no row.
 fn chosen(rank: usize, step: usize) -> Vec<i64> {
     let some = (0..30 + 3 * rank).map(|at| ((at * at + 7 * rank + 5 * step) % ROWS) as i64);
     some.chain([-1]).collect()
@@ -56,7 +56,7 @@ fn gradient(rank: usize, step: usize, at: usize, column: usize) -> f32 {
     number([2 + rank, step, at, column])
 }
 
-/// A row and what is kept for it.
+/// A row and its state.
 #[derive(Clone)]
 struct Row {
     weights: Vec<f64>,
@@ -240,7 +240,7 @@ pub(super) fn steps(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// All rows as a gather has them.
+/// All rows, as a gather returns them.
 fn gathered(rank: &Rank, embedding: Handle, adjusts: bool) -> Verdict<Vec<f32>> {
     let all: Vec<_> = (0..ROWS as i64).collect();
     let (indices, columns) = (local(rank, &all, INT64)?, COLUMNS as i64);
@@ -254,8 +254,7 @@ fn gathered(rank: &Rank, embedding: Handle, adjusts: bool) -> Verdict<Vec<f32>> 
     Ok(output.read()?.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
 }
 
-/// Copies of rows are what the rows are, after each step: lines that were brought before it are
-/// brought anew.
+/// Copies of rows equal the rows after each step: lines that were filled before it are filled anew.
 pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
     for (ratio, (optimizer, _)) in [0.1, 1.0].into_iter().flat_map(|ratio| OPTIMIZERS.map(|of| (ratio, of))) {
         let policy =
@@ -270,7 +269,7 @@ pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
         fill(rank, tensor)?;
         want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, handle))?;
         for step in 0..3 {
-            // Every row has a line, where there is one for each.
+            // Every row has a line, if there is one for each.
             gathered(rank, embedding, true)?;
             gathered(rank, embedding, true)?;
             train(rank, embedding, step)?;
