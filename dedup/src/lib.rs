@@ -6,6 +6,7 @@
 //! | [`fingerprint`] | the function that names a chunk, as the GPU computes it |
 //! | [`candidates`] | which chunks of a block arrived by copies |
 //! | [`readers`] | which parameters of which kernels only read |
+//! | [`policy`] | the rules of one process: which blocks are shared, and when |
 //! | [`cache`] | what the user's processes keep of that |
 //! | [`broker`] | the holders of each chunk, as a state machine |
 //! | [`protocol`] | what processes and the broker say to each other |
@@ -20,6 +21,7 @@ pub mod candidates;
 pub mod chunk;
 pub mod client;
 pub mod fingerprint;
+pub mod policy;
 pub mod protocol;
 pub mod readers;
 pub mod server;

@@ -22,6 +22,17 @@ impl FunctionKey {
         hasher.write(name.as_bytes());
         Self(hasher.finish128().as_u128())
     }
+
+    /// Of a function whose code is unknown, in this process alone: a handle, and the number of the
+    /// unload of code after which the driver gave it out. No hash of code is that small.
+    pub fn of_handle(unloads: u64, handle: usize) -> Self {
+        Self(u128::from(unloads) << 64 | handle as u128)
+    }
+
+    /// Does the key name code, so that other processes have the same key?
+    pub fn has_code(self) -> bool {
+        self.0 >> 96 != 0
+    }
 }
 
 /// A pointer among a function's parameters.
@@ -56,6 +67,13 @@ mod tests {
     fn a_key_is_what_it_was() {
         assert_eq!(FunctionKey::of(0, ""), FunctionKey(179076228709124912123160056451332431626));
         assert_eq!(FunctionKey::of(7, "gemm"), FunctionKey(302183491099571608426844132206481367810));
+    }
+
+    #[test]
+    fn a_handle_is_no_code_and_is_new_after_an_unload() {
+        let key = FunctionKey::of_handle(1, usize::MAX);
+        assert!(!key.has_code() && FunctionKey::of(7, "gemm").has_code());
+        assert_ne!(key, FunctionKey::of_handle(2, usize::MAX));
     }
 
     #[test]

@@ -96,8 +96,8 @@ impl Readers {
     }
 
     /// Are all of them readers?
-    pub fn judge(&self, parameters: &[ParameterKey]) -> bool {
-        parameters.iter().all(|parameter| self.verdict(*parameter) == ParameterVerdict::Reader)
+    pub fn judge<'a>(&self, parameters: impl IntoIterator<Item = &'a ParameterKey>) -> bool {
+        parameters.into_iter().all(|parameter| self.verdict(*parameter) == ParameterVerdict::Reader)
     }
 
     /// How many readers turned out to be writers so far. While it stays the same, a

@@ -17,7 +17,7 @@ use wm_schema as schema;
 use crate::counters::COUNTERS;
 use crate::endpoint::{EndpointSettings, Source};
 use crate::subsystems::PROCESS;
-use crate::{dedup, moves, multipath, physical, process, registry, settings};
+use crate::{moves, multipath, physical, process, registry, settings};
 
 struct ProcessReport;
 
@@ -88,7 +88,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         copies: copies(),
         relays: relays(),
         guard: PROCESS.guard.statistics(),
-        dedup: dedup::figures(),
+        dedup: PROCESS.sharing.figures(),
         fail_open: fail_open(),
         out_of_bounds: COUNTERS.out_of_bounds(),
     }

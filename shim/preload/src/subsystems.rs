@@ -8,6 +8,7 @@
 //! The layers below keep what they own themselves: a subsystem that others import (`gate`,
 //! `registry`, `launches`, `physical`) cannot ask for it here.
 
+use crate::dedup::Sharing;
 use crate::endpoint::StatisticsEndpoint;
 use crate::guard::Guards;
 use crate::ipc::SharedMemory;
@@ -21,6 +22,7 @@ pub(crate) struct Process {
     pub(crate) guard: Guards,
     pub(crate) ipc: SharedMemory,
     pub(crate) overflow: OverflowLog,
+    pub(crate) sharing: Sharing,
     pub(crate) torch: TorchMemory,
     pub(crate) trace: Recordings,
 }
@@ -30,6 +32,7 @@ pub(crate) static PROCESS: Process = Process {
     guard: Guards::new(),
     ipc: SharedMemory::new(),
     overflow: OverflowLog::new(),
+    sharing: Sharing::new(),
     torch: TorchMemory::new(),
     trace: Recordings::new(),
 };

@@ -1,67 +1,73 @@
-//! Which chunks the broker is asked about next.
+//! The chunks that the broker is asked about next.
 //!
-//! It is asked ahead of the turns, so that there is always enough prepared for the next one: a busy
-//! program gives few chances. Nothing has to be still for that; the turn looks at the bytes again.
+//! It is asked ahead of the passes, so that enough is prepared for the next one: a busy program
+//! leaves few moments for passes. The GPU may work meanwhile, because the pass compares the bytes
+//! again.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wm_dedup::chunk::{ChunkName, Fingerprint};
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 
-use super::judgement::is_ready;
-use super::mailbox::{self, NamedChunk};
-use super::standing;
-use super::watched::{self, ChunkState};
+use super::mailbox::NamedChunk;
+use super::sharing::Sharing;
 use crate::process::driver;
 
-/// Chunks that are prepared at once: somewhat more than a turn exchanges. Each may need a
+/// Chunks that are prepared at once: somewhat more than a pass exchanges. Each may need a
 /// descriptor; of those that the program may have, it is left fifteen of sixteen.
 const AHEAD: usize = 64;
 const OF_DESCRIPTORS: usize = 16;
 
-/// The next chunks of a device; they are asked about from now on.
-pub(super) fn next_chunks(manager: &'static Manager<Device>) -> Vec<NamedChunk> {
-    let room = ahead().saturating_sub(mailbox::replies());
-    if room == 0 || !standing::shares() {
-        return Vec::new();
+impl Sharing {
+    /// The next chunks of a device; they are asked about from now on.
+    pub(super) fn next_chunks(&self, manager: &'static Manager<Device>) -> Vec<NamedChunk> {
+        let room = ahead().saturating_sub(self.mailbox.replies());
+        if room == 0 || !self.status.shares() {
+            return Vec::new();
+        }
+        let Ok(device) = driver().device_uuid(manager.gpu().ordinal()) else { return Vec::new() };
+        let name = |fingerprint: Fingerprint| ChunkName { device: device.bytes, fingerprint };
+        let mut blocks = self.blocks.of(manager);
+        // Processes that start together begin with different blocks, so that each finds the
+        // chunks of others.
+        let first = process_number() % blocks.len().max(1);
+        blocks.rotate_left(first);
+        let mut chosen = Vec::new();
+        for block in blocks {
+            let mut facts = block.facts();
+            if !self.is_eligible(&facts) {
+                continue;
+            }
+            let asked = facts.ask(room - chosen.len());
+            drop(facts);
+            chosen.extend(asked.into_iter().map(|(index, print)| NamedChunk {
+                block: Arc::clone(&block),
+                index,
+                name: name(print),
+            }));
+            if chosen.len() >= room {
+                break;
+            }
+        }
+        chosen
     }
-    let Ok(device) = driver().device_uuid(manager.gpu().ordinal()) else { return Vec::new() };
-    let name = |fingerprint: Fingerprint| ChunkName { device: device.bytes, fingerprint };
-    let blocks = watched::of(manager);
-    // Processes that start together begin with different blocks, so that each finds what others
-    // have given.
-    let first = process_number() % blocks.len().max(1);
-    let mut chosen = Vec::new();
-    for block in blocks[first..].iter().chain(&blocks[..first]) {
-        let mut facts = block.facts();
-        if !is_ready(&facts) {
-            continue;
-        }
-        let open = facts.prints.iter().filter(|(index, _)| !facts.chunks.contains_key(index));
-        let open: BTreeMap<_, _> = open.take(room - chosen.len()).map(|(i, print)| (*i, *print)).collect();
-        for (index, print) in open {
-            facts.chunks.insert(index, ChunkState::Asked);
-            chosen.push(NamedChunk { block: Arc::clone(block), index, name: name(print) });
-        }
-        if chosen.len() >= room {
-            break;
-        }
-    }
-    chosen
-}
 
-/// Names of all chunks of a device that may be shared by what is known now.
-pub(super) fn names(manager: &'static Manager<Device>, device: [u8; 16]) -> Vec<ChunkName> {
-    let mut names = Vec::new();
-    for block in watched::of(manager) {
-        let facts = block.facts();
-        if is_ready(&facts) {
-            names.extend(facts.prints.values().map(|print| ChunkName { device, fingerprint: *print }));
+    /// Names of all chunks of a device that may be shared now.
+    pub(super) fn eligible_names(
+        &self,
+        manager: &'static Manager<Device>,
+        device: [u8; 16],
+    ) -> Vec<ChunkName> {
+        let mut names = Vec::new();
+        for block in self.blocks.of(manager) {
+            let facts = block.facts();
+            if self.is_eligible(&facts) {
+                names.extend(facts.fingerprints().map(|fingerprint| ChunkName { device, fingerprint }));
+            }
         }
+        names
     }
-    names
 }
 
 fn ahead() -> usize {

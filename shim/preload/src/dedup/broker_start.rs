@@ -1,4 +1,4 @@
-//! Starts the broker from inside another program, which notices nothing of it: it gets no
+//! Starts the broker from inside another program. The program does not notice: it gets no
 //! `SIGCHLD`, and `wait(-1)` returns no child.
 //!
 //! A child is made by `clone` without an exit signal; only a wait with `__WCLONE` sees such
@@ -53,7 +53,7 @@ struct Errand {
 }
 
 /// Where this user's broker listens, and its program, by this process's settings.
-pub(super) fn home() -> Result<BrokerHome, FolderError> {
+pub(super) fn location() -> Result<BrokerHome, FolderError> {
     let settings = settings::load();
     let folder = private_folder::directory(settings.stats_dir.as_deref())?;
     let folder = std::path::absolute(&folder).unwrap_or(folder);
@@ -63,7 +63,7 @@ pub(super) fn home() -> Result<BrokerHome, FolderError> {
 }
 
 /// Starts a broker, and waits until it, or another one, listens.
-pub(super) fn broker(home: &BrokerHome) -> Result<(), StartError> {
+pub(super) fn start(home: &BrokerHome) -> Result<(), StartError> {
     let program = home.program.as_ref().ok_or(StartError::NotInstalled)?;
     if adopts_orphans() {
         return Err(StartError::Subreaper);
@@ -76,7 +76,7 @@ fn launch(words: &[&[u8]]) -> std::io::Result<()> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
     let (reader, writer) = (Descriptor::adopt(reader)?, Descriptor::adopt(writer)?);
     let words = words.iter().map(|word| CString::new(*word)).collect::<Result<Vec<_>, _>>()?;
-    preserve_errno(|| start(&words, writer.get()?.as_raw_fd()))?;
+    preserve_errno(|| start_processes(&words, writer.get()?.as_raw_fd()))?;
     drop(writer);
     // The caller connects next, and sees then whether it listens.
     let _ = reader.get().and_then(|reader| is_ready(reader, PollFlags::IN, Instant::now() + PATIENCE));
@@ -92,7 +92,7 @@ fn adopts_orphans() -> bool {
 }
 
 /// Makes the two processes, and returns when one executes the program and the other has ended.
-fn start(words: &[CString], output: c_int) -> std::io::Result<()> {
+fn start_processes(words: &[CString], output: c_int) -> std::io::Result<()> {
     let arguments: Vec<_> = words.iter().map(|word| word.as_ptr()).chain([ptr::null()]).collect();
     // Not the program's environment: it may hold secrets, and has our own library in LD_PRELOAD.
     let environment = [c"WMSHIM_DISABLE=1".as_ptr(), ptr::null()];
@@ -155,9 +155,10 @@ fn reap(pid: c_int) {
 
 /// The child: makes the grandchild and ends, so that the broker is no child of this process.
 extern "C" fn child(errand: *mut c_void) -> c_int {
-    // SAFETY: `start` made it, and waits.
+    // SAFETY: `start_processes` made it, and waits.
     let it = unsafe { &*errand.cast::<Errand>() };
-    // SAFETY: as in `start`: `grandchild` runs on the other stack while this process is stopped.
+    // SAFETY: as in `start_processes`: `grandchild` runs on the other stack while this process is
+    // stopped.
     let pid = unsafe { libc::clone(grandchild, it.stack, FLAGS, errand) };
     if pid < 0 {
         it.error.store(last_error(), Ordering::Release);
@@ -171,7 +172,7 @@ extern "C" fn child(errand: *mut c_void) -> c_int {
 
 /// The grandchild: brings the process into the state of a fresh one, and executes the broker.
 extern "C" fn grandchild(errand: *mut c_void) -> c_int {
-    // SAFETY: `start` made it, and waits for the child, which waits for this process.
+    // SAFETY: `start_processes` made it, and waits for the child, which waits for this process.
     let it = unsafe { &*errand.cast::<Errand>() };
     // SAFETY: system calls that change this process only; its descriptors and signal handlers are
     // copies. `rt_sigaction` and `rt_sigprocmask` bypass the C library, which takes locks around

@@ -1,80 +1,86 @@
-//! The background thread: it speaks with the broker, which may take its time, and takes turns while
-//! the program does nothing.
+//! The background thread: it speaks with the broker, which may need time to answer, and runs passes
+//! while the program makes no calls.
 //!
 //! It starts with the first block that could be shared, and ends with the process. It waits for
-//! nothing but requests, and the broker for at most a second.
+//! requests, and at most a second for the broker.
 
 use std::collections::HashMap;
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
+use thiserror::Error;
+use wm_dedup::cache::VerdictCache;
 use wm_dedup::chunk::ChunkName;
-use wm_dedup::client::{Client, Lease, OfferAnswer};
+use wm_dedup::client::{Client, ConnectError, Lease, OfferAnswer};
+use wm_dedup::policy::advice::SharingAdvice;
+use wm_dedup::policy::kernel_effects::VerdictExchange;
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 use wm_multipath::measured::cache;
+use wm_sockets::descriptor::Descriptor;
+use wm_sockets::private_folder::FolderError;
 
-use super::judgement::{self, is_ready_chunk};
-use super::learned::SharedLessons;
-use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
+use super::broker_start;
+use super::kernel_effects::today;
+use super::mailbox::{BackgroundRequest, NamedChunk, PassReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::{ask, broker_start, exchange, figures, standing, turn};
+use super::sharing::Sharing;
 use crate::process::{self, driver};
 use crate::registry;
-use wm_sockets::descriptor::Descriptor;
 
-/// How long it waits for requests before it looks whether the program waits for nothing, either.
-const LOOK: Duration = Duration::from_millis(50);
+/// How long it waits for requests before it runs a pass that is due.
+const REQUEST_WAIT: Duration = Duration::from_millis(50);
 
 /// How long the broker is asked nothing after it gave no answer.
-const REST: Duration = Duration::from_millis(50);
+const UNANSWERED_PAUSE: Duration = Duration::from_millis(50);
 
 const STACK: usize = 256 << 10;
 
-/// Starts it, if it does not run.
-pub(super) fn start() {
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
-        let lessons = SharedLessons::new(cache::folder());
-        let body = move || {
-            BrokerThread {
+impl Sharing {
+    /// Starts the background thread, if it does not run.
+    pub(super) fn start_broker_thread(&'static self) {
+        self.started.call_once(|| {
+            let cache = cache::folder().map(|folder| VerdictCache::new(&folder));
+            let thread = BrokerThread {
+                sharing: self,
                 client: None,
                 exported: HashMap::new(),
                 talks: true,
                 next_question: Instant::now(),
-                lessons,
+                verdicts: VerdictExchange::new(cache, Instant::now()),
+            };
+            if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, move || thread.run()) {
+                log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
             }
-            .run()
-        };
-        if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, body) {
-            log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
-        }
-    });
+        });
+    }
 }
 
 struct BrokerThread {
+    sharing: &'static Sharing,
     client: Option<Client>,
     /// Chunks that this process holds, by lease: for a broker that starts anew.
     exported: HashMap<Lease, u64>,
     talks: bool,
     /// When the broker is asked again.
     next_question: Instant,
-    lessons: SharedLessons,
+    verdicts: VerdictExchange,
 }
 
 impl BrokerThread {
     fn run(mut self) {
         loop {
-            let request = mailbox::next(LOOK);
+            let request = self.sharing.mailbox.next_request(REQUEST_WAIT);
             if process::exiting() || process::forked() {
                 return;
             }
             match request {
                 Some(request) => self.serve(request),
-                None => registry::all().for_each(idle_turn),
+                None => registry::all().for_each(|manager| self.run_idle_pass(manager)),
             }
             self.ask();
-            let _blocks = judgement::distrust(&self.lessons.exchange());
+            let effects = self.sharing.kernels.effects();
+            let reversed = self.verdicts.exchange(effects, Instant::now(), today());
+            let _blocks = self.sharing.distrust(&reversed);
         }
     }
 
@@ -82,14 +88,14 @@ impl BrokerThread {
         match request {
             BackgroundRequest::Offer(chunks) => {
                 self.offer(chunks);
-                mailbox::offered();
+                self.sharing.mailbox.offered();
             }
             BackgroundRequest::Release(leases) => {
                 self.exported.retain(|lease, _| !leases.contains(lease));
                 self.client.iter_mut().for_each(|client| client.release(&leases));
             }
             BackgroundRequest::PutBack(taken) => drop(taken),
-            BackgroundRequest::LetGo(reply) => exchange::let_go(reply),
+            BackgroundRequest::LetGo(reply) => self.sharing.let_go(reply),
             BackgroundRequest::Count(names) => self.count(&names),
             BackgroundRequest::GiveBack(manager, bytes) => {
                 manager.relieve(bytes);
@@ -112,23 +118,23 @@ impl BrokerThread {
                 }
             }
         }
-        let exported = &self.exported;
+        let (exported, sharing) = (&self.exported, self.sharing);
         let client = self.client.as_mut()?;
-        let export = |lease: Lease| exchange::export_chunk(*exported.get(&lease)?);
-        client.reconnect(|lease, _| export(lease)).then_some(client)
+        client.reconnect(|lease, _| sharing.export_chunk(*exported.get(&lease)?)).then_some(client)
     }
 
-    /// Sees to it that the next turn has enough to do.
+    /// Prepares as many chunks as the next pass can exchange.
     fn ask(&mut self) {
-        if standing::is_ending() {
-            // What was prepared is memory of others, and descriptors of the program's.
-            return mailbox::take_replies(usize::MAX).into_iter().for_each(exchange::let_go);
+        if self.sharing.status.is_ending() {
+            // They hold memory of other processes, and descriptors of the program's.
+            let replies = self.sharing.mailbox.oldest_replies(usize::MAX);
+            return replies.into_iter().for_each(|reply| self.sharing.let_go(reply));
         }
         if Instant::now() < self.next_question {
             return;
         }
         for manager in registry::all() {
-            self.look_up(ask::next_chunks(manager));
+            self.look_up(self.sharing.next_chunks(manager));
         }
     }
 
@@ -138,35 +144,37 @@ impl BrokerThread {
             let batch: Vec<NamedChunk> = chunks.by_ref().take(Client::BATCH).collect();
             let names: Vec<_> = batch.iter().map(|chunk| chunk.name).collect();
             let Some(Ok(found)) = self.client().map(|client| client.look_up(&names)) else {
-                batch.iter().for_each(exchange::forget);
-                self.next_question = Instant::now() + REST;
+                batch.iter().for_each(|chunk| self.sharing.forget_question(chunk));
+                self.next_question = Instant::now() + UNANSWERED_PAUSE;
                 continue;
             };
             for (chunk, found) in batch.into_iter().zip(found) {
-                mailbox::reply(match found {
+                let reply = match found {
                     Some((lease, open)) => self.prepare_to_take(chunk, lease, &open),
-                    None => prepare_to_give(chunk),
-                });
+                    None => self.prepare_to_give(chunk),
+                };
+                self.sharing.mailbox.reply(reply);
             }
         }
     }
 
-    /// Where the broker cannot be asked, what was counted last stays.
+    /// If the broker cannot be asked, the last count stays.
     fn count(&mut self, names: &[ChunkName]) {
         if let Some(Ok(counts)) = self.client().map(|client| client.count(names)) {
-            figures::note_advice(&counts);
+            self.sharing.counts.set_advice(SharingAdvice::of(&counts));
         }
     }
 
-    fn prepare_to_take(&mut self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> Option<TurnReply> {
-        match prepared(&chunk, |device| ChunkToTake::import(device, lease, open)) {
+    fn prepare_to_take(&mut self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> Option<PassReply> {
+        let places = &self.sharing.places;
+        match self.prepared(&chunk, |device| ChunkToTake::import(places, device, lease, open)) {
             Some(prepared) => {
                 self.exported.insert(lease, chunk.address());
-                Some(TurnReply::Found(chunk, prepared))
+                Some(PassReply::Found(chunk, prepared))
             }
             None => {
                 self.client.iter_mut().for_each(|client| client.release(&[lease]));
-                exchange::forget(&chunk);
+                self.sharing.forget_question(&chunk);
                 None
             }
         }
@@ -182,50 +190,63 @@ impl BrokerThread {
             let answers = offered.and_then(|offered| self.client().map(|client| client.offer(&offered)));
             let Some(Ok(answers)) = answers else { continue };
             for ((chunk, _), answer) in batch.iter().zip(answers) {
-                // Where others were first, or there is no room, a turn takes it back.
+                // If others were first, or there is no room, a pass makes it private again.
                 if let OfferAnswer::Accepted(lease) = answer {
                     self.exported.insert(lease, chunk.address());
-                    exchange::note_offered(chunk, lease);
+                    self.sharing.registered(chunk, lease);
                 }
             }
         }
     }
-}
 
-fn connect() -> Result<Client, Box<dyn std::error::Error>> {
-    Ok(Client::connect(broker_start::home()?, broker_start::broker)?)
-}
+    fn prepare_to_give(&self, chunk: NamedChunk) -> Option<PassReply> {
+        match self.prepared(&chunk, |device| ChunkToGive::export(device, chunk.address())) {
+            Some(prepared) => Some(PassReply::Missing(chunk, prepared)),
+            None => {
+                self.sharing.forget_question(&chunk);
+                None
+            }
+        }
+    }
 
-fn prepare_to_give(chunk: NamedChunk) -> Option<TurnReply> {
-    match prepared(&chunk, |device| ChunkToGive::export(device, chunk.address())) {
-        Some(prepared) => Some(TurnReply::Missing(chunk, prepared)),
-        None => {
-            exchange::forget(&chunk);
-            None
+    /// Prepares a chunk in its context. `None`: it is not to be shared any more, or the preparation
+    /// failed.
+    fn prepared<T>(
+        &self,
+        chunk: &NamedChunk,
+        prepare: impl FnOnce(&'static Device) -> Option<T>,
+    ) -> Option<T> {
+        let gpu = chunk.block.manager.gpu();
+        if !self.sharing.is_eligible_chunk(chunk) || driver().ctx_push_current(gpu.context()).is_err() {
+            return None;
+        }
+        let prepared = prepare(gpu);
+        let _popped = driver().ctx_pop_current();
+        prepared
+    }
+
+    /// A pass on this thread, for a program that has not waited for a while.
+    fn run_idle_pass(&self, manager: &'static Manager<Device>) {
+        if !self.sharing.is_pass_due() {
+            return;
+        }
+        let context = manager.gpu().context();
+        if driver().ctx_push_current(context).is_ok() {
+            self.sharing.run_pass(manager, context);
+            let _popped = driver().ctx_pop_current();
         }
     }
 }
 
-/// Prepares what a chunk needs, in its context. `None`: it is not to be shared any more, or that
-/// failed.
-fn prepared<T>(chunk: &NamedChunk, prepare: impl FnOnce(&'static Device) -> Option<T>) -> Option<T> {
-    let gpu = chunk.block.manager.gpu();
-    if !is_ready_chunk(chunk) || driver().ctx_push_current(gpu.context()).is_err() {
-        return None;
-    }
-    let prepared = prepare(gpu);
-    let _popped = driver().ctx_pop_current();
-    prepared
+/// Why this process has no broker.
+#[derive(Debug, Error)]
+enum NoBroker {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Connection(#[from] ConnectError),
 }
 
-/// A turn on this thread, for a program that has not waited for a while.
-fn idle_turn(manager: &'static Manager<Device>) {
-    if !turn::is_due() {
-        return;
-    }
-    let context = manager.gpu().context();
-    if driver().ctx_push_current(context).is_ok() {
-        turn::take(manager, context);
-        let _popped = driver().ctx_pop_current();
-    }
+fn connect() -> Result<Client, NoBroker> {
+    Ok(Client::connect(broker_start::location()?, broker_start::start)?)
 }

@@ -1,12 +1,12 @@
 //! Blocks that become private while a stream is captured.
 //!
 //! The driver refuses to capture a memset or a copy into memory that may only be read, so such a
-//! block cannot wait for the graph to be instantiated. Nothing can be recorded or waited for during
-//! a capture; so an event behind all work is recorded just before one begins. What is in flight is
-//! known from it for as long as nothing but captured calls submit anything.
+//! block cannot wait for the graph to be instantiated. No event can be recorded or waited for
+//! during a capture, so an event behind all work is recorded just before one begins. It tells which
+//! work is in flight until a call that is not captured submits more.
 //!
-//! Invariants: the event is recorded behind the closed gate, and no call is made between that and
-//! the moment from which on calls are looked at.
+//! Invariants: the event is recorded behind the closed gate. No call is made between that and the
+//! moment from which on calls are observed.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 
 use wm_driver::gpu::Event;
 use wm_driver::{Device, Gpu};
-use wm_memory::{Manager, MoveRefusal, Quiet};
+use wm_memory::{Manager, Quiet};
 
-use super::part;
-use super::watched::{self, WatchedBlock};
+use super::tracked_blocks::{TrackedBlock, UnshareStep};
 use crate::gate::GATE;
 use crate::process::streams;
 
@@ -25,11 +24,11 @@ use crate::process::streams;
 const CLOSE: Duration = Duration::from_millis(10);
 
 /// How long to wait for such a moment, and then for the work before the capture. Without them the
-/// driver refuses what is captured.
+/// driver refuses the captured call.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long calls are held at once.
-const TURN: Duration = Duration::from_millis(2);
+const HELD: Duration = Duration::from_millis(2);
 
 /// Events behind all work of a device that was submitted before the first of the captures under
 /// way.
@@ -38,99 +37,89 @@ struct Before {
     events: Vec<Event>,
 }
 
-static BEFORE: Mutex<Option<Before>> = Mutex::new(None);
-
-/// Other calls than captured ones may have submitted work since.
-static BESIDE: AtomicBool = AtomicBool::new(false);
-
-fn before() -> MutexGuard<'static, Option<Before>> {
-    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
+/// The work before the captures under way, as far as it is known.
+pub(super) struct CaptureStart {
+    before: Mutex<Option<Before>>,
+    /// Other calls than captured ones may have submitted work since.
+    is_beside: AtomicBool,
 }
 
-/// A capture begins. `note` makes it known to all threads.
-pub(super) fn begin(note: impl FnOnce()) {
-    let shared =
-        if streams().capturing() { None } else { watched::all().into_iter().find(|it| it.is_shared()) };
-    let Some(manager) = shared.map(|block| block.manager) else { return note() };
-    let mut note = Some(note);
-    let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
-        GATE.with_quiesced(CLOSE, || {
-            let events = manager.gpu().record_all().unwrap_or_default();
-            forget();
-            *before() = (!events.is_empty()).then_some(Before { manager, events });
-            BESIDE.store(false, Relaxed);
-            note.take().into_iter().for_each(|note| note());
-        });
-        if note.is_none() {
-            return;
+impl CaptureStart {
+    pub(super) const fn new() -> Self {
+        Self { before: Mutex::new(None), is_beside: AtomicBool::new(false) }
+    }
+
+    fn before(&self) -> MutexGuard<'_, Option<Before>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A capture begins while memory of a device is shared. `begin` makes it known to all threads.
+    pub(super) fn record(&self, manager: &'static Manager<Device>, begin: impl FnOnce()) {
+        let mut begin = Some(begin);
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            GATE.with_quiesced(CLOSE, || {
+                let events = manager.gpu().record_all().unwrap_or_default();
+                self.forget();
+                *self.before() = (!events.is_empty()).then_some(Before { manager, events });
+                self.is_beside.store(false, Relaxed);
+                begin.take().into_iter().for_each(|begin| begin());
+            });
+            if begin.is_none() {
+                return;
+            }
+        }
+        if let Some(begin) = begin {
+            // A thread was inside for long: the work that it submits is unknown.
+            self.forget();
+            begin();
         }
     }
-    if let Some(note) = note {
-        // A thread was inside for long: the work that it submits is unknown.
-        forget();
-        note();
-    }
-}
 
-/// What was recorded is of no use any more.
-fn forget() {
-    let old = before().take();
-    if let Some(Before { manager, events }) = old {
-        events.into_iter().for_each(|event| manager.gpu().recycle(event));
-    }
-}
-
-/// The context ends, and its events with it.
-pub(super) fn end_context() {
-    forget();
-}
-
-/// A call was made that is not captured, while another stream was.
-pub(super) fn note_beside() {
-    BESIDE.store(true, Relaxed);
-}
-
-/// Makes a block private that a captured call is about to write. `false`: what is in flight is not
-/// known, or is not over in time.
-pub(super) fn make_private(block: &WatchedBlock) -> bool {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match GATE.with_quiesced(CLOSE, || turn(block)) {
-            Some(Ok(true)) => break,
-            Some(Err(())) => return false,
-            _ if Instant::now() >= until => return false,
-            _ => {}
+    /// The events are of no use any more: the context ends, for example.
+    pub(super) fn forget(&self) {
+        let old = self.before().take();
+        if let Some(Before { manager, events }) = old {
+            events.into_iter().for_each(|event| manager.gpu().recycle(event));
         }
     }
-    part::note_parted(block);
-    true
-}
 
-/// `Ok(false)`: there is more to do. An error: it cannot be done. Behind the closed gate, where no
-/// capture begins; so the events are taken out meanwhile, and no lock is held while the driver is
-/// asked.
-fn turn(block: &WatchedBlock) -> Result<bool, ()> {
-    let known = before().take().ok_or(())?;
-    let parted = part_after(&known, block);
-    *before() = Some(known);
-    parted
-}
+    /// A call was made that is not captured, while another stream was.
+    pub(super) fn submitted_beside(&self) {
+        self.is_beside.store(true, Relaxed);
+    }
 
-fn part_after(known: &Before, block: &WatchedBlock) -> Result<bool, ()> {
-    if BESIDE.load(Relaxed) || !streams().capturing() || !std::ptr::eq(known.manager, block.manager) {
-        return Err(());
-    }
-    if block.manager.gpu().wait_any(&[&known.events], TURN).is_none() {
-        return Ok(false);
-    }
-    match block.manager.unshare(block.range.clone(), false, Quiet::Seen, TURN) {
-        Ok(moved) if moved.refusal.is_none() && moved.next >= block.range.end => Ok(true),
-        Ok(moved)
-            if moved.count > 0 || matches!(moved.refusal, Some(MoveRefusal::Busy | MoveRefusal::InUse)) =>
-        {
-            Ok(false)
+    /// Makes a block private that a captured call is about to write. Returns `false` if the work in
+    /// flight is unknown, or does not end in time.
+    pub(super) fn unshare(&self, block: &TrackedBlock) -> bool {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match GATE.with_quiesced(CLOSE, || self.unshare_some(block)) {
+                Some(UnshareStep::Done) => return true,
+                Some(UnshareStep::Refused) => return false,
+                _ if Instant::now() >= until => return false,
+                _ => {}
+            }
         }
-        Ok(_) | Err(_) => Err(()),
     }
+
+    /// Behind the closed gate no capture begins, so the events are out of their place meanwhile,
+    /// and no lock is held while the driver is asked.
+    fn unshare_some(&self, block: &TrackedBlock) -> UnshareStep {
+        let Some(known) = self.before().take() else { return UnshareStep::Refused };
+        let step =
+            if self.is_beside.load(Relaxed) { UnshareStep::Refused } else { unshare_after(&known, block) };
+        *self.before() = Some(known);
+        step
+    }
+}
+
+fn unshare_after(known: &Before, block: &TrackedBlock) -> UnshareStep {
+    if !streams().capturing() || !std::ptr::eq(known.manager, block.manager) {
+        return UnshareStep::Refused;
+    }
+    if block.manager.gpu().wait_any(&[&known.events], HELD).is_none() {
+        return UnshareStep::More;
+    }
+    block.unshare_some(Quiet::Seen, HELD)
 }

@@ -2,8 +2,8 @@
 //! their lists and leave their results.
 //!
 //! They run in a stream of the library's own, and the thread that starts one waits for it: about
-//! 0.5 us a chunk. Only behind the closed gate, with nothing in flight, and where what is mapped
-//! stays so ([`Manager::keep_mapped`](wm_memory::Manager::keep_mapped)).
+//! 0.5 us a chunk. They may run only behind the closed gate, with nothing in flight, and while
+//! mappings are pinned ([`Manager::keep_mapped`](wm_memory::Manager::keep_mapped)).
 
 use std::ffi::c_void;
 
@@ -31,8 +31,8 @@ struct KernelLists {
 pub(super) struct ChunkKernels {
     context: CUcontext,
     stream: CUstream,
-    fingerprint: CUfunction,
-    compare: CUfunction,
+    fingerprint_chunks: CUfunction,
+    compare_chunks: CUfunction,
     lists: KernelLists,
 }
 
@@ -60,8 +60,8 @@ impl ChunkKernels {
         Ok(Self {
             context,
             stream: driver.stream_create(CU_STREAM_NON_BLOCKING)?,
-            fingerprint: function(&named(FingerprintChunks::KERNEL.name))?,
-            compare: function(&named(CompareChunks::KERNEL.name))?,
+            fingerprint_chunks: function(&named(FingerprintChunks::KERNEL.name))?,
+            compare_chunks: function(&named(CompareChunks::KERNEL.name))?,
             lists: KernelLists { addresses: memory()?, results: memory()? },
         })
     }
@@ -72,12 +72,12 @@ impl ChunkKernels {
 
     /// Fingerprints of chunks, at most [`MOST`].
     pub(super) fn fingerprints(&mut self, chunks: &[u64]) -> Result<Vec<Fingerprint>, CUresult> {
-        Ok(self.look(&[], chunks)?.1)
+        Ok(self.compare(&[], chunks)?.1)
     }
 
     /// Whether two chunks hold the same bytes, for each pair, and fingerprints of others; at most
     /// [`MOST`] of both together.
-    pub(super) fn look(
+    pub(super) fn compare(
         &mut self,
         pairs: &[(u64, u64)],
         chunks: &[u64],
@@ -98,9 +98,9 @@ impl ChunkKernels {
             count: chunks.len() as _,
             fingerprints: after.results as u64,
         };
-        let started = self.start(self.compare, pairs.len(), &compare);
-        let started = started.and_then(|()| self.start(self.fingerprint, chunks.len(), &fingerprint));
-        // What was started reads the chunks until this is over.
+        let started = self.start(self.compare_chunks, pairs.len(), &compare);
+        let started = started.and_then(|()| self.start(self.fingerprint_chunks, chunks.len(), &fingerprint));
+        // The kernels read the chunks until this is over.
         driver().stream_synchronize(self.stream)?;
         started?;
         // SAFETY: the kernels have written so many words of 32 and of 64 bits, in memory of the
@@ -131,7 +131,7 @@ impl ChunkKernels {
 }
 
 impl KernelLists {
-    /// What follows so many words.
+    /// The rest behind so many words.
     fn after(&self, words: usize) -> Self {
         // SAFETY: both lists have twice [`MOST`] words.
         unsafe { Self { addresses: self.addresses.add(words), results: self.results.add(words) } }

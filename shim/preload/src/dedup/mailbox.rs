@@ -1,7 +1,7 @@
-//! What turns and the background thread hand each other: questions for the broker, and its answers.
+//! Messages between the passes and the background thread: requests for the broker, and its replies.
 //!
 //! Invariant: the lock is held for moments. A chunk that is asked about is in one place: a request,
-//! the thread's hands, or a reply.
+//! the background thread, or a reply.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use wm_driver::Device;
 use wm_memory::{BlockChunk, Manager};
 
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::watched::WatchedBlock;
+use super::tracked_blocks::TrackedBlock;
 use wm_dedup::client::Lease;
 
 /// A chunk of a block, and the name that its bytes had.
 pub(super) struct NamedChunk {
-    pub(super) block: Arc<WatchedBlock>,
+    pub(super) block: Arc<TrackedBlock>,
     pub(super) index: u64,
     pub(super) name: ChunkName,
 }
@@ -36,92 +36,104 @@ impl NamedChunk {
 pub(super) enum BackgroundRequest {
     /// These are this process's, mapped for reading only.
     Offer(Vec<(NamedChunk, ChunkToGive)>),
-    /// Names of what could be shared: how many there are of each is to be counted, and nothing else
-    /// done.
+    /// Names of chunks that could be shared. The broker only counts the copies of each.
     Count(Vec<ChunkName>),
-    /// A turn needs these no longer.
+    /// A pass needs these no longer.
     PutBack(Vec<ChunkToTake>),
-    /// The same, of what could not be exchanged.
-    LetGo(TurnReply),
+    /// The same, of a chunk that could not be exchanged.
+    LetGo(PassReply),
     /// These are used no longer.
     Release(Vec<Lease>),
     /// So many bytes of a device were freed by sharing, and are for other processes.
     GiveBack(&'static Manager<Device>, u64),
 }
 
-/// For the next turn.
-pub(super) enum TurnReply {
+/// For the next pass.
+pub(super) enum PassReply {
     /// Another process has memory that may hold the same bytes.
     Found(NamedChunk, ChunkToTake),
     /// No process has: this one's could be the first.
     Missing(NamedChunk, ChunkToGive),
 }
 
-#[derive(Default)]
+/// The messages that wait.
 struct Mail {
     requests: VecDeque<BackgroundRequest>,
-    replies: VecDeque<TurnReply>,
+    replies: VecDeque<PassReply>,
     /// Offers that the broker has not answered.
     offers: usize,
 }
 
-static MAIL: Mutex<Option<Mail>> = Mutex::new(None);
-
-static POSTED: Condvar = Condvar::new();
-
-fn mail() -> MutexGuard<'static, Option<Mail>> {
-    MAIL.lock().unwrap_or_else(PoisonError::into_inner)
+/// See above.
+pub(super) struct Mailbox {
+    mail: Mutex<Mail>,
+    posted: Condvar,
 }
 
-fn with<T>(change: impl FnOnce(&mut Mail) -> T) -> T {
-    change(mail().get_or_insert_with(Mail::default))
-}
+impl Mailbox {
+    pub(super) const fn new() -> Self {
+        let mail = Mail { requests: VecDeque::new(), replies: VecDeque::new(), offers: 0 };
+        Self { mail: Mutex::new(mail), posted: Condvar::new() }
+    }
 
-/// For the background thread, which is woken.
-pub(super) fn post(request: BackgroundRequest) {
-    with(|mail| {
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For the background thread, which is woken.
+    pub(super) fn post(&self, request: BackgroundRequest) {
+        let mut mail = self.mail();
         mail.offers += usize::from(matches!(request, BackgroundRequest::Offer(_)));
         mail.requests.push_back(request);
-    });
-    POSTED.notify_one();
-}
+        drop(mail);
+        self.posted.notify_one();
+    }
 
-/// The next request; waits for one, but no longer than `limit`.
-pub(super) fn next(limit: Duration) -> Option<BackgroundRequest> {
-    let is_empty = |mail: &mut Option<Mail>| mail.as_ref().is_none_or(|mail| mail.requests.is_empty());
-    let (mut mail, _) =
-        POSTED.wait_timeout_while(mail(), limit, is_empty).unwrap_or_else(PoisonError::into_inner);
-    mail.as_mut()?.requests.pop_front()
-}
+    /// Leases that no chunk uses any more, for the broker.
+    pub(super) fn release(&self, leases: Vec<Lease>) {
+        if !leases.is_empty() {
+            self.post(BackgroundRequest::Release(leases));
+        }
+    }
 
-pub(super) fn reply(replies: impl IntoIterator<Item = TurnReply>) {
-    with(|mail| mail.replies.extend(replies));
-}
+    /// The next request; waits for one, but no longer than `limit`.
+    pub(super) fn next_request(&self, limit: Duration) -> Option<BackgroundRequest> {
+        let is_empty = |mail: &mut Mail| mail.requests.is_empty();
+        let waited = self.posted.wait_timeout_while(self.mail(), limit, is_empty);
+        let (mut mail, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        mail.requests.pop_front()
+    }
 
-/// Replies for a turn, the oldest first, and no more than `most`.
-pub(super) fn take_replies(most: usize) -> Vec<TurnReply> {
-    with(|mail| {
+    pub(super) fn reply(&self, replies: impl IntoIterator<Item = PassReply>) {
+        self.mail().replies.extend(replies);
+    }
+
+    /// The oldest replies, at most so many.
+    pub(super) fn oldest_replies(&self, most: usize) -> Vec<PassReply> {
+        let mut mail = self.mail();
         let count = most.min(mail.replies.len());
         mail.replies.drain(..count).collect()
-    })
-}
+    }
 
-/// A turn had no time for these: they are the first of the next one.
-pub(super) fn return_replies(replies: Vec<TurnReply>) {
-    with(|mail| replies.into_iter().rev().for_each(|reply| mail.replies.push_front(reply)));
-}
+    /// A pass had no time for these: they are the first of the next one.
+    pub(super) fn return_replies(&self, replies: Vec<PassReply>) {
+        let mut mail = self.mail();
+        replies.into_iter().rev().for_each(|reply| mail.replies.push_front(reply));
+    }
 
-/// How many there are for a turn.
-pub(super) fn replies() -> usize {
-    mail().as_ref().map_or(0, |mail| mail.replies.len())
-}
+    /// Replies that wait for a pass.
+    pub(super) fn replies(&self) -> usize {
+        self.mail().replies.len()
+    }
 
-/// An offer was answered, and what that is was noted.
-pub(super) fn offered() {
-    with(|mail| mail.offers = mail.offers.saturating_sub(1));
-}
+    /// The broker answered an offer, and the blocks know the answer.
+    pub(super) fn offered(&self) {
+        let mut mail = self.mail();
+        mail.offers = mail.offers.saturating_sub(1);
+    }
 
-/// Is the broker about to learn of memory?
-pub(super) fn is_offering() -> bool {
-    mail().as_ref().is_some_and(|mail| mail.offers > 0)
+    /// Is the broker about to learn of memory?
+    pub(super) fn is_offering(&self) -> bool {
+        self.mail().offers > 0
+    }
 }

@@ -1,79 +1,72 @@
 //! Memory that holds the same bytes as other processes' is stored once on a GPU: this process's
-//! part of it.
+//! part of it. The rules are in [`wm_dedup::policy`], without a driver.
 //!
 //! | file | one idea |
 //! |---|---|
-//! | [`program`] | what the program does that matters here, call by call |
-//! | `watched` | blocks that hold what arrived by copies, and what is known of each |
-//! | `learned` | which kernels only read |
-//! | `graphs` | which kernels graphs have, and which of them ran |
-//! | `turn` | what is done while nothing is in flight, for two milliseconds at a time |
-//! | `judgement` | which blocks may be shared, by what fingerprints show |
-//! | `ask` | which chunks the broker is asked about next |
-//! | `prepared` | what of an exchange needs no stillness, ahead of it |
+//! | [`sharing`] | the state, as one value |
+//! | `program` | the calls of the program that matter here |
+//! | `tracked_blocks` | blocks that hold bytes which arrived by copies |
+//! | `kernel_effects` | the key of each kernel, and the verdicts |
+//! | `passes`, `pass_tools` | the work while the GPU is idle, for two milliseconds at a time |
+//! | `eligibility` | which blocks may be shared |
+//! | `ask` | the chunks that the broker is asked about next |
+//! | `prepared` | the part of an exchange that runs beside the GPU's work |
 //! | `exchange` | chunks that are taken and given |
-//! | `part` | the way back, before a write |
+//! | `unshare` | the way back, before a write |
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `kernels` | our kernels on the GPU |
-//! | `mailbox`, `broker_thread` | questions for the broker, and the thread that asks them |
-//! | `broker_start` | how a broker is started without the program's notice |
-//! | `standing`, `figures` | whether this process shares, and what came of it |
+//! | `mailbox`, `broker_thread` | requests for the broker, and the thread that sends them |
+//! | `broker_start` | how a broker is started, without a trace in the program |
+//! | `status`, `counts`, `figures` | whether this process shares, and its statistics |
 //!
-//! Invariants: what is shared is mapped for reading only, so an unforeseen write faults this
-//! process and harms no other; memory is exchanged behind the closed gate, with nothing in flight;
-//! in doubt a block stays private.
+//! Invariants: shared memory is mapped for reading only, so an unforeseen write faults this process
+//! and harms no other; memory is exchanged behind the closed gate, with nothing in flight; in doubt
+//! a block stays private.
 
 mod ask;
 mod broker_start;
 mod broker_thread;
 mod captured;
+mod counts;
+mod eligibility;
 mod exchange;
 mod figures;
-mod graphs;
-mod judgement;
+mod kernel_effects;
 mod kernels;
-mod learned;
 mod mailbox;
-mod part;
+mod pass_tools;
+mod passes;
 mod pending;
 mod prepared;
-pub(crate) mod program;
-mod standing;
-mod turn;
-mod watched;
+mod program;
+mod sharing;
+mod status;
+mod tracked_blocks;
+mod unshare;
 
 use crate::events::{self, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Subscriber};
 use crate::moves::obstacle;
 use crate::settings::{Dedup, Settings};
-pub(crate) use figures::figures;
+pub(crate) use sharing::Sharing;
 
-/// Decides for the whole process. To be called before the first hook is connected.
-pub(crate) fn choose(settings: &Settings) {
-    if settings.dedup == Dedup::Off || settings.disable {
-        return;
-    }
-    match obstacle::of_settings(settings) {
-        Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
-        None => {
-            standing::begin(settings.dedup == Dedup::On);
-            GATE.turn_on();
-            launches::subscribe(Subscriber::Sharing);
-            events::subscribe(BlockSubscriber {
-                // A block that began there before ended without an event.
-                allocated: |event| program::freed(event.address),
-                freed: |event| program::freed(event.address),
-            });
+impl Sharing {
+    /// Decides for the whole process. To be called before the first hook is connected. `events`
+    /// tells this value of blocks.
+    pub(crate) fn choose(&self, settings: &Settings, events: BlockSubscriber) {
+        if settings.dedup == Dedup::Off || settings.disable {
+            return;
         }
-    }
-}
-
-/// The process ends: no turn is taken any more. Waits for one that is being taken, for a bounded
-/// time.
-pub(crate) fn stop() {
-    if program::is_on() {
-        turn::await_last();
+        match obstacle::of_settings(settings) {
+            Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
+            None => {
+                self.status.begin(settings.dedup == Dedup::On);
+                GATE.turn_on();
+                launches::subscribe(Subscriber::Sharing);
+                events::subscribe(events);
+            }
+        }
     }
 }
 

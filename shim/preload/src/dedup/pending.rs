@@ -1,40 +1,44 @@
-//! Blocks that have to be private before a graph runs again: nothing can be waited for during a
-//! capture, and what a graph launches is not named.
+//! Blocks that have to be private before a graph runs again. No thread can wait for the GPU during
+//! a capture, and the driver does not name the kernels that a graph's launch runs.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::part;
-use super::watched::WatchedBlock;
+use super::tracked_blocks::TrackedBlock;
 
-static PENDING: Mutex<Vec<Arc<WatchedBlock>>> = Mutex::new(Vec::new());
-
-/// There are some: launches of graphs look here, and take no lock for it.
-static ARE_THERE: AtomicBool = AtomicBool::new(false);
-
-fn pending() -> MutexGuard<'static, Vec<Arc<WatchedBlock>>> {
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+/// See above.
+pub(super) struct PendingBlocks {
+    blocks: Mutex<Vec<Arc<TrackedBlock>>>,
+    /// Launches of graphs read this, and take no lock for it.
+    any: AtomicBool,
 }
 
-/// They are private before the next graph is instantiated, changed or launched.
-pub(super) fn add(blocks: impl IntoIterator<Item = Arc<WatchedBlock>>) {
-    let mut pending = pending();
-    pending.extend(blocks);
-    ARE_THERE.store(!pending.is_empty(), Relaxed);
-}
+impl PendingBlocks {
+    pub(super) const fn new() -> Self {
+        Self { blocks: Mutex::new(Vec::new()), any: AtomicBool::new(false) }
+    }
 
-/// Makes all of them private. A block stays listed until it was tried, so that no other thread's
-/// graph is launched meanwhile.
-pub(super) fn settle() {
-    if !ARE_THERE.load(Relaxed) {
-        return;
+    fn blocks(&self) -> MutexGuard<'_, Vec<Arc<TrackedBlock>>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    let blocks = pending().clone();
-    for block in blocks.iter().filter(|block| block.is_shared()) {
-        part::note_write(block);
-        part::make_private(block);
+
+    /// These are private before the next graph is instantiated, changed or launched.
+    pub(super) fn add(&self, new: impl IntoIterator<Item = Arc<TrackedBlock>>) {
+        let mut blocks = self.blocks();
+        blocks.extend(new);
+        self.any.store(!blocks.is_empty(), Relaxed);
     }
-    let mut pending = pending();
-    pending.retain(|left| !blocks.iter().any(|tried| Arc::ptr_eq(left, tried)));
-    ARE_THERE.store(!pending.is_empty(), Relaxed);
+
+    /// Makes all shared ones private. A block stays listed until that was tried, so no other
+    /// thread launches a graph meanwhile.
+    pub(super) fn settle(&self, make_private: impl Fn(&TrackedBlock)) {
+        if !self.any.load(Relaxed) {
+            return;
+        }
+        let tried = self.blocks().clone();
+        tried.iter().filter(|block| block.is_shared()).for_each(|block| make_private(block));
+        let mut blocks = self.blocks();
+        blocks.retain(|left| !tried.iter().any(|tried| Arc::ptr_eq(left, tried)));
+        self.any.store(!blocks.is_empty(), Relaxed);
+    }
 }

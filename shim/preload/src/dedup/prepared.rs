@@ -1,9 +1,11 @@
-//! What of an exchange needs no stillness: memory is exported, imported and mapped at addresses of
-//! the library's own while the program goes on. On an H200 that is some 0.05 ms for a chunk that is
-//! given and 0.1 ms for one that is taken; 0.04 ms of each are left for the turn.
+//! The part of an exchange that may run beside the GPU's work: memory is exported, imported and
+//! mapped at addresses of the library's own while the program goes on. On an H200 that is some
+//! 0.05 ms for a chunk that is given and 0.1 ms for one that is taken; 0.04 ms of each are left for
+//! the pass.
 //!
-//! For the background thread. Invariants: what is held here is given back where it is dropped;
-//! memory that is kept is not freed meanwhile, so its handle is no other memory's.
+//! For the background thread. Invariants: a handle and an address are given back where they are
+//! dropped. The memory of a retained handle is not freed meanwhile, so no other memory gets its
+//! number.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,38 +22,39 @@ const CHUNK: usize = CHUNK_BYTES as usize;
 const RESERVED: usize = 64;
 
 /// A use of physical memory.
-pub(super) struct KeptHandle {
+pub(super) struct OwnedHandle {
     device: &'static Device,
     handle: Handle,
 }
 
 /// Memory that is mapped for reading at an address of the library's own.
 struct ReadingPlace {
+    places: &'static ReadingPlaces,
     device: &'static Device,
     address: u64,
 }
 
 /// This process's memory behind a chunk, and a descriptor that stands for it.
 pub(super) struct ChunkToGive {
-    kept: KeptHandle,
+    owned: OwnedHandle,
     pub(super) open: Descriptor,
 }
 
 /// Memory of another process, which can be read.
 pub(super) struct ChunkToTake {
     pub(super) lease: Lease,
-    kept: Option<KeptHandle>,
+    owned: Option<OwnedHandle>,
     place: ReadingPlace,
 }
 
-impl KeptHandle {
+impl OwnedHandle {
     /// The memory behind a chunk as it is now.
     fn behind(device: &'static Device, address: u64) -> Result<Self, CUresult> {
         Ok(Self { device, handle: device.retain(address)? })
     }
 }
 
-impl Drop for KeptHandle {
+impl Drop for OwnedHandle {
     fn drop(&mut self) {
         // A failure cannot be reported: memory that is not released ends with the process.
         let _released = self.device.release(self.handle);
@@ -59,25 +62,30 @@ impl Drop for KeptHandle {
 }
 
 impl ChunkToGive {
-    /// What is behind an address now. `None`: the driver refuses.
+    /// The memory behind an address now. `None`: the driver refuses.
     pub(super) fn export(device: &'static Device, address: u64) -> Option<Self> {
-        let kept = KeptHandle::behind(device, address).ok()?;
-        let open = device.export(kept.handle).ok()?;
-        Some(Self { kept, open: Descriptor::adopt(open).ok()? })
+        let owned = OwnedHandle::behind(device, address).ok()?;
+        let open = device.export(owned.handle).ok()?;
+        Some(Self { owned, open: Descriptor::adopt(open).ok()? })
     }
 
     /// Does the descriptor stand for this memory?
     pub(super) fn is_of(&self, handle: Handle) -> bool {
-        self.kept.handle == handle
+        self.owned.handle == handle
     }
 }
 
 impl ChunkToTake {
-    /// What a descriptor stands for. `None`: the driver refuses, and the lease stays the caller's.
-    pub(super) fn import(device: &'static Device, lease: Lease, open: &Descriptor) -> Option<Self> {
-        let kept = KeptHandle { device, handle: device.import_handle(open.get().ok()?).ok()? };
-        let place = ReadingPlace::new(device, kept.handle).ok()?;
-        Some(Self { lease, kept: Some(kept), place })
+    /// The memory of a descriptor. `None`: the driver refuses, and the lease stays the caller's.
+    pub(super) fn import(
+        places: &'static ReadingPlaces,
+        device: &'static Device,
+        lease: Lease,
+        open: &Descriptor,
+    ) -> Option<Self> {
+        let owned = OwnedHandle { device, handle: device.import_handle(open.get().ok()?).ok()? };
+        let place = places.map(device, owned.handle).ok()?;
+        Some(Self { lease, owned: Some(owned), place })
     }
 
     /// Where it can be read.
@@ -85,44 +93,50 @@ impl ChunkToTake {
         self.place.address
     }
 
-    /// The memory, while it has not been [passed on](Self::pass_on).
+    /// The memory, until it is [passed on](Self::pass_on).
     pub(super) fn handle(&self) -> Option<Handle> {
-        self.kept.as_ref().map(|kept| kept.handle)
+        self.owned.as_ref().map(|owned| owned.handle)
     }
 
     /// The use of it is the manager's from now on.
     pub(super) fn pass_on(&mut self) {
-        self.kept.take().into_iter().for_each(std::mem::forget);
+        self.owned.take().into_iter().for_each(std::mem::forget);
     }
 }
 
-/// Chunks of reserved addresses with nothing behind them, and whose they are.
-static UNUSED: Mutex<Vec<(&'static Device, u64)>> = Mutex::new(Vec::new());
-
-fn unused() -> MutexGuard<'static, Vec<(&'static Device, u64)>> {
-    UNUSED.lock().unwrap_or_else(PoisonError::into_inner)
+/// Reserved addresses of the library's own, a chunk each, and their devices.
+pub(super) struct ReadingPlaces {
+    unused: Mutex<Vec<(&'static Device, u64)>>,
 }
 
-fn take_unused(device: &'static Device) -> Option<u64> {
-    let mut unused = unused();
-    let at = unused.iter().position(|(of, _)| std::ptr::eq(*of, device))?;
-    Some(unused.swap_remove(at).1)
-}
+impl ReadingPlaces {
+    pub(super) const fn new() -> Self {
+        Self { unused: Mutex::new(Vec::new()) }
+    }
 
-fn reserve(device: &'static Device) -> Result<u64, CUresult> {
-    let first = device.reserve(RESERVED * CHUNK)?;
-    unused().extend((1..RESERVED).map(|index| (device, first + (index * CHUNK) as u64)));
-    Ok(first)
-}
+    fn unused(&self) -> MutexGuard<'_, Vec<(&'static Device, u64)>> {
+        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl ReadingPlace {
-    fn new(device: &'static Device, handle: Handle) -> Result<Self, CUresult> {
-        let address = take_unused(device).map_or_else(|| reserve(device), Ok)?;
+    fn address(&self, device: &'static Device) -> Result<u64, CUresult> {
+        let mut unused = self.unused();
+        if let Some(at) = unused.iter().position(|(of, _)| std::ptr::eq(*of, device)) {
+            return Ok(unused.swap_remove(at).1);
+        }
+        drop(unused);
+        let first = device.reserve(RESERVED * CHUNK)?;
+        self.unused().extend((1..RESERVED).map(|index| (device, first + (index * CHUNK) as u64)));
+        Ok(first)
+    }
+
+    /// Maps memory for reading.
+    fn map(&'static self, device: &'static Device, handle: Handle) -> Result<ReadingPlace, CUresult> {
+        let address = self.address(device)?;
         if let Err(code) = device.map(address, CHUNK, handle) {
-            unused().push((device, address));
+            self.unused().push((device, address));
             return Err(code);
         }
-        let place = Self { device, address };
+        let place = ReadingPlace { places: self, device, address };
         device.allow_reading(address, CHUNK)?;
         Ok(place)
     }
@@ -132,7 +146,7 @@ impl Drop for ReadingPlace {
     fn drop(&mut self) {
         // Addresses that cannot be unmapped are not used again.
         if self.device.unmap(self.address, CHUNK).is_ok() {
-            unused().push((self.device, self.address));
+            self.places.unused().push((self.device, self.address));
         }
     }
 }

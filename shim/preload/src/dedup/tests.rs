@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use wm_dedup::client::{BrokerHome, Client};
 
-use super::broker_start::broker;
+use super::broker_start::start;
 
 /// `SIGCHLD` signals that the program got.
 static TOLD: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +36,7 @@ impl Stage {
     }
 
     fn client(&mut self) -> Client {
-        let client = Client::connect(self.home.clone(), broker).expect("a broker");
+        let client = Client::connect(self.home.clone(), start).expect("a broker");
         self.brokers.extend(client.broker());
         client
     }
@@ -127,9 +127,9 @@ fn the_program_sees_nothing_of_the_start() {
     assert_eq!(wait_for_any(), Err(libc::ECHILD), "nor was the broker one");
     // A broker that cannot be executed leaves nothing either.
     let at = |program: &str| BrokerHome { program: Some(program.into()), ..stage.home.clone() };
-    let problem = Client::connect(at("/nonexistent/wmshimd"), broker).expect_err("no program");
+    let problem = Client::connect(at("/nonexistent/wmshimd"), start).expect_err("no program");
     assert!(problem.to_string().contains("No such file"), "{problem}");
-    assert!(Client::connect(at("/bin/true"), broker).expect("one may come").is_lost());
+    assert!(Client::connect(at("/bin/true"), start).expect("one may come").is_lost());
     assert_eq!(wait_for_any(), Err(libc::ECHILD));
     assert_eq!((TOLD.load(Ordering::Relaxed), descriptors()), (0, before));
     let own = Command::new("/bin/true").status().expect("the program's own children are as ever");
@@ -141,6 +141,6 @@ fn a_process_that_adopts_orphans_starts_none() {
     // SAFETY: an attribute of this process.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
     let stage = Stage::new();
-    let problem = Client::connect(stage.home.clone(), broker).expect_err("not started").to_string();
+    let problem = Client::connect(stage.home.clone(), start).expect_err("not started").to_string();
     assert!(problem.contains("adopts orphans"), "{problem}");
 }

@@ -19,7 +19,7 @@ use crate::hooks::{self, Exports};
 use crate::process::{driver, logger, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::subsystems::PROCESS;
-use crate::{dedup, guard, moves, physical, settings, shortage};
+use crate::{guard, moves, physical, settings, shortage};
 
 static INSTALLED: Once = Once::new();
 
@@ -93,7 +93,14 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         });
     }
     moves::choose(settings);
-    dedup::choose(settings);
+    PROCESS.sharing.choose(
+        settings,
+        BlockSubscriber {
+            // A block that began there before ended without an event.
+            allocated: |it| PROCESS.sharing.freed(it.address),
+            freed: |it| PROCESS.sharing.freed(it.address),
+        },
+    );
     registry::set_callbacks(Callbacks {
         external_usage: physical::aside,
         on_shortage: shortage::of_block,

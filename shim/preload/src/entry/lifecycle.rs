@@ -9,9 +9,9 @@ use std::time::Duration;
 use wm_driver::{departure, interposer};
 
 use super::loader;
+use crate::multipath;
 use crate::process::{self, preserve_errno};
 use crate::subsystems::PROCESS;
-use crate::{dedup, multipath};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -48,7 +48,7 @@ const DEPARTURE: Duration = Duration::from_secs(3);
 /// holds one.
 extern "C" fn at_exit() {
     if process::record_exit() && !process::forked() {
-        dedup::stop();
+        PROCESS.sharing.stop();
         multipath::stop();
         PROCESS.ipc.stop();
         PROCESS.endpoint.stop();

@@ -50,11 +50,11 @@ macro_rules! gated {
             use wm_abi::symbol::{self, Symbol};
             use wm_abi::*;
 
-            use crate::dedup::program;
             use crate::gate::{GATE, Passage::*, PinReason::*};
             use crate::hooks::gated::next;
             use crate::hooks::call::stream::{is_per_thread, record_per_thread};
             use crate::hooks::work::writes::{self, ToldCall};
+            use crate::subsystems::PROCESS;
 
             $(gated_entry!($name $parameters: $passage, $stream => $($before $told $(then $after $result)?)?);)*
         }
@@ -75,7 +75,7 @@ macro_rules! gated_entry {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             record_per_thread(const { is_per_thread(stringify!($name)) });
             GATE.pass($passage, || {
-                $(if program::is_on() {
+                $(if PROCESS.sharing.is_on() {
                     let call = told_call!($name, $stream);
                     // SAFETY: the program's arguments, for the function that it called.
                     #[allow(unused_unsafe, reason = "some take no pointers")]
@@ -83,7 +83,7 @@ macro_rules! gated_entry {
                 })?
                 // SAFETY: the same.
                 let code = unsafe { next::$name.get()($($argument),*) };
-                $($(if code == CUresult::SUCCESS && program::is_on() {
+                $($(if code == CUresult::SUCCESS && PROCESS.sharing.is_on() {
                     // SAFETY: the same, and the driver wrote its answers.
                     #[allow(unused_unsafe, reason = "some take no pointers")]
                     unsafe { writes::$after($($result),*) };

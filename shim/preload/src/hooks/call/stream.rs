@@ -11,10 +11,10 @@ use wm_abi::{
 use wm_driver::Api;
 
 use super::boundary::Outcome;
-use crate::dedup::program;
 use crate::multipath;
 use crate::process::{driver, streams};
 use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// What the null stream stands for in one family of entry points.
 pub(in crate::hooks) trait DefaultStream {
@@ -168,12 +168,12 @@ pub(in crate::hooks) unsafe fn stream_begin_capture_to_graph<
 /// Notes the capture before the driver begins it, so that no driver call of ours gets into it.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     let context = registry::context_of_stream(stream).unwrap_or_default();
-    program::capturing(|| streams().capture_began(context, stream));
+    PROCESS.sharing.capturing(|| streams().capture_began(context, stream));
     streams().await_unaware();
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);
-        program::capture_ended(None);
+        PROCESS.sharing.capture_ended(None);
     }
     result
 }
@@ -192,7 +192,7 @@ where
         streams().capture_ended(resolve_default::<D>(stream));
         let place = if result == CUresult::SUCCESS { graph } else { std::ptr::null_mut() };
         // SAFETY: null, or the driver has written a graph there.
-        program::capture_ended(unsafe { place.as_ref() }.copied());
+        PROCESS.sharing.capture_ended(unsafe { place.as_ref() }.copied());
     }
     result
 }

@@ -14,7 +14,7 @@ use crate::hooks::memory::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, REGISTRY};
 use crate::subsystems::PROCESS;
-use crate::{dedup, guard, launches, multipath, physical};
+use crate::{guard, launches, multipath, physical};
 
 /// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context. Blocks of the pool belong to the
 /// device, and stay.
@@ -51,7 +51,7 @@ pub(in crate::hooks) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
 
 /// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
-    dedup::program::context_ends();
+    PROCESS.sharing.context_ends();
     PROCESS.guard.end_context(context);
     launches::layouts::forget();
     launches::images::forget_modules();

@@ -15,10 +15,10 @@ use wm_memory::{Manager, Mark};
 use crate::guard::{Moment, SyncTarget};
 use crate::hooks::call::stream::{DefaultStream, resolve_default};
 use crate::hooks::memory::pool;
+use crate::moves;
 use crate::process::{driver, streams};
 use crate::registry::{self, NamedStream};
 use crate::subsystems::PROCESS;
-use crate::{dedup, moves};
 
 /// `cuStreamSynchronize`, and its per-thread twin.
 pub(in crate::hooks) unsafe fn stream_synchronize<S, D>(stream: CUstream) -> CUresult
@@ -133,7 +133,7 @@ impl Wait {
         self.watch.iter().for_each(|moment| PROCESS.guard.after_wait(manager, moment));
         pool::trim_to_threshold(manager);
         moves::come_back(manager);
-        dedup::program::waited(manager);
+        PROCESS.sharing.waited(manager);
     }
 }
 

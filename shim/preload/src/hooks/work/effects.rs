@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use wm_abi::*;
 
-use crate::dedup::program::{self, Submission};
 use crate::hooks::copy::volume::{self, Description};
+use crate::launches::Submission;
 use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// The bytes that a copy writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,9 +20,9 @@ pub(super) enum WriteEffect {
 impl WriteEffect {
     pub(super) fn tell(self, when: Submission) {
         match self {
-            Self::Loaded(to) => program::loaded(to, when),
-            Self::Written(to) => program::written(to, when),
-            Self::Copied(to, from) => program::copied(to, from, when),
+            Self::Loaded(to) => PROCESS.sharing.loaded(to, when),
+            Self::Written(to) => PROCESS.sharing.written(to, when),
+            Self::Copied(to, from) => PROCESS.sharing.copied(to, from, when),
         }
     }
 }

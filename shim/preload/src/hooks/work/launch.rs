@@ -9,7 +9,6 @@ use std::ffi::{c_uint, c_void};
 use wm_abi::{CUfunction, CUgraphExec, CUlaunchConfig, CUstream};
 use wm_driver::thread::Uncancelled;
 
-use crate::dedup::program;
 use crate::hooks::call::boundary;
 use crate::hooks::call::stream::{DefaultStream, is_any_captured, is_captured};
 use crate::launches::{self, Launch, LaunchArguments, LaunchPlace, Submission, Subscriber};
@@ -23,7 +22,7 @@ type Show = fn(&Launch);
 /// Each subscriber's function. Sharing is the first: memory that the kernel may write becomes
 /// private before another one looks where blocks lie.
 const SUBSCRIBERS: [(Subscriber, Show); 4] = [
-    (Subscriber::Sharing, program::launched),
+    (Subscriber::Sharing, |launch| PROCESS.sharing.launched(launch)),
     (Subscriber::LastUse, last_use::launched),
     (Subscriber::Predictor, predictor::launched),
     (Subscriber::Trace, |launch| PROCESS.trace.launched(launch)),
@@ -134,7 +133,7 @@ fn submission_beside_capture<D: DefaultStream>(stream: CUstream) -> Submission {
     if is_captured::<D>(stream) {
         return Submission::Captured;
     }
-    program::submitted_beside();
+    PROCESS.sharing.submitted_beside();
     Submission::Now
 }
 

@@ -11,13 +11,13 @@ use std::ffi::{c_uint, c_void};
 use wm_abi::*;
 
 use super::effects::{WriteEffect, described, range, rows, unified, written_words};
-use crate::dedup::program::{self, Submission};
 use crate::hooks::call::boundary;
 use crate::hooks::call::stream::{
     Legacy, NamesStream, PerThread, is_any_captured, is_captured, is_per_thread,
 };
 use crate::hooks::copy::volume::Description;
-use crate::launches::{Launch, LaunchArguments, LaunchPlace};
+use crate::launches::{Launch, LaunchArguments, LaunchPlace, Submission};
+use crate::subsystems::PROCESS;
 
 /// One call of the program, as sharing is told of it.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ impl ToldCall {
         if self.stream.is_some_and(|stream| self.captures(stream)) {
             return Submission::Captured;
         }
-        program::submitted_beside();
+        PROCESS.sharing.submitted_beside();
         Submission::Now
     }
 
@@ -83,26 +83,26 @@ pub(in crate::hooks) trait ChangedGraph {
 
 impl ChangedGraph for CUgraph {
     fn changes(self) {
-        program::graph_changes(self);
+        PROCESS.sharing.graph_changes(self);
     }
 }
 
 impl ChangedGraph for CUgraphExec {
     fn changes(self) {
-        program::executable_changes(self);
+        PROCESS.sharing.executable_changes(self);
     }
 }
 
 /// A node, whose graph the call does not name.
 impl ChangedGraph for CUgraphNode {
     fn changes(self) {
-        program::graphs_change();
+        PROCESS.sharing.graphs_change();
     }
 }
 
 /// Sharing does not go with the call.
 pub(in crate::hooks) fn foreign(call: ToldCall) {
-    boundary::observe(|| program::give_up(call.name));
+    boundary::observe(|| PROCESS.sharing.give_up(call.name));
 }
 
 /// Memory of the device is read.
@@ -112,12 +112,12 @@ pub(in crate::hooks) fn reads(call: ToldCall) {
 
 /// A copy from the host.
 pub(in crate::hooks) fn load(call: ToldCall, to: impl Into<CUdeviceptr>, bytes: impl ArgumentSize) {
-    call.submits(|when| program::loaded(range(to.into(), bytes.wide()), when));
+    call.submits(|when| PROCESS.sharing.loaded(range(to.into(), bytes.wide()), when));
 }
 
 /// A copy from an array.
 pub(in crate::hooks) fn store(call: ToldCall, to: impl Into<CUdeviceptr>, bytes: impl ArgumentSize) {
-    call.submits(|when| program::written(range(to.into(), bytes.wide()), when));
+    call.submits(|when| PROCESS.sharing.written(range(to.into(), bytes.wide()), when));
 }
 
 /// A copy within the device.
@@ -127,7 +127,7 @@ pub(in crate::hooks) fn copy(
     from: impl Into<CUdeviceptr>,
     bytes: impl ArgumentSize,
 ) {
-    call.submits(|when| program::copied(range(to.into(), bytes.wide()), from.into(), when));
+    call.submits(|when| PROCESS.sharing.copied(range(to.into(), bytes.wide()), from.into(), when));
 }
 
 /// A copy whose ends are told by addresses alone.
@@ -180,7 +180,7 @@ pub(in crate::hooks) fn set<T>(
     count: impl ArgumentSize,
 ) {
     let bytes = count.wide().saturating_mul(size_of::<T>() as u64);
-    call.submits(|when| program::written(range(to.into(), bytes), when));
+    call.submits(|when| PROCESS.sharing.written(range(to.into(), bytes), when));
 }
 
 /// A memset of rows, of so many elements each.
@@ -193,12 +193,12 @@ pub(in crate::hooks) fn set_rows<T>(
     height: impl ArgumentSize,
 ) {
     let width = width.wide().saturating_mul(size_of::<T>() as u64);
-    call.submits(|when| program::written(rows(to.into(), pitch.wide(), width, height.wide()), when));
+    call.submits(|when| PROCESS.sharing.written(rows(to.into(), pitch.wide(), width, height.wide()), when));
 }
 
 /// The stream writes one word, of eight bytes at most.
 pub(in crate::hooks) fn set_word(call: ToldCall, to: CUdeviceptr) {
-    call.submits(|when| program::written(range(to, 8), when));
+    call.submits(|when| PROCESS.sharing.written(range(to, 8), when));
 }
 
 /// The stream writes words and waits for some.
@@ -209,15 +209,15 @@ pub(in crate::hooks) unsafe fn operations(call: ToldCall, operations: *mut c_voi
     call.submits(|when| {
         // SAFETY: by contract.
         match unsafe { written_words(operations.cast(), count as usize) } {
-            Some(words) => words.into_iter().for_each(|word| program::written(word, when)),
-            None => program::give_up(call.name),
+            Some(words) => words.into_iter().for_each(|word| PROCESS.sharing.written(word, when)),
+            None => PROCESS.sharing.give_up(call.name),
         }
     });
 }
 
 /// An executable graph is about to be made or updated.
 pub(in crate::hooks) fn instantiating(_call: ToldCall) {
-    boundary::observe(program::instantiating);
+    boundary::observe(|| PROCESS.sharing.instantiating());
 }
 
 /// An executable graph was made.
@@ -227,21 +227,21 @@ pub(in crate::hooks) fn instantiating(_call: ToldCall) {
 pub(in crate::hooks) unsafe fn instantiated(executable: *const CUgraphExec, graph: CUgraph) {
     // SAFETY: by contract.
     if let Some(executable) = unsafe { executable.as_ref() } {
-        program::instantiated(*executable, graph);
+        PROCESS.sharing.instantiated(*executable, graph);
     }
 }
 
 /// An executable graph was updated.
 pub(in crate::hooks) fn updated(executable: CUgraphExec, graph: CUgraph) {
-    program::instantiated(executable, graph);
+    PROCESS.sharing.instantiated(executable, graph);
 }
 
 pub(in crate::hooks) fn graph_ends(_call: ToldCall, graph: CUgraph) {
-    program::graph_changes(graph);
+    PROCESS.sharing.graph_changes(graph);
 }
 
 pub(in crate::hooks) fn executable_ends(_call: ToldCall, executable: CUgraphExec) {
-    program::executable_changes(executable);
+    PROCESS.sharing.executable_changes(executable);
 }
 
 /// A node that launches a kernel.
@@ -256,7 +256,7 @@ pub(in crate::hooks) unsafe fn kernel_node(
     // SAFETY: by contract.
     unsafe { kernel_of_node(node, false) };
     changed.changes();
-    program::instantiating();
+    PROCESS.sharing.instantiating();
 }
 
 /// The same, in the first version.
@@ -271,7 +271,7 @@ pub(in crate::hooks) unsafe fn first_kernel_node(
     // SAFETY: by contract.
     unsafe { kernel_of_node(node.cast(), true) };
     changed.changes();
-    program::instantiating();
+    PROCESS.sharing.instantiating();
 }
 
 /// A node that copies.
@@ -284,7 +284,7 @@ pub(in crate::hooks) unsafe fn copy_node(_call: ToldCall, copy: *const CUDA_MEMC
         if let Some(effect) = described(unsafe { copy.as_ref() }) {
             effect.tell(Submission::Node);
         }
-        program::instantiating();
+        PROCESS.sharing.instantiating();
     });
 }
 
@@ -297,9 +297,11 @@ pub(in crate::hooks) unsafe fn set_node(_call: ToldCall, set: *const CUDA_MEMSET
         // SAFETY: by contract.
         if let Some(set) = unsafe { set.as_ref() } {
             let width = (set.width as u64).saturating_mul(set.elementSize.into());
-            program::written(rows(set.dst, set.pitch as u64, width, set.height as u64), Submission::Node);
+            PROCESS
+                .sharing
+                .written(rows(set.dst, set.pitch as u64, width, set.height as u64), Submission::Node);
         }
-        program::instantiating();
+        PROCESS.sharing.instantiating();
     });
 }
 
@@ -311,7 +313,7 @@ pub(in crate::hooks) unsafe fn node(call: ToldCall, changed: impl ChangedGraph, 
     // SAFETY: by contract.
     unsafe { any_node(call, node.cast()) };
     changed.changes();
-    program::instantiating();
+    PROCESS.sharing.instantiating();
 }
 
 /// A node of another kind, which may have kernels or stand for some.
@@ -337,7 +339,7 @@ unsafe fn kernel_of_node(node: *const CUDA_KERNEL_NODE_PARAMS, is_first: bool) {
         let function = CUfunction(function);
         // SAFETY: the arguments of the node's kernel, by the caller's guarantee.
         let launch = unsafe { Launch::of_kernel(function, arguments, LaunchPlace::NODE) };
-        program::launched(&launch);
+        PROCESS.sharing.launched(&launch);
     }
 }
 

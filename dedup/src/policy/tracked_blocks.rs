@@ -1,0 +1,313 @@
+//! The facts about a tracked block: which bytes arrived by copies, which kernels may use it, and
+//! which of its chunks are shared.
+//!
+//! A block is tracked from its first copy to its free. Each fact is told here by an event; the
+//! answers are plain values, and [`super::eligibility`] decides from them.
+//!
+//! Invariant: a fingerprint belongs to bytes that no known write has reached since.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use rustc_hash::FxHashSet;
+
+use super::graphs::SeenLaunches;
+use crate::candidates::Candidates;
+use crate::chunk::{CHUNK_BYTES, Fingerprint};
+use crate::client::Lease;
+use crate::readers::{LaunchWindow, ParameterKey};
+
+/// Parameters that may point into a block. A block with more is excluded.
+const MOST_PARAMETERS: usize = 4096;
+
+/// Private copies for writes until a block is excluded.
+const MOST_PRIVATE_COPIES: u32 = 2;
+
+/// When a write or a kernel runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UseTime {
+    /// With the call that is being made.
+    Now,
+    /// At every launch of a graph that is being made.
+    InGraph,
+}
+
+/// The answer to a call that is about to write a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteAnswer {
+    /// The block's memory is private: the call goes on.
+    Proceed,
+    /// The block needs a private copy before the call.
+    CopyNow,
+    /// The block needs a private copy before the next graph is made or launched.
+    CopyBeforeGraph,
+}
+
+impl WriteAnswer {
+    /// For a block that has shared chunks, or none.
+    pub fn to(time: UseTime, is_shared: bool) -> Self {
+        match (is_shared, time) {
+            (false, _) => Self::Proceed,
+            (true, UseTime::Now) => Self::CopyNow,
+            (true, UseTime::InGraph) => Self::CopyBeforeGraph,
+        }
+    }
+}
+
+/// Why a block is not shared for the rest of its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exclusion {
+    /// More kernels may use it than are remembered.
+    ManyKernels,
+    /// It was shared and written several times.
+    RepeatedWrites,
+    /// A copy or a memset in a graph writes it.
+    GraphWrites,
+    /// A kernel in a graph may write it, and it was shared then.
+    GraphMayWrite,
+}
+
+impl Exclusion {
+    /// In words, for the statistics.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::ManyKernels => "too many kernels use it",
+            Self::RepeatedWrites => "it is written again and again",
+            Self::GraphWrites => "a graph writes it",
+            Self::GraphMayWrite => "a graph may write it",
+        }
+    }
+}
+
+/// The state of a chunk. `handle` is the number of its physical memory, as the driver has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChunkState {
+    /// The broker is asked about it.
+    Asked,
+    /// This process's memory, for others to map. Without a lease the broker may not know of it.
+    Given {
+        /// Of the memory.
+        handle: u64,
+        /// This process's own use.
+        lease: Option<Lease>,
+    },
+    /// Memory of another process.
+    Taken {
+        /// Of the memory.
+        handle: u64,
+        /// This process's use.
+        lease: Lease,
+    },
+    /// It could not be shared, and is not tried again.
+    Refused,
+}
+
+impl ChunkState {
+    /// The lease that comes with it.
+    pub fn lease(self) -> Option<Lease> {
+        match self {
+            Self::Taken { lease, .. } => Some(lease),
+            Self::Given { lease, .. } => lease,
+            Self::Asked | Self::Refused => None,
+        }
+    }
+
+    /// The shared memory behind the chunk; `None` if the chunk is private.
+    pub fn handle(self) -> Option<u64> {
+        match self {
+            Self::Taken { handle, .. } | Self::Given { handle, .. } => Some(handle),
+            Self::Asked | Self::Refused => None,
+        }
+    }
+}
+
+/// Bytes of a block, for the statistics.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockUsage {
+    /// In chunks that arrived by copies.
+    pub candidates: u64,
+    /// Held by a lease.
+    pub shared: u64,
+    /// In another process's memory.
+    pub saved: u64,
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct BlockFacts {
+    /// The bytes that arrived by copies.
+    pub candidates: Candidates,
+    /// Launches since the last fingerprints.
+    pub(super) window: LaunchWindow,
+    /// Something other than the window's kernels wrote since then.
+    pub(super) is_void: bool,
+    /// Every parameter that pointed here so far.
+    pub(super) parameters: FxHashSet<ParameterKey>,
+    /// Launches of any graph when the window began.
+    pub(super) graph_launches: u64,
+    /// Launches of each graph that reaches the block, at the same time.
+    pub(super) graphs_seen: SeenLaunches,
+    /// By index of the chunk.
+    pub(super) fingerprints: BTreeMap<u64, Fingerprint>,
+    /// Fingerprints in a row that found every byte unchanged.
+    pub(super) unchanged: u32,
+    /// The last copy or write.
+    pub(super) written_at: Instant,
+    chunks: BTreeMap<u64, ChunkState>,
+    private_copies: u32,
+    exclusion: Option<Exclusion>,
+}
+
+impl BlockFacts {
+    /// Of a block of `bytes` bytes that is tracked from now on, after `graph_launches` launches of
+    /// graphs.
+    pub fn new(bytes: u64, graph_launches: u64, now: Instant) -> Self {
+        Self {
+            candidates: Candidates::new(bytes),
+            window: LaunchWindow::new(),
+            is_void: false,
+            parameters: FxHashSet::default(),
+            graph_launches,
+            graphs_seen: SeenLaunches::default(),
+            fingerprints: BTreeMap::new(),
+            unchanged: 0,
+            written_at: now,
+            chunks: BTreeMap::new(),
+            private_copies: 0,
+            exclusion: None,
+        }
+    }
+
+    /// A call is about to write the block: its fingerprints are void.
+    pub fn overwritten(&mut self, now: Instant) {
+        self.is_void = true;
+        self.fingerprints.clear();
+        self.unchanged = 0;
+        self.written_at = now;
+    }
+
+    /// A kernel has a parameter that points here.
+    pub fn used_by(&mut self, parameter: ParameterKey, time: UseTime) {
+        if time == UseTime::Now {
+            self.window.note(parameter);
+        }
+        if self.parameters.insert(parameter) && self.parameters.len() > MOST_PARAMETERS {
+            self.exclude(Exclusion::ManyKernels);
+        }
+    }
+
+    /// The block got a private copy before this kernel. Earlier launches have only read, because a
+    /// write into shared memory faults, so each later change is this kernel's.
+    pub fn copied_for(&mut self, parameter: ParameterKey, time: UseTime) {
+        self.window.clear();
+        self.used_by(parameter, time);
+    }
+
+    /// The block becomes private for a write.
+    pub fn count_private_copy(&mut self) {
+        self.private_copies += 1;
+        if self.private_copies >= MOST_PRIVATE_COPIES {
+            self.exclude(Exclusion::RepeatedWrites);
+        }
+    }
+
+    /// The block is not shared again.
+    pub fn exclude(&mut self, why: Exclusion) {
+        self.exclusion = Some(why);
+    }
+
+    /// Why the block is not shared.
+    pub fn exclusion(&self) -> Option<Exclusion> {
+        self.exclusion
+    }
+
+    /// The last fingerprints, ascending by chunk.
+    pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+        self.fingerprints.values().copied()
+    }
+
+    /// At most `room` chunks about which the broker was not asked yet; it is asked from now on.
+    pub fn ask(&mut self, room: usize) -> Vec<(u64, Fingerprint)> {
+        let open = self.fingerprints.iter().filter(|(index, _)| !self.chunks.contains_key(index));
+        let open: Vec<_> = open.take(room).map(|(index, fingerprint)| (*index, *fingerprint)).collect();
+        self.chunks.extend(open.iter().map(|(index, _)| (*index, ChunkState::Asked)));
+        open
+    }
+
+    /// Ends the question about a chunk: with a new state, or so that it is asked about again. Any
+    /// other state stays.
+    pub fn answered(&mut self, index: u64, state: Option<ChunkState>) {
+        if self.chunks.get(&index) == Some(&ChunkState::Asked) {
+            match state {
+                Some(state) => drop(self.chunks.insert(index, state)),
+                None => drop(self.chunks.remove(&index)),
+            }
+        }
+    }
+
+    /// A chunk lies in shared memory now.
+    pub fn shared(&mut self, index: u64, state: ChunkState) {
+        self.chunks.insert(index, state);
+    }
+
+    /// The broker knows of a chunk that was given. Returns `false` if the chunk is private again.
+    pub fn registered(&mut self, index: u64, new: Lease) -> bool {
+        match self.chunks.get_mut(&index) {
+            Some(ChunkState::Given { lease, .. }) if lease.is_none() => {
+                *lease = Some(new);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The shared memory behind a chunk.
+    pub fn handle(&self, index: u64) -> Option<u64> {
+        self.chunks.get(&index).copied().and_then(ChunkState::handle)
+    }
+
+    /// Runs of chunks that were given and not registered, by index.
+    pub fn unregistered(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (index, state) in &self.chunks {
+            if matches!(state, ChunkState::Given { lease: None, .. }) {
+                match runs.last_mut().filter(|run| run.end == *index) {
+                    Some(run) => run.end += 1,
+                    None => runs.push(*index..*index + 1),
+                }
+            }
+        }
+        runs
+    }
+
+    /// Forgets chunks that are private again. Returns their number and the leases that they held.
+    pub fn became_private(&mut self, is_shared: impl Fn(u64) -> bool) -> (usize, Vec<Lease>) {
+        let (mut leases, before) = (Vec::new(), self.chunks.len());
+        self.chunks.retain(|index, state| {
+            let stays = state.handle().is_none() || is_shared(*index);
+            leases.extend(if stays { None } else { state.lease() });
+            stays
+        });
+        (before - self.chunks.len(), leases)
+    }
+
+    /// The program frees the block. Returns the leases that it held.
+    pub fn freed(&mut self) -> Vec<Lease> {
+        std::mem::take(&mut self.chunks).into_values().filter_map(ChunkState::lease).collect()
+    }
+
+    /// For the statistics.
+    pub fn usage(&self) -> BlockUsage {
+        let bytes = |count: usize| count as u64 * CHUNK_BYTES;
+        let states = || self.chunks.values();
+        BlockUsage {
+            candidates: bytes(self.candidates.chunks().count()),
+            shared: bytes(states().filter(|state| state.lease().is_some()).count()),
+            saved: bytes(states().filter(|state| matches!(state, ChunkState::Taken { .. })).count()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

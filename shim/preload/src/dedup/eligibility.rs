@@ -1,0 +1,54 @@
+//! Which blocks may be shared: the rules of [`wm_dedup::policy::eligibility`], asked for the blocks
+//! of this process.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use wm_dedup::chunk::Fingerprint;
+use wm_dedup::policy::eligibility::Eligibility;
+use wm_dedup::policy::tracked_blocks::BlockFacts;
+use wm_dedup::readers::ParameterKey;
+
+use super::mailbox::NamedChunk;
+use super::sharing::Sharing;
+use super::tracked_blocks::TrackedBlock;
+
+impl Sharing {
+    /// The chunks of a block that need fingerprints now.
+    pub(super) fn due_chunks(&self, facts: &BlockFacts) -> Vec<u64> {
+        facts.due_chunks(Instant::now(), self.kernels.readers(), self.graphs.launches())
+    }
+
+    pub(super) fn is_eligible(&self, facts: &BlockFacts) -> bool {
+        facts.eligibility(Instant::now(), self.kernels.readers()) == Eligibility::Eligible
+    }
+
+    /// May the chunk be shared, under the name that it had?
+    pub(super) fn is_eligible_chunk(&self, chunk: &NamedChunk) -> bool {
+        let (block, fingerprint, now) = (&chunk.block, chunk.name.fingerprint, Instant::now());
+        !self.status.is_ending()
+            && block.lives()
+            && block.facts().may_share(chunk.index, fingerprint, now, self.kernels.readers())
+    }
+
+    /// A block has new fingerprints. Blocks that rely on kernels which turn out to write become
+    /// private, as many as possible until `until`.
+    pub(super) fn learn(&self, block: &TrackedBlock, prints: BTreeMap<u64, Fingerprint>, until: Instant) {
+        let lessons = block.facts().learn(&block.range, prints, self.kernels.readers(), &self.graphs);
+        self.kernels.effects().publish(&lessons);
+        self.distrust(&lessons.reversed).iter().for_each(|block| self.unshare_until(block, until));
+    }
+
+    /// These parameters are no readers: the shared blocks that rely on them become private before a
+    /// launch of such a kernel, or of any graph. Returns those blocks.
+    pub(super) fn distrust(&self, reversed: &[ParameterKey]) -> Vec<Arc<TrackedBlock>> {
+        if reversed.is_empty() {
+            return Vec::new();
+        }
+        let mut blocks = self.blocks.shared();
+        blocks.retain(|block| block.facts().relies_on(reversed));
+        self.pending.add(blocks.iter().map(Arc::clone));
+        blocks
+    }
+}

@@ -1,0 +1,62 @@
+//! The state of sharing in one process, as one value.
+
+use std::sync::{Mutex, Once};
+
+use wm_dedup::policy::graphs::GraphFacts;
+use wm_dedup::policy::schedule::PassTimes;
+
+use super::captured::CaptureStart;
+use super::counts::SharingCounts;
+use super::kernel_effects::ProcessKernels;
+use super::mailbox::Mailbox;
+use super::pass_tools::PassTools;
+use super::pending::PendingBlocks;
+use super::prepared::ReadingPlaces;
+use super::status::SharingStatus;
+use super::tracked_blocks::TrackedBlocks;
+
+/// See above. Each field has its own lock, and none is held while another one is taken.
+pub(crate) struct Sharing {
+    pub(super) status: SharingStatus,
+    pub(super) blocks: TrackedBlocks,
+    pub(super) kernels: ProcessKernels,
+    pub(super) graphs: GraphFacts,
+    pub(super) mailbox: Mailbox,
+    pub(super) pending: PendingBlocks,
+    pub(super) captured: CaptureStart,
+    pub(super) counts: SharingCounts,
+    /// When the next pass is due.
+    pub(super) times: PassTimes,
+    /// Held by the thread that runs a pass.
+    pub(super) tools: Mutex<Option<PassTools>>,
+    /// Addresses at which chunks of other processes are read.
+    pub(super) places: ReadingPlaces,
+    /// Completed when the background thread was started.
+    pub(super) started: Once,
+}
+
+impl Sharing {
+    /// Off.
+    pub(crate) const fn new() -> Self {
+        Self {
+            status: SharingStatus::new(),
+            blocks: TrackedBlocks::new(),
+            kernels: ProcessKernels::new(),
+            graphs: GraphFacts::new(),
+            mailbox: Mailbox::new(),
+            pending: PendingBlocks::new(),
+            captured: CaptureStart::new(),
+            counts: SharingCounts::new(),
+            times: PassTimes::new(),
+            tools: Mutex::new(None),
+            places: ReadingPlaces::new(),
+            started: Once::new(),
+        }
+    }
+
+    /// Does any method below look at the call that it is told of?
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.status.is_on()
+    }
+}

@@ -1,0 +1,223 @@
+//! Tracked blocks: blocks that hold bytes which arrived by copies, and the block of an address.
+//!
+//! Every word of a launch's arguments is looked up here. For most of them a table of bytes answers,
+//! without a lock, that no tracked block is near.
+//!
+//! Invariants: facts are locked for moments, never across a call of the driver or the broker. A
+//! freed block is in no index, and a thread that still holds it finds that it `is_gone`.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dashmap::DashMap;
+use rustc_hash::FxBuildHasher;
+use wm_dedup::chunk::CHUNK_BYTES;
+use wm_dedup::policy::tracked_blocks::BlockFacts;
+use wm_driver::Device;
+use wm_memory::{Manager, MoveRefusal, Quiet};
+
+/// A block, from its first copy to its free.
+pub(super) struct TrackedBlock {
+    pub(super) manager: &'static Manager<Device>,
+    pub(super) range: Range<u64>,
+    /// As the manager numbers it.
+    pub(super) id: u64,
+    /// Some of its chunks lie in shared memory.
+    is_shared: AtomicBool,
+    is_gone: AtomicBool,
+    facts: Mutex<BlockFacts>,
+}
+
+/// The outcome of one step on the way back to private memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnshareStep {
+    /// The whole block is private.
+    Done,
+    /// Another step may do more.
+    More,
+    /// The driver refused something, or there is no memory.
+    Refused,
+}
+
+impl UnshareStep {
+    fn after(refusal: Option<MoveRefusal>) -> Self {
+        match refusal {
+            None | Some(MoveRefusal::InUse | MoveRefusal::Busy) => Self::More,
+            Some(_) => Self::Refused,
+        }
+    }
+}
+
+impl TrackedBlock {
+    /// The block at an address. `None`: the manager has no block there, or the block is too small
+    /// to be shared.
+    fn at(manager: &'static Manager<Device>, address: u64, graph_launches: u64) -> Option<Self> {
+        let block = manager.block(address)?;
+        let bytes = block.tiers.total();
+        if bytes < CHUNK_BYTES || !block.address.is_multiple_of(CHUNK_BYTES) {
+            return None;
+        }
+        Some(Self {
+            manager,
+            range: block.address..block.address + bytes,
+            id: block.id,
+            is_shared: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+            facts: Mutex::new(BlockFacts::new(bytes, graph_launches, Instant::now())),
+        })
+    }
+
+    pub(super) fn facts(&self) -> MutexGuard<'_, BlockFacts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared.load(Relaxed)
+    }
+
+    pub(super) fn set_shared(&self, is_shared: bool) {
+        self.is_shared.store(is_shared, Relaxed);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Relaxed)
+    }
+
+    /// The program still has the block, by the manager's books, too.
+    pub(super) fn lives(&self) -> bool {
+        !self.is_gone() && self.manager.block(self.range.start).is_some_and(|block| block.id == self.id)
+    }
+
+    /// Gives shared chunks memory of their own, as far as possible in `limit`. To be called behind
+    /// the closed gate.
+    pub(super) fn unshare_some(&self, quiet: Quiet, limit: Duration) -> UnshareStep {
+        match self.manager.unshare(self.range.clone(), false, quiet, limit) {
+            Ok(moved) if moved.refusal.is_none() && moved.next >= self.range.end => UnshareStep::Done,
+            Ok(moved) if moved.count > 0 => UnshareStep::More,
+            Ok(moved) => UnshareStep::after(moved.refusal),
+            Err(refusal) => UnshareStep::after(Some(refusal)),
+        }
+    }
+
+    pub(super) fn chunk_address(&self, index: u64) -> u64 {
+        self.range.start + index * CHUNK_BYTES
+    }
+
+    pub(super) fn chunk_index(&self, address: u64) -> u64 {
+        (address - self.range.start) / CHUNK_BYTES
+    }
+}
+
+/// Entries of the table of bytes.
+const NEAR: usize = 1 << 17;
+
+/// The block of an address.
+struct BlockIndex {
+    /// 1: a tracked block was in a stretch of [`CHUNK_BYTES`] whose number ends so.
+    near: Box<[AtomicU8]>,
+    /// By every stretch that a block is in. Two tracked blocks share none, because their memory is
+    /// made of whole chunks.
+    blocks: DashMap<u64, Arc<TrackedBlock>, FxBuildHasher>,
+}
+
+impl BlockIndex {
+    fn new() -> Self {
+        Self { near: (0..NEAR).map(|_| AtomicU8::new(0)).collect(), blocks: DashMap::default() }
+    }
+
+    #[inline]
+    fn near(&self, stretch: u64) -> &AtomicU8 {
+        &self.near[stretch as usize & (NEAR - 1)]
+    }
+}
+
+/// All tracked blocks of the process.
+pub(super) struct TrackedBlocks {
+    /// Made with the first block.
+    index: OnceLock<BlockIndex>,
+}
+
+fn stretches(range: &Range<u64>) -> Range<u64> {
+    range.start / CHUNK_BYTES..range.end.div_ceil(CHUNK_BYTES)
+}
+
+impl TrackedBlocks {
+    pub(super) const fn new() -> Self {
+        Self { index: OnceLock::new() }
+    }
+
+    /// The tracked block that an address is in.
+    #[inline]
+    pub(super) fn find(&self, address: u64) -> Option<Arc<TrackedBlock>> {
+        let (index, stretch) = (self.index.get()?, address / CHUNK_BYTES);
+        if index.near(stretch).load(Relaxed) == 0 {
+            return None;
+        }
+        let block = index.blocks.get(&stretch)?;
+        block.range.contains(&address).then(|| Arc::clone(&block))
+    }
+
+    /// The tracked blocks that a range touches.
+    pub(super) fn within(&self, range: &Range<u64>) -> Vec<Arc<TrackedBlock>> {
+        let mut found: Vec<Arc<TrackedBlock>> = Vec::new();
+        let mut next = range.start;
+        while next < range.end {
+            let block = self.find(next);
+            next = block.as_ref().map_or((next / CHUNK_BYTES + 1) * CHUNK_BYTES, |block| block.range.end);
+            found.extend(block);
+        }
+        found
+    }
+
+    /// Tracks the block at an address from now on, after so many launches of graphs.
+    pub(super) fn track(
+        &self,
+        manager: &'static Manager<Device>,
+        address: u64,
+        graph_launches: u64,
+    ) -> Option<Arc<TrackedBlock>> {
+        let block = Arc::new(TrackedBlock::at(manager, address, graph_launches)?);
+        let index = self.index.get_or_init(BlockIndex::new);
+        for stretch in stretches(&block.range) {
+            index.blocks.insert(stretch, Arc::clone(&block));
+            index.near(stretch).store(1, Relaxed);
+        }
+        Some(block)
+    }
+
+    /// The block that begins at an address is no longer the program's.
+    pub(super) fn forget(&self, address: u64) -> Option<Arc<TrackedBlock>> {
+        let block = self.find(address).filter(|block| block.range.start == address)?;
+        block.is_gone.store(true, Relaxed);
+        for stretch in stretches(&block.range) {
+            self.index.get()?.blocks.remove_if(&stretch, |_, there| there.id == block.id);
+        }
+        Some(block)
+    }
+
+    /// The blocks of a device, by address.
+    pub(super) fn of(&self, manager: &'static Manager<Device>) -> Vec<Arc<TrackedBlock>> {
+        let mut blocks = self.all();
+        blocks.retain(|block| std::ptr::eq(block.manager, manager));
+        blocks
+    }
+
+    /// All blocks, by address.
+    pub(super) fn all(&self) -> Vec<Arc<TrackedBlock>> {
+        let Some(index) = self.index.get() else { return Vec::new() };
+        let starts = index.blocks.iter().filter(|entry| *entry.key() == entry.range.start / CHUNK_BYTES);
+        let mut all: Vec<_> = starts.map(|entry| Arc::clone(entry.value())).collect();
+        all.sort_unstable_by_key(|block| block.range.start);
+        all
+    }
+
+    /// The blocks with chunks in shared memory.
+    pub(super) fn shared(&self) -> Vec<Arc<TrackedBlock>> {
+        let mut blocks = self.all();
+        blocks.retain(|block| block.is_shared());
+        blocks
+    }
+}

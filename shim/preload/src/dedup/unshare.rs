@@ -1,0 +1,135 @@
+//! Blocks become private again: each chunk in shared memory gets memory of its own, with the same
+//! bytes, at the same address.
+//!
+//! That needs a moment with nothing in flight, for which calls that submit work are held at the
+//! gate. The wait is bounded, because work may wait for the very thread that waits here. Then the
+//! caller's call goes on, and a write into shared memory faults and harms no other process.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use wm_dedup::chunk::CHUNK_BYTES;
+use wm_driver::Gpu;
+use wm_memory::Quiet;
+
+use super::sharing::Sharing;
+use super::tracked_blocks::{TrackedBlock, UnshareStep};
+use crate::gate::GATE;
+use crate::process::streams;
+
+/// How long to wait for calls that are being made.
+const CLOSE: Duration = Duration::from_millis(10);
+
+/// How long calls are held at once.
+const HELD: Duration = Duration::from_millis(2);
+
+/// The longest wait for the end of the GPU's work between two tries.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// How long all of it may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Refusals after which it is given up: a write faults then.
+const REFUSALS: u32 = 10;
+
+impl Sharing {
+    /// Makes a block private. The caller is inside the gate, and has marked the block as not ready
+    /// to be shared.
+    pub(super) fn make_private(&self, block: &TrackedBlock) {
+        let until = Instant::now() + PATIENCE;
+        let mut refusals = 0;
+        loop {
+            let step = GATE.with_quiesced(CLOSE, || block.unshare_some(Quiet::Look, HELD));
+            self.settle(block);
+            // Other threads' passes may have come before this thread was inside again; none comes
+            // until it leaves.
+            if step == Some(UnshareStep::Done) && !block.is_shared() {
+                return;
+            }
+            let is_capturing = streams().capturing();
+            refusals += u32::from(step == Some(UnshareStep::Refused) && !is_capturing);
+            if refusals >= REFUSALS || Instant::now() >= until {
+                break;
+            }
+            // Another thread's capture ends some time; until then no wait is possible.
+            if is_capturing {
+                std::thread::sleep(CLOSE);
+            } else {
+                let _settled = block.manager.gpu().is_quiet(SETTLE);
+            }
+        }
+        log::warn!(
+            "memory at {:#x} could not be made private in time: a write into it will be refused",
+            block.range.start
+        );
+    }
+
+    /// Makes a block private that a call is about to write.
+    pub(super) fn make_private_for_write(&self, block: &TrackedBlock) {
+        self.count_write(block);
+        self.make_private(block);
+    }
+
+    /// Makes a block private that a captured call is about to write, if the work in flight is
+    /// known.
+    pub(super) fn make_private_in_capture(&self, block: &TrackedBlock) {
+        if self.captured.unshare(block) {
+            self.settle(block);
+            self.count_write(block);
+        }
+    }
+
+    /// Makes a block private behind the closed gate, as far as possible until `until`.
+    pub(super) fn unshare_until(&self, block: &TrackedBlock, until: Instant) {
+        while Instant::now() < until
+            && !block.is_gone()
+            && block.unshare_some(Quiet::Look, HELD) == UnshareStep::More
+        {}
+        self.settle(block);
+    }
+
+    /// Makes chunks private that were given and not registered, because another process was first
+    /// or there is no broker. To be called behind the closed gate, and while no chunk is being
+    /// offered. Returns `false` if there are none.
+    pub(super) fn unshare_unregistered(&self, block: &TrackedBlock, limit: Duration) -> bool {
+        let runs = block.facts().unregistered();
+        let until = Instant::now() + limit;
+        for run in &runs {
+            let left = until.saturating_duration_since(Instant::now());
+            // With any time at all, a run begins one chunk.
+            if left.is_zero() {
+                break;
+            }
+            let run = block.chunk_address(run.start)..block.chunk_address(run.end);
+            let _moved = block.manager.unshare(run, false, Quiet::Seen, left);
+            self.forget_private(block);
+        }
+        !runs.is_empty()
+    }
+
+    /// Counts the chunks that are private again, as copies.
+    fn settle(&self, block: &TrackedBlock) {
+        let bytes = self.forget_private(block) as u64 * CHUNK_BYTES;
+        self.counts.copied_back_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Gives back the leases of chunks that are private again. Returns the number of these chunks.
+    /// A chunk that becomes shared meanwhile is noted afterwards, which needs the facts, too.
+    fn forget_private(&self, block: &TrackedBlock) -> usize {
+        let mut facts = block.facts();
+        let shared: Vec<Range<u64>> = block.manager.shared_in(block.range.clone());
+        let is_shared = |index| shared.iter().any(|range| range.contains(&block.chunk_address(index)));
+        let (count, leases) = facts.became_private(is_shared);
+        block.set_shared(!shared.is_empty());
+        drop(facts);
+        self.mailbox.release(leases);
+        count
+    }
+
+    /// A write makes the block private.
+    fn count_write(&self, block: &TrackedBlock) {
+        block.facts().count_private_copy();
+        self.counts.faults_avoided.fetch_add(1, Relaxed);
+    }
+}
