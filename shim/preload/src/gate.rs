@@ -25,7 +25,7 @@ use crate::process::{self, SignalsHeld, callers, preserve_errno};
 /// each call that submits work finds it without a look-up.
 pub(crate) static GATE: SubmissionGate = SubmissionGate::new();
 
-/// A gate, and what the calls that passed it said about memory.
+/// A gate, and the pins and contexts of the calls that passed it.
 pub(crate) struct SubmissionGate {
     gate: Gate,
     /// Decided at load, before the first call passes.
@@ -38,7 +38,7 @@ pub(crate) struct SubmissionGate {
     next_stripe: AtomicUsize,
 }
 
-/// What a call means for memory, besides that it passes the gate.
+/// The effect of a call on memory, besides that it passes the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passage {
     /// Nothing: it uses memory while it is made, or submits work that does.

@@ -1,7 +1,7 @@
 //! `libwmshim.so`: the library that stands between a CUDA program and NVIDIA's driver library.
 //!
-//! Wiring only. What is decided lives in wm-memory, how it is done in wm-driver; this crate catches
-//! the program's calls, asks, and answers. The walk of a call: an exported symbol
+//! Wiring only. Decisions live in wm-memory, driver calls in wm-driver; this crate catches the
+//! program's calls, asks, and answers. The walk of a call: an exported symbol
 //! ([`entry::trampolines`]) → its slot → the real function, or a row of [`hooks`] → a handler → an
 //! answer, or the real call after all.
 //!
@@ -9,7 +9,7 @@
 //! beside each other above them, then the hooks, and [`entry`] on top.
 //!
 //! Rules that hold everywhere here:
-//! * Nothing happens before the first CUDA call but what `entry/lifecycle.rs` lists.
+//! * Before the first CUDA call only the steps run that `entry/lifecycle.rs` lists.
 //! * Internal driver calls go through [`process::driver`], never through the exports.
 //! * No lock is held across a driver call. `errno`, signals and stdout are the host's.
 //! * When in doubt, the real call is made, and counted as failed open.

@@ -1,4 +1,4 @@
-//! What the process tells about itself, in the schema of `docs/wmctl.md`.
+//! The statistics of the process, in the schema of `docs/wmctl.md`.
 //!
 //! Read by the endpoint's thread and by `wmshim_stats_json`. Only reads: no driver call whose
 //! answer could block, no lock of a path that programs take but each manager's own, shortly.
@@ -139,13 +139,13 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
     }
 }
 
-/// A device with the verdict on its books: "ok", or what does not agree.
+/// A device with the verdict on its books: "ok", or the first contradiction.
 fn audited(manager: &'static Manager<Device>) -> schema::DeviceStats {
     let verdict = manager.audit().map_or_else(|finding| finding, |()| "ok".to_owned());
     schema::DeviceStats { audit: Some(verdict), ..device(manager) }
 }
 
-/// What the settings come to on a device.
+/// The limits of a device that follow from the settings.
 fn in_force(manager: &'static Manager<Device>) -> schema::DeviceBudget {
     let limits = manager.settings();
     let bytes = |limit: u64| (limit != u64::MAX).then_some(limit);
@@ -214,8 +214,8 @@ fn driver_calls() -> Vec<schema::DriverCall> {
     sum
 }
 
-/// By path: what the driver copied, and the direct part of pinned copies over several links, went
-/// `direct`; what threads of ours carried over the target's own link, `threads`.
+/// By path. `direct`: the driver's copies, and the direct part of pinned copies over several links.
+/// `threads`: bytes that threads of ours carried over the target's own link.
 fn copies() -> Vec<schema::CopyStats> {
     let plain = COUNTERS.copies().into_iter().map(|copies| {
         let (count, bytes) = copies.read();

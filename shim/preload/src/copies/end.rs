@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::strided::{CopySize, StridedRange};
 use crate::addresses::{self, AddressedMemory};
 
-/// What a call says of an end's memory.
+/// The kind of an end's memory, as the call says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EndKind {
     Host,

@@ -1,8 +1,8 @@
 //! One client: lines in, lines out, nothing waited for.
 //!
-//! At most one answer is in flight: the next request is read when the last answer is gone. So what
-//! a client can make us keep is one request line and one answer. A client that neither asks nor
-//! reads for [`PATIENCE`] is dropped, unless it is parked: a parked client has asked for the
+//! At most one answer is in flight: the next request is read when the last answer is gone. So a
+//! client can make us keep one request line and one answer, and no more. A client that neither asks
+//! nor reads for [`PATIENCE`] is dropped, unless it is parked: a parked client has asked for the
 //! process's final statistics and waits for them in silence.
 
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Longer than any process lives.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// What the client sent.
+/// A line from the client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line, without its end.
@@ -67,8 +67,8 @@ impl Connection {
         self.has_line() && !self.is_sending() && !self.parked
     }
 
-    /// What to poll for. A connection with a request that waits for its turn is not polled at all,
-    /// nor one that the host has closed.
+    /// The events to poll for. A connection with a request that waits for the rate limit is not
+    /// polled at all, nor one that the host has closed.
     pub(super) fn poll_entry(&self) -> Option<PollFd<'_>> {
         let events = match (self.parked, self.is_sending()) {
             // That the client hangs up is reported without being asked for.
@@ -101,7 +101,7 @@ impl Connection {
         self.input_ended && self.input.is_empty() && !self.is_sending() && !self.parked
     }
 
-    /// Reads what is there, up to one line's limit.
+    /// Reads the bytes that are there, up to one line's limit.
     pub(super) fn receive(&mut self, now: Instant) -> Result<(), Disconnected> {
         let mut buffer = [0_u8; LINE_LIMIT + 1];
         let socket = self.descriptor.get().map_err(|_| Disconnected)?;
@@ -135,13 +135,13 @@ impl Connection {
         }
     }
 
-    /// Queues an answer and sends what the socket takes at once.
+    /// Queues an answer and sends as much of it as the socket accepts at once.
     pub(super) fn answer(&mut self, answer: Vec<u8>, now: Instant) -> Result<(), Disconnected> {
         (self.output, self.sent) = (answer, 0);
         self.send(now)
     }
 
-    /// Sends what the socket takes now. A peer that is gone raises no SIGPIPE.
+    /// Sends as much as the socket accepts now. A peer that is gone raises no SIGPIPE.
     pub(super) fn send(&mut self, now: Instant) -> Result<(), Disconnected> {
         let rest = &self.output[self.sent..];
         let socket = self.descriptor.get().map_err(|_| Disconnected)?;

@@ -1,4 +1,4 @@
-//! Statistics as files: what the signal and the request `dump` write.
+//! Statistics as files, which the signal and the request `dump` write.
 //!
 //! `<pid>-<n>.json`, readable by the user alone. A file appears under its name when it is complete.
 //! The folder is often memory, so a process keeps no more than [`MOST`] of them there.

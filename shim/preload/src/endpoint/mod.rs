@@ -11,11 +11,11 @@
 //!   the process: a panic in a source becomes an answer.
 //! * No lock is held while the [`Source`] is asked, and the source is asked from this thread only.
 //! * Descriptors are close-on-exec, have high numbers, and are used and closed only while they
-//!   still are what we opened: a host that closes all descriptors and opens its own never finds us
-//!   reading from one of its files.
+//!   still refer to the files that we opened: if a host closes all descriptors and opens its own,
+//!   we read from none of its files.
 //! * The statistics signal is taken only if its disposition is the default.
-//! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket
-//!   alone.
+//! * A forked child has no endpoint: it closes the inherited descriptors and leaves the parent's
+//!   socket as it is.
 //! * A problem is one warning in the log. [`StatisticsEndpoint::start`] never fails the host, and
 //!   `errno` survives every function here.
 //!
@@ -53,7 +53,7 @@ use wm_sockets::{descriptor, private_folder};
 /// Stack of the thread, bytes: it parses short lines and formats JSON.
 const STACK: usize = 256 << 10;
 
-/// What the endpoint answers with. Asked from the endpoint's thread, with no lock held.
+/// The source of the endpoint's answers. Asked from the endpoint's thread, with no lock held.
 pub(crate) trait Source: Send + Sync + 'static {
     /// Counters and sizes, in the schema of `docs/wmctl.md`.
     fn stats(&self) -> serde_json::Value;
@@ -68,7 +68,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn config(&self) -> serde_json::Value;
 }
 
-/// What the user set.
+/// The user's settings.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndpointSettings {
     /// Exact path of the socket (`WMSHIM_STATS_SOCKET`). While another process listens there, the

@@ -1,4 +1,4 @@
-//! What a client may ask, and the answers.
+//! The requests of a client, and the answers.
 //!
 //! A request is one line: `{"request":"stats"}`, or the bare word for people with `nc`. An answer
 //! is one line of JSON. A line that is no request is answered with the list of requests.
@@ -12,7 +12,7 @@ use super::Source;
 use super::connection::{LINE_LIMIT, Line};
 use super::dump::{DumpError, Dumps};
 
-/// Largest answer that goes over the socket. What is larger is asked for as a dump.
+/// Largest answer that goes over the socket. The client gets a larger one as a dump.
 const ANSWER_LIMIT: usize = 8 << 20;
 
 const REQUESTS: [(&str, EndpointRequest); 5] = [

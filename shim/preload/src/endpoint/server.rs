@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Rest between dumps that a signal asks for.
 const BETWEEN_DUMPS: Duration = Duration::from_secs(1);
 
-/// What has something to say: data, its end, or an error.
+/// The descriptors that have data, its end, or an error.
 struct Ready {
     wake: bool,
     listener: bool,
@@ -118,9 +118,9 @@ impl EndpointServer {
         ControlFlow::Continue(())
     }
 
-    /// Waits for an event, or for the time of what must be done without one. `None` if the host has
-    /// taken both pipe and listener, or if polling is impossible here (a limit on open files below
-    /// what we have): trying again would spin.
+    /// Waits for an event, or for the next deadline. `None` if the host has taken both pipe and
+    /// listener, or if polling is impossible here (a limit on open files below the number that we
+    /// have): trying again would spin.
     fn wait(&self) -> Option<Ready> {
         let accepting = self.has_room() && self.paused_until.is_none();
         let listener = self.listener.as_ref().filter(|_| accepting).and_then(|listener| listener.get().ok());
@@ -170,8 +170,7 @@ impl EndpointServer {
         }
     }
 
-    /// Does what each connection is ready for; drops those that are gone, finished or out of
-    /// patience.
+    /// Serves each ready connection; drops those that are gone, finished or out of patience.
     fn serve(&mut self, ready: &[bool], now: Instant) {
         let mut ready = ready.iter();
         let mut connections = std::mem::take(&mut self.connections);

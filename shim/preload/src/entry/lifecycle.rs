@@ -1,8 +1,8 @@
-//! What happens to a process besides calls: load, first call, fork, exit.
+//! The events of a process besides calls: load, first call, fork, exit.
 //!
 //! At load, glibc's loader functions are looked up, PyTorch's allocator is chosen in the
 //! environment, a fork handler is set, and the name `libcuda.so` is registered: no thread, no log
-//! line, no driver. What a fork and the exit forbid is said in `process/flags.rs`.
+//! line, no driver. `process/flags.rs` says what a fork and the exit forbid.
 
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub(super) fn at_first_call() {
     departure::before_exit(at_exit);
 }
 
-/// The longest that the exit waits for driver calls of our own threads. What takes longest is to
-/// make a context, half a second at most where nothing is in its way.
+/// The longest that the exit waits for driver calls of our own threads. The slowest of these makes
+/// a context: half a second at most on an idle machine.
 const DEPARTURE: Duration = Duration::from_secs(3);
 
 /// Waits for no lock without a bound: the exit may have begun in a signal handler, on a thread that

@@ -3,8 +3,8 @@
 //!
 //! [`trampolines`] are the exported driver functions, [`loader`] the exported `dlopen`. [`install`]
 //! opens the driver and connects each trampoline with a hook or the real function; [`lifecycle`]
-//! tells the subsystems of a fork and of the exit. No layer below imports this one: what hooks need
-//! of the trampolines they are handed when they are installed.
+//! tells the subsystems of a fork and of the exit. No layer below imports this one: hooks get the
+//! trampolines as a value when they are installed.
 
 mod install;
 mod lifecycle;

@@ -24,8 +24,8 @@ compile_error!("the trampolines are written for x86-64");
 /// afterwards.
 static SLOTS: [AtomicPtr<()>; COUNT] = [const { AtomicPtr::new(first_call as *mut ()) }; COUNT];
 
-/// Declares what a slot may point to besides a function: it asks `$resolver` where to go, with the
-/// function's index, which is in r11, and goes there.
+/// Declares code that a slot may point to before its function is known: it asks `$resolver` for the
+/// address, with the function's index, which is in r11, and goes there.
 ///
 /// Saves all that may carry arguments (six integer and eight vector registers, `rax`, `r10`),
 /// resolves, restores and jumps to the function as if nothing had been.
@@ -103,12 +103,11 @@ extern "C" fn resolve_per_thread(index: usize) -> *const () {
     install::resolve_per_thread(index, &EXPORTS)
 }
 
-/// The function that we export under a driver function's name: what those functions of ours call
-/// that stand on the program's side.
+/// The function that we export under a driver function's name: our functions on the program's side
+/// call these.
 pub(crate) fn exported<S: Symbol>() -> S::Function {
     let address = EXPORTS.addresses[S::INDEX] as *const ();
     const { assert!(size_of::<S::Function>() == size_of::<*const ()>()) };
-    // SAFETY: `Symbol` promises that `Function` is the pointer type of what is exported under its
-    // name.
+    // SAFETY: `Symbol` promises that `Function` is the pointer type of the export of its name.
     unsafe { std::mem::transmute_copy(&address) }
 }

@@ -16,12 +16,12 @@ pub(crate) struct Call {
     pub(crate) order: CallOrder,
 }
 
-/// What a call is ordered with.
+/// The work that a call is ordered with.
 #[derive(Clone, Copy)]
 pub(crate) enum CallOrder {
     /// All work of the device.
     Device,
-    /// This stream, a null one replaced by what it stands for.
+    /// This stream; the null handle has been replaced by the stream that it stands for.
     Stream(CUcontext, CUstream),
     /// A stream that we cannot name.
     Unknown,
@@ -46,12 +46,12 @@ pub(super) fn identify(order: Order, context: CUcontext, stream: CUstream) -> St
     order.stream().unwrap_or_else(|| streams().identify(context, stream))
 }
 
-/// What the host waits for.
+/// The work that the host waits for.
 pub(crate) enum SyncTarget {
     /// A stream of a context.
     Stream(CUcontext, CUstream),
     /// All of a context's work.
     Context(CUcontext),
-    /// An event, of which it is not known what it is behind.
+    /// An event: the stream that it was recorded in is not known.
     Event,
 }

@@ -1,5 +1,5 @@
-//! Counts of what canaries saw, and of the blocks that they could not watch. Each reason for the
-//! latter is logged once.
+//! Counts of overruns that canaries saw, and of the blocks that they could not watch. Each reason
+//! for the latter is logged once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! A guarded block, and the call that allocated it: what a report names.
+//! A guarded block, and the call that allocated it. A report names both.
 //!
 //! Where the call came from is kept as return addresses, a few microseconds at each allocation;
 //! their names are found when a report is written, if ever.

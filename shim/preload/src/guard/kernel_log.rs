@@ -25,7 +25,7 @@ pub(super) fn faults() -> Vec<u64> {
     for _ in 0..RECORDS {
         match log.read(&mut record) {
             Ok(length) => found.extend(fault(&String::from_utf8_lossy(&record[..length]))),
-            // The kernel overwrote what was to be read next.
+            // The kernel overwrote the record that was to be read next.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(_) => break,

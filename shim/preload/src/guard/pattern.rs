@@ -1,7 +1,7 @@
-//! What stands in a tail, and what became of it. Pure.
+//! The bytes of a tail, and the damage to them. Pure.
 //!
-//! No two neighbouring bytes of the pattern are alike, and it repeats only after 251: whatever a
-//! kernel writes there, a constant, zeros, or a copy of something, shows.
+//! No two neighbouring bytes of the pattern are alike, and it repeats only after 251: a kernel's
+//! write there shows, be it a constant, zeros, or a copy of other bytes.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -36,11 +36,11 @@ pub(super) struct Damage {
     /// How many of those that were checked differ.
     changed: usize,
     compared: usize,
-    /// What stands there now, from the first on.
+    /// The bytes that stand there now, from the first on.
     found: Vec<u8>,
 }
 
-/// What differs in a tail of `bytes`.
+/// The damage to a tail of `bytes`, if there is any.
 pub(super) fn damage(tail: &[AtomicU8], bytes: usize) -> Option<Damage> {
     let now: Vec<u8> = tail.iter().take(bytes).map(|byte| byte.load(Relaxed)).collect();
     let differs = |at: &usize| now[*at] != byte(*at);

@@ -2,8 +2,9 @@
 //! cells.
 //!
 //! Nothing here waits for the program's work. The pattern is written, and a freed block's tail is
-//! fetched, in the stream of the call; what arrives is compared later. Looks at a wait of the host
-//! go through a stream of our own, in which nothing but small copies is ever queued.
+//! fetched, in the stream of the call; the bytes are compared when they have arrived. Checks at a
+//! wait of the host go through a stream of our own, in which nothing but small copies is ever
+//! queued.
 //!
 //! A cell holds the pattern until a tail is copied into it. So a difference in a cell is an
 //! overrun, even if it is not known yet whether the copy is complete.
@@ -36,7 +37,7 @@ const PATTERN: usize = 0;
 /// may have to queue behind work that only ends when this thread goes on.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// What canaries need of a GPU: copies in streams, and events behind them.
+/// The operations of a GPU that canaries need: copies in streams, and events behind them.
 pub(super) trait TailGpu: Send + Sync + 'static {
     /// Pinned memory of the host, in cells.
     type Cells: Send + Sync;
@@ -138,7 +139,7 @@ impl TailGpu for Device {
 /// The copies of each device.
 pub(super) struct CopiesByDevice<G: TailGpu>(Mutex<Vec<PerDevice<G>>>);
 
-/// A device and its copies; `None` if the driver refused what they need.
+/// A device and its copies; `None` if the driver refused memory, streams or events for them.
 struct PerDevice<G: TailGpu> {
     device: &'static G,
     copies: Option<Arc<TailCopies<G>>>,

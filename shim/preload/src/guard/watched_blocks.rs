@@ -22,7 +22,7 @@ pub(super) struct Written {
     pub(super) context: CUcontext,
 }
 
-/// What is known of a pattern.
+/// Where a pattern was written, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pattern {
     /// It is in its place.
@@ -53,7 +53,7 @@ pub(super) struct Entry {
     state: WatchState,
 }
 
-/// What comes of taking a block out.
+/// The answer to the free of a block.
 #[derive(Debug)]
 pub(super) enum Taken {
     /// It is out: its memory may be given back.
@@ -64,7 +64,7 @@ pub(super) enum Taken {
     Unknown,
 }
 
-/// What a wait of the host was for.
+/// The work that a wait of the host covered.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Scope {
     Stream(StreamId),
@@ -183,8 +183,8 @@ impl WatchedBlocks {
 
 #[cfg(test)]
 mod tests {
-    //! Hazards: a block that is accused before its pattern was there, or of what its successor
-    //! wrote.
+    //! Hazards: a block that is accused before its pattern was there, or of its successor's
+    //! writes.
     use super::*;
     use crate::guard::guarded_block::CallOrigin;
 

@@ -1,9 +1,9 @@
 //! Calls whose ranges are checked first: copies, memsets, and nodes of graphs that copy or set.
 //!
 //! Each has an entry here. The entry refuses a call that runs past a block
-//! ([`crate::hooks::copy::bounds`]). Otherwise it calls what would be in the slot without it: the
-//! gate, the entry of the function's row, or the real function. So no other code of the library
-//! sees a range that leaves its block.
+//! ([`crate::hooks::copy::bounds`]). Otherwise it calls the function that would be in the slot
+//! without it: the gate, the entry of the function's row, or the real function. So no other code of
+//! the library sees a range that leaves its block.
 //!
 //! The column `bounds` of `shim/abi/data/driver.tsv` names the check of each function and the
 //! parameters that it gets.
@@ -19,14 +19,14 @@ struct Bounded {
     /// The function of `bounds` that checks them.
     check: &'static str,
     entry: *const (),
-    /// Sets what the entry calls.
+    /// Sets the function that the entry calls.
     lead_to: fn(*const ()),
 }
 
 // SAFETY: functions' addresses.
 unsafe impl Sync for Bounded {}
 
-/// Declares them by what the table says: the parameters, the stream that the call works in, and the
+/// Declares them from the table's cells: the parameters, the stream that the call works in, and the
 /// call of `bounds` that checks the ranges.
 macro_rules! bounded {
     ($($name:ident $parameters:tt, $stream:ident => $check:ident $ranges:tt;)*) => {
@@ -92,7 +92,7 @@ macro_rules! follow {
     };
 }
 
-/// What the null stream stands for in a function.
+/// The stream that a null handle stands for in a function.
 const fn default_of(name: &str) -> CUstream {
     if is_per_thread(name) { CUstream::PER_THREAD } else { CUstream::LEGACY }
 }

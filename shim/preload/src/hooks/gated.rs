@@ -1,12 +1,12 @@
 //! The calls that pass the gate while `WMSHIM_MIGRATE` or `WMSHIM_DEDUP` is on: those that submit
-//! work, look at what is mapped, or rely on it from then on.
+//! work, read mappings, or rely on them from then on.
 //!
-//! Each has an entry here. The entry passes the gate, tells sharing what the call writes, and calls
-//! what would be in the slot otherwise: the entry of the function's row, or the real function. So a
-//! hooked call passes before its handler asks for anything, as a copy does for borders. With both
-//! settings off, no slot leads here.
+//! Each has an entry here. The entry passes the gate, tells sharing of the call's writes, and calls
+//! the function that would be in the slot otherwise: the entry of the function's row, or the real
+//! function. So a hooked call passes before its handler asks for anything, as a copy does for
+//! borders. With both settings off, no slot leads here.
 //!
-//! Which functions pass, and what each writes, is in `shim/abi/data/driver.tsv` (columns `gate`,
+//! `shim/abi/data/driver.tsv` says which functions pass, and the writes of each (columns `gate`,
 //! `stream`, `writes`). A call there names parameters, so a row that fits another function does not
 //! compile. Events pass in neither direction: they touch no memory, and one that is recorded late
 //! makes at most a device look busy. A call that waits for the GPU does not pass: it submits
@@ -20,14 +20,14 @@ use crate::gate::GATE;
 struct Gated {
     index: usize,
     entry: *const (),
-    /// Sets what the entry calls.
+    /// Sets the function that the entry calls.
     lead_to: fn(*const ()),
 }
 
 // SAFETY: functions' addresses.
 unsafe impl Sync for Gated {}
 
-/// Declares them by what the table says: the parameters, the passage, the stream, the call of
+/// Declares them from the table's cells: the parameters, the passage, the stream, the call of
 /// [`writes`] that is made before the driver's, and the one that is made after it succeeded.
 ///
 /// [`writes`]: crate::hooks::work::writes
@@ -101,7 +101,7 @@ macro_rules! told_call {
     };
 }
 
-/// What a function's slot is to lead to, where it would lead to `next` without a gate.
+/// The address for a function's slot, which would lead to `next` without a gate.
 pub(super) fn around(index: usize, next: *const ()) -> *const () {
     let gated = GATE.is_on().then(|| GATED.iter().find(|gated| gated.index == index)).flatten();
     gated.map_or(next, |gated| {
@@ -124,7 +124,7 @@ mod tests {
         symbol::NAMES[index].to_str().expect("a name")
     }
 
-    /// By what names say, so that a mistake in the table shows.
+    /// By the functions' names, so that a mistake in the table shows.
     #[test]
     fn what_is_called_a_launch_a_copy_or_a_set_passes() {
         let inside: BTreeSet<&str> = GATED.iter().map(|gated| name(gated.index)).collect();

@@ -1,15 +1,15 @@
-//! Hooks: what happens in a call of the program beside the driver's own work.
+//! Hooks: our work in a call of the program, beside the driver's own.
 //!
-//! `shim/abi/data/driver.tsv` says of each driver function what it is. [`gated`] and [`bounded`]
-//! follow from it; they stand before a function's entry. `table.rs` says which functions have an
-//! entry of their own: the names that one handler serves, the handler, the switch that turns the
-//! row off, and the purpose. Parameters come from `driver.tsv`, so a handler with other ones does
-//! not compile. The slots of the trampolines and `wmctl hooks` are made from the rows.
+//! `shim/abi/data/driver.tsv` describes each driver function. [`gated`] and [`bounded`] follow from
+//! it; they stand before a function's entry. `table.rs` says which functions have an entry of their
+//! own: the names that one handler serves, the handler, the switch that turns the row off, and the
+//! purpose. Parameters come from `driver.tsv`, so a handler with other ones does not compile. The
+//! slots of the trampolines and `wmctl hooks` are made from the rows.
 //!
 //! A handler is named after the call that it serves: `memcpy_htod_async` serves
-//! `cuMemcpyHtoDAsync`. The folders group handlers by subject: [`call`] is what every handler runs
-//! in, [`memory`] and [`order`] serve memory, contexts and waits, [`copy`] and [`work`] serve what
-//! runs on the GPU.
+//! `cuMemcpyHtoDAsync`. The folders group handlers by subject: [`call`] has the parts of every
+//! handler, [`memory`] and [`order`] serve memory, contexts and waits, [`copy`] and [`work`] serve
+//! the work of the GPU.
 
 mod bounded;
 mod call;
@@ -39,7 +39,7 @@ use memory::{allocate, peer_access, physical, pointer, pool, reserved, sharing};
 use order::{context, wait};
 use work::{code, graph, launch};
 
-/// What turns a row off.
+/// The settings that turn a row off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Switch {
     /// `WMSHIM_DISABLE` only.
@@ -114,8 +114,8 @@ impl<S: Symbol> HookHot<S> {
     }
 }
 
-/// Declares rows. A row names functions, and what is the same for all of them; their parameters are
-/// the driver's, from `wm-abi`.
+/// Declares rows. A row names functions, and the cells that are the same for all of them; their
+/// parameters are the driver's, from `wm-abi`.
 ///
 /// A row of `serve` has a handler, which returns a result or forwards the call. A row of `retry`
 /// has none: it makes the real call, and notes the stream that the call works in, if it has one. In
@@ -156,7 +156,7 @@ macro_rules! hooks {
 /// The function that the slot of a served call leads to.
 ///
 /// `Function` and `NullStream` are for the row's handler, which may be generic: the function that
-/// is called, and what the null stream means in it.
+/// is called, and the stream that its null handle means.
 macro_rules! serve_entry {
     (($($argument:ident: $type:ty),*) $name:ident, $handler:expr) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
@@ -237,7 +237,7 @@ pub(crate) fn address(index: usize, settings: &Settings, real: *const ()) -> Opt
     (entry != real).then_some(entry)
 }
 
-/// What stands before a function's entry, where there is anything.
+/// The checks and the gate before a function's entry, if it has any; else `next`.
 fn around(index: usize, next: *const (), settings: &Settings) -> *const () {
     let next = gated::around(index, next);
     if settings.stitch { bounded::around(index, next) } else { next }

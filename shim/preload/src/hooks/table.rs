@@ -232,7 +232,7 @@ hooks! {
         cuGraphInstantiate, cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
         cuGraphInstantiateWithParams_ptsz, cuGraphLaunch, cuGraphLaunch_ptsz, cuGraphUpload, cuGraphUpload_ptsz
             => "an instantiated graph and its memory nodes live in device memory";
-        // What may be the first to work in a per-thread default stream that is named by its handle.
+        // These may be the first to work in a per-thread default stream named by its handle.
         cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async, cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async,
         cuEventRecord, cuEventRecordWithFlags, cuStreamWaitEvent, cuLaunchHostFunc, cuLaunchHostFunc_v2,
         cuStreamAddCallback, cuStreamWaitValue32, cuStreamWaitValue64, cuStreamWriteValue32, cuStreamWriteValue64,

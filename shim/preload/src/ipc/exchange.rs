@@ -1,11 +1,11 @@
 //! The importer's side of an exchange: find the exporter, see that it is the one, get its memory a
 //! batch at a time.
 //!
-//! Nothing here waits without a limit. Up to the exporter's offer it has [`PATIENCE`] in all: what
-//! answers is a thread that does nothing else. A batch then has [`BATCH_PATIENCE`], for the
-//! exporter's driver may be busy; by then the exporter is known to be the one, and if it dies the
-//! socket says so. A signal handler of the program costs no attempt: a call that it interrupts is
-//! made again for the time that is left.
+//! Nothing here waits without a limit. Up to the exporter's offer it has [`PATIENCE`] in all: a
+//! thread answers that has no other work. A batch then has [`BATCH_PATIENCE`], for the exporter's
+//! driver may be busy; by then the exporter is known to be the one, and if it dies the socket says
+//! so. A signal handler of the program costs no attempt: a call that it interrupts is made again
+//! for the time that is left.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::BorrowedFd;
@@ -89,7 +89,7 @@ impl Exchange {
         for address in names::addresses(ticket) {
             match Self::connect(&address, deadline).and_then(|exchange| exchange.check(ticket)) {
                 Ok(exchange) => return Ok(exchange),
-                // "No listener" says less than what another address answered.
+                // "No listener" says less than the answer of another address.
                 Err(error) if is_absence(&error) => {}
                 Err(error) => problem = error,
             }

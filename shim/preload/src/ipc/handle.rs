@@ -17,7 +17,7 @@ pub(crate) struct Ticket {
     pub(crate) pid: u32,
     /// The user that it runs as.
     pub(crate) user: u32,
-    /// What the exporting process is recognised by.
+    /// The key by which the exporting process is recognised.
     pub(crate) key: ExporterKey,
     /// The allocation, unique in that process.
     pub(crate) id: u64,

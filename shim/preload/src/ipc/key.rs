@@ -1,4 +1,4 @@
-//! The key of an exporting process, and what is derived from it.
+//! The key of an exporting process, and the names and tags that are derived from it.
 //!
 //! The key is random, stands in every handle that the process issues, and nowhere else. A process
 //! with a handle can find the exporter's socket, whose name is derived from the key, and each side
@@ -17,7 +17,7 @@ use siphasher::sip128::{Hash128, SipHasher24};
 /// A number that was made up for one exchange.
 pub(super) type Nonce = [u64; 2];
 
-/// What a tag is for. A tag for one purpose is of no use for another.
+/// The purpose of a tag. A tag for one purpose is of no use for another.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
     /// The name of the socket.

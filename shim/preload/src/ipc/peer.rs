@@ -1,8 +1,8 @@
 //! The exporter's side of an exchange with one importer.
 //!
 //! A peer is a state that moves when a packet arrives, and never waits. Until it has proved that it
-//! knows the key it learns nothing that depends on the request, and has [`PATIENCE`]. What it is
-//! sent fits into its socket, for it asks a batch at a time; a peer that asks without reading is
+//! knows the key it learns nothing that depends on the request, and has [`PATIENCE`]. The
+//! answers fit into its socket, for it asks a batch at a time; a peer that asks without reading is
 //! dropped.
 
 use std::fmt;
@@ -39,7 +39,7 @@ enum Stage {
     New,
     /// It has been answered with a nonce. Both nonces, its own first.
     Challenged([Nonce; 2]),
-    /// It has been offered what it asked for.
+    /// It has been offered the allocation that it asked for.
     Trusted(Allocation),
 }
 
@@ -121,8 +121,8 @@ fn answer(
     }
 }
 
-/// An allocation of this process, and what backs it for as long as it lives. Its number tells it
-/// from one that lies there later.
+/// An allocation of this process, and the physical memory that backs it as long as it lives. Its
+/// number tells it from a later one at the same address.
 struct Allocation {
     manager: &'static Manager<Device>,
     id: u64,

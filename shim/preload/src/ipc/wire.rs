@@ -1,4 +1,4 @@
-//! What exporter and importer say to each other: packets on a `SOCK_SEQPACKET` socket.
+//! The packets between exporter and importer on a `SOCK_SEQPACKET` socket.
 //!
 //! | from | words | |
 //! |---|---|---|

@@ -39,7 +39,7 @@ pub(super) fn host_and_device(copy: &LinearCopy, device: CUdevice) -> Option<(Li
     }
 }
 
-/// An end's memory, if it is what the call says that it is.
+/// An end's memory, if it is of the kind that the call says.
 fn as_called(end: &CopyEnd, bytes: usize) -> Option<SideMemory> {
     let memory = memory(end, bytes)?;
     let is_as_called = match end.kind {

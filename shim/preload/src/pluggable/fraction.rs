@@ -3,7 +3,7 @@
 //!
 //! The rule is that of PyTorch's `cudaMallocAsync` back end: a request beyond it is out of memory,
 //! wherever the bytes would have been. Threads that allocate at the same moment may overshoot it by
-//! what they ask for.
+//! the sizes of their requests.
 
 use wm_abi::{CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CUdevice, CUresult, symbol};
 

@@ -1,14 +1,14 @@
 //! The functions of a `CUDAPluggableAllocator`, for PyTorch programs that cannot have the
 //! `cudaMallocAsync` back end.
 //!
-//! They stand on the program's side: what they need of the driver they ask for through its exports,
-//! so that an allocation here is the `cuMemAllocAsync` that the other back end would have made,
-//! with every hook and setting in force. What PyTorch's interface leaves to an allocator is done as
-//! that back end does it:
+//! They stand on the program's side and call the driver through our exports, so that an allocation
+//! here is the `cuMemAllocAsync` that the other back end would have made, with every hook and
+//! setting in force. Where PyTorch's interface leaves a choice to an allocator, the choice is that
+//! back end's:
 //!
 //! * a device's primary context is used whatever the calling thread's device is, and made where
 //!   there is none yet;
-//! * the pool keeps what it has when the host waits;
+//! * the pool retains its free memory when the host waits;
 //! * memory that other streams have used, of whatever device, is not reused before they are past
 //!   it;
 //! * memory of a stream under capture is the graph's, by the driver's rules;
@@ -124,7 +124,7 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
 }
 
 /// Memory of ours that is freed while its stream is captured was not allocated in the capture, and
-/// is no part of the graph. It is the stream's again, for what comes after the capture.
+/// is no part of the graph. It is the stream's again, for work after the capture.
 fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<(), CUresult>> {
     let manager = registry::owner(address)?;
     let (_, named) = registry::site_of_stream(stream, CUstream::LEGACY)?;
@@ -190,8 +190,8 @@ extern "C" fn wmshim_torch_empty_cache() {
     });
 }
 
-/// Our pool gives back only what the device is done with, and tensors were freed a moment ago: so
-/// the device is waited for first.
+/// Our pool gives back only memory that no work of the device uses, and tensors were freed a moment
+/// ago: so the device is waited for first.
 ///
 /// # Errors
 /// The driver's; `STREAM_CAPTURE_UNSUPPORTED` during a capture, which the wait, and the driver's

@@ -42,7 +42,7 @@ const TABLE: &CStr = c"_ZTVN3c1016OutOfMemoryErrorE";
 /// `const char *text`).
 const CHECK: &CStr = c"_ZN3c106detail14torchCheckFailEPKcS2_jS2_";
 
-/// Room for a `c10::Error`: several times what it takes.
+/// Room for a `c10::Error`: several times its size.
 const OBJECT: usize = 1024;
 
 const FUNCTION: &CStr = c"wmshim_torch_malloc";

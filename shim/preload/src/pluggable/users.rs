@@ -14,8 +14,8 @@ pub(super) fn of_handle(stream: CUstream) -> TensorUser {
     TensorUser { stream, context: registry::context_of_stream(stream).unwrap_or_default() }
 }
 
-/// Makes `stream` wait for what is now in the user's stream. A stream that is being captured has no
-/// work of its own to wait for.
+/// Makes `stream` wait for the work that is now in the user's stream. A stream that is being
+/// captured has no work of its own to wait for.
 ///
 /// # Errors
 /// The driver's.
@@ -35,8 +35,8 @@ pub(super) fn wait_for(stream: CUstream, user: &TensorUser) -> Result<(), CUresu
 /// An event behind all that is in the user's stream.
 fn record(user: &TensorUser) -> Result<CUevent, CUresult> {
     let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
-    // SAFETY: the context of a stream that lives; out-pointers to live locals. What is pushed is
-    // popped.
+    // SAFETY: the context of a stream that lives; out-pointers to live locals. The pushed
+    // context is popped.
     unsafe {
         exported::<symbol::cuCtxPushCurrent_v2>()(user.context).ok()?;
         let recorded = exported::<symbol::cuEventCreate>()(&mut event, CU_EVENT_DISABLE_TIMING)

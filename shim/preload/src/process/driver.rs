@@ -1,5 +1,5 @@
-//! The table of the real driver's functions: what internal driver calls go through, never through
-//! our exports.
+//! The table of the real driver's functions. Internal driver calls go through it, never through our
+//! exports.
 //!
 //! `entry/install.rs` opens the driver at the first CUDA call of the process; hooks run only behind
 //! an opened one.
@@ -29,8 +29,8 @@ pub(crate) fn open_once(open: impl FnOnce() -> Option<Table>) {
     DRIVER.get_or_init(open);
 }
 
-/// A driver function's address beside what its callers look at anyway. The driver's table is asked
-/// once.
+/// A driver function's address, in a cache line that its callers read anyway. The driver's table is
+/// asked once.
 pub(crate) struct CachedFn<S> {
     address: AtomicPtr<()>,
     of: PhantomData<fn() -> S>,

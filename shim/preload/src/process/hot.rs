@@ -1,8 +1,8 @@
-//! What every hooked call looks at: one cache line of the process, one of the thread.
+//! The two cache lines that every hooked call reads: one of the process, one of the thread.
 //!
 //! Between two calls a program fills the caches with its own data, so the price of a hit is the
 //! number of cache lines that it touches. A value here belongs to the module that its comment
-//! names: only that one writes it, and says what it means.
+//! names: only that module writes it, and documents its meaning.
 //!
 //! Invariants: the process's line is written when something changes (a fork, a capture, a context's
 //! end) and not by every call; both lines are written without a lock, and need no initialisation at

@@ -1,4 +1,5 @@
-//! The calling thread's signals wait while it holds what their handlers may need.
+//! The calling thread's signals wait while it holds a lock or the gate, which their handlers may
+//! need.
 //!
 //! A handler may make driver calls, and it may call `exit`, whose handlers are ours too. On a
 //! thread that has closed the gate or holds a lock it would wait for itself.

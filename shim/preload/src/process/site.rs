@@ -32,12 +32,12 @@ pub(crate) struct LastSite {
 /// How a stream takes part in the order of its context's legacy default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
-    /// It is that stream: what is done in it comes after the blocking streams' work, and before
-    /// what they do later.
+    /// It is that stream: its work comes after the earlier work of the blocking streams, and before
+    /// their later work.
     Legacy,
     /// A thread's own default stream: blocking, and no other thread can name it.
     PerThread,
-    /// What is done in it comes after the legacy default stream's work.
+    /// Its work comes after the earlier work of the legacy default stream.
     Blocking,
     NonBlocking,
 }

@@ -2,7 +2,7 @@
 //!
 //! Two settings that are sound each for itself can leave a device nothing, and then every block
 //! lies on the host and the program runs at the speed of PCIe. No user wants that: neither is in
-//! force then, and a line says so. What leaves very little may be meant, by a test or an
+//! force then, and a line says so. A budget of very few bytes may be meant, by a test or an
 //! experiment, so it is in force; but it is told as an error too.
 
 use wm_abi::CUdevice;
@@ -13,14 +13,14 @@ use crate::settings::Size;
 /// Below this share of the device a budget is taken for an error.
 const LITTLE: f64 = 0.02;
 
-/// Bytes of one device: the most to hold, and what stays free.
+/// Bytes of one device: the most to hold, and the rest that stays free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
     pub(crate) limit: u64,
     pub(crate) headroom: u64,
 }
 
-/// What can be said of a budget.
+/// The judgement of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Sound,
@@ -57,8 +57,7 @@ pub(crate) fn of(device: CUdevice, total: u64, limit: Option<Size>, headroom: Op
     }
 }
 
-/// Usable is the smaller of what the limit lets us hold and what the headroom lets us take from the
-/// driver.
+/// The usable bytes are the smaller of the limit and of the device's total without the headroom.
 fn judge(budget: Budget, total: u64) -> Verdict {
     let usable = budget.limit.min(total.saturating_sub(budget.headroom));
     match usable {
@@ -77,7 +76,7 @@ fn little(bytes: u64, total: u64) -> String {
     )
 }
 
-/// What is in force on a device, in words.
+/// Logs the limits that are in force on a device.
 pub(crate) fn tell(device: CUdevice, total: u64, limits: &ManagerSettings) {
     let mib = |bytes: u64| if bytes == u64::MAX { "none".to_owned() } else { format!("{} MiB", bytes >> 20) };
     log::info!(

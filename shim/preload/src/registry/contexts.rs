@@ -1,4 +1,4 @@
-//! What ends with a context or a stream, as far as managers and streams go. Other subsystems are
+//! The end of a context or a stream, as far as managers and streams go. Other subsystems are
 //! told by the hook.
 
 use wm_abi::CUcontext;

@@ -1,4 +1,4 @@
-//! What the driver and the system say of devices.
+//! Facts about devices, from the driver and the system.
 
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::Api;
@@ -29,7 +29,7 @@ pub(crate) fn active_primary(device: CUdevice) -> Option<CUcontext> {
     if !is_active(device) {
         return None;
     }
-    // Retaining what is active and releasing it at once changes nothing.
+    // A retain of an active context and its release at once change nothing.
     let context = driver().primary_ctx_retain(device).ok()?;
     driver().primary_ctx_release(device).ok().map(|()| context)
 }

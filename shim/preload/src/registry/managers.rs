@@ -34,7 +34,7 @@ impl<M> Managers<M> {
 
     pub(super) fn existing(&self, device: CUdevice) -> Option<&'static M> {
         let slot = self.serving.get(usize::try_from(device).ok()?)?;
-        // SAFETY: what is stored is a reference for ever, so the pointer is null or valid.
+        // SAFETY: each stored pointer was a `&'static M`, so the pointer is null or valid.
         unsafe { slot.load(Ordering::Acquire).as_ref() }
     }
 

@@ -8,11 +8,11 @@
 //! | [`create`], [`budget`] | how a device's manager is made, and within which limits |
 //! | [`sites`] | from the calling thread's context to its manager |
 //! | [`streams`] | from a stream that a call names to its context and manager |
-//! | [`devices`], [`peers`] | what the driver says of devices, and which of them may access which others' memory |
-//! | [`contexts`], [`context_blocks`], [`context_users`] | what ends with a context, and when |
+//! | [`devices`], [`peers`] | the driver's facts about devices, and which of them may access which others' memory |
+//! | [`contexts`], [`context_blocks`], [`context_users`] | the blocks, streams and users that end with a context |
 //!
-//! The registry knows managers and the driver, and no other subsystem: what a manager asks of those
-//! it gets as [`Callbacks`].
+//! The registry knows managers and the driver, and no other subsystem: a manager asks those through
+//! [`Callbacks`].
 
 mod budget;
 mod context_blocks;

@@ -1,5 +1,5 @@
-//! From a stream that a call names to its context and manager. What a handle means depends on the
-//! thread and its current context.
+//! From a stream that a call names to its context and manager. The meaning of a handle depends on
+//! the thread and its current context.
 //!
 //! Every stream-ordered call goes through [`site_of_stream`]. If a thread names the stream of its
 //! last call again, the answer comes from its cache ([`LastSite`]); for any other stream the driver
@@ -29,8 +29,8 @@ pub(crate) struct NamedStream {
 }
 
 impl NamedStream {
-    /// Which stream a handle means, whether the device has a manager or not. `default` is what the
-    /// null handle stands for.
+    /// Which stream a handle means, whether the device has a manager or not. The null handle stands
+    /// for `default`.
     pub(crate) fn of(stream: CUstream, default: CUstream) -> Option<Self> {
         let stream = if stream.is_null() { default } else { stream };
         resolve(current_context()?, stream)
@@ -54,8 +54,7 @@ impl NamedStream {
     }
 }
 
-/// Where work in `stream` acts, and which stream that is. `default` is what the null handle stands
-/// for.
+/// The site of work in `stream`, and which stream that is. The null handle stands for `default`.
 #[inline]
 pub(crate) fn site_of_stream(stream: CUstream, default: CUstream) -> Option<(Site, NamedStream)> {
     let stream = if stream.is_null() { default } else { stream };
@@ -114,8 +113,8 @@ fn resolve(context: CUcontext, stream: CUstream) -> Option<NamedStream> {
     Some(NamedStream { context, stream, id: streams().identify(context, stream), kind })
 }
 
-/// The name of a stream that was met before; the driver is not asked. `default` is what the null
-/// handle stands for.
+/// The name of a stream that was met before; the driver is not asked. The null handle stands for
+/// `default`.
 pub(crate) fn known_stream(stream: CUstream, default: CUstream) -> Option<StreamId> {
     match if stream.is_null() { default } else { stream } {
         own @ (CUstream::LEGACY | CUstream::PER_THREAD) => streams().known(current_context()?, own),

@@ -1,5 +1,5 @@
-//! The registry as a value: what the process knows of its devices, without a question to the
-//! driver.
+//! The registry as a value: the facts about devices that the process knows without a question to
+//! the driver.
 
 use std::sync::OnceLock;
 
@@ -13,11 +13,12 @@ use super::managers::{DEVICES, Managers};
 use super::peer_rights::PeerRights;
 use crate::process::{DeviceSet, DeviceValues, THREAD_HOT, streams};
 
-/// What a manager asks of other subsystems.
+/// The questions and news of a manager to other subsystems.
 pub(crate) struct Callbacks {
     /// Bytes that the program holds on a device without its manager.
     pub(crate) external_usage: fn(CUdevice) -> Aside,
-    /// What the calling code can cope with, if a device has no room for a block of so many bytes.
+    /// The answer that the calling code accepts if a device has no room for a block of so many
+    /// bytes.
     pub(crate) on_shortage: fn(CUdevice, Shortfall) -> OomAnswer,
     /// A block was given out that its device has no room for.
     pub(crate) on_overflow: fn(),
@@ -33,7 +34,7 @@ pub(crate) struct Label {
     pub(crate) total: u64,
 }
 
-/// What the process knows of its devices.
+/// The process's devices.
 pub(crate) struct DeviceRegistry {
     pub(super) managers: Managers<Manager<Device>>,
     pub(super) callbacks: OnceLock<Callbacks>,

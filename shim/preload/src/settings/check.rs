@@ -1,4 +1,5 @@
-//! A look at settings before a program starts: what the library would say of an environment.
+//! A check of settings before a program starts: the lines that the library would log of an
+//! environment.
 //!
 //! `wmctl run` asks before it starts a program, and `wmctl doctor` asks about the shell it runs in,
 //! so that neither knows a setting by itself.
@@ -12,9 +13,9 @@ use wm_trust::environment;
 
 use super::{Settings, strangers};
 
-/// What is wrong with the settings among these variables, `NAME=VALUE` each, with a null pointer at
-/// the end; null for those of this process. A JSON text that the caller frees with `free`; null
-/// without memory for it.
+/// The problems of the settings among these variables, `NAME=VALUE` each, with a null pointer at
+/// the end; null stands for the variables of this process. A JSON text that the caller frees with
+/// `free`; null without memory for it.
 ///
 /// # Safety
 /// `listed` is null, or an array of C strings that ends with a null pointer.

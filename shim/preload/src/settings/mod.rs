@@ -1,10 +1,10 @@
 //! Everything a user can set, read once at the first CUDA call.
 //!
 //! One place to add a setting: a row of `settings!`. A row gives the variable, its values, the
-//! default and what it does, as users read them, then the field, the default and how a value is
-//! read. `docs/settings.md` and what is said of a bad value are made from the rows. A bad value or
-//! an unknown `WMSHIM_` variable is one line on stderr that says what would be right; the default
-//! is used.
+//! default and its effect, as users read them, then the field, the default and the function that
+//! reads a value. `docs/settings.md` and the messages about bad values are made from the rows. A
+//! bad value or an unknown `WMSHIM_` variable is one line on stderr with the valid values; the
+//! default is used.
 
 mod check;
 mod file_names;
@@ -212,7 +212,7 @@ settings! {
     }
 }
 
-/// Settings of earlier releases, each with what to do instead.
+/// Settings of earlier releases, each with its replacement.
 const REMOVED: &[(&str, &str)] = &[
     ("WMSHIM_FREE_WAITS", "cuMemFree waits, as the driver's does; use cuMemFreeAsync to free without a wait"),
     ("WMSHIM_TORCH_SHORTAGE", "PyTorch is told of a full device first; unset it"),
@@ -251,7 +251,7 @@ pub(crate) fn migrates(text: &str) -> bool {
     switch(text) == Ok(true)
 }
 
-/// What the environment holds for a row, or the default.
+/// The environment's value for a row, or the default.
 fn value<T>(
     row: &SettingText,
     default: T,
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!((settings.dedup, settings.dedup_proof, settings.dedup_share), (Dedup::Advise, 1, 0.005));
     }
 
-    /// The words among a row's values: `on, off`, without what is described, such as `a size`.
+    /// The words among a row's values: `on, off`, without descriptions such as `a size`.
     fn words_of(row: &SettingText) -> impl Iterator<Item = &str> {
         let parts = row.values.split([',', ';']).map(|part| part.trim().trim_start_matches("or "));
         parts.filter(|part| part.chars().all(char::is_alphanumeric))

@@ -1,4 +1,5 @@
-//! Settings as people write them: what `stats --config` shows can be set again as it stands.
+//! Settings as people write them: a value that `stats --config` shows can be set again as it
+//! stands.
 //!
 //! `None` is a setting that is not set and has no fixed default: the driver is searched for, a
 //! limit is not there.
@@ -142,7 +143,7 @@ impl Shown for LevelFilter {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: what is shown cannot be set again, or is set again as something else.
+    //! Hazard: a shown value cannot be set again, or is set again as something else.
     use std::ffi::OsStr;
 
     use super::super::values;

@@ -1,8 +1,8 @@
-//! The notations of settings' values: sizes, switches, lists. Pure; what is valid for a setting is
-//! said by its row in `settings!`.
+//! The notations of settings' values: sizes, switches, lists. Pure; the row of a setting in
+//! `settings!` says which of them is valid.
 //!
-//! Rules for all of them: a word of [`OFF`] turns off what can be off, wherever it stands; a size
-//! names its unit, for a forgotten one turns 48 GiB into 48 bytes; a path may have any bytes.
+//! Rules for all of them: a word of [`OFF`] turns off every setting that can be off; a size names
+//! its unit, for a forgotten one turns 48 GiB into 48 bytes; a path may have any bytes.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ pub(crate) enum Created {
     Off,
 }
 
-/// What becomes of physical memory that PyTorch's expandable segments give up.
+/// The use of physical memory that PyTorch's expandable segments give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TorchPieces {
     /// It stays, and serves their next ones.
@@ -75,12 +75,12 @@ pub(crate) enum Multipath {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dedup {
     Off,
-    /// It is counted what would be.
+    /// Blocks that could be shared are counted, and no memory changes.
     Advise,
     On,
 }
 
-/// What tells of writes past the end of a block.
+/// The detector of writes past the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guard {
     /// Nothing.
@@ -94,7 +94,7 @@ pub(crate) enum Guard {
 /// PyTorch's allocator back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TorchAllocator {
-    /// `cudaMallocAsync`, except for programs that need what it lacks.
+    /// `cudaMallocAsync`, except for programs that need features that it lacks.
     Auto,
     /// `cudaMallocAsync`.
     Async,
@@ -125,7 +125,7 @@ pub(super) fn switch(text: &str) -> Parsed<bool> {
     }
 }
 
-/// A reader of text as a reader of what the environment holds.
+/// A reader of text as a reader of the environment's bytes.
 pub(super) fn words<T>(text: &OsStr, read: fn(&str) -> Parsed<T>) -> Parsed<T> {
     text.to_str().map_or(Err(NotUnderstood), |text| read(text.trim()))
 }
@@ -153,8 +153,8 @@ pub(super) fn size(text: &str) -> Parsed<Size> {
     }
 }
 
-/// A limit on what must not be nothing: with no device memory at all, every block would lie on the
-/// host. `off`: no limit.
+/// A limit that must not be 0: with no device memory at all, every block would lie on the host.
+/// `off`: no limit.
 pub(super) fn limit(text: &OsStr) -> Parsed<Option<Size>> {
     words(text, |text| match text {
         "0" => Err(NotUnderstood),
@@ -163,7 +163,7 @@ pub(super) fn limit(text: &OsStr) -> Parsed<Option<Size>> {
     })
 }
 
-/// What is left to others: not the whole. `off` and 0: nothing.
+/// Memory that is left to others: not the whole device. `off` and 0: none.
 pub(super) fn headroom(text: &OsStr) -> Parsed<Option<Size>> {
     let parsed = words(text, |text| if is_off(text) { Ok(Size::Bytes(0)) } else { size(text) });
     parsed
@@ -288,8 +288,8 @@ pub(super) fn torch(text: &str) -> Parsed<TorchAllocator> {
     }
 }
 
-/// Signals that mean nothing but what a program makes of them. Any other is a fault's, the
-/// terminal's, the job system's, or cannot be taken.
+/// Signals without a meaning but a program's own. Any other is a fault's, the terminal's, the job
+/// system's, or cannot be taken.
 pub(super) fn signal(text: &str) -> Parsed<Option<i32>> {
     const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
     let upper = text.to_ascii_uppercase();

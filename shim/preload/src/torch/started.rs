@@ -1,11 +1,11 @@
 //! Which program a Python process is about to run, and whether that is one which PyTorch's defaults
 //! are left to.
 //!
-//! Nothing has run yet, so the files are read: what was started, by Python's own rules for its
-//! command line, and what that imports from the folders beside it and from `PYTHONPATH`, as far as
-//! it goes. Installed packages are too many to be read. There it counts that an engine which passes
-//! addresses of tensors between processes is installed at all: a library that is imported may start
-//! it.
+//! Nothing has run yet, so the files are read: the started program, by Python's own rules for its
+//! command line, and the modules that it imports from the folders beside it and from `PYTHONPATH`,
+//! directly or through others. Installed packages are too many to be read. There it counts that an
+//! engine which passes addresses of tensors between processes is installed at all: a library that
+//! is imported may start it.
 //!
 //! A guess is allowed to be wrong: it costs memory that is packed less well, and no program.
 
@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 
 use wm_trust::environment;
 
-/// Programs that keep PyTorch's defaults, by a component of the command's first words, or by what
-/// is imported.
+/// Programs for which PyTorch's defaults stay, by a component of the command's first words, or by
+/// an imported module.
 const PROGRAMS: &[(&str, &str)] = &[
     ("vllm", "vllm passes addresses of tensors between processes"),
     ("sglang", "sglang passes addresses of tensors between processes"),
@@ -36,7 +36,7 @@ const INSTALLED: &str = "an engine that passes addresses of tensors between proc
 const LARGEST_FILE: u64 = 1 << 20;
 const MOST_FILES: usize = 200;
 
-/// What Python was told to run.
+/// The code that Python was told to run.
 #[derive(Debug, PartialEq, Eq)]
 enum StartedCode<'a> {
     Text(&'a str),
@@ -50,7 +50,7 @@ pub(super) fn reason(command: &[String]) -> Option<&'static str> {
     named.or_else(|| imported(command)).or_else(|| is_any_installed(command).then_some(INSTALLED))
 }
 
-/// The text of what Python was told to run.
+/// The text of the code that Python was told to run.
 pub(super) fn text(command: &[String]) -> String {
     match started(command) {
         Some(StartedCode::Text(text)) => text.to_owned(),
@@ -66,7 +66,7 @@ fn named(command: &[String]) -> Option<&'static str> {
     PROGRAMS.iter().find(|(name, _)| words.contains(name)).map(|(_, reason)| *reason)
 }
 
-/// By Python's command line: options, then what is run.
+/// By Python's command line: options, then the code to run.
 fn started(command: &[String]) -> Option<StartedCode<'_>> {
     let mut words = command.iter().skip(1).map(String::as_str);
     while let Some(word) = words.next() {
@@ -92,7 +92,7 @@ fn started(command: &[String]) -> Option<StartedCode<'_>> {
     None
 }
 
-/// The reason of the first row that is imported by what is started, or by what that imports.
+/// The reason of the first row that the started code imports, directly or through its modules.
 fn imported(command: &[String]) -> Option<&'static str> {
     let mut search = ModuleSearch::new();
     match started(command) {
@@ -171,7 +171,7 @@ impl ModuleSearch {
         }
     }
 
-    /// `relative` is what stands behind the first dot; each further dot is one folder up.
+    /// `relative` is the text behind the first dot; each further dot is one folder up.
     fn queue_relative(&mut self, here: &Path, relative: &str) {
         let name = relative.trim_start_matches('.');
         let folder = here.ancestors().nth(relative.len() - name.len());

@@ -1,4 +1,4 @@
-//! What must hold for a process that did not ask for an endpoint.
+//! Rules that hold for a process that did not ask for an endpoint.
 //!
 //! * [`service`]: clients that send garbage, do not read, vanish, or come by the thousand.
 //! * [`process`]: fork, signals, exit, and a host that closes descriptors it never opened.

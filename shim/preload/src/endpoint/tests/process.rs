@@ -1,5 +1,5 @@
-//! Hazard (process lifecycle): the endpoint changes what is global to a process: signals, fork,
-//! exit, `errno`, descriptors that the host closes.
+//! Hazard (process lifecycle): the endpoint changes state that is global to a process: signals,
+//! fork, exit, `errno`, descriptors that the host closes.
 
 use std::collections::HashSet;
 use std::fs;
@@ -92,7 +92,7 @@ fn open_descriptors() -> HashSet<(i32, PathBuf)> {
     named.filter(|(_, target)| kinds.iter().any(|kind| target.to_string_lossy().starts_with(kind))).collect()
 }
 
-/// What has been opened since `before` and is not a client of this test: the endpoint's.
+/// Descriptors that have been opened since `before`, without this test's clients: the endpoint's.
 fn opened_since(before: &HashSet<(i32, PathBuf)>) -> Vec<i32> {
     open_descriptors().difference(before).map(|(number, _)| *number).filter(|&number| number >= 100).collect()
 }
@@ -225,7 +225,7 @@ fn a_host_that_closes_everything_never_finds_us_in_its_files() {
     let path = running.scratch.path().join("host");
     let file = fs::File::create(&path).expect("a file of the host");
     for &raw in &ours {
-        // SAFETY: what a daemon does: all numbers are closed, and one file takes their place.
+        // SAFETY: as a daemon, this closes all numbers, and one file takes their place.
         unsafe { libc::dup2(file.as_raw_fd(), raw) };
     }
     // SAFETY: the handler must notice that the pipe is gone.

@@ -129,7 +129,7 @@ fn few_clients_may_wait_for_the_end_and_they_wait_in_silence() {
 fn a_thousand_connections_are_all_answered() {
     let scratch = Scratch::new("thousand");
     let socket = serve(&scratch, Fake::default());
-    // A silent crowd fills every place but one; the thousand pass through what is left.
+    // A silent crowd fills every place but one; the thousand pass through that one.
     let silent: Vec<_> = (1..CONNECTION_LIMIT).map(|_| Client::connect(&socket)).collect();
     for _ in 0..10 {
         let mut crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&socket).expect("connected")).collect();

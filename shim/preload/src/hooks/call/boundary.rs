@@ -5,7 +5,7 @@
 //! * A call that comes from inside a handler, and any call in a forked child, goes straight to the
 //!   driver.
 //! * A panic of a handler stops here, and the real call is made instead.
-//! * `errno` is afterwards what it was before.
+//! * `errno` is the same afterwards.
 //! * The thread is not cancelled inside. The frequent calls, which memory answers for the most
 //!   part, leave this rule to the code that they reach when memory does not answer: a miss, driver
 //!   calls, the log, the trace.
@@ -21,7 +21,7 @@ use crate::counters::{COUNTERS, Calls};
 use crate::process::{self, THREAD_HOT, preserve_errno_at, sticky_error};
 use crate::subsystems::PROCESS;
 
-/// What a handler decides.
+/// The decision of a handler.
 pub(in crate::hooks) enum Outcome {
     /// The call is the driver's: make the real one, with the same arguments.
     Forward,
@@ -69,8 +69,8 @@ pub(in crate::hooks) fn enter_hook(
     result
 }
 
-/// Runs what looks at a call and changes nothing, under the rules of a handler. The call itself is
-/// made by others.
+/// Runs code that reads a call and changes nothing, under the rules of a handler. Other code makes
+/// the call itself.
 #[inline]
 pub(in crate::hooks) fn observe(observer: impl FnOnce()) {
     enter(Pace::Usual, || {

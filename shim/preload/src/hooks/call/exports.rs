@@ -30,10 +30,10 @@ impl Exports {
     }
 }
 
-/// What a function's slot leads to, by its index and the function that it would lead to alone.
+/// The address for a function's slot, by its index and the function that it would lead to alone.
 type Around = fn(usize, *const ()) -> *const ();
 
-/// What the hooks know of the trampolines and the driver's exports, each once it is needed.
+/// The trampolines and the driver's exports as hooks need them, each made at its first use.
 pub(in crate::hooks) struct HookTables {
     exports: OnceLock<&'static Exports>,
     /// Functions that are hooked only for programs with several devices.
@@ -52,8 +52,8 @@ pub(in crate::hooks) static TABLES: HookTables = HookTables {
     json: OnceLock::new(),
 };
 
-/// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`], and
-/// `around` is what they keep.
+/// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`];
+/// `around` gives the entries that stay in their slots.
 pub(in crate::hooks) fn set(exports: &'static Exports, copies: impl Iterator<Item = usize>, around: Around) {
     TABLES.copies.get_or_init(|| (copies.collect(), around));
     TABLES.exports.get_or_init(|| exports);

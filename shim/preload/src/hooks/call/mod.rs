@@ -1,5 +1,5 @@
-//! What every handler runs in: the boundary to the program, the real functions, streams, and a call
-//! made again after an out-of-memory.
+//! The parts of every handler: the boundary to the program, the real functions, streams, and the
+//! retry after an out-of-memory.
 
 pub(in crate::hooks) mod boundary;
 pub(in crate::hooks) mod exports;

@@ -51,8 +51,8 @@ pub(in crate::hooks) fn retry_on(device: Option<CUdevice>, call: impl Fn() -> CU
     }
 }
 
-/// What is done before a call is made again, one after the other; what brings nothing is passed
-/// over.
+/// The steps before a call is made again, one after the other. A step that frees no memory is
+/// followed by the next one at once.
 const STEPS: [fn(&Manager<Device>) -> u64; 3] =
     [|manager| give_back(manager, BYTES as u64), |manager| give_back(manager, u64::MAX), make_cold_leave];
 

@@ -16,7 +16,7 @@ use crate::process::{driver, streams};
 use crate::registry;
 use crate::subsystems::PROCESS;
 
-/// What the null stream stands for in one family of entry points.
+/// The stream that a null handle stands for in one family of entry points.
 pub(in crate::hooks) trait DefaultStream {
     const HANDLE: CUstream;
 }

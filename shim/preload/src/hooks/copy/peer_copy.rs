@@ -1,5 +1,5 @@
-//! Copies that touch another device's memory: whether the program's call can be forwarded, and what
-//! to do if it cannot.
+//! Copies that touch another device's memory: whether the program's call can be forwarded, and the
+//! calls in its place if it cannot.
 //!
 //! The driver copies its own memory between devices without preparation. Our blocks are mapped
 //! memory, which differs in three ways:

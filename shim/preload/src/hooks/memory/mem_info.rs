@@ -1,14 +1,14 @@
-//! What `cuMemGetInfo` says of a device, from the driver's figures and from what is held there.
+//! The answer of `cuMemGetInfo` for a device, from the driver's figures and from the held bytes.
 //! Pure.
 //!
-//! Invariant: what is free and what the program holds, wherever it is, are together no more than
-//! the total. Programs assert it (PyTorch does when cuDNN picks an algorithm). So bytes that went
+//! Invariant: the free bytes and the program's bytes, on whatever tier, are together at most the
+//! total. Programs assert it (PyTorch does when cuDNN picks an algorithm). So bytes that went
 //! elsewhere use the total up as if they were on the device, and only once more is held than a
 //! device has does the total grow.
 
 use wm_memory::TierBytes;
 
-/// What the program has on one device's account. Sizes are bytes.
+/// The program's memory on one device's account. Sizes are bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeviceAccount {
     /// In blocks of ours.
@@ -32,7 +32,7 @@ pub(crate) fn mem_info(free: u64, total: u64, held: &DeviceAccount) -> (u64, u64
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that adds up what it has and what is free finds more than there is, and
+    //! Hazard: a program that adds its own bytes to the free ones finds more than the total, and
     //! ends itself.
     use super::*;
 
@@ -61,8 +61,8 @@ mod tests {
         assert_eq!(mem_info(5 * GIB, 10 * GIB, &held), (GIB, 10 * GIB));
     }
 
-    /// Every mix of what may be held, the absurd included: the sum never exceeds the total, and
-    /// nothing overflows.
+    /// Every mix of held bytes, the absurd included: the sum never exceeds the total, and nothing
+    /// overflows.
     #[test]
     fn free_and_held_are_never_more_than_the_total() {
         let sizes = [0, 1, GIB, 7 * GIB, 80 * GIB, u64::MAX / 2];

@@ -1,5 +1,5 @@
-//! Memory calls: allocation, release, pools, physical memory, access of peers, and what the program
-//! asks about a pointer.
+//! Memory calls: allocation, release, pools, physical memory, access of peers, and queries about
+//! pointers.
 
 pub(in crate::hooks) mod allocate;
 pub(in crate::hooks) mod attribute_set;

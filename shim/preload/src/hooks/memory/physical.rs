@@ -35,7 +35,8 @@ struct CreateRequest {
     property: CUmemAllocationProp,
     bytes: usize,
     manager: Option<&'static Manager<Device>>,
-    /// What it is kept as, if it is, on the device.
+    /// The kind under which its memory on the device stays idle after the release; `None`: it
+    /// does not.
     kind: Option<MemoryKind>,
 }
 
@@ -50,7 +51,7 @@ pub(in crate::hooks) unsafe fn mem_create(
         return Outcome::Forward;
     }
     GATE.pin_for_caller();
-    // SAFETY: the program's description of what it wants, not null.
+    // SAFETY: the program's description of the memory, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
     if !on_a_device || property.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
@@ -105,7 +106,8 @@ impl CreateRequest {
         if relieved { self.beside_headroom() } else { first }
     }
 
-    /// New memory of the device. What could lie on the host leaves the headroom to the driver.
+    /// New memory of the device. A piece that could lie on the host leaves the headroom to the
+    /// driver.
     fn beside_headroom(&self) -> Result<u64, CUresult> {
         let is_taken = |manager: &&Manager<Device>| !physical::headroom::is_left(manager, self.bytes as u64);
         let could_overflow =
@@ -203,8 +205,7 @@ impl CreateRequest {
         }
     }
 
-    /// Bytes that the program's own memory may have on a tier: what the limit leaves beside our
-    /// blocks.
+    /// Bytes that the program's own memory may have on a tier: the limit without our blocks.
     fn most(&self, tier: Tier) -> u64 {
         let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
         let (limits, reserved) = (manager.settings(), manager.usage().reserved);
@@ -313,8 +314,8 @@ pub(in crate::hooks) unsafe fn mem_import_from_shareable_handle(
     result
 }
 
-/// Memory that was imported. Where it is the driver tells, and not what it was asked for: host
-/// memory that comes to the code whose own may lie there stands in for a device's.
+/// Memory that was imported. The driver tells its place, and not the device that was asked for: if
+/// the code's own memory may lie on the host, imported host memory stands in for a device's.
 fn learn(handle: u64) {
     if book().held_again(handle) {
         return;
@@ -395,8 +396,8 @@ pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome
     Outcome::Return(result)
 }
 
-/// `cuMemSetAccess`. The CPU gets no access to device memory, and none to what stands in for it:
-/// with it, a copy across the border between the two would crash inside the driver.
+/// `cuMemSetAccess`. The CPU gets no access to device memory, and none to host memory that stands
+/// in for it: with access, a copy across the border between the two would crash inside the driver.
 pub(in crate::hooks) unsafe fn mem_set_access(
     address: CUdeviceptr,
     bytes: usize,
@@ -424,7 +425,7 @@ pub(in crate::hooks) unsafe fn mem_set_access(
     kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return)
 }
 
-/// `cuMemAddressFree`. Addresses are given back, and with them what lies unused there.
+/// `cuMemAddressFree`. Addresses are given back, and with them the unused memory there.
 pub(in crate::hooks) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> Outcome {
     if reserved::is_ours(address) {
         return Outcome::Return(CUresult::INVALID_VALUE);

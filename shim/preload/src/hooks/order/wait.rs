@@ -76,7 +76,7 @@ pub(in crate::hooks) unsafe fn event_synchronize(event: CUevent) -> CUresult {
 struct Wait {
     /// The frees that are past when the wait succeeds.
     marks: Vec<(&'static Manager<Device>, Mark)>,
-    /// What a trace records: a stream, or (`Some(None)`) the device.
+    /// The waited-for object in a trace: a stream, or (`Some(None)`) the device.
     traced: Option<Option<StreamId>>,
     /// Which guarded blocks can be checked afterwards.
     watch: Option<Moment>,
@@ -117,7 +117,7 @@ impl Wait {
 
     /// The wait was successful. The subsystems learn of it in this order:
     ///
-    /// 1. The managers: the steps below free, reuse or move memory by what the wait has shown.
+    /// 1. The managers: the steps below free, reuse or move memory that the wait has shown idle.
     /// 2. The trace: a replay has to wait before the allocations that this wait makes possible.
     /// 3. The guard: it checks freed blocks and unmaps them, before the next step frees their
     ///    memory.
