@@ -5,12 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A library that `make test` builds into the folder of the program.
-fn built(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_client")).with_file_name(name);
-    assert!(path.exists(), "{} is not built: `make test` does, or `cargo build` for it", path.display());
-    path
-}
+use hazards::places::built;
 
 fn run(configure: impl FnOnce(&mut Command)) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_client"));

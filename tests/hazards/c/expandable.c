@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pieces.h"
+#include "report.h"
 
 enum { PIECE = 4 << 20, MOST = 64, HOST = 2, FABRIC = 8, NOT_SUPPORTED = 801 };
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, IS_MANAGED = 8, ORDINAL = 9 };
@@ -31,14 +31,6 @@ static void check(int holds, const char *what, int piece)
         fprintf(stderr, "piece %d: %s\n", piece, what);
         exit(70);
     }
-}
-
-/* What the library says of itself. */
-static void report(const char *when)
-{
-    char *stats = wmshim_stats_json();
-    printf("%s %s\n", when, stats ? stats : "");
-    free(stats);
 }
 
 /* What PyTorch asserts, counting what it made itself. */

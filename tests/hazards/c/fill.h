@@ -15,7 +15,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
 static CUcontext context;
 static CUfunction fill;
 
-static void load(const char *path)
+static CUmodule load_image(const char *path)
 {
     static char image[1 << 20];
     CUmodule module;
@@ -23,9 +23,14 @@ static void load(const char *path)
     if (!file || fread(image, 1, sizeof image - 1, file) == 0)
         exit(83);
     fclose(file);
-    context = begin();
     MUST(cuModuleLoadData(&module, image));
-    MUST(cuModuleGetFunction(&fill, module, "wm_fill_u32"));
+    return module;
+}
+
+static void load(const char *path)
+{
+    context = begin();
+    MUST(cuModuleGetFunction(&fill, load_image(path), "wm_fill_u32"));
 }
 
 static CUresult fill_by_kernel(CUdeviceptr address, size_t bytes, unsigned word, CUstream stream)

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "pieces.h"
+#include "report.h"
 
 enum { PIECES = 4, PIECE = 20 << 20, ACROSS = 2 << 20, MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, ORDINAL = 9 };
 
@@ -26,14 +26,6 @@ static void check(int holds, const char *what, int piece)
         fprintf(stderr, "piece %d: %s\n", piece, what);
         exit(70);
     }
-}
-
-static void report(const char *when)
-{
-    char *stats = wmshim_stats_json();
-    printf("%s %s\n", when, stats ? stats : "");
-    fflush(stdout);
-    free(stats);
 }
 
 static CUdeviceptr map_all(const unsigned long long *handles)

@@ -5,19 +5,12 @@
 
 #include <string.h>
 
-#include "pieces.h"
+#include "report.h"
 
 enum { PIECE = 4 << 20, MOST = 64, THERE = 1 };
 
 static const struct access FOR_DEVICE = { { DEVICE, THERE }, READWRITE };
 static const struct property WANTED = { .type = 1, .handle_types = DESCRIPTOR, .location = { DEVICE, THERE } };
-
-static void report(const char *when)
-{
-    char *stats = wmshim_stats_json();
-    printf("%s %s\n", when, stats ? stats : "");
-    free(stats);
-}
 
 static void check(CUdeviceptr at, int piece)
 {

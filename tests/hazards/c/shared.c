@@ -104,13 +104,7 @@ static void words_of(void *to, size_t bytes, uint64_t seed)
 
 static void load_more(const char *path)
 {
-    static char image[1 << 20];
-    CUmodule module;
-    FILE *file = fopen(path, "rb");
-    if (!file || fread(image, 1, sizeof image - 1, file) == 0)
-        exit(83);
-    fclose(file);
-    MUST(cuModuleLoadData(&module, image));
+    CUmodule module = load_image(path);
     MUST(cuModuleGetFunction(&pattern, module, "wm_fill_pattern_u64"));
     MUST(cuModuleGetFunction(&verify, module, "wm_verify_pattern_u64"));
 }

@@ -8,7 +8,7 @@
 use std::ffi::OsStr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -171,4 +171,10 @@ impl Outcome {
     pub fn log(&self) -> Vec<&str> {
         self.stderr.lines().filter(|line| line.starts_with("wmshim[")).collect()
     }
+}
+
+/// The status of a program that has ended, and all that it has printed.
+pub fn said(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{}\n{out}\n{err}", output.status)
 }

@@ -18,6 +18,6 @@ pub mod sharers;
 pub mod shim;
 pub mod skip;
 
-pub use host::{Host, Outcome};
+pub use host::{Host, Outcome, said};
 pub use scratch::Scratch;
 pub use skip::skip;

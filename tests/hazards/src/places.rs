@@ -1,5 +1,6 @@
 //! The places of the files under test: beside the running test, as `cargo build` leaves them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// `libwmshim.so`.
@@ -42,4 +43,14 @@ pub fn built(name: &str) -> PathBuf {
     let file = test.ancestors().nth(2).expect("target/<profile>").join(name);
     assert!(file.exists(), "{} is not there; build them first: make test does", file.display());
     file
+}
+
+/// This folder, empty. It stays when the test ends.
+///
+/// # Panics
+/// Where it cannot be made.
+pub fn emptied(folder: PathBuf) -> PathBuf {
+    let _absent_the_first_time = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
 }

@@ -8,23 +8,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use hazards::places::{self, built};
+use hazards::said;
 use serde_json::Value;
 
 const RECORDED: &str = env!("CARGO_BIN_EXE_recorded");
 
-/// A build product beside the program.
-fn built(name: &str) -> PathBuf {
-    let path = Path::new(RECORDED).with_file_name(name);
-    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
-    path
-}
-
 /// An empty folder for one test.
 fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _absent_the_first_time = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder");
-    folder
+    places::emptied(Path::new(env!("CARGO_TARGET_TMPDIR")).join(test))
 }
 
 /// Runs the program in this mode under the shim, recording to `trace`.
@@ -38,11 +30,6 @@ fn recording(mode: &str, trace: &Path) -> Command {
     command.envs([("WMSHIM_STATS_SOCKET", "off"), ("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", "4GiB")]);
     command.env("WMSHIM_TRACE", trace);
     command
-}
-
-fn said(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    format!("{}\n{out}\n{err}", output.status)
 }
 
 /// A figure that the program printed.

@@ -4,8 +4,10 @@
 //!
 //! Hazard: a rank that waits for ever, or goes on after another one failed; memory that is leaked.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use hazards::places::built;
+use hazards::said;
 
 const SUITE: &str = env!("CARGO_BIN_EXE_wholememory-suite");
 
@@ -21,13 +23,6 @@ const CALLS: [&str; 8] = [
     "cuMemHostRegister",
 ];
 
-/// A build product beside the program.
-fn built(name: &str) -> PathBuf {
-    let path = Path::new(SUITE).with_file_name(name);
-    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
-    path
-}
-
 fn suite(arguments: &[&str]) -> Command {
     let mut command = Command::new(SUITE);
     command.arg("--library").arg(built("libwholegraph.so")).args(arguments);
@@ -41,8 +36,7 @@ fn bare(arguments: &[&str]) -> Output {
 }
 
 fn passes(output: &Output) {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+    assert!(output.status.success(), "{}", said(output));
 }
 
 #[test]

@@ -1,27 +1,19 @@
 //! Hazard (out of memory): a program that outgrows its GPU fails, or succeeds with wrong bytes,
 //! under the shim. The program runs preloaded and as a drop-in on a simulated device of 512 MiB.
 
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
+
+use hazards::places::{self, built};
+use hazards::said;
 
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 
-/// A library that `cargo build` left beside the program.
-fn built(name: &str) -> PathBuf {
-    let path = Path::new(DEMO).with_file_name(name);
-    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
-    path
-}
-
 /// A folder in which `library` is called `libcuda.so.1`.
 fn folder_with(library: &Path, test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    fs::create_dir_all(&folder).expect("a folder");
-    let link = folder.join("libcuda.so.1");
-    let _absent_the_first_time = fs::remove_file(&link);
-    symlink(library, &link).expect("a link");
+    let folder = places::emptied(Path::new(env!("CARGO_TARGET_TMPDIR")).join(test));
+    symlink(library, folder.join("libcuda.so.1")).expect("a link");
     folder
 }
 
@@ -30,11 +22,6 @@ fn program(libraries: &Path) -> Command {
     command.env("LD_LIBRARY_PATH", libraries);
     command.envs([("SIMCUDA_DEVICES", "1"), ("SIMCUDA_MEMORY", "512MiB"), ("WMSHIM_STATS_SOCKET", "off")]);
     command
-}
-
-fn said(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    format!("{}\n{out}\n{err}", output.status)
 }
 
 #[test]

@@ -6,24 +6,14 @@
 //! the library is held to the same programs. Long runs are `cargo xtask stress`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
+use hazards::places::built;
+use hazards::said;
 use serde_json::Value;
 
 const ORACLE: &str = env!("CARGO_BIN_EXE_oracle");
-
-/// A build product beside the program.
-fn built(name: &str) -> PathBuf {
-    let path = Path::new(ORACLE).with_file_name(name);
-    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
-    path
-}
-
-fn said(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    format!("{}\n{out}\n{err}", output.status)
-}
 
 /// Runs programs on the simulated driver. Returns the report.
 fn oracle(arguments: &[&str]) -> (Value, Output) {

@@ -11,25 +11,17 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use hazards::places::{self, built};
+use hazards::said;
 use serde_json::Value;
 
 const STRESS: &str = env!("CARGO_BIN_EXE_stress");
 /// Small devices, so that few operations fill them.
 const MEMORY: &str = "192MiB";
 
-/// What `cargo build` left beside the program.
-fn built(name: &str) -> PathBuf {
-    let path = Path::new(STRESS).with_file_name(name);
-    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
-    path
-}
-
 /// A folder of this test's own.
 fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-    let _absent_the_first_time = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).expect("a folder");
-    folder
+    places::emptied(Path::new(env!("CARGO_TARGET_TMPDIR")).join(test))
 }
 
 /// Few operations on large blocks, so that a short run fills the devices.
@@ -44,11 +36,6 @@ fn arguments(command: &mut Command, seed: u64, more: &[&str]) {
 
 fn run(mut command: Command) -> Output {
     command.output().expect("the program starts")
-}
-
-fn said(output: &Output) -> String {
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    format!("{}\n{out}\n{err}", output.status)
 }
 
 /// The driver alone: what the program does must be legal, and the simulator right.
