@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use wm_driver::interposer::is_interposer;
 use wm_trust::{folder, user};
 
@@ -29,8 +29,8 @@ const SPECIAL: &[u8] = b" :;$\t\n";
 pub(crate) struct Layout {
     /// For `LD_PRELOAD`.
     pub(crate) preload: PathBuf,
-    /// For `LD_LIBRARY_PATH`; where it cannot be had, why.
-    pub(crate) dropin: Result<PathBuf, String>,
+    /// For `LD_LIBRARY_PATH`, or the reason why there is no such folder.
+    pub(crate) dropin: Result<PathBuf>,
 }
 
 /// The names of a library: the installation's own where they do, else links to it.
@@ -49,7 +49,7 @@ pub(crate) fn of(library: &Path) -> Result<Layout> {
         }
         Err(why) if plain => Ok(Layout { preload: library.to_owned(), dropin: own.ok_or(why) }),
         Err(why) => bail!(
-            "{} cannot be preloaded: its path has a blank, a colon, a semicolon or a dollar sign, and {why}; move it, or set \
+            "{} cannot be preloaded: its path has a blank, a colon, a semicolon or a dollar sign, and {why:#}; move it, or set \
              XDG_CACHE_HOME to a folder of yours without these",
             library.display()
         ),
@@ -75,12 +75,12 @@ fn has_second_name(library: &Path) -> bool {
 }
 
 /// A folder with links to the library, made if need be.
-fn links(library: &Path) -> Result<PathBuf, String> {
-    let mut problem = "there is no folder for links to it".to_owned();
+fn links(library: &Path) -> Result<PathBuf> {
+    let mut problem = anyhow!("there is no folder for links to it");
     for base in bases().into_iter().filter(|base| is_plain(base)) {
         match links_in(&base, library) {
             Ok(folder) => return Ok(folder),
-            Err(why) => problem = format!("links to it cannot be made in {}: {why}", base.display()),
+            Err(why) => problem = why.context(format!("links to it cannot be made in {}", base.display())),
         }
     }
     Err(problem)
@@ -92,7 +92,7 @@ fn bases() -> Vec<PathBuf> {
     cache.into_iter().chain(sockets).filter(|path| path.is_absolute()).collect()
 }
 
-fn links_in(base: &Path, library: &Path) -> Result<PathBuf, String> {
+fn links_in(base: &Path, library: &Path) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     library.hash(&mut hasher);
     let folder = base.join(format!("names-{:016x}", hasher.finish()));
@@ -106,26 +106,26 @@ fn links_in(base: &Path, library: &Path) -> Result<PathBuf, String> {
 }
 
 /// Makes a folder, or finds one that only the user can write: its files are loaded into programs.
-fn prepare(folder: &Path) -> Result<(), String> {
+fn prepare(folder: &Path) -> Result<()> {
     if fs::symlink_metadata(folder).is_err() {
-        folder::make(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        folder::make(folder).with_context(|| folder.display().to_string())?;
     }
-    let status = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
+    let status = fs::symlink_metadata(folder)?;
     let own = user::is_own(status.uid());
     if own && status.is_dir() && status.mode() & 0o022 == 0 {
         return Ok(());
     }
-    Err(format!("{} is not a folder that is yours alone", folder.display()))
+    bail!("{} is not a folder that is yours alone", folder.display())
 }
 
 /// Makes a link, or finds one that leads to the same file.
-fn link(library: &Path, at: &Path) -> Result<(), String> {
+fn link(library: &Path, at: &Path) -> Result<()> {
     match symlink(library, at) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let leads = fs::read_link(at).is_ok_and(|target| target == library);
-            if leads { Ok(()) } else { Err(format!("{} is something else", at.display())) }
+            if leads { Ok(()) } else { Err(anyhow!("{} is something else", at.display())) }
         }
-        made => made.map_err(|error| format!("{}: {error}", at.display())),
+        made => made.with_context(|| at.display().to_string()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The same paths that `wmctl run` sets: the installation's own where they do, else links in a
 //! private folder.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result};
 use serde_json::json;
 
 use crate::{layout, output, shim};
@@ -30,20 +30,22 @@ pub(crate) fn paths(arguments: &PathsArguments) -> Result<()> {
     let library = shim::find()?;
     let layout = layout::of(&library)?;
     let shown = |path: &std::path::Path| path.display().to_string();
-    let dropin = layout.dropin.as_deref().map(shown);
     if arguments.json {
         return output::print_json(&json!({
             "schema": "wmctl-paths/1",
             "library": shown(&library),
             "preload": shown(&layout.preload),
-            "dropin": dropin.ok(),
+            "dropin": layout.dropin.ok().map(|path| shown(&path)),
             "simulator": shim::simulated().ok().map(|path| shown(&path)),
         }));
     }
-    let dropin = || dropin.clone().map_err(|why| anyhow!("no drop-in folder: {why}"));
-    output::print(&match (arguments.preload, arguments.dropin) {
-        (true, _) => format!("{}\n", shown(&layout.preload)),
-        (_, true) => format!("{}\n", dropin()?),
-        _ => format!("LD_PRELOAD={}\nLD_LIBRARY_PATH={}\n", shown(&layout.preload), dropin()?),
+    let preload = shown(&layout.preload);
+    if arguments.preload {
+        return output::print(&format!("{preload}\n"));
+    }
+    let dropin = shown(&layout.dropin.context("no drop-in folder")?);
+    output::print(&match arguments.dropin {
+        true => format!("{dropin}\n"),
+        false => format!("LD_PRELOAD={preload}\nLD_LIBRARY_PATH={dropin}\n"),
     })
 }

@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
         announce(arguments, &variables);
     }
     if let Err(why) = &layout.dropin {
-        let why = human::shown(why);
+        let why = human::shown(&format!("{why:#}"));
         eprintln!(
             "wmctl: no drop-in folder ({why}): children that are started without LD_PRELOAD run without wmshim"
         );

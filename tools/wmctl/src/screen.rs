@@ -10,11 +10,8 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     if !output::is_terminal() {
         return None;
     }
-    // SAFETY: an all-zero `winsize` is a valid value to overwrite.
-    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the request writes a `winsize` to the place that is given.
-    let outcome = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
-    let known = outcome == 0 && size.ws_col >= 20 && size.ws_row >= 4;
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    let known = size.ws_col >= 20 && size.ws_row >= 4;
     known.then_some((size.ws_col.into(), size.ws_row.into()))
 }
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use crate::human;
 
 /// Space between columns.
-const GAP: usize = 2;
+const GAP: &str = "  ";
 
 /// Rows of text under headings. Columns are as wide as their widest cell; figures are set to the
 /// right.
@@ -43,14 +43,10 @@ impl TextTable {
     }
 
     fn line(&self, cells: &[String], widths: &[usize]) -> String {
-        let mut line = String::new();
-        for (column, cell) in cells.iter().enumerate() {
-            let padding = " ".repeat(widths[column].saturating_sub(width(cell)));
-            let figures = self.headings[column].starts_with('>');
-            let (before, after) = if figures { (padding, String::new()) } else { (String::new(), padding) };
-            line.push_str(&format!("{before}{cell}{after}{}", " ".repeat(GAP)));
-        }
-        line.trim_end().to_owned()
+        let padded = cells.iter().zip(&self.headings).zip(widths).map(|((cell, heading), width)| {
+            if heading.starts_with('>') { format!("{cell:>width$}") } else { format!("{cell:width$}") }
+        });
+        padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
     }
 }
 

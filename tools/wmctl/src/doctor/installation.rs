@@ -93,7 +93,7 @@ fn name(seen: &mut Installation, path: &Path, findings: &mut Vec<Finding>) {
             match dropin {
                 Ok(folder) => seen.dropin = Some(folder),
                 Err(why) => findings.push(Finding::note(
-                    format!("no drop-in folder: {why}; children that are started without LD_PRELOAD run without the shim"),
+                    format!("no drop-in folder: {why:#}; children that are started without LD_PRELOAD run without the shim"),
                     "set XDG_CACHE_HOME to a folder of yours, or install from the archive, which has dropin/",
                 )),
             }

@@ -1,6 +1,6 @@
 //! What a trace is played against: this project's manager, or the driver's own pool for comparison.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use wm_abi::{CUmemoryPool, CUresult};
 use wm_driver::api::PoolAttribute;
 use wm_driver::{Api, Device};
@@ -8,13 +8,13 @@ use wm_memory::{Manager, ManagerSettings, Order, Usage};
 
 use super::driver::{ReplayGpu, Stream};
 
-/// Gives memory out and takes it back, for any thread. Errors are sentences for people.
+/// Gives memory out and takes it back, for any thread.
 pub(crate) trait Allocator: Sync {
     /// `None` for a stream is `cuMemAlloc`.
-    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64, String>;
+    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64>;
 
     /// `None` for a stream is `cuMemFree`.
-    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String>;
+    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<()>;
 
     /// The stream is about to be destroyed.
     fn retire(&self, stream: &Stream);
@@ -69,16 +69,16 @@ fn order(stream: Option<&Stream>) -> Order {
 }
 
 impl Allocator for Managed {
-    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64, String> {
-        self.0.allocate(bytes, order(stream)).map_err(|error| error.to_string())
+    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64> {
+        Ok(self.0.allocate(bytes, order(stream))?)
     }
 
-    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String> {
+    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<()> {
         if stream.is_none() {
             // As `cuMemFree` does, under the library too.
-            self.0.gpu().wait_as_free(self.0.gpu().context()).map_err(|error| error.to_string())?;
+            self.0.gpu().wait_as_free(self.0.gpu().context())?;
         }
-        self.0.free(address, order(stream)).map_err(|error| error.to_string())
+        Ok(self.0.free(address, order(stream))?)
     }
 
     fn retire(&self, stream: &Stream) {
@@ -149,12 +149,12 @@ impl<'a> DriverPool<'a> {
 }
 
 impl Allocator for DriverPool<'_> {
-    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64, String> {
-        self.gpu.allocate(bytes, stream).map_err(|code: CUresult| code.to_string())
+    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64> {
+        self.gpu.allocate(bytes, stream).map_err(|code: CUresult| anyhow!(code))
     }
 
-    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String> {
-        self.gpu.free(address, stream).map_err(|code| code.to_string())
+    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<()> {
+        self.gpu.free(address, stream).map_err(|code| anyhow!(code))
     }
 
     /// The driver knows its streams.

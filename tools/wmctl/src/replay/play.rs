@@ -201,7 +201,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         if last {
             return Ok(());
         }
-        self.clear().map_err(ReplayEnd::Refused)?;
+        self.clear().map_err(|reason| ReplayEnd::Refused(reason.to_string()))?;
         self.wait(None).map_err(ReplayEnd::Failed)
     }
 
@@ -262,7 +262,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         self.streams.iter().try_for_each(|stream| self.wait(Some(stream)))
     }
 
-    fn refusal(&self, bytes: u64, reason: &str) -> String {
+    fn refusal(&self, bytes: u64, reason: &anyhow::Error) -> String {
         let (event, total) = (self.part.events, self.stage.total());
         format!("event {event} of {total}, an allocation of {bytes} bytes: {reason}")
     }
@@ -279,7 +279,7 @@ impl<'a, A: Allocator> Player<'a, A> {
 
     /// Frees what is live, in the streams that it was allocated in. Not measured: the trace does
     /// not have it.
-    fn clear(&mut self) -> Result<(), String> {
+    fn clear(&mut self) -> Result<()> {
         for slot in 0..self.held.len() {
             let held = std::mem::take(&mut self.held[slot]);
             if held.address != 0 {

@@ -1,7 +1,7 @@
 //! Answers of the endpoint as tables. A field that an older library lacks has its default in
 //! `wm-schema`: zero, or an empty text, which is shown as `-`.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use serde_json::Value;
 use wm_schema::{
     BlockList, Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PieceStats, Stats,
@@ -231,18 +231,15 @@ pub(super) fn list(answers: &[(&Endpoint, Result<Value>)]) -> String {
     let mut table = TextTable::new(&headings);
     let mut silent = String::new();
     for (endpoint, answer) in answers {
-        match answer.as_ref().map_err(|error| format!("{error:#}")).and_then(parsed) {
+        match answer.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(client::parsed) {
             Ok(answer) => table.row(summary(endpoint, &answer)),
             Err(error) => {
-                silent.push_str(&format!("process {}: {}\n", endpoint.pid, human::shown(&error)));
+                let error = human::shown(&format!("{error:#}"));
+                silent.push_str(&format!("process {}: {error}\n", endpoint.pid));
             }
         }
     }
     format!("{table}{silent}")
-}
-
-fn parsed(answer: &Value) -> std::result::Result<Stats, String> {
-    client::parsed(answer).map_err(|error| format!("{error:#}"))
 }
 
 fn summary(endpoint: &Endpoint, answer: &Stats) -> [String; 8] {

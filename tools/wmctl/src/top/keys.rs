@@ -4,9 +4,12 @@
 //! by a signal, or is stopped.
 
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::stdio::stdin;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 /// What end a program at a terminal.
 const ENDS: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -17,8 +20,8 @@ static SETTINGS: AtomicPtr<TerminalSettings> = AtomicPtr::new(std::ptr::null_mut
 
 /// The terminal's settings before, and those that give keys one by one and do not show them.
 struct TerminalSettings {
-    before: libc::termios,
-    single: libc::termios,
+    before: Termios,
+    single: Termios,
 }
 
 /// A terminal that gives keys one by one, until this is dropped.
@@ -29,13 +32,13 @@ impl Keys {
     /// `None` where standard input is no terminal, or one that is another program's now.
     pub(super) fn open() -> Option<Self> {
         let before = settings()?;
-        let mut single = before;
-        single.c_lflag &= !(libc::ICANON | libc::ECHO);
-        let settings = Box::into_raw(Box::new(TerminalSettings { before, single }));
+        let mut single = before.clone();
+        single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        let settings = Box::leak(Box::new(TerminalSettings { before, single }));
         SETTINGS.store(settings, Ordering::Release);
         ENDS.into_iter().for_each(|signal| handle(signal, end));
         handle(libc::SIGTSTP, stop);
-        set(&single);
+        set(&settings.single);
         Some(Self(()))
     }
 
@@ -47,13 +50,12 @@ impl Keys {
             if !is_readable(left) {
                 continue;
             }
-            let mut key = 0_u8;
-            // SAFETY: the kernel writes one byte at most to the place that is given.
-            match unsafe { libc::read(input(), (&raw mut key).cast(), 1) } {
-                1 => return Some(key),
+            let mut key = [0_u8];
+            match rustix::io::read(stdin(), &mut key) {
+                Ok(1) => return Some(key[0]),
                 // The terminal is gone: no key will come.
-                0 => std::thread::sleep(left),
-                _ => {}
+                Ok(_) => std::thread::sleep(left),
+                Err(_) => {}
             }
         }
         None
@@ -78,27 +80,16 @@ fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
     }
 }
 
-fn input() -> RawFd {
-    std::io::stdin().as_raw_fd()
-}
-
 /// The terminal's settings, if standard input is a terminal and this program is in its foreground.
-fn settings() -> Option<libc::termios> {
-    // SAFETY: an all-zero `termios` is a valid value to overwrite.
-    let mut settings: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: the call writes a `termios` to the place that is given; the others ask questions
-    // without arguments.
-    let (is_terminal, is_ours) = unsafe {
-        let asked = libc::tcgetattr(input(), &raw mut settings);
-        (asked == 0, libc::tcgetpgrp(input()) == libc::getpgrp())
-    };
-    (is_terminal && is_ours).then_some(settings)
+fn settings() -> Option<Termios> {
+    let settings = tcgetattr(stdin()).ok()?;
+    let foreground = tcgetpgrp(stdin()).ok()?;
+    (foreground == rustix::process::getpgrp()).then_some(settings)
 }
 
-/// Async-signal-safe.
-fn set(settings: &libc::termios) {
-    // SAFETY: settings that the terminal gave, with two flags changed.
-    unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSANOW, settings) };
+/// Async-signal-safe: one system call. A terminal that is gone needs no settings.
+fn set(settings: &Termios) {
+    let _terminal_is_gone = tcsetattr(stdin(), OptionalActions::Now, settings);
 }
 
 /// Async-signal-safe.
@@ -131,8 +122,6 @@ extern "C" fn stop(_signal: c_int) {
 
 /// Is there something to read within this time? Signals end the wait early.
 fn is_readable(limit: Duration) -> bool {
-    let mut entry = libc::pollfd { fd: input(), events: libc::POLLIN, revents: 0 };
-    let milliseconds = c_int::try_from(limit.as_millis().max(1)).unwrap_or(c_int::MAX);
-    // SAFETY: one entry, which lives through the call.
-    unsafe { libc::poll(&raw mut entry, 1, milliseconds) > 0 }
+    let limit = Timespec::try_from(limit).ok();
+    poll(&mut [PollFd::from_borrowed_fd(stdin(), PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
 }
