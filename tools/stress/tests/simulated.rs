@@ -6,7 +6,6 @@
 //! as many frees as allocations, no call that the shim stepped aside for. That it *can* find
 //! something is tested too.
 
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
