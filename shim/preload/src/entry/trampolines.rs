@@ -85,7 +85,7 @@ macro_rules! trampolines {
                     )
                 }
             )*
-            pub(super) static ADDRESSES: [unsafe extern "C" fn(); COUNT] = [$($name,)*];
+            pub(super) const ADDRESSES: &[unsafe extern "C" fn(); COUNT] = &[$($name,)*];
         }
     };
 }
@@ -93,7 +93,7 @@ macro_rules! trampolines {
 include!("generated/trampolines.rs");
 
 /// The trampolines as a value, for the code that connects them.
-static EXPORTS: Exports = Exports { slots: &SLOTS, addresses: &exports::ADDRESSES };
+static EXPORTS: Exports = Exports { slots: &SLOTS, addresses: exports::ADDRESSES };
 
 extern "C" fn resolve(index: usize) -> *const () {
     install::resolve(index, &EXPORTS, first_per_thread_call as *const ())

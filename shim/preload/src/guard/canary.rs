@@ -6,7 +6,7 @@
 //! | `cuMemAlloc` | it is written in our own stream, and given a moment; a free in a stream is ordered behind it |
 //! | `cuMemFreeAsync` | the tail is fetched in the stream of the free, before the memory is reused, and compared when it has arrived |
 //! | `cuMemFree` | the tail is compared at once, after the wait that the driver makes too |
-//! | a wait of the host | at most [`LOOKS`] tails are fetched and compared, the next ones in turn |
+//! | a wait of the host | at most [`CHECKS`] tails are fetched and compared, the next ones in turn |
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use crate::process::{self, streams};
 
 /// Tails that are checked when the host waits. A program waits often; with more blocks than this
 /// they take turns.
-const LOOKS: usize = 64;
+const CHECKS: usize = 64;
 
 /// Tails that are fetched together.
 const AT_ONCE: usize = 256;
@@ -102,7 +102,7 @@ impl<G: TailGpu> Canaries<G> {
         Ok(Pattern::In(Written { stream, context }))
     }
 
-    /// Looks at a block that is about to be given back, and watches it no longer. `found_by` is the
+    /// Checks a block that is about to be given back, and watches it no longer. `found_by` is the
     /// driver function that frees it.
     pub(super) fn check_before_free(
         &self,
@@ -160,7 +160,7 @@ impl<G: TailGpu> Canaries<G> {
         }
     }
 
-    /// Looks at a block of `cuMemFree`, which has waited as the driver's does. For a block of a
+    /// Checks a block of `cuMemFree`, which has waited as the driver's does. For a block of a
     /// pool that call waits for nothing: the caller guarantees that no work uses the block. A
     /// pattern may still be under way then, and a wait for it could be one for a stream that this
     /// thread holds up, so the block is not checked.
@@ -204,15 +204,15 @@ impl<G: TailGpu> Canaries<G> {
         if let Some(scope) = moment.scope {
             self.watched().waited(scope, moment.serial);
         }
-        self.check_some(gpu, LOOKS, moment.found_by);
+        self.check_some(gpu, CHECKS, moment.found_by);
     }
 
-    /// Looks at every block whose pattern is known to be there: the context ends.
+    /// Checks every block whose pattern is known to be there: the context ends.
     pub(super) fn final_check(&self, gpu: &'static G) {
         self.check_some(gpu, usize::MAX, "the end of a context");
     }
 
-    /// Looks at `most` blocks, the next ones in turn.
+    /// Checks `most` blocks, the next ones in turn.
     fn check_some(&self, gpu: &'static G, most: usize, found_by: &str) {
         if gpu.is_capturing() {
             return;
@@ -223,7 +223,7 @@ impl<G: TailGpu> Canaries<G> {
         blocks.chunks(AT_ONCE).for_each(|blocks| self.check_blocks(&copies, blocks, found_by));
     }
 
-    /// Looks at blocks that were chosen for it. A thread that frees one meanwhile waits.
+    /// Checks blocks that were chosen for it. A thread that frees one meanwhile waits.
     fn check_blocks(&self, copies: &TailCopies<G>, blocks: &[GuardedBlock], found_by: &str) {
         let _checking = Checking { canaries: self, blocks };
         let damages = copies.compare(blocks);

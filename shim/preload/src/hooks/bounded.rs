@@ -23,9 +23,6 @@ struct Bounded {
     lead_to: fn(*const ()),
 }
 
-// SAFETY: functions' addresses.
-unsafe impl Sync for Bounded {}
-
 /// Declares them from the table's cells: the parameters, the stream that the call works in, and the
 /// call of `bounds` that checks the ranges.
 macro_rules! bounded {
@@ -53,7 +50,7 @@ macro_rules! bounded {
             $(bounded_entry!($name $parameters, $stream => $check $ranges);)*
         }
 
-        static BOUNDED: &[Bounded] = &[
+        const BOUNDED: &[Bounded] = &[
             $(Bounded {
                 index: <symbol::$name as Symbol>::INDEX,
                 check: concat!("bounds::", stringify!($check)),
@@ -112,7 +109,7 @@ pub(super) fn all() -> impl Iterator<Item = (usize, &'static str)> {
 
 /// Position of each function in [`BOUNDED`]; beyond its end for a function that is not there.
 /// Computed by the compiler, as the positions of rows are.
-static BY_INDEX: [u8; COUNT] = {
+const BY_INDEX: &[u8; COUNT] = &{
     let mut positions = [u8::MAX; COUNT];
     let mut position = 0;
     while position < BOUNDED.len() {

@@ -24,9 +24,6 @@ struct Gated {
     lead_to: fn(*const ()),
 }
 
-// SAFETY: functions' addresses.
-unsafe impl Sync for Gated {}
-
 /// Declares them from the table's cells: the parameters, the passage, the stream, the call of
 /// [`writes`] that is made before the driver's, and the one that is made after it succeeded.
 ///
@@ -59,7 +56,7 @@ macro_rules! gated {
             $(gated_entry!($name $parameters: $passage, $stream => $($before $told $(then $after $result)?)?);)*
         }
 
-        static GATED: &[Gated] = &[
+        const GATED: &[Gated] = &[
             $(Gated {
                 index: <symbol::$name as Symbol>::INDEX,
                 entry: entry::$name as *const (),

@@ -246,7 +246,7 @@ fn around(index: usize, next: *const (), settings: &Settings) -> *const () {
 /// Position of each function's row in [`ROWS`]; beyond the end for functions without a row.
 /// Computed by the compiler, because the first call of a process may come from a thread with little
 /// stack.
-static BY_INDEX: [u16; COUNT] = {
+const BY_INDEX: &[u16; COUNT] = &{
     let mut positions = [u16::MAX; COUNT];
     let mut position = 0;
     while position < ROW_COUNT {
