@@ -118,6 +118,7 @@ pub(super) fn register_name(own: &Path) {
 
 #[cfg(test)]
 mod tests {
+    //! Hazard (symbol interposition): a library with a similar name is taken for the driver.
     use super::*;
 
     #[test]

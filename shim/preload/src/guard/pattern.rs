@@ -68,7 +68,7 @@ impl fmt::Display for Damage {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: an overrun that happens to look like the pattern.
+    //! Hazard (out-of-bounds access): an overrun that happens to look like the pattern.
     use super::*;
 
     fn tail(bytes: usize) -> Vec<AtomicU8> {

@@ -183,8 +183,8 @@ impl WatchedBlocks {
 
 #[cfg(test)]
 mod tests {
-    //! Hazards: a block that is accused before its pattern was there, or of its successor's
-    //! writes.
+    //! Hazard (wrong report): a block that is accused before its pattern was there, or of its
+    //! successor's writes.
     use super::*;
     use crate::guard::guarded_block::CallOrigin;
 

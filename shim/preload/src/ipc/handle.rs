@@ -62,6 +62,7 @@ impl Ticket {
 
 #[cfg(test)]
 mod tests {
+    //! Hazard (corrupt input): a handle is not read as it was written.
     use super::*;
 
     #[test]

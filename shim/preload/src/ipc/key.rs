@@ -77,8 +77,8 @@ fn random() -> io::Result<[u8; 16]> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a tag that fits where it must not, or that differs between two builds of the
-    //! library.
+    //! Hazard (privilege boundary): a tag that fits where it must not, or that differs between two
+    //! builds of the library.
     use super::*;
 
     const KEY: ExporterKey = ExporterKey([7; 16]);

@@ -243,7 +243,7 @@ impl fmt::Display for CodeAddress {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a report that names no caller.
+    //! Hazard (wrong report): a report that names no caller.
     use super::*;
 
     #[test]

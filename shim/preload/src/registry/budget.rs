@@ -94,8 +94,8 @@ pub(crate) fn tell(device: CUdevice, total: u64, limits: &ManagerSettings) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a forgotten unit puts everything into host memory, and nothing says why the program
-    //! is slow.
+    //! Hazard (silent degradation): a forgotten unit puts everything into host memory, and nothing
+    //! says why the program is slow.
     use super::*;
 
     const GIB: u64 = 1 << 30;

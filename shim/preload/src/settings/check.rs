@@ -64,7 +64,7 @@ fn report(variables: &HashMap<OsString, OsString>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program starts with a setting that its author did not mean.
+    //! Hazard (error handling): a program starts with a setting that its author did not mean.
     use super::*;
 
     #[test]

@@ -300,7 +300,8 @@ fn complaint(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a typing error in a job script is ignored in silence, or ends the job.
+    //! Hazard (error handling): a typing error in a job script is ignored in silence, or ends the
+    //! job.
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {

@@ -143,7 +143,7 @@ impl Shown for LevelFilter {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a shown value cannot be set again, or is set again as something else.
+    //! Hazard (wrong report): a shown value cannot be set again, or is set again as something else.
     use std::ffi::OsStr;
 
     use super::super::values;

@@ -313,6 +313,7 @@ pub(super) fn level(text: &str) -> Parsed<LevelFilter> {
 
 #[cfg(test)]
 mod tests {
+    //! Hazard (error handling): a value is read as another one, or a bad one is accepted.
     use super::*;
 
     #[test]

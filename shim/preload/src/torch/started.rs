@@ -297,7 +297,8 @@ fn read(file: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that ran before does not run with the back end chosen for it.
+    //! Hazard (API conformance): a program that ran before does not run with the back end chosen
+    //! for it.
     use super::*;
 
     fn command(words: &[&str]) -> Vec<String> {

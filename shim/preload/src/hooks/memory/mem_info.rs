@@ -32,8 +32,8 @@ pub(crate) fn mem_info(free: u64, total: u64, held: &DeviceAccount) -> (u64, u64
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a program that adds its own bytes to the free ones finds more than the total, and
-    //! ends itself.
+    //! Hazard (wrong report): a program that adds its own bytes to the free ones finds more than
+    //! the total, and ends itself.
     use super::*;
 
     const GIB: u64 = 1 << 30;

@@ -1,4 +1,4 @@
-//! Hazard: a handler fails, or meets itself, and the program pays for it.
+//! Hazard (error handling): a handler fails, or meets itself, and the program pays for it.
 
 use std::cell::Cell;
 
