@@ -1,7 +1,6 @@
 //! Hazard (resource leak): leases are lost with a broker, or a client waits for a stopped one for
 //! ever.
 
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,44 +11,13 @@ use wm_dedup::client::{BrokerHome, Client, ConnectError, Lease, LinkError, Offer
 use wm_dedup::protocol::SOCKET;
 use wm_sockets::descriptor::Descriptor;
 
-/// A folder with its broker.
-struct Stage {
-    home: BrokerHome,
-    brokers: Vec<u32>,
-}
+#[path = "support/stage.rs"]
+mod stage;
 
-impl Stage {
-    fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("wm-dedup-client-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        wm_trust::folder::make(&folder).expect("a fresh folder");
-        let program = Some(PathBuf::from(env!("CARGO_BIN_EXE_wmshimd")));
-        Self { home: BrokerHome { folder, program }, brokers: Vec::new() }
-    }
+use stage::Stage;
 
-    fn client(&mut self) -> Client {
-        let client = Client::connect(self.home.clone(), start).expect("a broker");
-        self.brokers.extend(client.broker());
-        client
-    }
-
-    /// Kills the broker, and waits until it is gone.
-    fn kill(&mut self) {
-        for pid in self.brokers.drain(..) {
-            let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process");
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            while rustix::process::test_kill_process(pid).is_ok() && !is_zombie(pid) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.kill();
-        let _ = fs::remove_dir_all(&self.home.folder);
-    }
+fn stage() -> Stage {
+    Stage::new(PathBuf::from(env!("CARGO_BIN_EXE_wmshimd")), start)
 }
 
 /// As a program that minds no children would: the library has a way of its own.
@@ -63,12 +31,6 @@ fn start(home: &BrokerHome) -> Result<(), StartError> {
         std::io::Read::read_to_end(&mut output, &mut Vec::new())
     });
     started.map(drop).map_err(|error| StartError::Failed { program, error })
-}
-
-/// Has it ended, and no process has waited for it yet?
-fn is_zombie(pid: rustix::process::Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn name(number: u64) -> ChunkName {
@@ -100,7 +62,7 @@ fn look_up(client: &mut Client, number: u64) -> Option<(Lease, u64)> {
 /// As the programs of one job do.
 #[test]
 fn processes_that_start_brokers_at_once_meet_at_one() {
-    let mut stage = Stage::new();
+    let mut stage = stage();
     let homes: Vec<_> = (0..8).map(|_| stage.home.clone()).collect();
     let threads: Vec<_> =
         homes.into_iter().map(|home| std::thread::spawn(|| Client::connect(home, start))).collect();
@@ -112,7 +74,7 @@ fn processes_that_start_brokers_at_once_meet_at_one() {
 
 #[test]
 fn chunks_are_offered_found_and_released() {
-    let mut stage = Stage::new();
+    let mut stage = stage();
     let (mut one, mut other) = (stage.client(), stage.client());
     assert_eq!(one.broker(), other.broker(), "one broker serves both");
     let OfferAnswer::Accepted(own) = offer(&mut one, 1) else { panic!("there was none") };
@@ -131,7 +93,7 @@ fn chunks_are_offered_found_and_released() {
 
 #[test]
 fn nothing_is_lost_with_a_broker() {
-    let mut stage = Stage::new();
+    let mut stage = stage();
     let (mut one, mut other) = (stage.client(), stage.client());
     let numbers: Vec<u64> = (0..40).collect();
     let leases: Vec<_> = numbers.iter().map(|number| offer(&mut one, *number)).collect();
@@ -171,7 +133,7 @@ fn until_due(client: &Client) {
 
 #[test]
 fn a_broker_that_is_stopped_costs_a_second() {
-    let mut stage = Stage::new();
+    let mut stage = stage();
     let mut client = stage.client();
     let pid = rustix::process::Pid::from_raw(client.broker().expect("a broker") as i32).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("stopped");
@@ -184,7 +146,7 @@ fn a_broker_that_is_stopped_costs_a_second() {
 
 #[test]
 fn the_reasons_for_no_broker_say_whether_another_attempt_is_useful() {
-    let mut stage = Stage::new();
+    let mut stage = stage();
     stage.home.program = None;
     let error = Client::connect(stage.home.clone(), start).expect_err("no program");
     assert!(error.is_final() && error.to_string().contains("set WMSHIM_BROKER"), "{error}");
@@ -203,7 +165,7 @@ fn the_reasons_for_no_broker_say_whether_another_attempt_is_useful() {
 /// A listener that answers nothing, and one that answers with another protocol's packets.
 #[test]
 fn a_listener_that_is_no_broker_costs_a_second_and_nothing_more() {
-    let stage = Stage::new();
+    let stage = stage();
     let path = stage.home.folder.join(SOCKET);
     let kind = rustix::net::SocketType::SEQPACKET;
     let (listener, _file) = wm_sockets::file::bind_path(&path, kind, 8).expect("it listens");

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use thiserror::Error;
 use wm_sockets::private_folder;
 use wm_trust::environment;
 
@@ -37,21 +38,32 @@ pub(super) enum Wanted {
     Text(String),
 }
 
+/// Why a command line is refused.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(super) enum WrongArguments {
+    #[error("--folder needs a path")]
+    NoFolder,
+    #[error("--idle-seconds needs a number such as 60")]
+    NoSeconds,
+    #[error("{} is not understood; see wmshimd --help", .0.display())]
+    Unknown(OsString),
+}
+
 /// Reads a command line.
 ///
 /// # Errors
-/// A sentence about it.
-pub(super) fn parse(words: impl Iterator<Item = OsString>) -> Result<Wanted, String> {
+/// The first word that is wrong.
+pub(super) fn parse(words: impl Iterator<Item = OsString>) -> Result<Wanted, WrongArguments> {
     let mut arguments = BrokerArguments { folder: None, idle: IDLE, foreground: false };
     let mut words = words;
     while let Some(word) = words.next() {
         match word.to_str() {
-            Some("--folder") => arguments.folder = Some(words.next().ok_or("--folder needs a path")?.into()),
+            Some("--folder") => arguments.folder = Some(words.next().ok_or(WrongArguments::NoFolder)?.into()),
             Some("--idle-seconds") => arguments.idle = seconds(words.next())?,
             Some("--foreground") => arguments.foreground = true,
             Some("--help" | "-h") => return Ok(Wanted::Text(HELP.to_owned())),
             Some("--version" | "-V") => return Ok(Wanted::Text(version())),
-            _ => return Err(format!("{} is not understood; see wmshimd --help", word.display())),
+            _ => return Err(WrongArguments::Unknown(word)),
         }
     }
     Ok(Wanted::Broker(arguments))
@@ -61,12 +73,12 @@ fn version() -> String {
     format!("wmshimd {}", env!("CARGO_PKG_VERSION"))
 }
 
-fn seconds(word: Option<OsString>) -> Result<Duration, String> {
+fn seconds(word: Option<OsString>) -> Result<Duration, WrongArguments> {
     let number = word.as_deref().and_then(|word| word.to_str()?.parse::<f64>().ok());
     let duration = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
     // A year is as good as for ever, and can be added to a clock.
     let duration = duration.filter(|duration| *duration <= Duration::from_secs(366 * 86_400));
-    duration.ok_or_else(|| "--idle-seconds needs a number such as 60".to_owned())
+    duration.ok_or(WrongArguments::NoSeconds)
 }
 
 impl BrokerArguments {
@@ -84,10 +96,10 @@ impl BrokerArguments {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a word of the command line is passed over.
+    //! Hazard (error handling): a word of the command line is passed over.
     use super::*;
 
-    fn parsed(words: &[&str]) -> Result<Wanted, String> {
+    fn parsed(words: &[&str]) -> Result<Wanted, WrongArguments> {
         parse(words.iter().map(OsString::from))
     }
 

@@ -205,3 +205,6 @@ fn last_error() -> c_int {
     // SAFETY: the address of `errno` is valid for the life of the thread, which waits for us.
     unsafe { *libc::__errno_location() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,6 +69,3 @@ impl Sharing {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

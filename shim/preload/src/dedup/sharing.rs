@@ -60,3 +60,6 @@ impl Sharing {
         self.status.is_on()
     }
 }
+
+#[cfg(test)]
+mod tests;

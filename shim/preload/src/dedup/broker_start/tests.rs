@@ -8,62 +8,21 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use wm_dedup::client::{BrokerHome, Client};
 
-use super::broker_start::start;
+#[path = "../../../../../dedup/tests/support/stage.rs"]
+mod stage;
+
+use stage::Stage;
+
+use super::start;
 
 /// `SIGCHLD` signals that the program got.
 static TOLD: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn note_child(_signal: i32) {
     TOLD.fetch_add(1, Ordering::Relaxed);
-}
-
-/// A folder with its broker.
-struct Stage {
-    home: BrokerHome,
-    brokers: Vec<u32>,
-}
-
-impl Stage {
-    fn new() -> Self {
-        let folder = std::env::temp_dir().join(format!("wmshim-dedup-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        wm_trust::folder::make(&folder).expect("a fresh folder");
-        Self { home: BrokerHome { folder, program: Some(program()) }, brokers: Vec::new() }
-    }
-
-    fn client(&mut self) -> Client {
-        let client = Client::connect(self.home.clone(), start).expect("a broker");
-        self.brokers.extend(client.broker());
-        client
-    }
-
-    /// Kills the broker, and waits until it is gone.
-    fn kill(&mut self) {
-        for pid in self.brokers.drain(..) {
-            let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process");
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            while rustix::process::test_kill_process(pid).is_ok() && !is_zombie(pid) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        self.kill();
-        let _ = fs::remove_dir_all(&self.home.folder);
-    }
-}
-
-/// Has it ended, and no process has waited for it yet?
-fn is_zombie(pid: rustix::process::Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn program() -> PathBuf {
@@ -107,7 +66,7 @@ fn signal_mask() -> [u64; 2] {
 fn the_program_sees_nothing_of_the_start() {
     // SAFETY: a handler that adds to a counter.
     unsafe { libc::signal(libc::SIGCHLD, note_child as *const () as libc::sighandler_t) };
-    let (mut stage, masks) = (Stage::new(), signal_mask());
+    let (mut stage, masks) = (Stage::new(program(), start), signal_mask());
     let descriptors = || fs::read_dir("/proc/self/fd").expect("read").count();
     let before = descriptors();
     let waited = waits_all_the_time();
@@ -140,7 +99,7 @@ fn the_program_sees_nothing_of_the_start() {
 fn a_process_that_adopts_orphans_starts_none() {
     // SAFETY: an attribute of this process.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
-    let stage = Stage::new();
+    let stage = Stage::new(program(), start);
     let problem = Client::connect(stage.home.clone(), start).expect_err("not started").to_string();
     assert!(problem.contains("adopts orphans"), "{problem}");
 }

@@ -1,0 +1,226 @@
+//! Hazard (wrong result): a block stays shared while a call writes it, or is shared again after
+//! sharing ended.
+//!
+//! The simulated driver is the model of the GPU. No background thread runs: the tests give the
+//! broker's replies themselves.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use wm_abi::{CUcontext, CUgraph, CUgraphExec};
+use wm_dedup::chunk::CHUNK_BYTES;
+use wm_driver::gpu::{Aside, OomAnswer};
+use wm_driver::loader::Loader;
+use wm_driver::{Api, Device, Table};
+use wm_memory::{Manager, Order};
+
+use super::Sharing;
+use crate::dedup::mailbox::{BackgroundRequest, PassReply};
+use crate::dedup::prepared::ChunkToGive;
+use crate::dedup::tracked_blocks::TrackedBlock;
+use crate::gate::GATE;
+use crate::launches::Submission;
+use crate::process::{driver, open_once};
+use crate::registry::{self, Callbacks};
+
+const BYTES: u64 = 2 * CHUNK_BYTES;
+
+/// A process with one device, one block and a value of [`Sharing`].
+struct Scene {
+    sharing: &'static Sharing,
+    manager: &'static Manager<Device>,
+    context: CUcontext,
+    address: u64,
+}
+
+impl Scene {
+    /// Sharing is on, and the block arrived by a copy.
+    fn loaded() -> Self {
+        let (manager, context) = device();
+        GATE.turn_on();
+        let sharing: &'static Sharing = Box::leak(Box::new(Sharing::new()));
+        sharing.status.begin(true);
+        sharing.started.call_once(|| {});
+        let address = manager.allocate(BYTES as usize, Order::Device).expect("a block");
+        let scene = Self { sharing, manager, context, address };
+        scene.write(7).expect("private memory");
+        sharing.loaded(address..address + BYTES, Submission::Now);
+        scene
+    }
+
+    /// The block was fingerprinted twice, and the broker has no chunk of its names.
+    fn asked() -> Self {
+        let scene = Self::loaded();
+        let minute = Instant::now().checked_sub(Duration::from_secs(60)).expect("a minute of uptime");
+        scene.block().facts().overwritten(minute);
+        scene.pass();
+        scene.pass();
+        for chunk in scene.sharing.next_chunks(scene.manager) {
+            let give = ChunkToGive::export(scene.manager.gpu(), chunk.address()).expect("exported");
+            scene.sharing.mailbox.reply([PassReply::Missing(chunk, give)]);
+        }
+        scene
+    }
+
+    /// Both chunks of the block are shared.
+    fn shared() -> Self {
+        let scene = Self::asked();
+        scene.pass();
+        assert_eq!(scene.shared_bytes(), BYTES);
+        scene
+    }
+
+    /// A copy from the host into the whole block, as the driver makes it.
+    fn write(&self, byte: u8) -> Result<(), wm_abi::CUresult> {
+        let bytes = vec![byte; BYTES as usize];
+        // SAFETY: the block is as long as the bytes.
+        unsafe { driver().memcpy_htod(self.address, bytes.as_ptr().cast(), bytes.len()) }
+    }
+
+    fn holds(&self, byte: u8) -> bool {
+        let mut bytes = vec![!byte; BYTES as usize];
+        // SAFETY: the block is as long as the bytes.
+        let read = unsafe { driver().memcpy_dtoh(bytes.as_mut_ptr().cast(), self.address, bytes.len()) };
+        read.is_ok() && bytes.iter().all(|found| *found == byte)
+    }
+
+    fn block(&self) -> Arc<TrackedBlock> {
+        self.sharing.blocks.find(self.address).expect("a tracked block")
+    }
+
+    /// A pass for which everything is due.
+    fn pass(&self) {
+        self.sharing.drop_tools();
+        self.sharing.run_pass(self.manager, self.context);
+    }
+
+    fn shared_bytes(&self) -> u64 {
+        let ranges = self.manager.shared_in(self.address..self.address + BYTES);
+        ranges.into_iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// Chunks that are offered to the broker.
+    fn offered(&self) -> usize {
+        let next = || self.sharing.mailbox.next_request(Duration::ZERO);
+        std::iter::from_fn(next)
+            .map(|request| if let BackgroundRequest::Offer(chunks) = request { chunks.len() } else { 0 })
+            .sum()
+    }
+
+    fn copied_back(&self) -> u64 {
+        self.sharing.counts.copied_back_bytes.load(Relaxed)
+    }
+}
+
+/// The first device of the simulated driver, which a build of the workspace puts beside this
+/// program, in its primary context.
+fn device() -> (&'static Manager<Device>, CUcontext) {
+    let tests = std::env::current_exe().expect("this program");
+    let built = tests.ancestors().nth(2).expect("a folder of a build").join("libsimcuda.so");
+    assert!(built.is_file(), "{} is missing: cargo build -p simcuda", built.display());
+    open_once(|| Table::open(&Loader::system(), &built).ok());
+    driver().init().expect("a driver");
+    registry::set_callbacks(Callbacks {
+        external_usage: |_| Aside::default(),
+        on_shortage: |_, _| OomAnswer::Spill,
+        on_overflow: || {},
+        on_create: || {},
+    });
+    let context = driver().primary_ctx_retain(0).expect("a context");
+    driver().ctx_push_current(context).expect("current");
+    (registry::current_site().expect("a manager").manager, context)
+}
+
+#[test]
+fn a_copied_block_is_fingerprinted_and_asked_about() {
+    let scene = Scene::asked();
+    assert_eq!(scene.sharing.mailbox.replies(), 2);
+    assert_eq!(scene.sharing.next_chunks(scene.manager).len(), 0, "each chunk once");
+    assert_eq!(scene.shared_bytes(), 0);
+}
+
+#[test]
+fn a_block_that_no_kernel_has_used_is_not_shared_at_once() {
+    let scene = Scene::loaded();
+    scene.pass();
+    scene.pass();
+    assert_eq!(scene.sharing.next_chunks(scene.manager).len(), 0);
+}
+
+#[test]
+fn a_given_block_is_mapped_for_reading_and_offered() {
+    let scene = Scene::shared();
+    assert_eq!(scene.offered(), 2);
+    assert!(scene.block().is_shared());
+    assert!(scene.holds(7) && scene.write(8).is_err() && scene.holds(7));
+}
+
+#[test]
+fn a_write_makes_the_block_private_before_the_call() {
+    let scene = Scene::shared();
+    scene.sharing.written(scene.address..scene.address + 1, Submission::Now);
+    assert_eq!((scene.shared_bytes(), scene.copied_back()), (0, BYTES));
+    assert!(!scene.block().is_shared() && scene.holds(7));
+    scene.write(8).expect("private memory");
+    assert_eq!(scene.sharing.next_chunks(scene.manager).len(), 0, "its bytes are others");
+}
+
+#[test]
+fn a_write_after_the_question_ends_the_exchange() {
+    let scene = Scene::asked();
+    scene.sharing.written(scene.address..scene.address + 1, Submission::Now);
+    scene.pass();
+    assert_eq!((scene.shared_bytes(), scene.offered()), (0, 0));
+}
+
+#[test]
+fn a_graph_that_may_write_waits_for_a_private_block() {
+    let scene = Scene::shared();
+    scene.sharing.written(scene.address..scene.address + 1, Submission::Node);
+    assert_eq!(scene.shared_bytes(), BYTES, "the node writes nothing yet");
+    scene.sharing.instantiating();
+    assert_eq!(scene.shared_bytes(), 0);
+    scene.sharing.instantiated(CUgraphExec(2), CUgraph(1));
+    assert!(scene.block().facts().exclusion().is_some());
+}
+
+#[test]
+fn a_foreign_call_makes_all_blocks_private_and_ends_sharing() {
+    let scene = Scene::shared();
+    scene.sharing.give_up("a reason");
+    assert_eq!(scene.shared_bytes(), 0);
+    assert!(!scene.sharing.is_on());
+    scene.pass();
+    assert_eq!(scene.sharing.next_chunks(scene.manager).len(), 0);
+}
+
+#[test]
+fn chunks_without_a_broker_become_private_again() {
+    let scene = Scene::shared();
+    scene.pass();
+    assert_eq!(scene.shared_bytes(), BYTES, "the offer is under way");
+    assert_eq!(scene.offered(), 2);
+    scene.sharing.mailbox.offered();
+    scene.pass();
+    assert_eq!(scene.shared_bytes(), 0);
+    assert_eq!(scene.copied_back(), 0, "no write made it private");
+}
+
+#[test]
+fn a_freed_block_is_forgotten() {
+    let scene = Scene::shared();
+    let block = scene.block();
+    scene.sharing.freed(scene.address);
+    assert!(block.is_gone() && scene.sharing.blocks.find(scene.address).is_none());
+    assert!(scene.sharing.blocks.all().is_empty());
+}
+
+#[test]
+fn off_means_that_no_block_is_tracked() {
+    let (manager, _) = device();
+    let sharing: &'static Sharing = Box::leak(Box::new(Sharing::new()));
+    let address = manager.allocate(BYTES as usize, Order::Device).expect("a block");
+    sharing.loaded(address..address + BYTES, Submission::Now);
+    assert!(sharing.blocks.all().is_empty() && !sharing.is_pass_due());
+}
