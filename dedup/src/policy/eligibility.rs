@@ -28,10 +28,8 @@ pub enum Eligibility {
     Excluded(Exclusion),
     /// No kernel has used it for less than half a minute.
     UnknownReader,
-    /// Its bytes were not the same in two fingerprints in a row.
+    /// Its bytes were not the same in two fingerprints in a row since the last write.
     Changing,
-    /// It was written since its fingerprints.
-    Written,
     /// A kernel without a key was launched on it since its fingerprints.
     UnknownKernel,
     /// A kernel that uses it is not known to be a reader.
@@ -46,7 +44,6 @@ impl BlockFacts {
             Some(why) => Eligibility::Excluded(why),
             None if !is_used => Eligibility::UnknownReader,
             None if self.unchanged == 0 => Eligibility::Changing,
-            None if self.is_void => Eligibility::Written,
             None if self.window.is_unknown() => Eligibility::UnknownKernel,
             None if !readers.judge(self.parameters.iter()) => Eligibility::PossibleWriter,
             None => Eligibility::Eligible,
@@ -65,8 +62,7 @@ impl BlockFacts {
     pub fn due_chunks(&self, now: Instant, readers: &Readers, graph_launches: u64) -> Vec<u64> {
         let is_quiet = self.exclusion().is_none() && self.quiet_for(now) >= QUIET;
         let is_idle = self.window.is_empty() && self.graph_launches == graph_launches;
-        let is_settled =
-            self.unchanged > 0 && !self.is_void && (is_idle || readers.judge(self.parameters.iter()));
+        let is_settled = self.unchanged > 0 && (is_idle || readers.judge(self.parameters.iter()));
         if is_quiet && !is_settled { self.candidates.chunks().collect() } else { Vec::new() }
     }
 
@@ -102,14 +98,13 @@ impl BlockFacts {
         }
         self.unchanged = if outcome == WindowOutcome::Unchanged { self.unchanged + 1 } else { 0 };
         self.window.clear();
-        self.is_void = false;
         self.graph_launches = graph_launches;
         self.fingerprints = fingerprints;
         lessons
     }
 
     fn outcome(&self, new: &BTreeMap<u64, Fingerprint>) -> WindowOutcome {
-        if self.fingerprints.is_empty() || self.is_void {
+        if self.fingerprints.is_empty() {
             WindowOutcome::Void
         } else if self.changed(new).next().is_none() {
             WindowOutcome::Unchanged

@@ -140,15 +140,13 @@ pub struct BlockFacts {
     pub candidates: Candidates,
     /// Launches since the last fingerprints.
     pub(super) window: LaunchWindow,
-    /// Something other than the window's kernels wrote since then.
-    pub(super) is_void: bool,
     /// Every parameter that pointed here so far.
     pub(super) parameters: FxHashSet<ParameterKey>,
     /// Launches of any graph when the window began.
     pub(super) graph_launches: u64,
     /// Launches of each graph that reaches the block, at the same time.
     pub(super) graphs_seen: SeenLaunches,
-    /// By index of the chunk.
+    /// By index of the chunk; none since the last write that is not the window's.
     pub(super) fingerprints: BTreeMap<u64, Fingerprint>,
     /// Fingerprints in a row that found every byte unchanged.
     pub(super) unchanged: u32,
@@ -166,7 +164,6 @@ impl BlockFacts {
         Self {
             candidates: Candidates::new(bytes),
             window: LaunchWindow::new(),
-            is_void: false,
             parameters: FxHashSet::default(),
             graph_launches,
             graphs_seen: SeenLaunches::default(),
@@ -181,7 +178,6 @@ impl BlockFacts {
 
     /// A call is about to write the block: its fingerprints are void.
     pub fn overwritten(&mut self, now: Instant) {
-        self.is_void = true;
         self.fingerprints.clear();
         self.unchanged = 0;
         self.written_at = now;
