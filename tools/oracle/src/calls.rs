@@ -22,14 +22,14 @@ impl Running<'_> {
     pub(crate) fn perform(&self, number: usize, step: &Step) {
         let (d, name) = (self.world.driver, step.action.name());
         let current = cu!(d, cuCtxSetCurrent(self.world.handle(step.current)));
-        self.note(Some(number), "cuCtxSetCurrent", current);
+        self.record_code(Some(number), "cuCtxSetCurrent", current);
         let stream =
             step.action.stream().map(|stream| self.state().streams[stream]).unwrap_or(CUstream::NULL);
         let code = match &step.action {
             Action::Allocate { block, bytes, way } => self.allocate(*block, *bytes, *way, stream),
-            Action::Free { block } => self.take(*block).map(|address| cu!(d, cuMemFree_v2(address))),
+            Action::Free { block } => self.remove(*block).map(|address| cu!(d, cuMemFree_v2(address))),
             Action::FreeIn { block, .. } => {
-                self.take(*block).map(|address| cu!(d, cuMemFreeAsync(address, stream)))
+                self.remove(*block).map(|address| cu!(d, cuMemFreeAsync(address, stream)))
             }
             Action::Stamp { .. } | Action::Check { .. } | Action::Copy { .. } => {
                 self.access(number, step, stream)
@@ -85,7 +85,7 @@ impl Running<'_> {
             }
         };
         let code = code.or_else(|| self.stand_in(number, step, stream));
-        self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
+        self.record_code(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
     }
 
     /// If a block or a graph for some work was refused, a substitute still orders later work, and
@@ -122,7 +122,7 @@ impl Running<'_> {
     fn write_instead(&self, step: &Step, stream: CUstream, block: usize, written: usize) {
         if let Some((address, bytes)) = self.place(block) {
             let code = self.world.own(step.current, stream, address, bytes, self.owner(written));
-            self.note(None, "stamp", code);
+            self.record_code(None, "stamp", code);
         }
     }
 
@@ -147,7 +147,7 @@ impl Running<'_> {
     }
 
     /// Removes the address of a block that is about to be freed.
-    fn take(&self, block: usize) -> Option<CUdeviceptr> {
+    fn remove(&self, block: usize) -> Option<CUdeviceptr> {
         self.state().blocks.remove(&block).map(|(address, _)| address)
     }
 
@@ -240,7 +240,7 @@ impl Running<'_> {
         match self.create(self.program.shape.streams[stream]) {
             Ok(handle) => self.state().streams[stream] = handle,
             Err(error) => {
-                self.note(Some(number), &format!("{error:#}"), CUresult::UNKNOWN);
+                self.record_code(Some(number), &format!("{error:#}"), CUresult::UNKNOWN);
             }
         }
         None

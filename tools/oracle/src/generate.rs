@@ -161,7 +161,7 @@ impl Generator {
     }
 
     /// A stream to allocate or free in.
-    fn home(&mut self) -> Option<usize> {
+    fn usual_stream(&mut self) -> Option<usize> {
         let home = self.bent.home.filter(|stream| self.model.streams().contains(stream));
         if self.random.one_in(4) { self.stream() } else { home.or_else(|| self.stream()) }
     }
@@ -195,7 +195,7 @@ impl Generator {
         if self.model.live().count() >= self.bent.blocks {
             return None;
         }
-        let (block, bytes, stream) = (self.number, self.random.pick(&self.bent.sizes)?, self.home()?);
+        let (block, bytes, stream) = (self.number, self.random.pick(&self.bent.sizes)?, self.usual_stream()?);
         let way = match self.random.weighted(&self.bent.ways.clone()) {
             0 => Way::Plain,
             1 if bytes < HUGE => Way::Pitch,
@@ -222,7 +222,7 @@ impl Generator {
         if self.random.one_in(4) {
             return Some(vec![self.step(Action::Free { block })]);
         }
-        let stream = if self.random.one_in(2) { self.home()? } else { self.near(block)? };
+        let stream = if self.random.one_in(2) { self.usual_stream()? } else { self.near(block)? };
         let free = self.step(Action::FreeIn { block, stream });
         // The host may wait until the block is free.
         if self.random.one_in(6) {

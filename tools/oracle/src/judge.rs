@@ -119,7 +119,7 @@ impl<'a> Bar<'a> {
     /// Runs a program and judges it.
     pub(crate) fn judge(&mut self, program: &Program) -> Verdict {
         let bare = (self.judge.sides != Sides::Library).then(|| self.run(Side::Bare, program));
-        if let Some(verdict) = bare.as_ref().and_then(|run| self.judge.alone(run)) {
+        if let Some(verdict) = bare.as_ref().and_then(|run| self.judge.bare_verdict(run)) {
             return verdict;
         }
         let library = (self.judge.sides != Sides::Bare).then(|| self.run(Side::Library, program));
@@ -200,13 +200,13 @@ impl Judge {
     }
 
     /// The verdict if the run on the driver alone decides it.
-    fn alone(&self, bare: &Run) -> Option<Verdict> {
+    fn bare_verdict(&self, bare: &Run) -> Option<Verdict> {
         // A real driver may make streams wait for each other.
         let may_stay = self.scarce || self.bench.simulated.is_none();
         if matches!(bare, Run::Cut) {
             return Some(Verdict::Cut);
         }
-        match (outcome::alone(bare, self.scarce)?, bare) {
+        match (outcome::own_fault(bare, self.scarce)?, bare) {
             (Fault::Hang(_), Run::Over(outcome)) if may_stay => outcome.hang.clone().map(Verdict::Open),
             // A real driver's answers define what is right.
             (Fault::Answer(_), _) if self.bench.simulated.is_none() => None,
@@ -217,7 +217,7 @@ impl Judge {
     fn verdict(&self, bare: Option<&Run>, library: Option<&Run>) -> Verdict {
         let fault = match (bare, library) {
             (Some(bare), Some(library)) => outcome::beside(bare, library, self.scarce),
-            (None, Some(library)) => outcome::alone(library, self.scarce),
+            (None, Some(library)) => outcome::own_fault(library, self.scarce),
             _ => None,
         };
         fault.map_or_else(|| library.or(bare).map_or(Verdict::Cut, right), Verdict::Library)

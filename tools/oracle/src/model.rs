@@ -34,7 +34,7 @@ impl Model {
     }
 
     /// Host functions that streams call, by step, with the work before them.
-    pub(crate) fn notes(&self) -> &[(usize, Stamp)] {
+    pub(crate) fn callbacks(&self) -> &[(usize, Stamp)] {
         &self.notes
     }
 
@@ -133,7 +133,7 @@ impl Model {
                 self.may_wait(*stream)
             }
             Action::Write { host, bytes, stream } => self.write_host(*host, *bytes, *stream),
-            Action::Look { host, stream } => self.look(*host, *stream),
+            Action::Look { host, stream } => self.read_host(*host, *stream),
             Action::Upload { host, block, stream, waits } => self.upload(*host, *block, *stream, *waits),
             Action::Download { block, host, stream, waits } => self.download(*block, *host, *stream, *waits),
             Action::Record { event, stream } => {

@@ -136,7 +136,7 @@ impl fmt::Display for Fault {
 const OUT_OF_MEMORY: u32 = 2;
 
 /// The fault of a run by itself. In some runs memory is scarce.
-pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
+pub(crate) fn own_fault(run: &Run, scarce: bool) -> Option<Fault> {
     let outcome = match run {
         Run::Died(how) => return Some(Fault::Died(how.clone())),
         Run::Cut => return None,
@@ -157,8 +157,8 @@ pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
 
 /// The fault of a run beside one that is right by definition.
 pub(crate) fn beside(bare: &Run, run: &Run, scarce: bool) -> Option<Fault> {
-    let (Run::Over(right), Run::Over(outcome)) = (bare, run) else { return alone(run, scarce) };
-    match alone(run, scarce) {
+    let (Run::Over(right), Run::Over(outcome)) = (bare, run) else { return own_fault(run, scarce) };
+    match own_fault(run, scarce) {
         Some(Fault::Answer(_)) if outcome.early.is_empty() => {}
         None => {}
         fault => return fault,

@@ -71,7 +71,7 @@ fn foreseen(program: &Program) -> Foreseen {
         content
     };
     let expected = program.steps.iter().map(expect).collect();
-    let notes = model.notes();
+    let notes = model.callbacks();
     let behind = |(first, stamp): &(usize, Stamp)| {
         let later = notes.iter().filter(|(_, other)| stamp.place != other.place && stamp.is_before(other));
         later.map(|(step, _)| (*first, *step)).collect::<Vec<_>>()
@@ -186,8 +186,8 @@ impl Running<'_> {
         let own = |stream: &&Stream| stream.kind == Kind::PerThread(thread);
         for stream in self.program.shape.streams.iter().filter(own) {
             let code = cu!(d, cuCtxSetCurrent(self.world.handle(stream.context)));
-            self.note(None, "cuCtxSetCurrent", code);
-            self.note(None, "cuStreamSynchronize", cu!(d, cuStreamSynchronize(CUstream::PER_THREAD)));
+            self.record_code(None, "cuCtxSetCurrent", code);
+            self.record_code(None, "cuStreamSynchronize", cu!(d, cuStreamSynchronize(CUstream::PER_THREAD)));
         }
     }
 
@@ -208,7 +208,7 @@ impl Running<'_> {
             ($call:ident($($argument:expr),*)) => {{
                 self.state().ending = stringify!($call);
                 let code = cu!(d, $call($($argument),*));
-                self.note(None, stringify!($call), code);
+                self.record_code(None, stringify!($call), code);
             }};
         }
         for context in self.world.contexts() {
@@ -216,7 +216,7 @@ impl Running<'_> {
             end!(cuCtxSynchronize());
         }
         end!(cuCtxSetCurrent(self.world.handle(Context::First)));
-        let State { blocks, events, graphs, .. } = std::mem::take(&mut *self.parts());
+        let State { blocks, events, graphs, .. } = std::mem::take(&mut *self.take_objects());
         for (exec, graph) in graphs.values().map(|(graph, exec)| (*exec, *graph)) {
             end!(cuGraphExecDestroy(exec));
             end!(cuGraphDestroy(graph));
@@ -230,11 +230,11 @@ impl Running<'_> {
         self.state().ending = "cuStreamDestroy";
         self.destroy_streams();
         self.state().ending = "cuCtxDestroy";
-        self.note(None, "cuCtxDestroy", self.world.leave());
+        self.record_code(None, "cuCtxDestroy", self.world.leave());
     }
 
     /// The program's remaining objects, taken out of the state.
-    fn parts(&self) -> Box<State> {
+    fn take_objects(&self) -> Box<State> {
         let mut state = self.state();
         let (blocks, events) = (std::mem::take(&mut state.blocks), std::mem::take(&mut state.events));
         let graphs = std::mem::take(&mut state.graphs);
@@ -251,7 +251,7 @@ impl Running<'_> {
         for (number, handle) in streams.into_iter().enumerate() {
             if !matches!(handle, CUstream::NULL | CUstream::PER_THREAD) && !destroyed(number) {
                 let Stream { context, kind, .. } = self.program.shape.streams[number];
-                self.note(None, "cuStreamDestroy", self.world.leave_stream(context, kind, handle));
+                self.record_code(None, "cuStreamDestroy", self.world.leave_stream(context, kind, handle));
             }
         }
     }

@@ -83,7 +83,7 @@ impl Running<'_> {
         Ok(handle)
     }
 
-    pub(crate) fn note(&self, step: Option<usize>, call: &str, code: CUresult) -> bool {
+    pub(crate) fn record_code(&self, step: Option<usize>, call: &str, code: CUresult) -> bool {
         if code != CUresult::SUCCESS {
             let refused = Refused { step, call: call.to_owned(), code: code.0 };
             self.state().refused.push(refused);

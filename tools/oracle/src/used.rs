@@ -13,7 +13,7 @@ pub(crate) struct UsedStreams(Mutex<Vec<(Context, Kind, CUstream)>>);
 
 impl UsedStreams {
     /// A stream of an earlier program.
-    pub(crate) fn take(&self, context: Context, kind: Kind) -> Option<CUstream> {
+    pub(crate) fn pop(&self, context: Context, kind: Kind) -> Option<CUstream> {
         let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let alike = streams.iter().position(|stream| (stream.0, stream.1) == (context, kind))?;
         Some(streams.swap_remove(alike).2)

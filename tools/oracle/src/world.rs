@@ -345,7 +345,7 @@ impl World {
 
     /// A stream of an earlier program.
     pub(crate) fn used_stream(&self, context: Context, kind: Kind) -> Option<CUstream> {
-        self.used.take(context, kind)
+        self.used.pop(context, kind)
     }
 
     /// Stores an idle stream for later programs, or destroys it if each has streams of its own.

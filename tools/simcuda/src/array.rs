@@ -87,7 +87,7 @@ impl Array {
         let bytes = layers.and_then(|rows| rows.checked_mul(pitch)).ok_or(CUresult::INVALID_VALUE)?;
         let place = Place::Device(context.device);
         let block = with_reclaim(place, || memory::allocate(place, bytes as u64))?;
-        let owner = |physical| Owner::Array { physical, context: context.home() };
+        let owner = |physical| Owner::Array { physical, context: context.owner_handle() };
         let address = block.enter(bytes as u64, owner);
         let array = Self { layout, address, pitch, context_id: context.id, is_level };
         Ok(driver().arrays.insert(|_| array).0)

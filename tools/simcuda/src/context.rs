@@ -166,7 +166,7 @@ impl Context {
     }
 
     /// The handle of the context that owns memory made here.
-    pub(crate) fn home(&self) -> usize {
+    pub(crate) fn owner_handle(&self) -> usize {
         self.green.as_ref().map_or(self.handle, |(_, primary)| primary.handle)
     }
 

@@ -127,7 +127,7 @@ impl Graph {
     }
 
     /// Keeps a block alive while the graph can run.
-    pub(crate) fn keep(&self, block: u64) {
+    pub(crate) fn retain(&self, block: u64) {
         self.memory.0.lock().unwrap_or_else(PoisonError::into_inner).push(block);
     }
 

@@ -22,7 +22,7 @@ fn allocate(into: CUgraph, params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Outcome<CUdev
     let (graph, place) = (graph(into)?, place_of(&params.poolProps.location)?);
     let block = with_reclaim(place, || memory::allocate(place, params.bytesize as u64))?;
     let start = block.enter(params.bytesize as u64, |physical| Owner::Graph { physical });
-    graph.keep(start);
+    graph.retain(start);
     Ok(start)
 }
 
@@ -34,7 +34,7 @@ fn block_of(handle: CUgraphNode, kind: Kind) -> Outcome<(u64, usize)> {
 }
 
 /// Stores the block of a node that was just added.
-fn note(handle: CUgraphNode, block: (u64, usize)) -> Outcome {
+fn set_block(handle: CUgraphNode, block: (u64, usize)) -> Outcome {
     node(handle)?.block.set(block).map_err(|_| CUresult::ILLEGAL_STATE)
 }
 
@@ -53,7 +53,7 @@ pub(crate) unsafe fn add_allocation(
         let params = get(place)?;
         let address = allocate(into, &params)?;
         add(out, into, after.0, after.1, Kind::ALLOCATE, Arc::new(|| Ok(())))?;
-        note(*out, (address, params.bytesize))?;
+        set_block(*out, (address, params.bytesize))?;
         put(place, CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..params })
     }
 }
@@ -75,7 +75,7 @@ pub(crate) unsafe fn add_free(
     // SAFETY: by contract.
     unsafe {
         add(out, into, after.0, after.1, Kind::FREE, Arc::new(|| Ok(())))?;
-        note(*out, (address, 0))
+        set_block(*out, (address, 0))
     }
 }
 

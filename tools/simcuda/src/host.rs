@@ -25,7 +25,7 @@ fn allocate(context: &Context, bytes: usize, flags: c_uint) -> Outcome<*mut c_vo
     let block = memory::allocate(Place::Host, bytes as u64)?;
     // With unified addressing all such memory is portable and mapped.
     let flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
-    Ok(block.enter(bytes as u64, |physical| Owner::Host { physical, context: context.home(), flags })
+    Ok(block.enter(bytes as u64, |physical| Owner::Host { physical, context: context.owner_handle(), flags })
         as *mut c_void)
 }
 
@@ -49,7 +49,8 @@ fn register(context: &Context, address: u64, bytes: u64, flags: c_uint) -> Outco
     let own = memory.find(address).is_some_and(|area| !is_registered(area));
     require(!own, CUresult::INVALID_VALUE)?;
     require(!memory.overlaps(address, bytes), CUresult::HOST_MEMORY_ALREADY_REGISTERED)?;
-    let owner = Owner::Registered { context: context.home(), flags: flags | CU_MEMHOSTREGISTER_DEVICEMAP };
+    let owner =
+        Owner::Registered { context: context.owner_handle(), flags: flags | CU_MEMHOSTREGISTER_DEVICEMAP };
     memory.insert(Area {
         start: address,
         size: bytes,

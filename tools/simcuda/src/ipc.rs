@@ -92,7 +92,7 @@ fn open(context: &Context, ticket: &Ticket) -> Outcome<CUdeviceptr> {
         return Ok(address);
     }
     let block = Block::place(ticket.physical()?)?;
-    let (context, origin) = (context.home(), ticket.origin());
+    let (context, origin) = (context.owner_handle(), ticket.origin());
     Ok(block.enter(ticket.size, |physical| Owner::Imported { physical, context, opened: 1, origin }))
 }
 

@@ -20,14 +20,14 @@ fn allocate(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
     let place = Place::Device(context.device);
     let block = pool::with_reclaim(place, || memory::allocate(place, bytes))?;
-    Ok(block.enter(bytes, |physical| Owner::Linear { physical, context: context.home() }))
+    Ok(block.enter(bytes, |physical| Owner::Linear { physical, context: context.owner_handle() }))
 }
 
 fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
     // Managed memory may exceed the device, so it is host memory here.
     let block = memory::allocate(Place::Host, bytes)?;
-    Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.home() }))
+    Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.owner_handle() }))
 }
 
 /// Waits for the work of the block's own context and its green ones, as an H200 does, and frees the

@@ -321,7 +321,7 @@ struct Taken {
 }
 
 /// Marks a block as not in use. Its pool, and what it is.
-fn take(address: CUdeviceptr) -> Outcome<(Option<Arc<Pool>>, Taken)> {
+fn mark_free(address: CUdeviceptr) -> Outcome<(Option<Arc<Pool>>, Taken)> {
     let mut memory = driver().memory_mut();
     let area =
         memory.find_mut(address).filter(|area| area.start == address).ok_or(CUresult::INVALID_VALUE)?;
@@ -344,7 +344,7 @@ pub(crate) fn free_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
     require(is_live(address), CUresult::INVALID_VALUE)?;
     let bytes = driver().memory().find(address).map_or(0, |area| area.size);
     let point = stream.push(Vec::new(), action(address, bytes, Use::Free))?;
-    let (pool, block) = take(address)?;
+    let (pool, block) = mark_free(address)?;
     if let Some(pool) = pool {
         pool.put_back(block, Some((stream.id, point)));
     }
@@ -384,7 +384,7 @@ fn free_linear_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
 /// # Errors
 /// `INVALID_VALUE` if no block in use starts here.
 pub(crate) fn free_now(address: CUdeviceptr) -> Outcome {
-    let (pool, block) = take(address)?;
+    let (pool, block) = mark_free(address)?;
     races::leave(address..address + block.size, "a free by the host");
     if let Some(pool) = pool {
         pool.put_back(block, None);
@@ -400,7 +400,7 @@ pub(crate) fn allocate_captured(place: Place, bytes: u64, stream: &Stream) -> Ou
     let capture = stream.capture().ok_or(CUresult::ILLEGAL_STATE)?;
     let block = with_reclaim(place, || memory::allocate(place, bytes))?;
     let start = block.enter(bytes, |physical| Owner::Graph { physical });
-    capture.graph.keep(start);
+    capture.graph.retain(start);
     stream.submit(Kind::ALLOCATE, Arc::new(|| Ok(())))?;
     Ok(start)
 }

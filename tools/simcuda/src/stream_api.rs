@@ -123,7 +123,7 @@ exports! {
     fn cuStreamGetCtx_v2 + cuStreamGetCtx_v2_ptsz(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut c_void) |call| {
         let context = call.stream(hStream)?.context()?;
         put_optional(pGreenCtx.cast::<usize>(), context.green_handle());
-        put(pCtx, CUcontext(context.home()))
+        put(pCtx, CUcontext(context.owner_handle()))
     }
 
     fn cuStreamGetDevice + cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut CUdevice) |call| {

@@ -16,7 +16,7 @@ const BYTES: usize = 1 << 20;
 const DONE: i32 = 94;
 
 /// Runs the test's program in a process of its own, under the check.
-fn alone(name: &str, program: fn()) -> Output {
+fn in_child(name: &str, program: fn()) -> Output {
     if std::env::var_os(INNER).is_some() {
         start(&[]);
         program();
@@ -28,13 +28,13 @@ fn alone(name: &str, program: fn()) -> Output {
 }
 
 fn races(name: &str, program: fn()) {
-    let output = alone(name, program);
+    let output = in_child(name, program);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("simcuda: a race: "), "{text}");
 }
 
 fn does_not_race(name: &str, program: fn()) {
-    let output = alone(name, program);
+    let output = in_child(name, program);
     let is_done = output.status.code() == Some(DONE);
     assert!(is_done, "{name}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -43,7 +43,7 @@ impl Budget {
     }
 
     /// Takes `bytes`, if no more than this share of the capacity is held then.
-    pub(crate) fn take(&self, bytes: u64, share: f64) -> bool {
+    pub(crate) fn reserve(&self, bytes: u64, share: f64) -> bool {
         let limit = (self.capacity as f64 * share) as u64;
         let more = |held: u64| Some(held + bytes).filter(|sum| *sum <= limit);
         let Ok(held) = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) else {
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn no_more_is_taken_than_the_share_allows() {
         let budget = Budget::new(1000);
-        assert!(budget.take(600, 0.9) && !budget.take(301, 0.9) && budget.take(300, 0.9));
+        assert!(budget.reserve(600, 0.9) && !budget.reserve(301, 0.9) && budget.reserve(300, 0.9));
         budget.give_back(600);
         assert_eq!((budget.held(), budget.most()), (300, 900));
     }

@@ -143,7 +143,7 @@ fn oversee(options: &Options, world: &World, start: Instant, watch: &mpsc::Recei
     const LOOK: Duration = Duration::from_millis(20);
     let mut said = start;
     while watch.recv_timeout(LOOK) == Err(mpsc::RecvTimeoutError::Timeout) {
-        world.look().unwrap_or_else(|failure| world.fail(failure));
+        world.check().unwrap_or_else(|failure| world.fail(failure));
         if options.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds) {
             world.end();
         }

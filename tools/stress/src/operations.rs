@@ -21,7 +21,7 @@ impl Worker<'_> {
         let capacity = self.place().budget.capacity;
         let part = if self.random.one_in(LARGE) { LARGE_PART } else { self.world.part };
         let bytes = random::size(&mut self.random, (capacity / part).max(1));
-        if !self.place().budget.take(bytes, self.share()) {
+        if !self.place().budget.reserve(bytes, self.share()) {
             return self.make_room();
         }
         match self.obtain(bytes) {
@@ -238,7 +238,7 @@ impl Worker<'_> {
     }
 
     /// Takes a block that another thread left; sometimes it is given a new owner at once.
-    pub(crate) fn take(&mut self) -> Result {
+    pub(crate) fn receive(&mut self) -> Result {
         let Some(mut block) = self.exchange().pop() else { return Ok(()) };
         self.look_at(&block)?;
         if self.random.one_in(2) {

@@ -89,7 +89,7 @@ impl<'a> Worker<'a> {
             Operation::Copy => self.copy(),
             Operation::Move => self.move_one(),
             Operation::Hand => self.hand(),
-            Operation::Take => self.take(),
+            Operation::Take => self.receive(),
             Operation::Free => self.free_one(),
             Operation::WaitStream => self.wait_stream(),
             Operation::WaitDevice => self.world.driver.ctx_synchronize(),

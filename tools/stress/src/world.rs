@@ -55,12 +55,12 @@ impl World {
 
     /// The first failure, or what a ledger says.
     pub(crate) fn verdict(&self) -> Result {
-        self.look()?;
+        self.check()?;
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }
 
     /// Fails if a check has found something.
-    pub(crate) fn look(&self) -> Result {
+    pub(crate) fn check(&self) -> Result {
         let mut findings = self.places.iter().map(|place| (place.ordinal, place.findings()));
         let wrong = findings.find(|(_, findings)| findings.wrong != 0);
         wrong.map_or(Ok(()), |(ordinal, findings)| {

@@ -188,7 +188,7 @@ fn of_other_places() -> impl Iterator<Item = Endpoint> {
 /// The socket of a living process, wherever its variables put it. It is not checked whether the
 /// process listens.
 pub(crate) fn endpoint_of(pid: u32) -> Option<Endpoint> {
-    of_other_process(&processes::look(pid)?, &[])
+    of_other_process(&processes::running(pid)?, &[])
 }
 
 fn of_other_process(process: &RunningProcess, own: &[PathBuf]) -> Option<Endpoint> {
@@ -259,7 +259,7 @@ pub(crate) fn of_process(pid: u32) -> Result<Endpoint> {
 
 /// Why a living process has no socket.
 fn explain(pid: u32, problems: &[String]) -> anyhow::Error {
-    let Some(process) = processes::look(pid) else {
+    let Some(process) = processes::running(pid) else {
         return anyhow!("process {pid} cannot be looked into: ask as its user, or as root");
     };
     if process.is_shimmed() != Some(true) {

@@ -102,7 +102,7 @@ pub(crate) fn stats(arguments: &StatsArguments) -> Result<()> {
 
 /// Shows one process or all. Returns how many there are.
 fn show(arguments: &StatsArguments) -> Result<usize> {
-    let found = look(arguments);
+    let found = chosen(arguments);
     if let (true, Err(_)) = (arguments.json, &found) {
         output::print_json(&document(&[]))?;
     }
@@ -111,10 +111,10 @@ fn show(arguments: &StatsArguments) -> Result<usize> {
     let answers: Vec<_> = endpoints.iter().zip(answers).collect();
     if arguments.json {
         output::print_json(&document(&answers))?;
-        return alone(answers).map(|_| endpoints.len());
+        return single(answers).map(|_| endpoints.len());
     }
     if answers.len() == 1 {
-        let answer = alone(answers)?.unwrap_or_default();
+        let answer = single(answers)?.unwrap_or_default();
         arguments.print(&arguments.text(&answer)?)?;
     } else {
         arguments.print(&render::list(&answers))?;
@@ -123,7 +123,7 @@ fn show(arguments: &StatsArguments) -> Result<usize> {
 }
 
 /// The programs that are meant.
-fn look(arguments: &StatsArguments) -> Result<Vec<Endpoint>> {
+fn chosen(arguments: &StatsArguments) -> Result<Vec<Endpoint>> {
     match (&arguments.socket, arguments.pid) {
         (Some(socket), _) => Ok(vec![Endpoint::at(socket)?]),
         (_, Some(pid)) => Ok(vec![client::of_process(pid)?]),
@@ -161,7 +161,7 @@ fn report(found: &FoundSockets) {
 }
 
 /// The answer of an only program; its silence is then the command's error.
-fn alone(mut answers: Vec<(&Endpoint, Result<Value>)>) -> Result<Option<Value>> {
+fn single(mut answers: Vec<(&Endpoint, Result<Value>)>) -> Result<Option<Value>> {
     if answers.len() == 1 { answers.remove(0).1.map(Some) } else { Ok(None) }
 }
 

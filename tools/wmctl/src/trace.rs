@@ -120,7 +120,7 @@ impl Trace {
             match line.trim_end() {
                 header if number == 1 => promised = read_header(header)?,
                 comment if comment.is_empty() || comment.starts_with('#') => {}
-                event => reader.take(event).with_context(|| format!("line {number}: `{event}`"))?,
+                event => reader.read_event(event).with_context(|| format!("line {number}: `{event}`"))?,
             }
         }
         reader.finish(number, promised)
@@ -197,7 +197,7 @@ const EVENTS: &str =
     "an event is `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM` or, in version 2, `l STREAM SET`";
 
 impl Reader {
-    fn take(&mut self, line: &str) -> Result<()> {
+    fn read_event(&mut self, line: &str) -> Result<()> {
         let mut words = line.split_ascii_whitespace();
         let mut word = || words.next().unwrap_or_default();
         let event = match word() {

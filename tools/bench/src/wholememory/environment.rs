@@ -70,7 +70,7 @@ impl EnvironmentFunctions {
 }
 
 impl LentBlocks {
-    fn take(&self, place: c_uint, bytes: usize) -> LentBlock {
+    fn lend(&self, place: c_uint, bytes: usize) -> LentBlock {
         let bytes = size_class(bytes);
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.get_mut(&(place, bytes))?.pop());
         LentBlock { place, bytes, address: idle.unwrap_or_else(|| self.make(place, bytes)) }
@@ -126,7 +126,7 @@ unsafe extern "C" fn malloc(
         if bytes == 0 {
             return null_mut();
         }
-        let block = blocks.take(place, bytes);
+        let block = blocks.lend(place, bytes);
         context.cast::<LentBlock>().write(block);
         block.address as *mut c_void
     }

@@ -102,7 +102,7 @@ impl LibrarySide {
         Ok(end.saturating_sub(begin).max(1) as f64 / 1e9)
     }
 
-    fn note(&mut self, what: &str, reason: &anyhow::Error) {
+    fn record_failure(&mut self, what: &str, reason: &anyhow::Error) {
         let sentence = format!("{}, {what}: {reason:#}", self.library.display());
         eprintln!("failed: {sentence}");
         self.failures.push(sentence);
@@ -120,12 +120,14 @@ pub(super) fn measure(
     for side in sides.iter_mut() {
         let made = if side.is_refused { Ok(false) } else { side.make(request, effort) };
         mapped.push(made.as_ref().copied().unwrap_or(false));
-        let _ = made.inspect_err(|reason| side.note("a table", reason));
+        let _ = made.inspect_err(|reason| side.record_failure("a table", reason));
     }
     let row = |operation: &TableOperation| compare(sides, request, *operation, mapped[0], effort);
     let rows = operations.iter().map(row).collect();
     for side in sides.iter_mut().filter(|side| side.group.is_some()) {
-        let _ = side.together(&RankOrder::Close).inspect_err(|reason| side.note("closing a table", reason));
+        let _ = side
+            .together(&RankOrder::Close)
+            .inspect_err(|reason| side.record_failure("closing a table", reason));
     }
     rows
 }
@@ -178,7 +180,7 @@ impl Contestant {
         if side.group.is_none() {
             self.outcome = Some(LibraryOutcome::Failed);
         } else if let Err(reason) = body(self, side) {
-            side.note(&format!("{:?}", self.operation), &reason);
+            side.record_failure(&format!("{:?}", self.operation), &reason);
             self.outcome = Some(LibraryOutcome::Failed);
         }
     }

@@ -110,7 +110,7 @@ fn freed_away(
 fn ways(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     let d = case.driver;
     let pool = super::pool::default_pool(d)?;
-    super::pool::keep(d, pool, u64::MAX)?;
+    super::pool::set_threshold(d, pool, u64::MAX)?;
     let event = {
         home.enter()?;
         Event::new(d, CU_EVENT_DISABLE_TIMING)?
@@ -135,7 +135,7 @@ fn ways(case: &mut Case, home: &Side, away: &Side) -> Verdict {
         must!(d, cuMemPoolTrimTo(pool, 0));
         Ok(())
     })?;
-    super::pool::keep(d, pool, 0)?;
+    super::pool::set_threshold(d, pool, 0)?;
     freed_away(case, "cuStreamSynchronize without a threshold", home, away, || {
         synchronize(d, home.stream.raw)
     })
@@ -145,7 +145,7 @@ fn ways(case: &mut Case, home: &Side, away: &Side) -> Verdict {
 /// right.
 fn after_a_plain_free(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     let d = case.driver;
-    super::pool::keep(d, super::pool::default_pool(d)?, u64::MAX)?;
+    super::pool::set_threshold(d, super::pool::default_pool(d)?, u64::MAX)?;
     home.enter()?;
     let address = home.stamped(1)?;
     let plain = Memory::new(d, BYTES)?;
@@ -227,7 +227,7 @@ pub(super) fn stream_of_another_context(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
     let home = Side::new(d, create(d)?)?;
-    super::pool::keep(d, super::pool::default_pool(d)?, u64::MAX)?;
+    super::pool::set_threshold(d, super::pool::default_pool(d)?, u64::MAX)?;
     let away = create(d)?;
     let (kernels, stream) = (Kernels::load(d)?, Stream::non_blocking(d)?);
     home.enter()?;

@@ -44,7 +44,7 @@ pub(super) fn ends_with_work(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
     let home = Side::new(d, create(d)?)?;
-    super::pool::keep(d, super::pool::default_pool(d)?, u64::MAX)?;
+    super::pool::set_threshold(d, super::pool::default_pool(d)?, u64::MAX)?;
     for (name, frees) in [("freed", true), ("still in use", false)] {
         let address = home.stamped(1)?;
         let short_lived = create(d)?;
@@ -108,7 +108,7 @@ fn free_memory(driver: &'static Driver) -> Verdict<usize> {
 fn ends_busy(case: &mut Case, label: &str, end: impl FnOnce() -> CUresult) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
-    super::pool::keep(d, super::pool::default_pool(d)?, u64::MAX)?;
+    super::pool::set_threshold(d, super::pool::default_pool(d)?, u64::MAX)?;
     let before = free_memory(d)?;
     let (kernels, errors) = Kernels::ready(d)?;
     let (stream, other) = (Stream::non_blocking(d)?, Stream::new(d, CU_STREAM_DEFAULT)?);

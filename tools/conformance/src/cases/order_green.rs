@@ -297,7 +297,7 @@ pub(super) fn reused_after_a_plain_free(case: &mut Case) -> Verdict {
 pub(super) fn reused_after_a_free_in_order(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
-    super::pool::keep(d, super::pool::default_pool(d)?, u64::MAX)?;
+    super::pool::set_threshold(d, super::pool::default_pool(d)?, u64::MAX)?;
     let (green, other) = Green::pair(d)?;
     for (name, context) in
         [("primary current", primary.context), ("green current", green.context), ("other", other.context)]

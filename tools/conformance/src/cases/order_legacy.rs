@@ -26,7 +26,7 @@ fn blocking(driver: &'static Driver) -> Verdict<Stream> {
 
 /// The default pool keeps freed memory, so that the next allocation can reuse it.
 fn keep_everything(driver: &'static Driver) -> Verdict {
-    super::pool::keep(driver, super::pool::default_pool(driver)?, u64::MAX)
+    super::pool::set_threshold(driver, super::pool::default_pool(driver)?, u64::MAX)
 }
 
 /// A block of the legacy stream, filled with `stamp`, after a wait of the host.

@@ -70,7 +70,7 @@ pub(super) fn reuse_switches(case: &mut Case) -> Verdict {
     let _primary = Primary::new(d)?;
     let (kernels, errors) = Kernels::ready(d)?;
     let pool = super::pool::default_pool(d)?;
-    super::pool::keep(d, pool, u64::MAX)?;
+    super::pool::set_threshold(d, pool, u64::MAX)?;
     for allowed in [[true; 3], [true, false, false], [false, true, false], [false, false, true], [false; 3]] {
         let on = |i: usize| if allowed[i] { "on" } else { "off" };
         let name = (0..3).map(|i| format!("{} {}", REUSE[i].0, on(i))).collect::<Vec<_>>().join(", ");
@@ -120,7 +120,7 @@ pub(super) fn kept_by_threshold(case: &mut Case) -> Verdict {
     let (pool, stream) = (super::pool::default_pool(d)?, Stream::non_blocking(d)?);
     for (threshold, live) in [(0, 0), (0, 1), (64, 0), (64, 1), (64, 3), (1024, 0)] {
         must!(d, cuMemPoolTrimTo(pool, 0));
-        super::pool::keep(d, pool, threshold << 20)?;
+        super::pool::set_threshold(d, pool, threshold << 20)?;
         let blocks = (0..5)
             .map(|_| alloc_async(d, BYTES - 4096, stream.raw))
             .collect::<Verdict<Vec<CUdeviceptr>>>()?;
@@ -136,7 +136,7 @@ pub(super) fn kept_by_threshold(case: &mut Case) -> Verdict {
         }
         synchronize(d, stream.raw)?;
     }
-    super::pool::keep(d, pool, 0)?;
+    super::pool::set_threshold(d, pool, 0)?;
     synchronize(d, stream.raw)
 }
 

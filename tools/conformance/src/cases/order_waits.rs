@@ -30,7 +30,7 @@ fn switch(driver: &'static Driver, attribute: u32, mut on: i32) -> Verdict {
 }
 
 fn keep_everything(driver: &'static Driver) -> Verdict {
-    super::pool::keep(driver, super::pool::default_pool(driver)?, u64::MAX)
+    super::pool::set_threshold(driver, super::pool::default_pool(driver)?, u64::MAX)
 }
 
 /// `call` must return while a stream with freed memory is held.

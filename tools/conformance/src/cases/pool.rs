@@ -30,7 +30,7 @@ fn set(driver: &'static Driver, pool: CUmemoryPool, attribute: c_uint, mut value
 }
 
 /// Makes a pool keep up to `bytes` of freed memory.
-pub(super) fn keep(driver: &'static Driver, pool: CUmemoryPool, mut bytes: u64) -> Verdict {
+pub(super) fn set_threshold(driver: &'static Driver, pool: CUmemoryPool, mut bytes: u64) -> Verdict {
     must!(driver, cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut bytes).cast()));
     Ok(())
 }

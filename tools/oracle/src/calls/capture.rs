@@ -26,18 +26,20 @@ impl Running<'_> {
         mode: u32,
         nodes: &[Node],
     ) {
-        let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
+        let (d, record_code) = (self.world.driver, |call, code| self.record_code(Some(number), call, code));
         let (mut captured, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
         let (scene, events) = (Scene { number, current, stream }, self.events_of(number, nodes));
-        note("cuStreamBeginCapture", cu!(d, cuStreamBeginCapture_v2(stream, mode)));
+        record_code("cuStreamBeginCapture", cu!(d, cuStreamBeginCapture_v2(stream, mode)));
         for (node, events) in nodes.iter().zip(&events) {
             self.node(scene, *node, *events);
         }
-        let ended = note("cuStreamEndCapture", cu!(d, cuStreamEndCapture(stream, &mut captured)));
+        let ended = record_code("cuStreamEndCapture", cu!(d, cuStreamEndCapture(stream, &mut captured)));
         for event in events.into_iter().flatten().filter(|event| *event != CUevent::NULL) {
-            note("cuEventDestroy", cu!(d, cuEventDestroy_v2(event)));
+            record_code("cuEventDestroy", cu!(d, cuEventDestroy_v2(event)));
         }
-        if ended && note("cuGraphInstantiate", cu!(d, cuGraphInstantiateWithFlags(&mut exec, captured, 0))) {
+        if ended
+            && record_code("cuGraphInstantiate", cu!(d, cuGraphInstantiateWithFlags(&mut exec, captured, 0)))
+        {
             self.state().graphs.insert(graph, (captured, exec));
         }
     }
@@ -46,7 +48,7 @@ impl Running<'_> {
     fn events_of(&self, number: usize, nodes: &[Node]) -> Vec<[CUevent; 2]> {
         let event = || {
             let (d, mut event) = (self.world.driver, CUevent::NULL);
-            self.note(
+            self.record_code(
                 Some(number),
                 "cuEventCreate",
                 cu!(d, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING)),
@@ -84,12 +86,12 @@ impl Running<'_> {
     /// Lets another stream take part in the capture during `work`.
     fn beside(&self, scene: Scene, branch: usize, [fork, join]: [CUevent; 2], work: impl FnOnce(CUstream)) {
         let (d, branch) = (self.world.driver, self.state().streams[branch]);
-        let note = |call, code| self.note(Some(scene.number), call, code);
-        note("cuEventRecord", cu!(d, cuEventRecord(fork, scene.stream)));
-        note("cuStreamWaitEvent", cu!(d, cuStreamWaitEvent(branch, fork, 0)));
+        let record_code = |call, code| self.record_code(Some(scene.number), call, code);
+        record_code("cuEventRecord", cu!(d, cuEventRecord(fork, scene.stream)));
+        record_code("cuStreamWaitEvent", cu!(d, cuStreamWaitEvent(branch, fork, 0)));
         work(branch);
-        note("cuEventRecord", cu!(d, cuEventRecord(join, branch)));
-        note("cuStreamWaitEvent", cu!(d, cuStreamWaitEvent(scene.stream, join, 0)));
+        record_code("cuEventRecord", cu!(d, cuEventRecord(join, branch)));
+        record_code("cuStreamWaitEvent", cu!(d, cuStreamWaitEvent(scene.stream, join, 0)));
     }
 
     fn mark_block(&self, scene: Scene, stream: CUstream, block: usize) {
@@ -106,7 +108,7 @@ impl Running<'_> {
             }
             _ => cu!(d, cuMemcpyDtoHAsync_v2(at.cast(), address, bytes, scene.stream)),
         };
-        self.note(Some(scene.number), "copy", code);
+        self.record_code(Some(scene.number), "copy", code);
     }
 
     fn own_block(&self, scene: Scene, stream: CUstream, bytes: u64) {
@@ -119,19 +121,19 @@ impl Running<'_> {
     fn allocate_node(&self, scene: Scene, bytes: u64) -> Option<CUdeviceptr> {
         let (d, mut address) = (self.world.driver, 0);
         let code = cu!(d, cuMemAllocAsync(&mut address, bytes as usize, scene.stream));
-        self.note(Some(scene.number), "cuMemAllocAsync", code).then_some(address)
+        self.record_code(Some(scene.number), "cuMemAllocAsync", code).then_some(address)
     }
 
     fn free_node(&self, scene: Scene, stream: CUstream, address: CUdeviceptr) {
         let code = cu!(self.world.driver, cuMemFreeAsync(address, stream));
-        self.note(Some(scene.number), "cuMemFreeAsync", code);
+        self.record_code(Some(scene.number), "cuMemFreeAsync", code);
     }
 
     fn stamp_and_check(&self, scene: Scene, stream: CUstream, address: CUdeviceptr, bytes: u64) {
         let (number, owner) = (scene.number, self.owner(scene.number));
-        self.note(Some(number), "stamp", self.world.own(scene.current, stream, address, bytes, owner));
+        self.record_code(Some(number), "stamp", self.world.own(scene.current, stream, address, bytes, owner));
         let ledger = self.world.ledger(number);
         let code = self.world.check(scene.current, stream, address, bytes, owner, ledger);
-        self.note(Some(number), "check", code);
+        self.record_code(Some(number), "check", code);
     }
 }

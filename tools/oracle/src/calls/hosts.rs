@@ -97,6 +97,6 @@ impl Running<'_> {
         let Some((written, bytes)) = self.held[number] else { return };
         host::task_at(number, Task::Write(self.span(host, bytes, written)));
         let code = self.call_host(number, stream);
-        self.note(None, "cuLaunchHostFunc", code);
+        self.record_code(None, "cuLaunchHostFunc", code);
     }
 }

@@ -138,7 +138,7 @@ fn asides(random: &mut Random, wishes: &Wishes) -> Vec<Aside> {
 
 /// A stream for most allocations and frees: often the default stream, as in programs that give no
 /// thought to it.
-fn home(random: &mut Random, shape: &Shape) -> Option<usize> {
+fn usual_stream(random: &mut Random, shape: &Shape) -> Option<usize> {
     let streams = &shape.streams;
     let legacy = (0..streams.len()).find(|stream| streams[*stream].kind == Kind::Legacy);
     match random.below(4) {
@@ -159,7 +159,7 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
         (6 << 20, 4),
         (20 << 20, 1),
     ];
-    let home = home(random, shape);
+    let home = usual_stream(random, shape);
     let count = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
     let mut sizes: Vec<u64> = (0..count).map(|_| random.weighted(&SIZES)).collect();
     sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));

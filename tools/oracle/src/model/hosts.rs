@@ -76,7 +76,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn look(&mut self, host: usize, stream: Option<usize>) -> Verdict {
+    pub(super) fn read_host(&mut self, host: usize, stream: Option<usize>) -> Verdict {
         require(self.host_content(host).is_some(), "nothing is in the host memory")?;
         let Some(stream) = stream else { return self.host_uses(host, false) };
         let stamp = self.call_host(stream);

@@ -84,7 +84,7 @@ impl Ledger {
     }
 
     /// Reserves bytes of a place that has `total`. Returns whether they were free.
-    pub(crate) fn take(&self, place: Place, bytes: u64, total: u64) -> bool {
+    pub(crate) fn reserve(&self, place: Place, bytes: u64, total: u64) -> bool {
         let _mine = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         lock(&self.file, libc::F_OFD_SETLKW, libc::F_WRLCK, TURN);
         let fits = self.used(place).checked_add(bytes).is_some_and(|used| used <= total);

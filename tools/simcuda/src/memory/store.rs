@@ -49,10 +49,10 @@ impl Budget {
         self.total.saturating_sub(used)
     }
 
-    fn take(self: &Arc<Self>, bytes: u64) -> Outcome<Charge> {
+    fn charge(self: &Arc<Self>, bytes: u64) -> Outcome<Charge> {
         if let Some(ledger) = ledger() {
             let charge = || Charge { budget: Arc::clone(self), bytes };
-            return ledger.take(self.place, bytes, self.total).then(charge).ok_or(CUresult::OUT_OF_MEMORY);
+            return ledger.reserve(self.place, bytes, self.total).then(charge).ok_or(CUresult::OUT_OF_MEMORY);
         }
         let within = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.total);
         match self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, within) {
@@ -149,7 +149,7 @@ impl Physical {
         size: u64,
         budget: Option<&Arc<Budget>>,
     ) -> Outcome<Arc<Self>> {
-        let charge = budget.map(|budget| budget.take(size)).transpose()?;
+        let charge = budget.map(|budget| budget.charge(size)).transpose()?;
         let backing = Backing::Shared(Arc::clone(store));
         Ok(Arc::new(Self {
             id: unique(),
@@ -172,7 +172,7 @@ impl Physical {
         budget: Option<&Arc<Budget>>,
         types: u32,
     ) -> Outcome<Arc<Self>> {
-        let charge = budget.map(|budget| budget.take(size)).transpose()?;
+        let charge = budget.map(|budget| budget.charge(size)).transpose()?;
         let backing = Backing::Own(anonymous_file(&label(place), size)?);
         Ok(Arc::new(Self {
             id: unique(),

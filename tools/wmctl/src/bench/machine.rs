@@ -59,7 +59,7 @@ pub fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
 
 /// Keeps a measurement for the shim and for `wmctl doctor`, if it is a steady one of all devices.
 /// Was it kept?
-pub(super) fn keep(measured: &Calibration) -> Result<bool> {
+pub(super) fn store(measured: &Calibration) -> Result<bool> {
     let whole = measured.topology.into.alone.iter().all(|rate| *rate > 0.0);
     match cache::folder().filter(|_| whole && measured.steady) {
         Some(folder) => Ok(cache::store(&folder, &measured.topology).map(|()| true)?),

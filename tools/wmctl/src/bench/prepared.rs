@@ -39,7 +39,7 @@ impl Prepared {
         let sizes: Vec<_> = sizes.iter().filter(|size| **size <= largest).map(|size| size << 20).collect();
         let largest = sizes.last().copied().unwrap_or(1 << 20);
         let measured = machine::measure(relays.as_deref())?;
-        let kept = machine::keep(&measured)?;
+        let kept = machine::store(&measured)?;
         let settings = EngineSettings {
             relays,
             minimum,

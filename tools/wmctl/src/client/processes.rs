@@ -26,11 +26,11 @@ pub(super) struct RunningProcess {
 pub(super) fn all() -> impl Iterator<Item = RunningProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(look)
+    pids.filter_map(running)
 }
 
 /// One process. `None`: there is none, or it is not this user's to look into.
-pub(super) fn look(pid: u32) -> Option<RunningProcess> {
+pub(super) fn running(pid: u32) -> Option<RunningProcess> {
     let folder = Path::new("/proc").join(pid.to_string());
     let environment = fs::read(folder.join("environ")).ok().filter(|text| !text.is_empty())?;
     let status = fs::read_to_string(folder.join("status")).ok()?;

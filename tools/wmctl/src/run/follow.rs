@@ -87,7 +87,7 @@ fn read(root: u32, readings: &mut Readings) {
 /// What each process said at its exit; of one that still lives or was killed, the last that is
 /// known.
 fn answers(mut readings: Readings, words: Option<&LastWords>) -> Vec<Value> {
-    let said = words.map(LastWords::take).unwrap_or_default();
+    let said = words.map(LastWords::answers).unwrap_or_default();
     for answer in &said {
         let pid = answer.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
         pid.map(|pid| readings.remove(&pid));
@@ -118,7 +118,7 @@ impl LastWords {
     }
 
     /// Everything that was said, in the order of process numbers.
-    fn take(&self) -> Vec<Value> {
+    fn answers(&self) -> Vec<Value> {
         let mut files: Vec<_> = files(&self.0);
         files.sort();
         files.iter().filter_map(|path| load(path)).collect()

@@ -29,7 +29,7 @@ const DEPTH: usize = 5;
 /// Looks at a program as it would be started with this `PATH`.
 pub(super) fn examine(program: &OsStr, path: Option<OsString>) -> ProgramCheck {
     let found = locate(program, path.as_deref());
-    found.map_or(ProgramCheck::Fit, |file| look(&file, path.as_deref(), DEPTH))
+    found.map_or(ProgramCheck::Fit, |file| check_file(&file, path.as_deref(), DEPTH))
 }
 
 /// The file behind a name.
@@ -43,7 +43,7 @@ fn locate(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
         .find(|file| fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0))
 }
 
-fn look(file: &Path, path: Option<&OsStr>, depth: usize) -> ProgramCheck {
+fn check_file(file: &Path, path: Option<&OsStr>, depth: usize) -> ProgramCheck {
     let mut head = Vec::new();
     let read = File::open(file).and_then(|opened| opened.take(4096).read_to_end(&mut head));
     if read.is_err() || depth == 0 {
@@ -51,7 +51,7 @@ fn look(file: &Path, path: Option<&OsStr>, depth: usize) -> ProgramCheck {
     }
     if let Some(line) = head.strip_prefix(b"#!") {
         let interpreter = interpreter(line, path);
-        return interpreter.map_or(ProgramCheck::Fit, |file| look(&file, path, depth - 1));
+        return interpreter.map_or(ProgramCheck::Fit, |file| check_file(&file, path, depth - 1));
     }
     if head.starts_with(b"\x7fELF") { elf(file, &head) } else { ProgramCheck::Fit }
 }
