@@ -49,7 +49,9 @@ unsafe fn translate(result: CUresult, name: *const c_char, pfn: *mut *mut c_void
     // SAFETY: the driver has just read the name and written the pointer.
     let (name, found) = unsafe { (CStr::from_ptr(name), *pfn) };
     let per_thread = flags & u64::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-    if let Some((index, exports)) = export_at(found as usize, name, per_thread).zip(exports::get()) {
+    if let Some((index, exports)) =
+        export_at(by_address(), found as usize, name, per_thread).zip(exports::get())
+    {
         // SAFETY: as above.
         unsafe { *pfn = exports.addresses[index] as *mut c_void };
     }
@@ -58,8 +60,7 @@ unsafe fn translate(result: CUresult, name: *const c_char, pfn: *mut *mut c_void
 
 /// The function at an address in the driver. If several names share the address, the one that was
 /// asked for.
-fn export_at(address: usize, name: &CStr, per_thread: bool) -> Option<usize> {
-    let table = by_address();
+fn export_at(table: &[(usize, usize)], address: usize, name: &CStr, per_thread: bool) -> Option<usize> {
     let first = table.partition_point(|(at, _)| *at < address);
     let aliases = table[first..].iter().take_while(|(at, _)| *at == address).map(|(_, index)| *index);
     aliases.min_by_key(|index| !fits(NAMES[*index], name, per_thread))
@@ -79,4 +80,23 @@ fn by_address() -> &'static [(usize, usize)] {
         table.sort_unstable();
         table
     })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (symbol interposition): of several functions at one address, a look-up names another
+    //! than the one that was asked for.
+    use wm_abi::symbol::Symbol;
+
+    use super::*;
+
+    #[test]
+    fn aliases_are_told_apart_by_the_name_that_was_asked_for() {
+        let [plain, twin] = [symbol::cuMemsetD8Async::INDEX, symbol::cuMemsetD8Async_ptsz::INDEX];
+        let other = symbol::cuMemAlloc_v2::INDEX;
+        let table = [(16, other), (32, other), (32, plain), (32, twin), (48, plain)];
+        let found = |address, per_thread| export_at(&table, address, c"cuMemsetD8Async", per_thread);
+        assert_eq!((found(32, false), found(32, true)), (Some(plain), Some(twin)));
+        assert_eq!((found(16, false), found(24, false)), (Some(other), None), "a sole name, and none");
+    }
 }
