@@ -1,5 +1,5 @@
 //! A GPU with the shim's own manager on it, opened as the library opens it, for instruments that
-//! check what blocks contain.
+//! check the blocks' contents.
 
 use std::sync::OnceLock;
 

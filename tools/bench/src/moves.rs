@@ -1,7 +1,7 @@
 //! `bench moves`: the shim's own manager migrates a live block to the host and back, at the same
 //! addresses.
 //!
-//! Beside the rates it checks what the shim demands of a driver: the manager refuses to move a
+//! Beside the rates it checks the shim's requirements of a driver: the manager refuses to move a
 //! block that queued work uses; copies and memsets cross the border between the moved and the other
 //! part; every byte is unchanged after each step. On a simulated driver with `SIMCUDA_RACES=1` the
 //! process ends if a handle is unmapped while queued work may use it.
@@ -239,7 +239,7 @@ impl MovedBlock {
     }
 }
 
-/// What several moves did.
+/// The result of several moves.
 struct Distance {
     end: u64,
     moves: u64,

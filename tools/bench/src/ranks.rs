@@ -3,8 +3,8 @@
 //!
 //! All at once, relays gain nothing and must cost nothing: every link has its own rank's bytes to
 //! carry. Alone, a rank has all links. Ranks are children of this process; they copy by the shim's
-//! own parts, tell each other what they use as programs under the shim do, and compare what
-//! arrives.
+//! own parts, publish the links that they use, as programs under the shim do, and compare the
+//! bytes that arrive.
 //!
 //! A child reads lines: the topology, then one order after another: `check`, `room` (free device
 //! memory), or such as `in,out shim 0.5`. It answers each with a line: the bytes that it copied or
@@ -95,7 +95,7 @@ pub(crate) fn ranks(arguments: &RanksArguments) -> Result<()> {
     let mut ranks =
         (0..count).map(|device| Rank::start(device, arguments.mib, &topology)).collect::<Result<Vec<_>>>()?;
     let held = relaying(&mut ranks)?;
-    // All are ready, and have compared what arrived, before any is measured.
+    // All are ready, and have compared the bytes that arrived, before any is measured.
     together(&mut ranks, |_| Some("check".to_owned()))?;
     let mut rows = Vec::new();
     for case in &CASES {
@@ -143,7 +143,7 @@ fn measure(ranks: &mut [Rank], case: &Case, arguments: &RanksArguments) -> Resul
     Ok(RanksRow { ranks: case.ranks, ways: case.name(), plain, multipath, ratio: multipath / plain })
 }
 
-/// Gives each rank its order, and sums up what they carry. Bytes a second.
+/// Gives each rank its order, and sums up their rates. Bytes a second.
 fn together(ranks: &mut [Rank], order: impl Fn(usize) -> Option<String>) -> Result<f64> {
     let mut busy = Vec::new();
     for (number, rank) in ranks.iter_mut().enumerate() {
@@ -187,7 +187,7 @@ impl Rank {
         Ok(Self { process, orders, answers: BufReader::new(answers).lines() })
     }
 
-    /// What it carried, bytes a second.
+    /// Its rate, bytes a second.
     fn answer(&mut self) -> Result<f64> {
         let line = self.answers.next().context("a rank ended early: its last line above says why")??;
         let numbers = line
@@ -205,7 +205,7 @@ impl Drop for Rank {
     }
 }
 
-/// What a child does.
+/// The loop of a child.
 fn rank(device: CUdevice, bytes: usize) -> Result<()> {
     let mut orders = stdin().lines();
     let topology: Topology = serde_json::from_str(&orders.next().context("no topology")??)?;

@@ -38,7 +38,7 @@ struct Shape {
     piece: usize,
     /// Pipelines through each relay.
     lanes: usize,
-    /// Do rates follow what copies were late for?
+    /// Do rates follow the lateness of copies?
     learns: bool,
 }
 
@@ -76,7 +76,7 @@ struct ShapeRow {
     rate: f64,
     of_plain: f64,
     of_same_size: f64,
-    /// What relays were found to carry of what they were measured to.
+    /// The relays' observed rate as a share of their measured rate.
     factor: f64,
 }
 

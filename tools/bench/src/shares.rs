@@ -1,7 +1,7 @@
 //! `bench shares`: two blocks map the same chunks, as blocks of two processes do, and then get
 //! chunks of their own again.
 //!
-//! Beside the times it checks what the shim demands of a driver: both blocks read the shared
+//! Beside the times it checks the shim's requirements of a driver: both blocks read the shared
 //! chunks, a write through either is refused, and the contents are unchanged after one block was
 //! unshared and filled anew.
 

@@ -11,7 +11,7 @@ pub(crate) fn heading() {
     println!("\n  {:<28}{:>6}{:>24}{:>12}", "step", "blocks", "block size", "then held");
 }
 
-/// One step: how many blocks it touched, what size they are, what the program holds after it.
+/// One step: the number of blocks that it touched, their size, and the memory after it.
 pub(crate) fn step(name: &str, blocks: usize, each: &str, held: u64) {
     println!("  {name:<28}{blocks:>6}{each:>24}{:>12}", size(held));
 }

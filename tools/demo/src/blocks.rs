@@ -1,4 +1,4 @@
-//! Blocks of device memory that know what was written to them.
+//! Blocks of device memory with the pattern that was written to them.
 //!
 //! Every block holds its own number in all its words, except the first word of each 2 MiB page,
 //! which holds the page's number as well. A page that was lost, mapped twice or mapped in the wrong

@@ -1,4 +1,4 @@
-//! What the program does, step by step. Sizes follow the memory that is free at the start, so that
+//! The program, step by step. Sizes follow the memory that is free at the start, so that
 //! a small simulated device and a large real one see the same pattern.
 
 use std::io;
@@ -13,10 +13,10 @@ use crate::driver::{Device, Driver, Failure};
 const MIXED: [u64; 7] = [1, 12, 3, 32, 7, 2, 20];
 /// Larger than any hole that freeing one of [`MIXED`] leaves.
 const LARGE: [u64; 1] = [48];
-/// What the program goes on with when the device is full.
+/// Sizes of the blocks that the program allocates once the device is full.
 const BEYOND: [u64; 3] = [16, 48, 5];
 
-/// The program's state: what it holds, and the number of the next block.
+/// The program's state: its blocks, and the number of the next one.
 struct Program<'a> {
     driver: &'a Driver,
     blocks: Vec<Block>,
@@ -46,7 +46,7 @@ impl Program<'_> {
         self.blocks.iter().map(|block| block.bytes).sum()
     }
 
-    /// Frees every other block: what is free afterwards is in pieces.
+    /// Frees every other block: the free memory is fragmented then.
     fn fragment(&mut self) -> Result<(), Failure> {
         let blocks = std::mem::take(&mut self.blocks);
         let (kept, freed): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
@@ -78,7 +78,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// The failure with the step it ended and what the program held then.
+    /// The failure with the step that it ended, and the program's memory at that time.
     fn stopped(&self, name: &str, before: usize, failure: &Failure) -> Failure {
         account::step(name, self.blocks.len() - before, "then the driver failed", self.held());
         let free = self.driver.mem_info().map_or_else(|_| "unknown".into(), |(free, _)| size(free as u64));

@@ -1,5 +1,5 @@
-//! A block of device memory, and the two things that must be known of it: whose mark it bears, and
-//! behind which work its next use comes.
+//! A block of device memory, with its two properties: the owner whose mark is in it, and the work
+//! behind which its next use comes.
 
 use wm_abi::CUdeviceptr;
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a phase wants to hold, as a share of the pressure; `None` stands for the peak.
+/// The memory that a phase holds, as a share of the pressure; `None` stands for the peak.
 const PHASES: [Option<f64>; 8] =
     [Some(0.6), Some(1.0), Some(0.4), Some(1.0), None, Some(0.9), Some(1.0), Some(0.1)];
 

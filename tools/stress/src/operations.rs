@@ -1,6 +1,6 @@
-//! What threads do with blocks. After each operation a block's contents are its owner's mark, and
-//! all its uses so far are behind it in its home stream: a thread that takes the block over needs
-//! no other state.
+//! The operations of threads on blocks. After each operation a block's contents are its owner's
+//! mark, and all its uses so far are behind it in its home stream: a thread that takes the block
+//! over needs no other state.
 
 use wm_abi::*;
 use wm_driver::Api;
@@ -226,7 +226,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Leaves a block to whichever thread takes it.
+    /// Leaves a block to the next thread that receives one.
     pub(crate) fn hand(&mut self) -> Result {
         let mut block = self.pick()?;
         if block.home == Home::Thread {

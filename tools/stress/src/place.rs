@@ -1,8 +1,8 @@
-//! One device: its context, its streams, the kernels that mark and check, and the ledger in which
-//! checks note what they found.
+//! One device: its context, its streams, the kernels that mark and check, and the ledger of
+//! the checks' findings.
 //!
 //! The ledger is pinned host memory, which the device writes and the host may read at any time:
-//! what is under test is not trusted with the verdict. A stream sits in a *slot*. Threads use a
+//! memory under test does not hold the verdict. A stream sits in a *slot*. Threads use a
 //! slot's stream under a shared lock, and a thread that replaces the stream holds the lock
 //! exclusively. The new stream comes behind the old one's work, so "behind the work in slot 3"
 //! keeps its meaning. Slot 0 is the legacy default stream and is never replaced. No thread ever
@@ -62,7 +62,7 @@ struct Slot {
     ahead: AtomicU64,
 }
 
-/// What the ledger says.
+/// The contents of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) bytes: u64,
@@ -145,7 +145,7 @@ impl Place {
         launch(driver, self.own, stream, block.bytes, &arguments)
     }
 
-    /// Looks for its owner's mark in a block; what is found goes into the ledger.
+    /// Checks a block for its owner's mark; the kernel writes its findings into the ledger.
     pub(crate) fn check(&self, driver: &Driver, stream: CUstream, block: &Block) -> Result {
         let (owner, ledger) = (block.owner(), self.ledger as u64);
         let arguments = CheckBlock { block: block.address, bytes: block.bytes, owner, ledger };
@@ -154,7 +154,7 @@ impl Place {
         Ok(())
     }
 
-    /// What checks have found so far.
+    /// The findings of all checks so far.
     pub(crate) fn findings(&self) -> Findings {
         // SAFETY: six words that live as long as the process, written by the device: hence
         // volatile.
@@ -218,8 +218,8 @@ fn launch<A: Arguments>(
     let blocks = bytes.div_ceil(BYTES_A_THREAD * u64::from(threads)).clamp(1, 2048) as c_uint;
     let pointers = arguments.pointers();
     let pointers = pointers.as_ref().as_ptr().cast_mut().cast::<*mut c_void>();
-    // SAFETY: the arguments are the kernel's, and live; what they name the threads of the run hand
-    // to each other.
+    // SAFETY: the arguments are the kernel's, and live; the memory that they name passes
+    // from thread to thread in this run.
     driver.checked::<symbol::cuLaunchKernel>(|launch| unsafe {
         launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut())
     })

@@ -1,5 +1,5 @@
-//! Random choices that a seed repeats: what a thread does next depends on its own numbers alone,
-//! never on the others.
+//! Random choices that a seed repeats: a thread's next operation depends on its own numbers alone,
+//! never on those of other threads.
 
 pub(crate) use random::{Choices, Random};
 

@@ -1,5 +1,4 @@
-//! What the run says of itself: a line now and then on standard error, a table or a JSON document
-//! at its end.
+//! The report of a run: progress lines on standard error, a table or a JSON document at its end.
 
 use std::time::Duration;
 

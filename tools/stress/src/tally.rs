@@ -1,8 +1,8 @@
-//! What was done, counted by kind, while it goes on.
+//! Counts of operations by kind, while the run goes on.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What a thread can do next.
+/// An operation that a thread can draw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Allocate,

@@ -1,5 +1,5 @@
 //! One thread: it draws an operation, makes its calls, and draws the next, until the run ends; then
-//! it gives back what it has.
+//! it frees its blocks.
 
 use wm_abi::*;
 use wm_driver::Api;
@@ -11,7 +11,7 @@ use crate::random::{self, Choices, Random};
 use crate::tally::Operation;
 use crate::world::World;
 
-/// What threads draw from while less is held than the phase wishes.
+/// The weights of operations while less memory is held than the phase wishes.
 const RISING: [(Operation, usize); 13] = weights(400, 100);
 /// And while no more fits into it.
 const FALLING: [(Operation, usize); 13] = weights(100, 400);

@@ -1,5 +1,5 @@
-//! What all threads share: the driver, the devices, the wishes of the run, the counts, and whether
-//! to go on.
+//! The state that all threads share: the driver, the devices, the wishes of the run, the counts,
+//! and whether to go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -53,7 +53,7 @@ impl World {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// The first failure, or what a ledger says.
+    /// The first failure, or the findings of a ledger.
     pub(crate) fn verdict(&self) -> Result {
         self.check()?;
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)

@@ -37,7 +37,7 @@ fn run(mut command: Command) -> Output {
     command.output().expect("the program starts")
 }
 
-/// The driver alone: what the program does must be legal, and the simulator right.
+/// The driver alone: the program's calls must be legal, and the simulator right.
 fn bare(test: &str, seed: u64, more: &[&str]) -> Output {
     let folder = folder(test);
     symlink(built("libsimcuda.so"), folder.join("libcuda.so.1")).expect("a link");
@@ -47,8 +47,8 @@ fn bare(test: &str, seed: u64, more: &[&str]) -> Output {
     run(command)
 }
 
-/// Under the shim, with settings; what the library says of itself at the end is checked.
-/// Returns how often the counter of what a test is about was counted.
+/// Under the shim, with settings; the library's statistics at the end are checked. Returns the
+/// value of `counter`.
 fn shimmed(test: &str, seed: u64, more: &[&str], settings: &[(&str, &str)], counter: &str) -> u64 {
     let mut command = Command::new(built("wmctl"));
     command.args(["run", "--stats", "--json", "--quiet", "--", STRESS]);

@@ -32,7 +32,7 @@ enum What {
 /// Runs a benchmark.
 ///
 /// # Errors
-/// No driver, or one that refuses what the measurement needs.
+/// No driver, or one that refuses a call of the measurement.
 pub(crate) fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
     let What::Copy(arguments) = &arguments.what;
     copy::copy(arguments)?;

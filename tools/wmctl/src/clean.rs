@@ -1,4 +1,4 @@
-//! `wmctl clean`: removes what programs that were killed left in this user's folders of sockets.
+//! `wmctl clean`: removes the sockets of killed programs from this user's folders.
 //!
 //! Removed are sockets by the shim's own names that refuse a connection, in a folder that is this
 //! user's alone. Nothing else is touched: no file, no folder, no socket that answers, nothing on a

@@ -1,10 +1,10 @@
 //! The client's side of the statistics endpoint: the sockets, their peers, and the answers.
 //!
-//! The shim decides where it puts its socket (see `docs/wmctl.md`). Looked through are the folders
-//! of programs started from this shell, and where each process that this user may look into would
-//! have put its own ([`processes`]): so root finds those of all users, and containers' too. What is
-//! found is looked at before it is believed ([`folder`]), and asked with a limit on time and size
-//! ([`exchange`]).
+//! The shim decides where it puts its socket (see `docs/wmctl.md`). The client searches the
+//! folders of programs started from this shell, and the folders in which each process that this
+//! user may inspect would have put its own socket ([`processes`]): so root finds the sockets of all
+//! users, and of containers. The client checks each socket before it trusts it ([`folder`]), and
+//! asks with a limit on time and size ([`exchange`]).
 
 mod broker;
 mod exchange;
@@ -43,8 +43,8 @@ pub(crate) struct Endpoint {
     identity: (u64, u64),
 }
 
-/// All sockets found: of living programs, what dead ones left behind, and folders that are not to
-/// be believed.
+/// All sockets found: those of living programs, those of dead programs, and the folders that are
+/// not to be trusted.
 #[derive(Debug, Default)]
 pub(crate) struct FoundSockets {
     pub(crate) alive: Vec<Endpoint>,
@@ -63,7 +63,7 @@ impl Endpoint {
     /// A socket that the user named.
     ///
     /// # Errors
-    /// What is there instead.
+    /// The kind of file that is there instead.
     pub(crate) fn at(path: &Path) -> Result<Self> {
         let real = path.canonicalize().map_err(|error| match error.kind() {
             ErrorKind::NotFound => anyhow!("{}: there is no such socket", path.display()),
@@ -298,8 +298,8 @@ pub(crate) fn parsed<T: DeserializeOwned>(answer: &Value) -> Result<T> {
     T::deserialize(answer).context("the answer has another form than docs/schema.md says")
 }
 
-/// The brokers of memory that this user's programs share, and what is wrong in the folders where
-/// they would be.
+/// The brokers of memory that this user's programs share, and the problems of the folders in which
+/// brokers may be.
 pub(crate) fn brokers() -> (Vec<FoundBroker>, Vec<String>) {
     broker::find(&directories(), own_user())
 }
@@ -315,8 +315,8 @@ pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str) -> Vec<Result<Value
     })
 }
 
-/// What this user's programs that ended left in this shell's folders: statistics sockets, and those
-/// by which memory is shared. Beside them, why folders are left alone.
+/// The sockets that this user's programs left in this shell's folders when they ended: statistics
+/// sockets, and sockets for shared memory. Second, the reasons why folders stay untouched.
 pub(crate) fn left_over() -> (Vec<Endpoint>, Vec<String>) {
     let (mut stale, mut problems) = (Vec::new(), Vec::new());
     for path in directories() {

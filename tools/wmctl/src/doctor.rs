@@ -1,8 +1,8 @@
-//! `wmctl doctor`: is this machine fit for the shim, and if not, what is to be done?
+//! `wmctl doctor`: is this machine fit for the shim, and if not, which remedy is there?
 //!
-//! Each part looks at one thing, returns what it saw as data, and adds findings: what is good, what
-//! is worth knowing, what blocks. Every finding that is not good has a remedy. The exit code is 1
-//! if one blocks.
+//! Each part examines one subject, returns its observations as data, and adds findings. A finding
+//! is good, worth a note, or blocks; every finding that is not good has a remedy. The exit code is
+//! 1 if one blocks.
 //!
 //! The driver is opened here as the shim opens it, by the same code. So the doctor must not itself
 //! run under the shim: started in a shell whose `LD_PRELOAD` names it, it starts itself again
@@ -34,10 +34,10 @@ pub(crate) struct DoctorArguments {
     json: bool,
 }
 
-/// Examines the machine and prints what was found. The code is 1 when something blocks.
+/// Examines the machine and prints the findings. The code is 1 when one of them blocks.
 ///
 /// # Errors
-/// Only those of printing: what is wrong with the machine is a finding.
+/// Only those of printing: a fault of the machine is a finding.
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode> {
     if shim::is_preloaded() {
         return Err(start_again());

@@ -1,7 +1,7 @@
 //! `wmctl hooks`: the driver functions that the shim intercepts.
 //!
 //! The list is the library's own (`wmshim_hooks_json`), made from the table that its hooks are
-//! compiled from, so it cannot differ from what the library does.
+//! compiled from, so it cannot differ from the library's behaviour.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;

@@ -3,8 +3,8 @@
 //! An installation has them beside the library. A wheel is a zip, which holds no links; and the
 //! loader takes blanks and colons in a preload, and colons and semicolons in a library path, for
 //! the ends of paths. Where the installation's own paths do not do, links with plain names are made
-//! in a private folder of the user's. They are named by what they lead to: nothing is ever replaced
-//! or removed.
+//! in a private folder of the user's. A link's name follows from its target, so no link is ever
+//! replaced or removed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -24,7 +24,7 @@ use crate::shim;
 /// (`$ORIGIN`).
 const SPECIAL: &[u8] = b" :;$\t\n";
 
-/// What a program's variables get.
+/// The values for a program's variables.
 #[derive(Debug)]
 pub(crate) struct Layout {
     /// For `LD_PRELOAD`.

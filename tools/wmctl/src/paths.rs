@@ -1,4 +1,4 @@
-//! `wmctl paths`: what to put into the loader's variables by hand, or into an image.
+//! `wmctl paths`: the values for the loader's variables, for use by hand or in an image.
 //!
 //! The same paths that `wmctl run` sets: the installation's own where they do, else links in a
 //! private folder.

@@ -1,10 +1,10 @@
 //! `wmctl run`: starts a program with the shim in front of the driver.
 //!
-//! Two variables do it. `LD_PRELOAD` gets the library's absolute path in front of what was there;
+//! Two variables do it. `LD_PRELOAD` gets the library's absolute path in front of its old value;
 //! it then answers for `libcuda.so.1`. `LD_LIBRARY_PATH` gets the drop-in folder, where the library
 //! lies under the driver's own names: that catches children of launchers that drop `LD_PRELOAD`.
-//! What was set is said on stderr. The program then replaces this process, so that its process id,
-//! signals and exit code are its own; `--stats` keeps this process as its parent.
+//! The settings are printed on stderr. The program then replaces this process, so that its process
+//! id, signals and exit code are its own; `--stats` keeps this process as its parent.
 //!
 //! A user at a terminal can correct a command line. So here an unknown setting is an error, as is a
 //! program that the library cannot get into; the library itself goes on with the default instead.
@@ -116,7 +116,7 @@ fn refuse_options(command: &[OsString], line: &[OsString]) -> Result<()> {
     ))
 }
 
-/// What is set for the program, in the order in which it is announced.
+/// The program's additional variables, in the order in which they are announced.
 fn variables(arguments: &RunArguments, layout: &Layout) -> Vec<(OsString, OsString)> {
     let before = |path: &Path, name: &str| before(path, arguments.variable(name));
     let mut variables: Vec<(OsString, OsString)> =
@@ -129,7 +129,7 @@ fn variables(arguments: &RunArguments, layout: &Layout) -> Vec<(OsString, OsStri
     variables
 }
 
-/// A path in front of what the variable holds already, once.
+/// A path in front of the variable's old value, once.
 fn before(path: &Path, old: Option<OsString>) -> OsString {
     let old = old.unwrap_or_default();
     let is_first = std::env::split_paths(&old).next().as_deref() == Some(path);
@@ -144,7 +144,7 @@ fn before(path: &Path, old: Option<OsString>) -> OsString {
     value
 }
 
-/// Asks the library what it would say of the program's settings.
+/// Asks the library for its complaints about the program's settings.
 fn check_settings(library: &Path, variables: &[(OsString, OsString)]) -> Result<()> {
     let is_set = |name: &OsString| variables.iter().any(|(set, _)| set == name);
     let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
@@ -156,8 +156,8 @@ fn check_settings(library: &Path, variables: &[(OsString, OsString)]) -> Result<
     }
 }
 
-/// Reports what the library cannot do for this program, before the loader reports it in its own
-/// words or not at all.
+/// Reports that the library cannot be loaded into this program. The loader would report it in other
+/// words, or not at all.
 fn check_program(arguments: &RunArguments) -> Result<()> {
     match program::examine(&arguments.command[0], arguments.variable("PATH")) {
         ProgramCheck::Fit => Ok(()),

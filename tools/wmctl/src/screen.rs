@@ -15,8 +15,8 @@ pub(crate) fn size() -> Option<(usize, usize)> {
     known.then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// Lines folded at blanks to the terminal's width; what follows stands in from the line's own
-/// beginning.
+/// Lines folded at blanks to the terminal's width; the continuation is indented further than the
+/// line.
 pub(crate) fn folded(text: &str) -> String {
     match size() {
         Some((columns, _)) => text.lines().map(|line| fold(line, columns)).collect(),
@@ -25,7 +25,7 @@ pub(crate) fn folded(text: &str) -> String {
 }
 
 /// A screen that is renewed in place: no wider and no longer than the terminal, and a last line
-/// that says what is missing.
+/// that counts the missing lines.
 pub(crate) fn cut(text: &str) -> String {
     match size() {
         Some((columns, lines)) => cut_to(text, columns, lines),

@@ -112,7 +112,8 @@ impl Library {
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 
-    /// What the library would say of the settings among these variables. An older one says nothing.
+    /// The library's complaints about the settings among these variables. An older library has
+    /// none.
     pub(crate) fn judge_settings(&self, environment: &[(OsString, OsString)]) -> Vec<String> {
         let Some(address) = self.symbol(c"wmshim_check_settings") else { return Vec::new() };
         // SAFETY: our own library's function of this name has this type.

@@ -1,4 +1,4 @@
-//! `wmctl stats` and `wmctl dump`: what programs under the shim hold and do.
+//! `wmctl stats` and `wmctl dump`: the memory and the calls of programs under the shim.
 //!
 //! Without a process id it shows the one program that runs, or a list of all programs. Answers are
 //! read as the types of `wm-schema`, which give an older library's missing fields their defaults.
@@ -65,7 +65,7 @@ impl StatsArguments {
         }
     }
 
-    /// What is renewed in place keeps to the terminal.
+    /// Output that is renewed in place is cut to the terminal.
     fn print(&self, text: &str) -> Result<()> {
         if self.watch.is_some() { output::print(&screen::cut(text)) } else { output::print(text) }
     }
@@ -143,7 +143,7 @@ fn all(arguments: &StatsArguments, found: FoundSockets) -> Result<Vec<Endpoint>>
     }
 }
 
-/// What was found besides programs, on stderr.
+/// Prints stale sockets and problems on stderr.
 fn report(found: &FoundSockets) {
     for problem in &found.problems {
         eprintln!("wmctl: {}", human::shown(problem));
@@ -195,7 +195,7 @@ pub(crate) fn dump(arguments: &DumpArguments) -> Result<()> {
     output::print(&format!("{}\n", human::shown(path)))
 }
 
-/// The text of a `stats` answer: what `wmctl run --stats` prints at the end.
+/// The text of a `stats` answer, which `wmctl run --stats` prints at the end.
 ///
 /// # Errors
 /// An answer of another form.

@@ -1,9 +1,9 @@
-//! `wmctl top`: what all programs under the shim hold, and what they copy now, again and again.
+//! `wmctl top`: the memory and the current copies of all programs under the shim, renewed in place.
 //!
 //! A line is a process on a device; a second table has copies by path. A rate is the difference of
 //! two readings, so the first table appears after one interval. A program that does not answer is
-//! shown without figures; one that has ended is gone. At a terminal, keys end it and choose what
-//! the lines are sorted by.
+//! shown without figures; one that has ended is gone. At a terminal, keys end it and choose
+//! the sort key.
 
 mod keys;
 mod reading;
@@ -56,7 +56,7 @@ pub(crate) fn top(arguments: &TopArguments) -> Result<()> {
     Ok(())
 }
 
-/// Where tables go, and what is asked of it there.
+/// The output, its options and the last reading.
 struct Screen {
     json: bool,
     /// Each table takes the place of the last.
@@ -73,7 +73,7 @@ impl Screen {
         Self { json: arguments.json, in_place, sort: arguments.sort, keys, last: None }
     }
 
-    /// Lets time pass, and does what keys say meanwhile. `false`: it is the end.
+    /// Waits for the interval and obeys keys meanwhile. `false`: a key ends the program.
     fn pause(&mut self, interval: Duration) -> Result<bool> {
         if self.keys.is_none() {
             thread::sleep(interval);

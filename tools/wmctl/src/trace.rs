@@ -1,4 +1,4 @@
-//! A recorded trace: what a program asked of a GPU's memory, in order.
+//! A recorded trace: a program's allocations, frees and waits, in order.
 //!
 //! The file is gzip of lines: `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; a stream is a number,
 //! or `-` for `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device.
@@ -25,8 +25,8 @@ const MAGIC: &str = "# wmshim-trace ";
 /// The newest version. Version 1 has no launches.
 const VERSION: u32 = 2;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// Longest line that an event or the header takes; what is longer is no trace, and is not read to
-/// its end.
+/// Longest line of an event or the header. A file with a longer line is no trace, and that line is
+/// not read to its end.
 const LONGEST: u64 = 1 << 17;
 
 /// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no
@@ -84,7 +84,7 @@ impl Trace {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// A sentence with the line's number where a line is wrong, and what to do about it.
+    /// A sentence with the number of the wrong line, and a remedy.
     pub fn open(path: &Path) -> Result<Self> {
         if path == Path::new("-") {
             return Self::read(io::stdin().lock()).context("standard input");
@@ -132,7 +132,7 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
 }
 
-/// What comes after a line.
+/// The place behind a line.
 enum Next {
     Line,
     End,
@@ -175,7 +175,7 @@ fn read_header(line: &str) -> Result<Option<u64>> {
     Ok(events.and_then(|count| count.parse().ok()))
 }
 
-/// What has been read so far.
+/// The state of a reader between two lines.
 #[derive(Default)]
 struct Reader {
     trace: Trace,

@@ -73,7 +73,7 @@ fn texts(report: &Value) -> Vec<&str> {
     report["findings"].as_array().expect("findings").iter().filter_map(|it| it["text"].as_str()).collect()
 }
 
-/// What this shell's programs would be told, they should not have to be told.
+/// The doctor reports complaints that this shell's programs would report at their start.
 #[test]
 fn this_shells_settings_are_judged_and_devices_are_not_repeated() {
     let scratch = Scratch::new("shell");
@@ -98,8 +98,8 @@ fn this_shells_settings_are_judged_and_devices_are_not_repeated() {
     );
 }
 
-/// The wheel's layout, and a path that the loader would cut: what programs get is said, and so is
-/// what they do not.
+/// The wheel's layout, and a path that the loader would cut: the doctor prints the names that
+/// programs get, and reports the names that they do not get.
 #[test]
 fn the_names_of_the_library_are_told() {
     let scratch = Scratch::new("named");

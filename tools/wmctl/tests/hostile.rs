@@ -99,8 +99,8 @@ fn flood(mut stream: UnixStream, taken: &Sender<usize>) {
     let _ = taken.send(sent);
 }
 
-/// What an attacker would send: moves of the cursor, a title, lines that are none, figures that are
-/// none.
+/// An attacker's answer: moves of the cursor, a title, false line ends, figures that are no
+/// numbers.
 fn nasty() -> Value {
     let mut answer = answers(41);
     answer["stats"]["program"] =

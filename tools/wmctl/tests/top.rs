@@ -51,7 +51,7 @@ fn without_a_program_once_is_an_error_that_says_what_to_do() {
     assert!(stderr(&output).contains("wmctl run -- COMMAND"), "{}", stderr(&output));
 }
 
-/// A terminal's local flags: does it show what is typed, and wait for whole lines?
+/// A terminal's local flags: does it echo keys, and wait for whole lines?
 fn flags(terminal: &OwnedFd) -> libc::tcflag_t {
     // SAFETY: an all-zero `termios` is a valid value to overwrite, and is overwritten.
     unsafe {

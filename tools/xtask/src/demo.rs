@@ -1,10 +1,10 @@
 //! `cargo xtask demo`: one ordinary CUDA program twice, bare and under the shim.
 //!
 //! The program (tools/demo) outgrows the device, so the bare run must fail, and its failure is
-//! shown; under the shim it must end well, and what the shim did is printed. Where there is a GPU
-//! the real driver serves both runs, else the simulated one with 2 GiB. On a real GPU a neighbour
-//! process holds most of the memory: the program then runs out for real, within seconds instead of
-//! minutes.
+//! shown; under the shim it must end well, and the shim's counters are printed. Where there is a
+//! GPU the real driver serves both runs, else the simulated one with 2 GiB. On a real GPU a
+//! neighbour process holds most of the memory: the program then runs out for real, within seconds
+//! instead of minutes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,15 +1,15 @@
-//! `cargo xtask dist`: fills `dist/` with what is shipped, and checks that it runs where it is
-//! promised to run.
+//! `cargo xtask dist`: fills `dist/` with the shipped files, and checks that they run on the
+//! promised systems.
 //!
 //! The promise is glibc 2.31 or newer and nothing else on the target. Zig's linker, driven by
-//! cargo-zigbuild, links against that glibc whatever the build machine has; [`elf`] reads the
+//! cargo-zigbuild, links against that glibc on any build machine; [`elf`] reads the
 //! finished files and refuses one that asks for more. Relative links are used within a folder, so
 //! that `dist/` can be moved as a whole.
 //!
-//! `dev/` has what only developers run on a GPU machine. It is not in the wheel.
+//! `dev/` has the programs that only developers run on a GPU machine. It is not in the wheel.
 //!
-//! What is shipped is stripped; a debugger finds the symbols in `symbols/`, which a user need not
-//! have.
+//! The shipped files are stripped; a debugger finds the symbols in `symbols/`, which a user need
+//! not have.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,7 +23,7 @@ use crate::{elf, exports, pages, step, toolbox};
 const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
-/// What cargo makes and where it goes.
+/// The build products and their places in `dist/`.
 const BUILT: [(&str, &str); 11] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
@@ -129,7 +129,7 @@ fn check(dist: &Path) -> Result<()> {
     for (_, name) in BUILT {
         let demands = elf::Demands::read(&dist.join(name))?;
         demands.meet(GLIBC).with_context(|| name.to_owned())?;
-        // What a library answers for.
+        // The name that a library answers for.
         let soname = if name.contains("wholegraph") { "libwholegraph.so" } else { "libcuda.so.1" };
         if name.contains(".so") && demands.soname.as_deref() != Some(soname) {
             bail!("{name}: SONAME is {:?} and must be {soname}", demands.soname);
@@ -144,7 +144,7 @@ fn check(dist: &Path) -> Result<()> {
     exports::check(&dist.join("lib/libwmshim.so"))
 }
 
-/// Prints what was made: size, and what it asks of the machine.
+/// Prints each file's size and its requirements of the machine.
 fn report(dist: &Path) -> Result<()> {
     println!();
     for file in files(dist)? {

@@ -41,8 +41,8 @@ impl TestDriver {
         Ok(Self::Simulated(simulated(folder)?))
     }
 
-    /// Sets what a program needs to find this driver as `libcuda.so.1`. A real one is found without
-    /// help.
+    /// Sets the variables by which a program finds this driver as `libcuda.so.1`. A real one is
+    /// found without help.
     pub(crate) fn serve(&self, program: &mut Command) {
         if let Self::Simulated(library) = self {
             let mut path: OsString = library.parent().unwrap_or(Path::new("/")).into();
@@ -70,7 +70,7 @@ fn real() -> Option<PathBuf> {
     cached().into_iter().chain(directories).find(|path| path.exists())
 }
 
-/// What `ldconfig -p` says: `libcuda.so.1 (libc6,x86-64) => /path`.
+/// A line of `ldconfig -p`: `libcuda.so.1 (libc6,x86-64) => /path`.
 fn cached() -> Option<PathBuf> {
     let listing = step::output(step::command("/sbin/ldconfig", &["-p"])).ok()?;
     let line = listing.lines().find(|line| line.trim_start().starts_with("libcuda.so.1 "))?;

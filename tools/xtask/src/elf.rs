@@ -1,4 +1,4 @@
-//! What a shared object or program demands of the machine it is started on, read from its ELF file.
+//! The requirements of a shared object or program on its machine, read from its ELF file.
 //!
 //! `dist/` promises glibc 2.31 and nothing else. The promise is checked on the finished files,
 //! because the linker, not the source, decides it.

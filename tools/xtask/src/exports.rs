@@ -1,5 +1,5 @@
-//! `cargo xtask exports [FILE]`: the library exports what the table of driver functions says, and
-//! no more.
+//! `cargo xtask exports [FILE]`: the library exports the functions of the driver table, and no
+//! others.
 //!
 //! A name that is missing resolves to null for every program, since later look-ups never reach the
 //! real driver. A name too many can capture a call that was meant for another library.
@@ -11,7 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::{elf, table};
 
-/// What the library exports besides driver functions.
+/// Exports of the library besides driver functions.
 fn is_ours(name: &str) -> bool {
     matches!(name, "dlopen" | "dlmopen") || name.starts_with("wmshim_")
 }

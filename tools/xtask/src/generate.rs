@@ -48,7 +48,7 @@ pub(crate) fn settle(path: PathBuf, text: &str, check: bool, task: &str) -> Resu
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (source drift): a row of the table changed, and the library does what it said before.
+    //! Hazard (source drift): a row of the table changed, and the library follows the old row.
 
     #[test]
     fn checked_in_files_follow_from_the_table() {

@@ -1,7 +1,7 @@
 //! Reads function declarations out of NVIDIA's public headers and turns them into the table's Rust
 //! notation.
 //!
-//! Only names and types are taken, which is what a foreign caller must agree on. The C compiler's
+//! Only names and types are read, on which a foreign caller must agree. The C compiler's
 //! preprocessor does the hard part: with `__CUDA_API_VERSION_INTERNAL` the headers declare every
 //! version of every function. A per-thread-stream twin (`_ptds`, `_ptsz`) has its base's
 //! parameters.
@@ -168,7 +168,7 @@ fn rust_type(c: &str, pointers: usize, constant: bool, enums: &BTreeSet<String>)
         let mutability = if level == 0 && constant { "const" } else { "mut" };
         result = format!("*{mutability} {result}");
     }
-    // What has no Rust name is met by value only where it is itself a pointer: rare handles and
+    // A type without a Rust name stands by value only if it is itself a pointer: rare handles and
     // callbacks.
     if result == "c_void" { "*mut c_void".into() } else { result }
 }

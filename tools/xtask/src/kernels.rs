@@ -16,7 +16,7 @@ use crate::step;
 
 const REQUIREMENTS: &str = "kernels/tools/requirements.txt";
 
-/// Compiles, and replaces what is checked in; with `check`, fails instead where it differs.
+/// Compiles, and replaces the checked-in outputs; with `check`, fails instead if they differ.
 pub(crate) fn run(check: bool) -> Result<()> {
     let python = toolchain()?;
     let fresh = crate::root().join("target/kernels");

@@ -1,4 +1,4 @@
-//! Developer commands of the workspace: what is generated, checked and packaged goes through here.
+//! Developer commands of the workspace: generate, check, test, package.
 //!
 //! `cargo xtask --help` lists them. Nothing here runs in a user's process.
 #![forbid(unsafe_code)]

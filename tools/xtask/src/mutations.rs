@@ -1,8 +1,8 @@
 //! `cargo xtask mutations`: breaks one rule of docs/dev/ordering.md at a time, and sees whether the
 //! oracle finds it.
 //!
-//! Each patch of tools/oracle/mutations says in its first line what it breaks, and in its second
-//! the oracle's options. It is applied to a copy of what git tracks, in the target folder; the
+//! Each patch of tools/oracle/mutations has the broken rule in its first line, and the oracle's
+//! options in its second. It is applied to a copy of the tracked files, in the target folder; the
 //! working tree is never touched. A patch that no longer applies is an error. Whether all do is
 //! also a test of the oracle's.
 
@@ -39,7 +39,7 @@ struct Mutation {
     options: Vec<String>,
 }
 
-/// What came of one.
+/// The result of one mutation.
 struct MutationResult {
     title: String,
     options: String,
@@ -91,7 +91,7 @@ fn read(patch: PathBuf) -> Result<Mutation> {
     Ok(Mutation { name, patch, title, options })
 }
 
-/// A copy of the sources, and what is built from it.
+/// A copy of the sources, and its build.
 struct Bench {
     tree: PathBuf,
     target: PathBuf,
@@ -145,7 +145,7 @@ impl Bench {
         step::output(cargo).map(drop)
     }
 
-    /// What was found is the mutation's only if the library as it is has it right.
+    /// A failure counts as the mutation's only if the unbroken library passes the same programs.
     fn is_right_unbroken(&self, mutation: &Mutation, programs: &Value) -> Result<()> {
         let saved = self.tree.with_file_name("found.json");
         std::fs::write(&saved, programs.to_string())?;

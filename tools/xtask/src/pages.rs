@@ -1,4 +1,4 @@
-//! The pages that ship: what a user reads, without the links that lead to a source tree.
+//! The pages that ship: those for users, without the links that lead to a source tree.
 //!
 //! A link from a shipped page to a file that ships stays. Any other relative link would lead
 //! nowhere on a user's disk, so its text stays and its target goes.

@@ -1,6 +1,6 @@
 //! `cargo xtask schema`: docs/schema.md and the Python package's types from the types of
-//! `shim/schema`, so that what a process tells is documented where it is, and checked where it is
-//! used.
+//! `shim/schema`, so that a process's statistics are documented at their types, and checked where
+//! they are used.
 //!
 //! The sources are Rust, but regular: a struct is a comment, its attributes, its name, and fields
 //! of one line, each below its comment. A field of another form would be missed, so fields are
@@ -61,7 +61,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
     generate::settle(crate::root().join(PYTHON), &classes(&all)?, check, "schema")
 }
 
-/// What a source declares.
+/// The declarations of a source.
 fn structs(source: &str) -> Result<Vec<Struct>> {
     let structs = Regex::new(
         r"(?s)(?<purpose>(?:/// [^\n]*\n)+)(?:#\[[^\n]*\]\n)*pub struct (?<name>\w+) \{\n(?<body>.*?)\n\}",

@@ -1,5 +1,5 @@
-//! `cargo xtask settings`: docs/settings.md from the table of settings, so that what a user can set
-//! is documented where it is read.
+//! `cargo xtask settings`: docs/settings.md from the table of settings, so that a
+//! setting is documented at the code that reads it.
 //!
 //! The table (`settings!` in shim/preload/src/settings/mod.rs) is Rust, but regular: a row begins
 //! with a comment, the variable, its values and its default, and a comment heads a group. A row of

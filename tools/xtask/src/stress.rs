@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::driver::TestDriver;
 use crate::step;
 
-/// What to run, and for how long.
+/// The runs, and their time.
 #[derive(clap::Args)]
 pub(crate) struct StressArguments {
     /// Operations of all runs together
@@ -145,7 +145,7 @@ fn build(release: bool) -> Result<PathBuf> {
     Ok(crate::target()?.join(if release { "release" } else { "debug" }))
 }
 
-/// What a run that found nothing did.
+/// The figures of a run that found nothing.
 struct StressResult {
     operations: u64,
     seconds: f64,

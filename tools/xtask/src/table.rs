@@ -41,7 +41,7 @@ impl DriverRow {
         &self.0[NAME]
     }
 
-    /// What is written in a column.
+    /// The text of a cell.
     fn cell(&self, column: &str) -> &str {
         COLUMNS.iter().position(|known| *known == column).map_or("", |at| &self.0[at])
     }

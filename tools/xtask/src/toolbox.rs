@@ -28,7 +28,7 @@ pub(crate) fn cargo(tool: &str, arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-/// `cargo TOOL ARGUMENTS` with the pinned tool: what it finds or makes depends on its version.
+/// `cargo TOOL ARGUMENTS` with the pinned tool: its output depends on its version.
 pub(crate) fn pinned(tool: &str, arguments: &[&str]) -> Result<Command> {
     install(tool)?;
     let programs = folder().join("bin");

@@ -106,7 +106,7 @@ impl Belady {
         (Self::distance(next, now) * gain, if next == NEVER { u32::MAX } else { block })
     }
 
-    /// What leaves first, and how far away it is needed.
+    /// The victim, and the distance of its next use.
     fn victim(&self, now: usize) -> Option<(f64, u32)> {
         let weight = self.foresight.free_weight.unwrap_or(f64::INFINITY);
         let used = self.residents.last().map(|(next, block)| (Self::distance(*next, now), *block));
@@ -117,8 +117,8 @@ impl Belady {
         }
     }
 
-    /// Room for so many bytes, as far as what is needed farther away makes it. Of two blocks of one
-    /// launch that with the larger number is used last.
+    /// Evicts blocks whose next use is farther away than `needed`, until `bytes` fit. Of two blocks
+    /// of one launch the one with the larger number is used last.
     fn make_room(&mut self, board: &mut Board, now: usize, bytes: u64, needed: (f64, u32)) {
         while board.room() < bytes {
             let Some((_, block)) = self.victim(now).filter(|victim| *victim > needed) else {

@@ -133,8 +133,8 @@ fn compare(story: &Story, limit: u64, costs: TierCosts) -> LimitReport {
     }
 }
 
-/// The best known of those that copy what lives. Even with the future known they are rules of
-/// thumb, and now and then one that does not know it is better. Stops are free.
+/// The best of the variants that copy live victims. Although they know the future they are
+/// heuristics, and a policy without that knowledge is better at times. Stops are free.
 fn feasible(story: &Story, limit: u64, variants: &[Foresight], others: [LinkTraffic; 2]) -> LinkTraffic {
     let known = |foresight: &Foresight| run(story, limit, &mut Belady::new(story, *foresight));
     let best = variants.iter().map(known).fold(others[0].fewer(others[1]), LinkTraffic::fewer);

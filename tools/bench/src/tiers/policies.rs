@@ -26,8 +26,9 @@ impl Placement for FirstFit {
     }
 }
 
-/// What is used comes, and what was not used for longest leaves, at any launch: unified memory
-/// without its faults. Of a block that is larger than the device, the rest stays on the host.
+/// At each launch its blocks come to the device, and the least recently used blocks are evicted:
+/// unified memory without its faults. Of a block that is larger than the device, the rest stays on
+/// the host.
 #[derive(Default)]
 pub(super) struct LeastRecentlyUsed {
     clock: u64,

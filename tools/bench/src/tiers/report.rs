@@ -9,7 +9,7 @@ use super::story::Story;
 use wmctl::human;
 use wmctl::table::TextTable;
 
-/// What things cost.
+/// The costs of traffic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TierCosts {
     /// Of the link, in each direction.

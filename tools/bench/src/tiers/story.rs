@@ -11,7 +11,7 @@ pub(super) enum StoryStep {
     Wait,
 }
 
-/// What a program did, as far as placement is concerned.
+/// The steps of a program that matter for placement.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) steps: Vec<StoryStep>,

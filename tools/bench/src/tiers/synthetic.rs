@@ -140,7 +140,7 @@ pub(super) fn graph_network(epochs: usize) -> Story {
     teller.end()
 }
 
-/// A program without a plan: any block, any time. `repeats` plays what it does that often, as a
+/// A program without a plan: any block, any time. The steps are played `repeats` times, as a
 /// period.
 pub(super) fn random(seed: u64, steps: usize, repeats: usize) -> Story {
     let mut teller = Teller::default();

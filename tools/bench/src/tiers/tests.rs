@@ -123,8 +123,8 @@ fn ours_stays_near_the_best_feasible_on_an_image_classifier() {
 
 #[test]
 fn ours_stays_near_the_best_feasible_on_texts_of_many_lengths() {
-    // At 2.17 it was 1.19 before the first step's end brought back what was missed: it leaves in
-    // the second one again.
+    // At 2.17 it was 1.19 before the first step's end prefetched the missed blocks, which are
+    // evicted in the second one again.
     let held = [(1.44, 1.17), (1.72, 1.19), (2.17, 1.22)];
     ours_stays_near_the_best_feasible("gpt_varlen", held, &Foresight::VARIANTS);
 }
@@ -171,7 +171,7 @@ fn plain_lru(story: &Story, capacity: u64) -> (u64, u64) {
             }
             own += 1;
         }
-        // What does not come is used from the host.
+        // A block that does not come is used from the host.
         come += if is_new { 0 } else { missing * CHUNK };
         if own > 0 {
             list.push((block, own));
@@ -213,7 +213,7 @@ fn odd_sizes_are_accounted_to_the_byte() {
     ];
     let sizes = vec![CHUNK + 5, CHUNK + 7];
     let story = Story { steps, sizes, sets: vec![[0, 1].into(), [1].into()], ..Story::default() };
-    // Of the second block nothing fits: its only whole chunk is larger than what is left.
+    // Of the second block nothing fits: its only whole chunk is larger than the free space.
     let traffic = run(&story, 2 * CHUNK + 4, &mut FirstFit);
     assert_eq!((traffic.remote, traffic.leave), (2 * (CHUNK + 7), 0));
     let traffic = run(&story, 2 * CHUNK + 6, &mut FirstFit);

@@ -37,7 +37,7 @@ pub(super) struct EnvironmentFunctions {
     output_global: *mut c_void,
 }
 
-/// Whose memory it is: a process has one, which lives as long as it.
+/// The memory of a process: one value, which lives until the process ends.
 #[derive(Debug)]
 struct LentBlocks {
     driver: Named<'static>,
@@ -93,7 +93,7 @@ impl LentBlocks {
     }
 }
 
-/// What a request is rounded up to: a power of two, and from 1 MiB on a multiple of that.
+/// The rounded size of a request: a power of two, and from 1 MiB on a multiple of that.
 fn size_class(bytes: usize) -> usize {
     const LARGE: usize = 1 << 20;
     if bytes < LARGE { bytes.next_power_of_two().max(512) } else { bytes.next_multiple_of(LARGE) }
@@ -105,7 +105,7 @@ unsafe extern "C" fn create(place: *mut *mut c_void, _global: *mut c_void) {
 }
 
 unsafe extern "C" fn destroy(context: *mut c_void, global: *mut c_void) {
-    // SAFETY: the library hands over what `create` has made, for the last time.
+    // SAFETY: the library passes the pointer that `create` returned, for the last time.
     unsafe {
         free(context, global);
         drop(Box::from_raw(context.cast::<LentBlock>()));
@@ -118,7 +118,7 @@ unsafe extern "C" fn malloc(
     context: *mut c_void,
     global: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: the library hands over what it was given, and a shape of its own.
+    // SAFETY: the library passes the pointers that it was given, and a shape of its own.
     unsafe {
         free(context, global);
         let (blocks, bytes) = (&*global.cast::<LentBlocks>(), (*shape).bytes());
@@ -133,7 +133,7 @@ unsafe extern "C" fn malloc(
 }
 
 unsafe extern "C" fn free(context: *mut c_void, global: *mut c_void) {
-    // SAFETY: the library hands over what it was given, and what `create` has made.
+    // SAFETY: the library passes the pointer that it was given, and the one that `create` returned.
     let (blocks, block) =
         unsafe { (&*global.cast::<LentBlocks>(), context.cast::<LentBlock>().replace(LentBlock::default())) };
     if block.address != 0 {
@@ -143,7 +143,7 @@ unsafe extern "C" fn free(context: *mut c_void, global: *mut c_void) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a block that is smaller than what was asked for.
+    //! Hazard: a block that is smaller than the request.
     use super::*;
 
     #[test]

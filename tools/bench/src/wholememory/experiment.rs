@@ -1,8 +1,8 @@
-//! One table, and what is done with it: by each library in turns, and by the plainest kernel
+//! One table, and the operations on it: by each library in turns, and by the plainest kernel
 //! between them.
 //!
-//! A library whose rank fails gets no rate for what was going on, and fresh ranks for what comes
-//! next. One whose ranks do not even meet is not tried again.
+//! A library whose rank fails gets no rate for that operation, and new ranks for the next one. A
+//! library whose ranks do not meet is not tried again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -188,7 +188,7 @@ impl Contestant {
     /// Lets a cache learn, compares bytes, warms up, and finds out how many calls take as long as
     /// they are to.
     fn prepare(&mut self, side: &mut LibrarySide, form: TableForm, effort: &Effort) -> Result<()> {
-        // So that what a cache answers is compared, too.
+        // So that the rows of a cache are compared, too.
         if matches!(form, TableForm::Cached(_)) {
             side.run(TableOperation::Warm, LEARNING)?;
         }

@@ -1,8 +1,8 @@
 //! The ranks of one library, as the measuring process sees them: children that get orders and
 //! answer them.
 //!
-//! A rank may abort, or wait for ever for one that did. So all are listened to at once, patience
-//! has an end, and what is left of a group that failed is killed.
+//! A rank may abort, or wait for ever for one that did. So the measuring process reads from all at
+//! once, with a time limit, and kills the rest of a group that failed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::orders::{MARK, RankAnswer, RankOrder};
 /// How long ranks may take to leave after their last order.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// What was heard of a rank.
+/// A message from a rank.
 enum Heard {
     RankAnswer(RankAnswer),
     Ended,
@@ -145,7 +145,7 @@ impl Drop for RankChild {
     }
 }
 
-/// Passes on what a rank says until it ends; what is no answer goes to standard error.
+/// Forwards a rank's answers until it ends; its other lines go to standard error.
 fn listen(number: usize, answers: ChildStdout, heard: &Sender<(usize, Heard)>) {
     for line in BufReader::new(answers).lines().map_while(Result::ok) {
         match line.strip_prefix(MARK).map(serde_json::from_str) {

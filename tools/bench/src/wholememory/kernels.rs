@@ -12,8 +12,8 @@ use wm_driver::Api;
 use wm_driver::api::Named;
 use wm_kernels::{Arguments, measure};
 
-/// Threads of a block, and blocks of a multiprocessor: all run at once, whatever registers they
-/// take.
+/// Threads of a block, and blocks of a multiprocessor: all run at once, with any number of
+/// registers.
 const THREADS: u32 = 256;
 const BLOCKS: u32 = 4;
 
@@ -46,7 +46,7 @@ impl MeasureKernels {
         let pointers = arguments.pointers();
         let pointers = pointers.as_ref().as_ptr().cast_mut().cast();
         // SAFETY: the arguments are those of this kernel, and the driver copies them during the
-        // call. What they point to, the caller holds until the stream is over.
+        // call. The caller holds the memory that they point to until the stream is done.
         Ok(unsafe { self.driver.launch_kernel(function, blocks, THREADS, self.stream, pointers) }?)
     }
 }

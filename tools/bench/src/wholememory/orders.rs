@@ -1,6 +1,6 @@
-//! What the measuring process tells a rank, and what that answers: one line of JSON each.
+//! The orders of the measuring process to a rank, and the rank's answers: one line of JSON each.
 //!
-//! A library may print what it likes: lines of a rank that do not begin with [`MARK`] are not
+//! A library may print other lines: those of a rank that do not begin with [`MARK`] are not
 //! answers.
 
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub(super) enum TableOptimizer {
     Adam = 2,
 }
 
-/// What is made of the rows.
+/// The operation on the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum TableForm {
@@ -65,7 +65,7 @@ pub(super) struct TableRequest {
 pub(super) enum TableOperation {
     Gather,
     Scatter,
-    /// Gathers of other row numbers, in which a cache may learn what is asked for often.
+    /// Gathers of other row numbers, in which a cache may learn the frequent rows.
     Warm,
     /// A step of an optimizer.
     Step,
@@ -74,7 +74,7 @@ pub(super) enum TableOperation {
     PlainScatter,
 }
 
-/// What a rank is to do. All but the first is for all ranks at once.
+/// An order to a rank. All but the first are for all ranks at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RankOrder {
@@ -92,7 +92,7 @@ pub(super) enum RankOrder {
     Close,
 }
 
-/// What a rank answers.
+/// An answer of a rank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum RankAnswer {

@@ -1,5 +1,5 @@
-//! Which tables are measured, in which order, and what is done with each. Pure: a run begins with
-//! all of it.
+//! The tables of a run, in order, and the operations on each. Pure: the plan is complete before the
+//! run begins.
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,4 @@
-//! What was measured, as plain values, and the tables of it.
+//! The measurements as plain values, and their tables.
 
 use serde::{Serialize, Serializer};
 
@@ -6,7 +6,7 @@ use super::orders::{TableForm, TableLocation, TableOperation, TableOptimizer, Ta
 use wmctl::bench::comparison::percent;
 use wmctl::table::TextTable;
 
-/// What one library did.
+/// The rates of one library.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum LibraryOutcome {
     /// Of one rank, by the slowest one's end: bytes a second, or rows a second of a step.

@@ -30,7 +30,7 @@ impl TensorShape {
         Self { sizes, strides, storage_offset: 0, dim: 2, dtype: FLOAT }
     }
 
-    /// What it takes without gaps.
+    /// Its size without gaps.
     pub(super) fn bytes(&self) -> usize {
         // By `WHOLEMEMORY_DT_*`: unknown, float, half, double, bfloat16, int, int64, int16, int8.
         let element = [0, 4, 2, 8, 2, 4, 8, 2, 1].get(self.dtype as usize).copied().unwrap_or(8);

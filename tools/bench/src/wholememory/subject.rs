@@ -1,8 +1,8 @@
-//! What is measured on one rank: a table or an embedding with known contents, row numbers, and
-//! memory for gathered rows.
+//! The subject of a measurement on one rank: a table or an embedding with known contents, row
+//! numbers, and memory for gathered rows.
 //!
-//! What a word of the table holds follows from its place, so that any row can be checked where it
-//! arrives. Contents have a salt: a scatter is checked on a table that holds another one's before.
+//! A word of the table follows from its place, so that any row can be checked where it arrives.
+//! Contents have a salt: a scatter is checked on a table with the contents of another salt.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -18,15 +18,14 @@ use super::orders::{TableForm, TableLocation, TableOperation, TableRequest, Tabl
 use super::process::RankProcess;
 use super::shape::TensorShape;
 
-/// What tables hold, and what they hold before a scatter is checked.
+/// The salt of a table's contents, and the one of its contents before a scatter is checked.
 const SALT: u64 = 1;
 const OTHER_SALT: u64 = 2;
 /// Batches of row numbers in which a cache learns.
 const WARM_BATCHES: u64 = 4;
 /// Rows with which a step is checked.
 const CHECKED_ROWS: u64 = 4096;
-/// What a gradient is, and how fast an optimizer learns: a first step is as long as this, by any of
-/// them.
+/// Each gradient, and the learning rate: the first step of any optimizer is this long.
 const GRADIENT: f32 = 1.0;
 const RATE: f32 = 1.0;
 
@@ -73,8 +72,7 @@ impl LocalTensor {
     }
 
     fn set(&self, rank: &RankProcess, word: u32) -> Result<()> {
-        // SAFETY: memory of as many bytes; what is in the stream comes before, and what follows
-        // behind.
+        // SAFETY: memory of as many bytes; the stream orders the memset with other work.
         Ok(unsafe { rank.driver.memset_d32_async(self.address, word, self.bytes / 4, rank.stream) }?)
     }
 
@@ -328,7 +326,7 @@ impl Subject {
         self.gather(rank, &self.numbers, false)?;
         let wrong = self.count_wrong(rank, &self.numbers)?;
         self.fill_together(rank, SALT)?;
-        // What is scattered from now on are rows that were gathered.
+        // From now on the rows that were gathered are scattered.
         self.gather(rank, &self.numbers, false)?;
         rank.drain()?;
         Ok(wrong)

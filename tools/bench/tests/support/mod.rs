@@ -1,4 +1,4 @@
-//! What the tests of `bench` share: the program on the simulated driver, and its answer.
+//! Helpers of the tests of `bench`: the program on the simulated driver, and its answer.
 
 use std::process::{Command, Output};
 

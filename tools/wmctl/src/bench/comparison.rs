@@ -1,5 +1,5 @@
-//! What the tables of copies have in common: one kind of copy of one size, the driver's beside
-//! those that the shim makes.
+//! The common form of the tables of copies: one kind of copy of one size, the driver's beside the
+//! shim's.
 
 use serde::Serialize;
 use wm_multipath::HostMemory;
@@ -70,7 +70,7 @@ impl Comparison {
         TextTable::new(&[&first, more, &["BY"]].concat())
     }
 
-    /// A row of that table; `ours` is what the shim is called.
+    /// A row of that table; `ours` is the shim's name there.
     pub(super) fn cells<const N: usize>(
         &self,
         more: [String; N],

@@ -1,5 +1,5 @@
-//! What links carry when each device copies its own buffer: what copies over several links are
-//! compared with.
+//! The rates of links when each device copies its own buffer. Copies over several links are
+//! compared with them.
 
 use anyhow::Result;
 use wm_abi::{CUcontext, CUdevice, CUstream};
@@ -11,7 +11,7 @@ use super::machine::{Machine, seconds, told};
 /// Bytes of one copy of a sustained measurement, and how many there are of each.
 const BLOCK: usize = 64 << 20;
 const ROUNDS: usize = 12;
-/// What memory is asked for in multiples of.
+/// The granularity of the buffers.
 const GRANULARITY: usize = 2 << 20;
 
 /// One device with buffers of its own, for either direction.
@@ -21,7 +21,7 @@ struct Own {
     streams: [CUstream; 2],
     memory: [u64; 2],
     host: [u64; 2],
-    /// Its part of what all carry.
+    /// Its share of the bytes that all carry.
     part: f64,
 }
 
@@ -30,7 +30,7 @@ pub struct All {
     own: Vec<Own>,
 }
 
-/// Sums of what links carry, bytes a second.
+/// Sums of the links' rates, bytes a second.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub(super) struct Sums {
     /// The target's own link: in, out, and both ways at once.
@@ -78,7 +78,7 @@ impl All {
         Ok(Self { own: devices.iter().zip(&carried).map(own).collect::<Result<_>>()? })
     }
 
-    /// What links carry for some time, alone and together.
+    /// The sustained rates of the links, alone and together.
     pub(super) fn sums(&self, machine: &Machine) -> Result<Sums> {
         let (links, target) = (machine.links(), machine.target);
         let own = |ways| self.sustained(links, |device| if device == target { ways } else { &[] });
@@ -140,7 +140,7 @@ impl Own {
         let context = told(links.open(device), "a context")?;
         let stream = || told(links.stream(context), "a stream");
         let pin = || told(links.pin(context, BLOCK), "pinned memory");
-        // The last device takes what rounding leaves.
+        // The last device copies the remainder.
         let bytes = ((largest as f64 * part) as usize + GRANULARITY).next_multiple_of(GRANULARITY).max(BLOCK);
         let memory =
             || told(links.staging(device, context, bytes), "device memory; use --largest to ask for less");

@@ -1,4 +1,4 @@
-//! What a benchmark of copies works on: the driver, a target with a buffer, host memory of both
+//! The machine of a benchmark of copies: the driver, a target with a buffer, host memory of both
 //! kinds.
 //!
 //! No `unsafe` here: everything goes through [`CopyDriver`], the same contract that the copies
@@ -57,8 +57,8 @@ pub fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
     told(calibrate(&links, survey, devices.unwrap_or(&all), &|| Ok(())), "the links cannot be measured")
 }
 
-/// Keeps a measurement for the shim and for `wmctl doctor`, if it is a steady one of all devices.
-/// Was it kept?
+/// Stores a measurement for the shim and for `wmctl doctor`, if it is a steady one of all devices.
+/// Returns whether it was stored.
 pub(super) fn store(measured: &Calibration) -> Result<bool> {
     let whole = measured.topology.into.alone.iter().all(|rate| *rate > 0.0);
     match cache::folder().filter(|_| whole && measured.steady) {
@@ -92,7 +92,7 @@ pub struct Machine {
     pageable: Vec<u8>,
 }
 
-/// Gives a driver's code the words of what was tried.
+/// Adds the name of the attempted call to a driver's code.
 pub(super) fn told<T>(result: std::result::Result<T, CUresult>, what: &str) -> Result<T> {
     result.map_err(|code| anyhow!("{what}: {code}"))
 }
@@ -125,7 +125,7 @@ impl Machine {
         Ok(told(self.links().room(self.context), "free memory")?.0)
     }
 
-    /// What went over which path so far.
+    /// The bytes that each path has carried so far.
     pub fn paths(&self) -> Vec<serde_json::Value> {
         let flows = self.engine.traffic().into_iter();
         flows

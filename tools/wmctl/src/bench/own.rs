@@ -1,7 +1,7 @@
 //! Pageable copies over the target's own link: the driver's beside those that threads carry, as
 //! every program has them by default.
 //!
-//! Rounds take turns, as in [`super::rows`]. A column says what the link carries of pinned memory.
+//! Rounds take turns, as in [`super::rows`]. A column has the link's rate for pinned memory.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -63,7 +63,7 @@ pub(super) fn compare(
 fn row(machine: &Machine, kind: &CopyKind, way: LinkDirection, bytes: usize) -> Result<OwnLinkRow> {
     const MOST: usize = 8 << 30;
     let (mut plain, mut threads, mut pinned, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
-    // The first round pays for what is made at first use.
+    // The first round pays for the setup at first use.
     for round in 0..=(MOST / bytes).clamp(3, 21) {
         let without = machine.plain(kind.memory, &[way], bytes)?;
         let (with, by_us) = machine.shared(&machine.engine, kind, &[way], bytes)?;

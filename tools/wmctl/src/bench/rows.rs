@@ -14,9 +14,9 @@ pub(super) struct CopyRow {
     #[serde(flatten)]
     compared: Comparison,
     multipath: f64,
-    /// Part of what all links carry for some time.
+    /// Share of the sustained rate of all links.
     of_all_links: f64,
-    /// Part of what they carry of the same bytes; of pageable memory there is no such figure.
+    /// Share of the links' rate for the same bytes; pageable memory has no such figure.
     of_same_size: Option<f64>,
 }
 
@@ -29,7 +29,7 @@ const BOTH: CopyWay = ("both", &[LinkDirection::In, LinkDirection::Out]);
 const ASYNCHRONOUS: CopyKind = CopyKind { name: "pinned, async", memory: HostMemory::Pinned, waits: false };
 const WAITED: CopyKind = CopyKind { name: "pinned, waits", memory: HostMemory::Pinned, waits: true };
 const PAGEABLE: CopyKind = CopyKind { name: "pageable", memory: HostMemory::Pageable, waits: true };
-/// Without relays: what several threads bring by themselves.
+/// Without relays: the gain of several threads alone.
 const OWN_LINK: CopyKind = CopyKind { name: "pageable, own link", memory: HostMemory::Pageable, waits: true };
 
 /// Measures copies of these sizes.
@@ -67,7 +67,7 @@ fn row(
     sums: &Sums,
 ) -> Result<CopyRow> {
     let (mut plain, mut shared, mut same, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
-    // The first round pays for what is made at first use.
+    // The first round pays for the setup at first use.
     for round in 0..=rounds(kind.memory, bytes) {
         let without = machine.plain(kind.memory, ways, bytes)?;
         let (with, by_us) = machine.shared(engine, kind, ways, bytes)?;

@@ -26,8 +26,8 @@ pub(crate) struct FoundBroker {
     pub(crate) report: BrokerReport,
 }
 
-/// The brokers in these folders, and what is wrong with the others: missing folders and folders
-/// without a broker are not.
+/// The brokers in these folders, and the problems of the other folders. A missing folder and a
+/// folder without a broker are no problems.
 pub(super) fn find(folders: &[PathBuf], user: u32) -> (Vec<FoundBroker>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for path in folders {

@@ -110,7 +110,7 @@ fn enter(path: &Path, deadline: Instant) -> Result<UnixStream> {
     }
 }
 
-/// Reads up to the end of a line, or of what is sent.
+/// Reads up to the end of a line, or of the stream.
 fn read_line(stream: &mut UnixStream, deadline: Instant) -> Result<String> {
     let (mut line, mut buffer) = (Vec::new(), [0_u8; 1 << 16]);
     loop {

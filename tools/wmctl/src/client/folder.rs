@@ -1,9 +1,10 @@
-//! Folders that sockets lie in, and whether what lies there may be believed.
+//! Folders that sockets lie in, and whether the sockets there are to be trusted.
 //!
 //! The shim makes its folder for its user alone. In `/tmp` another user can make it first, so the
 //! reader looks at it as the shim does: a folder and no link, of the right user, closed to other
-//! writers. What was looked at is what is used: the folder stays open, and sockets are reached
-//! through it, however long its path is and whatever its name means later.
+//! writers. The reader keeps the folder that it has checked open and reaches sockets
+//! through that handle: the length of the path is no limit, and a later folder of that name is not
+//! used.
 
 use std::fs;
 use std::io;
@@ -32,7 +33,7 @@ const REMOTE: [u32; 9] = [
 pub(super) struct Folder {
     /// As people name it.
     pub(super) path: PathBuf,
-    /// Whose it is: a socket in it must be this user's.
+    /// Its user: a socket in it must be this user's.
     pub(super) user: u32,
     handle: OwnedFd,
 }

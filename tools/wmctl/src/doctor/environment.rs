@@ -1,4 +1,4 @@
-//! Variables of this shell that change what the shim can do for programs started from it.
+//! Variables of this shell that change the shim's effect on programs started from it.
 
 use std::path::Path;
 
@@ -10,8 +10,7 @@ use super::finding::Finding;
 /// library leaves it alone.
 const PYTORCH: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
-/// Libraries that also stand in front of the driver, by the start of their file names, and whose
-/// they are.
+/// Other interposers of the driver: the start of the file's name, and the product.
 const RIVALS: [(&str, &str); 5] = [
     ("libvgpu", "HAMi"),
     ("libnvshare", "nvshare"),

@@ -1,4 +1,4 @@
-//! What the doctor has to say.
+//! Findings of the doctor.
 
 use serde::Serialize;
 
@@ -16,12 +16,12 @@ pub(crate) enum Severity {
     Blocks,
 }
 
-/// One thing found, with what to do about it.
+/// One finding, with its remedy.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) level: Severity,
     pub(crate) text: String,
-    /// What to do; absent where all is good.
+    /// The remedy; absent where all is good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) remedy: Option<String>,
 }
@@ -40,7 +40,7 @@ impl Finding {
     }
 }
 
-/// Findings as text: what is good first, what blocks last, where the reader's eye is.
+/// Findings as text: the good ones first, those that block last, beside the shell's next prompt.
 pub(crate) fn render(findings: &[Finding]) -> String {
     let mut sorted: Vec<_> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.level);

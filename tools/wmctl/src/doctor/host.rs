@@ -15,7 +15,7 @@ const FEW_FILES: u64 = 4096;
 /// The default of container runtimes.
 const SMALL_SHM: u64 = 1 << 30;
 
-/// What was seen. Sizes are bytes; an absent limit is none.
+/// The host's memory and limits. Sizes are bytes; an absent limit is none.
 #[derive(Debug, Serialize)]
 pub(super) struct Host {
     memory_total_bytes: u64,
@@ -77,13 +77,13 @@ fn numa_nodes() -> usize {
 }
 
 impl Host {
-    /// The machine's memory, or what its container lets it have.
+    /// The machine's memory, or its container's limit.
     fn whole(&self) -> u64 {
         self.memory_total_bytes.min(self.cgroup_limit_bytes.unwrap_or(u64::MAX))
     }
 
-    /// What overflow could pin at most, if nothing is set: half of the whole, of what is available
-    /// beside what stays.
+    /// Most bytes that overflow pins by default: half of the whole, and no more than the available
+    /// memory less the reserve.
     fn usable(&self) -> u64 {
         let limit = self.whole() / 2;
         let used = self.cgroup_used_bytes.unwrap_or(0);
@@ -92,7 +92,7 @@ impl Host {
         machine.min(container.saturating_sub(self.stays(GROUP_MARGIN))).min(limit)
     }
 
-    /// What stays available in any case where that is at least `margin`.
+    /// The reserve, which stays available: at least `margin`.
     fn stays(&self, margin: u64) -> u64 {
         margin.max(reserve(self.whole() / 2, self.whole()))
     }

@@ -19,13 +19,13 @@ use crate::shim::{self, Library};
 
 const CACHE: &str = "/etc/ld.so.cache";
 
-/// What was seen.
+/// The installed library and its names.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Installation {
     library: Option<PathBuf>,
     version: Option<String>,
     dropin: Option<PathBuf>,
-    /// What `wmctl run` preloads: the library, or a link to it.
+    /// The file that `wmctl run` preloads: the library, or a link to it.
     preload: Option<PathBuf>,
     /// Driver functions that the library does not export: none, if it is whole.
     missing_exports: Vec<String>,
@@ -105,8 +105,8 @@ fn name(seen: &mut Installation, path: &Path, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What the library says of a variable of this shell: it would go on with the default, `wmctl run`
-/// starts nothing.
+/// The library's complaint about a variable of this shell. The library would use the default;
+/// `wmctl run` starts nothing.
 fn setting(problem: String) -> Finding {
     Finding::blocks(problem, "correct the variable, or unset it: `wmctl run` starts no program with it")
 }

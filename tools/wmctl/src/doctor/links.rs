@@ -1,12 +1,12 @@
-//! The links between host and GPUs: what an earlier measurement says, drawn. The doctor measures
-//! nothing itself.
+//! The links between host and GPUs, drawn from an earlier measurement. The doctor itself measures
+//! nothing.
 
 use serde::Serialize;
 use wm_driver::{Loader, search};
 use wm_multipath::measured::{Topology, cache, picture};
 use wm_multipath::{CopyDriver as _, TableDriver};
 
-/// What is known of the links.
+/// The known facts about the links.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Links {
@@ -14,7 +14,7 @@ pub(super) enum Links {
     Single,
     /// They are not measured yet.
     Unmeasured,
-    /// What was measured.
+    /// The measured rates.
     Measured(Box<Topology>),
 }
 

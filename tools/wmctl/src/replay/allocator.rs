@@ -1,4 +1,5 @@
-//! What a trace is played against: this project's manager, or the driver's own pool for comparison.
+//! The allocators that serve a replay: this project's manager, or the driver's own pool for
+//! comparison.
 
 use anyhow::{Result, anyhow};
 use wm_abi::{CUmemoryPool, CUresult};
@@ -160,7 +161,7 @@ impl Allocator for DriverPool<'_> {
     /// The driver knows its streams.
     fn retire(&self, _stream: &Stream) {}
 
-    /// The driver does not tell what its pool does inside.
+    /// The driver does not report the calls inside its pool.
     fn vmm_calls(&self) -> u64 {
         0
     }

@@ -7,7 +7,7 @@
 /// Device memory comes in handles of this size.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// Where the search stops: a handle, or a thousandth of what is needed.
+/// The search's resolution: a handle, or a thousandth of the needed memory.
 pub(crate) fn step(peak: u64) -> u64 {
     (peak / 1000).max(GRANULE)
 }

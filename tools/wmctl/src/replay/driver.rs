@@ -41,7 +41,7 @@ impl ReplayGpu {
     /// Opens the driver and makes the device's primary context current.
     ///
     /// # Errors
-    /// No driver, no such device, or what the driver says, with the remedy.
+    /// No driver, no such device, or the driver's error, with the remedy.
     pub(crate) fn open(kind: DriverKind, ordinal: CUdevice) -> Result<Self> {
         let table = open(kind)?;
         let driver = Named(table);
@@ -82,7 +82,7 @@ impl ReplayGpu {
         (0..count).map(stream).collect()
     }
 
-    /// Gives streams back. What was freed in them is known to be past.
+    /// Gives streams back. The frees in them are known to be complete.
     ///
     /// # Errors
     /// The driver's first; the others are tried all the same.
@@ -128,7 +128,7 @@ impl ReplayGpu {
     }
 }
 
-/// What a call of the driver gives.
+/// The result of a call of the driver.
 pub(crate) type CUresultOf<T> = std::result::Result<T, CUresult>;
 
 /// Names of all streams; they live as long as the process, as a manager's GPU demands.
@@ -150,8 +150,8 @@ fn open(kind: DriverKind) -> Result<&'static Table> {
     Ok(Box::leak(Box::new(table)))
 }
 
-/// Gives the simulated device more memory than any trace needs. What the shell has for other
-/// programs' devices is no wish for this one: how much there is to be says `--device-memory`.
+/// Gives the simulated device more memory than any trace needs. The shell's setting is for the
+/// devices of other programs; `--device-memory` sets this device's size.
 fn enlarge() {
     // SAFETY: wmctl has one thread at this point, so no other thread reads the environment.
     unsafe { std::env::set_var("SIMCUDA_MEMORY", "8TiB") };

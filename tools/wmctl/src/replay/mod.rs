@@ -1,4 +1,4 @@
-//! `wmctl replay`: what memory a recorded program needs, without the program.
+//! `wmctl replay`: the memory that a recorded program needs, without the program.
 //!
 //! [`crate::trace`] reads the file. Its allocations and frees go through the manager that serves
 //! programs under the shim, on the simulated driver or on a GPU. `docs/dev/replay.md` is the page
@@ -156,8 +156,8 @@ impl Work<'_> {
         ManagerSettings { device_limit, overflow, chunked, ..ManagerSettings::default() }
     }
 
-    /// Without a limit first: what that held is enough, and what was live is the least there can
-    /// be.
+    /// Without a limit first: the memory that this run held is enough, and its live bytes are the
+    /// lower bound.
     fn search(&self) -> Result<ReplayOutcome> {
         self.progress.begin("replaying without a limit".into());
         let unlimited = self.managed(u64::MAX)?;

@@ -10,7 +10,7 @@ use super::play::Played;
 use crate::human;
 use crate::table::TextTable;
 
-/// What `--json` prints. Sizes are bytes, times nanoseconds.
+/// The fields of `--json`. Sizes are bytes, times nanoseconds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ReplayOutcome {
     /// No allocation was refused.

@@ -21,11 +21,11 @@ use crate::trace::{Trace, TraceEvent};
 pub(crate) struct Mode {
     /// Threads, each of which plays the whole trace.
     pub(crate) threads: usize,
-    /// Times that each thread plays it; in between, what is live is freed and the host waits.
+    /// Times that each thread plays it; in between, live blocks are freed and the host waits.
     pub(crate) periods: usize,
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Debug, Default)]
 pub(crate) struct Played {
     pub(crate) events: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Played {
     pub(crate) refusal: Option<String>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 struct ReplayStage<'a, A> {
     gpu: &'a ReplayGpu,
     allocator: &'a A,
@@ -59,7 +59,7 @@ struct ReplayStage<'a, A> {
     stop: AtomicBool,
 }
 
-/// Plays the trace, and frees what is live at its end.
+/// Plays the trace, and frees the blocks that are live at its end.
 ///
 /// # Errors
 /// A failure of the driver that has nothing to do with memory.
@@ -97,7 +97,7 @@ pub(crate) fn play<A: Allocator>(
     Ok(stage.sum(parts))
 }
 
-/// What one thread saw.
+/// The result of one thread.
 #[derive(Default)]
 struct ThreadResult {
     events: u64,
@@ -255,9 +255,9 @@ impl<'a, A: Allocator> Player<'a, A> {
         Ok(())
     }
 
-    /// `cuMemAlloc` takes only memory that the GPU is known to be done with. It has nothing to do
-    /// here, but would say so some microseconds after it was asked: where blocks lie would be luck,
-    /// and so would be what later periods need.
+    /// `cuMemAlloc` reuses only memory whose work is known to be complete. In a replay the GPU has
+    /// no work, but an event is complete some microseconds after it was recorded. Without this
+    /// wait, block addresses and the memory of later periods would depend on timing.
     fn settle(&self) -> Result<()> {
         self.streams.iter().try_for_each(|stream| self.wait(Some(stream)))
     }
@@ -277,8 +277,8 @@ impl<'a, A: Allocator> Player<'a, A> {
         answer.map_err(|reason| ReplayEnd::Failed(anyhow!("a live block cannot be freed: {reason}")))
     }
 
-    /// Frees what is live, in the streams that it was allocated in. Not measured: the trace does
-    /// not have it.
+    /// Frees the live blocks in the streams of their allocations. These frees are not in the trace
+    /// and not measured.
     fn clear(&mut self) -> Result<()> {
         for slot in 0..self.held.len() {
             let held = std::mem::take(&mut self.held[slot]);

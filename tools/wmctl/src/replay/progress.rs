@@ -10,7 +10,7 @@ use crate::human;
 /// Often enough to be seen moving.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is under way, and when it was last shown.
+/// The current task, and the time at which it was last shown.
 #[derive(Debug)]
 pub(crate) struct Progress {
     terminal: bool,
@@ -31,7 +31,7 @@ impl Progress {
         Self { terminal: std::io::stderr().is_terminal(), state: Mutex::new(state) }
     }
 
-    /// What the following signs are of.
+    /// Names the task of the following reports.
     pub(crate) fn begin(&self, what: String) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).what = what;
     }

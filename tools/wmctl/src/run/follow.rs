@@ -84,8 +84,8 @@ fn read(root: u32, readings: &mut Readings) {
     readings.extend(heard);
 }
 
-/// What each process said at its exit; of one that still lives or was killed, the last that is
-/// known.
+/// Each process's statistics at its exit; of one that still lives or was killed, the last known
+/// ones.
 fn answers(mut readings: Readings, words: Option<&LastWords>) -> Vec<Value> {
     let said = words.map(LastWords::answers).unwrap_or_default();
     for answer in &said {
@@ -117,7 +117,7 @@ impl LastWords {
         .map(Self)
     }
 
-    /// Everything that was said, in the order of process numbers.
+    /// The statistics in the files, in the order of process numbers.
     fn answers(&self) -> Vec<Value> {
         let mut files: Vec<_> = files(&self.0);
         files.sort();

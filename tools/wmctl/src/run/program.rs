@@ -1,5 +1,5 @@
-//! Can the loader put the library into this program? What it would say, or not say, is said here in
-//! plain words.
+//! Can the loader put the library into this program? A reason against it is reported here in plain
+//! words.
 //!
 //! A preload is the dynamic loader's work. A program without one runs bare in silence; one for
 //! another C library does not start at all; one of another word size makes the loader complain at
@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// What the program is, as far as it bears on a preload.
+/// A program's fitness for a preload.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ProgramCheck {
     /// It gets the library.

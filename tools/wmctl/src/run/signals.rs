@@ -1,8 +1,8 @@
 //! Signals of a parent that waits: the program decides what they mean, and the parent outlives it.
 //!
-//! What the terminal sends (Ctrl-C) reaches the program by itself and is ignored here. What is sent
-//! to this process alone (a job system's SIGTERM) is passed on, from the first moment: one that
-//! comes too early is kept.
+//! The terminal sends its signals (Ctrl-C) to the program too, so this process ignores them. A
+//! signal to this process alone (a job system's SIGTERM) is forwarded. One that comes before the
+//! program starts is forwarded then.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -27,8 +27,8 @@ pub(super) fn prepare() {
 /// Leaves this process's signals to a program that has been started.
 pub(super) fn leave_to(program: u32) {
     for signal in FROM_THE_TERMINAL {
-        // SAFETY: ignoring a signal installs no code. Done after the start: what is ignored is
-        // inherited.
+        // SAFETY: ignoring a signal installs no code. Done after the start, since a child
+        // inherits ignored signals.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
     PROGRAM.store(program as i32, Ordering::SeqCst);

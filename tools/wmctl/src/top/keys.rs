@@ -11,11 +11,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-/// What end a program at a terminal.
+/// The signals that end a program at a terminal.
 const ENDS: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
-/// The terminal's settings for handlers of signals; null while they are untouched. What it pointed
-/// at is never freed.
+/// The terminal's settings for handlers of signals; null while they are untouched. The settings
+/// are never freed.
 static SETTINGS: AtomicPtr<TerminalSettings> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The terminal's settings before, and those that give keys one by one and do not show them.
@@ -69,8 +69,8 @@ impl Drop for Keys {
     }
 }
 
-/// What was ignored before, as `nohup` has it, stays so. The handler makes async-signal-safe calls
-/// only.
+/// A signal that was ignored before, as under `nohup`, stays ignored. The handler makes
+/// async-signal-safe calls only.
 fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
     // SAFETY: a handler of the right type, that may come at any time.
     unsafe {

@@ -1,4 +1,4 @@
-//! Two readings of all programs, and what lies between them. Pure.
+//! Two readings of all programs, and their difference. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use wm_schema::{CopyStats, DedupStats, DeviceStats, Stats};
 
 use crate::human;
 
-/// What all programs said at one time; `None` for one that did not answer.
+/// The statistics of all programs at one time; `None` for one that did not answer.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
@@ -37,7 +37,7 @@ pub(super) struct ProcessReading {
     pub(super) dedup: Option<SharedUsage>,
 }
 
-/// What a program stores together with others, or could, in bytes.
+/// The memory that a program shares, or could share, in bytes.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct SharedUsage {
     pub(super) mode: String,
@@ -46,7 +46,7 @@ pub(super) struct SharedUsage {
     pub(super) saved_bytes: u64,
 }
 
-/// What a program holds of one device, in bytes.
+/// The memory that a program holds for one device, in bytes.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct DeviceUsage {
     pub(super) ordinal: i32,
@@ -58,7 +58,7 @@ pub(super) struct DeviceUsage {
     pub(super) out_of_memory: u64,
 }
 
-/// What went over one path, in one direction, between the readings.
+/// The copies over one path, in one direction, between the readings.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct CopyRate {
     pub(super) path: String,
@@ -67,8 +67,7 @@ pub(super) struct CopyRate {
     pub(super) bytes_per_s: f64,
 }
 
-/// What processes are sorted by: the lowest PID first, else the most of something on all devices
-/// together.
+/// The sort key of processes: the lowest PID first, else the largest sum over all devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum By {
     Pid,
@@ -125,7 +124,7 @@ impl Change {
 }
 
 impl Sample {
-    /// What has changed since an earlier reading.
+    /// The difference to an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Change {
         let interval_s = self.at.duration_since(before.at).as_secs_f64();
         let process = |(pid, answer): (&u32, &Option<Stats>)| {

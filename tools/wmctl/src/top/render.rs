@@ -1,4 +1,4 @@
-//! Programs, their copies and what they store together, as tables.
+//! Programs, their copies and their shared memory, as tables.
 
 use super::reading::{By, Change, CopyRate, DeviceUsage, ProcessReading};
 use crate::human;
@@ -18,7 +18,7 @@ pub(super) fn table(change: &Change) -> String {
     text
 }
 
-/// What keys do, in one line.
+/// The keys and their effects, in one line.
 pub(super) fn legend(sort: By) -> String {
     format!("by {}; keys: p PID, l live, r reserved, h on host, o out of memory; q ends\n", sort.name())
 }

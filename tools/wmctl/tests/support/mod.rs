@@ -1,4 +1,4 @@
-//! What the tests of `wmctl` share: the program, an installation, a directory of sockets, and an
+//! Helpers of the tests of `wmctl`: the program, an installation, a directory of sockets, and an
 //! endpoint that answers from a table.
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -110,7 +110,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What a program with one device and an overflow answers.
+/// The answer of a program with one device and an overflow.
 pub(crate) fn answers(pid: u32) -> Value {
     let tier = |live: u64, reserved: u64| json!({ "live_bytes": live, "reserved_bytes": reserved, "peak_live_bytes": live, "peak_reserved_bytes": reserved });
     let gib = 1_u64 << 30;

@@ -41,7 +41,7 @@ const PARAMETERS: &str = "\
 #[macro_export]
 ";
 
-/// `wm_abi::symbol::LOOKUPS`: what `cuGetProcAddress` is asked for to get a function.
+/// `wm_abi::symbol::LOOKUPS`: the question to `cuGetProcAddress` that gives a function.
 pub(super) fn lookups(functions: &[DriverFunction]) -> String {
     let row = |function: &DriverFunction| match &function.lookup {
         Some((name, version)) => format!("    lookup!(\"{name}\", {version}, {}),\n", function.is_twin),

@@ -1,5 +1,4 @@
-//! Files of the library: its exports, and what stands before a call by what the table says of its
-//! function.
+//! Files of the library: its exports, and the code before a call that a function's cells demand.
 
 use std::fmt::Write as _;
 
@@ -32,7 +31,7 @@ pub(super) fn gated(functions: &[DriverFunction]) -> String {
     format!("gated! {{\n{}}}\n", functions.iter().filter_map(row).collect::<String>())
 }
 
-/// `name(parameters), stream => call();` for each function whose ranges are looked at.
+/// `name(parameters), stream => call();` for each function whose ranges are checked.
 pub(super) fn bounded(functions: &[DriverFunction]) -> String {
     let row = |function: &DriverFunction| {
         let (bounds, parameters) = (function.bounds.as_ref()?, function.parameter_list()?);
@@ -46,7 +45,7 @@ pub(super) fn bounded(functions: &[DriverFunction]) -> String {
     format!("bounded! {{\n{}}}\n", functions.iter().filter_map(row).collect::<String>())
 }
 
-/// What the entry of a hooked function has to know of it, as macros over its name.
+/// The facts that the entry of a hooked function needs, as macros over its name.
 pub(super) fn facts(functions: &[DriverFunction]) -> String {
     format!("{}\n{}", paces(functions), launches(functions))
 }

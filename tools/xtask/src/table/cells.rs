@@ -1,4 +1,4 @@
-//! What the cells of the table mean. A cell that is missing or means nothing is an error that names
+//! The meaning of the table's cells. A cell that is missing or means nothing is an error that names
 //! its row and column.
 
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ pub(crate) struct DriverFunction {
     pub(crate) parameters: Option<Vec<(String, String)>>,
     /// The name to look up, and the first CUDA version that has this function.
     pub(crate) lookup: Option<(String, u32)>,
-    /// What it is at the gate, as `Passage` of the library writes it; `None`: it does not pass.
+    /// Its class at the gate, as `Passage` of the library writes it; `None`: it does not pass.
     pub(crate) passage: Option<String>,
     pub(crate) stream: StreamCell,
     pub(crate) is_frequent: bool,
-    /// What is told to sharing before the call, and after it succeeded.
+    /// The reports to sharing before the call, and after it succeeded.
     pub(crate) writes: Option<WritesCell>,
-    /// The function that looks at its ranges.
+    /// The function that checks its ranges.
     pub(crate) bounds: Option<String>,
     pub(crate) cases: CasesCell,
 }
@@ -38,11 +38,11 @@ pub(crate) enum StreamCell {
     Named(String),
 }
 
-/// What a call does to device memory, as calls of Rust functions.
+/// The effect of a call on device memory, as calls of Rust functions.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WritesCell {
     Nothing,
-    /// Its arguments are read for all that want to know of launches, sharing among them.
+    /// Its arguments are read for all subscribers of launches, sharing among them.
     Launch,
     Calls {
         before: String,
@@ -50,7 +50,7 @@ pub(crate) enum WritesCell {
     },
 }
 
-/// What compares a function under the shim.
+/// The cases that compare a function under the shim.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum CasesCell {
     Cases(Vec<String>),

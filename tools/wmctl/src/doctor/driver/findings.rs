@@ -1,5 +1,5 @@
-//! What a driver and its devices mean for the shim: what works, what does not, and what to do about
-//! it.
+//! Findings about a driver and its devices: the functions of the shim that work with them, those
+//! that do not, and remedies.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -72,7 +72,7 @@ pub(super) fn judge(driver: &ExaminedDriver, findings: &mut Vec<Finding>) {
     judge_peers(driver, findings);
 }
 
-/// What a device lacks: does it, what is missing, what to do.
+/// A requirement: whether a device fulfils it, the function that is missing otherwise, a remedy.
 type DeviceRequirement = (fn(&ExaminedDevice) -> bool, &'static str, &'static str);
 
 /// All that a device needs for everything; the last may be missing in a machine that is fit.

@@ -16,7 +16,7 @@ use wm_abi::{
 };
 use wm_driver::{Api, Table};
 
-/// A driver and what it serves.
+/// A driver and its devices.
 #[derive(Debug, Serialize)]
 pub(in crate::doctor) struct ExaminedDriver {
     pub(super) path: PathBuf,
@@ -95,7 +95,7 @@ fn device(table: &Table, ordinal: c_int) -> Result<ExaminedDevice, CUresult> {
     })
 }
 
-/// What the kernel says of a PCI device; `None` in virtual machines that do not tell.
+/// The kernel's record of a PCI device; `None` in virtual machines that have none.
 fn numa_node(pci: &str) -> Option<c_int> {
     let text = fs::read_to_string(format!("/sys/bus/pci/devices/{pci}/numa_node")).ok()?;
     text.trim().parse().ok().filter(|node| *node >= 0)
