@@ -7,6 +7,7 @@ use std::path::Path;
 
 use crate::declarations::KernelDeclaration;
 use crate::sources::{self, ImageSources, Unit};
+use crate::structures::StructureDeclaration;
 
 /// Parts of the engine, in `cuda/cpu/`.
 const ENGINE: [&str; 3] = ["engine.cpp", "fault.cpp", "fiber.cpp"];
@@ -33,9 +34,9 @@ pub(crate) fn build(root: &Path, out: &Path, images: &[ImageSources]) -> Result<
         compiler.flag(flag);
     }
     compiler.files(ENGINE.map(|file| root.join("cuda/cpu").join(file)));
-    for unit in images.iter().flat_map(|image| &image.units) {
+    for (image, unit) in images.iter().flat_map(|image| image.units.iter().map(move |unit| (image, unit))) {
         let path = out.join(unit.path.replace('/', "_").replace(".cu", ".cpp"));
-        sources::write(&path, &translation_unit(unit))?;
+        sources::write(&path, &translation_unit(image, unit))?;
         compiler.file(path);
     }
     compiler
@@ -45,15 +46,25 @@ pub(crate) fn build(root: &Path, out: &Path, images: &[ImageSources]) -> Result<
     Ok(())
 }
 
-fn translation_unit(unit: &Unit) -> String {
+fn translation_unit(image: &ImageSources, unit: &Unit) -> String {
     let mut text = format!("#include \"{}\"\n#include \"call.hpp\"\n\n", unit.path);
+    image.structures.0[unit.structures.clone()].iter().for_each(|structure| text += &layout_check(structure));
     unit.kernels.iter().for_each(|kernel| text += &thunk(kernel));
     text
 }
 
+fn layout_check(structure: &StructureDeclaration) -> String {
+    let name = &structure.name;
+    let mut conditions = vec![format!("sizeof(wm::{name}) == {}", structure.layout.size)];
+    for field in &structure.fields {
+        conditions.push(format!("offsetof(wm::{name}, {}) == {}", field.value.name, field.offset));
+    }
+    format!("static_assert({}, \"parsed layout of {name}\");\n", conditions.join(" && "))
+}
+
 fn thunk(kernel: &KernelDeclaration) -> String {
     let name = &kernel.name;
-    let sizes = kernel.parameters.iter().map(|p| p.size.to_string()).collect::<Vec<_>>().join(", ");
+    let sizes = kernel.parameters.iter().map(|p| p.layout.size.to_string()).collect::<Vec<_>>().join(", ");
     let mut text = String::new();
     let _ =
         writeln!(text, "static_assert(wm_cpu::has_sizes({name}, {{{sizes}}}), \"parsed sizes of {name}\");");

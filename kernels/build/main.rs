@@ -13,6 +13,7 @@ mod declarations;
 mod manifest;
 mod rust;
 mod sources;
+mod structures;
 
 use std::path::{Path, PathBuf};
 

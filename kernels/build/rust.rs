@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 
-use crate::declarations::{KernelDeclaration, ParameterDeclaration};
+use crate::declarations::{KernelDeclaration, ValueDeclaration};
 use crate::sources::ImageSources;
+use crate::structures::{FieldDeclaration, StructureDeclaration, ValueLayout};
 
 /// The text of `images.rs`, which `src/lib.rs` includes.
 pub(crate) fn images(images: &[ImageSources]) -> String {
@@ -21,18 +22,20 @@ pub(crate) fn images(images: &[ImageSources]) -> String {
 fn module(image: &ImageSources) -> String {
     let name = &image.name;
     let kernels: String = image.kernels().map(description).collect();
-    let arguments: String = image.kernels().enumerate().map(|(at, kernel)| structure(at, kernel)).collect();
+    let structures: String = image.structures.0.iter().map(structure).collect();
+    let arguments: String = image.kernels().enumerate().map(|(at, kernel)| arguments(at, kernel)).collect();
     let file =
         |extension: &str| format!("concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/compiled/{name}.{extension}\")");
     format!(
-        "/// The kernels of `cuda/{name}/`: the image, and one structure of arguments a kernel.\n\
+        "/// The kernels of `cuda/{name}/`: the image, one structure of arguments a kernel, and the\n\
+         /// structures that these contain.\n\
          pub mod {name} {{\n    use super::*;\n\n\
          /// The GPU code and the table of kernels.\n\
          pub static IMAGE: Image = Image {{ name: \"{name}\", \
          ptx: concat!(include_str!({ptx}), \"\\0\"), \
          sm_80: include_bytes!({sm_80}), sm_90: include_bytes!({sm_90}), kernels: KERNELS }};\n\n\
          /// Every kernel of this image, in source order.\n\
-         pub static KERNELS: &[Kernel] = &[{kernels}];\n\n{arguments}}}\n\n",
+         pub static KERNELS: &[Kernel] = &[{kernels}];\n\n{structures}{arguments}}}\n\n",
         ptx = file("ptx"),
         sm_80 = file("sm_80.cubin"),
         sm_90 = file("sm_90.cubin"),
@@ -43,18 +46,38 @@ fn description(kernel: &KernelDeclaration) -> String {
     let parameters: String = kernel
         .parameters
         .iter()
-        .map(|p| format!("Parameter {{ name: {:?}, c_type: {:?}, size: {} }}, ", p.name, p.c_type, p.size))
+        .map(|p| {
+            format!("Parameter {{ name: {:?}, c_type: {:?}, size: {} }}, ", p.name, p.c_type, p.layout.size)
+        })
         .collect();
     format!("Kernel {{ name: {:?}, parameters: &[{parameters}] }}, ", kernel.name)
 }
 
-fn structure(at: usize, kernel: &KernelDeclaration) -> String {
-    let name = camel_case(&kernel.name);
-    let mut text = String::new();
-    for line in &kernel.documentation {
-        let _ = writeln!(text, "/// {line}");
-    }
-    let fields: String = kernel.parameters.iter().map(field).collect();
+fn documented(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("/// {line}\n")).collect()
+}
+
+/// A structure that kernels take by value. The compiler compares its layout with the parsed one.
+fn structure(structure: &StructureDeclaration) -> String {
+    let name = &structure.name;
+    let fields: String = structure.fields.iter().map(|field| member(&field.value, &field.comment)).collect();
+    let offset = |field: &FieldDeclaration| {
+        format!(" && std::mem::offset_of!({name}, {}) == {}", field.value.name, field.offset)
+    };
+    let offsets: String = structure.fields.iter().map(offset).collect();
+    documented(&structure.documentation)
+        + &format!(
+            "#[derive(Clone, Copy, Debug, Default, PartialEq)]\n#[repr(C)]\n\
+             pub struct {name} {{\n{fields}}}\n\
+             const _: () = assert!(size_of::<{name}>() == {}{offsets});\n\n",
+            structure.layout.size
+        )
+}
+
+/// The arguments of a kernel.
+fn arguments(at: usize, kernel: &KernelDeclaration) -> String {
+    let (name, text) = (camel_case(&kernel.name), documented(&kernel.documentation));
+    let fields: String = kernel.parameters.iter().map(|value| member(value, "")).collect();
     let pointers: String =
         kernel.parameters.iter().map(|p| format!("(&raw const self.{}).cast(), ", p.name)).collect();
     let count = kernel.parameters.len();
@@ -66,8 +89,9 @@ fn structure(at: usize, kernel: &KernelDeclaration) -> String {
     )
 }
 
-fn field(parameter: &ParameterDeclaration) -> String {
-    format!("/// `{}`\npub {}: {},\n", parameter.c_type, parameter.name, parameter.rust_type)
+fn member(value: &ValueDeclaration, comment: &str) -> String {
+    let colon = if comment.is_empty() { "" } else { ": " };
+    format!("/// `{}`{colon}{comment}\npub {}: {},\n", value.c_type, value.name, value.rust_type)
 }
 
 /// `wm_fill_u32` becomes `FillU32`.
@@ -81,11 +105,15 @@ fn cpu_table(images: &[ImageSources]) -> String {
     let (mut thunks, mut rows) = (String::new(), String::new());
     for kernel in images.iter().flat_map(ImageSources::kernels) {
         let name = &kernel.name;
-        let sizes: String = kernel.parameters.iter().map(|p| format!("{}, ", p.size)).collect();
+        let list = |bytes: fn(ValueLayout) -> usize| -> String {
+            kernel.parameters.iter().map(|p| format!("{}, ", bytes(p.layout))).collect()
+        };
+        let (sizes, alignments) = (list(|layout| layout.size), list(|layout| layout.alignment));
         let _ = writeln!(thunks, "fn wm_cpu_thunk_{name}(arguments: *const *const c_void);");
         let _ = writeln!(
             rows,
-            "cpu::CpuKernel {{ name: {name:?}, parameters: &[{sizes}], thunk: wm_cpu_thunk_{name} }},"
+            "cpu::CpuKernel {{ name: {name:?}, parameters: &[{sizes}], alignments: &[{alignments}], \
+             thunk: wm_cpu_thunk_{name} }},"
         );
     }
     format!(

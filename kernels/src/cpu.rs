@@ -22,6 +22,8 @@ pub struct CpuKernel {
     pub name: &'static str,
     /// Size in bytes of each parameter, in order.
     pub parameters: &'static [usize],
+    /// Alignment of each parameter in bytes, in order.
+    pub alignments: &'static [usize],
     pub(crate) thunk: Thunk,
 }
 

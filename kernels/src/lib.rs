@@ -8,8 +8,9 @@
 //! With the feature `cpu` the same sources are compiled as C++ too, and [`cpu`] runs them on the
 //! calling thread.
 //!
-//! Invariant: a kernel is added by writing it into a `.cu` file, and nowhere else. Tables, argument
-//! structures and the CPU registry are generated from the declarations there.
+//! Invariant: a kernel is added by writing it into a `.cu` file, and nowhere else. Tables,
+//! arguments, the structures in them and the CPU registry are generated from the declarations
+//! there.
 #![cfg_attr(not(feature = "cpu"), forbid(unsafe_code))]
 
 use std::ffi::c_void;
@@ -20,6 +21,7 @@ use wm_abi::CUdeviceptr;
 pub mod cpu;
 mod image;
 pub mod random;
+mod table;
 
 pub use image::{Arguments, Image, Kernel, Parameter};
 

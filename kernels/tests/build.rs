@@ -6,9 +6,15 @@
 mod declarations;
 #[path = "../build/manifest.rs"]
 mod manifest;
+#[allow(dead_code, reason = "the build script uses all of it")]
+#[path = "../build/structures.rs"]
+mod structures;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use declarations::KernelDeclaration;
+use structures::{Structures, ValueLayout};
 
 /// A copy of what the manifest covers, removed at the end.
 struct Copy(PathBuf);
@@ -86,12 +92,17 @@ fn a_new_source_a_lost_output_and_a_broken_manifest_are_stale() {
     assert!(copy.complaint().contains("no tabs"), "{}", copy.complaint());
 }
 
+/// The kernels of a source file that declares its structures itself.
+fn parse(source: &str) -> Result<Vec<KernelDeclaration>, String> {
+    let mut structures = Structures::default();
+    structures.parse(source)?;
+    declarations::parse(source, &structures)
+}
+
 #[test]
 fn launch_bounds_are_no_part_of_a_name() {
     let source = "/// One.\nextern \"C\" __global__ void __launch_bounds__(256, 3)\n    k(u32 n) {";
-    let [kernel] = &declarations::parse(source).expect("it is well formed")[..] else {
-        panic!("one kernel is declared")
-    };
+    let [kernel] = &parse(source).expect("it is well formed")[..] else { panic!("one kernel is declared") };
     assert_eq!((kernel.name.as_str(), kernel.parameters.len()), ("k", 1));
 }
 
@@ -99,13 +110,14 @@ fn launch_bounds_are_no_part_of_a_name() {
 fn declarations_are_read_over_several_lines() {
     let source = "// Not documentation.\n\n/// One.\n/// Two.\n\
                   extern \"C\" __global__ void k(const u64* a,\n    f32 *b, i64 c) {";
-    let [kernel] = &declarations::parse(source).expect("it is well formed")[..] else {
-        panic!("one kernel is declared")
-    };
+    let [kernel] = &parse(source).expect("it is well formed")[..] else { panic!("one kernel is declared") };
     assert_eq!(kernel.name, "k");
     assert_eq!(kernel.documentation, ["One.", "Two."]);
-    let read: Vec<_> =
-        kernel.parameters.iter().map(|p| (p.name.as_str(), p.c_type.as_str(), p.rust_type, p.size)).collect();
+    let read: Vec<_> = kernel
+        .parameters
+        .iter()
+        .map(|p| (p.name.as_str(), p.c_type.as_str(), p.rust_type.as_str(), p.layout.size))
+        .collect();
     let expected =
         [("a", "const u64*", "CUdeviceptr", 8), ("b", "f32 *", "CUdeviceptr", 8), ("c", "i64", "i64", 8)];
     assert_eq!(read, expected);
@@ -115,9 +127,102 @@ fn declarations_are_read_over_several_lines() {
 fn what_the_parser_does_not_know_is_an_error_that_names_it() {
     let declare = |list: &str| format!("/// Doc.\nextern \"C\" __global__ void k({list}) {{}}");
     for list in ["unsigned n", "u64", "size_t n", ""] {
-        let error = declarations::parse(&declare(list)).expect_err(list);
+        let error = parse(&declare(list)).expect_err(list);
         assert!(error.starts_with("k: parameter"), "{error}");
     }
-    let undocumented = declarations::parse("extern \"C\" __global__ void k(u32 n) {}");
+    let undocumented = parse("extern \"C\" __global__ void k(u32 n) {}");
     assert!(undocumented.expect_err("no documentation").contains("k: write a /// line"));
+}
+
+/// A structure that a kernel takes, and one that contains it.
+const STRUCTURES: &str = "
+/// Rows.
+struct Rows {
+    u32 width;  // in bytes
+    const u64* at;
+    u32 count;
+
+    static constexpr u32 MOST = 4;
+    template <class Word>
+    __device__ __forceinline__ u64 row(u64 i,
+                                       Word) const {
+        if (i == 0) { return 0; }
+        return at[i];
+    }
+};
+
+// None of a kernel.
+struct Inner {
+    wm::Table& table;
+};
+
+/// Two.
+/// Lines.
+struct Both {
+    f32 rate;
+    Rows rows;
+    i32 more;
+};
+";
+
+#[test]
+fn fields_are_where_the_compiler_has_them() {
+    let mut structures = Structures::default();
+    structures.parse(STRUCTURES).expect("it is well formed");
+    let found = |name: &str| {
+        let structure = structures.get(name).expect("it has a /// line");
+        let fields = structure.fields.iter();
+        let fields: Vec<_> = fields.map(|f| (f.value.name.as_str(), f.offset, f.comment.as_str())).collect();
+        (structure.documentation.join(" "), fields, structure.layout)
+    };
+    let rows = vec![("width", 0, "in bytes"), ("at", 8, ""), ("count", 16, "")];
+    assert_eq!(found("Rows"), ("Rows.".to_owned(), rows, ValueLayout { size: 24, alignment: 8 }));
+    let both = vec![("rate", 0, ""), ("rows", 8, ""), ("more", 32, "")];
+    assert_eq!(found("Both"), ("Two. Lines.".to_owned(), both, ValueLayout { size: 40, alignment: 8 }));
+    assert!(structures.get("Inner").is_none(), "a structure without a /// line is no parameter");
+}
+
+#[test]
+fn a_kernel_takes_a_structure_by_value() {
+    let kernel = "/// Doc.\nextern \"C\" __global__ void k(wm::Both both, const wm::Inner* inner) {";
+    let kernels = parse(&format!("{STRUCTURES}\n{kernel}")).expect("it is well formed");
+    let read: Vec<_> = kernels[0].parameters.iter().map(|p| (p.rust_type.as_str(), p.layout.size)).collect();
+    assert_eq!(read, [("Both", 40), ("CUdeviceptr", 8)]);
+    let unknown = parse(&format!("{STRUCTURES}\n{}", kernel.replace("Both", "Inner")));
+    assert!(
+        unknown.expect_err("no /// line").starts_with("k: parameter `wm::Inner both`: `wm::Inner` is no")
+    );
+}
+
+#[test]
+fn a_structure_that_the_parser_does_not_know_is_an_error_that_names_it() {
+    let bodies = [
+        "u64 a, b;",
+        "const u64* a, *b;",
+        "u32 a; u32 b;",
+        "u32 a[4];",
+        "u32 a = 1;",
+        "u32 a : 3;",
+        "u16 a;",
+        "Later a;",
+        "const Later& a;",
+        "static constexpr u32 A = 1;",
+        "u32 a;\n\n    u32 b;",
+        "u32 a;\n\n    __device__ void f() {}\n    u32 b;",
+        "u32 a;\n    __device__ void f() {}",
+        "",
+    ];
+    for body in bodies {
+        let source = format!(
+            "\n/// One.\nstruct One {{\n    {body}\n}};\n\n/// Later.\nstruct Later {{\n    u32 a;\n}};\n"
+        );
+        let error = Structures::default().parse(&source).expect_err(body);
+        assert!(error.starts_with("struct One: "), "{body}: {error}");
+    }
+    for head in ["struct One : Two {", "struct One;"] {
+        let source = format!("\n/// One.\n{head}\n    u32 a;\n}};\n");
+        Structures::default().parse(&source).expect_err(head);
+    }
+    let twice = "\n/// One.\nstruct One {\n    u32 a;\n};\n".repeat(2);
+    assert!(Structures::default().parse(&twice).expect_err("two").contains("a name of its own"));
 }

@@ -10,11 +10,17 @@ fn entry<'a>(image: &'a Image, kernel: &str) -> Option<&'a str> {
     Some(after.split_once(')')?.0)
 }
 
-/// Sizes in bytes of an entry's parameters, e.g. 8 for `.param .u64 wm_fill_u32_param_0`.
+/// Sizes in bytes of an entry's parameters: 8 for `.param .u64 wm_fill_u32_param_0`, 16 for the
+/// structure `.param .align 4 .b8 NAME[16]`.
 fn sizes(entry: &str) -> Vec<usize> {
-    let bits =
-        |line: &str| line.trim().strip_prefix(".param .")?[1..].split(' ').next()?.parse::<usize>().ok();
-    entry.lines().filter_map(bits).map(|bits| bits / 8).collect()
+    let size = |line: &str| {
+        let parameter = line.trim().strip_prefix(".param .")?;
+        if let Some((_, structure)) = parameter.split_once(" .b8 ") {
+            return structure.split_once('[')?.1.split_once(']')?.0.parse().ok();
+        }
+        Some(parameter[1..].split(' ').next()?.parse::<usize>().ok()? / 8)
+    };
+    entry.lines().filter_map(size).collect()
 }
 
 #[test]

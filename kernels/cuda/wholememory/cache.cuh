@@ -87,16 +87,12 @@ __device__ __forceinline__ u64 set_number(u64 at, u64 sets) {
     return number < sets ? number : number - sets;
 }
 
-struct Cache {
-    // Its chunks are the parts, `starts` the first row of each. Without `starts` and `equal` rows
-    // are spread.
-    Table parts;
-    const u64* set_starts;
-    u64 stride;
-
-    __device__ __forceinline__ Cache(const u64* bases, const u64* row_starts, u32 parts, u64 rows_equal,
-                                     const u64* set_starts, u64 stride)
-        : parts(0, bases, row_starts, parts, rows_equal, 0, 0, 0), set_starts(set_starts), stride(stride) {}
+/// A cache's parts. Each has the rows that its chunk would have; if the chunks have neither
+/// `starts` nor `equal`, rows are spread over the parts.
+struct CacheTables {
+    Chunks parts;
+    const u64* set_starts;  // the number of each part's first set, and the number of all sets
+    u64 stride;             // of a line, and of a row of the table; a multiple of 16
 
     __device__ __forceinline__ u64 sets_of(u32 part) const { return set_starts[part + 1] - set_starts[part]; }
 
@@ -110,11 +106,11 @@ struct Cache {
         u32 part;
         u64 at;
         if (parts.equal == 0 && parts.starts == nullptr) {
-            at = quotient(row, parts.chunks);
-            part = u32(remainder(row - at * parts.chunks + (mixed(at) >> 33), parts.chunks));
+            at = quotient(row, parts.count);
+            part = u32(remainder(row - at * parts.count + (mixed(at) >> 33), parts.count));
         } else {
             part = parts.chunk_of(row);
-            at = row - (parts.equal != 0 ? part * parts.equal : parts.starts[part]);
+            at = row - parts.start_of(part);
         }
         const u64 sets = sets_of(part);
         return set(part, sets, set_number(at, sets));
@@ -145,7 +141,7 @@ struct Hit {
 
 // Looks up a row for each lane that has one (`wanted`); the whole warp passes. Four lanes read a
 // set's tags in one access: on another GPU each one counts.
-__device__ __forceinline__ Hit look_up(const Cache& cache, bool wanted, u64 row) {
+__device__ __forceinline__ Hit look_up(const CacheTables& cache, bool wanted, u64 row) {
     constexpr u32 READERS = 4, AT_ONCE = WARP / READERS;
     CacheSet set = {0, 0, 0};
     if (wanted) set = cache.set_of(row);

@@ -14,7 +14,7 @@ constexpr u64 LEARNS_ABOVE = 8;
 __device__ __forceinline__ u32 one_more(u32 count) { return count < MOST ? count + 1 : count; }
 
 // Counts one lookup of a row.
-__device__ __forceinline__ void count_lookup(const Cache& cache, u64 row) {
+__device__ __forceinline__ void count_lookup(const CacheTables& cache, u64 row) {
     const CacheSet set = cache.set_of(row);
     const u64 name = name_of(row);
     const SetWords tags(set.tags);
@@ -87,7 +87,7 @@ __device__ __forceinline__ u64 largest_of_lanes(u64 value) {
 
 // Gives candidates of a set the lines of rows that are asked for less; how many. The whole warp
 // passes; lane w has way w and candidate w.
-__device__ __forceinline__ u32 adjust_set(const Cache& cache, const Table& table, const CacheSet& set) {
+__device__ __forceinline__ u32 adjust_set(const CacheTables& cache, const Table& table, const CacheSet& set) {
     const bool has_way = lane() < WAYS;
     u64 tag = has_way ? load_word(set.tags + lane() * 8) : FILLING;
     u32 count = has_way ? load_count(set.record + COUNTS_AT + lane() * 4) : 0;
@@ -164,32 +164,22 @@ __device__ __forceinline__ void renew_tag(u64 tag, u64 name, u64 line, u64 home,
 
 }  // namespace wm
 
-/// Counts lookups: every 2^`shift`-th of the `count` row numbers, which of them `seed` says; and
-/// all of them while this rank's part, number `part`, takes many lines. The cache is as in
-/// `wm_cache_gather`.
-extern "C" __global__ void wm_cache_count(const void* indices, u32 index_bytes, u64 count, u32 shift, u64 seed,
-                                          u64 rows_in_table, u64 stride, const u64* cache_bases,
-                                          const u64* row_starts, u32 parts, u64 rows_equal, const u64* set_starts,
-                                          u32 part) {
-    const wm::Cache cache(cache_bases, row_starts, parts, rows_equal, set_starts, stride);
+/// Counts lookups: one of each 2^`shift` row numbers, which `seed` chooses; and all of them while
+/// this rank's part, number `part`, takes many lines.
+extern "C" __global__ void wm_cache_count(wm::Numbers numbers, u32 shift, u64 seed, u64 rows_in_table,
+                                          wm::CacheTables cache, u32 part) {
     const u64 sets = cache.sets_of(part);
     if (wm::is_learning(cache.set(part, sets, 0).record, sets)) shift = 0;
-    for (u64 i : wm::share_of(count >> shift)) {
+    for (u64 i : wm::share_of(numbers.count >> shift)) {
         const u64 of_run = wm::mixed(i + seed) & ((1ull << shift) - 1);
-        const i64 row = wm::load_index(indices, index_bytes, (i << shift) + of_run);
+        const i64 row = numbers.at((i << shift) + of_run);
         if (row >= 0 && u64(row) < rows_in_table) wm::count_lookup(cache, u64(row));
     }
 }
 
 /// Adjusts sets of part `part`, which is this rank's own: as many as `turns` times 32, from where
-/// the last launch ended. The table is as in `wm_gather_rows`, the cache as in `wm_cache_gather`.
-/// Blocks are whole warps.
-extern "C" __global__ void wm_cache_adjust(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                           u64 rows_in_table, u64 stride, const u64* cache_bases,
-                                           const u64* row_starts, u32 parts, u64 rows_equal, const u64* set_starts,
-                                           u32 part, u64 turns) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, 0);
-    const wm::Cache cache(cache_bases, row_starts, parts, rows_equal, set_starts, stride);
+/// the last launch ended. Blocks are whole warps.
+extern "C" __global__ void wm_cache_adjust(wm::Table table, wm::CacheTables cache, u32 part, u64 turns) {
     const u64 sets = cache.sets_of(part);
     const u32 warps = wm::threads_in_block() / wm::WARP;
     if (sets == 0 || wm::warp() >= warps) return;
@@ -213,14 +203,12 @@ extern "C" __global__ void wm_cache_adjust(u64 base, const u64* bases, const u64
     }
 }
 
-/// Has lines of this rank's own part brought anew: of the `*count` rows that `rows` names, as
-/// distances from the part's first row, which the kernels before have changed at `own_rows`.
-/// `first_row` is that row's number, `rows_in_part` how many the part has; numbers beyond are
-/// skipped. Blocks are whole warps.
+/// Fills lines of this rank's own part again: those of the `*count` rows that `rows` names as
+/// distances from the part's first row, and that earlier kernels have changed at `own_rows`.
+/// `first_row` is the number of the part's first row, `rows_in_part` the number of its rows;
+/// numbers beyond are skipped. Blocks are whole warps.
 extern "C" __global__ void wm_cache_renew(const i64* rows, const i64* count, u64 own_rows, u64 first_row,
-                                          u64 rows_in_part, u64 stride, const u64* cache_bases, const u64* set_starts,
-                                          u32 part) {
-    const wm::Cache cache(cache_bases, nullptr, 1, 0, set_starts, stride);
+                                          u64 rows_in_part, wm::CacheTables cache, u32 part) {
     const u64 sets = cache.sets_of(part);
     const u32 warps = wm::threads_in_block() / wm::WARP;
     if (sets == 0 || wm::warp() >= warps) return;
@@ -236,7 +224,8 @@ extern "C" __global__ void wm_cache_renew(const i64* rows, const i64* count, u64
 #pragma unroll 1
         for (u32 way = 0; way < wm::WAYS; way++)
             if (wm::named_by(__shfl_sync(wm::ALL_LANES, tag, int(way))) == name)
-                wm::renew_tag(set.tags + way * 8, name, set.lines + way * stride, own_rows + u64(row) * stride, stride);
+                wm::renew_tag(set.tags + way * 8, name, set.lines + way * cache.stride,
+                              own_rows + u64(row) * cache.stride, cache.stride);
     }
 }
 

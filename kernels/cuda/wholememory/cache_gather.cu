@@ -25,7 +25,7 @@ struct RelaxedCopy {
 template <class Mover>
 struct CachedWalk {
     const Walk<Mover, 1, true> walk;
-    const Cache& cache;
+    const CacheTables& cache;
 
     // The row of a batch that this lane has found: where it comes from, where it goes to, the tag
     // that has to stay as it is (0 for none), and that one's version, which each change changes.
@@ -35,16 +35,12 @@ struct CachedWalk {
         u32 version;
     };
 
-    __device__ __forceinline__ i64 number_at(u64 place) const {
-        return load_index(walk.all.indices, walk.all.index_bytes, place);
-    }
-
     __device__ __forceinline__ Found look_up_batch(u64 first) const {
         const RowSet& all = walk.all;
         u64 place = first + lane();
-        const bool is_mine = lane() < walk.division.batch && place < all.count;
+        const bool is_mine = lane() < walk.division.batch && place < all.numbers.count;
         if (is_mine && all.order != nullptr) place = all.order[place];
-        const i64 number = is_mine ? number_at(place) : -1;
+        const i64 number = is_mine ? all.numbers.at(place) : -1;
         const u64 home = all.table.row(number);
         const Hit hit = look_up(cache, home != 0, u64(number));
         return {{hit.tag != 0 ? hit.line : home}, {place}, hit.tag, hit.version};
@@ -54,7 +50,7 @@ struct CachedWalk {
     // again.
     __device__ __forceinline__ bool find_changed(Found& found) const {
         const bool changed = found.tag != 0 && version_of(load_word(found.tag)) != found.version;
-        found.row[0] = changed ? walk.all.table.row(number_at(found.place[0])) : 0;
+        found.row[0] = changed ? walk.all.table.row(walk.all.numbers.at(found.place[0])) : 0;
         found.tag = 0;
         return changed;
     }
@@ -70,7 +66,7 @@ struct CachedWalk {
             const Found next = look_up_batch(first + step);
             if (any_lane((found.tag | next.tag) != 0)) {
                 // If the cache has one part, the writer of its lines is on this GPU.
-                if (cache.parts.chunks == 1) {
+                if (cache.parts.count == 1) {
                     fence_acq_rel_of_gpu();
                 } else {
                     fence_acq_rel();
@@ -79,20 +75,20 @@ struct CachedWalk {
                 if (any_lane(find_changed(found))) continue;
             }
             first += step;
-            if (first >= walk.all.count) return;
+            if (first >= walk.all.numbers.count) return;
             found = next;
         }
     }
 };
 
 template <class Mover>
-__device__ __forceinline__ void move_cached_rows(const RowSet& rows, u64 row_words, const Cache& cache) {
+__device__ __forceinline__ void move_cached_rows(const RowSet& rows, u64 row_words, const CacheTables& cache) {
     const u32 words = u32(row_words);
     if (words == 0 || warp() >= threads_in_block() / WARP) return;
     CachedWalk<Mover>{{rows, words, Mover(), CACHED_BATCH_BYTES}, cache}.run();
 }
 
-__device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes, u32 width, const Cache& cache) {
+__device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes, u32 width, const CacheTables& cache) {
     if (width == 16) return move_cached_rows<RelaxedCopy<Word16>>(rows, row_bytes / 16, cache);
     if (width >= 4) return move_cached_rows<RelaxedCopy<u32>>(rows, row_bytes / 4, cache);
     move_cached_rows<RelaxedCopy<u8>>(rows, row_bytes, cache);
@@ -100,18 +96,9 @@ __device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes,
 
 }  // namespace wm
 
-/// As `wm_gather_rows`, through a cache of `parts` parts at `cache_bases`, whose row and set
-/// numbers begin at `row_starts` (or are `rows_equal` rows each; without either rows are spread
-/// over all parts) and `set_starts`. Rows begin at multiples of 16 bytes, in the table and in
-/// lines; `stride` is that of both. `order` is as in `wm_gather_ordered_rows`, or null for the
-/// order of the numbers. Blocks have 256 threads at most.
+/// As `wm_gather_rows`, through a cache, in the order of the rows' `order` where it is not null.
+/// The table's rows begin at multiples of 16 bytes. Blocks have 256 threads at most.
 extern "C" __global__ void __launch_bounds__(256, 3)
-    wm_cache_gather(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal, u64 rows_in_table,
-                    u64 stride, u64 row_bytes, const void* indices, u32 index_bytes, u64 count, void* output,
-                    u64 output_stride, u32 width, const u64* cache_bases, const u64* row_starts, u32 parts,
-                    u64 rows_equal, const u64* set_starts, const u32* order) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, 0);
-    const wm::Cache cache(cache_bases, row_starts, parts, rows_equal, set_starts, stride);
-    const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
-    wm::gather_cached({table, indices, index_bytes, count, packed, order}, row_bytes, width, cache);
+    wm_cache_gather(wm::RowSet rows, u64 row_bytes, u32 width, wm::CacheTables cache) {
+    wm::gather_cached(rows, row_bytes, width, cache);
 }

@@ -61,24 +61,14 @@ __device__ __forceinline__ void convert_rows(u32 source, u32 target, const RowSe
 }  // namespace wm
 
 /// As `wm_gather_rows`, with rows of `columns` elements that are converted from `table_type` to
-/// `other_type` (wholememory_dtype_t, both of the same family). Every address and stride is a
+/// `packed_type` (wholememory_dtype_t, both of the same family). Every address and stride is a
 /// multiple of its side's element.
-extern "C" __global__ void wm_gather_converted(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                               u64 rows_in_table, u64 stride, u64 offset, u64 columns,
-                                               const void* indices, u32 index_bytes, u64 count, void* output,
-                                               u64 output_stride, u32 table_type, u32 other_type) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
-    const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
-    wm::convert_rows<true>(table_type, other_type, {table, indices, index_bytes, count, packed}, columns);
+extern "C" __global__ void wm_gather_converted(wm::RowSet rows, u64 columns, u32 table_type, u32 packed_type) {
+    wm::convert_rows<true>(table_type, packed_type, rows, columns);
 }
 
-/// As `wm_scatter_rows`, with rows of `columns` elements that are converted from `other_type` to
+/// As `wm_scatter_rows`, with rows of `columns` elements that are converted from `packed_type` to
 /// `table_type`.
-extern "C" __global__ void wm_scatter_converted(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                                u64 rows_in_table, u64 stride, u64 offset, u64 columns,
-                                                const void* indices, u32 index_bytes, u64 count, const void* input,
-                                                u64 input_stride, u32 table_type, u32 other_type) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
-    const wm::Packed packed = {reinterpret_cast<u64>(input), input_stride};
-    wm::convert_rows<false>(other_type, table_type, {table, indices, index_bytes, count, packed}, columns);
+extern "C" __global__ void wm_scatter_converted(wm::RowSet rows, u64 columns, u32 table_type, u32 packed_type) {
+    wm::convert_rows<false>(packed_type, table_type, rows, columns);
 }

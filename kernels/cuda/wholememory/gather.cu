@@ -64,50 +64,27 @@ __device__ __forceinline__ void copy_ordered_rows(const RowSet& rows, u64 row_by
 
 }  // namespace wm
 
-/// Copies row `indices[i]` of the table, `row_bytes` long, to row `i` of `output`, for `count`
-/// rows. The rows are `stride` and `output_stride` bytes apart. `index_bytes` is 4 or 8. A number
-/// that is negative, or `rows_in_table` or more, leaves its output row as it is. `width` is a power
-/// of two up to 16 that divides every row's address on both sides, both strides and `row_bytes`.
-/// Blocks are whole warps.
-extern "C" __global__ void wm_gather_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                          u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
-                                          const void* indices, u32 index_bytes, u64 count, void* output,
-                                          u64 output_stride, u32 width) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
-    const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
-    wm::copy_rows<true>({table, indices, index_bytes, count, packed}, row_bytes, width);
+/// Copies row `numbers[i]` of the table, `row_bytes` long, to packed row `i`. A number that is
+/// negative, or not in the table, leaves its packed row as it is. `width` is a power of two up to
+/// 16 that divides every row's address on both sides, both strides and `row_bytes`. Blocks are
+/// whole warps.
+extern "C" __global__ void wm_gather_rows(wm::RowSet rows, u64 row_bytes, u32 width) {
+    wm::copy_rows<true>(rows, row_bytes, width);
 }
 
-/// Copies row `i` of `input` to row `indices[i]` of the table, for `count` rows; what
-/// `wm_gather_rows` says of its parameters holds. A number that is negative or too large is
-/// skipped.
-extern "C" __global__ void wm_scatter_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                           u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
-                                           const void* indices, u32 index_bytes, u64 count, const void* input,
-                                           u64 input_stride, u32 width) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
-    const wm::Packed packed = {reinterpret_cast<u64>(input), input_stride};
-    wm::copy_rows<false>({table, indices, index_bytes, count, packed}, row_bytes, width);
+/// Copies packed row `i` to row `numbers[i]` of the table. The parameters are those of
+/// `wm_gather_rows`. A number that is negative or too large is skipped.
+extern "C" __global__ void wm_scatter_rows(wm::RowSet rows, u64 row_bytes, u32 width) {
+    wm::copy_rows<false>(rows, row_bytes, width);
 }
 
-/// As `wm_gather_rows`, row `order[0]` of `output` first, then row `order[1]`, and so on: `order`
-/// has each number below `count` once. Rows of a table on the host arrive faster in the order of
-/// their addresses.
-extern "C" __global__ void wm_gather_ordered_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                                  u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
-                                                  const void* indices, u32 index_bytes, u64 count, void* output,
-                                                  u64 output_stride, u32 width, const u32* order) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
-    const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
-    wm::copy_ordered_rows<true>({table, indices, index_bytes, count, packed, order}, row_bytes, width);
+/// As `wm_gather_rows`, in the order that the rows' `order` has: each number below the count, once.
+/// Rows of a table on the host arrive faster in the order of their addresses.
+extern "C" __global__ void wm_gather_ordered_rows(wm::RowSet rows, u64 row_bytes, u32 width) {
+    wm::copy_ordered_rows<true>(rows, row_bytes, width);
 }
 
 /// As `wm_scatter_rows`, in the order that `wm_gather_ordered_rows` has.
-extern "C" __global__ void wm_scatter_ordered_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                                   u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
-                                                   const void* indices, u32 index_bytes, u64 count, const void* input,
-                                                   u64 input_stride, u32 width, const u32* order) {
-    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
-    const wm::Packed packed = {reinterpret_cast<u64>(input), input_stride};
-    wm::copy_ordered_rows<false>({table, indices, index_bytes, count, packed, order}, row_bytes, width);
+extern "C" __global__ void wm_scatter_ordered_rows(wm::RowSet rows, u64 row_bytes, u32 width) {
+    wm::copy_ordered_rows<false>(rows, row_bytes, width);
 }

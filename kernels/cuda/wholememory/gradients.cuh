@@ -18,12 +18,12 @@ struct GradientRun {
     u32 start, count, last;
 };
 
-// The gradients of a step: row i is at `address` + i * `stride`.
+/// The gradients of a step, in rows at the same distance from each other.
 struct Gradients {
     u64 address;
-    u32 stride;
-    u32 type;
-    const u32* order;
+    const u32* order;  // the number of each run's gradients, run by run
+    u32 stride;        // in bytes
+    u32 kind;          // FLOAT, HALF or BF16
 
     // The run of `count` from `start` on, which may be empty.
     __device__ __forceinline__ GradientRun run(u32 start, u32 count) const {
@@ -36,7 +36,7 @@ struct Gradients {
     __device__ __forceinline__ void add_all_but_last(const GradientRun& run, u64 column, f32 (&sum)[COLUMNS]) const {
         if (run.count <= 1) return;
         typedef ColumnWords<COLUMNS> Words;
-        if (type == FLOAT) {
+        if (kind == FLOAT) {
             add_words<typename Words::Floats>(run, address + column * 4, sum);
         } else {
             add_words<typename Words::Halves>(run, address + column * 2, sum);
@@ -62,7 +62,7 @@ struct Gradients {
             for (u32 i = 0; i < GRADIENTS_IN_FLIGHT; i++)
 #pragma unroll
                 for (u32 of = 0; of < COLUMNS; of++)
-                    if (done + i < count) sum[of] += column_of(word[i], of, type);
+                    if (done + i < count) sum[of] += column_of(word[i], of, kind);
         }
     }
 
@@ -71,8 +71,8 @@ struct Gradients {
     __device__ __forceinline__ AnyColumns<COLUMNS> last(const GradientRun& run, u64 column) const {
         const u64 at = address + u64(run.last) * stride;
         AnyColumns<COLUMNS> columns = {};
-        load_once(run.count != 0 && type == FLOAT, at + column * 4, columns.floats);
-        load_once(run.count != 0 && type != FLOAT, at + column * 2, columns.halves);
+        load_once(run.count != 0 && kind == FLOAT, at + column * 4, columns.floats);
+        load_once(run.count != 0 && kind != FLOAT, at + column * 2, columns.halves);
         return columns;
     }
 };

@@ -20,24 +20,38 @@ __device__ __forceinline__ Neighbors neighbors_of(const Table& row_ptr, i64 node
     return {begin, end > begin ? u64(end - begin) : 0};
 }
 
-// Where samples go; each array may be null.
+/// Arrays of samples. Each of the three outputs may be null.
 struct Samples {
-    const Table& col;
-    u32 col_bytes;
-    void* destinations;
-    i32* centers;
+    Table col;           // the neighbours, whose stride is that of `destinations` too: 4 or 8
+    void* destinations;  // nodes
+    i32* centers;        // each sample's center, as its place among the centers
     i64* edges;
 
     // The sample at `at` is the edge `edge` of the center number `center`.
     __device__ __forceinline__ void put(u64 at, u64 center, i64 edge) const {
         if (destinations != nullptr) {
+            const u32 bytes = u32(col.stride);
             const u64 address = col.row(edge);
-            const i64 node = address == 0 ? -1 : load_index(reinterpret_cast<const void*>(address), col_bytes, 0);
-            store_index(destinations, col_bytes, at, node);
+            const i64 node = address == 0 ? -1 : load_index(reinterpret_cast<const void*>(address), bytes, 0);
+            store_index(destinations, bytes, at, node);
         }
         if (centers != nullptr) centers[at] = i32(center);
         if (edges != nullptr) edges[at] = edge;
     }
+};
+
+/// A sampling of neighbours: of each of the `nodes`, `most` at most if that is more than 0. The
+/// samples of node `i` are stored from place `offsets[i]` on.
+struct Sampling {
+    Table row_ptr;  // i64
+    Numbers nodes;
+    Samples samples;
+    const i32* offsets;  // exclusive sums of `wm_count_samples`
+    u64 seed;
+    i32 most;
+
+    __device__ __forceinline__ Neighbors neighbors(u64 i) const { return neighbors_of(row_ptr, nodes.at(i)); }
+    __device__ __forceinline__ u64 place(u64 i) const { return u64(i64(offsets[i])); }
 };
 
 }  // namespace wm

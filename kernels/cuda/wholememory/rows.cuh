@@ -42,20 +42,13 @@ struct Division {
     }
 };
 
-// The packed side: row i is at `address` + i * `stride`.
-struct Packed {
-    u64 address, stride;
-};
-
-// Which rows are moved, and in an ordered walk in which order: numbers `order[0]`, `order[1]`, ...
-// of `indices`.
+/// Rows that are copied between a table and packed memory: row `numbers[i]` of the table, and
+/// packed row `i`.
 struct RowSet {
-    const Table& table;
-    const void* indices;
-    u32 index_bytes;
-    u64 count;
-    Packed packed;
-    const u32* order = nullptr;
+    Table table;
+    Numbers numbers;
+    Strided packed;
+    const u32* order;  // the values of `i` in the order in which an ordered walk has them; or null
 };
 
 // One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type
@@ -72,16 +65,16 @@ struct Walk {
 
     __device__ __forceinline__ Walk(const RowSet& rows, u32 words, Mover mover, u64 batch_bytes = BATCH_BYTES)
         : all(rows), words(words), mover(mover), warps(blocks_in_grid() * (threads_in_block() / WARP)),
-          division(words, mover.table_bytes, rows.count, warps, WARP * SETS, batch_bytes) {}
+          division(words, mover.table_bytes, rows.numbers.count, warps, WARP * SETS, batch_bytes) {}
 
     // A batch's row numbers, and in an ordered walk where they are in `indices`.
     __device__ __forceinline__ void load_numbers(u64 first, i64 (&numbers)[SETS], u64* places = nullptr) const {
         for (u32 set = 0; set < SETS; set++) {
             const u32 in_batch = set * WARP + lane();
-            const bool is_mine = in_batch < division.batch && first + in_batch < all.count;
+            const bool is_mine = in_batch < division.batch && first + in_batch < all.numbers.count;
             u64 at = first + in_batch;
             if constexpr (ORDERED) at = places[set] = is_mine ? all.order[at] : 0;
-            numbers[set] = is_mine ? load_index(all.indices, all.index_bytes, at) : -1;
+            numbers[set] = is_mine ? all.numbers.at(at) : -1;
         }
     }
 
@@ -92,7 +85,7 @@ struct Walk {
         u64 next_places[SETS];
         load_numbers(first, numbers, next_places);
 #pragma unroll 1
-        while (first < all.count) {
+        while (first < all.numbers.count) {
             u64 rows[SETS], places[SETS];
             for (u32 set = 0; set < SETS; set++) {
                 rows[set] = all.table.row(numbers[set]);
@@ -125,7 +118,7 @@ struct Walk {
                 const u32 at = piece * division.lanes + in_group;
                 u64 place = first + set * WARP + in_set;
                 if constexpr (ORDERED) place = __shfl_sync(ALL_LANES, places[set], int(in_set % WARP));
-                const u64 in_packed = all.packed.address + place * all.packed.stride;
+                const u64 in_packed = all.packed.row(place);
                 live[i] = turn < turns && row != 0 && at < words;
                 to[i] = (Mover::FROM_TABLE ? in_packed : row) + u64(at) * mover.to_bytes;
                 mover.load(live[i], (Mover::FROM_TABLE ? row : in_packed) + u64(at) * mover.from_bytes, word[i]);

@@ -82,41 +82,26 @@ struct UniformSampling {
 
 }  // namespace wm
 
-/// `counts[i]` becomes the number of samples of node `nodes[i]`: its neighbours, `max_samples` at
-/// most if that is more than 0. The graph's row pointers are i64 in a table of `row_entries`
-/// entries that begins at byte `row_offset`. A node that is negative or not in the graph has none.
-/// `node_bytes` is 4 or 8.
-extern "C" __global__ void wm_count_samples(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
-                                            u64 row_equal, u64 row_entries, u64 row_offset, const void* nodes,
-                                            u32 node_bytes, u64 count, i32 max_samples, i32* counts) {
-    const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);
-    for (u64 i : wm::share_of(count)) {
-        const u64 neighbors = wm::neighbors_of(row_ptr, wm::load_index(nodes, node_bytes, i)).count;
-        counts[i] = max_samples > 0 && neighbors > u64(max_samples) ? max_samples : i32(neighbors);
+/// `counts[i]` becomes the number of samples of node `nodes[i]`: its neighbours, `most` at most if
+/// that is more than 0. The graph's row pointers are i64. A node that is negative or not in the
+/// graph has none.
+extern "C" __global__ void wm_count_samples(wm::Table row_ptr, wm::Numbers nodes, i32 most, i32* counts) {
+    for (u64 i : wm::share_of(nodes.count)) {
+        const u64 neighbors = wm::neighbors_of(row_ptr, nodes.at(i)).count;
+        counts[i] = most > 0 && neighbors > u64(most) ? most : i32(neighbors);
     }
 }
 
-/// Samples the neighbours of the `count` nodes in `nodes`, `max_samples` of each at most, or all
-/// where it is 0 or less. The samples of node `i` go to place `offsets[i]` on (exclusive sums of
-/// `wm_count_samples`) of `destinations` (of `col_bytes`, 4 or 8, as `col`), `centers` (`i`) and
-/// `edges`. Each of the three may be null, but not `edges` where `max_samples` is more than 1024.
-/// Blocks are whole warps, of 256 threads at most.
-extern "C" __global__ void wm_sample_uniform(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
-                                             u64 row_equal, u64 row_entries, u64 row_offset, u64 col_base,
-                                             const u64* col_bases, const u64* col_starts, u32 col_chunks,
-                                             u64 col_equal, u64 col_entries, u64 col_offset, u32 col_bytes,
-                                             const void* nodes, u32 node_bytes, u64 count, i32 max_samples, u64 seed,
-                                             const i32* offsets, void* destinations, i32* centers, i64* edges) {
+/// Samples neighbours. The output `edges` is not null where `most` is more than 1024. Blocks are
+/// whole warps, of 256 threads at most.
+extern "C" __global__ void wm_sample_uniform(wm::Sampling all) {
     WM_SHARED_ARRAY(wm::Places, places);
     const u32 warps = wm::threads_in_block() / wm::WARP;
     if (wm::warp() >= warps || warps > wm::SAMPLING_WARPS) return;
-    const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);
-    const wm::Table col(col_base, col_bases, col_starts, col_chunks, col_equal, col_entries, col_bytes, col_offset);
-    const wm::Samples samples = {col, col_bytes, destinations, centers, edges};
-    const u32 most = max_samples > 0 ? u32(max_samples) : 0;
-    for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < count; i += wm::blocks_in_grid() * warps) {
-        const wm::Neighbors neighbors = wm::neighbors_of(row_ptr, wm::load_index(nodes, node_bytes, i));
-        const wm::UniformSampling sampling = {i, seed, most, neighbors, u64(i64(offsets[i])), samples};
+    const u32 most = all.most > 0 ? u32(all.most) : 0;
+    for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < all.nodes.count; i += wm::blocks_in_grid() * warps) {
+        const wm::Neighbors neighbors = all.neighbors(i);
+        const wm::UniformSampling sampling = {i, all.seed, most, neighbors, all.place(i), all.samples};
         if (most == 0 || neighbors.count <= most) {
             sampling.take_all();
         } else if (most <= wm::MOST_STEPS) {

@@ -35,7 +35,6 @@ __device__ __forceinline__ u64 sortable(f64 key) {
 // The keys of one center's neighbours, as each thread draws its own.
 struct Keys {
     const Table& weights;
-    u32 weight_type;
     Neighbors neighbors;
     u64 seed, subsequence;
     BlockKeys& block;
@@ -44,7 +43,7 @@ struct Keys {
         const u64 weight = weights.row(neighbors.first + i64(neighbor));
         const f32 logarithm = generator.log2_of_uniform();
         if (weight == 0) return 0;
-        if (weight_type == DOUBLE) return sortable(1.0 / at_address<const f64>(weight) * logarithm);
+        if (weights.stride == 8) return sortable(1.0 / at_address<const f64>(weight) * logarithm);
         return sortable(f64(1.0f / at_address<const f32>(weight) * logarithm));
     }
 
@@ -115,35 +114,23 @@ __device__ __forceinline__ void take_largest(const Keys& keys, Threshold thresho
 
 }  // namespace wm
 
-/// As `wm_sample_uniform`, with `weights` of the edges, a table of `weight_type` FLOAT or DOUBLE in
-/// the layout of `col`. None of the outputs is needed by itself. Blocks of 128 threads where
-/// `max_samples` is up to 256, else of 256.
-extern "C" __global__ void wm_sample_weighted(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
-                                              u64 row_equal, u64 row_entries, u64 row_offset, u64 col_base,
-                                              const u64* col_bases, const u64* col_starts, u32 col_chunks,
-                                              u64 col_equal, u64 col_entries, u64 col_offset, u32 col_bytes,
-                                              u64 weight_base, const u64* weight_bases, const u64* weight_starts,
-                                              u32 weight_chunks, u64 weight_equal, u64 weight_entries,
-                                              u64 weight_offset, u32 weight_type, const void* nodes, u32 node_bytes,
-                                              u64 count, i32 max_samples, u64 seed, const i32* offsets,
-                                              void* destinations, i32* centers, i64* edges) {
+/// As `wm_sample_uniform`, with a weight for each edge: f32 or f64, as the table's stride says.
+/// None of the outputs is needed by itself. Blocks of 128 threads where `most` is up to 256, else
+/// of 256.
+extern "C" __global__ void wm_sample_weighted(wm::Sampling all, wm::Table weights) {
     WM_SHARED_ARRAY(wm::BlockKeys, block);
-    const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);
-    const wm::Table col(col_base, col_bases, col_starts, col_chunks, col_equal, col_entries, col_bytes, col_offset);
-    const wm::Table weights(weight_base, weight_bases, weight_starts, weight_chunks, weight_equal, weight_entries,
-                            wm::bytes_of_type(weight_type), weight_offset);
-    const wm::Samples samples = {col, col_bytes, destinations, centers, edges};
     const u32 thread = wm::thread_in_block(), threads = wm::threads_in_block();
-    for (u64 i = wm::block_in_grid(); i < count; i += wm::blocks_in_grid()) {
-        const wm::Neighbors neighbors = wm::neighbors_of(row_ptr, wm::load_index(nodes, node_bytes, i));
-        const u64 out = u64(i64(offsets[i]));
-        if (max_samples <= 0 || neighbors.count <= u64(max_samples)) {
-            for (u64 j = thread; j < neighbors.count; j += threads) samples.put(out + j, i, neighbors.first + i64(j));
+    for (u64 i = wm::block_in_grid(); i < all.nodes.count; i += wm::blocks_in_grid()) {
+        const wm::Neighbors neighbors = all.neighbors(i);
+        const u64 out = all.place(i);
+        if (all.most <= 0 || neighbors.count <= u64(all.most)) {
+            for (u64 j = thread; j < neighbors.count; j += threads)
+                all.samples.put(out + j, i, neighbors.first + i64(j));
             continue;
         }
-        const wm::Keys keys = {weights, weight_type, neighbors, seed, i * threads + thread, block};
+        const wm::Keys keys = {weights, neighbors, all.seed, i * threads + thread, block};
         if (keys.are_kept()) keys.keep();
-        const wm::Threshold threshold = wm::find_threshold(keys, u32(max_samples));
-        wm::take_largest(keys, threshold, out, i, samples);
+        const wm::Threshold threshold = wm::find_threshold(keys, u32(all.most));
+        wm::take_largest(keys, threshold, out, i, all.samples);
     }
 }

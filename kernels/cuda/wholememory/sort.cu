@@ -105,79 +105,84 @@ __device__ __forceinline__ void move_by_digit(const DigitOf<Number>& all, u64 ti
     }
 }
 
-// How many numbers there still are: `n`, or `*kept` where that is known.
-__device__ __forceinline__ u64 count_of(u64 n, const i64* kept) { return kept == nullptr ? n : u64(*kept); }
+/// Row numbers that are sorted, and the positions that they came from.
+struct SortKeys {
+    void* numbers;
+    u32* positions;
+    u64 n;
+    const i64* kept;  // how many numbers there still are; null where all `n` are there
+    u32 bytes;        // of a number: 4 or 8
 
-__device__ __forceinline__ u64 load_number(const void* numbers, u32 number_bytes, u64 at) {
-    return number_bytes == 8 ? static_cast<const u64*>(numbers)[at] : static_cast<const u32*>(numbers)[at];
-}
+    __device__ __forceinline__ u64 left() const { return kept == nullptr ? n : u64(*kept); }
+    __device__ __forceinline__ u64 tiles() const { return (n + SORT_TILE - 1) / SORT_TILE; }
+    __device__ __forceinline__ u64 number(u64 at) const {
+        return bytes == 8 ? static_cast<const u64*>(numbers)[at] : static_cast<const u32*>(numbers)[at];
+    }
+    // The numbers as an array of their type, to be sorted by one digit.
+    template <class Number>
+    __device__ __forceinline__ DigitOf<Number> digits(u32 shift, u64 limit) const {
+        return {static_cast<const Number*>(numbers), left(), shift, limit};
+    }
+};
 
 }  // namespace wm
 
-/// For the numbers `indices[i]` of `count`: `numbers[i]`, of 4 or 8 bytes, becomes its distance
-/// from `first_row`, or `rows` where it is not one of the `rows` rows from there on; `positions[i]`
+/// For the row numbers `rows[i]`: number `i` becomes its distance from `first_row`, or
+/// `rows_in_part` where it is not one of the `rows_in_part` rows from there on. Position `i`
 /// becomes `i`.
-extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u64 count, i64 first_row, u64 rows,
-                                         void* numbers, u32 number_bytes, u32* positions) {
-    for (u64 i : wm::share_of(count)) {
-        const i64 index = wm::load_index(indices, index_bytes, i);
-        const u64 distance = u64(index) - u64(first_row);
-        wm::store_index(numbers, number_bytes, i, i64(index >= first_row && distance < rows ? distance : rows));
-        positions[i] = u32(i);
+extern "C" __global__ void wm_sort_begin(wm::Numbers rows, i64 first_row, u64 rows_in_part, wm::SortKeys keys) {
+    for (u64 i : wm::share_of(rows.count)) {
+        const i64 row = rows.at(i);
+        const u64 distance = u64(row) - u64(first_row);
+        const bool is_in_part = row >= first_row && distance < rows_in_part;
+        wm::store_index(keys.numbers, keys.bytes, i, i64(is_in_part ? distance : rows_in_part));
+        keys.positions[i] = u32(i);
     }
 }
 
 /// `counts[digit * tiles + tile]` becomes how many numbers below `limit` of a tile (4096 of the
-/// `n`) have the digit of eight bits at `shift`; there are 256 times as many counts as tiles.
-/// `kept` is null for the first digit, then the total of its scan. Blocks of 256 threads.
-extern "C" __global__ void wm_sort_count(const void* numbers, u32 number_bytes, u64 n, const i64* kept, u64 limit,
-                                         u32 shift, i32* counts) {
+/// `n`) have the digit of eight bits at `shift`; there are 256 times as many counts as tiles. The
+/// keys' `kept` is null for the first digit, then the total of its scan. Blocks of 256 threads.
+extern "C" __global__ void wm_sort_count(wm::SortKeys keys, u64 limit, u32 shift, i32* counts) {
     WM_SHARED_ARRAY(wm::DigitCounts, of_tile);
-    const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE, left = wm::count_of(n, kept);
-    if (number_bytes == 8) {
-        wm::count_digits<u64>({static_cast<const u64*>(numbers), left, shift, limit}, tiles, counts, of_tile);
+    if (keys.bytes == 8) {
+        wm::count_digits(keys.digits<u64>(shift, limit), keys.tiles(), counts, of_tile);
     } else {
-        wm::count_digits<u32>({static_cast<const u32*>(numbers), left, shift, limit}, tiles, counts, of_tile);
+        wm::count_digits(keys.digits<u32>(shift, limit), keys.tiles(), counts, of_tile);
     }
 }
 
-/// Moves each number below `limit`, and its position, to where its digit has it: `offsets` are the
+/// Moves each number below `limit`, and its position, to its digit's place: `offsets` are the
 /// exclusive sums of `wm_sort_count`'s counts. Inputs and outputs are different arrays. Blocks of
 /// 256 threads.
-extern "C" __global__ void wm_sort_move(const void* numbers, u32 number_bytes, const u32* positions, u64 n,
-                                        const i64* kept, u64 limit, u32 shift, const i32* offsets,
+extern "C" __global__ void wm_sort_move(wm::SortKeys keys, u64 limit, u32 shift, const i32* offsets,
                                         void* output_numbers, u32* output_positions) {
     WM_SHARED_ARRAY(wm::WarpCounts, of_warps);
-    const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE, left = wm::count_of(n, kept);
-    if (number_bytes == 8) {
-        wm::move_by_digit<u64>({static_cast<const u64*>(numbers), left, shift, limit}, tiles, positions, offsets,
-                               static_cast<u64*>(output_numbers), output_positions, of_warps);
+    if (keys.bytes == 8) {
+        wm::move_by_digit(keys.digits<u64>(shift, limit), keys.tiles(), keys.positions, offsets,
+                          static_cast<u64*>(output_numbers), output_positions, of_warps);
     } else {
-        wm::move_by_digit<u32>({static_cast<const u32*>(numbers), left, shift, limit}, tiles, positions, offsets,
-                               static_cast<u32*>(output_numbers), output_positions, of_warps);
+        wm::move_by_digit(keys.digits<u32>(shift, limit), keys.tiles(), keys.positions, offsets,
+                          static_cast<u32*>(output_numbers), output_positions, of_warps);
     }
 }
 
 /// `marks[i]` becomes 1 where a run of equal numbers begins, 0 elsewhere and from `*kept` on.
-extern "C" __global__ void wm_runs_mark(const void* numbers, u32 number_bytes, u64 n, const i64* kept, i32* marks) {
-    const u64 left = wm::count_of(n, kept);
-    for (u64 i : wm::share_of(n)) {
-        const auto number = [&](u64 at) { return wm::load_number(numbers, number_bytes, at); };
-        marks[i] = i < left && (i == 0 || number(i - 1) != number(i));
-    }
+extern "C" __global__ void wm_runs_mark(wm::SortKeys keys, i32* marks) {
+    const u64 left = keys.left();
+    for (u64 i : wm::share_of(keys.n)) marks[i] = i < left && (i == 0 || keys.number(i - 1) != keys.number(i));
 }
 
-/// Writes each run's number to `runs` and where it begins to `starts`, and behind the last run
-/// where it ends. `marks` are the exclusive sums of `wm_runs_mark`'s; the last of its `n` + 1
-/// entries is how many runs there are.
-extern "C" __global__ void wm_runs_collect(const void* numbers, u32 number_bytes, u64 n, const i64* kept,
-                                           const i32* marks, i64* runs, i64* starts) {
-    const u64 left = wm::count_of(n, kept);
+/// Writes each run's number to `runs` and the position of its begin to `starts`, and behind the
+/// last run the position of its end. `marks` are the exclusive sums of `wm_runs_mark`'s; the last
+/// of its `n` + 1 entries is the number of runs.
+extern "C" __global__ void wm_runs_collect(wm::SortKeys keys, const i32* marks, i64* runs, i64* starts) {
+    const u64 left = keys.left();
     for (u64 i : wm::share_of(left)) {
         if (marks[i + 1] != marks[i]) {
-            runs[marks[i]] = i64(wm::load_number(numbers, number_bytes, i));
+            runs[marks[i]] = i64(keys.number(i));
             starts[marks[i]] = i64(i);
         }
-        if (i + 1 == left) starts[marks[n]] = i64(left);
+        if (i + 1 == left) starts[marks[keys.n]] = i64(left);
     }
 }

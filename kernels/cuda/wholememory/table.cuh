@@ -1,13 +1,7 @@
-// A table: rows of memory spread over chunks, one a rank; and an array of row numbers into one.
+// A table: rows of memory spread over chunks, one a rank; and arrays of row numbers into one.
 //
-// `bases[c]` is the address of chunk c's first row, `starts[c]` that row's number in the whole
-// table; `starts` has one entry more than there are chunks. An empty chunk has the start of the
-// next. With one chunk the arrays are not read: `base` is the table's address. Where all chunks but
-// the last have the same number of rows, `equal` is that number, and a row's chunk is a quotient;
-// else `equal` is 0 and it is searched.
-//
-// `offset` is in bytes from the table's first row: to a column, and where it is more than a row,
-// over whole rows too, so that part of a table is a table.
+// Structures that a `///` comment stands above are parameters of kernels. The host fills them, in
+// Rust: the build script generates the same structure there (docs/dev/kernels.md).
 #pragma once
 
 #include "../device.cuh"
@@ -34,33 +28,38 @@ __device__ __forceinline__ u64 quotient(u64 x, u64 y) {
 
 __device__ __forceinline__ u64 remainder(u64 x, u64 y) { return x - quotient(x, y) * y; }
 
-struct Table {
-    u64 base;
-    const u64* bases;
-    const u64* starts;
-    u32 chunks;
-    u64 equal;
-    u64 rows;  // that may be asked for, from `offset` on
-    u64 stride;
-    u64 offset, first;  // bytes inside a row, whole rows before it
+/// An array of row or node numbers, signed.
+struct Numbers {
+    const void* address;
+    u64 count;
+    u32 bytes;  // of a number: 4 or 8
 
-    __device__ __forceinline__ Table(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal, u64 rows,
-                                     u64 stride, u64 offset)
-        : base(base), bases(bases), starts(starts), chunks(chunks), equal(equal), rows(rows), stride(stride),
-          offset(offset), first(0) {
-        if (chunks == 1 || stride == 0 || offset < stride) return;
-        first = offset / stride;
-        this->offset = offset % stride;
-    }
+    __device__ __forceinline__ i64 at(u64 i) const { return load_index(address, bytes, i); }
+};
 
-    // The last chunk that starts at or before the row: never an empty one, because the next starts
-    // there too.
+/// Rows at the same distance from each other: row `i` is at `address + i * stride`.
+struct Strided {
+    u64 address;
+    u64 stride;  // in bytes
+
+    __device__ __forceinline__ u64 row(u64 number) const { return address + number * stride; }
+};
+
+/// The chunks of a table, one a rank. A chunk without rows has the start of the next one.
+struct Chunks {
+    const u64* bases;   // the address of each chunk's first row
+    const u64* starts;  // the number of that row in the whole table, and the number of all rows
+    u64 equal;          // the rows of each chunk but the last, which then need no search; else 0
+    u32 count;
+
+    // The last chunk that starts at or before the row. It is never an empty one, because the next
+    // one starts there too.
     __device__ __forceinline__ u32 chunk_of(u64 row) const {
         if (equal != 0) {
             const u64 chunk = quotient(row, equal);
-            return chunk < chunks ? u32(chunk) : chunks - 1;
+            return chunk < count ? u32(chunk) : count - 1;
         }
-        u32 low = 0, high = chunks;
+        u32 low = 0, high = count;
 #pragma unroll 1
         while (high - low > 1) {
             const u32 middle = low + (high - low) / 2;
@@ -73,14 +72,26 @@ struct Table {
         return low;
     }
 
-    // The address of a row at `offset`; 0 for a number that is negative or not in the table.
+    __device__ __forceinline__ u64 start_of(u32 chunk) const { return equal != 0 ? chunk * equal : starts[chunk]; }
+};
+
+/// A table. It may be part of another one: then its first row is `first` rows and `offset` bytes
+/// behind the first row of the chunks.
+struct Table {
+    Chunks chunks;
+    u64 base;    // the address of the first row where there is one chunk, whose arrays are not read
+    u64 rows;    // a row number is below it
+    u64 stride;  // from a row to the next, in bytes
+    u64 offset;  // below `stride` where there are several chunks
+    u64 first;   // 0 where there is one chunk
+
+    // The address of a row; 0 for a number that is negative or not in the table.
     __device__ __forceinline__ u64 row(i64 number) const {
         if (number < 0 || u64(number) >= rows) return 0;
-        if (chunks == 1) return base + u64(number) * stride + offset;
+        if (chunks.count == 1) return base + u64(number) * stride + offset;
         const u64 row = u64(number) + first;
-        const u32 chunk = chunk_of(row);
-        const u64 start = equal != 0 ? chunk * equal : starts[chunk];
-        return bases[chunk] + (row - start) * stride + offset;
+        const u32 chunk = chunks.chunk_of(row);
+        return chunks.bases[chunk] + (row - chunks.start_of(chunk)) * stride + offset;
     }
 };
 

@@ -18,6 +18,7 @@ namespace wm {
 constexpr u64 NO_NODE = 1ull << 63;
 constexpr u32 NO_POSITION = 0xffffffffu;
 
+/// A hash table of nodes, of `capacity` slots: in each a node, and its first position.
 struct NodeMap {
     u64* nodes;
     u32* positions;
@@ -50,47 +51,38 @@ struct NodeMap {
 
 }  // namespace wm
 
-/// Empties a hash table of `capacity` slots.
-extern "C" __global__ void wm_unique_clear(u64* slot_nodes, u32* slot_positions, u64 capacity) {
-    for (u64 slot : wm::share_of(capacity)) {
-        slot_nodes[slot] = wm::NO_NODE;
-        slot_positions[slot] = wm::NO_POSITION;
+/// Empties a hash table.
+extern "C" __global__ void wm_unique_clear(wm::NodeMap map) {
+    for (u64 slot : wm::share_of(map.capacity)) {
+        map.nodes[slot] = wm::NO_NODE;
+        map.positions[slot] = wm::NO_POSITION;
     }
 }
 
-/// Inserts `count` nodes, at the positions `first_position` on: 0 for the targets, their number for
-/// the neighbours. `node_bytes` is 4 or 8.
-extern "C" __global__ void wm_unique_insert(const void* nodes, u32 node_bytes, u64 count, u64 first_position,
-                                            u64* slot_nodes, u32* slot_positions, u64 capacity) {
-    const wm::NodeMap map = {slot_nodes, slot_positions, capacity};
-    for (u64 i : wm::share_of(count))
-        map.insert(u64(wm::load_index(nodes, node_bytes, i)), u32(first_position + i));
+/// Inserts nodes, at the positions `first_position` on: 0 for the targets, their number for the
+/// neighbours.
+extern "C" __global__ void wm_unique_insert(wm::NodeMap map, wm::Numbers nodes, u64 first_position) {
+    for (u64 i : wm::share_of(nodes.count)) map.insert(u64(nodes.at(i)), u32(first_position + i));
 }
 
-/// `marks[i]` becomes 1 where neighbour `i` is the first of its node and no target, else 0.
-extern "C" __global__ void wm_unique_mark(const void* neighbors, u32 node_bytes, u64 count, u64 targets,
-                                          const u64* slot_nodes, const u32* slot_positions, u64 capacity,
-                                          i32* marks) {
-    const wm::NodeMap map = {const_cast<u64*>(slot_nodes), const_cast<u32*>(slot_positions), capacity};
-    for (u64 i : wm::share_of(count))
-        marks[i] = map.position_of(u64(wm::load_index(neighbors, node_bytes, i))) == targets + i;
+/// `marks[i]` becomes 1 where neighbour `i` is the first of its node and none of the `targets`
+/// targets, else 0.
+extern "C" __global__ void wm_unique_mark(wm::NodeMap map, wm::Numbers neighbors, u64 targets, i32* marks) {
+    for (u64 i : wm::share_of(neighbors.count)) marks[i] = map.position_of(u64(neighbors.at(i))) == targets + i;
 }
 
-/// Writes the list to `unique`: the `target_count` targets, then each new neighbour; and to
-/// `mapping`, if it is not null, the place in the list of each neighbour. `numbers` are the
-/// exclusive sums of `wm_unique_mark`'s marks; the last of its `count` + 1 entries is how many
-/// there are.
-extern "C" __global__ void wm_unique_number(const void* targets, u64 target_count, const void* neighbors,
-                                            u32 node_bytes, u64 count, const i32* numbers, const u64* slot_nodes,
-                                            const u32* slot_positions, u64 capacity, void* unique, i32* mapping) {
-    const wm::NodeMap map = {const_cast<u64*>(slot_nodes), const_cast<u32*>(slot_positions), capacity};
-    for (u64 i : wm::share_of(target_count))
-        wm::store_index(unique, node_bytes, i, wm::load_index(targets, node_bytes, i));
-    for (u64 i : wm::share_of(count)) {
-        const i64 node = wm::load_index(neighbors, node_bytes, i);
+/// Writes the list to `unique`: the targets, then each new neighbour; and to `mapping`, if it is
+/// not null, the place in the list of each neighbour. `sums` are the exclusive sums of
+/// `wm_unique_mark`'s marks; the last one, one more than there are neighbours, is the number of new
+/// ones. Targets, neighbours and list have numbers of the same size.
+extern "C" __global__ void wm_unique_number(wm::NodeMap map, wm::Numbers targets, wm::Numbers neighbors,
+                                            const i32* sums, void* unique, i32* mapping) {
+    for (u64 i : wm::share_of(targets.count)) wm::store_index(unique, neighbors.bytes, i, targets.at(i));
+    for (u64 i : wm::share_of(neighbors.count)) {
+        const i64 node = neighbors.at(i);
         const u64 position = map.position_of(u64(node));
-        const u64 place = position < target_count ? position : target_count + u64(numbers[position - target_count]);
-        if (position == target_count + i) wm::store_index(unique, node_bytes, place, node);
+        const u64 place = position < targets.count ? position : targets.count + u64(sums[position - targets.count]);
+        if (position == targets.count + i) wm::store_index(unique, neighbors.bytes, place, node);
         if (mapping != nullptr) mapping[i] = i32(place);
     }
 }

@@ -6,6 +6,8 @@
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock, Weak};
 
+use wm_kernels::wholememory::{Chunks, Table};
+
 use crate::communicator::Communicator;
 use crate::error::{Error, Result, require};
 use crate::storage::Storage;
@@ -190,9 +192,23 @@ impl Memory {
         (0..self.partition.ranks()).all(follows)
     }
 
-    /// What a kernel needs to find a row.
+    /// Arrays by which a kernel finds a row.
     pub fn tables(&self) -> DeviceTables {
         self.tables.places()
+    }
+
+    /// The parts, as kernels find them.
+    pub fn chunks(&self) -> Chunks {
+        let DeviceTables { bases, starts, .. } = self.tables();
+        Chunks { bases, starts, equal: self.partition.equal_count(), count: self.partition.ranks() as u32 }
+    }
+
+    /// A table of rows of `stride` bytes, from byte `offset` on, as kernels find it.
+    pub fn table(&self, rows: u64, stride: u64, offset: u64) -> Table {
+        if self.is_one_range() {
+            return Table { offset, ..Table::at(self.part(0).address, rows, stride) };
+        }
+        Table::over(self.chunks(), rows, stride, offset)
     }
 
     /// Bytes from one part to the next where that is the same between all, and the parts lie so;

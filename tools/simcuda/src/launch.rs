@@ -41,8 +41,7 @@ impl Grid {
     }
 }
 
-/// Offset and size of a parameter in the buffer form: each is aligned to its own size, structures
-/// to 8.
+/// Offset and size of a parameter in the buffer form.
 ///
 /// # Errors
 /// `INVALID_VALUE` if there is no such parameter.
@@ -53,13 +52,12 @@ pub(crate) fn parameter(kernel: &cpu::CpuKernel, index: usize) -> Outcome<(usize
 
 fn layout(kernel: &cpu::CpuKernel) -> Vec<(usize, usize)> {
     let mut end = 0_usize;
-    let place = |size: &usize| {
-        let alignment = if size.is_power_of_two() && *size <= 16 { *size } else { 8 };
-        let offset = end.next_multiple_of(alignment);
+    let place = |(size, alignment): (&usize, &usize)| {
+        let offset = end.next_multiple_of(*alignment);
         end = offset + size;
         (offset, *size)
     };
-    kernel.parameters.iter().map(place).collect()
+    kernel.parameters.iter().zip(kernel.alignments).map(place).collect()
 }
 
 /// The arguments of a launch, in the buffer form.
@@ -136,11 +134,12 @@ impl Arguments {
         Ok(())
     }
 
-    /// Values that may be addresses: parameters of their size.
+    /// Values that may be addresses: parameters of their size, and words of structures.
     fn addresses(&self) -> impl Iterator<Item = u64> {
-        let longs = self.layout.iter().filter(|(_, size)| *size == 8);
-        // SAFETY: the parameter lies in the words, aligned to its size.
-        longs.map(|(offset, _)| unsafe { self.at(*offset).cast::<u64>().read() })
+        let offsets =
+            self.layout.iter().flat_map(|(offset, size)| (0..size / 8).map(move |at| offset + at * 8));
+        // SAFETY: the parameter lies in the words with all its bytes.
+        offsets.map(|offset| unsafe { self.at(offset).cast::<u64>().read_unaligned() })
     }
 }
 

@@ -3,9 +3,12 @@
 
 use std::thread;
 
-use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheGather, CacheRenew};
+use wm_kernels::wholememory::{
+    CacheAdjust, CacheCount, CacheDrop, CacheGather, CacheRenew, CacheTables, Chunks, Numbers, RowSet,
+    Strided,
+};
 
-use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row, width};
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, row, width};
 use crate::support::{read, run, written};
 
 /// Bytes of a set before its lines.
@@ -71,8 +74,11 @@ impl Cached {
         self.table.layout.rows()
     }
 
-    fn row_starts(&self) -> u64 {
-        if self.is_spread { 0 } else { read(&self.row_starts) }
+    fn tables(&self) -> CacheTables {
+        let starts = if self.is_spread { 0 } else { read(&self.row_starts) };
+        let (bases, count) = (read(&self.bases), self.parts.len() as u32);
+        let parts = Chunks { bases, starts, equal: self.rows_equal, count };
+        CacheTables { parts, set_starts: read(&self.set_starts), stride: self.stride }
     }
 
     fn part_of(&self, row: u64) -> usize {
@@ -106,69 +112,26 @@ impl Cached {
         output: &mut Placed,
         shape: (u32, u32),
     ) {
-        let arguments = CacheGather {
-            base: self.table.base(),
-            bases: self.table.bases(),
-            starts: self.table.starts(),
-            chunks: self.table.chunks(),
-            equal: self.table.layout.equal,
-            rows_in_table: self.rows(),
-            stride: self.stride,
-            row_bytes: row_bytes as u64,
-            indices: read(numbers),
-            index_bytes: 8,
-            count: numbers.len() as u64,
-            output: output.address(),
-            output_stride: row_bytes as u64,
-            width: width(&[output.address(), row_bytes as u64]),
-            cache_bases: read(&self.bases),
-            row_starts: self.row_starts(),
-            parts: self.parts.len() as u32,
-            rows_equal: self.rows_equal,
-            set_starts: read(&self.set_starts),
+        let packed = Strided { address: output.address(), stride: row_bytes as u64 };
+        let rows = RowSet {
+            table: self.table.whole(),
+            numbers: Numbers { address: read(numbers), count: numbers.len() as u64, bytes: 8 },
+            packed,
             order: if order.is_empty() { 0 } else { read(order) },
         };
-        run(shape, &arguments);
+        let width = width(&[packed.address, packed.stride]);
+        run(shape, &CacheGather { rows, row_bytes: packed.stride, width, cache: self.tables() });
     }
 
     fn count(&self, bytes: &[u8], index_bytes: u32, shift: u32) {
-        let arguments = CacheCount {
-            indices: read(bytes),
-            index_bytes,
-            count: bytes.len() as u64 / u64::from(index_bytes),
-            shift,
-            seed: 3,
-            rows_in_table: self.rows(),
-            stride: self.stride,
-            cache_bases: read(&self.bases),
-            row_starts: self.row_starts(),
-            parts: self.parts.len() as u32,
-            rows_equal: self.rows_equal,
-            set_starts: read(&self.set_starts),
-            part: 0,
-        };
-        run((2, 64), &arguments);
+        let (numbers, rows_in_table) = (numbers(bytes, index_bytes), self.rows());
+        run((2, 64), &CacheCount { numbers, shift, seed: 3, rows_in_table, cache: self.tables(), part: 0 });
     }
 
     fn adjust(&self, part: usize, shape: (u32, u32)) {
-        let sets = self.set_starts[part + 1] - self.set_starts[part];
-        let arguments = CacheAdjust {
-            base: self.table.base(),
-            bases: self.table.bases(),
-            starts: self.table.starts(),
-            chunks: self.table.chunks(),
-            equal: self.table.layout.equal,
-            rows_in_table: self.rows(),
-            stride: self.stride,
-            cache_bases: read(&self.bases),
-            row_starts: self.row_starts(),
-            parts: self.parts.len() as u32,
-            rows_equal: self.rows_equal,
-            set_starts: read(&self.set_starts),
-            part: part as u32,
-            turns: sets.div_ceil(32),
-        };
-        run(shape, &arguments);
+        let turns = (self.set_starts[part + 1] - self.set_starts[part]).div_ceil(32);
+        let (table, cache) = (self.table.whole(), self.tables());
+        run(shape, &CacheAdjust { table, cache, part: part as u32, turns });
     }
 
     fn word(&self, part: usize, at: u64) -> u64 {
@@ -305,7 +268,7 @@ fn a_row_that_is_written_is_brought_anew_or_cancelled() {
     cached.parts[0][at / 2] |= u128::from(FILLING | (start + 3)) << (at % 2 * 64);
     let changed: Vec<u8> = (0..rows * cached.stride).map(|at| (at * 7 + 1) as u8).collect();
     let mut own = Placed::new(&changed, 0);
-    let (numbers, part) = ([0i64, 2, -1, rows as i64], written(&mut cached.parts[0]));
+    let numbers = [0i64, 2, -1, rows as i64];
     let count = [numbers.len() as i64];
     let renew = CacheRenew {
         rows: read(&numbers),
@@ -313,9 +276,7 @@ fn a_row_that_is_written_is_brought_anew_or_cancelled() {
         own_rows: own.address(),
         first_row: start,
         rows_in_part: rows,
-        stride: cached.stride,
-        cache_bases: read(&[part]),
-        set_starts: read(&cached.set_starts),
+        cache: cached.tables(),
         part: 0,
     };
     run((1, 64), &renew);

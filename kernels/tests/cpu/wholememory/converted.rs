@@ -1,11 +1,11 @@
 //! Hazard (wrong result): a value is rounded twice or in the wrong direction, a NaN becomes a
 //! number, or an element has the wrong size.
 
-use wm_kernels::wholememory::{GatherConverted, ScatterConverted};
+use wm_kernels::wholememory::{GatherConverted, RowSet, ScatterConverted, Strided};
 
-use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row};
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, row};
 use super::types::{DOUBLE, FLOAT, FLOATS, HALF, INT, INTEGERS, decode, draw, encode, same, size};
-use crate::support::{read, run};
+use crate::support::run;
 
 /// `rows` rows of `columns` drawn elements, each row followed by `padding` bytes.
 fn drawn_rows(draws: &mut Draws, kind: u32, rows: usize, columns: usize, padding: usize) -> Vec<u8> {
@@ -99,26 +99,8 @@ impl Case {
             let element = encode(to, decode(from, &before[*packed..][..size(from)]));
             self.model[*table..][..size(to)].copy_from_slice(&element);
         }
-        let g = self.arguments();
-        let arguments = ScatterConverted {
-            base: g.base,
-            bases: g.bases,
-            starts: g.starts,
-            chunks: g.chunks,
-            equal: g.equal,
-            rows_in_table: g.rows_in_table,
-            stride: g.stride,
-            offset: g.offset,
-            columns: g.columns,
-            indices: g.indices,
-            index_bytes: g.index_bytes,
-            count: g.count,
-            input: g.output,
-            input_stride: g.output_stride,
-            table_type: g.table_type,
-            other_type: g.other_type,
-        };
-        run(shape, &arguments);
+        let GatherConverted { rows, columns, table_type, packed_type } = self.arguments();
+        run(shape, &ScatterConverted { rows, columns, table_type, packed_type });
         compare(
             self.types,
             to,
@@ -130,24 +112,14 @@ impl Case {
     }
 
     fn arguments(&mut self) -> GatherConverted {
-        GatherConverted {
-            base: self.table.base(),
-            bases: self.table.bases(),
-            starts: self.table.starts(),
-            chunks: self.table.chunks(),
-            equal: self.table.layout.equal,
-            rows_in_table: self.table.layout.rows(),
-            stride: self.table.layout.stride as u64,
-            offset: 0,
-            columns: self.columns as u64,
-            indices: read(&self.indices),
-            index_bytes: self.index_bytes,
-            count: self.numbers.len() as u64,
-            output: self.packed.address(),
-            output_stride: self.packed_stride as u64,
-            table_type: self.types.0,
-            other_type: self.types.1,
-        }
+        let rows = RowSet {
+            table: self.table.whole(),
+            numbers: numbers(&self.indices, self.index_bytes),
+            packed: Strided { address: self.packed.address(), stride: self.packed_stride as u64 },
+            order: 0,
+        };
+        let (table_type, packed_type) = self.types;
+        GatherConverted { rows, columns: self.columns as u64, table_type, packed_type }
     }
 }
 

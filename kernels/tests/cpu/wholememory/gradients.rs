@@ -2,7 +2,9 @@
 //! comes from another lane's columns. Words of four columns must give the bits that single columns
 //! give, for each type, row length and launch shape.
 
-use wm_kernels::wholememory::{OptimizeLazyAdam, OptimizeSgd};
+use wm_kernels::wholememory::{
+    Gradients, LazyAdam, OptimizeLazyAdam, OptimizeSgd, Powers, RowNames, Sgd, Step, Strided,
+};
 
 use super::support::{Draws, Placed, WARPS};
 use super::types::{BF16, FLOAT, HALF, Value, decode, encode, size};
@@ -58,8 +60,8 @@ impl Rows {
         Self { kind, stride, memory: Placed::new(&content, misalignment) }
     }
 
-    fn stride_bytes(&self) -> u64 {
-        (self.stride * size(self.kind)) as u64
+    fn places(&mut self) -> Strided {
+        Strided { address: self.memory.address(), stride: (self.stride * size(self.kind)) as u64 }
     }
 
     fn element(&self, row: usize, column: usize) -> f32 {
@@ -86,30 +88,22 @@ fn placements(columns: usize) -> Vec<(usize, usize, u32)> {
     [words, vec![(0, 0, 1), (1, 0, 1), (0, 1, 1), (4, 3, 1)]].concat()
 }
 
-fn sgd(
-    table: &mut Rows,
-    gradients: &mut Rows,
-    runs: &Runs,
-    columns: usize,
-    lane_columns: u32,
-) -> OptimizeSgd {
-    OptimizeSgd {
-        table: table.memory.address(),
-        table_stride: table.stride_bytes(),
-        table_type: table.kind,
-        rows_in_table: ROWS as u64,
-        rows: read(&runs.rows),
-        count: read(&runs.count),
-        gradients: gradients.memory.address(),
-        gradient_type: gradients.kind,
-        gradient_stride: gradients.stride_bytes(),
-        columns: columns as u64,
-        order: read(&runs.order),
+fn step(table: &mut Rows, gradients: &mut Rows, runs: &Runs, columns: usize, lane_columns: u32) -> Step {
+    let Strided { address, stride } = gradients.places();
+    let names = RowNames { rows: read(&runs.rows), count: read(&runs.count), rows_in_table: ROWS as u64 };
+    Step {
+        table: table.places(),
+        names,
         starts: read(&runs.starts),
+        gradients: Gradients {
+            address,
+            order: read(&runs.order),
+            stride: stride as u32,
+            kind: gradients.kind,
+        },
+        columns: columns as u64,
+        table_type: table.kind,
         lane_columns,
-        // From 0, a weight becomes its gradient.
-        learning_rate: -1.0,
-        weight_decay: 0.0,
     }
 }
 
@@ -123,7 +117,9 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
                 let (bytes, of_table) = (first * size(kind), first * size(table_kind));
                 let mut gradients = Rows::new(kind, GRADIENTS as usize, stride, bytes, |_| fraction(draws));
                 let mut table = Rows::new(table_kind, ROWS, stride, of_table, |_| 0.0);
-                run(shape, &sgd(&mut table, &mut gradients, &runs, columns, lane_columns));
+                let step = step(&mut table, &mut gradients, &runs, columns, lane_columns);
+                // From 0, a weight becomes its gradient.
+                run(shape, &OptimizeSgd { step, rule: Sgd { rate: -1.0, decay: 0.0 } });
                 for (i, row) in runs.rows.iter().map(|row| *row as usize).enumerate() {
                     for column in 0..stride {
                         let numbers = if column < columns { runs.of(i) } else { &[] };
@@ -153,36 +149,12 @@ fn adam(columns: usize, table_kind: u32, lane_columns: u32, shape: (u32, u32)) -
     let mut powers = vec![1f32; ROWS * 2];
     for _ in 0..3 {
         let runs = Runs::new(draws);
-        let c = sgd(&mut table, &mut gradients, &runs, columns, lane_columns);
-        let [m, v] = &mut states;
-        let step = OptimizeLazyAdam {
-            table: c.table,
-            table_stride: c.table_stride,
-            table_type: c.table_type,
-            rows_in_table: c.rows_in_table,
-            rows: c.rows,
-            count: c.count,
-            gradients: c.gradients,
-            gradient_type: c.gradient_type,
-            gradient_stride: c.gradient_stride,
-            columns: c.columns,
-            order: c.order,
-            starts: c.starts,
-            lane_columns,
-            learning_rate: 0.05,
-            weight_decay: 0.01,
-            m: m.memory.address(),
-            m_stride: m.stride_bytes(),
-            v: v.memory.address(),
-            v_stride: v.stride_bytes(),
-            powers: written(&mut powers),
-            powers_stride: 8,
-            epsilon: 1e-8,
-            beta1: 0.9,
-            beta2: 0.999,
-            adam_w: 0,
-        };
-        run(shape, &step);
+        let step = step(&mut table, &mut gradients, &runs, columns, lane_columns);
+        let [m, v] = states.each_mut().map(Rows::places);
+        let powers_rows = Strided { address: written(&mut powers), stride: 8 };
+        let powers_of = Powers { rows: powers_rows, beta1: 0.9, beta2: 0.999 };
+        let rule = LazyAdam { m, v, powers: powers_of, rate: 0.05, decay: 0.01, epsilon: 1e-8, adam_w: 0 };
+        run(shape, &OptimizeLazyAdam { step, rule });
         // A row that is longer than a warp leaves its powers to another kernel.
         let advanced = powers.iter().any(|power| *power != 1.0);
         assert_eq!(

@@ -1,8 +1,10 @@
 //! A graph in chunks, the launches that sample it, and the arrays that they fill.
 
-use wm_kernels::wholememory::{CountSamples, SampleUniform, SampleWeighted, ScanExclusive, ScanTileSums};
+use wm_kernels::wholememory::{
+    CountSamples, SampleUniform, SampleWeighted, Samples, Sampling, ScanExclusive, ScanTileSums,
+};
 
-use super::support::{ChunkedTable, Draws, Layout};
+use super::support::{ChunkedTable, Draws, Layout, numbers};
 use super::types::{DOUBLE, FLOAT};
 use crate::support::{read, run, written};
 
@@ -99,7 +101,9 @@ impl Graph {
         let node_bytes = draws.of(&[4, 8]);
         let array = packed(&nodes, node_bytes);
         let mut offsets = vec![-1; count + 1];
-        run(shape, &self.count_samples(&array, node_bytes, count, most, &mut offsets));
+        let (row_ptr, array_of) = (self.tables[0].whole(), numbers(&array, node_bytes));
+        let counts = written(&mut offsets);
+        run(shape, &CountSamples { row_ptr, nodes: array_of, most, counts });
         scan_in_place(&mut offsets, shape);
         let mut expected = vec![0i32];
         for node in &nodes {
@@ -109,31 +113,6 @@ impl Graph {
         }
         assert_eq!(offsets, expected);
         Centers { nodes, node_bytes, array, offsets }
-    }
-
-    fn count_samples(
-        &self,
-        nodes: &[u8],
-        node_bytes: u32,
-        count: usize,
-        max_samples: i32,
-        counts: &mut [i32],
-    ) -> CountSamples {
-        let row = &self.tables[0];
-        CountSamples {
-            row_base: row.base(),
-            row_bases: row.bases(),
-            row_starts: row.starts(),
-            row_chunks: row.chunks(),
-            row_equal: row.layout.equal,
-            row_entries: row.layout.rows(),
-            row_offset: 0,
-            nodes: read(nodes),
-            node_bytes,
-            count: count as u64,
-            max_samples,
-            counts: written(counts),
-        }
     }
 
     pub(crate) fn sample_uniform(
@@ -163,35 +142,12 @@ impl Graph {
         centers: &Centers,
         most: i32,
         seed: u64,
-        outputs: [u64; 3],
+        [destinations, locals, edges]: [u64; 3],
     ) -> SampleUniform {
-        let [row, col, _] = &self.tables;
-        SampleUniform {
-            row_base: row.base(),
-            row_bases: row.bases(),
-            row_starts: row.starts(),
-            row_chunks: row.chunks(),
-            row_equal: row.layout.equal,
-            row_entries: row.layout.rows(),
-            row_offset: 0,
-            col_base: col.base(),
-            col_bases: col.bases(),
-            col_starts: col.starts(),
-            col_chunks: col.chunks(),
-            col_equal: col.layout.equal,
-            col_entries: col.layout.rows(),
-            col_offset: 0,
-            col_bytes: self.col_bytes,
-            nodes: read(&centers.array),
-            node_bytes: centers.node_bytes,
-            count: centers.nodes.len() as u64,
-            max_samples: most,
-            seed,
-            offsets: read(&centers.offsets),
-            destinations: outputs[0],
-            centers: outputs[1],
-            edges: outputs[2],
-        }
+        let samples = Samples { col: self.tables[1].whole(), destinations, centers: locals, edges };
+        let (row_ptr, nodes) = (self.tables[0].whole(), numbers(&centers.array, centers.node_bytes));
+        let all = Sampling { row_ptr, nodes, samples, offsets: read(&centers.offsets), seed, most };
+        SampleUniform { all }
     }
 
     pub(crate) fn sample_weighted(
@@ -201,45 +157,11 @@ impl Graph {
         seed: u64,
         shape: (u32, u32),
     ) -> Sampled {
-        self.filled(centers, |outputs| run(shape, &self.weighted(self.uniform(centers, most, seed, outputs))))
-    }
-
-    fn weighted(&self, u: SampleUniform) -> SampleWeighted {
-        let weight = &self.tables[2];
-        SampleWeighted {
-            row_base: u.row_base,
-            row_bases: u.row_bases,
-            row_starts: u.row_starts,
-            row_chunks: u.row_chunks,
-            row_equal: u.row_equal,
-            row_entries: u.row_entries,
-            row_offset: u.row_offset,
-            col_base: u.col_base,
-            col_bases: u.col_bases,
-            col_starts: u.col_starts,
-            col_chunks: u.col_chunks,
-            col_equal: u.col_equal,
-            col_entries: u.col_entries,
-            col_offset: u.col_offset,
-            col_bytes: u.col_bytes,
-            weight_base: weight.base(),
-            weight_bases: weight.bases(),
-            weight_starts: weight.starts(),
-            weight_chunks: weight.chunks(),
-            weight_equal: weight.layout.equal,
-            weight_entries: weight.layout.rows(),
-            weight_offset: 0,
-            weight_type: self.weight_type,
-            nodes: u.nodes,
-            node_bytes: u.node_bytes,
-            count: u.count,
-            max_samples: u.max_samples,
-            seed: u.seed,
-            offsets: u.offsets,
-            destinations: u.destinations,
-            centers: u.centers,
-            edges: u.edges,
-        }
+        let weights = self.tables[2].whole();
+        self.filled(centers, |outputs| {
+            let SampleUniform { all } = self.uniform(centers, most, seed, outputs);
+            run(shape, &SampleWeighted { all, weights });
+        })
     }
 
     /// The samples with these neighbours (counted from a node's first) of each center.

@@ -4,7 +4,8 @@
 
 use wm_kernels::Arguments;
 use wm_kernels::wholememory::{
-    AdvancePowers, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd,
+    AdaGrad, AdvancePowers, Gradients, LazyAdam, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop,
+    OptimizeSgd, Powers, RmsProp, RowNames, Sgd, Step, Strided,
 };
 
 use super::support::{Draws, WARPS};
@@ -21,6 +22,14 @@ const ALPHA: f32 = 0.99;
 /// A float between -1 and 1.
 fn fraction(draws: &mut Draws) -> f32 {
     draws.below(20_001) as f32 / 10_000.0 - 1.0
+}
+
+fn rows<T>(memory: &mut [T], stride: usize) -> Strided {
+    Strided { address: written(memory), stride: stride as u64 }
+}
+
+fn names(touch: &Touch) -> RowNames {
+    RowNames { rows: read(&touch.rows), count: read(&touch.count), rows_in_table: ROWS as u64 }
 }
 
 /// One embedding with three states of its shape and the powers, and the same in f64.
@@ -97,24 +106,29 @@ impl Embedding {
         if all.iter().all(|columns| columns.is_multiple_of(4)) { 4 } else { 1 }
     }
 
-    fn sgd(&mut self, touch: &Touch) -> OptimizeSgd {
-        OptimizeSgd {
-            table: written(&mut self.table),
-            table_stride: (self.stride * size(self.kind)) as u64,
-            table_type: self.kind,
-            rows_in_table: ROWS as u64,
-            rows: read(&touch.rows),
-            count: read(&touch.count),
-            gradients: read(&touch.gradients),
-            gradient_type: FLOAT,
-            gradient_stride: touch.gradient_columns as u64 * 4,
-            columns: self.columns as u64,
-            order: read(&touch.order),
+    fn step(&mut self, touch: &Touch) -> Step {
+        Step {
+            table: rows(&mut self.table, self.stride * size(self.kind)),
+            names: names(touch),
             starts: read(&touch.starts),
+            gradients: Gradients {
+                address: read(&touch.gradients),
+                order: read(&touch.order),
+                stride: touch.gradient_columns as u32 * 4,
+                kind: FLOAT,
+            },
+            columns: self.columns as u64,
+            table_type: self.kind,
             lane_columns: self.lane_columns(touch),
-            learning_rate: RATE,
-            weight_decay: DECAY,
         }
+    }
+
+    fn state(&mut self, number: usize) -> Strided {
+        rows(&mut self.states[number], self.stride * 4)
+    }
+
+    fn powers(&mut self) -> Powers {
+        Powers { rows: rows(&mut self.powers, 8), beta1: BETAS.0, beta2: BETAS.1 }
     }
 
     /// Steps the model: `rule` gets weight, gradient and two states, and how often the row was
@@ -163,7 +177,7 @@ fn float(kind: u32, bytes: &[u8]) -> f64 {
 /// Four steps of one optimizer, for each type, several widths and shapes.
 fn four_steps<A: Arguments>(
     what: &str,
-    arguments: impl Fn(&mut Embedding, OptimizeSgd) -> A,
+    arguments: impl Fn(&mut Embedding, Step) -> A,
     rule: impl Fn(f64, f64, &mut f64, &mut f64, i32) -> f64 + Copy,
 ) {
     for kind in [FLOAT, HALF, BF16] {
@@ -174,11 +188,11 @@ fn four_steps<A: Arguments>(
             let mut embedding = Embedding::new(draws, kind, columns);
             for _ in 0..4 {
                 let touch = embedding.touch(draws);
-                let common = embedding.sgd(&touch);
-                let lane_columns = common.lane_columns;
-                run(shape, &arguments(&mut embedding, common));
-                if what == "lazy adam" && columns > 32 * lane_columns as usize {
-                    run(shape, &advance(&mut embedding, &touch));
+                let step = embedding.step(&touch);
+                run(shape, &arguments(&mut embedding, step));
+                if what == "lazy adam" && columns > 32 * step.lane_columns as usize {
+                    let (names, powers) = (names(&touch), embedding.powers());
+                    run(shape, &AdvancePowers { names, powers });
                 }
                 embedding.step_model(&touch, rule);
                 embedding.check(what);
@@ -196,52 +210,11 @@ fn four_steps<A: Arguments>(
     }
 }
 
-fn advance(embedding: &mut Embedding, touch: &Touch) -> AdvancePowers {
-    AdvancePowers {
-        rows: read(&touch.rows),
-        count: read(&touch.count),
-        rows_in_table: ROWS as u64,
-        powers: written(&mut embedding.powers),
-        powers_stride: 8,
-        beta1: BETAS.0,
-        beta2: BETAS.1,
-    }
-}
-
 #[test]
 fn sgd_steps() {
-    four_steps("sgd", |_, common| common, |w, g, _, _, _| w - f64::from(RATE) * (g + f64::from(DECAY) * w));
-}
-
-fn lazy_adam(embedding: &mut Embedding, c: OptimizeSgd, adam_w: u32) -> OptimizeLazyAdam {
-    let bytes = embedding.stride as u64 * 4;
-    OptimizeLazyAdam {
-        table: c.table,
-        table_stride: c.table_stride,
-        table_type: c.table_type,
-        rows_in_table: c.rows_in_table,
-        rows: c.rows,
-        count: c.count,
-        gradients: c.gradients,
-        gradient_type: c.gradient_type,
-        gradient_stride: c.gradient_stride,
-        columns: c.columns,
-        order: c.order,
-        starts: c.starts,
-        lane_columns: c.lane_columns,
-        learning_rate: RATE,
-        weight_decay: DECAY,
-        m: written(&mut embedding.states[0]),
-        m_stride: bytes,
-        v: written(&mut embedding.states[1]),
-        v_stride: bytes,
-        powers: written(&mut embedding.powers),
-        powers_stride: 8,
-        epsilon: EPSILON,
-        beta1: BETAS.0,
-        beta2: BETAS.1,
-        adam_w,
-    }
+    let rule = Sgd { rate: RATE, decay: DECAY };
+    let arguments = |_: &mut Embedding, step| OptimizeSgd { step, rule };
+    four_steps("sgd", arguments, |w, g, _, _, _| w - f64::from(RATE) * (g + f64::from(DECAY) * w));
 }
 
 #[test]
@@ -259,32 +232,21 @@ fn lazy_adam_steps_with_the_decay_on_either_side() {
             let (mean, square) = (*m / (1.0 - betas.0.powi(t)), *v / (1.0 - betas.1.powi(t)));
             w - f64::from(RATE) * mean / (square.sqrt() + f64::from(EPSILON))
         };
-        four_steps("lazy adam", |embedding, common| lazy_adam(embedding, common, adam_w), rule);
+        let arguments = |embedding: &mut Embedding, step| {
+            let (m, v, powers) = (embedding.state(0), embedding.state(1), embedding.powers());
+            let rule = LazyAdam { m, v, powers, rate: RATE, decay: DECAY, epsilon: EPSILON, adam_w };
+            OptimizeLazyAdam { step, rule }
+        };
+        four_steps("lazy adam", arguments, rule);
     }
 }
 
 #[test]
 fn rmsprop_steps() {
-    let arguments = |embedding: &mut Embedding, c: OptimizeSgd| OptimizeRmsprop {
-        table: c.table,
-        table_stride: c.table_stride,
-        table_type: c.table_type,
-        rows_in_table: c.rows_in_table,
-        rows: c.rows,
-        count: c.count,
-        gradients: c.gradients,
-        gradient_type: c.gradient_type,
-        gradient_stride: c.gradient_stride,
-        columns: c.columns,
-        order: c.order,
-        starts: c.starts,
-        lane_columns: c.lane_columns,
-        learning_rate: RATE,
-        weight_decay: DECAY,
-        v: written(&mut embedding.states[0]),
-        v_stride: embedding.stride as u64 * 4,
-        epsilon: EPSILON,
-        alpha: ALPHA,
+    let arguments = |embedding: &mut Embedding, step| {
+        let v = embedding.state(0);
+        let rule = RmsProp { v, rate: RATE, decay: DECAY, epsilon: EPSILON, alpha: ALPHA };
+        OptimizeRmsprop { step, rule }
     };
     let alpha = f64::from(ALPHA);
     four_steps("rmsprop", arguments, |w, g, v, _, _| {
@@ -296,25 +258,9 @@ fn rmsprop_steps() {
 
 #[test]
 fn adagrad_steps() {
-    let arguments = |embedding: &mut Embedding, c: OptimizeSgd| OptimizeAdagrad {
-        table: c.table,
-        table_stride: c.table_stride,
-        table_type: c.table_type,
-        rows_in_table: c.rows_in_table,
-        rows: c.rows,
-        count: c.count,
-        gradients: c.gradients,
-        gradient_type: c.gradient_type,
-        gradient_stride: c.gradient_stride,
-        columns: c.columns,
-        order: c.order,
-        starts: c.starts,
-        lane_columns: c.lane_columns,
-        learning_rate: RATE,
-        weight_decay: DECAY,
-        sums: written(&mut embedding.states[2]),
-        sums_stride: embedding.stride as u64 * 4,
-        epsilon: EPSILON,
+    let arguments = |embedding: &mut Embedding, step| {
+        let rule = AdaGrad { sums: embedding.state(2), rate: RATE, decay: DECAY, epsilon: EPSILON };
+        OptimizeAdagrad { step, rule }
     };
     four_steps("adagrad", arguments, |w, g, sum, _, _| {
         let g = g + f64::from(DECAY) * w;

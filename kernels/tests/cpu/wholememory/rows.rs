@@ -2,9 +2,9 @@
 //! row, or uses an address that a GPU refuses.
 
 use wm_kernels::cpu::Fault;
-use wm_kernels::wholememory::{GatherRows, ScatterRows};
+use wm_kernels::wholememory::{GatherRows, Numbers, RowSet, ScatterRows, Strided, Table};
 
-use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row, width};
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, row, width};
 use crate::support::{launch, read, run};
 
 /// One draw of everything that a gather or scatter has.
@@ -93,25 +93,8 @@ impl Case {
         for (from, to) in self.moves() {
             self.model[to..to + self.row_bytes].copy_from_slice(&before[from..from + self.row_bytes]);
         }
-        let g = self.arguments();
-        let arguments = ScatterRows {
-            base: g.base,
-            bases: g.bases,
-            starts: g.starts,
-            chunks: g.chunks,
-            equal: g.equal,
-            rows_in_table: g.rows_in_table,
-            stride: g.stride,
-            offset: g.offset,
-            row_bytes: g.row_bytes,
-            indices: g.indices,
-            index_bytes: g.index_bytes,
-            count: g.count,
-            input: g.output,
-            input_stride: g.output_stride,
-            width: g.width,
-        };
-        run(shape, &arguments);
+        let GatherRows { rows, row_bytes, width } = self.arguments();
+        run(shape, &ScatterRows { rows, row_bytes, width });
         assert!(
             self.table.content() == self.model,
             "{:?}, {} bytes, {shape:?}",
@@ -122,23 +105,13 @@ impl Case {
     }
 
     fn arguments(&mut self) -> GatherRows {
-        GatherRows {
-            base: self.table.base(),
-            bases: self.table.bases(),
-            starts: self.table.starts(),
-            chunks: self.table.chunks(),
-            equal: self.table.layout.equal,
-            rows_in_table: self.rows,
-            stride: self.table.layout.stride as u64,
-            offset: self.offset,
-            row_bytes: self.row_bytes as u64,
-            indices: read(&self.indices),
-            index_bytes: self.index_bytes,
-            count: self.numbers.len() as u64,
-            output: self.packed.address(),
-            output_stride: self.packed_stride as u64,
-            width: self.width,
-        }
+        let rows = RowSet {
+            table: self.table.table(self.rows, self.offset),
+            numbers: numbers(&self.indices, self.index_bytes),
+            packed: Strided { address: self.packed.address(), stride: self.packed_stride as u64 },
+            order: 0,
+        };
+        GatherRows { rows, row_bytes: self.row_bytes as u64, width: self.width }
     }
 }
 
@@ -193,23 +166,13 @@ fn many_rows_on_few_warps_and_few_on_many() {
 fn a_width_that_the_addresses_do_not_have_is_a_fault_as_on_a_gpu() {
     let numbers = [0i64];
     let (mut table, mut output) = (Placed::new(&[1; 64], 4), Placed::new(&[0; 64], 0));
-    let arguments = GatherRows {
-        base: table.address(),
-        bases: 16,
-        starts: 16,
-        chunks: 1,
-        equal: 0,
-        rows_in_table: 2,
-        stride: 32,
-        offset: 0,
-        row_bytes: 32,
-        indices: read(&numbers),
-        index_bytes: 8,
-        count: 1,
-        output: output.address(),
-        output_stride: 32,
-        width: 16,
+    let rows = RowSet {
+        table: Table::at(table.address(), 2, 32),
+        numbers: Numbers { address: read(&numbers), count: 1, bytes: 8 },
+        packed: Strided { address: output.address(), stride: 32 },
+        order: 0,
     };
+    let arguments = GatherRows { rows, row_bytes: 32, width: 16 };
     let fault = launch([1; 3], [32, 1, 1], &arguments);
     assert!(matches!(fault, Err(Fault::IllegalAddress(_))), "{fault:?}");
 }

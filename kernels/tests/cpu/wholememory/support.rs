@@ -1,7 +1,7 @@
 //! Tables in chunks as the kernels see them, with a model of their bytes, and draws that a seed
 //! repeats.
 
-use wm_abi::CUdeviceptr;
+use wm_kernels::wholememory::{Chunks, Numbers, Table};
 
 use crate::support::{read, written};
 
@@ -132,24 +132,31 @@ impl ChunkedTable {
         self.memory.iter().zip(&self.layout.chunks).flat_map(chunk).collect()
     }
 
-    /// `base`: the only chunk's, or an address that must not be used.
-    pub(crate) fn base(&self) -> u64 {
-        if self.bases.len() == 1 { self.bases[0] } else { 0xdead_0000_0000_0000 }
+    /// The table from byte `offset` on, with addresses that must not be used where a kernel has no
+    /// need of them.
+    pub(crate) fn table(&self, rows: u64, offset: u64) -> Table {
+        let Layout { equal, stride, .. } = self.layout;
+        let unused = Chunks { bases: 16, starts: 16, equal, count: 1 };
+        match self.bases[..] {
+            [base] => Table { chunks: unused, offset, ..Table::at(base, rows, stride as u64) },
+            _ => {
+                let (bases, starts) = (read(&self.bases), read(&self.starts));
+                let chunks = Chunks { bases, starts, equal, count: self.bases.len() as u32 };
+                let table = Table::over(chunks, rows, stride as u64, offset);
+                Table { base: 0xdead_0000_0000_0000, ..table }
+            }
+        }
     }
 
-    /// `bases`; an address that must not be read where there is one chunk.
-    pub(crate) fn bases(&self) -> CUdeviceptr {
-        if self.bases.len() == 1 { 16 } else { read(&self.bases) }
+    /// All rows.
+    pub(crate) fn whole(&self) -> Table {
+        self.table(self.layout.rows(), 0)
     }
+}
 
-    /// `starts`; an address that must not be read where there is one chunk.
-    pub(crate) fn starts(&self) -> CUdeviceptr {
-        if self.bases.len() == 1 { 16 } else { read(&self.starts) }
-    }
-
-    pub(crate) fn chunks(&self) -> u32 {
-        self.bases.len() as u32
-    }
+/// An array of numbers of `bytes` bytes.
+pub(crate) fn numbers(array: &[u8], bytes: u32) -> Numbers {
+    Numbers { address: read(array), count: array.len() as u64 / u64::from(bytes), bytes }
 }
 
 /// Row numbers below `rows`, with some that are negative or too large; as the bytes of an array of

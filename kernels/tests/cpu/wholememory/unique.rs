@@ -1,10 +1,10 @@
 //! Hazard (wrong result): a list of unique nodes has a node twice, or maps a neighbour to another
 //! node.
 
-use wm_kernels::wholememory::{UniqueClear, UniqueInsert, UniqueMark, UniqueNumber};
+use wm_kernels::wholememory::{NodeMap, UniqueClear, UniqueInsert, UniqueMark, UniqueNumber};
 
 use super::graph::{scan_in_place, unpacked};
-use super::support::Draws;
+use super::support::{Draws, numbers};
 use crate::support::{read, run, written};
 
 fn packed(nodes: &[i64], bytes: u32) -> Vec<u8> {
@@ -21,45 +21,28 @@ fn append(
 ) -> (Vec<i64>, Vec<i32>) {
     let (target_array, neighbor_array) = (packed(targets, bytes), packed(neighbors, bytes));
     let (mut nodes, mut positions) = (vec![5u64; capacity], vec![5u32; capacity]);
-    let (slot_nodes, slot_positions) = (written(&mut nodes), written(&mut positions));
-    let (count, target_count, capacity) = (neighbors.len() as u64, targets.len() as u64, capacity as u64);
-    run(shape, &UniqueClear { slot_nodes, slot_positions, capacity });
-    let insert = |array: &[u8], count, first_position| UniqueInsert {
-        nodes: read(array),
-        node_bytes: bytes,
-        count,
-        first_position,
-        slot_nodes,
-        slot_positions,
-        capacity,
-    };
-    run(shape, &insert(&target_array, target_count, 0));
-    run(shape, &insert(&neighbor_array, count, target_count));
-    let mut numbers = vec![-1i32; neighbors.len() + 1];
+    let map =
+        NodeMap { nodes: written(&mut nodes), positions: written(&mut positions), capacity: capacity as u64 };
+    let (target_numbers, neighbor_numbers) = (numbers(&target_array, bytes), numbers(&neighbor_array, bytes));
+    run(shape, &UniqueClear { map });
+    run(shape, &UniqueInsert { map, nodes: target_numbers, first_position: 0 });
+    run(shape, &UniqueInsert { map, nodes: neighbor_numbers, first_position: target_numbers.count });
+    let mut marks = vec![-1i32; neighbors.len() + 1];
     let mark = UniqueMark {
-        neighbors: read(&neighbor_array),
-        node_bytes: bytes,
-        count,
-        targets: target_count,
-        slot_nodes,
-        slot_positions,
-        capacity,
-        marks: written(&mut numbers),
+        map,
+        neighbors: neighbor_numbers,
+        targets: target_numbers.count,
+        marks: written(&mut marks),
     };
     run(shape, &mark);
-    let new = scan_in_place(&mut numbers, (2, 64)) as usize;
+    let new = scan_in_place(&mut marks, (2, 64)) as usize;
     let mut unique = vec![0u8; (targets.len() + new) * bytes as usize];
     let mut mapping = vec![-1i32; neighbors.len()];
     let number = UniqueNumber {
-        targets: read(&target_array),
-        target_count,
-        neighbors: read(&neighbor_array),
-        node_bytes: bytes,
-        count,
-        numbers: read(&numbers),
-        slot_nodes,
-        slot_positions,
-        capacity,
+        map,
+        targets: target_numbers,
+        neighbors: neighbor_numbers,
+        sums: read(&marks),
         unique: written(&mut unique),
         mapping: written(&mut mapping),
     };

@@ -8,6 +8,7 @@
 use wm_kernels::wholememory::RoundRobinPlaces;
 
 use crate::error::{Error, Result, require};
+use crate::operations::array::numbers;
 use crate::operations::scratch::{Scratch, Workspace};
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
@@ -51,20 +52,16 @@ impl RoundRobin {
     /// # Errors
     /// [`Error::Input`] for what are no row numbers; the driver's.
     pub fn places_of(&self, indices: &Tensor, workspace: &Workspace<'_>) -> Result<(Tensor, Scratch)> {
-        let (array, kind) = (indices.description().to_array(), indices.description().element_type()?);
-        require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
-        let size = array.map_or(-1, |array| array.size);
-        require(size >= 0, "numbers of rows are an array without gaps")?;
-        let count = size.unsigned_abs();
-        let (scratch, [places]) = workspace.take([count * size_of::<i64>() as u64])?;
+        let numbers = numbers(indices)?;
+        let (scratch, [places]) = workspace.take([numbers.count * size_of::<i64>() as u64])?;
         let &Self { rows, turn, ranks, rows_of_rank } = self;
-        let (indices, index_bytes) = (indices.address()?, kind.bytes() as u32);
-        let arguments =
-            RoundRobinPlaces { indices, index_bytes, count, rows, turn, ranks, rows_of_rank, places };
-        if count > 0 {
-            CallerStream::with(workspace.communicator.kernels()?, workspace.stream)
-                .launch(&arguments, count)?;
+        if numbers.count > 0 {
+            CallerStream::with(workspace.communicator.kernels()?, workspace.stream).launch(
+                &RoundRobinPlaces { numbers, rows, turn, ranks, rows_of_rank, places },
+                numbers.count,
+            )?;
         }
+        let size = numbers.count.cast_signed();
         let shape = ArrayDescription { size, storage_offset: 0, dtype: ElementType::Int64.code() };
         Ok((Tensor::at(places, shape.into())?, scratch))
     }

@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
 use wm_kernels::wholememory::{
-    AdvancePowers, GatherRows, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd, SortBegin,
+    AdaGrad, AdvancePowers, GatherRows, Gradients, LazyAdam, Numbers, OptimizeAdagrad, OptimizeLazyAdam,
+    OptimizeRmsprop, OptimizeSgd, Powers, RmsProp, RowNames, RowSet, Sgd, SortBegin, SortKeys, Step, Strided,
+    Table,
 };
 
 use crate::communicator::Communicator;
@@ -22,8 +24,8 @@ use crate::embedding::Embedding;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::states::{self, RowState};
 use crate::error::{Error, Result, require};
-use crate::kernels::Kernels;
 use crate::memory::{Memory, MemoryRequest};
+use crate::operations::array::numbers;
 use crate::operations::scratch::Workspace;
 use crate::operations::sort::{RowRuns, Unsorted, runs};
 use crate::operations::upload;
@@ -53,40 +55,31 @@ struct Staging {
     capacity: u64,
 }
 
-/// What a rank hands in.
+/// The numbers and gradients that a rank hands in.
 #[derive(Debug, Clone, Copy)]
-struct Gradients {
-    indices: CUdeviceptr,
-    index_bytes: u64,
-    rows: CUdeviceptr,
-    stride: u64,
+struct HandedIn {
+    numbers: Numbers,
+    rows: Strided,
     kind: ElementType,
     columns: u64,
-    count: u64,
 }
 
-impl Gradients {
+impl HandedIn {
     fn new(embedding: &Embedding, indices: &Tensor, gradients: &Tensor) -> Result<Self> {
-        let (array, kind) = (indices.description().to_array(), indices.description().element_type()?);
-        require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
-        let count = array.map_or(-1, |array| array.size);
-        require(count >= 0, "numbers of rows are an array without gaps")?;
-        let (matrix, of) = (gradients.description().rows()?, gradients.description().element_type()?);
-        require(matrix.sizes[0] == count, "not as many gradients as numbers of rows")?;
+        let numbers = numbers(indices)?;
+        let (matrix, kind) = (gradients.description().rows()?, gradients.description().element_type()?);
+        require(
+            matrix.sizes[0].cast_unsigned() == numbers.count,
+            "not as many gradients as numbers of rows",
+        )?;
         require(
             matrix.sizes[1] == embedding.rows().description().sizes[1],
             "gradients of another length than the rows",
         )?;
-        require(of.is_float() && of.bytes() <= 4, "gradients are 16 or 32-bit floating-point numbers")?;
-        Ok(Self {
-            indices: indices.address()?,
-            index_bytes: kind.bytes() as u64,
-            rows: gradients.address()?,
-            stride: (matrix.stride * of.bytes() as i64).unsigned_abs(),
-            kind: of,
-            columns: matrix.sizes[1].unsigned_abs(),
-            count: count.unsigned_abs(),
-        })
+        require(kind.is_float() && kind.bytes() <= 4, "gradients are 16 or 32-bit floating-point numbers")?;
+        let stride = (matrix.stride * kind.bytes() as i64).unsigned_abs();
+        let rows = Strided { address: gradients.address()?, stride };
+        Ok(Self { numbers, rows, kind, columns: matrix.sizes[1].unsigned_abs() })
     }
 
     fn row_bytes(&self) -> u64 {
@@ -132,10 +125,12 @@ impl Training {
         let can_wait = communicator
             .kernels()
             .and_then(|kernels| CallerStream::with(kernels, workspace.stream).can_wait());
-        let own = can_wait.and_then(|()| Gradients::new(embedding, indices, gradients));
-        let alike =
-            own.as_ref().map(|own| format!("{} {:?} {rate}", own.index_bytes, own.kind)).unwrap_or_default();
-        let count = own.as_ref().map(|own| own.count).map_err(Clone::clone);
+        let own = can_wait.and_then(|()| HandedIn::new(embedding, indices, gradients));
+        let alike = own
+            .as_ref()
+            .map(|own| format!("{} {:?} {rate}", own.numbers.bytes, own.kind))
+            .unwrap_or_default();
+        let count = own.as_ref().map(|own| own.numbers.count).map_err(Clone::clone);
         let counts = communicator.agree_on("gradients", count, alike.as_bytes())?;
         let (own, most) = (own?, counts.into_iter().max().unwrap_or_default());
         if most == 0 || own.columns == 0 {
@@ -158,7 +153,7 @@ impl Training {
         &self,
         embedding: &Embedding,
         staging: &Staging,
-        own: &Gradients,
+        own: &HandedIn,
         rate: f32,
         workspace: &Workspace<'_>,
     ) -> Result {
@@ -170,135 +165,96 @@ impl Training {
         if rows == 0 {
             return Ok(());
         }
-        let unsorted = Unsorted {
-            indices: staging.indices.part(0).address,
-            index_bytes: own.index_bytes as u32,
-            count: staging.capacity * communicator.size() as u64,
-            first_row: partition.start(rank),
-            rows,
-        };
-        let named = runs(workspace, unsorted)?;
-        // How many they are the GPU knows: a wait here would let it idle.
-        let most = unsorted.count.min(rows);
-        let gradients = (staging.gradients.part(0).address, own.kind, own.row_bytes());
-        let kernels = communicator.kernels()?;
-        let step = Step { kernels, named: &named, most, gradients, columns: own.columns, rate, stream };
-        self.optimize(embedding, &step)?;
+        let indices = staging.indices.part(0).address;
+        let count = staging.capacity * communicator.size() as u64;
+        let numbers = Numbers { address: indices, count, bytes: own.numbers.bytes };
+        let named = runs(workspace, Unsorted { numbers, first_row: partition.start(rank), rows })?;
+        // The GPU alone has their number: a wait for it would leave the GPU without work.
+        let most = count.min(rows);
+        let gradients = Strided { address: staging.gradients.part(0).address, stride: own.row_bytes() };
+        let step = StepLaunch { named: &named, most, gradients, kind: own.kind, columns: own.columns, rate };
+        self.optimize(embedding, &step, stream)?;
         if let Some(cache) = embedding.cache() {
             cache.renew(named.rows, named.count, most, stream)?;
         }
         Ok(communicator.driver().stream_synchronize(stream)?)
     }
 
-    fn optimize(&self, embedding: &Embedding, step: &Step<'_>) -> Result {
+    fn optimize(&self, embedding: &Embedding, launch: &StepLaunch<'_>, stream: CUstream) -> Result {
         let memory = embedding.rows().memory()?;
-        let (table, table_stride) = (memory.own_part().address, memory.request().granularity);
+        let (kernels, table) = (memory.communicator().kernels()?, own_rows(memory));
         let kind = embedding.rows().description().element_type()?;
-        let rows_in_table = memory.partition().count(memory.communicator().rank());
-        let &Step { kernels, named, most, gradients, columns, rate: learning_rate, stream } = step;
-        let (gradients, gradient_kind, gradient_stride) = gradients;
-        let (table_type, gradient_type) = (kind.code(), gradient_kind.code());
-        let &RowRuns { rows, positions: order, starts, count, .. } = named;
-        let value = |name| self.optimizer.get(name).unwrap_or_default();
-        let (weight_decay, epsilon) = (value("weight_decay"), value("epsilon"));
-        let state = |at: usize| -> Result<(u64, u64)> {
-            let memory = self.states[at].rows.rows().memory()?;
-            Ok((memory.own_part().address, memory.request().granularity))
-        };
-        let mut places = vec![(table, table_stride, kind), (gradients, gradient_stride, gradient_kind)];
-        for at in 0..self.states.len() {
-            let (address, stride) = state(at)?;
-            places.push((address, stride, ElementType::Float));
+        let &StepLaunch { named, most, gradients, columns, rate, .. } = launch;
+        let mut places = vec![(table, kind), (gradients, launch.kind)];
+        for state in &self.states {
+            places.push((own_rows(state.rows.rows().memory()?), ElementType::Float));
         }
         let lane_columns = lane_columns(columns, &places);
         let work = most.saturating_mul(columns.div_ceil(lane_columns.into()));
-        // What all optimizers are told, and what one of them alone.
-        macro_rules! optimize {
-            ($kernel:ident { $($field:ident),* }) => {
-                $kernel {
-                    table,
-                    table_stride,
-                    table_type,
-                    rows_in_table,
-                    rows,
-                    count,
-                    gradients,
-                    gradient_type,
-                    gradient_stride,
-                    columns,
-                    order,
-                    starts,
-                    lane_columns,
-                    learning_rate,
-                    weight_decay,
-                    $($field),*
-                }
-            };
-        }
+        let rows_in_table = memory.partition().count(memory.communicator().rank());
+        let names = RowNames { rows: named.rows, count: named.count, rows_in_table };
+        let gradients = Gradients {
+            address: gradients.address,
+            order: named.positions,
+            stride: gradients.stride as u32,
+            kind: launch.kind.code(),
+        };
+        let (starts, table_type) = (named.starts, kind.code());
+        let step = Step { table, names, starts, gradients, columns, table_type, lane_columns };
+
+        let state = |at: usize| places[2 + at].0;
+        let value = |name| self.optimizer.get(name).unwrap_or_default();
+        let (decay, epsilon) = (value("weight_decay"), value("epsilon"));
         match self.optimizer.kind() {
             OptimizerType::Sgd => {
-                let step = optimize!(OptimizeSgd {});
-                kernels.launch(&step, work, 0, stream)
+                kernels.launch(&OptimizeSgd { step, rule: Sgd { rate, decay } }, work, 0, stream)
             }
             OptimizerType::LazyAdam => {
-                let ((m, m_stride), (v, v_stride), (powers, powers_stride)) =
-                    (state(0)?, state(1)?, state(2)?);
-                let (beta1, beta2, adam_w) =
-                    (value("beta1"), value("beta2"), u32::from(value("adam_w") > 0.5));
-                let step = optimize!(OptimizeLazyAdam {
-                    m,
-                    m_stride,
-                    v,
-                    v_stride,
-                    powers,
-                    powers_stride,
-                    epsilon,
-                    beta1,
-                    beta2,
-                    adam_w
-                });
-                kernels.launch(&step, work, 0, stream)?;
+                let powers = Powers { rows: state(2), beta1: value("beta1"), beta2: value("beta2") };
+                let adam_w = u32::from(value("adam_w") > 0.5);
+                let rule = LazyAdam { m: state(0), v: state(1), powers, rate, decay, epsilon, adam_w };
+                kernels.launch(&OptimizeLazyAdam { step, rule }, work, 0, stream)?;
                 if columns <= u64::from(lane_columns) * LANES {
                     return Ok(());
                 }
                 // Several warps have pieces of a row: none of them knows when all have read the
                 // powers.
-                let advance =
-                    AdvancePowers { rows, count, rows_in_table, powers, powers_stride, beta1, beta2 };
-                kernels.launch(&advance, most, 0, stream)
+                kernels.launch(&AdvancePowers { names, powers }, most, 0, stream)
             }
             OptimizerType::RmsProp => {
-                let ((v, v_stride), alpha) = (state(0)?, value("alpha"));
-                let step = optimize!(OptimizeRmsprop { v, v_stride, epsilon, alpha });
-                kernels.launch(&step, work, 0, stream)
+                let rule = RmsProp { v: state(0), rate, decay, epsilon, alpha: value("alpha") };
+                kernels.launch(&OptimizeRmsprop { step, rule }, work, 0, stream)
             }
             OptimizerType::AdaGrad => {
-                let (sums, sums_stride) = state(0)?;
-                let step = optimize!(OptimizeAdagrad { sums, sums_stride, epsilon });
-                kernels.launch(&step, work, 0, stream)
+                let rule = AdaGrad { sums: state(0), rate, decay, epsilon };
+                kernels.launch(&OptimizeAdagrad { step, rule }, work, 0, stream)
             }
         }
     }
 }
 
-/// A step of this rank's, under way.
-struct Step<'a> {
-    kernels: &'a Kernels,
+/// This rank's rows of memory.
+fn own_rows(memory: &Memory) -> Strided {
+    Strided { address: memory.own_part().address, stride: memory.request().granularity }
+}
+
+/// A step of this rank's, before its kernels are chosen.
+struct StepLaunch<'a> {
     named: &'a RowRuns,
     /// No more rows are named.
     most: u64,
-    /// Address, type and stride of the rows of gradients.
-    gradients: (CUdeviceptr, ElementType, u64),
+    gradients: Strided,
+    /// The type of the gradients.
+    kind: ElementType,
     columns: u64,
     rate: f32,
-    stream: CUstream,
 }
 
 /// How many columns a lane of an optimizer has: four, where these are one aligned word in each row
-/// of all that it reads and writes. `places` have address, bytes between rows and type of each.
-fn lane_columns(columns: u64, places: &[(CUdeviceptr, u64, ElementType)]) -> u32 {
-    let is_aligned = |(address, stride, kind): &(CUdeviceptr, u64, ElementType)| {
-        (address | stride).is_multiple_of(4 * kind.bytes() as u64)
+/// of all places, which it reads and writes; else one.
+fn lane_columns(columns: u64, places: &[(Strided, ElementType)]) -> u32 {
+    let is_aligned = |(rows, kind): &(Strided, ElementType)| {
+        (rows.address | rows.stride).is_multiple_of(4 * kind.bytes() as u64)
     };
     if columns.is_multiple_of(4) && places.iter().all(is_aligned) { 4 } else { 1 }
 }
@@ -308,14 +264,14 @@ impl Staging {
     fn of<'a>(
         place: &'a mut Option<Self>,
         communicator: &Arc<Communicator>,
-        own: &Gradients,
+        own: &HandedIn,
         most: u64,
     ) -> Result<&'a Self> {
         let fits = |staging: &Self| {
             let rows = staging.gradients.request().granularity;
             staging.capacity >= most
                 && rows == own.row_bytes()
-                && staging.indices.request().granularity == own.index_bytes
+                && staging.indices.request().granularity == u64::from(own.numbers.bytes)
         };
         if !place.as_ref().is_some_and(fits) {
             *place = None;
@@ -329,7 +285,7 @@ impl Staging {
                 )
             };
             *place = Some(Self {
-                indices: memory(own.index_bytes)?,
+                indices: memory(u64::from(own.numbers.bytes))?,
                 gradients: memory(own.row_bytes())?,
                 capacity,
             });
@@ -338,20 +294,22 @@ impl Staging {
     }
 
     /// Writes this rank's numbers and gradients, and numbers that name nothing behind them.
-    fn hand_in(&self, own: &Gradients, workspace: &Workspace<'_>) -> Result {
+    fn hand_in(&self, own: &HandedIn, workspace: &Workspace<'_>) -> Result {
         let &Workspace { communicator, stream, .. } = workspace;
         let _current = communicator.enter()?;
         let (indices, rows) = (self.indices.own_part().address, self.gradients.own_part().address);
-        let (bytes, caller) =
-            (own.count * own.index_bytes, CallerStream::with(communicator.kernels()?, stream));
-        if own.count < self.capacity {
-            let rest = (self.capacity - own.count) * own.index_bytes;
+        let (bytes, caller) = (
+            own.numbers.count * u64::from(own.numbers.bytes),
+            CallerStream::with(communicator.kernels()?, stream),
+        );
+        if own.numbers.count < self.capacity {
+            let rest = (self.capacity - own.numbers.count) * u64::from(own.numbers.bytes);
             upload::fill_bytes(communicator, indices + bytes, rest, 0xff, stream)?;
         }
-        if own.count > 0 {
-            caller.copy(indices, own.indices, bytes)?;
-            if own.stride == own.row_bytes() {
-                caller.copy(rows, own.rows, own.count * own.row_bytes())?;
+        if own.numbers.count > 0 {
+            caller.copy(indices, own.numbers.address, bytes)?;
+            if own.rows.stride == own.row_bytes() {
+                caller.copy(rows, own.rows.address, own.numbers.count * own.row_bytes())?;
             } else {
                 pack(own, rows, workspace)?;
             }
@@ -361,39 +319,22 @@ impl Staging {
 }
 
 /// Rows with gaps go side by side.
-fn pack(own: &Gradients, output: CUdeviceptr, workspace: &Workspace<'_>) -> Result {
-    let (_scratch, [numbers, positions]) = workspace.take([own.count * 4; 2])?;
+fn pack(own: &HandedIn, output: CUdeviceptr, workspace: &Workspace<'_>) -> Result {
+    let count = own.numbers.count;
+    let (_scratch, [numbers, positions]) = workspace.take([count * 4; 2])?;
     let (kernels, stream) = (workspace.communicator.kernels()?, workspace.stream);
     // Its positions are all numbers from 0 on.
-    let count = SortBegin {
-        indices: own.indices,
-        index_bytes: own.index_bytes as u32,
-        count: own.count,
-        first_row: 0,
-        rows: 0,
-        numbers,
-        number_bytes: 4,
-        positions,
+    let keys = SortKeys { numbers, positions, n: count, kept: 0, bytes: 4 };
+    let begin = SortBegin { rows: own.numbers, first_row: 0, rows_in_part: 0, keys };
+    kernels.launch(&begin, count, 0, stream)?;
+    let rows = RowSet {
+        table: Table::at(own.rows.address, count, own.rows.stride),
+        numbers: Numbers { address: positions, count, bytes: 4 },
+        packed: Strided { address: output, stride: own.row_bytes() },
+        order: 0,
     };
-    kernels.launch(&count, own.count, 0, stream)?;
-    let rows = GatherRows {
-        base: own.rows,
-        bases: 0,
-        starts: 0,
-        chunks: 1,
-        equal: 0,
-        rows_in_table: own.count,
-        stride: own.stride,
-        offset: 0,
-        row_bytes: own.row_bytes(),
-        indices: positions,
-        index_bytes: 4,
-        count: own.count,
-        output,
-        output_stride: own.row_bytes(),
-        width: own.kind.bytes() as u32,
-    };
-    kernels.launch(&rows, own.count * own.columns, 0, stream)
+    let gather = GatherRows { rows, row_bytes: own.row_bytes(), width: own.kind.bytes() as u32 };
+    kernels.launch(&gather, count * own.columns, 0, stream)
 }
 
 #[cfg(test)]
@@ -404,11 +345,12 @@ mod tests {
     #[test]
     fn words_of_columns_are_aligned_in_every_row() {
         let (float, half) = (ElementType::Float, ElementType::Half);
-        assert_eq!(lane_columns(128, &[(0x1000, 512, float), (0x2000, 256, half)]), 4);
-        assert_eq!(lane_columns(4, &[(0x1008, 8, half)]), 4);
-        assert_eq!(lane_columns(4, &[(0x1000, 16, float), (0x1008, 16, float)]), 1);
-        assert_eq!(lane_columns(4, &[(0x1000, 16, float), (0x1000, 24, float)]), 1);
-        assert_eq!(lane_columns(4, &[(0x1004, 8, half)]), 1);
-        assert_eq!(lane_columns(6, &[(0x1000, 32, float)]), 1);
+        let rows = |address, stride, kind| (Strided { address, stride }, kind);
+        assert_eq!(lane_columns(128, &[rows(0x1000, 512, float), rows(0x2000, 256, half)]), 4);
+        assert_eq!(lane_columns(4, &[rows(0x1008, 8, half)]), 4);
+        assert_eq!(lane_columns(4, &[rows(0x1000, 16, float), rows(0x1008, 16, float)]), 1);
+        assert_eq!(lane_columns(4, &[rows(0x1000, 16, float), rows(0x1000, 24, float)]), 1);
+        assert_eq!(lane_columns(4, &[rows(0x1004, 8, half)]), 1);
+        assert_eq!(lane_columns(6, &[rows(0x1000, 32, float)]), 1);
     }
 }

@@ -1,6 +1,7 @@
 //! Arrays as operations on graphs have them: at one address, or over memory of all ranks.
 
 use wm_abi::CUdeviceptr;
+use wm_kernels::wholememory::{Numbers, Table};
 
 use crate::error::{Error, Result, require};
 use crate::tensor::{Place, Tensor};
@@ -33,72 +34,40 @@ impl Array {
         Ok(Self { address, count, kind })
     }
 
-    /// Bytes of an element.
-    pub fn bytes(&self) -> u32 {
-        self.kind.bytes() as u32
+    /// The elements, as kernels find them.
+    pub fn numbers(&self) -> Numbers {
+        Numbers { address: self.address, count: self.count, bytes: self.kind.bytes() as u32 }
     }
 }
 
 /// Numbers of rows: an array of 32 or 64-bit integers at one address.
-pub(crate) struct Numbers {
-    /// Of the first.
-    pub(crate) address: CUdeviceptr,
-    /// How many there are.
-    pub(crate) count: u64,
-    /// Of one: 4 or 8.
-    pub(crate) bytes: u32,
+///
+/// # Errors
+/// [`Error::Input`] for another shape or type.
+pub(crate) fn numbers(tensor: &Tensor) -> Result<Numbers> {
+    let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
+    let count = array.and_then(|array| u64::try_from(array.size).ok());
+    let count = count.ok_or_else(|| Error::Input("numbers of rows are an array without gaps".to_owned()))?;
+    require(NODES.contains(&kind), "numbers of rows have 32 or 64 bits")?;
+    Ok(Numbers { address: tensor.address()?, count, bytes: kind.bytes() as u32 })
 }
 
-impl Numbers {
-    /// # Errors
-    /// [`Error::Input`] for another shape or type.
-    pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
-        let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
-        require(array.is_some_and(|array| array.size >= 0), "numbers of rows are an array without gaps")?;
-        require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
-        let count = array.map_or(0, |array| array.size.unsigned_abs());
-        Ok(Self { address: tensor.address()?, count, bytes: kind.bytes() as u32 })
-    }
-}
-
-/// Elements that kernels find by their numbers, wherever they are (`table.cuh`).
-#[derive(Debug, Clone, Copy)]
-pub struct ArrayTable {
-    /// Of the first chunk, if there is but one; else 0.
-    pub base: CUdeviceptr,
-    /// Address of each chunk.
-    pub bases: CUdeviceptr,
-    /// First element of each chunk.
-    pub starts: CUdeviceptr,
-    /// Chunks.
-    pub chunks: u32,
-    /// Elements of each chunk but the last, or 0.
-    pub equal: u64,
-    /// Bytes from the memory's first element to the table's.
-    pub offset: u64,
-    /// Elements.
-    pub entries: u64,
-    /// Their type.
-    pub kind: ElementType,
-}
-
-impl ArrayTable {
-    /// # Errors
-    /// As of [`Array::new`], but any memory of all ranks will do.
-    pub fn new(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<Self> {
-        let (entries, kind) = shape(tensor, kinds, what)?;
-        let Place::Memory(memory) = tensor.place() else {
-            let base = Array::new(tensor, kinds, what)?.address;
-            return Ok(Self { base, bases: 0, starts: 0, chunks: 1, equal: 0, offset: 0, entries, kind });
-        };
-        let offset = tensor.description().storage_offset.unsigned_abs() * kind.bytes() as u64;
-        let (tables, partition) = (memory.tables(), memory.partition());
-        let is_one = memory.is_one_range();
-        let base = if is_one { memory.part(0).address } else { 0 };
-        let chunks = if is_one { 1 } else { partition.ranks() as u32 };
-        let (bases, starts, equal) = (tables.bases, tables.starts, partition.equal_count());
-        Ok(Self { base, bases, starts, chunks, equal, offset, entries, kind })
-    }
+/// Elements of a tensor as a table of kernels, and their type: at one address, or over any memory
+/// of all ranks.
+///
+/// # Errors
+/// As of [`Array::new`].
+pub fn table(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<(Table, ElementType)> {
+    let (entries, kind) = shape(tensor, kinds, what)?;
+    let bytes = kind.bytes() as u64;
+    let table = match tensor.place() {
+        Place::Memory(memory) => {
+            let offset = tensor.description().storage_offset.unsigned_abs() * bytes;
+            memory.table(entries, bytes, offset)
+        }
+        _ => Table::at(Array::new(tensor, kinds, what)?.address, entries, bytes),
+    };
+    Ok((table, kind))
 }
 
 fn shape(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<(u64, ElementType)> {

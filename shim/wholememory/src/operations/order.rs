@@ -5,10 +5,10 @@
 //! that bounds them, and a row that is named twice crosses it once.
 
 use wm_abi::CUdeviceptr;
+use wm_kernels::wholememory::Numbers;
 
 use crate::error::Result;
 use crate::memory::Memory;
-use crate::operations::array::Numbers;
 use crate::operations::scratch::{Scratch, Workspace};
 use crate::operations::sort::{Others, Sorting, Unsorted};
 use crate::stream::CallerStream;
@@ -61,13 +61,7 @@ impl RowOrder {
         if CallerStream::with(workspace.communicator.kernels()?, workspace.stream).is_captured()? {
             return Ok(None);
         }
-        let unsorted = Unsorted {
-            indices: numbers.address,
-            index_bytes: numbers.bytes,
-            count: numbers.count,
-            first_row: 0,
-            rows: rows_in_table,
-        };
+        let unsorted = Unsorted { numbers: *numbers, first_row: 0, rows: rows_in_table };
         // Without memory rows are moved as they come.
         let Ok((scratch, places)) = workspace.take(Sorting::bytes(&unsorted)) else { return Ok(None) };
         let mut sorting = Sorting::new(workspace, unsorted, Others::Last, places);

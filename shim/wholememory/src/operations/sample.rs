@@ -3,9 +3,11 @@
 //! Which neighbours a seed gives does not depend on where the graph's arrays are, nor on the number
 //! of ranks. A node that the graph does not have, has no neighbours.
 
-use wm_kernels::wholememory::{CountSamples, SampleUniform, SampleWeighted};
+use wm_kernels::wholememory::{
+    CountSamples, Numbers, SampleUniform, SampleWeighted, Samples, Sampling, Table,
+};
 
-use super::array::{Array, ArrayTable, NODES};
+use super::array::{Array, NODES, table};
 use super::scan::Scan;
 use crate::environment::{Environment, MemoryContext, Output, ScratchLayout, Temporary};
 use crate::error::{Result, require};
@@ -72,9 +74,9 @@ pub fn sample(
     environment: &Environment,
     stream: &CallerStream,
 ) -> Result {
-    let sampling = Sampling::new(graph, request, outputs.offsets)?;
+    let sampling = SampleLaunch::new(graph, request, outputs.offsets)?;
     stream.can_wait()?;
-    let count = sampling.centers.count;
+    let count = sampling.nodes.count;
     let mut parts = ScratchLayout::default();
     let scan = Scan::new(count, &mut parts)?;
     let memory = environment.temporary(parts)?;
@@ -88,7 +90,7 @@ pub fn sample(
         wanted.map(|context| environment.output(context, shape.into(), AllocationType::Device)).transpose()
     };
     let made = [
-        output(outputs.destinations, sampling.col.kind)?,
+        output(outputs.destinations, sampling.col.1)?,
         output(outputs.centers, ElementType::Int)?,
         output(outputs.edges, ElementType::Int64)?,
     ];
@@ -112,40 +114,30 @@ fn edges_aside(environment: &Environment, total: i64) -> Result<(Temporary, u64)
     Ok((memory, address))
 }
 
-/// What launches are told.
-struct Sampling {
-    row: ArrayTable,
-    col: ArrayTable,
-    weights: Option<ArrayTable>,
-    centers: Array,
+/// A checked request.
+struct SampleLaunch {
+    row_ptr: Table,
+    col: (Table, ElementType),
+    weights: Option<Table>,
+    nodes: Numbers,
     offsets: u64,
     most: i32,
     seed: u64,
 }
 
-impl Sampling {
+impl SampleLaunch {
     fn new(graph: Graph<'_>, request: SampleRequest<'_>, offsets: &Tensor) -> Result<Self> {
-        let row = ArrayTable::new(graph.row_ptr, &[ElementType::Int64], "row pointers")?;
-        let col = ArrayTable::new(graph.col, NODES, "neighbours")?;
-        let weigh = |weights| ArrayTable::new(weights, &[ElementType::Float, ElementType::Double], "weights");
-        let weights = graph.weights.map(weigh).transpose()?;
-        require(
-            weights.is_none_or(|weights| weights.entries == col.entries),
-            "not as many weights as edges",
-        )?;
-        let centers = Array::new(request.centers, NODES, "centers")?;
-        require(i32::try_from(centers.count).is_ok(), "more centers than 31 bits can count")?;
+        let (row_ptr, _) = table(graph.row_ptr, &[ElementType::Int64], "row pointers")?;
+        let col = table(graph.col, NODES, "neighbours")?;
+        let weigh = |weights| table(weights, &[ElementType::Float, ElementType::Double], "weights");
+        let weights = graph.weights.map(weigh).transpose()?.map(|(weights, _)| weights);
+        require(weights.is_none_or(|weights| weights.rows == col.0.rows), "not as many weights as edges")?;
+        let nodes = Array::new(request.centers, NODES, "centers")?.numbers();
+        require(i32::try_from(nodes.count).is_ok(), "more centers than 31 bits can count")?;
         let offsets = Array::new(offsets, &[ElementType::Int], "offsets")?;
-        require(offsets.count == centers.count + 1, "offsets are one more than centers")?;
-        Ok(Self {
-            row,
-            col,
-            weights,
-            centers,
-            offsets: offsets.address,
-            most: request.most,
-            seed: request.seed,
-        })
+        require(offsets.count == nodes.count + 1, "offsets are one more than centers")?;
+        let (most, seed) = (request.most, request.seed);
+        Ok(Self { row_ptr, col, weights, nodes, offsets: offsets.address, most, seed })
     }
 
     fn needs_edges(&self) -> bool {
@@ -153,123 +145,18 @@ impl Sampling {
     }
 
     fn counting(&self) -> CountSamples {
-        let Self { row, centers, .. } = self;
-        CountSamples {
-            row_base: row.base,
-            row_bases: row.bases,
-            row_starts: row.starts,
-            row_chunks: row.chunks,
-            row_equal: row.equal,
-            row_entries: row.entries,
-            row_offset: row.offset,
-            nodes: centers.address,
-            node_bytes: centers.bytes(),
-            count: centers.count,
-            max_samples: self.most,
-            counts: self.offsets,
-        }
+        let &Self { row_ptr, nodes, most, offsets, .. } = self;
+        CountSamples { row_ptr, nodes, most, counts: offsets }
     }
 
-    fn launch(&self, outputs: [u64; 3], stream: &CallerStream) -> Result {
-        let uniform = self.uniform(outputs);
+    fn launch(&self, [destinations, centers, edges]: [u64; 3], stream: &CallerStream) -> Result {
+        let &Self { row_ptr, nodes, offsets, most, seed, .. } = self;
+        let samples = Samples { col: self.col.0, destinations, centers, edges };
+        let all = Sampling { row_ptr, nodes, samples, offsets, seed, most };
         let Some(weights) = self.weights else {
-            return stream.launch(&uniform, self.centers.count * WARP);
+            return stream.launch(&SampleUniform { all }, nodes.count * WARP);
         };
-        let threads = if self.most > FEW_SAMPLES { MANY_THREADS } else { FEW_THREADS };
-        stream.launch_blocks(&weighted(uniform, weights), self.centers.count, threads)
-    }
-
-    fn uniform(&self, [destinations, centers, edges]: [u64; 3]) -> SampleUniform {
-        let Self { row, col, .. } = self;
-        SampleUniform {
-            row_base: row.base,
-            row_bases: row.bases,
-            row_starts: row.starts,
-            row_chunks: row.chunks,
-            row_equal: row.equal,
-            row_entries: row.entries,
-            row_offset: row.offset,
-            col_base: col.base,
-            col_bases: col.bases,
-            col_starts: col.starts,
-            col_chunks: col.chunks,
-            col_equal: col.equal,
-            col_entries: col.entries,
-            col_offset: col.offset,
-            col_bytes: col.kind.bytes() as u32,
-            nodes: self.centers.address,
-            node_bytes: self.centers.bytes(),
-            count: self.centers.count,
-            max_samples: self.most,
-            seed: self.seed,
-            offsets: self.offsets,
-            destinations,
-            centers,
-            edges,
-        }
-    }
-}
-
-/// The same by weights.
-fn weighted(uniform: SampleUniform, weights: ArrayTable) -> SampleWeighted {
-    let SampleUniform {
-        row_base,
-        row_bases,
-        row_starts,
-        row_chunks,
-        row_equal,
-        row_entries,
-        row_offset,
-        col_base,
-        col_bases,
-        col_starts,
-        col_chunks,
-        col_equal,
-        col_entries,
-        col_offset,
-        col_bytes,
-        nodes,
-        node_bytes,
-        count,
-        max_samples,
-        seed,
-        offsets,
-        destinations,
-        centers,
-        edges,
-    } = uniform;
-    SampleWeighted {
-        row_base,
-        row_bases,
-        row_starts,
-        row_chunks,
-        row_equal,
-        row_entries,
-        row_offset,
-        col_base,
-        col_bases,
-        col_starts,
-        col_chunks,
-        col_equal,
-        col_entries,
-        col_offset,
-        col_bytes,
-        nodes,
-        node_bytes,
-        count,
-        max_samples,
-        seed,
-        offsets,
-        destinations,
-        centers,
-        edges,
-        weight_base: weights.base,
-        weight_bases: weights.bases,
-        weight_starts: weights.starts,
-        weight_chunks: weights.chunks,
-        weight_equal: weights.equal,
-        weight_entries: weights.entries,
-        weight_offset: weights.offset,
-        weight_type: weights.kind.code(),
+        let threads = if most > FEW_SAMPLES { MANY_THREADS } else { FEW_THREADS };
+        stream.launch_blocks(&SampleWeighted { all, weights }, nodes.count, threads)
     }
 }

@@ -3,7 +3,7 @@
 
 use wm_abi::CUdeviceptr;
 use wm_kernels::wholememory::{
-    RunsCollect, RunsMark, ScanExclusive, ScanTileSums, SortBegin, SortCount, SortMove,
+    Numbers, RunsCollect, RunsMark, ScanExclusive, ScanTileSums, SortBegin, SortCount, SortKeys, SortMove,
 };
 
 use crate::error::Result;
@@ -23,12 +23,8 @@ const SORT_THREADS: u32 = 256;
 /// Row numbers to be sorted, in device memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Unsorted {
-    /// Where they are.
-    pub indices: CUdeviceptr,
-    /// Bytes of each: 4 or 8.
-    pub index_bytes: u32,
-    /// How many.
-    pub count: u64,
+    /// Their array.
+    pub numbers: Numbers,
     /// The rows of interest: others are left out.
     pub first_row: u64,
     /// How many rows are of interest.
@@ -64,21 +60,18 @@ pub struct Sorting<'a> {
     workspace: &'a Workspace<'a>,
     unsorted: Unsorted,
     others: Others,
-    numbers: CUdeviceptr,
-    positions: CUdeviceptr,
+    keys: SortKeys,
     other_numbers: CUdeviceptr,
     other_positions: CUdeviceptr,
     counts: CUdeviceptr,
     sums: CUdeviceptr,
     total: CUdeviceptr,
-    /// Where it is written how many are left, once it is known.
-    kept: CUdeviceptr,
 }
 
 impl<'a> Sorting<'a> {
     /// Bytes of each of the pieces of memory that it takes to sort these.
     pub fn bytes(unsorted: &Unsorted) -> [u64; 7] {
-        let (count, counts) = (unsorted.count, counts_of(unsorted.count));
+        let (count, counts) = (unsorted.numbers.count, counts_of(unsorted.numbers.count));
         let (numbers, positions) = (u64::from(unsorted.number_bytes()) * count, 4 * count);
         let sums = 8 * (counts.max(count).div_ceil(SCAN_TILE) + 1);
         [numbers, positions, numbers, positions, 4 * (counts + 1), sums, 8]
@@ -92,24 +85,14 @@ impl<'a> Sorting<'a> {
         places: [CUdeviceptr; 7],
     ) -> Self {
         let [numbers, positions, other_numbers, other_positions, counts, sums, total] = places;
-        Self {
-            workspace,
-            unsorted,
-            others,
-            numbers,
-            positions,
-            other_numbers,
-            other_positions,
-            counts,
-            sums,
-            total,
-            kept: 0,
-        }
+        let bytes = unsorted.number_bytes();
+        let keys = SortKeys { numbers, positions, n: unsorted.numbers.count, kept: 0, bytes };
+        Self { workspace, unsorted, others, keys, other_numbers, other_positions, counts, sums, total }
     }
 
     /// Where the 32-bit positions are, in the order so far.
     pub fn positions(&self) -> CUdeviceptr {
-        self.positions
+        self.keys.positions
     }
 
     fn kernels(&self) -> Result<&'a Kernels> {
@@ -123,38 +106,29 @@ impl<'a> Sorting<'a> {
     /// The driver's.
     pub fn sort(&mut self, low: u32) -> Result {
         let (kernels, stream) = (self.kernels()?, self.workspace.stream);
-        let number_bytes = self.unsorted.number_bytes();
-        let Unsorted { indices, index_bytes, count: n, first_row, rows } = self.unsorted;
-        let (first_row, numbers, positions) = (first_row as i64, self.numbers, self.positions);
-        let begin =
-            SortBegin { indices, index_bytes, count: n, first_row, rows, numbers, number_bytes, positions };
-        kernels.launch(&begin, n, 0, stream)?;
+        let Unsorted { numbers, first_row, rows } = self.unsorted;
+        let (n, first_row) = (numbers.count, first_row as i64);
+        kernels.launch(
+            &SortBegin { rows: numbers, first_row, rows_in_part: rows, keys: self.keys },
+            n,
+            0,
+            stream,
+        )?;
 
         let limit = if self.others == Others::LeftOut { rows } else { u64::MAX };
         let (counts, tiles) = (self.counts, n.div_ceil(SORT_TILE));
         let bits = u64::BITS - rows.leading_zeros();
         let digits = bits.saturating_sub(low).div_ceil(DIGIT_BITS);
         for shift in (bits.saturating_sub(digits * DIGIT_BITS)..bits).step_by(DIGIT_BITS as usize) {
-            let (numbers, positions, kept) = (self.numbers, self.positions, self.kept);
-            let counting = SortCount { numbers, number_bytes, n, kept, limit, shift, counts };
-            kernels.launch_blocks(&counting, tiles, SORT_THREADS, stream)?;
+            let keys = self.keys;
+            kernels.launch_blocks(&SortCount { keys, limit, shift, counts }, tiles, SORT_THREADS, stream)?;
             self.scan(counts, counts_of(n), self.total)?;
-            let moving = SortMove {
-                numbers,
-                number_bytes,
-                positions,
-                n,
-                kept,
-                limit,
-                shift,
-                offsets: counts,
-                output_numbers: self.other_numbers,
-                output_positions: self.other_positions,
-            };
+            let (output_numbers, output_positions) = (self.other_numbers, self.other_positions);
+            let moving = SortMove { keys, limit, shift, offsets: counts, output_numbers, output_positions };
             kernels.launch_blocks(&moving, tiles, SORT_THREADS, stream)?;
-            std::mem::swap(&mut self.numbers, &mut self.other_numbers);
-            std::mem::swap(&mut self.positions, &mut self.other_positions);
-            self.kept = self.total;
+            std::mem::swap(&mut self.keys.numbers, &mut self.other_numbers);
+            std::mem::swap(&mut self.keys.positions, &mut self.other_positions);
+            self.keys.kept = self.total;
         }
         Ok(())
     }
@@ -184,21 +158,15 @@ fn counts_of(count: u64) -> u64 {
 /// # Errors
 /// The driver's.
 pub fn runs(workspace: &Workspace<'_>, unsorted: Unsorted) -> Result<RowRuns> {
-    let (n, number_bytes) = (unsorted.count, unsorted.number_bytes());
+    let n = unsorted.numbers.count;
     let [a, b, c, d, e, f, g] = Sorting::bytes(&unsorted);
     let (scratch, places) = workspace.take([a, b, c, d, e, f, g, 4 * (n + 1), 8 * n, 8 * (n + 1), 8])?;
     let [a, b, c, d, e, f, g, marks, found, starts, total] = places;
     let mut sorting = Sorting::new(workspace, unsorted, Others::LeftOut, [a, b, c, d, e, f, g]);
     sorting.sort(0)?;
-    let (kernels, stream) = (sorting.kernels()?, workspace.stream);
-    let (numbers, kept) = (sorting.numbers, sorting.kept);
-    kernels.launch(&RunsMark { numbers, number_bytes, n, kept, marks }, n, 0, stream)?;
+    let (kernels, stream, keys) = (sorting.kernels()?, workspace.stream, sorting.keys);
+    kernels.launch(&RunsMark { keys, marks }, n, 0, stream)?;
     sorting.scan(marks, n, total)?;
-    kernels.launch(
-        &RunsCollect { numbers, number_bytes, n, kept, marks, runs: found, starts },
-        n,
-        0,
-        stream,
-    )?;
+    kernels.launch(&RunsCollect { keys, marks, runs: found, starts }, n, 0, stream)?;
     Ok(RowRuns { positions: sorting.positions(), _scratch: scratch, rows: found, starts, count: total })
 }

@@ -3,7 +3,7 @@
 //! Targets first, then new neighbours in the order in which they first come. No node is -2^63, and
 //! no target is there twice.
 
-use wm_kernels::wholememory::{UniqueClear, UniqueInsert, UniqueMark, UniqueNumber};
+use wm_kernels::wholememory::{NodeMap, UniqueClear, UniqueInsert, UniqueMark, UniqueNumber};
 
 use super::array::{Array, NODES};
 use super::scan::Scan;
@@ -45,49 +45,23 @@ pub fn append(
     let (nodes, places) = (parts.add(capacity, 8)?, parts.add(capacity, 4)?);
     let (marks, scan) = (parts.add(neighbors.count + 1, 4)?, Scan::new(neighbors.count, &mut parts)?);
     let memory = environment.temporary(parts)?;
-    let (slot_nodes, slot_positions, marks) = (memory.at(nodes), memory.at(places), memory.at(marks));
+    let (map, marks) =
+        (NodeMap { nodes: memory.at(nodes), positions: memory.at(places), capacity }, memory.at(marks));
 
-    let (count, node_bytes) = (neighbors.count, neighbors.bytes());
-    stream.launch(&UniqueClear { slot_nodes, slot_positions, capacity }, capacity)?;
-    for (array, first_position) in [(targets, 0), (neighbors, targets.count)] {
-        let (nodes, count) = (array.address, array.count);
-        let insert =
-            UniqueInsert { nodes, node_bytes, count, first_position, slot_nodes, slot_positions, capacity };
-        stream.launch(&insert, count)?;
+    let (kind, targets, neighbors) = (targets.kind, targets.numbers(), neighbors.numbers());
+    stream.launch(&UniqueClear { map }, capacity)?;
+    for (nodes, first_position) in [(targets, 0), (neighbors, targets.count)] {
+        stream.launch(&UniqueInsert { map, nodes, first_position }, nodes.count)?;
     }
-    let (neighbors, first) = (neighbors.address, targets.count);
-    let mark = UniqueMark {
-        neighbors,
-        node_bytes,
-        count,
-        targets: first,
-        slot_nodes,
-        slot_positions,
-        capacity,
-        marks,
-    };
-    stream.launch(&mark, count)?;
+    stream.launch(&UniqueMark { map, neighbors, targets: targets.count, marks }, neighbors.count)?;
     let new = scan.run(stream, &memory, marks)?;
 
     let shape =
-        ArrayDescription { size: first.cast_signed() + new, storage_offset: 0, dtype: targets.kind.code() };
+        ArrayDescription { size: targets.count.cast_signed() + new, storage_offset: 0, dtype: kind.code() };
     let output = environment.output(list, shape.into(), AllocationType::Device)?;
-    let (targets, target_count, unique) = (targets.address, targets.count, output.address());
-    let mapping = mapping.map_or(0, |mapping| mapping.address);
-    let number = UniqueNumber {
-        targets,
-        target_count,
-        neighbors,
-        node_bytes,
-        count,
-        numbers: marks,
-        slot_nodes,
-        slot_positions,
-        capacity,
-        unique,
-        mapping,
-    };
-    stream.launch(&number, target_count.max(count))?;
+    let (unique, mapping) = (output.address(), mapping.map_or(0, |mapping| mapping.address));
+    let number = UniqueNumber { map, targets, neighbors, sums: marks, unique, mapping };
+    stream.launch(&number, targets.count.max(neighbors.count))?;
     output.keep();
     Ok(())
 }

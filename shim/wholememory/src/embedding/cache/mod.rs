@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
-use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheRenew};
+use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheRenew, CacheTables, Chunks};
 
 use crate::communicator::Communicator;
 use crate::embedding::cache::shape::{CacheShape, TAG_BYTES, WAYS, count_shift, turns};
@@ -24,8 +24,8 @@ use crate::embedding::policy::{CachePlan, CachePolicy};
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 use crate::memory::{Memory, MemoryRequest, RowCopies};
-use crate::operations::array::Numbers;
-use crate::operations::rows::CacheTables;
+use crate::operations::array::numbers;
+use crate::operations::rows::RowCache;
 use crate::operations::upload;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{Location, MemoryType};
@@ -119,17 +119,17 @@ impl Cache {
         self.communicator().rank()
     }
 
-    /// What kernels need to find a row's set.
-    pub fn tables(&self) -> CacheTables {
-        let tables = self.memory.tables();
-        CacheTables {
-            bases: tables.bases,
-            row_starts: if self.shape.owned.is_some() { self.home.tables().starts } else { 0 },
-            parts: self.shape.sets.len() as u32,
-            rows_equal: self.shape.owned.as_ref().map_or(0, Partition::equal_count),
-            set_starts: tables.starts,
-            is_small: self.shape.is_small(self.home.partition().rows()),
-        }
+    /// The parts, as kernels find them.
+    fn tables(&self) -> CacheTables {
+        let (sets, owned) = (self.memory.chunks(), self.shape.owned.as_ref());
+        let starts = owned.map_or(0, |_| self.home.tables().starts);
+        let parts = Chunks { starts, equal: owned.map_or(0, Partition::equal_count), ..sets };
+        CacheTables { parts, set_starts: sets.starts, stride: self.home.request().granularity }
+    }
+
+    /// The copies of rows, for a gather.
+    pub fn rows(&self) -> RowCache {
+        RowCache { tables: self.tables(), is_small: self.shape.is_small(self.home.partition().rows()) }
     }
 
     /// Counts what was asked for, and brings to this rank's part what is asked for most.
@@ -137,50 +137,24 @@ impl Cache {
     /// # Errors
     /// [`Error::Input`] for numbers that are none; the driver's.
     pub fn adjust(&self, indices: &Tensor, stream: CUstream) -> Result {
-        let numbers = Numbers::new(indices)?;
-        if numbers.count == 0 {
+        let numbers = numbers(indices)?;
+        let lookups = numbers.count;
+        if lookups == 0 {
             return Ok(());
         }
-        let kernels = self.kernels()?;
-        let CacheTables { bases: cache_bases, row_starts, parts, rows_equal, set_starts, .. } = self.tables();
-        let (rows_in_table, stride) = (self.home.partition().rows(), self.home.request().granularity);
-        let shift = count_shift(numbers.count);
-        let count = CacheCount {
-            indices: numbers.address,
-            index_bytes: numbers.bytes,
-            count: numbers.count,
-            shift,
-            seed: self.seed.fetch_add(numbers.count, Ordering::Relaxed),
-            rows_in_table,
-            stride,
-            cache_bases,
-            row_starts,
-            parts,
-            rows_equal,
-            set_starts,
-            part: self.own() as u32,
-        };
+        let (kernels, cache, part) = (self.kernels()?, self.tables(), self.own() as u32);
+        let (rows_in_table, shift) = (self.home.partition().rows(), count_shift(lookups));
+        let seed = self.seed.fetch_add(lookups, Ordering::Relaxed);
         // It may count all of them.
-        kernels.launch(&count, numbers.count, 0, stream)?;
-        let (tables, is_one) = (self.home.tables(), self.home.is_one_range());
-        let turns = turns(numbers.count, self.shape.sets[self.own()]);
-        let adjust = CacheAdjust {
-            base: if is_one { self.home.part(0).address } else { 0 },
-            bases: tables.bases,
-            starts: tables.starts,
-            chunks: if is_one { 1 } else { self.home.partition().ranks() as u32 },
-            equal: self.home.partition().equal_count(),
-            rows_in_table,
-            stride,
-            cache_bases,
-            row_starts,
-            parts,
-            rows_equal,
-            set_starts,
-            part: self.own() as u32,
-            turns,
-        };
-        kernels.launch(&adjust, turns * 32, 0, stream)
+        kernels.launch(
+            &CacheCount { numbers, shift, seed, rows_in_table, cache, part },
+            lookups,
+            0,
+            stream,
+        )?;
+        let turns = turns(lookups, self.shape.sets[self.own()]);
+        let table = self.home.table(rows_in_table, cache.stride, 0);
+        kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * 32, 0, stream)
     }
 
     /// Has the lines of rows brought anew that this rank has changed: as many of its own as `count`
@@ -193,16 +167,13 @@ impl Cache {
             return Err(Error::Logic("a cache for reading alone is not written".to_owned()));
         };
         let part = self.own();
-        let tables = self.memory.tables();
         let renew = CacheRenew {
             rows,
             count,
             own_rows: self.home.own_part().address,
             first_row: owned.start(part),
             rows_in_part: owned.count(part),
-            stride: self.home.request().granularity,
-            cache_bases: tables.bases,
-            set_starts: tables.starts,
+            cache: self.tables(),
             part: part as u32,
         };
         self.kernels()?.launch(&renew, most * 32, 0, stream)
