@@ -1,5 +1,5 @@
-//! Which chunks of a block could be shared: those of which every byte arrived by a copy and was not
-//! written since.
+//! The chunks of a block that could be shared: each byte arrived by a copy and was not written
+//! since.
 //!
 //! Invariant: a byte that counts as loaded was loaded after it was last written; the opposite need
 //! not hold. Pieces do not touch, and there are at most 64 and two a chunk of them: a program that
@@ -13,8 +13,8 @@ use crate::chunk::CHUNK_BYTES;
 /// Pieces that a block of no size may have.
 const LEAST_PIECES: usize = 64;
 
-/// What a block holds that arrived by copies. Ranges are bytes from the block's start; what lies
-/// beyond its end is ignored.
+/// The bytes of a block that arrived by copies. Ranges are bytes from the block's start; bytes
+/// beyond its end are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidates {
     bytes: u64,
@@ -24,7 +24,7 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// Of a new block of `bytes` bytes, which holds nothing that arrived by a copy.
+    /// Of a new block of `bytes` bytes, none of which arrived by a copy.
     pub fn new(bytes: u64) -> Self {
         Self { bytes, loaded_bytes: 0, pieces: BTreeMap::new() }
     }
@@ -44,15 +44,15 @@ impl Candidates {
         self.give_up();
     }
 
-    /// A copy on the device wrote the bytes of `source_range` of another block from `at` on: what
-    /// was loaded there is loaded here.
+    /// A copy on the device wrote the bytes of `source_range` of another block from `at` on: bytes
+    /// that were loaded there are loaded here.
     pub fn copied(&mut self, source: &Self, source_range: Range<u64>, at: u64) {
         let pieces: Vec<_> = source.pieces_in(&source_range).collect();
         self.arrived(&pieces, source_range, at);
     }
 
-    /// As [`copied`](Self::copied), from another place of this block. Of ranges that overlap CUDA
-    /// does not say what arrives: nothing is loaded then.
+    /// As [`copied`](Self::copied), from another place of this block. CUDA does not define the
+    /// bytes of a copy between ranges that overlap: none of them is loaded then.
     pub fn copied_within(&mut self, source_range: Range<u64>, at: u64) {
         let overlap = source_range.start.abs_diff(at) < source_range.end.saturating_sub(source_range.start);
         let pieces: Vec<_> = if overlap { Vec::new() } else { self.pieces_in(&source_range).collect() };
@@ -70,7 +70,7 @@ impl Candidates {
         self.loaded_bytes
     }
 
-    /// What of `range` lies in the block, unless that is nothing.
+    /// The part of `range` in the block, unless it is empty.
     fn within(&self, range: Range<u64>) -> Option<Range<u64>> {
         let range = range.start..range.end.min(self.bytes);
         (range.start < range.end).then_some(range)

@@ -8,7 +8,7 @@ pub const CHUNK_BYTES: u64 = 2 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u128);
 
-/// What a chunk is known by to all processes of a user.
+/// The name of a chunk, which all processes of a user know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkName {
     /// The GPU's UUID, as the driver tells it.

@@ -1,4 +1,4 @@
-//! The fingerprint of bytes, on the CPU: byte for byte what `kernels/cuda/dedup/fingerprint.cu`
+//! The fingerprint of bytes, on the CPU: the same as `kernels/cuda/dedup/fingerprint.cu`
 //! computes of a chunk on a GPU.
 //!
 //! Bytes are rows of 1024 words of 16 bytes, and each column of words has a state that absorbs its
@@ -9,7 +9,7 @@
 
 use crate::chunk::Fingerprint;
 
-/// The version of the function, for what is kept or sent.
+/// The version of the function, for stored and sent fingerprints.
 pub const FUNCTION: u32 = 1;
 
 /// Words of a row.
@@ -19,7 +19,7 @@ const ROW_BYTES: usize = COLUMNS * 16;
 /// Odd multipliers: 2^64 over the golden ratio, and one of the known good mixers (rrmxmx).
 const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
 
-/// Where states begin and end: digits of pi, which no author could choose for a purpose.
+/// The first and the last words of a state: digits of pi, which no author chose for a purpose.
 const SEED: ColumnState = ColumnState { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e_0370_7344 };
 const END: ColumnState = ColumnState { a: 0xa409_3822_299f_31d0, b: 0x082e_fa98_ec4e_6c89 };
 

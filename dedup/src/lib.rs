@@ -1,4 +1,5 @@
-//! The same bytes are stored once on a GPU: what decides, without a driver.
+//! The same bytes are stored once on a GPU: the rules, the broker and its clients, without a
+//! driver.
 //!
 //! | module | one idea |
 //! |---|---|
@@ -7,9 +8,9 @@
 //! | [`candidates`] | which chunks of a block arrived by copies |
 //! | [`readers`] | which parameters of which kernels only read |
 //! | [`policy`] | the rules of one process: which blocks are shared, and when |
-//! | [`cache`] | what the user's processes keep of that |
+//! | [`cache`] | the verdicts that the user's processes keep for each other |
 //! | [`broker`] | the holders of each chunk, as a state machine |
-//! | [`protocol`] | what processes and the broker say to each other |
+//! | [`protocol`] | the packets between processes and the broker |
 //! | [`client`] | a process as the broker's client: leases, one connection, its errors |
 //! | [`server`] | the broker as a process: sockets, descriptors, its place in the user's folder |
 

@@ -60,7 +60,7 @@ impl Model {
     }
 }
 
-/// Everything that was ever given, dead or alive, and what stands for the chunks.
+/// All leases and clients so far, dead or alive, and the descriptors of the chunks.
 struct Run {
     broker: Broker<Rc<u8>>,
     model: Model,

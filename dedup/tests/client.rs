@@ -105,7 +105,7 @@ fn nothing_is_lost_with_a_broker() {
     assert!(!other.reconnect(|_, _| None), "not at once");
     other.release(&[shared[1]]);
     until_due(&other);
-    // The other one is first, and knows what it holds.
+    // The other one is first, and knows its chunks.
     assert!(other.reconnect(|_, name| Descriptor::adopt(memory(name.fingerprint.0 as u64)).ok()));
     stage.brokers.extend(other.broker());
     assert!(one.look_up(&[name(0)]).is_err());
@@ -115,7 +115,7 @@ fn nothing_is_lost_with_a_broker() {
     for number in numbers {
         assert_eq!(look_up(&mut one, number).map(|(_, said)| said), Some(number));
     }
-    // Leases are what they were: the chunk stays until all of them are gone.
+    // Leases are still the same: the chunk stays until all of them are gone.
     drop(one);
     other.release(&[twice]);
     assert!(look_up(&mut other, 0).is_some_and(|(lease, _)| {
@@ -162,7 +162,7 @@ fn the_reasons_for_no_broker_say_whether_another_attempt_is_useful() {
     stage.home.folder.pop();
 }
 
-/// A listener that answers nothing, and one that answers with another protocol's packets.
+/// A listener that does not answer, and one that answers with another protocol's packets.
 #[test]
 fn a_listener_that_is_no_broker_costs_a_second_and_nothing_more() {
     let stage = stage();

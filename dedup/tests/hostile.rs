@@ -21,7 +21,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
 }
 
-/// A broker with a client that holds chunk 1, and what both cost in descriptors.
+/// A broker with a client that holds chunk 1, and the descriptors of both.
 fn scene(folder: &Folder) -> (RunningBroker, PlainClient, LeaseNumber, usize) {
     let broker = RunningBroker::start(folder, "60");
     let victim = PlainClient::user(folder);
@@ -138,10 +138,10 @@ fn send_many(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     rustix::net::sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL).expect("sent");
 }
 
-/// Asks without end and never reads. Others are answered meanwhile, and what is under way to it
-/// stays small.
+/// A client asks without end and never reads. Others are answered meanwhile, and few bytes are
+/// under way to it.
 #[test]
-fn a_flood_and_a_slow_reader_delay_nobody_else() {
+fn a_flood_and_a_slow_reader_delay_no_other_client() {
     let folder = Folder::new();
     let (broker, victim, _, base) = scene(&folder);
     let names: Vec<u64> = (100..100 + BATCH as u64).collect();
@@ -245,7 +245,7 @@ proptest! {
 
 /// The kernel reports the peer's user; here it reports another user.
 #[test]
-fn a_stranger_is_refused() {
+fn another_users_process_is_refused() {
     let folder = Folder::new();
     let Claimed::Won(place) = place::claim(folder.path()).expect("claimed") else { panic!("nobody is here") };
     let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4 };
@@ -253,7 +253,7 @@ fn a_stranger_is_refused() {
     let ask_peer = |_: BorrowedFd<'_>| Ok(PeerIdentity { process: 1, user: 4711 });
     let settings = ServerSettings {
         idle: Duration::from_millis(100),
-        look: Duration::from_secs(10),
+        check: Duration::from_secs(10),
         limits,
         user,
         ask_peer,

@@ -10,7 +10,7 @@ const LIMITS: Limits = Limits { clients: 3, chunks: 8, leases: 20, leases_of_one
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A client notes these, instead of what it has noted or besides.
+    /// A client notes these, instead of its earlier names or besides them.
     Note { client: usize, anew: bool, names: Vec<u8> },
     /// Another one takes its place.
     Replace(usize),
@@ -58,7 +58,7 @@ proptest! {
                         .iter()
                         .map(|bits| model.iter().filter(|(_, noted)| noted == bits).count() as u32)
                         .collect();
-                    prop_assert_eq!(broker.note(clients[client], anew, &asked), expected);
+                    prop_assert_eq!(broker.declare(clients[client], anew, &asked), expected);
                 }
             }
         }
@@ -70,7 +70,7 @@ fn who_is_not_connected_notes_nothing_and_what_is_held_counts() {
     let mut broker: Broker<()> = Broker::new(LIMITS);
     let [one, two] = [broker.join().expect("room"), broker.join().expect("room")];
     broker.offer(one, name(1), ());
-    assert_eq!(broker.note(two, true, &[name(1), name(2)]), [2, 1], "one holds it, the other would");
+    assert_eq!(broker.declare(two, true, &[name(1), name(2)]), [2, 1], "one holds it, the other would");
     broker.gone(two);
-    assert_eq!(broker.note(two, false, &[name(2)]), [0]);
+    assert_eq!(broker.declare(two, false, &[name(2)]), [0]);
 }

@@ -142,8 +142,8 @@ fn watchful(folder: &Folder) -> std::thread::JoinHandle<std::io::Result<()>> {
         let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4 };
         let user = rustix::process::geteuid().as_raw();
         let ask_peer = move |_: BorrowedFd<'_>| Ok(PeerIdentity { process: 1, user: 0 });
-        let (idle, look) = (Duration::from_secs(60), Duration::from_millis(20));
-        BrokerServer::listen(place, ServerSettings { idle, look, limits, user, ask_peer })?.run()
+        let (idle, check) = (Duration::from_secs(60), Duration::from_millis(20));
+        BrokerServer::listen(place, ServerSettings { idle, check, limits, user, ask_peer })?.run()
     })
 }
 
@@ -169,10 +169,10 @@ fn a_socket_that_was_removed_comes_back_unless_another_broker_has_the_place() {
     assert_eq!(PlainClient::user(&folder).report().process, second.pid(), "and leaves the other's socket");
 }
 
-/// Without `--foreground`, as the library and a shell start it: in a session of its own, with
-/// nothing of ours.
+/// Without `--foreground`, as the library and a shell start it: in a session of its own, without
+/// descriptors of ours.
 #[test]
-fn a_daemon_keeps_nothing_of_whoever_started_it() {
+fn a_daemon_keeps_no_descriptor_of_its_starter() {
     let folder = Folder::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_wmshimd"));
     command.args(["--idle-seconds", "0.2", "--folder"]).arg(folder.path());

@@ -80,7 +80,7 @@ proptest! {
         prop_assert_eq!(BrokerAnswer::decode(&bytes), Ok(answer));
     }
 
-    /// Whatever is understood is within the limits, and says the same again.
+    /// A packet that is understood is within the limits, and is encoded as the same bytes.
     #[test]
     fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..9_u8, count in 0..40_u8) {
         let mut likely = vec![kind, 0, 0, 0, count, 0, 0, 0];

@@ -77,7 +77,7 @@ impl<D: Clone> ChunkTable<D> {
             self.free.push(place);
         }
         if self.places.is_empty() {
-            // What a large model took goes with it.
+            // The memory of a large model's table is given back.
             *self = Self::default();
         }
     }

@@ -1,14 +1,13 @@
 //! The holders of each chunk: the broker without sockets and descriptors.
 //!
 //! A client is a connection. It holds chunks by leases, and its leases go with it. A chunk lives
-//! from the offer that brought it until its last lease goes; then what stands for it (`D`, a
-//! descriptor) is dropped.
+//! from the offer that brought it until its last lease goes; then its descriptor (`D`) is dropped.
 //!
 //! Invariants:
 //! * A chunk has at least one lease; each lease is one client's, and of a chunk that is there.
 //! * A lease is never given twice by one broker. A request that names another client's lease, or
-//!   one that never was, changes nothing.
-//! * Nothing grows beyond [`Limits`]. A limit that is reached is an answer.
+//!   one that never was, has no effect.
+//! * Each number stays within [`Limits`]. A limit that is reached is an answer.
 
 mod chunks;
 mod notes;
@@ -40,7 +39,7 @@ pub struct Limits {
     pub leases_of_one: usize,
 }
 
-/// What becomes of an offer.
+/// The outcome of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferOutcome {
     /// The chunk is held, and this is the offering client's use of it.
@@ -51,18 +50,18 @@ pub enum OfferOutcome {
     Full,
 }
 
-/// What is known under a name.
+/// The outcome of a look-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookUpOutcome<D> {
     /// The chunk, and the asking client's use of it.
     Found(LeaseNumber, D),
-    /// None.
+    /// There is no chunk of that name.
     Unknown,
     /// A limit is reached.
     Full,
 }
 
-/// What is held for one device.
+/// The chunks of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeviceUse {
     /// Chunks.
@@ -109,7 +108,7 @@ impl<D: Clone> Broker<D> {
         Some(client)
     }
 
-    /// A client is gone, and its leases with it. One that is not known changes nothing.
+    /// A client is gone, and its leases with it. An unknown client has no effect.
     pub fn gone(&mut self, client: ClientNumber) {
         for place in self.clients.remove(&client).unwrap_or_default().into_values() {
             self.leases -= 1;
@@ -118,10 +117,10 @@ impl<D: Clone> Broker<D> {
         self.notes.forget(client);
     }
 
-    /// A client would share chunks of these names, besides what it has noted before, or instead of
-    /// that (`anew`). How many there are of each: notes of all clients, and uses of chunks that are
-    /// held. Beyond the limits of leases nothing more is noted.
-    pub fn note(&mut self, client: ClientNumber, anew: bool, names: &[ChunkName]) -> Vec<u32> {
+    /// A client could share chunks of these names, besides its earlier ones, or instead of them
+    /// (`anew`). Returns the copies of each: notes of all clients, and uses of held chunks. Names
+    /// beyond the limits of leases are not noted.
+    pub fn declare(&mut self, client: ClientNumber, anew: bool, names: &[ChunkName]) -> Vec<u32> {
         if anew {
             self.notes.forget(client);
         }
@@ -183,12 +182,12 @@ impl<D: Clone> Broker<D> {
         self.leases
     }
 
-    /// Leases of one client; 0 of one that is not known.
+    /// Leases of one client; 0 if it is not known.
     pub fn leases_of(&self, client: ClientNumber) -> usize {
         self.clients.get(&client).map_or(0, HashMap::len)
     }
 
-    /// What is held for each device, by its UUID. Takes as long as there are chunks.
+    /// The chunks of each device, by its UUID. The time grows with the number of chunks.
     pub fn devices(&self) -> BTreeMap<[u8; 16], DeviceUse> {
         let mut devices: BTreeMap<_, DeviceUse> = BTreeMap::new();
         for (name, users) in self.chunks.iter() {

@@ -1,5 +1,5 @@
-//! Names that clients would share, and how many there are of each: what advice is made of. Nothing
-//! is held for them.
+//! Names of chunks that clients could share, and the copies of each, for advice. No chunk is held
+//! for them.
 
 use std::collections::HashMap;
 

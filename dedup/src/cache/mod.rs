@@ -2,9 +2,9 @@
 //!
 //! The file is replaced as a whole, under a lock beside it: a writer reads the file, merges, writes
 //! a new file and renames it. So readers need no lock, a process that is killed leaves the old file
-//! or the new one, and no process loses what another added. Nothing waits: where another process
+//! or the new one, and no process loses another one's verdicts. No process waits: if another one
 //! holds the lock, the caller adds later. The file is not forced to the disk: after a loss of power
-//! it may be damaged, and what is damaged is not believed.
+//! it may be damaged, and damaged records are not believed.
 //!
 //! A cache is a hint. A reader that is wrong there costs a fault or a private copy, a writer that
 //! is wrong a private copy; no byte of any process's memory depends on it.
@@ -44,7 +44,7 @@ pub enum CacheError {
     Io(#[from] io::Error),
 }
 
-/// The file. It opens nothing by itself.
+/// The file. It is opened by the methods only.
 #[derive(Debug, Clone)]
 pub struct VerdictCache {
     folder: PathBuf,
@@ -56,7 +56,7 @@ impl VerdictCache {
         Self { folder: folder.to_owned() }
     }
 
-    /// What is kept; nothing, if there is no file. Damaged parts of it are left out.
+    /// The stored verdicts, without damaged ones; none, if there is no file.
     ///
     /// # Errors
     /// The file cannot be read, or is not this user's.
@@ -75,15 +75,15 @@ impl VerdictCache {
         }
     }
 
-    /// Adds verdicts to those that are kept, and returns all that are kept now.
+    /// Adds verdicts to the stored ones, and returns all of them.
     ///
     /// # Errors
     /// [`CacheError::Busy`] while another process or thread adds; else the files cannot be written,
-    /// or are not this user's. Nothing was added.
+    /// or are not this user's. The file is unchanged then.
     pub fn add(&self, news: &Verdicts) -> Result<Verdicts, CacheError> {
         folder::make(&self.folder)?;
         folder::check(&self.folder)?;
-        let _locked = CacheLock::take(&self.path(".lock"))?;
+        let _locked = CacheLock::acquire(&self.path(".lock"))?;
         let before = self.load()?;
         let mut all = before.clone();
         all.merge(news);
@@ -94,8 +94,8 @@ impl VerdictCache {
         Ok(all)
     }
 
-    /// Under the lock there is one writer, so the new file has one name, and what a killed process
-    /// left of it is overwritten.
+    /// Under the lock there is one writer, so the new file has one name, and the remains of a
+    /// killed process are overwritten.
     fn replace(&self, bytes: &[u8]) -> Result<(), CacheError> {
         let new = self.path(".new");
         open(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?.write_all(bytes)?;
@@ -109,7 +109,7 @@ impl VerdictCache {
     }
 }
 
-/// Opens a regular file of this user's: no link, and nothing that could block.
+/// Opens a regular file of this user: no link, and no file that could block.
 fn open(path: &Path, flags: OFlags) -> Result<File, CacheError> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?);
@@ -118,12 +118,12 @@ fn open(path: &Path, flags: OFlags) -> Result<File, CacheError> {
     if is_ours { Ok(file) } else { Err(CacheError::Foreign) }
 }
 
-/// The right to replace the file. It ends with the value, also where a child of this process has
+/// The right to replace the file. It ends with the value, even if a child of this process has
 /// inherited the descriptor.
 struct CacheLock(File);
 
 impl CacheLock {
-    fn take(path: &Path) -> Result<Self, CacheError> {
+    fn acquire(path: &Path) -> Result<Self, CacheError> {
         let file = open(path, OFlags::RDWR | OFlags::CREATE)?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self(file)),

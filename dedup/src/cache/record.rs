@@ -7,10 +7,10 @@
 //! | 16..20 | offset of the parameter |
 //! | 20..24 | launches that were the proof of a reader; 0: a writer |
 //! | 24..28 | day |
-//! | 28..36 | checksum of what stands before, SipHash-1-3 under a key that names this format |
+//! | 28..36 | checksum of the 28 bytes before it, SipHash-1-3 under a key that names this format |
 //!
-//! Reading believes what has its checksum and nothing else: whatever a file holds, no verdict comes
-//! out of it that was not written. A change of the format must change [`HEAD`] and the key with it.
+//! A reader believes only records with their checksum, so a damaged file yields no verdict that was
+//! not written. A change of the format must change [`HEAD`] and the key with it.
 
 use std::hash::Hasher;
 
@@ -42,7 +42,7 @@ pub(super) fn encode(verdicts: &Verdicts) -> Vec<u8> {
     bytes
 }
 
-/// What of a file can be believed; nothing, if it has another head.
+/// The verdicts of a file that can be believed. A file with another head has none.
 pub(super) fn decode(bytes: &[u8]) -> Verdicts {
     let mut verdicts = Verdicts::default();
     let records = bytes.strip_prefix(&HEAD).unwrap_or_default().chunks_exact(RECORD_BYTES);

@@ -186,7 +186,7 @@ fn nobody_waits_for_a_process_that_holds_the_lock() {
     let cache = folder.cache();
     let news = of(&[(1, KeptVerdict::Writer { day: 1 })]);
     cache.add(&news).expect("a new file");
-    let lock = CacheLock::take(&cache.path(".lock")).expect("free");
+    let lock = CacheLock::acquire(&cache.path(".lock")).expect("free");
     assert!(matches!(cache.add(&news), Err(CacheError::Busy)));
     assert_eq!(cache.load().expect("reading takes no lock"), news);
     drop(lock);

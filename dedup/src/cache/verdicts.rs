@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use crate::readers::{Lessons, ParameterKey, ParameterVerdict};
 
-/// What is kept of a parameter. Days are counted from any fixed one, by the caller.
+/// The stored verdict about a parameter. The caller counts days from any fixed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptVerdict {
     /// Some process launched it so often without a change, and found so last on this day.
     Reader {
-        /// What that process took for a proof.
+        /// The launches that were that process's proof.
         proof: u32,
         /// The last of such days.
         day: u32,
@@ -34,7 +34,7 @@ impl KeptVerdict {
         }
     }
 
-    /// What is dropped first is least: readers before writers, the older before the newer.
+    /// The order in which verdicts are dropped: readers before writers, older before newer ones.
     fn worth(self) -> (bool, u32) {
         match self {
             Self::Reader { day, .. } => (false, day),
@@ -48,9 +48,9 @@ impl KeptVerdict {
 pub struct Verdicts(BTreeMap<ParameterKey, KeptVerdict>);
 
 impl Verdicts {
-    /// What this process learned by itself today, with its own proof. Of the writers only those
-    /// that are so beyond doubt: what happened to be launched beside one is a writer to this
-    /// process, and would else never be shared again by any process of the user's.
+    /// The lessons of this process on a day, with its own proof. Only certain writers count: a
+    /// kernel that was launched beside a writer is blamed in this process, and would otherwise stop
+    /// sharing in every process of the user.
     pub fn learned(lessons: &Lessons, proof: u32, day: u32) -> Self {
         let mut verdicts = Self::default();
         lessons.readers.iter().for_each(|of| verdicts.insert(*of, KeptVerdict::Reader { proof, day }));
@@ -58,7 +58,7 @@ impl Verdicts {
         verdicts
     }
 
-    /// Adds a verdict to what is known of a parameter.
+    /// Joins a verdict with the one that is stored for the parameter.
     pub fn insert(&mut self, parameter: ParameterKey, verdict: KeptVerdict) {
         self.0.entry(parameter).and_modify(|known| *known = known.join(verdict)).or_insert(verdict);
     }
@@ -68,8 +68,8 @@ impl Verdicts {
         other.0.iter().for_each(|(parameter, verdict)| self.insert(*parameter, *verdict));
     }
 
-    /// What a process with this proof takes over: readers that were proved as well, and every
-    /// writer.
+    /// The verdicts that a process with this proof believes: readers with as good a proof, and
+    /// every writer.
     pub fn believed(&self, proof: u32) -> impl Iterator<Item = (ParameterKey, ParameterVerdict)> {
         self.0.iter().filter_map(move |(parameter, verdict)| match verdict {
             KeptVerdict::Reader { proof: had, .. } if *had < proof => None,
@@ -88,14 +88,13 @@ impl Verdicts {
         self.0.len()
     }
 
-    /// Is there none?
+    /// Are there no verdicts?
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Drops what there is beyond `most`: the readers that are oldest, and writers, the oldest
-    /// first, only where there is no reader left. A dropped parameter is unknown again, which costs
-    /// a private copy or its proof once more.
+    /// Drops verdicts beyond `most`, oldest first, and writers only if no reader is left. A dropped
+    /// parameter is unknown again, which costs a private copy or another proof.
     pub(super) fn trim(&mut self, most: usize) {
         let mut order: Vec<_> =
             self.iter().map(|(parameter, verdict)| (verdict.worth(), parameter)).collect();

@@ -12,7 +12,7 @@ fn chunk(value: impl FnMut(u32) -> u32) -> Vec<u8> {
     (0..CHUNK_BYTES as u32 / 4).map(value).flat_map(u32::to_le_bytes).collect()
 }
 
-/// What fine-tuned weights look like: bf16 of small numbers around 0, two a word.
+/// Words like those of fine-tuned weights: bf16 of small numbers around 0, two a word.
 fn weights() -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(1);
     let mut weight = || (random.f32() - 0.5).to_bits() >> 16;

@@ -87,7 +87,7 @@ impl BlockFacts {
         match outcome {
             // Any graph may have written.
             WindowOutcome::Changed if graph_launches != self.graph_launches => {
-                reaching.into_iter().for_each(|parameter| self.window.note(parameter));
+                reaching.into_iter().for_each(|parameter| self.window.add(parameter));
             }
             WindowOutcome::Unchanged => self.credit_graphs(ran),
             _ => {}
@@ -121,7 +121,7 @@ impl BlockFacts {
 
     fn credit_graphs(&mut self, ran: Vec<(ParameterKey, u64)>) {
         for (parameter, launches) in ran {
-            (0..launches.min(MOST_LAUNCHES)).for_each(|_| self.window.note(parameter));
+            (0..launches.min(MOST_LAUNCHES)).for_each(|_| self.window.add(parameter));
         }
     }
 

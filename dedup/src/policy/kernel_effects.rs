@@ -147,7 +147,7 @@ mod tests {
 
         fn learns(&self, parameter: ParameterKey, outcome: WindowOutcome) {
             let mut window = LaunchWindow::new();
-            (0..PROOF).for_each(|_| window.note(parameter));
+            (0..PROOF).for_each(|_| window.add(parameter));
             self.effects.publish(&self.effects.readers().close(&window, outcome));
         }
 

@@ -88,7 +88,7 @@ impl PassTimes {
     }
 }
 
-/// What one pass does besides the exchange of chunks.
+/// The work of one pass besides the exchange of chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassPlan {
     /// Blocks that are due are fingerprinted.

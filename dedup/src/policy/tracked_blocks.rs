@@ -186,7 +186,7 @@ impl BlockFacts {
     /// A kernel has a parameter that points here.
     pub fn used_by(&mut self, parameter: ParameterKey, time: UseTime) {
         if time == UseTime::Now {
-            self.window.note(parameter);
+            self.window.add(parameter);
         }
         if self.parameters.insert(parameter) && self.parameters.len() > MOST_PARAMETERS {
             self.exclude(Exclusion::ManyKernels);

@@ -1,16 +1,16 @@
-//! What the broker says.
+//! The broker's packets.
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::report::BrokerReport;
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
 use crate::broker::LeaseNumber;
 
-/// What stands for a lease where there is none.
+/// In place of a lease, if there is none.
 const NONE: u64 = 0;
-/// What stands for a lease where a limit is reached.
+/// In place of a lease, if a limit is reached.
 const FULL: u64 = u64::MAX;
 
-/// What became of one chunk that was offered.
+/// The outcome for one chunk that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offered {
     /// It is held.
@@ -21,12 +21,12 @@ pub enum Offered {
     Full,
 }
 
-/// What is known of one chunk that was asked for.
+/// The outcome for one chunk that was looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookedUp {
     /// Its descriptor comes along.
     Chunk(LeaseNumber),
-    /// Nothing.
+    /// The broker has no chunk of that name.
     Unknown,
     /// A limit is reached.
     Full,
@@ -35,7 +35,7 @@ pub enum LookedUp {
 /// A packet of the broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BrokerAnswer {
-    /// To a hello, whatever version it named.
+    /// To a hello of any version.
     Hello {
         /// Of the broker's protocol.
         version: u32,

@@ -1,8 +1,8 @@
-//! Packets as bytes: writing, and reading what may be anything.
+//! Packets as bytes: a writer, and a reader that any bytes may be handed to.
 
 use crate::chunk::{ChunkName, Fingerprint};
 
-/// A packet that is none of the protocol's.
+/// The packet does not follow the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -59,7 +59,7 @@ impl PacketWriter {
     }
 }
 
-/// What is left of a packet that is being read.
+/// The rest of a packet that is being read.
 #[derive(Debug)]
 pub(super) struct PacketReader<'a>(&'a [u8]);
 
@@ -88,13 +88,13 @@ impl<'a> PacketReader<'a> {
         Ok(ChunkName { device, fingerprint })
     }
 
-    /// A count, if it is one of those.
+    /// A count in the allowed range.
     pub(super) fn count(&mut self, allowed: std::ops::RangeInclusive<usize>) -> Result<usize, Malformed> {
         let count = self.u32()? as usize;
         if allowed.contains(&count) { Ok(count) } else { Err(Malformed) }
     }
 
-    /// So many entries of a kind.
+    /// `count` entries of a kind.
     pub(super) fn entries<T>(
         &mut self,
         count: usize,

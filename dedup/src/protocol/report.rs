@@ -1,10 +1,10 @@
-//! What the broker tells of itself.
+//! The broker's report about itself.
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::sizes::REPORTED;
 use crate::chunk::CHUNK_BYTES;
 
-/// What the broker holds.
+/// The chunks that the broker holds, and its clients.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BrokerReport {
     /// Its package's version, as numbers.
@@ -17,20 +17,20 @@ pub struct BrokerReport {
     pub capacity: u64,
     /// The clients that share, at most [`REPORTED`].
     pub clients: Vec<ClientReport>,
-    /// Devices of which it holds chunks. Beyond [`REPORTED`] none.
+    /// Devices of which it holds chunks, at most [`REPORTED`].
     pub devices: Vec<DeviceReport>,
 }
 
 /// One process that shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientReport {
-    /// As the broker sees it; 0 for one that it does not see, as in another container.
+    /// As the broker sees it; 0 if it does not see the process, which is in another container.
     pub process: u32,
     /// Uses of chunks.
     pub leases: u64,
 }
 
-/// What is held for one device.
+/// The chunks of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceReport {
     /// UUID.

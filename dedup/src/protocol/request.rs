@@ -1,16 +1,16 @@
-//! What a client says.
+//! A client's packets.
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
 
-/// What a client wants of the broker.
+/// The use that a client makes of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// To share chunks. The broker stays while there is one.
     User,
-    /// To look at it.
+    /// To ask for reports.
     Observer,
 }
 
@@ -21,7 +21,7 @@ pub enum BrokerRequest {
     Hello {
         /// Of the client's protocol.
         version: u32,
-        /// What it wants.
+        /// The client's use of the broker.
         role: Role,
     },
     /// Chunks that others may use. As many descriptors come along.
@@ -30,11 +30,11 @@ pub enum BrokerRequest {
     LookUp(Vec<ChunkName>),
     /// Chunks that it uses no longer.
     Release(Vec<LeaseNumber>),
-    /// What the broker holds.
+    /// The broker is to report about itself.
     Report,
     /// Chunks that the client would share, and has not offered.
     Note {
-        /// Instead of those that it has noted before.
+        /// The names replace the ones that it has noted before.
         anew: bool,
         /// At most [`NOTES`](super::NOTES).
         names: Vec<ChunkName>,
@@ -77,7 +77,7 @@ impl BrokerRequest {
                 Self::Release(packet.entries(count, |packet| packet.u64().map(LeaseNumber))?)
             }
             5 => packet.count(0..=0).map(|_| Self::Report)?,
-            7 => note(&mut packet)?,
+            7 => declared(&mut packet)?,
             _ => return Err(Malformed),
         };
         packet.end()?;
@@ -99,7 +99,7 @@ fn names(packet: &mut PacketReader<'_>) -> Result<Vec<ChunkName>, Malformed> {
     packet.entries(count, PacketReader::name)
 }
 
-fn note(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {
+fn declared(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {
     let count = packet.count(0..=NOTES)?;
     let anew = match packet.u32()? {
         0 => false,

@@ -1,10 +1,10 @@
-//! What both sides agree on beforehand.
+//! Constants of the protocol, equal on both sides.
 
 /// Of this protocol. Both sides must speak the same.
 pub const VERSION: u32 = 2;
 
-/// Names, and descriptors, a packet: what goes with one message is bounded by the kernel, and by
-/// what either side may have open.
+/// Names, and descriptors, a packet. The kernel limits the descriptors of a message, and each side
+/// has a limit of open ones.
 pub const BATCH: usize = 32;
 
 /// Leases that one packet gives back.

@@ -1,11 +1,11 @@
-//! What a verdict is about: one pointer among the parameters of one function. Its key is the same
+//! The subject of a verdict: one pointer among the parameters of one function. Its key is the same
 //! in every process and version.
 
 use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-/// First of what is hashed: other versions of the key would have another.
+/// The first bytes that are hashed. Another version of the key has others.
 const VERSION: &[u8] = b"wmshim function 1\0";
 
 /// A function of a code image. The hash is no secret: a process that forges a key gets verdicts
@@ -38,22 +38,22 @@ impl FunctionKey {
 /// A pointer among a function's parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParameterKey {
-    /// Whose parameter it is.
+    /// The function that has the parameter.
     pub function: FunctionKey,
     /// Bytes from the start of the parameter buffer to the pointer, which may lie inside a
     /// structure.
     pub offset: u32,
 }
 
-/// What is known of a parameter's kernel: whether it only reads through it.
+/// Does a kernel only read through a parameter?
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum ParameterVerdict {
-    /// Nothing; it may write.
+    /// Unknown: it may write.
     #[default]
     Unknown,
-    /// It was launched often, and nothing changed.
+    /// It was launched often, and no byte changed.
     Reader,
-    /// Something changed while it was launched. For good.
+    /// A byte changed while it was launched. The verdict is final.
     Writer,
 }
 

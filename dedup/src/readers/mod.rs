@@ -1,10 +1,10 @@
 //! Kernel parameters that are only read through: learned per function and parameter, from blocks
-//! whose bytes stayed what they were while it was launched.
+//! whose bytes did not change while it was launched.
 //!
 //! A block's launches are noted in a [`LaunchWindow`] between two fingerprints of all its chunks.
 //! It is unknown which of several launches changed a byte, so each of them is taken for the writer.
-//! The other way round a launch that changed nothing is no proof: it may have written what was
-//! there. Verdicts are therefore only used where a wrong one costs a fault or a private copy.
+//! A launch that changed no byte is no proof either: it may have written the bytes that were there.
+//! A wrong verdict may therefore cost no more than a fault or a private copy.
 //!
 //! Invariants: a writer stays one; a reader had at least `proof` launches in unchanged windows, or
 //! another process says so, and no launch in a changed one since. No lock is held between calls.
@@ -26,27 +26,27 @@ pub const DEFAULT_PROOF: u32 = 64;
 /// Parameters that are remembered. Others stay unknown, which is safe.
 const MOST: usize = 1 << 18;
 
-/// What became of a block's bytes in a window.
+/// The effect of a window on a block's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowOutcome {
-    /// All fingerprints are what they were.
+    /// All fingerprints are the same.
     Unchanged,
-    /// One is not, and only what is noted in the window can have written.
+    /// A fingerprint differs, and only the window's kernels can have written.
     Changed,
-    /// Something else may have written, too: nothing is learned.
+    /// Other writes are possible: the window teaches nothing.
     Void,
 }
 
-/// What a window or another process taught.
+/// The new verdicts from a window or another process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lessons {
     /// Became readers.
     pub readers: Vec<ParameterKey>,
     /// Became writers.
     pub writers: Vec<ParameterKey>,
-    /// Were alone in their window, so that nothing else can have written. Each is told once.
+    /// Were alone in their window, so that no other kernel can have written. Each is told once.
     pub certain: Vec<ParameterKey>,
-    /// Of these, what was a reader: blocks that are shared because of them have to be made private.
+    /// The writers that were readers: blocks that are shared because of them become private.
     pub reversed: Vec<ParameterKey>,
 }
 
@@ -61,13 +61,13 @@ pub struct VerdictCounts {
     pub unknown: u64,
 }
 
-/// What is known of one parameter. An unknown one is known by its launches in unchanged windows.
+/// The knowledge about one parameter: its launches in unchanged windows, or a verdict.
 #[derive(Debug, Clone, Copy)]
 enum Knowledge {
     Launched(u32),
     Reader,
     Writer {
-        /// Nothing else can have written.
+        /// No other kernel can have written.
         is_certain: bool,
     },
 }
@@ -81,12 +81,12 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// Nothing is known; `proof` launches without a change make a reader, at least one.
+    /// Without verdicts; `proof` launches without a change make a reader, at least one.
     pub fn new(proof: u32) -> Self {
         Self { proof: proof.max(1), known: DashMap::default(), reversals: AtomicU64::new(0) }
     }
 
-    /// What is known of a parameter.
+    /// The verdict about a parameter.
     pub fn verdict(&self, parameter: ParameterKey) -> ParameterVerdict {
         match self.known.get(&parameter).as_deref() {
             None | Some(Knowledge::Launched(_)) => ParameterVerdict::Unknown,
@@ -107,7 +107,7 @@ impl Readers {
     }
 
     /// Ends a window: its launches are credited, or blamed. A window with unknown functions is void
-    /// whatever `outcome` says.
+    /// with any `outcome`.
     pub fn close(&self, window: &LaunchWindow, outcome: WindowOutcome) -> Lessons {
         let mut lessons = Lessons::default();
         let outcome = if window.is_unknown() { WindowOutcome::Void } else { outcome };
@@ -122,7 +122,7 @@ impl Readers {
         lessons
     }
 
-    /// Takes over what another process found. What this one knows of a writer stays.
+    /// Takes over another process's verdicts. This process's writers stay writers.
     pub fn believe(&self, verdicts: impl IntoIterator<Item = (ParameterKey, ParameterVerdict)>) -> Lessons {
         let mut lessons = Lessons::default();
         for (parameter, verdict) in verdicts {
@@ -194,7 +194,7 @@ impl Readers {
         lessons.writers.push(parameter);
     }
 
-    /// Is there no room for a new one? Once it is full nothing new is ever remembered, so no writer
+    /// Is there no room for a new one? A full table never gets a new parameter, so no writer
     /// is forgotten and then credited.
     fn is_full(&self, parameter: ParameterKey) -> bool {
         !self.known.contains_key(&parameter) && self.known.len() >= MOST

@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A block with the fingerprint of its last one, which is its bytes, and what happened since.
+/// A block, its last fingerprint, which is its bytes, and the events since.
 #[derive(Debug, Default)]
 struct Block {
     bytes: [u8; 2],
@@ -64,7 +64,7 @@ struct Block {
     is_unknown: bool,
 }
 
-/// What verdicts must be.
+/// The expected verdicts.
 #[derive(Debug, Default)]
 struct Model {
     credit: BTreeMap<u8, u32>,
@@ -129,19 +129,19 @@ proptest! {
     fn verdicts_are_those_of_the_model(steps in prop::collection::vec(step(), 0..200)) {
         let (readers, mut model) = (Readers::new(PROOF), Model::default());
         let mut blocks: [Block; BLOCKS] = Default::default();
-        // Writers that a window caught, by what really happened in it.
+        // Writers whose change is in a window.
         let mut caught = BTreeSet::new();
         let mut reversals = 0;
         for step in steps {
             match step {
                 Step::Launch { number, block, byte, value } => {
                     let block = &mut blocks[block];
-                    block.window.note(parameter(number));
+                    block.window.add(parameter(number));
                     block.launched.push(number);
                     if number >= 4 { block.bytes[byte] = value }
                 }
                 Step::Unknown { block, value } => {
-                    blocks[block].window.note_unknown();
+                    blocks[block].window.add_unknown();
                     blocks[block].bytes[0] = value;
                     blocks[block].is_unknown = true;
                 }
@@ -174,7 +174,7 @@ proptest! {
 
 fn window(numbers: &[u8]) -> LaunchWindow {
     let mut window = LaunchWindow::new();
-    numbers.iter().for_each(|number| window.note(parameter(*number)));
+    numbers.iter().for_each(|number| window.add(parameter(*number)));
     window
 }
 
@@ -204,7 +204,7 @@ fn another_processes_writer_reverses_a_reader() {
     assert_eq!(readers.reversals(), 1);
 }
 
-/// A table that is full learns nothing new; what it knows it still corrects.
+/// A full table learns no new parameter; it still corrects the ones that it has.
 #[test]
 fn endless_functions_are_forgotten_before_they_are_believed() {
     let readers = Readers::new(1);

@@ -1,6 +1,6 @@
-//! What was launched on a block between two fingerprints of it.
+//! The launches on a block between two fingerprints of it.
 //!
-//! [`LaunchWindow::note`] is on the path of launches: programs launch the same kernels in the same
+//! [`LaunchWindow::add`] is on the path of launches: programs launch the same kernels in the same
 //! order again and again, so the entry that followed the last one the time before is looked at
 //! first.
 
@@ -41,13 +41,13 @@ impl LaunchWindow {
     }
 
     /// A kernel is launched whose parameter points into the block.
-    pub fn note(&mut self, parameter: ParameterKey) {
+    pub fn add(&mut self, parameter: ParameterKey) {
         let next = self.entries.get(self.last).map_or(0, |last| last.next as usize);
         let at = match self.entries.get(next) {
             Some(entry) if entry.of == parameter => next,
             _ => match self.place(parameter) {
                 Some(at) => at,
-                None => return self.note_unknown(),
+                None => return self.add_unknown(),
             },
         };
         if let Some(last) = self.entries.get_mut(self.last) {
@@ -59,9 +59,8 @@ impl LaunchWindow {
         self.last = at;
     }
 
-    /// Something is launched that may reach the block and has no key. Nothing is learned from this
-    /// window.
-    pub fn note_unknown(&mut self) {
+    /// A kernel is launched that may reach the block and has no key. The window teaches nothing.
+    pub fn add_unknown(&mut self) {
         self.is_unknown = true;
     }
 
@@ -73,12 +72,12 @@ impl LaunchWindow {
         self.is_unknown = false;
     }
 
-    /// Was something launched that has no key?
+    /// Was a kernel launched that has no key?
     pub fn is_unknown(&self) -> bool {
         self.is_unknown
     }
 
-    /// Was nothing launched?
+    /// Was no kernel launched?
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && !self.is_unknown
     }
@@ -138,15 +137,15 @@ mod tests {
         ) {
             let (mut window, mut model) = (LaunchWindow::new(), BTreeMap::new());
             for launch in (0..rounds).flat_map(|_| &launches) {
-                window.note(parameter(*launch));
+                window.add(parameter(*launch));
                 *model.entry(parameter(*launch)).or_insert(0) += 1;
             }
             prop_assert_eq!(window.launches().collect::<BTreeMap<_, _>>(), model);
             prop_assert!(!window.is_unknown());
-            window.note_unknown();
+            window.add_unknown();
             window.clear();
             prop_assert!(window.is_empty());
-            launches.iter().for_each(|launch| window.note(parameter(*launch)));
+            launches.iter().for_each(|launch| window.add(parameter(*launch)));
             prop_assert_eq!(window.launches().map(|(_, count)| count as usize).sum::<usize>(), launches.len());
         }
     }
@@ -154,9 +153,9 @@ mod tests {
     #[test]
     fn endless_functions_are_unknown_ones() {
         let mut window = LaunchWindow::new();
-        (0..MOST as u64).for_each(|number| window.note(parameter(number)));
+        (0..MOST as u64).for_each(|number| window.add(parameter(number)));
         assert!(!window.is_unknown());
-        window.note(parameter(MOST as u64));
+        window.add(parameter(MOST as u64));
         assert!(window.is_unknown());
         assert_eq!(window.launches().count(), MOST);
     }
@@ -169,7 +168,7 @@ mod tests {
         for kernels in [1, 8, 300] {
             let mut window = LaunchWindow::new();
             let started = std::time::Instant::now();
-            (0..10_000_000).for_each(|launch| window.note(parameter(std::hint::black_box(launch) % kernels)));
+            (0..10_000_000).for_each(|launch| window.add(parameter(std::hint::black_box(launch) % kernels)));
             eprintln!("{kernels} kernels in turn: {} ns a note", started.elapsed().as_nanos() as f64 / 1e7);
         }
     }

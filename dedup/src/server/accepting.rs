@@ -13,38 +13,38 @@ const SEND_BUFFER: usize = 32 << 10;
 
 /// A new connection and its peer.
 #[derive(Debug)]
-pub(super) enum Knocked {
-    /// One that may be served.
-    Welcome(OwnedFd, PeerIdentity),
+pub(super) enum Arrival {
+    /// A peer that may be served.
+    Trusted(OwnedFd, PeerIdentity),
     /// Another user's process, whose connection is closed.
-    Stranger,
-    /// None waits.
-    Nobody,
+    Foreign,
+    /// No connection waits.
+    Empty,
     /// The system has no room.
     Failed(Errno),
 }
 
 /// Takes the next connection.
-pub(super) fn accept_one(listener: &OwnedFd, user: u32, ask_peer: AskPeer) -> Knocked {
+pub(super) fn accept_one(listener: &OwnedFd, user: u32, ask_peer: AskPeer) -> Arrival {
     let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
         Ok(socket) => socket,
-        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Knocked::Nobody,
-        Err(error) => return Knocked::Failed(error),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Arrival::Empty,
+        Err(error) => return Arrival::Failed(error),
     };
     match ask_peer(socket.as_fd()) {
         Ok(peer) if is_trusted(peer.user, user) => prepared(socket, peer),
         Ok(peer) => {
-            log::warn!("process {} of user {} is a stranger here", peer.process, peer.user);
-            Knocked::Stranger
+            log::warn!("rejected connection from process {}: user {} is not ours", peer.process, peer.user);
+            Arrival::Foreign
         }
-        Err(_) => Knocked::Stranger,
+        Err(_) => Arrival::Foreign,
     }
 }
 
-fn prepared(socket: OwnedFd, peer: PeerIdentity) -> Knocked {
+fn prepared(socket: OwnedFd, peer: PeerIdentity) -> Arrival {
     match sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER) {
-        Ok(()) => Knocked::Welcome(socket, peer),
-        Err(error) => Knocked::Failed(error),
+        Ok(()) => Arrival::Trusted(socket, peer),
+        Err(error) => Arrival::Failed(error),
     }
 }
 

@@ -38,7 +38,7 @@ impl ClientConnection {
         Self { socket, peer, speaker, pending: None, resting_until: None, deadline }
     }
 
-    /// What it waits for. Its end is heard of in any case.
+    /// The event that it waits for. The peer's end is always reported.
     pub(super) fn poll_entry(&self) -> PollFd<'_> {
         let wanted = match (&self.pending, self.resting_until) {
             (Some(_), Some(_)) => PollFlags::empty(),
@@ -85,7 +85,7 @@ impl ClientConnection {
         self.send(now)
     }
 
-    /// Sends what is pending, or leaves it for later.
+    /// Sends the pending answer, or leaves it for later.
     fn send(&mut self, now: Instant) -> Result<()> {
         let Some(reply) = &self.pending else { return Ok(()) };
         let descriptors: Vec<BorrowedFd<'_>> =

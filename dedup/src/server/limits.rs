@@ -1,4 +1,4 @@
-//! What a broker takes on: as many chunks as it may have descriptors open.
+//! The limits of a broker: it holds as many chunks as it may have descriptors open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -7,25 +7,25 @@ use crate::broker::Limits;
 /// Processes that share at a time.
 const CLIENTS: usize = 256;
 
-/// Descriptors that are no chunks': clients, observers, what is under way in one packet, the
-/// broker's own.
+/// Descriptors that are no chunks': clients, observers, the descriptors of one packet under way,
+/// the broker's own.
 const RESERVE: u64 = CLIENTS as u64 + 128;
 
-/// Most chunks, where the system's limit is higher: 2 TiB of device memory.
+/// The most chunks, if the system's limit is higher: 2 TiB of device memory.
 const MOST_CHUNKS: u64 = 1 << 20;
 
 /// Leases of all clients, of some tens of bytes each.
 const LEASES: usize = 1 << 22;
 
-/// Raises the limit on open files as far as it may be raised; what fits into it.
+/// Raises the limit on open files as far as possible. Returns the limits that fit into it.
 pub fn raise() -> Limits {
     let before = getrlimit(Resource::Nofile);
-    // What is refused leaves the limit as it was.
+    // If the system refuses, the limit is the old one.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, maximum: before.maximum });
     of(getrlimit(Resource::Nofile).current)
 }
 
-/// What fits into a limit on open files; `None`: there is none.
+/// The limits that fit into a limit on open files; `None`: files are not limited.
 fn of(files: Option<u64>) -> Limits {
     let chunks = files.map_or(MOST_CHUNKS, |files| files.saturating_sub(RESERVE)).min(MOST_CHUNKS);
     Limits { clients: CLIENTS, chunks: chunks as usize, leases: LEASES, leases_of_one: LEASES / 4 }

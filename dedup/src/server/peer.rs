@@ -8,8 +8,8 @@ pub use wm_trust::peer::PeerIdentity;
 /// Asks the kernel which user's process is at the other end. Tests hand over answers of their own.
 pub type AskPeer = fn(BorrowedFd<'_>) -> io::Result<PeerIdentity>;
 
-/// May this user's processes be served? Those of our own user, and root's, which may do everything
-/// here anyway.
+/// May this user's processes be served? Our own user may, and root, which has every right here
+/// anyway.
 pub(super) fn is_trusted(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
@@ -20,7 +20,7 @@ mod tests {
     use super::is_trusted;
 
     #[test]
-    fn strangers_are_all_but_the_user_and_root() {
+    fn only_the_user_and_root_are_served() {
         assert!(is_trusted(1000, 1000) && is_trusted(0, 1000) && is_trusted(0, 0));
         assert!(!is_trusted(1001, 1000) && !is_trusted(1000, 0) && !is_trusted(u32::MAX, 1000));
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::accepting::{Knocked, accept_one, refuse};
+use super::accepting::{Arrival, accept_one, refuse};
 use super::connection::{ClientConnection, PAUSE};
 use super::peer::AskPeer;
 use super::place::{BrokerPlace, PlaceState};
@@ -17,7 +17,7 @@ use crate::broker::Limits;
 /// Connections accepted a round.
 const ROUND: usize = 64;
 
-/// Connections beyond those of clients, for observers.
+/// Connections for observers, beside those for clients.
 const OBSERVERS: usize = 8;
 
 /// How a broker runs.
@@ -26,12 +26,12 @@ pub struct ServerSettings {
     /// The time without a client after which the broker ends.
     pub idle: Duration,
     /// The interval between checks of the socket's file, which another process may have removed.
-    pub look: Duration,
-    /// What it takes on.
+    pub check: Duration,
+    /// Clients, chunks and leases at a time.
     pub limits: Limits,
-    /// Whose clients it serves, besides root's.
+    /// The user whose clients are served, besides root's.
     pub user: u32,
-    /// How it learns that.
+    /// Asks the kernel for the user of a peer.
     pub ask_peer: AskPeer,
 }
 
@@ -46,7 +46,7 @@ pub struct BrokerServer {
     /// Since when there is no client.
     idle_since: Option<Instant>,
     paused_until: Option<Instant>,
-    look_at: Instant,
+    check_at: Instant,
 }
 
 impl BrokerServer {
@@ -65,14 +65,14 @@ impl BrokerServer {
             service: SharingService::new(settings.limits, now),
             idle_since: Some(now),
             paused_until: None,
-            look_at: now + settings.look,
+            check_at: now + settings.check,
         })
     }
 
     /// Serves until it is not needed.
     ///
     /// # Errors
-    /// The system's, where waiting is impossible.
+    /// The system's, if it cannot wait.
     pub fn run(mut self) -> io::Result<()> {
         loop {
             let ready = self.wait()?;
@@ -84,8 +84,8 @@ impl BrokerServer {
             if knocked {
                 self.accept(now);
             }
-            if self.look_at <= now {
-                self.look(now);
+            if self.check_at <= now {
+                self.check_place(now);
             }
             if self.is_idle(now) {
                 self.place.leave();
@@ -95,7 +95,8 @@ impl BrokerServer {
         }
     }
 
-    /// Waits for an event or a deadline. What has something to say: the listener, then connections.
+    /// Waits for an event or a deadline. Returns which sockets are ready: the listener, then the
+    /// connections.
     fn wait(&self) -> io::Result<Vec<bool>> {
         let listener = self.listener.as_ref().filter(|_| self.paused_until.is_none());
         let mut entries = Vec::with_capacity(1 + self.connections.len());
@@ -116,14 +117,15 @@ impl BrokerServer {
         let idle = self.idle_since.map(|since| since + self.settings.idle);
         let deadlines = self.connections.iter().filter_map(ClientConnection::deadline);
         let deadlines = deadlines.chain(idle).chain(self.paused_until);
-        let next = deadlines.fold(self.look_at, Instant::min);
+        let next = deadlines.fold(self.check_at, Instant::min);
         let left = next.saturating_duration_since(Instant::now());
-        // A millisecond more than a deadline is better than a round for nothing just before it.
+        // A wait that ends a millisecond late saves a round just before the deadline.
         let left = left + Duration::from_millis(1);
         Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
     }
 
-    /// Does what each connection is ready for; drops those that are gone or out of patience.
+    /// Serves each connection that is ready. Drops connections that ended, or that sent no hello in
+    /// time.
     fn serve(&mut self, spoke: &[bool], now: Instant) {
         let (service, mut spoke) = (&mut self.service, spoke.iter());
         self.connections.retain_mut(|connection| {
@@ -155,13 +157,13 @@ impl BrokerServer {
         for _ in 0..ROUND {
             let Some(listener) = &self.listener else { return };
             match accept_one(listener, self.settings.user, self.settings.ask_peer) {
-                Knocked::Nobody => return,
-                Knocked::Stranger => {}
-                Knocked::Welcome(socket, _) if self.connections.len() >= self.most() => refuse(&socket),
-                Knocked::Welcome(socket, peer) => {
+                Arrival::Empty => return,
+                Arrival::Foreign => {}
+                Arrival::Trusted(socket, _) if self.connections.len() >= self.most() => refuse(&socket),
+                Arrival::Trusted(socket, peer) => {
                     self.connections.push(ClientConnection::new(socket, peer, now));
                 }
-                Knocked::Failed(error) => {
+                Arrival::Failed(error) => {
                     log::warn!("no connection can be accepted: {error}");
                     self.paused_until = Some(now + PAUSE);
                     return;
@@ -175,9 +177,9 @@ impl BrokerServer {
         self.settings.limits.clients + OBSERVERS
     }
 
-    /// Sees to it that clients find their way here, if that still is this broker's right.
-    fn look(&mut self, now: Instant) {
-        self.look_at = now + self.settings.look;
+    /// Makes the socket anew if its file was removed, unless another broker has the place.
+    fn check_place(&mut self, now: Instant) {
+        self.check_at = now + self.settings.check;
         match self.place.state() {
             PlaceState::Listening => {}
             PlaceState::Vanished => match self.place.listen() {

@@ -1,4 +1,4 @@
-//! What is answered to a packet: the state machine with descriptors in it.
+//! The answer to each packet: the state machine with descriptors in it.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Result};
@@ -15,7 +15,7 @@ use crate::protocol::{
     REPORTED, ReceivedPacket, Role, VERSION,
 };
 
-/// An open descriptor of a chunk: the broker's, and that of answers that are under way.
+/// An open descriptor of a chunk, of the broker and of answers under way.
 type SharedDescriptor = Rc<OwnedFd>;
 
 /// The peer of a connection.
@@ -23,9 +23,9 @@ type SharedDescriptor = Rc<OwnedFd>;
 pub(super) enum Speaker {
     /// It has not said.
     Unknown,
-    /// One that shares.
+    /// A process that shares.
     Sharer(ClientNumber),
-    /// One that looks on.
+    /// A process that asks for reports.
     Observer,
 }
 
@@ -75,7 +75,7 @@ impl SharingService {
     /// Answers a packet.
     ///
     /// # Errors
-    /// It is none that this speaker may send now. Nothing was changed.
+    /// This speaker may not send such a packet now. The state is unchanged.
     pub(super) fn serve(
         &mut self,
         speaker: &mut Speaker,
@@ -96,7 +96,7 @@ impl SharingService {
             (Speaker::Sharer(client), BrokerRequest::LookUp(names)) => Ok(self.look_up(client, &names)),
             (Speaker::Sharer(client), BrokerRequest::Release(leases)) => Ok(self.release(client, &leases)),
             (Speaker::Sharer(client), BrokerRequest::Note { anew, names }) => {
-                Ok(BrokerAnswer::Noted(self.broker.note(client, anew, &names)).into())
+                Ok(BrokerAnswer::Noted(self.broker.declare(client, anew, &names)).into())
             }
             (Speaker::Observer, _) => Err(Error::other("an observer that wants more than to look")),
         }

@@ -1,5 +1,5 @@
-//! What the tests of the running broker share: a folder, a broker in it, and clients that speak the
-//! protocol or anything else.
+//! Common parts of the tests of the running broker: a folder, a broker in it, and clients that
+//! speak the protocol or anything else.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
@@ -159,7 +159,7 @@ impl PlainClient {
         }
     }
 
-    /// Leases, and what the memory says that it is.
+    /// Leases, and the number that is in the memory.
     pub(crate) fn look_up(&self, numbers: &[u64]) -> Vec<Option<(LeaseNumber, u64)>> {
         let names = numbers.iter().copied().map(name).collect();
         let (answer, descriptors) = self.ask(&BrokerRequest::LookUp(names), &[]).expect("an answer");

@@ -29,7 +29,7 @@ pub(super) struct BrokerArguments {
     pub(super) foreground: bool,
 }
 
-/// What the command line asks for.
+/// The request of a command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// The broker.
@@ -85,7 +85,7 @@ impl BrokerArguments {
     /// The folder that was named, or the user's private folder, made if it is missing.
     ///
     /// # Errors
-    /// None can be used, and why.
+    /// No folder can be used, and why.
     pub(super) fn folder(&self) -> io::Result<PathBuf> {
         let set = || environment::variable("WMSHIM_STATS_DIR").filter(|value| !value.is_empty());
         let named = self.folder.clone().or_else(|| set().map(PathBuf::from));

@@ -1,4 +1,4 @@
-//! What `wmshimd --foreground` says: one line an event, on stderr.
+//! The output of `wmshimd --foreground`: one line an event, on stderr.
 
 use log::{LevelFilter, Log, Metadata, Record};
 

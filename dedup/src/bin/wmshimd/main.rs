@@ -20,7 +20,7 @@ use wm_dedup::server::{BrokerServer, ServerSettings, limits};
 use arguments::{BrokerArguments, Wanted};
 
 /// The interval between checks of the socket's file. A cleaner of `/tmp` removes it after days.
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     match arguments::parse(std::env::args_os().skip(1)) {
@@ -69,7 +69,7 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
         return Ok(());
     };
     let (limits, ask_peer) = (limits::raise(), wm_trust::peer::identity as _);
-    let settings = ServerSettings { idle: arguments.idle, look: LOOK, limits, user, ask_peer };
+    let settings = ServerSettings { idle: arguments.idle, check: CHECK, limits, user, ask_peer };
     let server = BrokerServer::listen(place, settings)?;
     log::info!("listens in {}, with room for {} chunks", folder.display(), limits.chunks);
     rustix::stdio::dup2_stdout(rustix::stdio::stdin())?;

@@ -1,6 +1,6 @@
 //! The system call of the broker that no safe wrapper makes.
 
-/// Numbers that are tried one by one, where the kernel does not close a range.
+/// Numbers that are tried one by one, if the kernel does not close a range.
 const TRIED: u64 = 1 << 16;
 
 /// Closes all inherited descriptors: a daemon that keeps a pipe keeps its reader waiting.
@@ -12,7 +12,7 @@ pub(super) fn close_inherited() {
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     for number in 3..limit.unwrap_or(TRIED).min(TRIED) as i32 {
-        // SAFETY: as above; of a number that is not open nothing comes but an error.
+        // SAFETY: as above; a number that is not open is an error.
         unsafe { libc::close(number) };
     }
 }

@@ -242,7 +242,7 @@ fn a_change_without_a_graphs_launch_blames_no_graph() {
 fn an_unknown_kernel_ends_eligibility_and_teaches_nothing() {
     let mut scene = Scene::eligible();
     scene.launch(2, PROOF);
-    scene.facts.window.note_unknown();
+    scene.facts.window.add_unknown();
     assert_eq!(scene.eligibility(), Eligibility::UnknownKernel);
     assert_eq!(scene.learn(100), Lessons::default());
 }

@@ -52,7 +52,7 @@ struct Errand {
     error: AtomicI32,
 }
 
-/// Where this user's broker listens, and its program, by this process's settings.
+/// The folder in which this user's broker listens, and its program, by this process's settings.
 pub(super) fn location() -> Result<BrokerHome, FolderError> {
     let settings = settings::load();
     let folder = private_folder::directory(settings.stats_dir.as_deref())?;
@@ -109,7 +109,7 @@ fn start_processes(words: &[CString], output: c_int) -> std::io::Result<()> {
     let _uncancelled = Uncancelled::new();
     let before = block_signals();
     // SAFETY: the child runs `child` on memory of its own, in our address space; the kernel stops
-    // this thread until it has ended, so the errand, the stacks and what they point to stay until
+    // this thread until it has ended, so the errand, the stacks and their targets stay until
     // then. It has copies of our descriptors and handlers (no CLONE_FILES, no CLONE_SIGHAND), and
     // no thread state of its own, which `child` does not need.
     let pid = unsafe { libc::clone(child, outer, FLAGS, (&raw const errand).cast_mut().cast()) };
@@ -117,7 +117,7 @@ fn start_processes(words: &[CString], output: c_int) -> std::io::Result<()> {
     if pid > 0 {
         reap(pid);
     }
-    // SAFETY: puts this thread's mask back to what `block_signals` found.
+    // SAFETY: restores the mask of this thread that `block_signals` found.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
     outcome?;
     match errand.error.load(Ordering::Acquire) {

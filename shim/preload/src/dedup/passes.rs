@@ -1,7 +1,7 @@
 //! Passes: the work behind the closed gate, with nothing in flight. Chunks are fingerprinted,
 //! compared, given and taken, for at most two milliseconds at a time.
 //!
-//! A pass runs at a wait of the program's, where the GPU is just idle, or on the background thread
+//! A pass runs at a wait of the program, when the GPU is just idle, or on the background thread
 //! while the program waits for nothing. It gives up at once if work is in flight.
 //!
 //! A block is shared after its kernels are known to read only. Then each chunk's name is looked up,

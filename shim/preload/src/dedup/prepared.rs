@@ -88,7 +88,7 @@ impl ChunkToTake {
         Some(Self { lease, owned: Some(owned), place })
     }
 
-    /// Where it can be read.
+    /// The address at which it can be read.
     pub(super) fn address(&self) -> u64 {
         self.place.address
     }

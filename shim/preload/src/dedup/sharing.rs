@@ -15,7 +15,8 @@ use super::prepared::ReadingPlaces;
 use super::status::SharingStatus;
 use super::tracked_blocks::TrackedBlocks;
 
-/// See above. Each field has its own lock, and none is held while another one is taken.
+/// See above. Each field has its own lock. That of `tools` is held for a whole pass, the others for
+/// moments.
 pub(crate) struct Sharing {
     pub(super) status: SharingStatus,
     pub(super) blocks: TrackedBlocks,

@@ -38,8 +38,8 @@ fn wait_for_any() -> Result<i32, i32> {
     if pid < 0 { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(pid) }
 }
 
-/// A thread that waits for children again and again, as a program's own does. What ends it, when it
-/// has found none.
+/// A thread that waits for children again and again, as a program's own does. The result ends it
+/// and checks that it found no child.
 fn waits_all_the_time() -> impl FnOnce() {
     let done = Arc::new(AtomicBool::new(false));
     let ends = Arc::clone(&done);
