@@ -25,7 +25,8 @@ use Reached::{Driver, Nothing, Shim};
 /// The installation of the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// What `wmctl run` sets: the preload as installed, and the drop-in folder on the library path.
+    /// The variables of `wmctl run`: the preload as installed, and the drop-in folder on the
+    /// library path.
     Run,
     /// `LD_PRELOAD` of the file with its link `libcuda.so` beside it, as installed.
     Preload,

@@ -105,7 +105,7 @@ impl Stage {
         (sum("chunks"), sum("leases"), broker["clients"].as_array().map_or(0, Vec::len))
     }
 
-    /// Waits until the broker holds what is expected.
+    /// Waits until the broker holds the expected chunks.
     pub fn expect_held(&self, what: &str, expected: impl Fn((u64, u64, usize)) -> bool) {
         let begin = Instant::now();
         while !expected(self.held()) {

@@ -75,7 +75,7 @@ impl Samples {
     }
 }
 
-/// What one thread measured: nothing, allocation, free, copy.
+/// The times of one thread: nothing, allocation, free, copy.
 type Figures = [Samples; 4];
 
 fn main() -> Result<(), Failure> {

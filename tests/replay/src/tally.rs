@@ -10,7 +10,7 @@ use wm_driver::api::Failed;
 
 use crate::Driver;
 
-/// What a walk did.
+/// The counts of a walk.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Tally {
     allocations: u64,

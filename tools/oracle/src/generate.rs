@@ -1,7 +1,7 @@
-//! Draws programs. What is drawn is tried on the model of the rules, and kept if it is legal.
+//! Draws programs. Each step is tried on the model of the rules, and stays if it is legal.
 //!
-//! Each program has a bent of its own: few kinds of streams, few sizes, a liking for gates or none.
-//! So that some programs dwell on what others never come to.
+//! Each program has weights of its own: few kinds of streams, few sizes, many gates or none. So
+//! some programs repeat situations that are rare in others.
 
 mod bent;
 mod hosts;
@@ -210,7 +210,7 @@ impl Generator {
             let kernel = self.bent.kernels || self.random.one_in(2);
             steps.push(self.step(Action::Stamp { block, stream, kernel }));
         }
-        // What is not in order with the allocation is filled later.
+        // Steps without an order behind the allocation are left out; a later step fills the block.
         if !self.is_legal(&steps) {
             steps.truncate(1);
         }
@@ -336,7 +336,7 @@ impl Generator {
         let (graph, stream) = (self.number, self.stream()?);
         let mode = self.random.below(3) as u32;
         let mut nodes = (0..=self.random.below(2)).map(|_| self.node()).collect::<Option<Vec<Node>>>()?;
-        // What stands in for a graph of which memory was refused does not copy.
+        // If a graph's memory is refused, its replacement makes no copies.
         if !self.shape.hosts.is_empty() && !self.shape.rules.short && self.random.one_in(2) {
             nodes.extend(self.copy_node());
         }
@@ -354,7 +354,7 @@ impl Generator {
         })
     }
 
-    /// Opens what is closed, and looks at all that is left.
+    /// Opens the closed gates, and checks all remaining blocks.
     fn close(&mut self) {
         let closed = self.model.closed();
         for gate in closed {
@@ -380,7 +380,7 @@ fn way_stream(way: Way) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a generator that draws little of the language, or what its own rules forbid.
+    //! Hazard: a generator that draws little of the language, or steps that its own rules forbid.
     use std::collections::BTreeSet;
 
     use super::*;

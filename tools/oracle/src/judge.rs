@@ -208,7 +208,7 @@ impl Judge {
         }
         match (outcome::own_fault(bare, self.scarce)?, bare) {
             (Fault::Hang(_), Run::Over(outcome)) if may_stay => outcome.hang.clone().map(Verdict::Open),
-            // A real driver's answers define what is right.
+            // A real driver's answers are right by definition.
             (Fault::Answer(_), _) if self.bench.simulated.is_none() => None,
             (fault, _) => Some(Verdict::Bare(fault)),
         }

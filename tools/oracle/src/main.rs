@@ -1,5 +1,5 @@
 //! Finds the next fault: draws random programs that are legal CUDA, runs each on the bare driver
-//! and under the library, and holds the library to what the driver does.
+//! and under the library, and compares the library's run with the driver's.
 //!
 //! A program is a plain value, drawn from a seed: allocations and frees with every call, in streams
 //! of every kind, with work that writes or checks a whole block, waits, captures, and gates that

@@ -1,9 +1,9 @@
-//! Copies over several links: a simulated machine on which the library takes them, and what it says
-//! that it did.
+//! Copies over several links: a simulated machine on which the library uses them, and the library's
+//! statistics about them.
 //!
-//! The library cuts copies up by what it measured of the machine. A simulated machine carries what
-//! its processor carries, and would be measured anew in each process: so a measurement is given, of
-//! links that are alike.
+//! The library divides copies by its measurement of the machine. On a simulated machine the rates
+//! are those of the processor, and each process would measure them again. So the oracle writes a
+//! measurement of equal links.
 //!
 //! Invariant: no two processes have the same machine. Those of one machine keep off each other's
 //! links.
@@ -27,7 +27,7 @@ const CORES: &str = "8";
 /// Bytes a second of each link, for the library: as much as one thread carries, so that a pageable
 /// copy has one for each link.
 const RATE: f64 = 6e9;
-/// What the links carry indeed: so little that each thread of a pageable copy begins before the
+/// The real rates of the links: so low that each thread of a pageable copy begins before the
 /// first has carried all of it.
 const LINKS: &str = "pcie=1GB/s,nvlink=20GB/s";
 
@@ -102,7 +102,7 @@ impl Drop for Machines {
     }
 }
 
-/// What the library would have measured on the simulator's machine of this number.
+/// The library's measurement of the simulator's machine of this number.
 fn measured(machine: u32) -> Topology {
     let identity = |ordinal: usize| Identity {
         uuid: format!("{machine:08x}d-gpu-{ordinal:02}").bytes().map(|byte| format!("{byte:02x}")).collect(),
@@ -119,14 +119,14 @@ fn measured(machine: u32) -> Topology {
     Topology { key, reach: vec![vec![true; DEVICES]; DEVICES], into: rates.clone(), out: rates, costs }
 }
 
-/// What the library says of itself.
+/// The library's statistics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Statistics(extern "C" fn() -> *mut c_char);
 
 impl Statistics {
     /// Of the library that this process runs under.
     pub(crate) fn find() -> Option<Self> {
-        // SAFETY: asks for a name among what is loaded.
+        // SAFETY: looks a name up in the loaded libraries.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"wmshim_stats_json".as_ptr()) };
         if found.is_null() {
             return None;

@@ -320,7 +320,7 @@ struct Taken {
     bytes: u64,
 }
 
-/// Marks a block as not in use. Its pool, and what it is.
+/// Marks a block as not in use. Returns its pool and the block.
 fn mark_free(address: CUdeviceptr) -> Outcome<(Option<Arc<Pool>>, Taken)> {
     let mut memory = driver().memory_mut();
     let area =

@@ -3,8 +3,8 @@
 //! Hazards: bytes of another row, of half a row, or from before a change; a cache that is none; one
 //! that stays when it was dropped.
 //!
-//! What comes from copies is seen where rows are changed behind the cache's back: copies keep the
-//! old bytes.
+//! A scenario tells a copy from a row by a change of rows past the cache: copies keep the old
+//! bytes.
 
 use std::ptr::{null, null_mut};
 
@@ -28,11 +28,11 @@ const HALF: u32 = 2;
 const INT: u32 = 5;
 const INT64: u32 = 6;
 
-/// What the bytes of rows are at first, and after they were changed.
+/// Salts of the rows' bytes before and after the change.
 const BEFORE: usize = 4;
 const AFTER: usize = 9;
 
-/// Whose a cache is: that of the rows' ranks, the same for reading alone, of each rank alone, of
+/// The owner of a cache: the rows' ranks, the same for reading alone, of each rank alone, of
 /// two ranks at a time, of all ranks in another communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
@@ -93,7 +93,7 @@ impl<'a> Cached<'a> {
         let comm = if part.is_null() { rank.comm } else { part };
         let policy = policy(rank, comm, (cache, DEVICE), access, ratio)?;
         let embedding = create(rank, SUCCESS, &shape, kind, policy, each)?;
-        // The embedding keeps what it needs of it.
+        // The embedding has a copy of the policy.
         want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
         // SAFETY: a handle.
         let tensor = unsafe { (rank.library.wholememory_embedding_get_embedding_tensor)(embedding) };
@@ -144,7 +144,7 @@ impl<'a> Cached<'a> {
         bytes.iter().enumerate().all(|(at, byte)| *byte == byte_at(start + at, salt))
     }
 
-    /// Gathers rows, which must be what they were before; some numbers name no row.
+    /// Gathers rows, which must be unchanged; some numbers name no row.
     fn right(&self, rows: &[i64], adjusts: bool) -> Verdict {
         let found = self.gather(rows, adjusts)?;
         for (row, bytes) in rows.iter().zip(found.chunks(self.row)) {
@@ -240,7 +240,7 @@ pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
         let mut random = Rng::with_seed(17 + rank.number as u64);
         // Two ranks that share two cores meet in a line most often.
         for round in 0..80 / rank.size.max(2) {
-            // What is hot changes: lines are taken from rows that others still ask for.
+            // The hot rows change: lines are taken from rows that others still gather.
             let rows: Vec<_> =
                 (0..512 / rank.size.max(2)).map(|_| (random.usize(..16) + round % 5 * 12) as i64).collect();
             cached.right(&rows, true).map_err(|reason| format!("{kind:?}, round {round}: {reason}"))?;
@@ -319,7 +319,7 @@ pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// A load writes rows at every rank: no copy of what they were is left when it returns.
+/// A load writes rows at every rank: no copy of the old rows remains when it returns.
 pub(super) fn loaded(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
     for kind in [KINDS[2], KINDS[4], KINDS[5], KINDS[8], KINDS[9]] {

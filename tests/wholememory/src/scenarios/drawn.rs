@@ -1,5 +1,5 @@
-//! Tables, and what is done with them, drawn at random, the same on all ranks, and compared with a
-//! table in the program's memory.
+//! Random tables and random operations on them, the same on all ranks, compared with a table in the
+//! program's memory.
 //!
 //! Hazard (wrong result): a combination without a test of its own: memory type, row lengths, gaps
 //! and offsets, numbers of rows and their repetition, and the path that moves the rows.
@@ -27,7 +27,7 @@ fn of<T: Copy>(random: &mut Rng, all: &[T]) -> T {
     *random.choice(all).expect("the list is not empty")
 }
 
-/// A table of bytes, and what is to be in it.
+/// A table of bytes, and its expected contents.
 struct Drawn {
     kind: (c_uint, c_uint),
     rows: u64,
@@ -97,7 +97,7 @@ pub(super) fn tables(rank: &Rank) -> Verdict {
             drawn.rows, drawn.columns, drawn.stride, drawn.kind
         );
         for step in 0..random.u32(..4) {
-            // Each rank random what all others do, and moves what is its own.
+            // Each rank draws the operations of all ranks, and moves its own rows.
             let lots: Vec<u64> = (0..rank.size).map(|_| random.u64(..)).collect();
             let done = match random.u32(..2) {
                 0 => scatter(rank, table, &mut drawn, &lots, step as usize),

@@ -1,11 +1,12 @@
-//! What a program likes: drawn once a program, so that some dwell on what others never come to.
+//! The weights of a program's draws. They are drawn once a program, so that some programs repeat
+//! situations that are rare in others.
 
 use random::{Choices, Random};
 
 use super::wishes::Wishes;
 use crate::program::{Aside, Context, HOSTS, Host, Kind, Shape, Stream};
 
-/// What is drawn next.
+/// A draw of the generator.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Draw {
     Allocate,
@@ -32,15 +33,15 @@ pub(super) enum Draw {
     Overtake,
     Upload,
     Download,
-    /// What a stream brings to the host goes on from there.
+    /// A copy to the host, and a copy from the same host memory behind it.
     Relay,
     /// The host writes or looks at its memory.
     AtHost,
-    /// What copies must not feel.
+    /// A call beside copies that must not affect them.
     Aside,
 }
 
-/// What a program likes.
+/// The weights of one program.
 pub(super) struct Bent {
     pub(super) sizes: Vec<u64>,
     pub(super) ways: Vec<(usize, usize)>,
@@ -55,11 +56,11 @@ pub(super) struct Bent {
     /// Is all work done by kernels? A copy that is held up may hold up copies of other streams on a
     /// real device.
     pub(super) kernels: bool,
-    /// What it does beside copies.
+    /// The calls that it makes beside copies.
     pub(super) asides: Vec<Aside>,
 }
 
-/// An untouched block: larger than what memory the library keeps without asking.
+/// An untouched block: larger than the memory that the library keeps idle by default.
 pub(super) const HUGE: u64 = 1536 << 20;
 
 pub(super) fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
@@ -102,8 +103,8 @@ fn hosts(random: &mut Random) -> Vec<Host> {
     (0..count).map(|_| if random.one_in(2) { Host::Pageable } else { Host::Pinned }).collect()
 }
 
-/// What else a program with copies likes: blocks that several links carry, pageable ones too, and
-/// few of each.
+/// Further weights of a program with copies: blocks that several links carry, pageable ones too,
+/// and few of each.
 fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
     const LARGE: [(u64, usize); 6] = [
         (1 << 20, 1),
@@ -131,13 +132,12 @@ fn asides(random: &mut Random, wishes: &Wishes) -> Vec<Aside> {
         asides.extend([Aside::Pair, Aside::Reset, Aside::Pass]);
     }
     asides.extend(random.one_in(4).then_some(Aside::Cancel));
-    // What a real driver does where memory faults is not known.
+    // The behaviour of a real driver at such a fault is not known.
     asides.extend((wishes.held_copies && random.one_in(8)).then_some(Aside::Protect { host: 0 }));
     asides
 }
 
-/// A stream for most allocations and frees: often the default stream, as in programs that give no
-/// thought to it.
+/// A stream for most allocations and frees: often the default stream, as in most programs.
 fn usual_stream(random: &mut Random, shape: &Shape) -> Option<usize> {
     let streams = &shape.streams;
     let legacy = (0..streams.len()).find(|stream| streams[*stream].kind == Kind::Legacy);
@@ -165,8 +165,7 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
     sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
     let mut often = |limit: usize| random.below(limit + 1);
     let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
-    // Half of the programs hold no stream up: what they do is not hidden behind waits, and a real
-    // driver ends them.
+    // Half of the programs have no gates: no wait hides their order, and they end on a real driver.
     let gates = if wishes.gates { often(1) * 4 * (1 + often(1)) } else { 0 };
     let kernels = gates > 0 && often(4) > 0;
     let (events, waits) = (often(1), often(2));

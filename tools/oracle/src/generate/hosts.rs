@@ -1,4 +1,4 @@
-//! Draws copies between blocks and memory of the host's, and what makes and looks at that memory.
+//! Draws copies between blocks and host memory, and the steps that make and read that memory.
 
 use random::Choices;
 
@@ -111,8 +111,8 @@ impl Generator {
             ];
             return Some(self.steps_of(actions));
         }
-        // Only a call that waits reads pageable memory for certain behind what the stream makes of
-        // it.
+        // Only a call that waits is certain to read pageable memory after the stream's earlier
+        // writes to it.
         let host = self.host(None)?;
         let (block, bytes) = self.counterpart(host)?;
         let waits = self.shape.hosts[host] == Host::Pageable || self.random.one_in(2);

@@ -1,4 +1,5 @@
-//! Draws what tells an allocation or a free that orders too much from one that orders too little.
+//! Draws steps that tell an allocation or a free that orders too much from one that orders too
+//! little.
 
 use random::Choices;
 
@@ -23,7 +24,7 @@ impl Generator {
         Some(actions.into_iter().map(|action| self.step(action)).collect())
     }
 
-    /// Builds on it that an allocation or a free is an action: what is behind it is behind the
+    /// Relies on the rule that an allocation or a free is an action: work behind it is behind the
     /// default stream's work too.
     pub(super) fn lean(&mut self) -> Option<Vec<Step>> {
         let (block, other) = (self.touched()?, self.stream()?);
