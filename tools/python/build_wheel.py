@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # All of them ask for this glibc; packaging checks that they ask for no more.
 TAG = "py3-none-manylinux_2_31_x86_64"
-# What goes in besides the Python files, and where it lies in dist/.
+# The files beside the Python files, and their places in dist/.
 BINARIES = {
     "wmshim/lib/libwmshim.so": "lib/libwmshim.so",
     "wmshim/bin/wmctl": "bin/wmctl",
@@ -100,7 +100,7 @@ def metadata(dist):
 
 
 def wheel():
-    """What kind of wheel it is: binaries inside, and no compiled extension."""
+    """The kind of wheel: binaries inside, and no compiled extension."""
     return f"Wheel-Version: 1.0\nGenerator: wmshim build_wheel.py\nRoot-Is-Purelib: false\nTag: {TAG}\n"
 
 

@@ -1,4 +1,4 @@
-"""`python3 -m tests`: all tests of the package. What is skipped is noted in the list that TEST_SKIPS names, as the Rust tests do."""
+"""`python3 -m tests`: all tests of the package. Skipped tests go into the list that TEST_SKIPS names, as those of Rust do."""
 
 import os
 import unittest

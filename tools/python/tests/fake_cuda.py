@@ -10,7 +10,7 @@ from wmshim.wholememory import _arrays
 
 
 class Tensor:
-    """``torch.Tensor``: only what is asked of one."""
+    """``torch.Tensor``, with the attributes that the package reads."""
 
     def __init__(self, array, is_cuda=True, is_packed=True):
         self.array, self.is_cuda, self.is_packed = array, is_cuda, is_packed

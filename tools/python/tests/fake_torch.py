@@ -18,7 +18,7 @@ CALLBACKS = {
 
 
 class Native:
-    """What ``torch._C._cuda_customAllocator`` returns."""
+    """The value of ``torch._C._cuda_customAllocator``."""
 
     def __init__(self, malloc, free):
         self.malloc, self.free, self.told = MALLOC(malloc), FREE(free), {}

@@ -1,4 +1,4 @@
-"""What programs of the tests share: ranks that are threads, each with a simulated GPU, and numbers on a GPU without PyTorch."""
+"""Helpers of the tests: ranks that are threads, each with a simulated GPU, and numbers on a GPU without PyTorch."""
 
 import array
 import ctypes
@@ -13,7 +13,7 @@ driver = ctypes.CDLL("libcuda.so.1")
 
 
 def play(count, body, **more):
-    """Runs ``body(comm)`` in ``count`` threads, and raises what one of them raised."""
+    """Runs ``body(comm)`` in ``count`` threads, and raises the exception of one that failed."""
     unique_id, failures = wm.unique_id(), []
 
     def rank(number):

@@ -1,4 +1,4 @@
-"""Hazards: advice goes nowhere and nobody says so; a number means another thing in Python than in wmshim.h."""
+"""Hazards: advice has no effect and no error; a number means another thing in Python than in wmshim.h."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from wmshim import _advice
 
 PACKAGE = Path(wmshim.__file__).parents[1]
 HEADER = Path(__file__).resolve().parents[3] / "shim" / "preload" / "include" / "wmshim.h"
-# Answers with its arguments: a code of 0 for what the test names as right.
+# Answers with its arguments: code 0 for the arguments that the test names as right.
 STAND_IN = """
 #include <stddef.h>
 const char *wmshim_version(void) { return "0.1.0"; }

@@ -21,7 +21,7 @@ torch = fake_torch.install()
 import wmshim
 MIB = 1 << 20
 """
-# What PyTorch's start of CUDA does: a driver that is ready, on the first device.
+# The state after PyTorch has started CUDA: a driver that is ready, on the first device.
 READY = """
 driver = ctypes.CDLL("libcuda.so.1")
 assert driver.cuInit(0) == 0

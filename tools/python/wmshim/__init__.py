@@ -5,14 +5,14 @@ it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
 
     import wmshim
     wmshim.active()         # does this process run under the library?
-    wmshim.stats()          # what it holds and does, as in docs/wmctl.md
+    wmshim.stats()          # its memory and its counters, as in docs/wmctl.md
     wmshim.stats(4711)      # the same of another process of yours
-    wmshim.ask("blocks", 4711)  # what else a process answers: stats, blocks, config, dump
+    wmshim.ask("blocks", 4711)  # another request: stats, blocks, config, dump
     wmshim.library_path()   # the library's file
     wmshim.dropin_path()    # a folder for an LD_LIBRARY_PATH of your own, with the library under the driver's names
     wmshim.include_path()   # the folder of wmshim.h
-    wmshim.advise(ptr, size, "cold")    # what the program knows of its memory: prefetch, cold, pin_device, discard
-    wmshim.alloc(size, "host")          # memory on the host or the device, whatever is full
+    wmshim.advise(ptr, size, "cold")    # advice about memory: prefetch, cold, pin_device, discard
+    wmshim.alloc(size, "host")          # memory on the host or the device
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
     wmshim.wholememory.Table    # rows that the GPUs of several ranks hold together (docs/wholememory.md)
 
@@ -53,5 +53,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> List[str]:
-    """What is meant for others."""
+    """The public names."""
     return __all__

@@ -1,4 +1,4 @@
-"""What a program says of its device memory, and memory that it asks for in words of wmshim's: ``wmshim_advise`` and ``wmshim_alloc`` of wmshim.h."""
+"""Advice about device memory, and allocations with a place: ``wmshim_advise`` and ``wmshim_alloc`` of wmshim.h."""
 
 import ctypes
 from typing import Any, Dict, Optional
@@ -51,9 +51,9 @@ def _number(words: Dict[str, int], word: str, what: str) -> int:
 
 
 def advise(ptr: int, size: int, advice: str) -> None:
-    """Says of ``size`` bytes at a device address, which lie within one allocation: ``prefetch``, ``cold``, ``pin_device`` or ``discard``.
+    """Gives advice about ``size`` bytes at a device address, within one allocation: ``prefetch``, ``cold``, ``pin_device`` or ``discard``.
 
-    What each means stands in wmshim.h. Raises RuntimeError in a process without wmshim, AdviceError where it is refused.
+    wmshim.h has the meaning of each. Raises RuntimeError in a process without wmshim, AdviceError where it is refused.
     """
     number = _number(ADVICES, advice, "advice")
     call = _library().wmshim_advise
@@ -79,7 +79,7 @@ def alloc(size: int, place: str = "anywhere") -> int:
 
 
 def free(ptr: Optional[int]) -> None:
-    """Frees what :func:`alloc` gave. Waits for the work of its context, as cuMemFree does."""
+    """Frees memory of :func:`alloc`. Waits for the work of its context, as cuMemFree does."""
     call = _library().wmshim_free
     call.argtypes, call.restype = [ctypes.c_void_p], ctypes.c_int
     code = call(ptr)

@@ -1,6 +1,6 @@
 """The client's side of the statistics endpoint (docs/wmctl.md).
 
-What listens is looked at before it is believed: in ``/tmp`` anybody can make a folder of this user's name first. One deadline
+The client checks a socket before it trusts it: in ``/tmp`` any user can make a folder of this user's name first. One deadline
 holds for connecting, asking and the whole answer, which has the endpoint's own limit.
 """
 
@@ -24,7 +24,7 @@ LONGEST = (8 << 20) + 1
 
 
 class Unavailable(RuntimeError):
-    """The process has no endpoint, or its endpoint does not answer. The message says why and what to do."""
+    """The process has no endpoint, or its endpoint does not answer. The message has the reason and a remedy."""
 
 
 def stats(pid: Optional[int] = None) -> Stats:
@@ -64,7 +64,7 @@ def directories() -> List[Path]:
 
 
 def _own_stats() -> Optional[Stats]:
-    """What this process's own library says, without a socket; None if it is not loaded."""
+    """The answer of this process's own library, without a socket; None if it is not loaded."""
     library = loaded()
     if library is None or not hasattr(library, "wmshim_stats_json"):
         return None
@@ -132,7 +132,7 @@ def _exchange(path: Path, request: str) -> bytes:
 
 
 def _connect(client: socket.socket, path: Path, deadline: float) -> None:
-    """Connects; while the queue of those who want to is full, tries again."""
+    """Connects; tries again while the queue of connections is full."""
     while True:
         client.settimeout(0)
         try:

@@ -36,6 +36,6 @@ def figure(device: int, attribute: int) -> int:
 
 
 def reset_peak(device: int, attribute: int) -> None:
-    """Lowers a peak to what it is now."""
+    """Lowers a peak to the current value."""
     zero = ctypes.c_uint64(0)
     _call("cuMemPoolSetAttribute", pool(device), ctypes.c_uint(attribute), ctypes.byref(zero))

@@ -23,7 +23,7 @@ _before: Dict[int, Dict[str, int]] = {}
 
 
 def nested(device: int) -> Dict[str, Any]:
-    """What ``torch.cuda.memory_stats_as_nested_dict`` answers."""
+    """The value of ``torch.cuda.memory_stats_as_nested_dict``."""
     answer: Dict[str, Any] = {name: {pool: _stat() for pool in ("all", "small_pool", "large_pool")} for name in ARRAYS}
     answer.update({name: _stat() for name in SINGLES})
     answer.update({name: 0 for name in PLAIN})
@@ -78,6 +78,6 @@ def reset_accumulated(device: int) -> None:
 
 
 def reset_peak(device: int) -> None:
-    """Peaks start from what is now."""
+    """Peaks start from the current values."""
     _driver.reset_peak(device, _driver.USED_PEAK)
     _driver.reset_peak(device, _driver.RESERVED_PEAK)

@@ -54,7 +54,7 @@ def include_path() -> str:
 def loaded() -> Optional[ctypes.CDLL]:
     """The library as it is loaded in this process, or None.
 
-    Preloaded, it is in the global scope; as a drop-in for the driver it is there once somebody has opened the driver.
+    Preloaded, it is in the global scope; as a drop-in for the driver it is there once the process has opened the driver.
     """
     for name, mode in ((None, ctypes.DEFAULT_MODE), ("libcuda.so.1", os.RTLD_NOLOAD | os.RTLD_LAZY)):
         try:

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """``wmshim-run COMMAND``: ``wmctl run COMMAND``, which knows by this name what is meant."""
+    """``wmshim-run COMMAND``: ``wmctl run COMMAND``, which recognises this name."""
     _become("wmshim-run")
 
 

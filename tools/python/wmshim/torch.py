@@ -18,14 +18,14 @@ from typing import Any, Callable, Dict, Optional, Tuple, Union
 from . import _driver, _figures
 from ._library import library_path, loaded, path_of
 
-# What the allocator object is told besides malloc and free: method, and our function.
+# Callbacks of the allocator object besides malloc and free: method, and our function.
 CALLBACKS = {
     "set_record_stream_fn": "wmshim_torch_record_stream",
     "set_reset_fn": "wmshim_torch_empty_cache",
     "set_memory_fraction_fn": "wmshim_torch_memory_fraction",
 }
 
-# Functions of ``torch._C`` that PyTorch cannot answer for an allocator of this kind, and what answers instead.
+# Functions of ``torch._C`` that PyTorch cannot answer for an allocator of this kind, and their replacements.
 REPLACED: Dict[str, Callable[[int], Any]] = {
     "_cuda_memoryStats": lambda device: _figures.nested(device),
     "_cuda_resetPeakMemoryStats": lambda device: _figures.reset_peak(device),
@@ -33,7 +33,7 @@ REPLACED: Dict[str, Callable[[int], Any]] = {
     "_cuda_getMemoryFraction": lambda device: _fractions.get(device, 1.0),
 }
 
-# What PyTorch takes for a device: a number, a string such as ``cuda:1``, a ``torch.device``, or None for the current one.
+# A device, as PyTorch accepts it: a number, a string such as ``cuda:1``, a ``torch.device``, or None for the current one.
 Device = Union[int, str, Any, None]
 
 _allocator: Optional[Any] = None
@@ -43,7 +43,7 @@ _fractions: Dict[int, float] = {}
 def enable() -> None:
     """Makes wmshim the allocator of this process's CUDA tensors. Calling it again changes nothing.
 
-    Raises RuntimeError, with what to do, where wmshim is not loaded or CUDA has been used already.
+    Raises RuntimeError, with a remedy, if wmshim is not loaded or CUDA has been used already.
     """
     global _allocator
     if _allocator is not None:
@@ -76,7 +76,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _opened() -> Optional[ctypes.CDLL]:
-    """As a drop-in for the driver, wmshim is loaded once somebody asks for the driver, as PyTorch is about to."""
+    """As a drop-in for the driver, wmshim is loaded once the process opens the driver, as PyTorch is about to."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -168,7 +168,7 @@ def max_memory_reserved(device: Device = None) -> int:
 
 
 def reset_peak_memory_stats(device: Device = None) -> None:
-    """Lowers both peaks to what is held now."""
+    """Lowers both peaks to the bytes that are held now."""
     _figures.reset_peak(_index(device))
 
 

@@ -57,7 +57,7 @@ _place, _sizes, _shape = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.
 _any = ctypes.c_void_p
 _numbers = ctypes.POINTER(ctypes.c_int)
 
-# What each function gives, and takes. The API's headers are those of the libwholegraph wheel.
+# The result and the parameters of each function. The API's headers are those of the libwholegraph wheel.
 _SAMPLED = [_any, _any, _any, ctypes.c_uint64, _any, _any]
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "wholememory_init": (_code, [_code, _code]),
@@ -110,7 +110,7 @@ _library: Optional[ctypes.CDLL] = None
 
 
 def library_path() -> str:
-    """The file of the library: what ``WHOLEMEMORY_LIBRARY`` names, else the one in this package, else the one that the
+    """The file of the library: the one that ``WHOLEMEMORY_LIBRARY`` names, else the one in this package, else the one that the
     dynamic loader finds as ``libwholegraph.so``, whose name is the answer.
 
     Raises FileNotFoundError where ``WHOLEMEMORY_LIBRARY`` names none.
@@ -161,7 +161,7 @@ def _reason(opened: ctypes.CDLL) -> str:
 
 
 def value(name: str, *arguments: Any) -> Any:
-    """What a function gives that has no code."""
+    """The result of a function that returns no code."""
     return getattr(_library or library(), name)(*arguments)
 
 

@@ -64,7 +64,7 @@ def packed(shape: Sequence[int]) -> Tuple[int, ...]:
 class Array:
     """Elements at an address of the GPU (``__cuda_array_interface__``) or of the host (``__array_interface__``).
 
-    It keeps what its memory belongs to. CuPy and Numba, or NumPy, take it without a copy.
+    It holds a reference to the owner of its memory. CuPy and Numba, or NumPy, take it without a copy.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Array:
 
 
 class _Allocation:
-    """Memory of the GPU, given back when nobody has it any more."""
+    """Memory of the GPU, freed with its last reference."""
 
     def __init__(self, size: int) -> None:
         self.address = _cuda.allocate(size) if size > 0 else 0
@@ -159,12 +159,12 @@ def _bytes(shape: Sequence[int], dtype: DType) -> int:
 
 
 def address_of(made: Any) -> int:
-    """The address of what an allocator has made."""
+    """The address of an allocator's memory."""
     return int(made.address if isinstance(made, Array) else made.data_ptr())
 
 
 class View(NamedTuple):
-    """What an argument is: strides are in elements."""
+    """The layout of an argument: strides are in elements."""
 
     address: int
     shape: Tuple[int, ...]
@@ -188,8 +188,8 @@ def is_tensor(argument: Any) -> bool:
 def view(argument: Any, what: str, stream: int, dimensions: Sequence[int] = (1,), compact: bool = True) -> View:
     """An argument's elements, which are on a GPU.
 
-    Raises TypeError for what is no array of a GPU, ValueError for another number of dimensions or for elements that do not lie side by
-    side. A tensor of PyTorch with gaps is copied if ``compact``, in PyTorch's current stream.
+    Raises TypeError for an object that is no array of a GPU, ValueError for another number of dimensions or for elements that do not
+    lie side by side. A tensor of PyTorch with gaps is copied if ``compact``, in PyTorch's current stream.
     """
     seen = _tensor_view(argument, what, compact) if is_tensor(argument) else _interface_view(argument, what, stream)
     if len(seen.shape) not in dimensions:
@@ -246,6 +246,6 @@ def _open(seen: View) -> int:
 
 
 def allocator(stream: int, device: int, *arguments: Any) -> Allocator:
-    """What makes an operation's results: PyTorch, if one of its arguments is PyTorch's."""
+    """The maker of an operation's results: PyTorch, if one of its arguments is PyTorch's."""
     uses_torch = any(is_tensor(argument) for argument in arguments)
     return Allocator(_cuda.torch() if uses_torch else None, device, stream)

@@ -81,7 +81,7 @@ def used_torch() -> Optional[Any]:
 
 
 def torch() -> Any:
-    """PyTorch. Raises ImportError, with what there is without it."""
+    """PyTorch. Raises ImportError, with the functions that work without it."""
     try:
         return importlib.import_module("torch")
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Memory that operations ask their caller for (``wholememory_env_func_t``): results of a size of their own, and temporary memory.
 
-The C functions are made once; each operation has an environment, which they find by its number. Nothing may be raised into C: what
-went wrong is kept, the library is given null, and the operation raises it when it has returned.
+The C functions are made once; each operation has an environment, which they find by its number. Nothing may be raised into C: the
+exception is stored, the library gets null, and the operation raises it when it has returned.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ def _next() -> int:
 
 
 class Environment:
-    """What one operation is given, and gets its results from. It is open inside ``with``."""
+    """The environment of one operation: its allocator and its results. It is open inside ``with``."""
 
     def __init__(self, allocator: Allocator) -> None:
         self._allocator = allocator
@@ -65,7 +65,7 @@ class Environment:
         self._memory.clear()
 
     def functions(self) -> _Functions:
-        """What the library is told."""
+        """The structure that the library gets."""
         create, destroy, malloc, free = _FUNCTIONS
         return _Functions(create, destroy, malloc, free, self._number, malloc, free, self._number)
 
@@ -74,11 +74,11 @@ class Environment:
         return self.begin() if wanted else None
 
     def result(self, context: Optional[int]) -> Any:
-        """What was allocated for a context; None for no context."""
+        """The memory that was allocated for a context; None for no context."""
         return None if context is None else self._memory.get(context)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function of the library. Raises the error of the code, caused by what went wrong in the allocator."""
+        """Calls a function of the library. Raises the error of the code, caused by the allocator's exception."""
         functions = self.functions()
         filled = [ctypes.byref(functions) if argument is FUNCTIONS else argument for argument in arguments]
         try:
@@ -105,7 +105,7 @@ class Environment:
         return address_of(made)
 
     def free(self, context: int) -> None:
-        """Gives a context's memory back: it stays what it is until the stream's work before is done."""
+        """Gives a context's memory back: its contents stay until the stream's work before is done."""
         self._memory[context] = None
 
     def forget(self, context: int) -> None:

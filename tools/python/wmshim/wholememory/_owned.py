@@ -1,6 +1,6 @@
-"""Objects of the library's that a program closes, or that are closed when nobody has them any more.
+"""Objects of the library's that a program closes, or that are closed with their last reference.
 
-A process that was forked has no CUDA: what it inherits is its parent's to close.
+A process that was forked has no CUDA: only the parent closes the inherited objects.
 """
 
 import os
@@ -17,7 +17,7 @@ Kind = TypeVar("Kind", bound="Owned")
 class Owned:
     """An object with a handle. With an owner, the handle is the owner's to close."""
 
-    # The C function that closes it, and what it is called in errors.
+    # The C function that closes it, and its name in errors.
     _destroy = ""
     _what = ""
     _handle: Optional[int] = None
@@ -27,7 +27,7 @@ class Owned:
 
     @property
     def handle(self) -> int:
-        """The C API's handle. Raises ValueError for what is closed."""
+        """The C API's handle. Raises ValueError if it is closed."""
         if self._handle is None:
             raise ValueError(f"this {self._what} is closed")
         return self._handle

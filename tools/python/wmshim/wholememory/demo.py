@@ -96,7 +96,7 @@ def devices() -> int:
 
 
 def main() -> None:
-    """Two ranks as threads; prints what rank 0 has seen, and ends with 1 if a rank failed."""
+    """Two ranks as threads; prints the rows that rank 0 gathered, and ends with 1 if a rank failed."""
     try:
         identity, count = wm.unique_id(), devices()
     except (OSError, RuntimeError) as error:

@@ -16,7 +16,7 @@ ACCESS = {"readonly": 1, "readwrite": 2}
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What all optimizers have. ``weight_decay`` adds so much of a row to its gradient."""
+    """The base of all optimizers. ``weight_decay`` adds so much of a row to its gradient."""
 
     weight_decay: float = 0.0
 
@@ -65,7 +65,7 @@ class Adagrad(Optimizer):
 class CachePolicy:
     """Which part of the rows (``ratio``, 1/512 to 1) may be kept nearer, and where.
 
-    Without a type it is the embedding's, without a communicator its, too. docs/wholememory.md says what is made of it.
+    Without a type it is the embedding's, without a communicator its, too. docs/wholememory.md describes the cache.
     """
 
     ratio: float
@@ -144,7 +144,7 @@ class Embedding(Owned):
     def gather(
         self, indices: Any, out: Any = None, dtype: Any = None, stream: Optional[int] = None, adjust_cache: bool = True
     ) -> Any:
-        """Rows by their numbers, ``[len(indices), columns]``, as `Table.gather`. ``adjust_cache`` lets a cache follow what is read."""
+        """Rows by their numbers, ``[len(indices), columns]``, as `Table.gather`. ``adjust_cache`` lets a cache follow the reads."""
         return _Rows(self, adjust_cache).gather(indices, out, dtype, stream)
 
     def apply_gradients(
@@ -155,8 +155,8 @@ class Embedding(Owned):
         ``indices`` is an int32 or int64 vector, ``gradients`` float32, float16 or bfloat16 ``[len(indices), columns]``; each rank has as
         many as it wants, of the same types. A row's gradients are summed over all ranks, in an order that does not change.
 
-        Raises LogicError without an optimizer, InvalidInput for what does not fit the embedding or differs between ranks, NotSupported
-        in a stream that is being captured.
+        Raises LogicError without an optimizer, InvalidInput for arguments that do not fit the embedding or differ between ranks,
+        NotSupported in a stream that is being captured.
         """
         order = _cuda.current_stream(stream, self.comm.device)
         numbers = view(indices, "indices", order, compact=stream is None)
@@ -167,7 +167,7 @@ class Embedding(Owned):
 
     @property
     def optimizer_state_names(self) -> List[str]:
-        """What the optimizer keeps for each row: names for `optimizer_state`."""
+        """The names of the optimizer's states, for `optimizer_state`."""
         listed = _api.value("wholememory_embedding_get_optimizer_state_names", self.handle)
         names: List[str] = []
         while listed and listed[len(names)] is not None:
@@ -175,7 +175,7 @@ class Embedding(Owned):
         return names
 
     def optimizer_state(self, name: str) -> Table:
-        """What the optimizer keeps under a name, one row for each. Raises InvalidInput for a name that it does not have."""
+        """The optimizer's state of this name, one row for each row. Raises InvalidInput for a name that it does not have."""
         return self._part(_api.handle("wholememory_embedding_get_optimizer_state", self.handle, name.encode()))
 
     def _files(self, prefix: Files) -> Dict[str, Table]:
@@ -184,7 +184,7 @@ class Embedding(Owned):
         return {f"{begin}_embedding_tensor": self.table, **states}
 
     def save(self, prefix: Files) -> None:
-        """Writes rows and what the optimizer keeps to files whose names begin so, as pylibwholegraph does. Collective."""
+        """Writes rows and the optimizer's states to files whose names begin so, as pylibwholegraph does. Collective."""
         self.writeback()
         # Rows that other ranks' caches had are the owner's now.
         self.comm.barrier()
@@ -192,13 +192,13 @@ class Embedding(Owned):
             table.store(name)
 
     def load(self, prefix: Files, parts: Optional[int] = None) -> None:
-        """Reads what `save` has written with ``parts`` ranks; as many as there are now, without a number. Collective."""
+        """Reads files that `save` wrote with ``parts`` ranks; as many as there are now, without a number. Collective."""
         self.drop_cache()
         for name, table in self._files(prefix).items():
             table.load_parts(name, parts)
 
     def writeback(self, stream: Optional[int] = None) -> None:
-        """Writes what is changed in a cache to the rows."""
+        """Writes changed lines of a cache to the rows."""
         order = _cuda.current_stream(stream, self.comm.device)
         _api.call("wholememory_embedding_writeback_cache", self.handle, order)
 

@@ -1,4 +1,4 @@
-"""What can go wrong: a class for each code of the C API (``wholememory_error_code_t``).
+"""Errors: a class for each code of the C API (``wholememory_error_code_t``).
 
 They are also Python's own errors of the same kind (``ValueError``, ``MemoryError``, ``NotImplementedError``), as in pylibwholegraph.
 """
@@ -7,7 +7,7 @@ from typing import Dict, Type
 
 
 class WholeMemoryError(RuntimeError):
-    """A call of the library failed. ``call`` is its C function, ``code`` what it gave, ``reason`` the library's own words."""
+    """A call of the library failed. ``call`` is its C function, ``code`` its result, ``reason`` the library's own words."""
 
     advice = ""
 
@@ -24,7 +24,7 @@ class UnknownError(WholeMemoryError):
 
 
 class Unimplemented(WholeMemoryError, NotImplementedError):
-    """Code 2: what the library cannot do yet. docs/wholememory.md has a table of what works."""
+    """Code 2: the library has no such function yet. docs/wholememory.md has a table of those that work."""
 
     advice = "docs/wholememory.md has a table of what works"
 
@@ -62,7 +62,7 @@ class OutOfMemory(WholeMemoryError, MemoryError):
 
 
 class NotSupported(WholeMemoryError, NotImplementedError):
-    """Code 9: what this machine, or this kind of memory, cannot do."""
+    """Code 9: not possible on this machine, or with this kind of memory."""
 
 
 class SystemFailure(WholeMemoryError):

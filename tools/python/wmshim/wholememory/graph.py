@@ -36,7 +36,7 @@ class Unique(NamedTuple):
 
 
 class _Operation:
-    """What operations have in common: the stream, who allocates, and the graph's tables among the arrays."""
+    """The common state of operations: the stream, the allocator, and the graph's tables among the arrays."""
 
     def __init__(self, arguments: Tuple[Any, ...], stream: Optional[int]) -> None:
         tables = [argument for argument in arguments if isinstance(argument, Table)]

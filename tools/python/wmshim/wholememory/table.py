@@ -146,7 +146,7 @@ class Table(Owned):
         _api.call("wholememory_load_from_file", self._memory(), *self._row_bytes(), listed, len(names), round_robin)
 
     def load_parts(self, prefix: Files, parts: Optional[int] = None) -> None:
-        """Fills the table from what `store` has written with ``parts`` ranks; as many as there are now, without a number. Collective."""
+        """Fills the table from files that `store` wrote with ``parts`` ranks; as many as there are now, without a number. Collective."""
         count = self.comm.size if parts is None else parts
         self.load([part_file(prefix, part, count) for part in range(count)])
 
