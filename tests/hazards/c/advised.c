@@ -1,14 +1,14 @@
-/* A program that says what it knows of its memory.
+/* A program that gives the library advice about its memory.
  *
  *   advised IMAGE threads SEED THREADS ROUNDS   threads that fill, copy and read blocks in streams of their own while another one advises at random; prints the
  *                                               shim's figures
  *   advised IMAGE calls                         each call that is wrong or refused, and the codes of a block's way out and in
- *   advised IMAGE kept WHAT                     what a move out answers before and after the program did WHAT
- *   advised IMAGE room WHAT                     what a pool of the program's own answers on a full device: idle, or busy with a stream that waits
+ *   advised IMAGE kept WHAT                     the answers of a move out before and after the action WHAT
+ *   advised IMAGE room WHAT                     the answers of a pool of the program's own on a full device: idle, or busy with a stream that waits
  *   advised IMAGE turns                         the shim's figures while three blocks that do not fit together take turns on the device
  *   advised IMAGE layers COUNT PERIODS          a kernel uses one block after the other, again and again; the shim's figures after each period
- *   advised IMAGE fork                          children that are forked while memory moves, and what their calls answer
- *   advised IMAGE hold                          what a move answers while another thread is inside a copy that does not end, and after it
+ *   advised IMAGE fork                          children that are forked while memory moves, and the answers of their calls
+ *   advised IMAGE hold                          the answers of a move while another thread is inside a copy that does not end, and after it
  */
 
 #include <pthread.h>
@@ -136,7 +136,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Whatever is advised, also of what another thread has just freed. */
+/* Any advice, also about memory that another thread has just freed. */
 static void *advise(void *argument)
 {
     unsigned state = seed * 77 + 5, answers[3] = {0};
@@ -357,7 +357,7 @@ static void turns(void)
     puts(wmshim_stats_json());
 }
 
-/* What a kernel writes into a block in one period is there in the next one. Beside it one block that all kernels use, as activations are. */
+/* A kernel's writes in one period are there in the next one. One more block is used by all kernels, as activations are. */
 static void layers(unsigned count, unsigned periods)
 {
     struct block *layers = calloc(count, sizeof *layers), common = {.bytes = 4 * MIB};

@@ -1,4 +1,4 @@
-/* A plugin that is linked to nothing, and asks the loader for what it needs by name. Its caller's view of the loader
+/* A plugin that is linked to nothing, and asks the loader for functions by name. Its caller's view of the loader
  * (RUNPATH, binding) must be its own. */
 
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
  * The copy starts inside the blocks, and its ends are shifted against each other, so that borders
  * inside the blocks meet it at different places: where a limit makes the library put the end of a
  * block on the host. With the second argument "opened", the source is memory of another process;
- * with another one, the program says first what the library says of itself. Ends with 0 if every
+ * with another one, the program prints the library's statistics first. Ends with 0 if every
  * byte is as it should be. */
 
 #include <signal.h>
@@ -231,7 +231,7 @@ static CUresult make(const char *form)
     return shaped_form(form);
 }
 
-/* What the target must hold: the gap everywhere but where the copy went. */
+/* The expected contents of the target: the copied bytes, and the gap everywhere else. */
 static void expect(void)
 {
     memset(wanted, GAP, BLOCK);

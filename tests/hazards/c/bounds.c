@@ -32,7 +32,7 @@ static unsigned *flag;
 struct want {
     CUdeviceptr to, from;
     size_t bytes;
-    /* Rows of WIDTH bytes, PITCH apart; of which `bytes` is what they reach. */
+    /* Rows of WIDTH bytes, PITCH apart; of which `bytes` is the reach. */
     size_t rows;
 };
 
@@ -152,7 +152,7 @@ static struct node set_node(struct want w)
     return n;
 }
 
-/* A good node of each kind, and what was made of them. */
+/* A good node of each kind, and the graph made of them. */
 static struct want good(void) { return (struct want){ roomy, roomy + 2 * block_bytes, 64, 1 }; }
 
 static CUgraphNode good_node(int is_set)
@@ -344,7 +344,7 @@ static struct want wanted(const struct form *form, int end, size_t past)
     return w;
 }
 
-/* What nothing but a wrong copy changes. */
+/* Memory that only a wrong copy changes. */
 static void fill(void)
 {
     for (size_t i = 0; i < BLOCKS; i++)

@@ -1,4 +1,4 @@
-/* What PyTorch's own allocator does, in small, as a library of its own: blocks that are given back stay in a cache by their exact
+/* A small model of PyTorch's own allocator, as a library of its own: blocks that are given back stay in a cache by their exact
  * size, and a shortage empties it before it is an error. */
 
 typedef unsigned long long address;

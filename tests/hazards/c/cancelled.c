@@ -1,5 +1,5 @@
 /* A thread that is to be cancelled makes calls first: they return, and the thread ends at its own point. With "copy", it copies
- * over several links; with "scarce", it allocates in stream order what the device has no room for,
+ * over several links; with "scarce", it allocates in stream order more than the device has room for,
  * while work is under way. Ends with 0 if the thread has seen all its calls return. */
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* One thread captures graphs while others make calls in streams of their own: captures MODE CALLS COUNT.
  *
  * MODE is that of the captures: global, local or relaxed. The others' CALLS: async (allocate, set
- * and free in stream order), plain (cuMemAlloc, cuMemFree), or safe: what no capture forbids, as
+ * and free in stream order), plain (cuMemAlloc, cuMemFree), or safe: calls that no capture forbids, as
  * sets of memory, events that are recorded and waited for by streams, and physical memory that is
  * made, mapped and given back. Says how many captures were broken, and how many of the others'
  * calls were refused. No handle that a call did not give is used. */
@@ -61,7 +61,7 @@ static int is_right(CUresult code)
     return code == CUDA_SUCCESS;
 }
 
-/* Blocks of many sizes, some held for a while: not all come from what was freed a moment ago. */
+/* Blocks of many sizes, some held for a while: not all are reused at once. */
 static void allocate_and_free(int is_plain, CUstream stream, unsigned round)
 {
     static _Thread_local CUdeviceptr held[HELD];

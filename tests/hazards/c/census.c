@@ -1,4 +1,4 @@
-/* Says what a process is made of: threads, descriptors, and whether a driver is mapped.
+/* Prints the parts of a process: threads, descriptors, and whether a driver is mapped.
  *
  *   census               before any call
  *   census opened        after dlopen("libcuda.so.1"), before any call

@@ -394,6 +394,6 @@ int main(int argc, char **argv)
             tell();
     }
     fflush(stdout);
-    /* What is held would keep the driver from ending in order. */
+    /* Held memory would keep the driver from ending in order. */
     _exit(0);
 }

@@ -106,7 +106,7 @@ static inline CUcontext begin(void)
     return context;
 }
 
-/* Memory there and back: it must be ours, and hold what was written. */
+/* Memory there and back: it must be ours, and hold the bytes that were written. */
 static inline void round_trip(unsigned seed)
 {
     enum { WORDS = 1024 };

@@ -1,5 +1,5 @@
-/* Does with device memory what PyTorch's expandable segments do: one large reservation, filled with pieces of 4 MiB that
- * are made, mapped and opened one by one. Arguments: the number of pieces, and what to ask for
+/* A model of PyTorch's expandable segments: one large reservation, filled with pieces of 4 MiB that
+ * are made, mapped and opened one by one. Arguments: the number of pieces, and the kind to ask for
  * beside plain memory ("plain", "descriptor", "fabric"), a number of plain blocks to take besides,
  * a number of them to take and free before, and any sixth to copy everything to a second device and
  * back. Says where the pieces ended up, and ends with 0 if every byte was as written and every
@@ -33,7 +33,7 @@ static void check(int holds, const char *what, int piece)
     }
 }
 
-/* What PyTorch asserts, counting what it made itself. */
+/* PyTorch's assertion, with the memory that this program made itself. */
 static void check_figures(size_t held, int piece)
 {
     size_t free, total;
@@ -99,7 +99,7 @@ static void check_exports(void)
     printf("refused %d\n", refused);
 }
 
-/* One more reference: what is unmapped and released once stays. */
+/* One more reference: memory that is unmapped and released once stays. */
 static void check_references(int piece)
 {
     unsigned long long again;

@@ -1,5 +1,5 @@
 /* Takes more memory than the device has, gives part of it back and takes it again, by cuMemAlloc and cuMemAllocAsync in turn.
- * At every step, what the driver says is free and what the program holds must together be no more
+ * At every step, the driver's free memory and the program's memory must together be no more
  * than the total.
  *
  * With an argument: takes all that is said to be free, in one block. */
@@ -36,7 +36,7 @@ static void give(int i)
     check(BLOCKS + i);
 }
 
-/* Prints what is free at first and what is free then. */
+/* Prints the free memory at first and then. */
 static int take_all(void)
 {
     CUdeviceptr address;

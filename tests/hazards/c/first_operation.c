@@ -1,5 +1,5 @@
 /* Makes each of many harmless calls first, in a process of its own, then begins as usual.
- * Prints the call and what both answered: with the shim it must be what the driver answers without. */
+ * Prints the call and both answers: with the shim they must be those of the driver alone. */
 
 #include <string.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 /* PyTorch's allocator with expandable segments, as far as a driver sees it: it is compiled under the name of PyTorch's library.
  *
  * A segment reserves 1.125 times the device's memory and is filled with pieces: all that a request
- * lacks is made before any of it is mapped, until one is refused, and then what was made is
+ * lacks is made before any of it is mapped, until one is refused, and then those pieces are
  * released. A request goes to the first segment of its stream and pool that has the addresses, else
  * to a new one, of which nothing asks whether it is large enough: behind its last block the next
  * one is looked for, which is not there. A request that is refused is made once more when the cache

@@ -1,7 +1,6 @@
 /* A process that makes pieces, some of which have no room on its device, and another one that imports them, as PyTorch shares tensors
- * of expandable segments. The second one maps them side by side, asks what they are, and copies
- * over every border between two to its other device, and back. Both say what the library says of
- * them. Ends with 0 if every answer was the one for device memory and every byte is right. With the
+ * of expandable segments. The second one maps them side by side, asks for their attributes, and copies
+ * over every border between two to its other device, and back. Both print the library's statistics. Ends with 0 if every answer was the one for device memory and every byte is right. With the
  * argument "here" the pieces are imported by the process that made them. */
 
 #include <string.h>

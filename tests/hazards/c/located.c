@@ -1,6 +1,6 @@
 /* Pieces of 4 MiB for a device that is not current, as many as may be had up to the first argument, with its context never made or, with
  * the second argument "used", made before. All are mapped beside each other and written, and hold
- * what was written; at the end both devices' figures are as at the beginning. Says how many there
+ * the written bytes; at the end both devices' figures are as at the beginning. Says how many there
  * were, and the code that ended them. */
 
 #include <string.h>

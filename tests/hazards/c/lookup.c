@@ -1,4 +1,4 @@
-/* Asks cuGetProcAddress for every line of standard input (name,version,flags) and prints what came back:
+/* Asks cuGetProcAddress for every line of standard input (name,version,flags) and prints the answer:
  *
  *   name,version,flags,result,status,export,owner
  *

@@ -1,7 +1,7 @@
 /* Memory of a device is made and given up, so that it lies idle in the library, and then a graph gets a memory node of as much.
- * Arguments: what is given up, "pieces" or "blocks"; the function that adds the node, 0 to 2; the
- * device, whose context is not current when the node is added. Says the node's code, and what the
- * driver said is free before. */
+ * Arguments: the kind of memory that is given up, "pieces" or "blocks"; the function that adds the node, 0 to 2; the
+ * device, whose context is not current when the node is added. Prints the node's code, and the driver's
+ * free memory before. */
 
 #include <string.h>
 

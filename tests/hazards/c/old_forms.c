@@ -1,6 +1,6 @@
 /* Old forms of calls, whose descriptions are shorter than those of today, and counts that no driver takes. Each description ends where memory ends: behind
- * it is a page that may not be read. Prints each call and its code; what a driver answers is what
- * the library answers. */
+ * it is a page that may not be read. Prints each call and its code; the driver and the library
+ * must answer alike. */
 
 #include <dlfcn.h>
 #include <stdint.h>

@@ -3,11 +3,11 @@
  *   overrun IMAGE kernel LANE BYTES PAST END   a kernel fills BYTES + PAST bytes of a block of BYTES
  *   overrun IMAGE memset LANE BYTES PAST END   the same by a memset
  *   overrun IMAGE late LANE BYTES              a kernel writes to a block that was freed, after a wait
- *   overrun IMAGE about LANE BYTES             what the driver says of the block
+ *   overrun IMAGE about LANE BYTES             the driver's attributes of the block
  *   overrun IMAGE legal SEED THREADS STEPS     random blocks, each filled to its last word, read back and freed; prints the shim's figures
  *   overrun IMAGE many BLOCKS WAITS            blocks that live while the host waits again and again; prints microseconds a wait
  *
- * LANE is plain (cuMemAlloc), stream (cuMemAllocAsync), or thread (the calling thread's default stream). END is what comes after the
+ * LANE is plain (cuMemAlloc), stream (cuMemAllocAsync), or thread (the calling thread's default stream). END is the step after the
  * write: free, wait (for the stream), context, event, or exit (a free, and no wait that the shim could see).
  * Each call whose answer counts is printed with its code. */
 
@@ -83,7 +83,7 @@ static int overrun(int by_kernel, enum lane lane, size_t bytes, size_t past, con
     }
     if (!strcmp(end, "event")) {
         MUST(cuEventRecord(event, stream));
-        /* That the pattern is there is known from a wait for the stream; what came later, from the event. */
+        /* A wait for the stream shows the pattern; the event shows later writes. */
         TELL(cuStreamSynchronize(stream));
         MUST(fill_by_kernel(block, bytes + past, 0x05060708, stream));
         MUST(cuEventRecord(event, stream));
@@ -205,7 +205,7 @@ static int legal_threads(unsigned seed, int threads, int steps)
     return 0;
 }
 
-/* ---- a thread that waits again and again, beside one that needs what it has just freed */
+/* ---- a thread that waits again and again, beside one that needs the memory that it has just freed */
 
 static volatile int finished;
 
@@ -241,7 +241,7 @@ static int contended(enum lane lane, size_t bytes, int rounds)
     return 0;
 }
 
-/* ---- what a wait costs */
+/* ---- the cost of a wait */
 
 static double microseconds(void)
 {

@@ -1,7 +1,7 @@
 /* Asks PyTorch's way of mapping (grown.c) for tensors from a part of the device up to more than there is anywhere, with a fresh cache
- * and with a fragmented one, in two streams, with the cache emptied between them. Says of each what
- * came of it; a tensor must hold what is written at its ends. Ends with 70 where one does not. With
- * an argument only what is more than any segment has room for. */
+ * and with a fragmented one, in two streams, with the cache emptied between them. Prints each
+ * result; a tensor must hold the words that are written at its ends. Ends with 70 where one does not. With
+ * an argument only tensors that are larger than any segment. */
 
 #include "grown.h"
 

@@ -1,5 +1,5 @@
-/* What PyTorch's expandable segments do, in small, as a library of its own: what is given back stays mapped, and a shortage gives up
- * what lies unused before it is an error. The second attempt is made from another place in the code
+/* A small model of PyTorch's expandable segments, as a library of its own: freed pages stay mapped, and a shortage gives up
+ * unused pages before it is an error. The second attempt is made from another place in the code
  * than the first. */
 
 #include "driver.h"

@@ -1,5 +1,5 @@
-/* Makes, exports and imports physical memory for a program, as a library of its own: what the call's return address lies in is this
- * object, under whatever name it is compiled. What is refused is asked for once more, as by
+/* Makes, exports and imports physical memory for a program, as a library of its own: the call's return address lies in this
+ * object, under any name that it is compiled to. A refused request is made once more, as by
  * PyTorch, which empties its cache before. */
 
 enum { OUT_OF_MEMORY = 2 };

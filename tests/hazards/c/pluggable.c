@@ -1,5 +1,5 @@
 /* Uses the library's allocator as PyTorch's CUDAPluggableAllocator does, from threads that are at no device or at another one.
- * The argument names what is done. What becomes of failures in C++ is in shortage.cc. */
+ * The argument names the step. Failures in C++ are in shortage.cc. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -47,7 +47,7 @@ static unsigned long long figure(int device, int attribute)
     return value;
 }
 
-/* What is written can be read, and the memory is the device's. */
+/* Written bytes can be read, and the memory is the device's. */
 static void check_use(void *pointer, long bytes, int device)
 {
     char *out = malloc(bytes), *in = calloc(1, bytes);
@@ -71,7 +71,7 @@ static void plain(void)
     wmshim_torch_free(NULL, 0, 0, NULL);
     check_use(large, 3 * MIB, 0);
     check_use(small, 100, 0);
-    check(figure(0, USED) == 3ull * MIB + 100, "used is not what was asked for");
+    check(figure(0, USED) == 3ull * MIB + 100, "used is not the requested size");
     wmshim_torch_free(small, 100, 0, NULL);
     wmshim_torch_free(large, 3 * MIB, 0, NULL);
     MUST(cuCtxSynchronize());
@@ -177,7 +177,7 @@ static void elsewhere(void)
     MUST(cuStreamSynchronize(first));
 }
 
-/* A tensor of before, tensors of a capture, and what becomes of them. */
+/* A tensor from before a capture, the capture's tensors, and their end. */
 static void capture(void)
 {
     CUstream stream;
@@ -225,7 +225,7 @@ static void shortage(void)
     wmshim_torch_free(held, MIB, 0, NULL);
 }
 
-/* A child of a process that has used CUDA: it drops what it inherited, and gets nothing new. */
+/* A child of a process that has used CUDA: it drops the inherited memory, and gets nothing new. */
 static void child(void)
 {
     int status = -1;

@@ -1,4 +1,4 @@
-/* What PyTorch's expandable segments do under pressure: pages of 4 MiB are mapped at some addresses, given up, and made again at others.
+/* PyTorch's expandable segments under pressure: pages of 4 MiB are mapped at some addresses, given up, and made again at others.
  * Arguments: rounds. Each page is written as a whole and looked at when all of a round are there.
  * At the end everything is given up, most of the device is taken with cuMemAlloc, and the figures
  * must be as at the beginning. Ends with 0 if all was so. */

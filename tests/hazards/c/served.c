@@ -1,5 +1,5 @@
-/* Does something after which memory must still be the library's to serve, takes 8 MiB, and prints what the library
- * under test says of itself.
+/* Does something after which memory must still be the library's to serve, takes 8 MiB, and prints the statistics of
+ * the library under test.
  *
  *   nothing    first
  *   capture    a context ends while its stream is captured

@@ -165,7 +165,7 @@ static int with_signals(const CUipcMemHandle *handle)
     return interrupts > 20 ? 0 : 83;
 }
 
-/* Device 1 has no access to what is opened on device 0, but the driver copies between all devices. */
+/* Device 1 has no access to memory that is opened on device 0, but the driver copies between all devices. */
 static int copy(const CUipcMemHandle *handle)
 {
     CUdeviceptr there;
@@ -185,7 +185,7 @@ static void enable(void)
     MUST(cuCtxSetCurrent(contexts[0]));
 }
 
-/* Device 1 reads and writes what is opened on device 0. */
+/* Device 1 reads and writes memory that is opened on device 0. */
 static void use(CUdeviceptr opened)
 {
     MUST(cuCtxSetCurrent(contexts[1]));

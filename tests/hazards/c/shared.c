@@ -1,9 +1,9 @@
 /* A program with weights that other processes have, too: `shared IMAGE`. It obeys lines of standard input, and answers each with one line.
  *
  *   load BLOCK SEED MIB      allocates and copies the words of this seed from the host: cuMemAlloc, cuMemcpyHtoD
- *   read                     has a kernel read all blocks: "right" or what is wrong
+ *   read                     has a kernel read all blocks: "right" or the fault
  *   share MIB MILLISECONDS   reads again and again until so much is shared, or the time is over: the bytes that are shared
- *   verify                   reads all blocks by a kernel and by copies: "right" or what is wrong
+ *   verify                   reads all blocks by a kernel and by copies: "right" or the fault
  *   write WAY BLOCK SEED     writes over a whole block
  *   part WAY BLOCK SEED      writes over its second chunk only
  *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened, and `relaunch` the one before it
@@ -74,7 +74,7 @@ CUresult cuCtxGetCurrent(CUcontext *context);
 
 enum { MIB = 1 << 20, CHUNK = 2 * MIB, BLOCKS = 16, MOST = 8 * MIB };
 
-/* A block, and what it must hold. */
+/* A block, and its expected contents. */
 struct block {
     CUdeviceptr address;
     size_t bytes;
@@ -270,7 +270,7 @@ static void write_over(const char *way, CUdeviceptr to, unsigned char *model, si
     }
 }
 
-/* What device copies read. A kernel writes it, so that it is not shared. */
+/* The source of device copies. A kernel writes it, so that it is not shared. */
 static void prepare(uint64_t seed)
 {
     uint64_t words = MOST / 8;

@@ -1,4 +1,4 @@
-/* Waits for the device in one of these situations, then prints what the library under test says of itself.
+/* Waits for the device in one of these situations, then prints the statistics of the library under test.
  *
  *   stranger   nothing was allocated
  *   thread     in the thread's default stream, where a block of the pool was freed
@@ -84,7 +84,7 @@ static void actions(void)
         for (int j = 0; j < 4; j++)
             MUST(cuMemFreeAsync(several[j], stream));
     }
-    /* One that is freed elsewhere: the stream ends while it holds what was to be freed in its place. */
+    /* One that is freed elsewhere: the stream ends while it holds a block that was to be freed in its place. */
     MUST(cuMemAllocAsync(&address, 1 << 20, stream));
     MUST(cuStreamSynchronize(stream));
     MUST(cuStreamDestroy_v2(stream));

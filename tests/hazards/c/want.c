@@ -1,4 +1,4 @@
-/* Wants so many MiB of the device. Says what the driver answers, and how many of them lie on the host as far as the library is there to tell.
+/* Wants so many MiB of the device. Prints the driver's code, and how many of them lie on the host if the library is loaded.
  * With a second argument it stays: for each byte of standard input it frees the block and asks for
  * it again, and says so once more. */
 

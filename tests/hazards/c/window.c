@@ -59,7 +59,7 @@ static void start(struct call *call, void *(*body)(void *), long number, long ot
 
 enum { CAPACITY = 64 << 10 };
 
-/* Empties the pipe, and repeats on standard output what came after the filling. */
+/* Empties the pipe, and prints the bytes behind the filling on standard output. */
 static void *drain(void *descriptor)
 {
     char bytes[4096];
