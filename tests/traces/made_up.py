@@ -3,7 +3,7 @@
 
     python3 tests/traces/made_up.py OUT.trace.gz LEAST MOST PEAK EVENTS [SEED]      (sizes in bytes)
 
-No program is as irregular: what it asks of an allocator is an upper bound. `wmctl replay --find-capacity` reads it.
+No program is as irregular: its need of memory is an upper bound. `wmctl replay --find-capacity` reads it.
 """
 import gzip
 import math

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What other placements would need for a trace of small blocks: most memory held, over peak live bytes.
+"""The need of other placements for a trace of small blocks: most memory held, over peak live bytes.
 
     python3 tests/traces/placements.py TRACE.trace.gz...
 
-A model of handles of 2 MiB that hold blocks of less, moved by nobody; a handle without a block is anyone's. *Ends*: where no hole is
+A model of handles of 2 MiB that hold smaller blocks, which do not move; a handle without a block is anyone's. *Ends*: where no hole is
 long enough, one at a handle's end and one at another's beginning serve together, before a new handle does. *Outer*: a block that is cut
 from a hole at a handle's end lies at that end. Streams and times are ignored, so what one frees the next has at once.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch's own allocator would need for a trace: memory held without a limit, and the least limit at which the program ends.
+"""The need of PyTorch's own allocator for a trace: memory held without a limit, and the least limit at which the program ends.
 
     python3 tests/traces/torch_allocators.py TRACE.trace.gz...
 
@@ -51,7 +51,7 @@ class Block:
 
 
 class Allocator:
-    """What all kinds have in common."""
+    """The base of all kinds."""
 
     def __init__(self, limit):
         self.limit, self.held, self.peak, self.told, self.calls = limit, 0, 0, 0, 0
@@ -173,7 +173,7 @@ class Expandable(Allocator):
         return SMALL_PAGE if small else LARGE_PAGE
 
     def cached(self, size, small):
-        """Best fit, but what can grow at its end comes last."""
+        """Best fit, but a segment that can grow at its end comes last."""
         fitting = self.fitting(size, small)
         fixed = (block for block in fitting if block.after is None or block.after.mapped)
         return next(fixed, fitting[0] if fitting else None)

@@ -152,7 +152,7 @@ def relayed():
     return sum(row["bytes"] for row in copies if row["path"].startswith("relay"))
 
 
-# What a step starts from, which is not timed, and what it does.
+# The preparation of a step, which is not timed, and the step.
 STEPS = {
     "load, first": (lambda path, _: path, load),
     "load, again": (lambda path, _: path, load),

@@ -1,4 +1,4 @@
-"""What the checking workloads share: one line a check, `ok` or `FAILED`, and an exit status that says whether any failed."""
+"""Helpers of the checking workloads: one line a check, `ok` or `FAILED`, and an exit status of 1 if any failed."""
 import sys
 
 failures = []

@@ -23,7 +23,7 @@ def free_port():
 
 
 def collectives(world, rank, elements):
-    """By name: what is called, and whether its result is right."""
+    """By name: the call, and whether its result is right."""
     own = torch.full((elements,), float(rank + 1), device="cuda")
     parts = torch.empty(elements * world, device="cuda")
     dealt = torch.arange(world, device="cuda").repeat_interleave(elements // world) + float(rank * world)

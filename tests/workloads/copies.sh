@@ -1,7 +1,7 @@
 #!/bin/sh
-# Everything about copies that needs GPUs, in one go; with one GPU, what needs no sibling. Run from the repository root after `make dist`.
+# All programs about copies that need GPUs; with one GPU, those that need no sibling. Run from the repository root after `make dist`.
 # Each table is printed when it is there, also that of a step which was ended for its time; progress goes to standard error. FOLDER
-# gets what each step printed. All steps together take less than 900 seconds.
+# gets the output of each step. All steps together take less than 900 seconds.
 #
 #   tests/workloads/copies.sh [FOLDER]          GB=8 size of the checkpoint, REPEAT=2 runs each way, SKIP="bench programs" leaves out, LATENCY=path
 set -u

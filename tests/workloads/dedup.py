@@ -29,7 +29,7 @@ stage = ["starting"]
 
 
 def between(counts, begin, finish):
-    """Tokens a second of one process between two times; `counts` are times with what was reached by then."""
+    """Tokens a second of one process between two times; `counts` are times with the number reached by then."""
     def at(when):
         for (t0, n0), (t1, n1) in zip(counts, counts[1:]):
             if t0 <= when <= t1:
@@ -81,7 +81,7 @@ def progress():
 
 
 def weights(options, billions, tuned=False):
-    """The file of weights of a model of this size, made if need be, and what `make` said of it."""
+    """The file of weights of a model of this size, made if need be, and the answer of `make`."""
     suffix = "safetensors" if options.format == "safetensors" else "pt"
     path = options.folder / f"dedup-{billions:g}{'-tuned' if tuned else ''}.{suffix}"
     note = path.with_suffix(path.suffix + ".made")
@@ -109,7 +109,7 @@ def own(options, base, stats, **model):
 
 
 def generate(processes, seconds):
-    """All generate for so long; their tokens a second, and what they say at the end."""
+    """All generate for so long; their tokens a second, and their answers at the end."""
     rounds = [(process, len(process.all("tokens")), len(process.all("done"))) for process in processes]
     for process in processes:
         process.tell("go")
@@ -149,7 +149,7 @@ def same(done, others=()):
 
 
 def in_turns(one, other, seconds, times):
-    """First one group generates, then the other, so many times: the tokens a second of each in each turn, and what they said at the end of all."""
+    """First one group generates, then the other, so many times: the tokens a second of each in each turn, and the answers at the end of all."""
     groups = [(one, [], []), (other, [], [])]
     for _ in range(times):
         for processes, rates, said in groups:
@@ -323,7 +323,7 @@ def overwrite(options, stats):
         told += 1
         return writer.wait("written", after=told - 1)
 
-    # It reads its weights until they are shared; what is read is right each time.
+    # It reads its weights until they are shared; each reading is right.
     begin, series, wrong = time.monotonic(), [], []
     while time.monotonic() - begin < 60:
         said = write("all")
@@ -403,7 +403,7 @@ PROGRAMS = {"generate": {}, "compiled": {}, "replayed": {}, "jax": JAX, "cupy": 
 
 
 def programs(options, stats):
-    """Each of the six bare, for what is right; then two of each under the library, all at once."""
+    """Each of the six bare, for the right answers; then two of each under the library, all at once."""
     part, base = "programs", used()
     stage[0] = "programs, bare"
 

@@ -1,4 +1,4 @@
-"""Starts the processes of `dedup.py` and hears what they say; looks at the device, at the library in them and at the broker meanwhile."""
+"""Starts the processes of `dedup.py` and reads their answers; reads the figures of the device, of the library in them and of the broker meanwhile."""
 import json
 import os
 import pathlib
@@ -14,11 +14,11 @@ ALIVE = []
 
 
 class Broken(Exception):
-    """A process did not do what it was told to."""
+    """A process did not obey a command."""
 
 
 class Process:
-    """One of `dedup_process.py`, or of another script; with `stats`, the folder of its sockets, under the library. What it says is kept with the second it came."""
+    """One of `dedup_process.py`, or of another script; with `stats`, the folder of its sockets, under the library. Its answers are kept with their times."""
 
     def __init__(self, options, kind, stats=None, variables={}, script="dedup_process.py", **words):
         environment = dict(os.environ, PYTHONUNBUFFERED="1", **variables)

@@ -1,4 +1,4 @@
-"""The processes of `dedup.py`: `dedup_process.py KIND OPTIONS`, OPTIONS in JSON. What they obey and say is in `dedup_talk.py`.
+"""The processes of `dedup.py`: `dedup_process.py KIND OPTIONS`, OPTIONS in JSON. Commands and answers are in `dedup_talk.py`.
 
 `make` writes a file of random weights and the checksum of each; `serve` generates tokens; `train` trains adapters beside frozen weights; `check`
 reads all weights again and again; `overwrite` writes over some of them; `nursery` forks processes that `check`, which is sooner than to start them.
@@ -81,7 +81,7 @@ def size_of(weights):
 
 
 class Decoder:
-    """Weights, and what one sequence of tokens needs beside them. With `hollow` all layers use the weights of the first."""
+    """Weights, and the memory that one sequence of tokens needs beside them. With `hollow` all layers use the weights of the first."""
 
     def __init__(self, options):
         self.shape = Shape(options["billions"])
@@ -111,7 +111,7 @@ class Decoder:
         return torch.cat((one * cos - two * sin, two * cos + one * sin), -1)
 
     def logits(self, ids, places, remember):
-        """What follows each of these tokens at these places. `remember` takes a layer's keys and values, and gives all that there are."""
+        """The logits behind each of these tokens at these places. `remember` stores a layer's keys and values, and returns all stored ones."""
         shape, count = self.shape, ids.numel()
         norm = lambda x, name: functional.rms_norm(x, (shape.hidden,), self.weights[name], 1e-5)
         x = functional.embedding(ids, self.weights["embed"])
@@ -268,7 +268,7 @@ def by_memset(tensor):
 
 
 def ways(tensor):
-    """Each way to write over a tensor, and what is there afterwards, as a copy of the old value says."""
+    """Each way to write over a tensor, and the expected contents, from a copy of the old value."""
     old = tensor.clone()
     source = torch.full_like(tensor, 0.25)
     rows, columns = tensor.shape

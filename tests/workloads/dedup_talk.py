@@ -4,7 +4,7 @@ import os
 import select
 import sys
 
-# Without a buffer, so that what was not read can be seen from outside.
+# Without a buffer, so that unread input can be seen from outside.
 COMMANDS = open(0, "rb", buffering=0, closefd=False)
 
 

@@ -46,7 +46,7 @@ def environment(value, folder, seed):
 
 
 def end(program, value, folder, mib, seed):
-    """One process: its way, how it ended, and what it said."""
+    """One process: its way, its exit, and its output."""
     way = WAYS[seed % len(WAYS)]
     command = [program, way, str(seed), "0", str(mib)]
     try:

@@ -97,7 +97,7 @@ def gpus():
 
 
 def environment(options, ways):
-    """What the libraries of these ways are found by. Raises RuntimeError where they cannot be."""
+    """The variables by which the libraries of these ways are found. Raises RuntimeError if one is missing."""
     variables = dict(os.environ, **{INNER: ",".join(ways)}, PYTHONUNBUFFERED="1")
     paths = [str(HERE), str(HERE.parents[1] / "tools/python"), *options.theirs.split(os.pathsep), os.environ.get("PYTHONPATH", "")]
     variables["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -163,7 +163,7 @@ def launch(options, ways):
 
 
 def collect(options, processes, start):
-    """What rank 0 printed, and what went wrong. One rank that fails ends the others."""
+    """The output of rank 0, and the problem. One rank that fails ends the others."""
     lines = []
     reader = threading.Thread(target=lambda: lines.extend(processes[0].stdout), daemon=True)
     reader.start()

@@ -209,7 +209,7 @@ def serve(options, ways):
 
 
 def give_back(rank, ways, way, parts):
-    """Closes what no later way uses. All ranks are done with it."""
+    """Closes the objects that no later way uses. All ranks are done with them."""
     rank.wait()
     kept = list(rank.kept.made.values())
     later = ways[ways.index(way) + 1:]

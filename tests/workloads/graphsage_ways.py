@@ -1,4 +1,4 @@
-"""The ways of graphsage.py: who samples, and where the features are.
+"""The ways of graphsage.py: the samplers, and the places of the features.
 
 A sampler has `hop(targets, fanout, seed)`, whose answer is the targets with new neighbours behind them, each neighbour's place among
 these, and its target's place; features have `rows(nodes)`, and `close`. Both work in PyTorch's current stream.
@@ -234,7 +234,7 @@ class RegisteredFeatures:
 
 
 class Kept:
-    """What several ways of one process use, made once: each takes seconds."""
+    """Objects that several ways of one process use, made once: each takes seconds."""
 
     def __init__(self, options):
         self.options, self.made, self.closing = options, {}, contextlib.ExitStack()

@@ -1,11 +1,11 @@
-"""Programs that write past the end of a block, each bare and under every guard: what is caught, and what is said.
+"""Programs that write past the end of a block, each bare and under every guard: the faults that are caught, and the reports.
 
     python3 tests/workloads/guard.py                            # from the repository's root, on a machine with a GPU
     python3 tests/workloads/guard.py --driver dist/sim/libcuda.so.1     # the simulated driver
     python3 tests/workloads/guard.py --shim target/debug/libwmshim.so --driver target/debug/libsimcuda.so
 
 Uses the driver through ctypes and the project's compiled kernels, so nothing has to be installed; the last rows need
-PyTorch and are left out without it. Exit status 1 if a row is not what it should be.
+PyTorch and are left out without it. Exit status 1 if a row differs from the expected one.
 """
 import argparse
 import ctypes
@@ -17,7 +17,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 
-# What the program does (lane, bytes, past, end), and what must come of it under each guard. "fault": the driver's error 700, and the
+# A program (lane, bytes, past, end), and its expected result under each guard. "fault": the driver's error 700, and the
 # block among those that the report names; "named": the report is of the block; "unseen": the program goes on, nothing is said.
 ROWS = {
     "large, in a stream, by 4 bytes": (("async", 3 * MIB, 4, "wait"), ("unseen", "fault", "named")),

@@ -1,4 +1,4 @@
-"""What the library adds to a kernel launch, for the thread that makes it: bare and under each setting, in turn.
+"""The time that the library adds to a kernel launch, for the thread that makes it: bare and under each setting, in turn.
 
 Each way runs `latency --launches` once a round. A way's figure is the least of all its rounds; the second column
 is the difference from the bare figure. On a machine without a GPU, `--driver FOLDER` names a folder with the

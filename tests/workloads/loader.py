@@ -1,6 +1,6 @@
 """Batches from a PyTorch DataLoader with pin_memory, copied to GPU 0 while it computes.
 
-Workers hand out batches that are made already, so that the loader's own copies and those to the GPU are what is measured. The
+Workers hand out batches that are made already, so that only the loader's own copies and those to the GPU are measured. The
 sum of each batch is checked on the GPU.
 """
 import time
@@ -44,7 +44,7 @@ def workload(options, weights):
         weights @ weights
         low, high = batch.aminmax()
         assert low.item() == high.item() == float(index % 100), f"batch {index} arrived with {low.item()} to {high.item()}"
-        # The first ones pay for workers and for what is made at first use.
+        # The first ones pay for workers and for the setup at first use.
         if index == options.warm:
             start = time.perf_counter()
         elif index > options.warm:

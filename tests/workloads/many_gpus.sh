@@ -1,6 +1,6 @@
 #!/bin/sh
-# What wants four or eight GPUs: WholeMemory beside RAPIDS' library, copies over all links, NCCL, the random judge. Run from the repository root
-# after `make dist`. Each part takes less than eight minutes; FOLDER gets what each step printed.
+# Programs for four or eight GPUs: WholeMemory beside RAPIDS' library, copies over all links, NCCL, the random judge. Run from the repository root
+# after `make dist`. Each part takes less than eight minutes; FOLDER gets the output of each step.
 #
 #   tests/workloads/many_gpus.sh wholememory|copies|order [FOLDER]       SKIP="training graphsage" leaves steps out
 #
@@ -64,7 +64,7 @@ judges() {
 
 order() {
     judges
-    # What is about several devices; FILTER= for the whole suite, which takes longer.
+    # The cases about several devices; FILTER= for the whole suite, which takes longer.
     step bare 70 dist/bin/conformance --threads 16 --filter "${FILTER-peer}" --save "$out/bare.json"
     step shim 70 env LD_PRELOAD="$library" dist/bin/conformance --threads 16 --filter "${FILTER-peer}" --save "$out/shim.json"
     step compared 10 dist/bin/conformance --compare "$out/bare.json" "$out/shim.json" --same-machine \

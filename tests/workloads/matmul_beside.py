@@ -1,4 +1,4 @@
-"""bf16 matrix products on every sibling while GPU 0 copies: what relaying costs the relays.
+"""bf16 matrix products on every sibling while GPU 0 copies: the cost of relaying for the relays.
 
 Products are counted beside a GPU 0 that idles, and beside one that copies; the ratio of the two, bare and under the shim, is what
 counts (at least 0.97). Once with a process for each GPU, once with everything in one process.
@@ -96,7 +96,7 @@ class Processes:
 
 
 class Threads:
-    """The same in this process. What it works with is made at first use, after all other workloads had their turn to prepare."""
+    """The same in this process. Its tensors are made at first use, after all other workloads had their turn to prepare."""
 
     def __init__(self, options, count):
         self.make = lambda: (Copier(options.copy_mib), [Products(gpu) for gpu in range(1, count)])
@@ -132,7 +132,7 @@ def prepare(options):
 def workload(options, prepared):
     figures = {}
     for name, run in prepared.items():
-        # The first run pays for what is made at first use.
+        # The first run pays for the setup at first use.
         run.measure(0.5, True)
         idle, _ = run.measure(options.seconds, False)
         beside, copied = run.measure(options.seconds, True)

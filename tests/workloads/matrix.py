@@ -22,7 +22,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 PASS_LIMIT, FULL_LIMIT = 1.005, 1.01
 
-# name, script, environment, what else: ways to run, copies at once, limits on ratios, environment under the shim only.
+# name, script, environment, further keys: ways to run, copies at once, limits on ratios, environment under the shim only.
 ROWS = [
     dict(name="gnn 2M", script="gnn.py", env={"NODES": "2e6"}, timed=True),
     dict(name="gnn 3M", script="gnn.py", env={"NODES": "3e6"}, timed=True),
@@ -40,7 +40,7 @@ ROWS = [
     dict(name="all-reduce", script="all_reduce.py", gpus=2),
 ]
 
-# What a way sets; `full` sets what the row says.
+# The variables of each way; `full` has those of the row.
 SETTINGS = {"pass": {"WMSHIM_STITCH": "off"}, "page": {"WMSHIM_GUARD": "page"}, "canary": {"WMSHIM_GUARD": "canary"}}
 
 

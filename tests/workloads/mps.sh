@@ -3,7 +3,7 @@
 # the shim. A private MPS daemon is started in a temporary folder and ended again; no setting of the GPU is touched. Where MPS
 # is not there or not allowed, one line says why, and nothing else is done. Run from the repository root after `make dist`.
 #
-#   tests/workloads/mps.sh [FOLDER]        FOLDER gets what each run printed; FILTER="memory. pool." chooses other cases
+#   tests/workloads/mps.sh [FOLDER]        FOLDER gets the output of each run; FILTER="memory. pool." chooses other cases
 #
 # Cases in which a kernel faults are left out: under MPS a fault may end every program of the server.
 set -u

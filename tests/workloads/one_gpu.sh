@@ -1,7 +1,7 @@
 #!/bin/sh
 # The workloads that need one GPU, except the programs of matrix.py and guard.py. Timed programs run
 # first and alone; then the stress test runs, and beside it all that is not timed. About 15 minutes;
-# run from the repository root after `make dist`. FOLDER gets what each step printed.
+# run from the repository root after `make dist`. FOLDER gets the output of each step.
 #
 #   tests/workloads/one_gpu.sh [FOLDER]          STRESS=600 seconds of the stress test, SKIP="turns mps" leaves out, LATENCY=path
 set -u

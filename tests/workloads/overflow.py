@@ -36,7 +36,7 @@ def start(script, library=None, **variables):
 
 
 def finish(process, limit=300):
-    """The figures of a run, or what became of it."""
+    """The figures of a run, or its end."""
     try:
         out, err = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ def gnn(options):
 
 
 def capped(name, options, bare, cap, least=0, **variables):
-    """The graph network on a device of `cap` bytes, beside the bare run. `least`: what its excess takes to cross the link, in seconds."""
+    """The graph network on a device of `cap` bytes, beside the bare run. `least`: the seconds in which its excess crosses the link."""
     ours, failed = run("gnn.py", options.library, NODES="3e6", ITERS=7, WMSHIM_DEVICE_LIMIT=f"{cap / GIB:.2f}GiB", **variables)
     if failed:
         return row(name, failed=failed)

@@ -5,7 +5,7 @@
 
 Each way runs in a process of its own: with a fresh cache and with a fragmented one, in two streams, the cache emptied in between. A request ends with a
 tensor, whose first and last bytes are checked, or with PyTorch's out-of-memory error, whose text must be the bare one but for the figures.
-No request may end the process. What fits into an expandable segment (1.125 times the device's memory) must be had if the host has the room; with the native
+No request may end the process. A tensor that fits into an expandable segment (1.125 times the device's memory) must be had if the host has the room; with the native
 allocator, whatever the device and the host have room for. Under three minutes on a GPU of 80 GB.
 """
 import argparse
@@ -77,7 +77,7 @@ def child():
 
 
 def run(is_ours, variables, options):
-    """How the child ended, what it asked for with the answers, what it says of the device and of its allocator, and its complaints."""
+    """The child's exit, its requests with the answers, its figures of the device and of its allocator, and its complaints."""
     mine = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "LD_PRELOAD")
     environment = {name: value for name, value in os.environ.items() if name not in mine and not name.startswith("WMSHIM_")}
     environment |= variables | ({"LD_PRELOAD": str(options.library)} if is_ours else {})
@@ -101,7 +101,7 @@ def expected(way, size, setting, host):
     total, is_expandable = setting["total"], setting["expandable"]
     wanted = BYTES.get(size) or PARTS[size] * total
     over = wanted - total
-    # Beside what a fragmented cache holds a tensor of the device's size has no room, bare.
+    # Beside a fragmented cache a tensor of the device's size has no room, bare.
     if way.startswith("bare"):
         return {"refused"} if over > 0 else {"tensor"} if over < -GIB else {"tensor", "refused"}
     if over <= 0 or over < host * 0.3 and (not is_expandable or wanted < 1.125 * total - GIB):
@@ -112,7 +112,7 @@ def expected(way, size, setting, host):
 
 
 def judge(way, outcome, texts, host):
-    """What is wrong, a line each."""
+    """The faults, a line each."""
     code, rows, setting, _ = outcome
     wrong = [f"ended with {code}"] if code else []
     if len(rows) != 4 * len(SIZES):

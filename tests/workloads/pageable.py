@@ -1,6 +1,6 @@
 """Pageable memory to GPU 0 and back, as programs copy it without thinking of it: `tensor.to`, `.cpu()`, `torch.load`, safetensors, a loader.
 
-Every byte that arrives is checked, outside of what is timed. The loader's workers keep every core that the process may use busy, and its
+Every byte that arrives is checked, outside of the timed part. The loader's workers keep every core that the process may use busy, and its
 batches are not pinned: what threads of a copy take from workers shows in its loop.
 """
 import os
@@ -25,7 +25,7 @@ def pattern(tile, elements):
 
 
 def timed(body, rounds):
-    """Seconds of the middle one of some runs, after one that pays for what is made at first use; and the last one's answer."""
+    """Seconds of the middle one of some runs, after one that pays for the setup at first use; and the last one's answer."""
     import torch
     seconds = []
     for _ in range(rounds + 1):

@@ -71,7 +71,7 @@ def training():
 
 
 def streams():
-    """Memory that another stream still reads is not handed out: the other stream must find what was written."""
+    """Memory that another stream still reads is not handed out: the other stream must find the written bytes."""
     side, wrong = torch.cuda.Stream(), 0
     for i in range(50):
         x = torch.full((4 * MIB,), i, dtype=torch.int32, device="cuda")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What PyTorch reserves for what its program holds, by allocator: peak allocated over peak reserved memory, on a real GPU.
+"""The memory that PyTorch reserves for a program, by allocator: peak allocated over peak reserved memory, on a real GPU.
 
     python3 tests/workloads/reserved.py [--library dist/lib/libwmshim.so] [--log FILE] [--json FILE]
 
@@ -19,7 +19,7 @@ PROGRAMS = [
     dict(name="gpt_varlen", script="gpt_varlen.py", env={}),
     dict(name="hf_generate", script="hf_generate.py", env={}),
 ]
-# Way as in matrix.py, and what else is set.
+# Way as in matrix.py, and further variables.
 ALLOCATORS = {
     "native": ("bare", {}),
     "expandable": ("bare", {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),

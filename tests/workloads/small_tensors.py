@@ -1,4 +1,4 @@
-"""Nothing but small tensors made and dropped: what a launch-bound program pays an allocation, back end and shim together."""
+"""Nothing but small tensors made and dropped: the cost of an allocation in a launch-bound program, back end and shim together."""
 import torch
 from common import Steps, iterations, report
 

@@ -13,7 +13,7 @@ step() {
     case " ${SKIP:-} " in *" $name "*) return ;; esac
     echo "$name, at most $limit s ..." >&2
     printf '\n== %s\n' "$name"
-    # Told to end first, so that what was measured is printed.
+    # Told to end first, so that it prints its figures.
     timeout -k 5 "$limit" "$@" 2>"$out/$name.err" >"$out/$name.txt"
     code=$?
     cat "$out/$name.txt"

@@ -1,4 +1,4 @@
-"""CUDA tensors shared between processes by torch.multiprocessing: what one writes, the other sees.
+"""CUDA tensors shared between processes by torch.multiprocessing: one sees the other's writes.
 
 PyTorch shares them under its native allocator, segments expandable or not. With the argument `pluggable`, wmshim is the
 allocator, for which PyTorch has no sharing: it must say so, and not hand out something else.
@@ -13,7 +13,7 @@ SIZES = (1, 1000, 1 << 20, (64 << 20) + 3)
 
 
 def child(inbox, outbox):
-    """Checks what it gets, changes it, and gives tensors of its own."""
+    """Checks the tensors that it gets, changes them, and sends tensors of its own."""
     held = []
     while (item := inbox.get()) is not None:
         number, tensor = item

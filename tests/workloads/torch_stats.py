@@ -1,4 +1,4 @@
-"""PyTorch's memory figures under the back end that wmshim chooses: exact, and consistent with what is free.
+"""PyTorch's memory figures under the back end that wmshim chooses: exact, and consistent with the free memory.
 
 With WMSHIM_DEVICE_LIMIT=4GiB the second half of the tensors overflows into host memory, and the figures must still add up.
 """

@@ -18,7 +18,7 @@ import sys
 
 import matrix
 
-# What each way sets; those whose name begins with `bare` run without the library.
+# The variables of each way; those whose name begins with `bare` run without the library.
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 WAYS = {
     "default": {},

@@ -41,7 +41,7 @@ def gpus():
 
 
 def serve(options, workloads):
-    """One way's process: prepares everything, then runs what it is told to, line by line."""
+    """One way's process: prepares everything, then runs the workloads named on standard input."""
     prepared = {}
     for name, module in workloads.items():
         prepared[name] = attempt(lambda: module.prepare(options))
@@ -74,7 +74,7 @@ class Player:
             links = options.links or (",".join(map(str, range(count))) if count > 1 else "default")
             environment.update(LD_PRELOAD=str(options.library.resolve(strict=True)))
             environment.update({} if links == "default" else {"WMSHIM_MULTIPATH": links})
-        # A session of its own: what it started ends with it.
+        # A session of its own: its children end with it.
         self.process = subprocess.Popen(
             [sys.executable, *sys.argv], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
         )
@@ -88,7 +88,7 @@ class Player:
         self.lines.put({"problem": "the process ended early"})
 
     def run(self, name, limit):
-        """The figures of one run, or what went wrong."""
+        """The figures of one run, or the problem."""
         if self.ended is None:
             try:
                 self.process.stdin.write(name + "\n")

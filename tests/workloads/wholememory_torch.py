@@ -24,7 +24,7 @@ def must(holds, what):
 
 
 def values(rows, dtype, columns=COLUMNS):
-    """What a table holds: numbers that every type can have."""
+    """The contents of a table: numbers that every type can have."""
     return ((rows[:, None] * 7 + torch.arange(columns, device=rows.device)) % 113).to(dtype)
 
 
@@ -152,7 +152,7 @@ def embeddings(wm, comm):
 
 
 def change(wm, optimizer, gradient, first, second, steps, touched):
-    """What the optimizer takes off, for a rate of 1; its states are kept in place."""
+    """The optimizer's step for a rate of 1; its states change in place."""
     if isinstance(optimizer, wm.Sgd):
         return gradient
     if isinstance(optimizer, wm.Adagrad):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs small programs of many kinds bare and under wmshim with nothing set, on a real GPU; what they print must agree.
+"""Runs small programs of many kinds bare and under wmshim with nothing set, on a real GPU; their output must agree.
 
     python3 tests/workloads/zoo.py [--only NAME,...] [--repeat 3] [--jobs 6] [--json FILE]
 
@@ -29,7 +29,7 @@ class Program:
         self.env = dict(re.findall(r"^# env: (\w+)=(.*)$", text, re.M))
 
     def run(self, library, limit):
-        """Exit code, what it printed, the end of what it complained of, seconds. Caches of compilers are its own."""
+        """Exit code, output, the end of its errors, seconds. Caches of compilers are its own."""
         with tempfile.TemporaryDirectory() as folder:
             caches = {name: f"{folder}/{name}" for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")}
             env = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"} | caches | self.env
@@ -37,7 +37,7 @@ class Program:
                 env["LD_PRELOAD"] = str(library)
             begin = time.monotonic()
             command = [sys.executable, str(self.path)]
-            # A group of its own, so that what it started ends with it.
+            # A group of its own, so that its children end with it.
             child = subprocess.Popen(command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
             try:
                 out, err = child.communicate(timeout=limit)
