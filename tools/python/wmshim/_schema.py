@@ -1,4 +1,4 @@
-"""What a process tells, as types (docs/schema.md). Fields of an older library may be absent.
+"""The statistics of a process, as types (docs/schema.md). Fields of an older library may be absent.
 
 Written by ``cargo xtask schema`` from shim/schema/src. Do not edit.
 """

@@ -22,7 +22,7 @@ const PYTHON: &str = "tools/python/wmshim/_schema.py";
 const FILES: [(&str, &str); 3] =
     [("stats", "`stats` and `final`"), ("blocks", "`blocks`"), ("config", "`config`")];
 
-const OPENING: &str = "# What a process tells\n
+const OPENING: &str = "# The statistics of a process\n
 <!-- Written by `cargo xtask schema` from shim/schema/src. Do not edit. -->\n
 The answers of the [statistics endpoint](wmctl.md#statistics-of-a-process), field by field. Within one version
 fields are only added: ignore unknown fields, and expect that a field marked *optional* may be absent. A field that
@@ -30,7 +30,7 @@ changes its meaning or is removed makes a new version. Sizes are bytes; times ha
 list.\n";
 
 const PYTHON_OPENING: &str =
-    "\"\"\"What a process tells, as types (docs/schema.md). Fields of an older library may be absent.\n
+    "\"\"\"The statistics of a process, as types (docs/schema.md). Fields of an older library may be absent.\n
 Written by ``cargo xtask schema`` from shim/schema/src. Do not edit.\n\"\"\"\n
 from typing import Dict, List, Optional, TypedDict\n";
 
