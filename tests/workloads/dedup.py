@@ -8,7 +8,6 @@ before and after, and without wmshim. `tuned`: two models that differ in a tenth
 replay a captured step. `overwrite`: a process writes over weights that it shares, by each way. `kill`: processes are killed at random while others read
 all weights. `programs`: six programs of `dedup_programs.py`, two processes each, all at once, for `--launches` kernels each. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -20,7 +19,8 @@ import tempfile
 import threading
 import time
 
-from dedup_control import ALIVE, HERE, MIB, Broken, Process, chunks, end, settle, shared, start, summed, used
+from dedup_control import ALIVE, MIB, Broken, Process, chunks, end, settle, shared, start, summed, used
+from matrix import Options
 
 GIB = 2**30
 ROWS, SERIES = [], {}
@@ -462,8 +462,7 @@ PARTS = {"serve": serve, "tuned": tuned, "graph": graph, "overwrite": overwrite,
 
 
 def arguments(words=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
+    parser = Options(__doc__, is_whole=True)
     parser.add_argument("--wmctl", type=pathlib.Path, help="default: bin/wmctl beside the library's folder")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, by name")
     parser.add_argument("--processes", type=int, default=6)
@@ -483,7 +482,7 @@ def arguments(words=None):
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="variables for the processes under the library")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the rows")
     options = parser.parse_args(words)
-    options.library, options.only, options.programs = options.library.resolve(), options.only.split(","), options.programs.split(",")
+    options.only, options.programs = options.only.split(","), options.programs.split(",")
     options.wmctl = options.wmctl or options.library.parents[1] / "bin/wmctl"
     options.set = dict(one.split("=", 1) for one in options.set)
     if not options.format:
@@ -493,9 +492,8 @@ def arguments(words=None):
         unknown = [name for name in named if name not in known]
         if unknown:
             parser.error(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
-    for path in (options.library, options.wmctl):
-        if not path.exists():
-            parser.error(f"{path} is not there: `make dist` builds it")
+    if not options.wmctl.exists():
+        parser.error(f"{options.wmctl} is not there: `make dist` builds it")
     return options
 
 

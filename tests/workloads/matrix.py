@@ -159,20 +159,32 @@ def gpus():
     return listed.stdout.count("GPU ")
 
 
+class Options(argparse.ArgumentParser):
+    """The options of a program that runs others under the library. `text` is its documentation; `limit` is in seconds."""
+
+    def __init__(self, text, limit=None, is_whole=False):
+        shape = argparse.RawDescriptionHelpFormatter if is_whole else argparse.HelpFormatter
+        super().__init__(description=text if is_whole else text.splitlines()[0], formatter_class=shape)
+        self.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
+        if limit:
+            self.add_argument("--limit", type=float, default=limit, help="seconds a run may take")
+
+    def parse_args(self, *words):
+        options = super().parse_args(*words)
+        options.library = options.library.resolve()
+        if not options.library.exists():
+            self.error(f"{options.library} is not there: run `make dist`, or name the library with --library")
+        return options
+
+
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
+    parser = Options(__doc__, limit=300)
     parser.add_argument("--only", default="", help="rows whose name contains one of these, separated by commas")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each way for timed rows")
     parser.add_argument("--async", dest="async_", action="store_true", help="also bare on PyTorch's cudaMallocAsync back end")
-    parser.add_argument("--limit", type=float, default=300, help="seconds a run may take")
     parser.add_argument("--log", default="/dev/null", help="file for the runs' whole output")
     parser.add_argument("--json", help="file for the figures")
-    options = parser.parse_args()
-    options.library = options.library.resolve()
-    if not options.library.exists():
-        parser.error(f"{options.library} is not there: run `make dist`, or name the library with --library")
-    return options
+    return parser.parse_args()
 
 
 def main():

@@ -11,7 +11,6 @@ has used up every tier catches PyTorch's error, frees, and goes on. `growth`: ho
 `peer`, on two GPUs and only where it is named: the graph network at 1.44 with its excess on the other
 GPU, where each tensor is a block (`async`) or each segment (`native`).
 """
-import argparse
 import json
 import os
 import pathlib
@@ -20,7 +19,8 @@ import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+from matrix import HERE, Options
+
 GIB = 2**30
 # More than the default, for machines with less than half a TiB: the largest rows pin 72 GiB.
 HOST = "85%"
@@ -245,16 +245,15 @@ PARTS = {"gnn": gnn, "large": large, "llm": llm, "pair": pair, "end": end, "grow
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
+    parser = Options(__doc__, is_whole=True)
     parser.add_argument("--only", default=",".join(part for part in PARTS if part != "peer"), help="parts, by name")
     parser.add_argument("--allocators", default="auto,async", help="values of WMSHIM_TORCH_ALLOCATOR")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the rows")
     options = parser.parse_args()
-    options.library, options.allocators = options.library.resolve(), options.allocators.split(",")
+    options.allocators = options.allocators.split(",")
     unknown = [name for name in options.only.split(",") if name not in PARTS]
-    if unknown or not options.library.exists():
-        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}" if unknown else f"{options.library} is not there: `make dist` builds it")
+    if unknown:
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
     for name in options.only.split(","):
         PARTS[name](options)
     if options.json:

@@ -8,7 +8,6 @@ tensor, whose first and last bytes are checked, or with PyTorch's out-of-memory 
 No request may end the process. A tensor that fits into an expandable segment (1.125 times the device's memory) must be had if the host has the room; with the native
 allocator, whatever the device and the host have room for. Under three minutes on a GPU of 80 GB.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -16,7 +15,8 @@ import re
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
+from matrix import Options
+
 GIB = 1 << 30
 
 # Parts of the device, and bytes.
@@ -143,23 +143,16 @@ def table(outcomes):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
+    parser = Options(__doc__, limit=120)
     parser.add_argument("--only", default="", help="ways, separated by semicolons; bare runs always")
-    parser.add_argument("--limit", type=float, default=120, help="seconds a way may take")
     parser.add_argument("--log", default="/dev/null", help="file for all answers")
-    options = parser.parse_args()
-    options.library = options.library.resolve()
-    if not options.child and not options.library.exists():
-        parser.error(f"{options.library} is not there: run `make dist`, or name the library with --library")
-    return options
+    return parser.parse_args()
 
 
 def main():
-    options = arguments()
-    if options.child:
+    if "--child" in sys.argv:
         return child()
+    options = arguments()
     host = int(re.search(r"MemAvailable:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
     only = {"bare", *filter(None, options.only.split(";"))}
     outcomes, texts, failed = [], set(), False

@@ -5,14 +5,13 @@
 
 One line a row: passed, or the first check that failed. `--log` gets every check's line. Needs PyTorch, and 12 GiB of a GPU.
 """
-import argparse
 import os
-import pathlib
 import subprocess
 import sys
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+from matrix import HERE, Options
+
 LIMITED, ENDING = {"WMSHIM_DEVICE_LIMIT": "4GiB"}, {"WMSHIM_DEVICE_LIMIT": "4GiB", "WMSHIM_OVERFLOW": "off"}
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 
@@ -58,16 +57,10 @@ def verdict(done):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
+    parser = Options(__doc__, limit=240)
     parser.add_argument("--only", default="", help="rows whose name contains one of these, separated by commas")
-    parser.add_argument("--limit", type=float, default=240, help="seconds a row may take")
     parser.add_argument("--log", default="/dev/null", help="file for the runs' whole output")
-    options = parser.parse_args()
-    options.library = options.library.resolve()
-    if not options.library.exists():
-        parser.error(f"{options.library} is not there: run `make dist`, or name the library with --library")
-    return options
+    return parser.parse_args()
 
 
 def main():

@@ -6,13 +6,12 @@
 Allocators: PyTorch's `native` one, `expandable` (its expandable segments), `async` (its `cudaMallocAsync` back end on the driver's
 pool), `full` (the shim). The programs run beside one another, as times do not matter; 110 GiB of GPU memory are enough.
 """
-import argparse
 import concurrent.futures
 import json
 import pathlib
 import sys
 
-from matrix import HERE, run, table
+from matrix import Options, run, table
 
 PROGRAMS = [
     dict(name="gnn 2M", script="gnn.py", env={"NODES": "2e6"}),
@@ -50,13 +49,10 @@ def utilization(figures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
-    parser.add_argument("--limit", type=float, default=200, help="seconds a run may take")
+    parser = Options(__doc__, limit=200)
     parser.add_argument("--log", default="/dev/null", help="file for the runs' whole output")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures")
     options = parser.parse_args()
-    options.library = options.library.resolve()
     with open(options.log, "w") as log, concurrent.futures.ThreadPoolExecutor() as pool:
         runs = list(pool.map(lambda program: measure(program, options, log), PROGRAMS))
     rows = [cells(*pair) for pair in zip(PROGRAMS, runs)]

@@ -117,17 +117,14 @@ def speeds(ways, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = matrix.Options(__doc__, limit=150)
     parser.add_argument("--ways", default="bare expandable,bare split,default,async,native,split,expandable")
     parser.add_argument("--part", default="capacity,room,speed")
     parser.add_argument("--programs", help="for the room: of " + ",".join(PROGRAMS))
     parser.add_argument("--jobs", type=int, default=6, help="programs at once, of some 18 GiB each")
-    parser.add_argument("--limit", type=float, default=150, help="seconds for one run")
-    parser.add_argument("--library", type=pathlib.Path, default=matrix.HERE.parents[1] / "dist/lib/libwmshim.so")
     parser.add_argument("--log", type=argparse.FileType("w"), default="torch_ways.log", help="what the programs say")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    options.library = options.library.resolve()
     ways = [way.strip() for way in options.ways.split(",")]
     unknown = [way for way in ways if way not in WAYS]
     if unknown:

@@ -11,7 +11,6 @@ the sums of each lap's best over the processes: what a program does every time i
 one time is not. Ways as in `matrix.py`, and `page` and `canary`, which are `full` with that WMSHIM_GUARD; the workload must
 time its steps with `common.Steps`, and all processes together must fit into the GPU.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -20,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from matrix import HERE, SETTINGS, best, environment, laps, table
+from matrix import HERE, SETTINGS, Options, best, environment, laps, table
 
 TURN, RESULT = "TURN", "RESULT "
 
@@ -102,12 +101,11 @@ def row(way, results, bare):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Options(__doc__)
     parser.add_argument("script")
     parser.add_argument("--ways", default="bare,pass,full,async")
     parser.add_argument("--copies", type=int, default=1, help="processes of each way at once")
     parser.add_argument("--rounds", type=int, default=1, help="how often all processes are started anew")
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures, written after each round")
     options = parser.parse_args()
     ways = options.ways.split(",")
@@ -115,7 +113,7 @@ def main():
         parser.error(f"--ways begins with bare; the others are full, async, {', '.join(SETTINGS)}")
     results = {way: [] for way in ways}
     for _ in range(options.rounds):
-        for way, result in play([Player(way, options.script, options.library.resolve()) for way in ways * options.copies]):
+        for way, result in play([Player(way, options.script, options.library) for way in ways * options.copies]):
             results[way].append(result)
         rows = [row(way, results[way], results["bare"]) for way in ways]
         table(rows, list(rows[0]))

@@ -7,7 +7,6 @@ The programs are the files of the folder `zoo`, each a way in which people use a
 times. A comment `# alone` keeps others off the GPU meanwhile; `# env: NAME=VALUE` sets a variable on both sides. A program that fails bare
 as well (a package is missing, say) is shown and counts for nothing. Exit code 1 if a program differs.
 """
-import argparse
 import concurrent.futures
 import json
 import os
@@ -18,7 +17,8 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+from matrix import HERE, Options
+
 
 
 class Program:
@@ -80,15 +80,12 @@ def once(programs, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = Options(__doc__, limit=150)
     parser.add_argument("--only", help="names, or parts of them")
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=6, help="programs at once")
-    parser.add_argument("--limit", type=float, default=150, help="seconds for one run")
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
-    options.library = options.library.resolve(strict=True)
     wanted = options.only.split(",") if options.only else [""]
     programs = [Program(path) for path in sorted((HERE / "zoo").glob("*.py"))]
     programs = [program for program in programs if any(word in program.name for word in wanted)]
