@@ -2,10 +2,9 @@
 //! with `__launch_bounds__(...)` before the name or without, and the `///` lines above; and the
 //! structures that kernels take by value.
 //!
-//! The parser is strict instead of clever: what it does not know is an error that names the kernel
-//! and the parameter. The CPU build compares each parsed size and offset with the compiler's
-//! (`has_sizes` in `cuda/cpu/call.hpp`, `layout_check` in `build/cpu.rs`), the tests compare sizes
-//! with the PTX.
+//! The parser is strict: an unknown parameter is an error that names the kernel and the parameter.
+//! The CPU build compares each parsed size and offset with the compiler's (`has_sizes` in
+//! `cuda/cpu/call.hpp`, `layout_check` in `build/cpu.rs`), the tests compare sizes with the PTX.
 
 use crate::structures::{Structures, ValueLayout};
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// What to do about every error of this file.
+/// The remedy for every error of this file.
 const REMEDY: &str = "run `cargo xtask kernels` and commit kernels/compiled";
 
 /// Fails when a file differs from the manifest, is missing, or is a kernel source that the manifest

@@ -1,9 +1,9 @@
-// What every kernel of this crate may use, on a GPU and on the CPU.
+// Types and functions for every kernel of this crate, on a GPU and on the CPU.
 //
 // A kernel includes this header, and those of its own image's folder. On a GPU it is compiled by
 // NVRTC, which has neither the header `stdint.h` nor a C library. On the CPU the same text is
-// compiled as C++, and `cpu/cuda.hpp` supplies the CUDA words. Whatever needs inline PTX stands
-// here, behind a function that also has a C++ body, so that the kernels themselves have one text.
+// compiled as C++, and `cpu/cuda.hpp` supplies the CUDA words. Inline PTX stands only here, behind
+// a function that also has a C++ body, so that the kernels themselves have one text.
 //
 // Rules for kernels: barriers and shuffles only where the whole block, or the whole warp, passes;
 // indices are 64 bits wide.
@@ -109,8 +109,7 @@ struct Indices {
 // This thread's share of 0..n; the threads of the grid together cover each index once.
 //
 // On a GPU neighbouring threads take neighbouring indices (a grid-stride loop: coalesced). On the
-// CPU threads run one after another, so each takes one contiguous run: that is what its caches
-// want.
+// CPU threads run one after another, so each has one contiguous run, for the sake of the caches.
 __device__ __forceinline__ Indices share_of(u64 n) {
     const u64 threads = blocks_in_grid() * threads_in_block();
     const u64 thread = block_in_grid() * threads_in_block() + thread_in_block();
@@ -194,8 +193,8 @@ __device__ __forceinline__ void pause() {
 }
 
 #ifndef __CUDACC__
-// What the simulated driver's texture objects point to: rows of texels of one 32-bit word, `pitch`
-// bytes apart.
+// A texture of the simulated driver, to which its texture objects point: rows of texels of one
+// 32-bit word, `pitch` bytes apart.
 struct Texture {
     const unsigned char* base;
     u64 pitch, width, height;
@@ -249,9 +248,9 @@ struct alignas(16) Word16 {
     u32 x, y, z, w;
 };
 
-// Loads and stores of large tables: each word is used once, so it takes no line of L1, and what is
-// stored leaves L2 first. Nothing happens where `live` is false: the condition stands inside the
-// instruction, so that several loads are under way before the first one's value is used.
+// Loads and stores of large tables: each word is used once, so it takes no line of L1, and a stored
+// word leaves L2 before others. Nothing happens where `live` is false: the condition stands inside
+// the instruction, so that several loads are under way before the first one's value is used.
 // `load_once` is for memory that no thread of the same launch writes. An address that is no
 // multiple of the word's size is a fault, on a GPU and on the CPU.
 #ifdef __CUDACC__
@@ -276,7 +275,7 @@ __device__ __forceinline__ void load_once(bool live, u64 at, u8& v) {
     v = u8(wide);
 }
 #undef WM_LOAD
-// As `load_once`, of what is likely to be loaded again soon: it takes a line of L1.
+// As `load_once`, for a word that is likely to be loaded again soon: it occupies a line of L1.
 #define WM_LOAD ", 0;\n\t@live ld.global.nc"
 __device__ __forceinline__ void load_again(bool live, u64 at, Word16& v) {
     asm volatile(WM_IF "5" WM_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
@@ -364,7 +363,7 @@ __device__ __forceinline__ void load_words(u64 at, u64& first, u64& second) {
 __device__ __forceinline__ void store_word(u64 at, u64 v) {
     asm volatile("st.relaxed.sys.global.u64 [%1], %0;" :: "l"(v), "l"(at) : "memory");
 }
-// Replaces the word if it is `expected`; what it was.
+// Replaces the word if it is `expected`; returns the word before.
 __device__ __forceinline__ u64 exchange_word(u64 at, u64 expected, u64 desired) {
     u64 was;
     asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;"
@@ -409,7 +408,8 @@ __device__ __forceinline__ void load_relaxed(bool live, u64 at, u8& v) {
 }
 
 // Conversions between f32 and the two 16-bit formats, rounded to nearest, ties to even. A NaN
-// becomes 0x7fff, as the hardware has it; infinities stay, and what is too large becomes one.
+// becomes 0x7fff, as the hardware has it; infinities stay, and a number that is too large becomes
+// one.
 __device__ __forceinline__ u16 f16_from(f32 x) {
 #ifdef __CUDACC__
     u16 half;

@@ -4,7 +4,7 @@
 //! CUDA thread that has to wait gets a stack of its own). A kernel without them is a plain loop.
 //! Launches on several threads at once are independent of each other. A kernel's bad memory access
 //! ends its launch with [`Fault::IllegalAddress`], not the process: the first launch installs
-//! handlers for SIGSEGV and SIGBUS, which pass on whatever is not a running kernel's.
+//! handlers for SIGSEGV and SIGBUS, which pass on the faults that are not a running kernel's.
 //!
 //! Limits: no dynamic shared memory (no kernel here takes any; `shared_bytes` is only checked), and
 //! a thread may wait for its siblings at barriers and in shuffles only, never in a loop of its own.
@@ -70,7 +70,7 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// The kernel called `name`, of whatever image.
+/// The kernel called `name`, of any image.
 pub fn find(name: &str) -> Option<&'static CpuKernel> {
     all().iter().find(|kernel| kernel.name == name)
 }
@@ -81,8 +81,8 @@ pub fn all() -> &'static [CpuKernel] {
 }
 
 impl CpuKernel {
-    /// Runs the grid; returns when all of it has run or a fault ended it. What a faulting grid
-    /// wrote stays written.
+    /// Runs the grid; returns when all of it has run or a fault ended it. The words that a faulting
+    /// grid wrote stay written.
     ///
     /// # Errors
     /// See [`Fault`].

@@ -1,5 +1,4 @@
-//! What an image is made of, as types: GPU code, kernels, parameters, and the arguments of one
-//! launch.
+//! The parts of an image as types: GPU code, kernels, parameters, and the arguments of one launch.
 
 use std::ffi::c_void;
 
@@ -20,8 +19,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// What to hand to `cuModuleLoadData` on a device of compute capability `major`.x: machine code
-    /// where there is some, else PTX, which the driver compiles. `major` is 8 or more.
+    /// The image for `cuModuleLoadData` on a device of compute capability `major`.x: machine code
+    /// if there is some, else PTX, which the driver compiles. `major` is 8 or more.
     pub fn code_for(&self, major: i32) -> &'static [u8] {
         match major {
             8 => self.sm_80,
@@ -36,7 +35,7 @@ impl Image {
     }
 }
 
-/// One kernel: its name in the module and what it takes.
+/// One kernel: its name in the module and its parameters.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kernel {
     /// For `cuModuleGetFunction`.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use declarations::KernelDeclaration;
 use structures::{Structures, ValueLayout};
 
-/// A copy of what the manifest covers, removed at the end.
+/// A copy of the files that the manifest covers, removed at the end.
 struct Copy(PathBuf);
 
 impl Copy {

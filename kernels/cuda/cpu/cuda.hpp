@@ -1,9 +1,10 @@
 // CUDA's words for a C++ compiler: with this header a .cu file compiles for the CPU.
 //
-// It has what the kernels of this crate use and no more; a new kernel that needs another intrinsic
-// adds it here. `__shared__` variables are thread-local: a block runs on one operating-system
-// thread, and one block at a time. They are small, because a library that is opened late gets
-// little thread-local memory (static TLS); a kernel's large array is `WM_SHARED_ARRAY`.
+// It has only the words that the kernels of this crate use; a new kernel that needs another
+// intrinsic adds it here. `__shared__` variables are thread-local: a block runs on one
+// operating-system thread, and one block at a time. They are small, because a library that is
+// opened late gets little thread-local memory (static TLS); a kernel's large array is
+// `WM_SHARED_ARRAY`.
 #pragma once
 
 #include <string.h>

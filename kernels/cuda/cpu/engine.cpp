@@ -1,7 +1,7 @@
 // The scheduler of one block's threads, and the pool of engines.
 //
-// Words: a thread is *parked* when it waits and its fiber keeps its stack; *ready* when what it
-// waited for has happened.
+// Words: a thread is *parked* when it waits and its fiber keeps its stack; *ready* when the event
+// that it waits for has happened.
 //
 // Invariants:
 // * Every thread of the block is exactly one of: not started, running (one), parked, ready, gone.
@@ -29,7 +29,7 @@ constexpr uint32_t LANES = 32;
 constexpr uint32_t MAX_THREADS = 1024;  // a block's limit on every GPU; src/cpu.rs refuses more
 constexpr uint32_t NO_LANE = LANES;
 
-// The lanes that wait in an exchange, and what each brought.
+// The lanes that wait in an exchange, and the value of each.
 struct Warp {
     uint32_t waiting;  // bit per lane
     uint32_t gone;     // bit per lane that ended or never existed
@@ -145,7 +145,7 @@ bool settle(Engine* e, uint32_t warp, uint32_t lane, uint32_t arriving) {
     return true;
 }
 
-// A thread's end may be what its siblings waited for.
+// The siblings of a thread that ends may have waited for it alone.
 void end_thread(Engine* e) {
     const uint32_t warp = e->linear_thread / LANES;
     e->gone++;
@@ -155,7 +155,7 @@ void end_thread(Engine* e) {
         if (e->warps[warp].waiting & bit(lane)) settle(e, warp, lane, NO_LANE);
 }
 
-// What every fiber runs: threads, one after another, for as long as there are new ones. No
+// The function of every fiber: it runs threads, one after another, until there is no new one. No
 // thread-local variable is read here (see fiber.cpp).
 void run_threads(void* argument) {
     Engine* e = static_cast<Engine*>(argument);

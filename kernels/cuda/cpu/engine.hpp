@@ -5,9 +5,8 @@
 // barriers and shuffles are real, and a kernel that has neither is a plain loop over its threads,
 // on one stack.
 //
-// What a GPU promises and this does not: progress of a thread that waits for a sibling in a loop of
-// its own. Barriers, shuffles and other operating-system threads are what a kernel may wait for
-// here.
+// A GPU promises progress of a thread that waits for a sibling in a loop of its own; this engine
+// does not. Here a kernel may wait at barriers, in shuffles and for other operating-system threads.
 #pragma once
 
 #include <stddef.h>
@@ -19,7 +18,7 @@ struct Index3 {
     uint32_t x, y, z;
 };
 
-// What a running CUDA thread can see of itself.
+// The built-in variables of a running CUDA thread.
 struct Context {
     Index3 thread, block, block_dim, grid_dim;
     uint32_t linear_thread;

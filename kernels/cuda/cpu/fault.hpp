@@ -15,7 +15,7 @@ struct Run {
     volatile sig_atomic_t in_kernel;  // 0 while the scheduler's own code runs: its faults are ours, not the kernel's
 };
 
-// What arm() changed on this operating-system thread.
+// The state of this operating-system thread before arm().
 struct Guard {
     Run* outer;
     bool lent_signal_stack;

@@ -1,5 +1,4 @@
-// The 16-bit floating-point formats by their bits: what a GPU's conversion instructions do, in
-// plain C++.
+// The 16-bit floating-point formats by their bits: a GPU's conversion instructions in plain C++.
 //
 // Rounded to nearest, ties to even; a NaN becomes 0x7fff.
 #pragma once

@@ -19,7 +19,7 @@
 // the sum of the columns' states, each half for itself: the order of adding does not matter. It is
 // not a cryptographic hash: a process compares all bytes of a chunk before it shares the chunk.
 //
-// wm_dedup::fingerprint is the same function in Rust, and says what each constant is.
+// wm_dedup::fingerprint is the same function in Rust; the meaning of each constant is there.
 #include "../device.cuh"
 
 namespace wm {
@@ -70,7 +70,7 @@ __device__ __forceinline__ u32 column_of(u32 group, u32 which) {
 #endif
 }
 
-// What a group's columns bring to the fingerprint of the chunk at `chunk`.
+// The summand of a group's columns in the fingerprint of the chunk at `chunk`.
 __device__ __forceinline__ Halves sum_of_group(u64 chunk, u32 group) {
     Halves state[AT_ONCE], sum = {0, 0};
 #pragma unroll
@@ -114,8 +114,8 @@ __device__ __forceinline__ u32 difference_of_group(u64 one, u64 other, u32 group
     return difference;
 }
 
-// The sum of what the threads of a block bring, in its first thread; the whole block passes.
-// Threads beyond the groups have none, and bring nothing.
+// The sum of the values of a block's threads, in its first thread; the whole block passes. Threads
+// beyond the groups have the value 0.
 __device__ __forceinline__ Halves sum_of_block(Halves mine) {
     WM_SHARED_ARRAY(HalvesOfGroups, of_thread);
     const u32 thread = thread_in_block(), all = threads_in_block(), threads = all < GROUPS ? all : GROUPS;

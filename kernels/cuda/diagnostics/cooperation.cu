@@ -61,7 +61,7 @@ extern "C" __global__ void wm_scan_tiles_u32(u32* out, const u32* x, u64 n) {
     }
 }
 
-/// Each thread `t` of the grid writes to `out[t]` what a shuffle of `x` gave it. `operation` is 0
+/// Each thread `t` of the grid writes to `out[t]` its result of a shuffle of `x`. `operation` is 0
 /// for the lane `operand`, 1 for up by `operand`, 2 for down, 3 for exclusive or. `x` and `out`
 /// have one word a thread; blocks are whole warps.
 extern "C" __global__ void wm_shuffle_u32(u32* out, const u32* x, u32 operation, u32 operand) {

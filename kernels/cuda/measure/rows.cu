@@ -1,6 +1,6 @@
-// What `bench wholememory` needs besides the library that it measures: known contents for a
-// table, a check of rows that came from it, and gather and scatter at their plainest, which say
-// what the links carry for a kernel.
+// Kernels of `bench wholememory` besides those of the library that it measures: known contents for
+// a table, a check of rows that came from it, and plain gather and scatter, which measure the
+// bandwidth of the links for a kernel.
 //
 // A table here has the same number of rows at every rank; a row is a power of two of words of 16
 // bytes.
@@ -8,7 +8,7 @@
 
 namespace wm {
 
-// What word `index` of a table holds. Neighbours and salts differ in all bits.
+// Word `index` of a table. Neighbours and salts differ in all bits.
 __device__ __forceinline__ u64 content(u64 salt, u64 index) {
     const u64 mixed = (index + 1) * 0x9e3779b97f4a7c15ull ^ salt * 0xd6e8feb86659fd93ull;
     return mixed ^ (mixed >> 29);
@@ -44,7 +44,7 @@ __device__ __forceinline__ void move_words(u64 packed, const u64* bases, u32 row
 
 }  // namespace wm
 
-/// Sets `words` words to what a table holds from its word `first` on.
+/// Sets `words` words to those of a table from its word `first` on.
 extern "C" __global__ void wm_write_table(u64* memory, u64 words, u64 first, u64 salt) {
     for (u64 i : wm::share_of(words)) memory[i] = wm::content(salt, first + i);
 }

@@ -1,6 +1,6 @@
-// Whole blocks of memory, to the last byte, that say whose they are. The stress test writes an
-// owner into each block that it gets and looks for it later: another owner's mark means that two
-// had the memory at once, or that the order of streams was broken.
+// Whole blocks of memory, to the last byte, that contain their owner's number. The stress test
+// writes an owner into each block that it gets and looks for it later: another owner's mark means
+// that two had the memory at once, or that the order of streams was broken.
 #include "../device.cuh"
 
 // The owner in a block's last, incomplete word: its first bytes.
@@ -20,7 +20,7 @@ extern "C" __global__ void wm_own_block(u64* block, u64 bytes, u64 owner) {
 
 /// Looks for `owner` in a block as `wm_own_block` leaves it. `ledger` has six words: bytes looked
 /// at, words found wrong (both are added to), and of the first one that was wrong its address, the
-/// block's, the owner and what was found.
+/// block's address, the owner and the word found.
 extern "C" __global__ void wm_check_block(const u64* block, u64 bytes, u64 owner, u64* ledger) {
     u64 wrong = 0, at = 0, found = 0;
     for (u64 i : wm::share_of(bytes / 8)) {

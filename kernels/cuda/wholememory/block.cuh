@@ -14,7 +14,7 @@ __device__ __forceinline__ u64 warp_prefix(u64 value) {
     return value;
 }
 
-// What the threads before this one bring, and what all bring together.
+// The sum of the values of the threads before this one, and the sum of all values.
 struct BlockSum {
     u64 before, all;
 };

@@ -1,13 +1,12 @@
 // A cache of a table's rows: copies in lines, eight lines a set, spread over parts that all ranks
 // of the cache map.
 //
-// A part has three arrays: the tags of its sets (8 words of 64 bits each), their records (what is
-// counted), and their lines. A part is for its owner's rows; or, where rows are only read through
-// the cache, for one of any P rows that are next to each other, of P parts. Which one differs from
-// P rows to the next by a hash, and so does the set that a turn of a part's rows begins at:
-// wherever the rows that are asked for most lie, all parts and sets have some. Rows of one turn go
-// to all sets, so every set has as many rows as the next, and a cache with a line for each row
-// holds all of them.
+// A part has three arrays: the tags of its sets (8 words of 64 bits each), their records (counts),
+// and their lines. A part is for its owner's rows; or, where rows are only read through the cache,
+// for one of any P rows that are next to each other, of P parts. Which one differs from P rows to
+// the next by a hash, and so does the set that a turn of a part's rows begins at: wherever the rows
+// that are asked for most lie, all parts and sets have some. Rows of one turn go to all sets, so
+// every set has as many rows as the next, and a cache with a line for each row holds all of them.
 //
 // Ownership: any rank reads tags, lines and records, and counts in records. Only the part's own
 // rank changes tags and writes lines, in kernels of any of its streams. No rank waits for another
@@ -45,7 +44,7 @@ constexpr u64 TAG_BYTES = 64, RECORD_BYTES = 128;
 
 constexpr u64 ROW_MASK = (1ull << 40) - 1, FILLING = 1ull << 40, VERSION = 1ull << 41;
 
-// What a tag says of a row: 0 for none, else its number and 1.
+// A row's name in a tag: its number plus 1; 0 stands for no row.
 __device__ __forceinline__ u64 name_of(u64 row) { return row + 1; }
 __device__ __forceinline__ u64 named_by(u64 tag) { return tag & ROW_MASK; }
 __device__ __forceinline__ u32 version_of(u64 tag) { return u32(tag >> 41); }
@@ -57,8 +56,8 @@ struct CacheSet {
     u64 tags, record, lines;
 };
 
-// What is counted in a set, none of it exact: readers count with a load and a store, so that no
-// memory has to do atomic operations for another GPU.
+// A set's counts, which are not exact: readers count with a load and a store, so that no memory has
+// to do atomic operations for another GPU.
 //   0..63   candidates: rows that were asked for and not found; a row's name, from bit 40 its count
 //   64..95  how often each line was asked for, 32 bits each
 //   96..99  how often no line was found, since the counts were last halved
@@ -69,8 +68,7 @@ constexpr u32 CANDIDATES = 8, ONCE_BIT = 40, COUNTS_AT = 64, MISSES_AT = 96, CUR
 constexpr u64 LATELY = 1 << 16;
 // Counts stay below; a candidate's has 24 bits.
 constexpr u32 MOST = 1u << 20;
-// So many misses are a set's time: then its counts are halved, and what was asked for long ago
-// counts little.
+// After so many misses a set's counts are halved, so that old lookups count little.
 constexpr u32 AGE = 128;
 
 __device__ __forceinline__ u64 candidate_of(u64 name, u32 times) { return name | u64(times) << ONCE_BIT; }
@@ -132,8 +130,8 @@ __device__ __forceinline__ u32 load_count(u64 at) {
     return count;
 }
 
-// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `version` what
-// that had.
+// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for no line, `version` the
+// tag's version.
 struct Hit {
     u64 line, tag;
     u32 version;

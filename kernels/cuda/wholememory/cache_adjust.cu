@@ -1,9 +1,8 @@
-// Which rows have lines: counts what is asked for, brings rows to lines, and takes them away.
+// The replacement policy of the cache: lookups are counted, lines are filled and evicted.
 //
 // Least frequently used, with age: a row that no line has becomes a candidate of its set; a
 // candidate that was asked for more often than the coldest line takes that line. Counts are halved
-// each time a set has missed often enough. Only a part's own rank adjusts it; what is counted comes
-// from all ranks.
+// each time a set has missed often enough. Only a part's own rank adjusts it; all ranks count.
 #include "cache.cuh"
 
 namespace wm {
@@ -126,9 +125,9 @@ __device__ __forceinline__ u32 adjust_set(const CacheTables& cache, const Table&
     return taken;
 }
 
-// Adds what a turn of 32 sets has taken to what was taken of late, of which so much is forgotten as
-// a turn is a part of all sets. Launches at the same time may forget too much: then it is below 0
-// for a while.
+// Adds the lines that a turn of 32 sets has filled to the recent fills. These decay with each turn
+// by the turn's share of all sets. Launches at the same time may let them decay too much: then the
+// number is below 0 for a while.
 __device__ __forceinline__ void note_taken(u64 lately, u64 sets, u32 taken) {
     const i64 before = i64(load_word(lately)), turns = i64((sets + WARP - 1) / WARP);
     const i64 change = i64(taken * LATELY) - before / turns;
@@ -231,7 +230,7 @@ extern "C" __global__ void wm_cache_renew(const i64* rows, const i64* count, u64
 
 /// Empties all `tags` tags of this rank's own part.
 extern "C" __global__ void wm_cache_drop(u64 own_tags, u64 tags) {
-    // What the program has written before is no line's any more.
+    // The rows that the program has written before this launch have no line afterwards.
     wm::fence_sc();
     for (u64 i : wm::share_of(tags)) {
         const u64 at = own_tags + i * 8;

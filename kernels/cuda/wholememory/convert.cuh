@@ -1,8 +1,8 @@
 // Element types of tables, by their numbers in the C API, and conversions between them.
 //
 // Inside the floating-point types: rounded once, to nearest, ties to even; NaN and infinities stay
-// what they are. Inside the integers: as C casts, the low bits. There are none between the two
-// families.
+// NaN and infinities. Inside the integers: as C casts, the low bits. There is no conversion between
+// the two families.
 #pragma once
 
 #include "../device.cuh"

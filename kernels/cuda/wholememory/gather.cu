@@ -15,7 +15,7 @@ struct Copy {
     static constexpr bool HAS_SETS = sizeof(W) >= 4;
     static constexpr u32 table_bytes = sizeof(W), from_bytes = sizeof(W), to_bytes = sizeof(W);
     __device__ __forceinline__ void load(bool live, u64 at, W& word) const { load_once(live, at, word); }
-    // What is scattered will be gathered again: it stays in L2 as anything else does.
+    // A scattered row will be gathered again: it stays in L2 like other memory.
     __device__ __forceinline__ void store(bool live, u64 at, const W& word) const {
         if (FROM_TABLE) {
             store_once(live, at, word);
@@ -25,8 +25,8 @@ struct Copy {
     }
 };
 
-// The same in an order that makes equal rows neighbours: what is loaded for the first is in L1 for
-// the others.
+// The same in an order that makes equal rows neighbours: a word that is loaded for the first is in
+// L1 for the others.
 template <class W, bool OUT_OF_TABLE>
 struct SortedCopy : Copy<W, OUT_OF_TABLE> {
     __device__ __forceinline__ void load(bool live, u64 at, W& word) const {

@@ -58,9 +58,9 @@ struct Rows {
 // batch are the same piece, and the pieces of a row far from each other: different warps add up the
 // many gradients that a row may have.
 //
-// A rule keeps `STATES` values for each weight, and says what becomes of them and of the weight. If
-// it has powers, all lanes of a row load them first; where a row is one piece, one of these lanes
-// then advances them.
+// A rule has `STATES` values for each weight, and computes their next values and the weight's. If
+// it has powers, all lanes of a row load them first; if a row is one piece, one of these lanes then
+// advances them.
 template <class Rule, u32 COLUMNS>
 struct OptimizerWalk {
     const Step& step;
@@ -260,7 +260,7 @@ struct AdaGrad {
 }  // namespace wm
 
 /// SGD on the rows that the step names. The gradient of a row is the sum of its run, added in f32
-/// in the run's order, whatever the launch.
+/// in the run's order, with any launch shape.
 extern "C" __global__ void __launch_bounds__(256, 3) wm_optimize_sgd(wm::Step step, wm::Sgd rule) {
     wm::optimize(step, rule);
 }

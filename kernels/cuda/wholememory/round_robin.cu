@@ -1,4 +1,4 @@
-// Where the rows of a table lie whose rows are dealt to the ranks in turn.
+// Places of rows in a table that is dealt to the ranks in turn.
 #include "table.cuh"
 
 /// `places[i]` becomes the place of row `numbers[i]` in a table of `rows` rows that are dealt to

@@ -7,8 +7,8 @@
 // sequence of steps, and four steps' loads are under way before the first store. The next batch's
 // row numbers are loaded before this batch moves.
 //
-// Rules: blocks are whole warps (what is left over of a block does nothing); the whole warp passes
-// every shuffle.
+// Rules: blocks are whole warps (the rest of a block has no work); the whole warp passes every
+// shuffle.
 #pragma once
 
 #include "table.cuh"
@@ -52,7 +52,7 @@ struct RowSet {
 };
 
 // One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type
-// `Word` for what it loads, and the bytes of a word where it is loaded from, where it is stored to,
+// `Word` for a loaded word, and the bytes of a word where it is loaded from, where it is stored to,
 // and in the table. With `SETS` 1 a lane has one row number a batch; with 4 and 2 sets a row is one
 // word or two. `HAS_SETS` says whether such rows are worth code of their own.
 template <class Mover, u32 SETS, bool ORDERED = false>

@@ -4,9 +4,9 @@
 // most M samples, with N > M neighbours of center i:
 //
 // * M up to 1024: there are T generators (`generators_for`), number j of the subsequence i * T + j.
-//   Step s of M takes the next draw of generator s % T, modulo N - s, as the place in a list of
-//   what is left: it takes what stands there and moves the list's last entry to it. Samples are in
-//   the order of the steps.
+//   Step s of M takes the next draw of generator s % T, modulo N - s, as the place in a list of the
+//   neighbours that are left: it removes the neighbour there and moves the list's last entry to
+//   that place. Samples are in the order of the steps.
 // * More: slot s of M begins with neighbour s. Generator j of 32, of the subsequence i * 32 + j,
 //   draws for the neighbours M + j, M + j + 32, ...: a draw modulo (the neighbour's number + 1)
 //   below M is a slot, and of the neighbours that get one slot the last one keeps it.
@@ -31,9 +31,9 @@ __device__ __forceinline__ u32 generators_for(u32 samples) {
 // `draw` is below 2^31.
 __device__ __forceinline__ u32 modulo(u32 draw, u64 limit) { return limit >> 31 != 0 ? draw : draw % u32(limit); }
 
-// What stands at the place that step `step` chose. `places` has the places of all steps. The entry
-// that a step moved into a place came from the end of the list as it was then, where an earlier
-// step may have put another, and so on.
+// The list's entry at the place that step `step` chose. `places` has the places of all steps. The
+// entry that a step moved into a place came from the end of the list as it was then, where an
+// earlier step may have put another, and so on.
 __device__ __forceinline__ u64 picked(const u32* places, u32 step, u64 neighbors) {
     u64 place = places[step];
     for (u32 i = step; i-- > 0;)

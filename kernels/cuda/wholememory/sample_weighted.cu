@@ -20,7 +20,7 @@ constexpr u64 KEPT_KEYS = 2048;
 constexpr u32 DIGIT_BITS = 8;
 constexpr u32 DIGITS = 1 << DIGIT_BITS;
 
-// What a block shares.
+// The shared memory of a block.
 struct BlockKeys {
     u64 kept[KEPT_KEYS];
     u32 counts[DIGITS];  // of keys, by one digit
@@ -49,7 +49,7 @@ struct Keys {
 
     __device__ __forceinline__ bool are_kept() const { return neighbors.count <= KEPT_KEYS; }
 
-    __device__ __forceinline__ void keep() const {
+    __device__ __forceinline__ void draw_all() const {
         Pcg generator(seed, subsequence);
         for (u64 i = thread_in_block(); i < neighbors.count; i += threads_in_block()) block.kept[i] = draw(generator, i);
     }
@@ -129,7 +129,7 @@ extern "C" __global__ void wm_sample_weighted(wm::Sampling all, wm::Table weight
             continue;
         }
         const wm::Keys keys = {weights, neighbors, all.seed, i * threads + thread, block};
-        if (keys.are_kept()) keys.keep();
+        if (keys.are_kept()) keys.draw_all();
         const wm::Threshold threshold = wm::find_threshold(keys, u32(all.most));
         wm::take_largest(keys, threshold, out, i, all.samples);
     }

@@ -8,8 +8,8 @@ constexpr u64 SCAN_TILE = 4096;
 
 }  // namespace wm
 
-/// `sums[t]` becomes the sum of the values of tile `t`: 4096 values, the last tile has what is
-/// left. Blocks are whole warps.
+/// `sums[t]` becomes the sum of the values of tile `t`: 4096 values, or the rest in the last tile.
+/// Blocks are whole warps.
 extern "C" __global__ void wm_scan_tile_sums(const i32* values, u64 n, i64* sums) {
     for (u64 tile = wm::block_in_grid(); tile * wm::SCAN_TILE < n; tile += wm::blocks_in_grid()) {
         const u64 first = tile * wm::SCAN_TILE, end = n - first < wm::SCAN_TILE ? n : first + wm::SCAN_TILE;

@@ -1,6 +1,6 @@
-// A stable sort of row numbers with the positions that they came from, and the runs of equal ones:
-// what brings the gradients of one row together, in an order that does not depend on the launch,
-// and rows of the host in the order of their addresses.
+// A stable sort of row numbers with the positions that they came from, and the runs of equal ones.
+// It brings the gradients of one row together, in an order that does not depend on the launch, and
+// rows of the host into the order of their addresses.
 //
 // By digits of eight bits, the least significant first, three launches and a scan a digit: count,
 // the two of scan.cu over the counts, move. A tile is 4096 numbers; a warp has 512 neighbouring
@@ -33,7 +33,7 @@ struct DigitOf {
     u32 shift;
     u64 limit;
 
-    // SORT_DIGITS for what is left out.
+    // SORT_DIGITS for a number that is left out.
     __device__ __forceinline__ u32 digit(bool is_one, Number number) const {
         return is_one && number < limit ? u32(number >> shift) % SORT_DIGITS : SORT_DIGITS;
     }

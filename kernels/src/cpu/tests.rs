@@ -24,7 +24,7 @@ fn run(thunk: Thunk, threads: u32) -> Result<(), Fault> {
 }
 
 /// How many threads started before the caller.
-unsafe fn turn(arguments: *const *const c_void) -> u32 {
+unsafe fn arrival(arguments: *const *const c_void) -> u32 {
     // SAFETY: see `run`.
     unsafe { (**arguments.cast::<*const AtomicU32>()).fetch_add(1, Ordering::Relaxed) }
 }
@@ -32,7 +32,7 @@ unsafe fn turn(arguments: *const *const c_void) -> u32 {
 unsafe extern "C" fn one_waits_at_a_barrier_one_in_a_shuffle(arguments: *const *const c_void) {
     // SAFETY: called by the engine, on a CUDA thread.
     unsafe {
-        if turn(arguments) == 0 {
+        if arrival(arguments) == 0 {
             wm_cpu_sync_threads();
         } else {
             wm_cpu_exchange(0b11, 0, 0);
@@ -43,7 +43,7 @@ unsafe extern "C" fn one_waits_at_a_barrier_one_in_a_shuffle(arguments: *const *
 unsafe extern "C" fn lanes_disagree_who_shuffles(arguments: *const *const c_void) {
     // SAFETY: called by the engine, on a CUDA thread.
     unsafe {
-        let mask = if turn(arguments) == 0 { 0b111 } else { 0b011 };
+        let mask = if arrival(arguments) == 0 { 0b111 } else { 0b011 };
         wm_cpu_exchange(mask, 0, 0);
     }
 }
@@ -51,7 +51,7 @@ unsafe extern "C" fn lanes_disagree_who_shuffles(arguments: *const *const c_void
 unsafe extern "C" fn only_the_first_waits(arguments: *const *const c_void) {
     // SAFETY: called by the engine, on a CUDA thread.
     unsafe {
-        if turn(arguments) == 0 {
+        if arrival(arguments) == 0 {
             wm_cpu_sync_threads();
             wm_cpu_exchange(u32::MAX, 0, 5);
         }

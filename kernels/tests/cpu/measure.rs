@@ -10,7 +10,7 @@ const RANKS: usize = 3;
 const ROWS: usize = 7;
 const WORDS: usize = 4;
 
-/// A word of 16 bytes, which is what kernels move.
+/// A word of 16 bytes, as kernels move them.
 #[repr(align(16))]
 #[derive(Clone, Copy, PartialEq)]
 struct Pair([u64; 2]);

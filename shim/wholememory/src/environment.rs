@@ -68,7 +68,8 @@ pub struct Environment(Functions);
 
 impl Environment {
     /// # Safety
-    /// Each function is null, or does what the API says of it, as long as this lives.
+    /// Each function is null, or behaves as the API specifies, during the lifetime of this
+    /// value.
     pub unsafe fn new(functions: Functions) -> Self {
         Self(functions)
     }
@@ -88,7 +89,7 @@ impl Environment {
         let functions = create.zip(destroy).zip(malloc.zip(free));
         let ((create, destroy), (malloc, free)) = functions.ok_or_else(|| null_function("temporary"))?;
         let mut context = MemoryContext::NULL;
-        // SAFETY: the caller's function, with what the API says.
+        // SAFETY: the caller's function, with arguments as the API specifies.
         unsafe { create(&mut context, global) };
         if context.is_null() {
             return Err(Error::Memory("no context for temporary memory".to_owned()));
@@ -122,7 +123,8 @@ impl Environment {
         let OutputFunctions { malloc, free, global } = self.0.output;
         let malloc = malloc.ok_or_else(|| null_function("output"))?;
         let (mut asked, kind) = (shape, shape.element_type()?);
-        // SAFETY: the caller's function, with what the API says; the description is a live local.
+        // SAFETY: the caller's function, with arguments as the API specifies; the description is a
+        // live local.
         let address = unsafe { malloc(&mut asked, place.code(), context, global) } as u64;
         let dimensions = shape.dimensions().unwrap_or_default();
         let is_empty = shape.sizes[..dimensions].contains(&0);
@@ -197,7 +199,7 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         let (context, global) = (self.context, self.global);
         if let Some(free) = self.free {
-            // SAFETY: the caller's function, for what the caller's function has allocated.
+            // SAFETY: the caller's function, for memory that the caller's function has allocated.
             unsafe { free(context, global) };
         }
         // SAFETY: as above, for the context.
@@ -221,8 +223,8 @@ impl Output {
         self.address
     }
 
-    /// Leaves it to the caller.
-    pub fn keep(mut self) {
+    /// Leaves the memory to the caller.
+    pub fn hand_over(mut self) {
         self.free = None;
     }
 }
@@ -230,7 +232,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(free) = self.free {
-            // SAFETY: the caller's function, for what the caller's function has allocated.
+            // SAFETY: the caller's function, for memory that the caller's function has allocated.
             unsafe { free(self.context, self.global) };
         }
     }
@@ -244,7 +246,7 @@ mod tests {
 
     use super::*;
 
-    /// What the functions were called for, and the call that fails.
+    /// The calls of the functions, and the call that fails.
     #[derive(Default)]
     struct Log {
         calls: RefCell<Vec<&'static str>>,
@@ -252,7 +254,7 @@ mod tests {
         memory: [u64; 8],
     }
 
-    fn note(global: *mut c_void, call: &'static str) -> *mut c_void {
+    fn record(global: *mut c_void, call: &'static str) -> *mut c_void {
         // SAFETY: the tests' own log.
         let log = unsafe { &*global.cast::<Log>() };
         log.calls.borrow_mut().push(call);
@@ -261,10 +263,10 @@ mod tests {
 
     unsafe extern "C" fn create(context: *mut MemoryContext, global: *mut c_void) {
         // SAFETY: a live place.
-        unsafe { context.write(MemoryContext(note(global, "create") as usize)) };
+        unsafe { context.write(MemoryContext(record(global, "create") as usize)) };
     }
     unsafe extern "C" fn destroy(_context: MemoryContext, global: *mut c_void) {
-        note(global, "destroy");
+        record(global, "destroy");
     }
     unsafe extern "C" fn malloc(
         _shape: *mut TensorDescription,
@@ -272,10 +274,10 @@ mod tests {
         _context: MemoryContext,
         global: *mut c_void,
     ) -> *mut c_void {
-        note(global, "malloc")
+        record(global, "malloc")
     }
     unsafe extern "C" fn free(_context: MemoryContext, global: *mut c_void) {
-        note(global, "free");
+        record(global, "free");
     }
 
     fn functions(log: &Log) -> Functions {
@@ -324,7 +326,7 @@ mod tests {
         let log = Log::default();
         let output =
             || environment(&log).output(MemoryContext::NULL, shape(3), AllocationType::Device).unwrap();
-        output().keep();
+        output().hand_over();
         assert_eq!(*log.calls.borrow(), ["malloc"]);
         drop(output());
         assert_eq!(*log.calls.borrow(), ["malloc", "malloc", "free"]);
@@ -337,7 +339,7 @@ mod tests {
         let code = |size| {
             environment
                 .output(MemoryContext::NULL, shape(size), AllocationType::Host)
-                .map(Output::keep)
+                .map(Output::hand_over)
                 .map_err(|error| error.code())
         };
         assert_eq!((code(0), code(1)), (Ok(()), Err(8)));

@@ -1,4 +1,4 @@
-//! What can go wrong, and the code that the C API gives for it.
+//! Errors, and their codes in the C API.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use wm_driver::api::Failed;
 /// Result of an operation.
 pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
-/// Why an operation was not carried out. The text says what to do.
+/// The reason why an operation was not carried out. The text names the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// An argument that no call of this kind can have, or that the object does not allow.
@@ -29,10 +29,10 @@ pub enum Error {
     /// No memory, on this rank or on another.
     #[error("out of memory: {0}")]
     Memory(String),
-    /// What this machine, or this kind of memory, cannot do.
+    /// An operation that this machine, or this kind of memory, does not support.
     #[error("not supported: {0}")]
     NotSupported(String),
-    /// What this library cannot do yet.
+    /// An operation that this library does not implement yet.
     #[error("not implemented: {0}")]
     NotImplemented(&'static str),
     /// The operating system refused a call.

@@ -113,7 +113,7 @@ impl Kernels {
         let pointers = arguments.pointers();
         let pointers = pointers.as_ref().as_ptr().cast_mut().cast();
         // SAFETY: the arguments are those of this kernel, and the driver copies them during the
-        // call. What they point to is the caller's, as in any launch.
+        // call. The memory that they point to is the caller's, as in any launch.
         Ok(unsafe { self.driver.launch_kernel(function, blocks, threads, stream, pointers) }?)
     }
 

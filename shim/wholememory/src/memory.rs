@@ -1,7 +1,7 @@
 //! Memory of all ranks: rows that are divided among them, on their GPUs or in memory of the host.
 //!
-//! Every rank maps all of it. The memory's type says what the API shows of that: one pointer, a
-//! pointer for each rank, or one's own.
+//! Every rank maps all of it. The memory's type says which pointers the API returns: one, one for
+//! each rank, or the rank's own.
 
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,7 +16,7 @@ use crate::storage::tables::{DeviceTables, Tables};
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::partition::Partition;
 
-/// What is asked for. Alike on all ranks.
+/// The request for memory, alike on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryRequest {
     /// Bytes of all ranks' parts together.
@@ -42,7 +42,7 @@ pub struct RankMemory {
     pub offset: u64,
 }
 
-/// What has copies of a memory's rows.
+/// The owner of copies of a memory's rows.
 pub trait RowCopies: Debug + Send + Sync {
     /// Forgets this rank's copies, when rows were written; returns when that is done.
     ///
@@ -97,7 +97,7 @@ impl Memory {
         Ok(Self { communicator, request, partition, layout, storage, tables, parts, copies })
     }
 
-    /// Says what has copies of its rows, once.
+    /// Sets the owner of copies of its rows, once.
     pub fn has_copies(&self, copies: Weak<dyn RowCopies>) {
         let _first = self.copies.set(copies);
     }
@@ -117,7 +117,7 @@ impl Memory {
         &self.communicator
     }
 
-    /// What was asked for.
+    /// The request.
     pub fn request(&self) -> &MemoryRequest {
         &self.request
     }
@@ -183,7 +183,7 @@ impl Memory {
         Ok(self.storage.base())
     }
 
-    /// Do parts follow each other without gaps, whatever the API shows?
+    /// Whether parts follow each other without gaps, also where the API does not show it.
     pub fn is_one_range(&self) -> bool {
         let row = self.request.granularity;
         let follows = |rank: usize| {

@@ -1,4 +1,4 @@
-//! A stream of the caller's: what operations launch, copy and wait for in it.
+//! A stream of the caller's: launches, copies and waits of operations in it.
 
 use std::sync::Arc;
 

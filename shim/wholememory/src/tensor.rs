@@ -10,7 +10,7 @@ use crate::memory::{Memory, MemoryRequest};
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::{MatrixDescription, TensorDescription};
 
-/// What a tensor is over.
+/// The memory of a tensor.
 #[derive(Debug, Clone)]
 pub enum Place {
     /// Memory of all ranks.
@@ -87,8 +87,8 @@ impl Tensor {
     /// A part: from `starts` up to `ends`, by dimension; -1 is the beginning, or the end.
     ///
     /// # Errors
-    /// [`Error::Input`] for what is not inside.
-    pub fn part(self: &Arc<Self>, starts: &[i64], ends: &[i64]) -> Result<Self> {
+    /// [`Error::Input`] for a part that is not inside.
+    pub fn slice(self: &Arc<Self>, starts: &[i64], ends: &[i64]) -> Result<Self> {
         let mut description = self.description;
         for (dimension, (start, end)) in starts.iter().zip(ends).enumerate() {
             let size = description.sizes[dimension];
@@ -110,7 +110,7 @@ impl Tensor {
         &self.description
     }
 
-    /// What it is over.
+    /// Its memory.
     pub fn place(&self) -> &Place {
         &self.place
     }

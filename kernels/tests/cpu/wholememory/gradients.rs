@@ -16,7 +16,7 @@ const ROWS: usize = 19;
 /// Rows of gradients.
 const GRADIENTS: u64 = 60;
 
-/// Which gradients are whose: rows with none, with one, with a hundred and with more or fewer than
+/// The gradients of each row: rows with none, with one, with a hundred and with more or fewer than
 /// are loaded at once.
 struct Runs {
     rows: Vec<i64>,
@@ -139,7 +139,7 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
     }
 }
 
-/// What three steps of lazy Adam leave: rows, states and powers.
+/// The result of three steps of lazy Adam: rows, states and powers.
 fn adam(columns: usize, table_kind: u32, lane_columns: u32, shape: (u32, u32)) -> Vec<Vec<u8>> {
     let draws = &mut Draws::new(columns as u64);
     let stride = columns.next_multiple_of(4);

@@ -26,7 +26,7 @@ pub(crate) struct Centers {
     pub(crate) offsets: Vec<i32>,
 }
 
-/// What a sampling writes.
+/// The outputs of a sampling.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Sampled {
     pub(crate) destinations: Vec<i64>,
@@ -125,7 +125,7 @@ impl Graph {
         self.filled(centers, |outputs| run(shape, &self.uniform(centers, most, seed, outputs)))
     }
 
-    /// What `sample` writes to the three outputs, behind which it must leave one more entry alone.
+    /// The three outputs of `sample`, which must not write the entry behind each.
     fn filled(&self, centers: &Centers, sample: impl FnOnce([u64; 3])) -> Sampled {
         let total = centers.offsets[centers.nodes.len()] as usize;
         let mut destinations = vec![0x55u8; (total + 1) * self.col_bytes as usize];

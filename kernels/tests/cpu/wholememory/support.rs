@@ -40,7 +40,7 @@ impl Draws {
 pub(crate) struct Layout {
     /// Rows of each chunk.
     pub(crate) chunks: Vec<u64>,
-    /// What the kernels get as `equal`.
+    /// The value of `equal` for kernels.
     pub(crate) equal: u64,
     /// Bytes from row to row.
     pub(crate) stride: usize,
@@ -91,7 +91,7 @@ impl Layout {
     }
 }
 
-/// A table's memory, and what the kernels are told about it.
+/// A table's memory, and its description for kernels.
 pub(crate) struct ChunkedTable {
     pub(crate) layout: Layout,
     memory: Vec<Vec<u128>>,
@@ -123,7 +123,7 @@ impl ChunkedTable {
         &mut bytes_of_mut(&mut self.memory[chunk])[start..start + bytes]
     }
 
-    /// What is in the table now.
+    /// The table's current content.
     pub(crate) fn content(&self) -> Vec<u8> {
         let chunk = |(memory, rows): (&Vec<u128>, &u64)| {
             let bytes = *rows as usize * self.layout.stride;

@@ -1,5 +1,5 @@
-//! What every C function does around its body: it catches panics, turns an error into a code, logs
-//! and keeps the reason once, and checks pointers.
+//! The frame of every C function around its body: it catches panics, turns an error into a code,
+//! logs and keeps the reason once, and checks pointers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,40 +10,40 @@ use crate::error::{Error, Result};
 pub(super) const SUCCESS: u32 = 0;
 /// `WHOLEMEMORY_UNKNOW_ERROR`
 const UNKNOWN: u32 = 1;
-/// What is said of it.
+/// The reason for that code.
 const FAULT: &str = "a fault of the library";
 
-/// The code of what was done.
+/// Calls the body; returns the code of its result.
 pub(super) fn answer(call: &str, body: impl FnOnce() -> Result) -> u32 {
     logger::begin();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(error)) => {
             log::warn!("{call}: {error}");
-            reasons::keep(&error.to_string());
+            reasons::record(&error.to_string());
             error.code()
         }
         Err(_) => {
             log::error!("{call}: {FAULT}");
-            reasons::keep(FAULT);
+            reasons::record(FAULT);
             UNKNOWN
         }
     }
 }
 
-/// A value, or what stands for it where there is none; for functions that have no code.
+/// Calls the body; returns its value, or `none` after an error. For functions that return no code.
 pub(super) fn value<T>(call: &str, none: T, body: impl FnOnce() -> Result<T>) -> T {
     logger::begin();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {
             log::warn!("{call}: {error}");
-            reasons::keep(&error.to_string());
+            reasons::record(&error.to_string());
             none
         }
         Err(_) => {
             log::error!("{call}: {FAULT}");
-            reasons::keep(FAULT);
+            reasons::record(FAULT);
             none
         }
     }
@@ -67,7 +67,7 @@ pub(super) fn is_place<T>(place: *mut T) -> Result {
     crate::error::require(!place.is_null(), "the place for a result is null")
 }
 
-/// What is at a pointer.
+/// The value at a pointer.
 ///
 /// # Safety
 /// The pointer is null, or of a value.

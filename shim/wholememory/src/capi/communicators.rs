@@ -99,13 +99,13 @@ exports! {
         })
     }
 
-    /// Memory is the driver's, or the preloaded library's, whatever is chosen here.
+    /// The choice has no effect: memory is the driver's, or the preloaded library's.
     fn wholememory_set_rmm_enabled(enabled: bool) -> u32 {
         TAKES_RMM.store(enabled, Ordering::Relaxed);
         super::call::SUCCESS
     }
 
-    /// What was chosen.
+    /// The choice.
     fn wholememory_is_rmm_enabled() -> bool {
         TAKES_RMM.load(Ordering::Relaxed)
     }
@@ -140,9 +140,9 @@ exports! {
         })
     }
 
-    /// Closes a communicator. What its memory needs of it lives on.
+    /// Closes a communicator. It lives on as long as memory needs it.
     fn wholememory_destroy_communicator(handle: ObjectHandle) -> u32 {
-        answer("wholememory_destroy_communicator", || COMMUNICATORS.take(handle).map(drop))
+        answer("wholememory_destroy_communicator", || COMMUNICATORS.close(handle).map(drop))
     }
 
     /// Whether memory of a kind can be made.
@@ -186,14 +186,14 @@ exports! {
         false
     }
 
-    /// Chooses what carries operations between machines.
+    /// Chooses the transport of operations between machines.
     fn wholememory_communicator_set_distributed_backend(handle: ObjectHandle, backend: c_uint) -> u32 {
         answer("wholememory_communicator_set_distributed_backend", || {
             communicator(handle)?.set_backend(Backend::of(backend)?)
         })
     }
 
-    /// What was chosen; 0 for no communicator.
+    /// The choice; 0 for no communicator.
     fn wholememory_communicator_get_distributed_backend(handle: ObjectHandle) -> c_uint {
         value("wholememory_communicator_get_distributed_backend", 0, || {
             communicator(handle)?.backend().map(Backend::code)

@@ -28,7 +28,7 @@ const _: () = assert!(size_of::<GlobalReference>() == 40);
 ///
 /// # Safety
 /// Both are null, or of values.
-unsafe fn turn<A: Copy, B>(from: *const A, to: *mut B, make: impl FnOnce(A) -> Option<B>) -> bool {
+unsafe fn convert<A: Copy, B>(from: *const A, to: *mut B, make: impl FnOnce(A) -> Option<B>) -> bool {
     if from.is_null() || to.is_null() {
         return false;
     }
@@ -84,31 +84,31 @@ exports! {
     /// An array as a matrix of one column.
     fn wholememory_copy_array_desc_to_matrix(to: *mut MatrixDescription, from: *const ArrayDescription) {
         // SAFETY: the caller's word; null is left alone.
-        unsafe { turn(from, to, |array| Some(array.to_matrix())) };
+        unsafe { convert(from, to, |array| Some(array.to_matrix())) };
     }
 
     /// An array as a tensor.
     fn wholememory_copy_array_desc_to_tensor(to: *mut TensorDescription, from: *const ArrayDescription) {
         // SAFETY: the caller's word; null is left alone.
-        unsafe { turn(from, to, |array| Some(array.into())) };
+        unsafe { convert(from, to, |array| Some(array.into())) };
     }
 
     /// A matrix as a tensor.
     fn wholememory_copy_matrix_desc_to_tensor(to: *mut TensorDescription, from: *const MatrixDescription) {
         // SAFETY: the caller's word; null is left alone.
-        unsafe { turn(from, to, |matrix| Some(matrix.into())) };
+        unsafe { convert(from, to, |matrix| Some(matrix.into())) };
     }
 
     /// A tensor as an array, if it is one.
     fn wholememory_convert_tensor_desc_to_array(to: *mut ArrayDescription, from: *const TensorDescription) -> bool {
         // SAFETY: the caller's word; null is left alone.
-        unsafe { turn(from, to, |tensor| tensor.to_array()) }
+        unsafe { convert(from, to, |tensor| tensor.to_array()) }
     }
 
     /// A tensor as a matrix, if it is one.
     fn wholememory_convert_tensor_desc_to_matrix(to: *mut MatrixDescription, from: *const TensorDescription) -> bool {
         // SAFETY: the caller's word; null is left alone.
-        unsafe { turn(from, to, |tensor| tensor.to_matrix()) }
+        unsafe { convert(from, to, |tensor| tensor.to_matrix()) }
     }
 
     /// Elements of an array.

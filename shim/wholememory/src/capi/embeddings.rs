@@ -55,9 +55,9 @@ exports! {
         })
     }
 
-    /// Closes an optimizer. Embeddings keep what they need of it.
+    /// Closes an optimizer. It lives on as long as an embedding uses it.
     fn wholememory_destroy_embedding_optimizer(handle: ObjectHandle) {
-        value("wholememory_destroy_embedding_optimizer", (), || OPTIMIZERS.take(handle).map(drop));
+        value("wholememory_destroy_embedding_optimizer", (), || OPTIMIZERS.close(handle).map(drop));
     }
 
     /// A policy for caches.
@@ -73,9 +73,9 @@ exports! {
         })
     }
 
-    /// Closes a policy. Embeddings keep what they need of it.
+    /// Closes a policy. It lives on as long as an embedding uses it.
     fn wholememory_destroy_embedding_cache_policy(handle: ObjectHandle) -> u32 {
-        answer("wholememory_destroy_embedding_cache_policy", || POLICIES.take(handle).map(drop))
+        answer("wholememory_destroy_embedding_cache_policy", || POLICIES.close(handle).map(drop))
     }
 
     /// An embedding. A collective call.
@@ -108,7 +108,7 @@ exports! {
     /// Closes an embedding and its tensors.
     fn wholememory_destroy_embedding(handle: ObjectHandle) -> u32 {
         answer("wholememory_destroy_embedding", || {
-            let embedding = EMBEDDINGS.take(handle)?;
+            let embedding = EMBEDDINGS.close(handle)?;
             let states = embedding.training().map_or(&[][..], Training::states);
             for rows in states.iter().map(|state| &*state.rows).chain([&*embedding]) {
                 TENSORS.forget(rows.rows());
@@ -125,7 +125,7 @@ exports! {
         })
     }
 
-    /// Copies rows, and adjusts the cache to what is asked for.
+    /// Copies rows, and adjusts the cache to these lookups.
     fn wholememory_embedding_gather(
         handle: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, adjust_cache: bool, functions: *const Functions, stream: i64,
     ) -> u32 {
@@ -171,7 +171,7 @@ exports! {
         })
     }
 
-    /// Names of what the optimizer keeps for each row, ended by null; null without an optimizer.
+    /// Names of the optimizer's states, ended by null; null without an optimizer.
     fn wholememory_embedding_get_optimizer_state_names(handle: ObjectHandle) -> *const *const c_char {
         value("wholememory_embedding_get_optimizer_state_names", null(), || {
             let embedding = EMBEDDINGS.get(handle)?;
@@ -179,7 +179,7 @@ exports! {
         })
     }
 
-    /// What the optimizer keeps, by name; it is the embedding's to close. Null for a name that it
+    /// A state of the optimizer, by name; it is the embedding's to close. Null for a name that it
     /// does not have.
     fn wholememory_embedding_get_optimizer_state(handle: ObjectHandle, name: *const c_char) -> ObjectHandle {
         value("wholememory_embedding_get_optimizer_state", null_mut(), || {
@@ -197,7 +197,7 @@ exports! {
         answer("wholememory_embedding_writeback_cache", || EMBEDDINGS.get(handle).map(drop))
     }
 
-    /// Empties this rank's part of the cache, in a stream. What all ranks have is empty when all
+    /// Empties this rank's part of the cache, in a stream. The whole cache is empty when all ranks
     /// have made the call.
     fn wholememory_embedding_drop_all_cache(handle: ObjectHandle, stream: i64) -> u32 {
         answer("wholememory_embedding_drop_all_cache", || {

@@ -6,7 +6,8 @@ macro_rules! exports {
         $($(#[$doc])*
         ///
         /// # Safety
-        /// Each pointer is null, or of what its name and type say. A handle may be any number.
+        /// Each pointer is null, or points to a value of its name and type. A handle may
+        /// be any number.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $answer)? $body)*
 

@@ -20,7 +20,7 @@ use crate::tensor::{Place, Tensor};
 /// The caller's functions.
 ///
 /// # Safety
-/// Null, or functions that do what the API says.
+/// Null, or functions that behave as the API specifies.
 unsafe fn environment(functions: *const Functions) -> Result<Environment> {
     // SAFETY: null is refused; the caller's word for the rest.
     unsafe { Ok(Environment::new(read(functions, "the memory functions")?)) }
@@ -70,7 +70,8 @@ unsafe fn sample_neighbors(arguments: &SampleArguments) -> Result {
 }
 
 exports! {
-    /// Samples neighbours, each as likely as the others. What has a null context is not wanted.
+    /// Samples neighbours, each as likely as the others. An output with a null context is not
+    /// written.
     fn wholegraph_csr_unweighted_sample_without_replacement(
         row_ptr: ObjectHandle, col: ObjectHandle, centers: ObjectHandle, max_sample_count: c_int, offsets: ObjectHandle, destinations: MemoryContext,
         center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions, stream: *mut c_void,
@@ -84,7 +85,8 @@ exports! {
         })
     }
 
-    /// Samples neighbours by the weights of their edges. What has a null context is not wanted.
+    /// Samples neighbours by the weights of their edges. An output with a null context is not
+    /// written.
     fn wholegraph_csr_weighted_sample_without_replacement(
         row_ptr: ObjectHandle, col: ObjectHandle, weights: ObjectHandle, centers: ObjectHandle, max_sample_count: c_int, offsets: ObjectHandle,
         destinations: MemoryContext, center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions,
@@ -106,7 +108,7 @@ exports! {
     ) -> u32 {
         answer("graph_append_unique", || {
             let (targets, neighbors) = (TENSORS.get(targets)?, TENSORS.get(neighbors)?);
-            // A binding wraps what is not there as a tensor without a type, over null.
+            // A binding wraps an absent mapping as a tensor without a type, over null.
             let mapping = if mapping.is_null() { None } else { Some(TENSORS.get(mapping)?) };
             let mapping = mapping.filter(|tensor| !matches!(tensor.place(), Place::Pointer(0)));
             // SAFETY: the caller's word.

@@ -26,7 +26,7 @@ impl Log for StandardError {
     fn flush(&self) {}
 }
 
-/// Logs warnings, unless the program has said what to log.
+/// Logs warnings, unless the program has chosen a level.
 pub(super) fn begin() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
@@ -36,7 +36,7 @@ pub(super) fn begin() {
     });
 }
 
-/// Logs what the program wants (`LogLevel`); a number that is none changes nothing.
+/// Sets the level that the program chooses (`LogLevel`); another number changes nothing.
 pub(super) fn set_level(level: u32) {
     begin();
     let filter = match level {

@@ -43,7 +43,7 @@ unsafe fn give_part(
     }
 }
 
-/// Writes a number for each rank, and for what follows them.
+/// Writes a number for each rank, and one more behind them.
 ///
 /// # Safety
 /// The place is null, or of so many numbers.
@@ -100,10 +100,10 @@ exports! {
         })
     }
 
-    /// Closes a handle. What others still use lives until they close theirs.
+    /// Closes a handle. Memory that other handles still use lives until these are closed.
     fn wholememory_free(handle: ObjectHandle) -> u32 {
         answer("wholememory_free", || {
-            let memory = MEMORIES.take(handle)?;
+            let memory = MEMORIES.close(handle)?;
             if let Ok(parts) = memory.parts() {
                 parts.iter().for_each(|part| COMMUNICATORS.forget(part));
             }
@@ -148,7 +148,7 @@ exports! {
         value("wholememory_get_memory_location", 0, || MEMORIES.get(handle).map(|memory| memory.request().location.code()))
     }
 
-    /// What carries operations on it between machines; 0 for no handle.
+    /// The transport of operations on it between machines; 0 for no handle.
     fn wholememory_get_distributed_backend(handle: ObjectHandle) -> c_uint {
         value("wholememory_get_distributed_backend", 0, || {
             MEMORIES.get(handle)?.communicator().backend().map(Backend::code)

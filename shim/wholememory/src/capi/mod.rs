@@ -1,8 +1,8 @@
 //! The C API: numbers and pointers in, a code out.
 //!
-//! Each function checks what it is given, does what its page of the API says by the safe layers,
-//! and turns their errors into codes. [`call`] logs a reason once and stops panics: none goes
-//! through to C.
+//! Each function checks its arguments, carries out the operation of its page of the API by the safe
+//! layers, and turns their errors into codes. [`call`] logs a reason once and stops panics: none
+//! goes through to C.
 //!
 //! A rank makes a table and gathers three rows (the whole program: `docs/wholememory.md`):
 //!

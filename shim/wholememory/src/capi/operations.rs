@@ -14,7 +14,7 @@ use crate::operations::scratch::Workspace;
 /// The caller's functions, where there are any for temporary memory.
 ///
 /// # Safety
-/// Null, or functions that do what the API says.
+/// Null, or functions that behave as the API specifies.
 pub(super) unsafe fn temporary(functions: *const Functions) -> Option<Environment> {
     if functions.is_null() {
         return None;

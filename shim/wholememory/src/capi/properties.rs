@@ -1,5 +1,5 @@
-//! What a device is, as CUDA's runtime of version 13 describes it (`cudaDeviceProp`), filled from
-//! the driver's attributes.
+//! The properties of a device, as CUDA's runtime of version 13 describes them (`cudaDeviceProp`),
+//! filled from the driver's attributes.
 //!
 //! A description lives as long as the process: callers keep the pointer.
 
@@ -37,7 +37,7 @@ enum PropertyField {
 
 use PropertyField::{Int, Memory, Nothing, Size};
 
-/// What follows name and UUID, in the order of the structure.
+/// The fields behind name and UUID, in the order of the structure.
 const FIELDS: &[PropertyField] = &[
     // The LUID and its mask are for Windows.
     Nothing(8),
@@ -198,7 +198,7 @@ fn describe(driver: Named<'static>, device: CUdevice) -> Result<Box<DeviceProper
     writer.end = NAME;
     writer.put(driver.device_uuid(device)?.bytes, 1);
     let memory = driver.device_total_mem(device)?;
-    // A driver that is older than an attribute does not have what it tells.
+    // A driver that is older than an attribute does not have its value.
     let attribute = |which| driver.device_attribute(which, device).unwrap_or_default();
     FIELDS.iter().for_each(|field| writer.field(*field, attribute, memory));
     Ok(writer.bytes)

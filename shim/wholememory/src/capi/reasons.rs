@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Keeps a reason until the thread's next one.
-pub(super) fn keep(reason: &str) {
+pub(super) fn record(reason: &str) {
     let text = CString::new(reason.replace('\0', " ")).unwrap_or_default();
     // A thread that ends has no reason to keep.
     let _told = LAST.try_with(|last| last.replace(text));

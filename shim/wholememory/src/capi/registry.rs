@@ -1,4 +1,4 @@
-//! What handles stand for.
+//! The objects of handles.
 //!
 //! A handle is a number in the shape of a pointer that is never used twice, and never dereferenced:
 //! a handle that was closed, or was never given out, is an error.
@@ -22,7 +22,7 @@ use crate::tensor::Tensor;
 /// A handle of any kind, as C has it.
 pub(super) type ObjectHandle = *mut c_void;
 
-/// The next handle, of whatever kind: a handle of one kind is none of another.
+/// The next handle of all kinds: a handle of one kind is none of another.
 static NEXT: AtomicUsize = AtomicUsize::new(STEP);
 
 /// The distance between handles: they look like aligned pointers.
@@ -73,10 +73,10 @@ impl<T> Registry<T> {
     }
 
     /// Closes a handle.
-    pub(super) fn take(&self, handle: ObjectHandle) -> Result<Arc<T>> {
+    pub(super) fn close(&self, handle: ObjectHandle) -> Result<Arc<T>> {
         let number = NonZeroUsize::new(handle as usize);
-        let taken = number.and_then(|number| self.objects.remove(&number).map(|(_, object)| object));
-        taken.ok_or_else(|| self.unknown(handle))
+        let closed = number.and_then(|number| self.objects.remove(&number).map(|(_, object)| object));
+        closed.ok_or_else(|| self.unknown(handle))
     }
 
     /// Closes the handle of an object, if it has one.

@@ -40,10 +40,11 @@ exports! {
         })
     }
 
-    /// Closes a tensor, and its memory if it made it. Parts of it keep what they need.
+    /// Closes a tensor, and its memory if it made it. Its memory lives on as long as parts of it
+    /// need it.
     fn wholememory_destroy_tensor(handle: ObjectHandle) -> u32 {
         answer("wholememory_destroy_tensor", || {
-            let tensor = TENSORS.take(handle)?;
+            let tensor = TENSORS.close(handle)?;
             if let (Place::Memory(memory), true) = (tensor.place(), tensor.owns()) {
                 MEMORIES.forget(memory);
             }
@@ -176,7 +177,7 @@ exports! {
             let dimensions = tensor.description().dimensions().unwrap_or_default();
             // SAFETY: not null; the caller's word that there is a number for each dimension.
             let bounds = unsafe { [starts, ends].map(|bound| std::slice::from_raw_parts(bound, dimensions)) };
-            let part = tensor.part(bounds[0], bounds[1])?;
+            let part = tensor.slice(bounds[0], bounds[1])?;
             // SAFETY: not null; the caller's word for the rest.
             unsafe { give(place, TENSORS.add(Arc::new(part))) }
         })

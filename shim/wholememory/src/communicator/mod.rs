@@ -26,7 +26,7 @@ pub const UNIQUE_ID_BYTES: usize = 128;
 /// The color of a rank that goes into no part.
 pub const NO_COLOR: i32 = -1;
 
-/// What all ranks of a communicator know of one.
+/// A rank, as all ranks of a communicator know it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RankInfo {
     /// Its process.
@@ -180,12 +180,12 @@ impl Communicator {
         self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
-    /// What is known of each rank.
+    /// The ranks.
     pub fn ranks(&self) -> &[RankInfo] {
         &self.ranks
     }
 
-    /// What carries operations on distributed memory between machines.
+    /// The transport of operations on distributed memory between machines.
     pub fn backend(&self) -> Result<Backend> {
         Backend::of(self.backend.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Embeddings: tables of rows that are read by number, and what belongs to them.
+//! Embeddings: tables of rows that are read by number, with their caches and optimizers.
 //!
 //! A row is padded to whole words of 16 bytes, so that threads move it in wide words; the program
 //! sees the part without padding. A cache changes where bytes are read and no result.
@@ -29,7 +29,7 @@ use crate::vocabulary::description::TensorDescription;
 /// A row begins at a multiple of so many bytes.
 const ROW_ALIGNMENT: i64 = 16;
 
-/// What is asked for. Alike on all ranks.
+/// The request for an embedding, alike on all ranks.
 #[derive(Debug, Clone)]
 pub struct EmbeddingRequest {
     /// Rows and columns.
@@ -38,7 +38,7 @@ pub struct EmbeddingRequest {
     pub memory_type: MemoryType,
     /// Where it lies.
     pub location: Location,
-    /// What may be kept nearer.
+    /// The policy of its cache, if it has one.
     pub policy: Option<Arc<CachePolicy>>,
     /// Rows of each rank; equal parts without it.
     pub partition: Option<Vec<u64>>,
@@ -80,7 +80,7 @@ impl Embedding {
         let rows = if description.sizes[0] == 0 {
             Arc::clone(&whole)
         } else {
-            Arc::new(whole.part(&[0, 0], &[description.sizes[0], description.sizes[1]])?)
+            Arc::new(whole.slice(&[0, 0], &[description.sizes[0], description.sizes[1]])?)
         };
         let cache = cache::make(&whole, policy.as_deref())?;
         Ok(Self { whole, rows, policy, round_robin, cache, training: OnceLock::new(), multiprocessors })
@@ -96,17 +96,18 @@ impl Embedding {
         &self.whole
     }
 
-    /// What may be kept nearer.
+    /// The policy of its cache, if it has one.
     pub fn policy(&self) -> Option<&Arc<CachePolicy>> {
         self.policy.as_ref()
     }
 
-    /// Copies of rows that are nearer.
+    /// Its cache.
     pub fn cache(&self) -> Option<&Cache> {
         self.cache.as_deref()
     }
 
-    /// Copies rows to packed memory; `adjusts` the cache to what is asked for, if there is one.
+    /// Copies rows to packed memory; `adjusts` says whether the cache, if there is one, is adjusted
+    /// to these lookups.
     ///
     /// # Errors
     /// As [`copy`].

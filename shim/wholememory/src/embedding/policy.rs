@@ -1,4 +1,5 @@
-//! What of an embedding may be kept nearer, and where: checked when it is made.
+//! Policies of caches: the share of rows that may have copies, and on which GPUs. They are checked
+//! when they are made.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::vocabulary::codes::{AccessType, Location, MemoryType};
 /// Largest and smallest part of the rows that a cache has.
 const RATIOS: std::ops::RangeInclusive<f32> = 1.0 / 512.0..=1.0;
 
-/// What a policy means for an embedding.
+/// The cache that an embedding gets by a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePlan {
     /// Rows are read where they are.
@@ -59,7 +60,7 @@ impl CachePolicy {
         self.communicator.id() == communicator.id()
     }
 
-    /// What it means for rows in some memory.
+    /// The cache that rows in some memory get.
     ///
     /// # Errors
     /// [`Error::Input`] for a policy that does not fit the memory.

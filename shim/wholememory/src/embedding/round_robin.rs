@@ -50,10 +50,10 @@ impl RoundRobin {
     /// it.
     ///
     /// # Errors
-    /// [`Error::Input`] for what are no row numbers; the driver's.
+    /// [`Error::Input`] for a tensor that is no array of row numbers; the driver's.
     pub fn places_of(&self, indices: &Tensor, workspace: &Workspace<'_>) -> Result<(Tensor, Scratch)> {
         let numbers = numbers(indices)?;
-        let (scratch, [places]) = workspace.take([numbers.count * size_of::<i64>() as u64])?;
+        let (scratch, [places]) = workspace.allocate([numbers.count * size_of::<i64>() as u64])?;
         let &Self { rows, turn, ranks, rows_of_rank } = self;
         if numbers.count > 0 {
             CallerStream::with(workspace.communicator.kernels()?, workspace.stream).launch(

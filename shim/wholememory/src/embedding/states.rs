@@ -1,4 +1,4 @@
-//! What an optimizer keeps for each row of an embedding: embeddings of their own, divided among the
+//! States of an optimizer, for each row of an embedding: embeddings of their own, divided among the
 //! ranks like the rows.
 
 use std::ffi::CStr;
@@ -14,7 +14,7 @@ use crate::operations::upload;
 use crate::vocabulary::codes::{ElementType, OptimizerType};
 use crate::vocabulary::description::MatrixDescription;
 
-/// A state: how many numbers a row has, and what they are at first.
+/// A state: how many numbers a row has, and their initial value.
 struct StateShape {
     name: &'static CStr,
     /// 0: as many as the embedding has columns.

@@ -4,7 +4,7 @@
 //! Ranks hand in their row numbers and gradients through memory that all map. Each owner sorts the
 //! numbers of all ranks, leaves out the rows of others, sums the gradients of each row in the order
 //! of ranks and positions, and makes one step of the optimizer on it. So a step gives the same bits
-//! whatever the timing.
+//! with any timing.
 //!
 //! Invariant: no rank reads the gradients before all ranks have written theirs, and no rank writes
 //! again before all have read.
@@ -39,7 +39,7 @@ const MOST: u64 = 1 << 31;
 /// Lanes of a warp.
 const LANES: u64 = 32;
 
-/// The optimizer of an embedding, what it keeps, and the memory through which gradients go.
+/// The optimizer of an embedding, its states, and the memory through which gradients go.
 #[derive(Debug)]
 pub struct Training {
     optimizer: Arc<Optimizer>,
@@ -88,7 +88,7 @@ impl HandedIn {
 }
 
 impl Training {
-    /// Makes what the optimizer keeps. A collective call.
+    /// Makes the optimizer's states. A collective call.
     ///
     /// # Errors
     /// As [`Embedding::new`].
@@ -97,7 +97,7 @@ impl Training {
         Ok(Self { optimizer, states, staging: Mutex::default() })
     }
 
-    /// What is kept for each row.
+    /// The states of each row.
     pub fn states(&self) -> &[RowState] {
         &self.states
     }
@@ -321,7 +321,7 @@ impl Staging {
 /// Rows with gaps go side by side.
 fn pack(own: &HandedIn, output: CUdeviceptr, workspace: &Workspace<'_>) -> Result {
     let count = own.numbers.count;
-    let (_scratch, [numbers, positions]) = workspace.take([count * 4; 2])?;
+    let (_scratch, [numbers, positions]) = workspace.allocate([count * 4; 2])?;
     let (kernels, stream) = (workspace.communicator.kernels()?, workspace.stream);
     // Its positions are all numbers from 0 on.
     let keys = SortKeys { numbers, positions, n: count, kept: 0, bytes: 4 };

@@ -115,7 +115,7 @@ impl Guest {
         Ok(Self { socket, nonce, answer: [0; ANSWER], heard: 0, until })
     }
 
-    /// Reads what has come. Is that all?
+    /// Reads the bytes that have arrived. Returns whether the answer is complete.
     fn hear(&mut self) -> io::Result<bool> {
         match self.socket.read(&mut self.answer[self.heard..]) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),

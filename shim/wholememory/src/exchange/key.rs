@@ -12,7 +12,7 @@ use siphasher::sip::SipHasher24;
 /// How long a connection may take to prove its key, and rank 0 to answer.
 pub(super) const GREETING: Duration = Duration::from_secs(10);
 
-/// What ranks that belong together have in common.
+/// The key that ranks of one exchange have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key([u64; 2]);
 

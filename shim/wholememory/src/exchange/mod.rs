@@ -1,4 +1,4 @@
-//! What ranks of one machine tell each other: bytes and descriptors, all to all, over Unix sockets.
+//! Messages among the ranks of one machine: bytes and descriptors, all to all, over Unix sockets.
 //!
 //! Rank 0 of an exchange is its *hub*: it listens under a name that only the ranks' common key
 //! gives, and all others connect. In each round every rank sends a part and receives the parts of
@@ -103,7 +103,7 @@ impl RankExchange {
             return Err(error.clone());
         }
         state.round = state.round.wrapping_add(1);
-        let own = RankFrame::part(state.round, call, bytes, descriptors)?;
+        let own = RankFrame::contribution(state.round, call, bytes, descriptors)?;
         let outcome = match &state.links {
             RankLinks::Alone => own.into_part(state.round, call).map(|part| vec![part]),
             RankLinks::Hub(spokes) => self.as_hub(spokes, state.round, call, own),
@@ -165,7 +165,7 @@ impl RankExchange {
         collected?.into_iter().map(|frame| frame.into_part(round, call)).collect()
     }
 
-    /// One frame of each rank, in whatever order they come.
+    /// One frame of each rank, in any order of arrival.
     fn collect(&self, spokes: &[UnixStream], own: RankFrame) -> Result<Vec<RankFrame>> {
         let deadline = Instant::now() + self.patience;
         let mut frames: Vec<Option<RankFrame>> =

@@ -12,7 +12,7 @@ fn key(name: &str) -> Key {
     Key::of(format!("{name}{}", std::process::id()).as_bytes())
 }
 
-/// Runs every rank of an exchange on a thread; what each gives, by rank.
+/// Runs every rank of an exchange on a thread; returns their results, by rank.
 fn ranks<T: Send>(
     key: Key,
     size: usize,
@@ -192,7 +192,7 @@ fn silent_connections_of_another_user_hold_nobody_up() {
     assert!(took < key::GREETING / 2, "{took:?}");
 }
 
-/// What a stranger has said is not looked at: it is sent away before.
+/// The bytes of a stranger are not read: its connection is closed before.
 #[test]
 fn a_stranger_is_sent_away_before_it_is_told_anything() {
     let key = key("told");

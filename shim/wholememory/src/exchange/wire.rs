@@ -18,7 +18,7 @@ const LONGEST_NAME: usize = 256;
 /// Kind, round, code, descriptors, bytes of the name, bytes.
 const HEADER: usize = 24;
 
-/// What one rank hands in.
+/// The contribution of one rank.
 #[derive(Debug, Default)]
 pub struct Part {
     /// Bytes.
@@ -50,7 +50,12 @@ pub(super) struct RankFrame {
 }
 
 impl RankFrame {
-    pub(super) fn part(round: u32, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Self> {
+    pub(super) fn contribution(
+        round: u32,
+        call: &str,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<Self> {
         if descriptors.len() > DESCRIPTORS || bytes.len() > LARGEST || call.len() > LONGEST_NAME {
             return Err(Fault::Value("more than ranks can tell each other at once".to_owned()));
         }

@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::error::{Error, Result};
 
-/// What place, length and memory of a read are multiples of, bytes: no disk has larger blocks.
+/// Place, length and memory of a read are multiples of this number of bytes: no disk has larger
+/// blocks.
 const BLOCK: usize = 4096;
 
 /// Memory of one thread's reads.

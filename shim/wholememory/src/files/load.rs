@@ -1,4 +1,4 @@
-//! Reads files into the memory of all ranks: each rank what its own part gets.
+//! Reads files into the memory of all ranks: each rank reads the entries of its own part.
 //!
 //! Invariants: all ranks have looked at all files before any of them writes, and saw the same
 //! sizes; they leave together, with the same code, when all of them have read. Threads live only as
@@ -25,10 +25,10 @@ use crate::memory::Memory;
 /// Files that a call may have, less one.
 const TOO_MANY: usize = 65_536;
 
-/// What to load.
+/// A request to load.
 #[derive(Debug, Clone)]
 pub struct LoadRequest {
-    /// What of the memory gets the files' bytes.
+    /// The shape of an entry.
     pub shape: EntryShape,
     /// The files, one after the other.
     pub files: Vec<PathBuf>,
@@ -39,9 +39,9 @@ pub struct LoadRequest {
 /// Loads files. A collective call: a rank whose request is wrong says so to the others.
 ///
 /// # Errors
-/// [`Error::Input`] for requests that do not fit the memory or differ, and for files that cannot be
-/// read or have no whole entries; [`Error::Value`] for more entries than there is room for: nothing
-/// is written at any rank then. Else what went wrong in reading.
+/// [`Error::Input`] for requests that do not fit the memory or differ, and for files that
+/// cannot be read or have no whole entries; [`Error::Value`] for more entries than there is room
+/// for: nothing is written at any rank then. Otherwise the error of a read.
 pub fn load(memory: &Memory, request: Result<LoadRequest>, settings: ReadSettings) -> Result {
     let communicator = memory.communicator();
     let planned = request.and_then(|request| plan(memory, request));
@@ -58,7 +58,7 @@ pub fn load(memory: &Memory, request: Result<LoadRequest>, settings: ReadSetting
     }
 }
 
-/// What this rank will do, and what has to be alike on all ranks: everything but the files' names.
+/// The work of this rank, and the values that must be alike on all ranks: all but the files' names.
 fn plan(memory: &Memory, request: LoadRequest) -> Result<(LoadJob<'_>, Vec<u8>)> {
     let LoadRequest { shape, files, round_robin } = request;
     let row = memory.request().granularity;
@@ -93,7 +93,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
-/// What one rank has to read.
+/// The work of one rank.
 struct LoadJob<'a> {
     plan: LoadPlan,
     files: Vec<PathBuf>,

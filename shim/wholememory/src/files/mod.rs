@@ -1,11 +1,11 @@
 //! Memory of all ranks from files and to files.
 //!
 //! A file has entries, one after the other, without anything between or around them. An entry's
-//! place in memory may be larger; what is around it stays as it is.
+//! place in memory may be larger; the bytes around it stay as they are.
 //!
 //! * [`plan`]: which entry goes where. * [`load`] and [`store`]: the calls. * `place`: entries in
 //!   memory. * [`slices`]: work in phases, by threads. `direct`: reads past the kernel's cache.
-//!   [`settings`]: what the environment says of both.
+//!   [`settings`]: the environment's settings of both.
 
 mod direct;
 pub mod load;

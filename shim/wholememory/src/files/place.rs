@@ -25,7 +25,7 @@ use crate::vocabulary::codes::Location;
 /// The largest distance of rows that the driver's 2D copies take, bytes.
 const LARGEST_PITCH: u64 = i32::MAX as u64;
 
-/// What of the memory is an entry.
+/// The shape of an entry in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryShape {
     /// Bytes of an entry and of the gap after it, in memory.
@@ -133,7 +133,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Reads entries that follow each other.
-    pub(super) fn take(&self, first: u64, bytes: &mut [u8]) -> Result {
+    pub(super) fn get(&self, first: u64, bytes: &mut [u8]) -> Result {
         self.hold(first, bytes.len() as u64 / self.shape.bytes);
         let mut rows = self.rows(first, bytes.len());
         rows.try_for_each(|(address, row)| {

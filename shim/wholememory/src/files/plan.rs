@@ -22,7 +22,7 @@ pub struct FileRange {
     pub place: u64,
 }
 
-/// What one rank loads.
+/// The entries that one rank loads.
 #[derive(Debug, Clone)]
 pub struct LoadPlan {
     /// Number of each file's first entry in the whole list, and the number of all entries.
@@ -197,7 +197,7 @@ mod tests {
             }
             let hands = row_by_row(&files, &parts, chunk);
             if hands.iter().zip(&each).any(|(hand, room)| hand.len() as u64 > *room) {
-                // Every rank refuses what does not fit at one.
+                // Every rank refuses entries that do not fit at one rank.
                 prop_assert!(plans.iter().all(|plan| matches!(plan, Err(Error::Value(_)))));
                 return Ok(());
             }

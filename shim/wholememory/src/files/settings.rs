@@ -15,12 +15,12 @@ const BUFFER: &str = "WG_LOAD_BUFFER_SIZE_MB";
 const THREADS: &str = "WG_LOAD_THREADS_PER_RANK";
 const DIRECT: &str = "WG_LOAD_USE_DIRECTIO";
 
-/// What the environment may ask for at most: what is more is a mistake.
+/// Upper bounds of the environment's values: a larger value is a mistake.
 const MOST_MEBIBYTES: u64 = 1 << 20;
 const MOST_THREADS: u64 = 256;
 
 impl ReadSettings {
-    /// What the environment says now. A bad value is warned about, and not used.
+    /// The environment's current settings. A bad value is warned about, and not used.
     pub fn of_environment() -> Self {
         Self::of(|name| wm_trust::environment::variable(name).map(|text| text.to_string_lossy().into_owned()))
     }
@@ -43,7 +43,7 @@ fn number(name: &str, text: Option<String>, default: u64, most: u64) -> u64 {
     }
 }
 
-/// What says yes; all else says no.
+/// Whether a text means yes; each other text means no.
 fn is_on(text: &str) -> bool {
     ["1", "true", "on", "yes"].contains(&text.trim().to_lowercase().as_str())
 }

@@ -1,4 +1,4 @@
-//! Work that is taken slice by slice by several threads, for a time.
+//! Work that several threads do slice by slice, for a time.
 //!
 //! Ranks wait for each other for a bounded time. Work that may take longer is done in phases,
 //! between which they meet.
@@ -13,7 +13,7 @@ use std::time::Instant;
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 
-/// What is left to do.
+/// The work that is left.
 #[derive(Debug)]
 pub struct Slices {
     all: u64,
@@ -34,7 +34,8 @@ impl Slices {
     }
 
     /// Works on slices until none is left or the time is over, on this thread and on others. Each
-    /// of them does with slices what `begin` gives it: first and number of things.
+    /// of them calls the function that `begin` returns with slices: the first thing and the number
+    /// of things.
     ///
     /// # Errors
     /// One of the workers'.
@@ -46,19 +47,19 @@ impl Slices {
     ) -> Result {
         let left = self.all.saturating_sub(self.next.load(Ordering::Relaxed)).div_ceil(self.step);
         let others = left.min(threads as u64).saturating_sub(1);
-        let take = || self.take(until, &begin);
+        let run = || self.run(until, &begin);
         thread::scope(|scope| {
             // Where no more threads can be started, those that there are do it all.
             let threads: Vec<_> =
-                (0..others).map_while(|_| thread::Builder::new().spawn_scoped(scope, take).ok()).collect();
-            let own = take();
+                (0..others).map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
+            let own = run();
             let fault = || Err(Error::System("a thread that works on files has panicked".to_owned()));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| fault())).fold(own, Result::and)
         })
     }
 
-    fn take<W: FnMut(u64, u64) -> Result>(&self, until: Instant, begin: impl Fn() -> Result<W>) -> Result {
-        let taken = begin().and_then(|mut work| {
+    fn run<W: FnMut(u64, u64) -> Result>(&self, until: Instant, begin: impl Fn() -> Result<W>) -> Result {
+        let ended = begin().and_then(|mut work| {
             while !self.is_over() {
                 let first = self.next.fetch_add(self.step, Ordering::Relaxed);
                 if first < self.all {
@@ -70,10 +71,10 @@ impl Slices {
             }
             Ok(())
         });
-        if taken.is_err() {
+        if ended.is_err() {
             self.has_failed.store(true, Ordering::Relaxed);
         }
-        taken
+        ended
     }
 }
 

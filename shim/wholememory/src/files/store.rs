@@ -1,8 +1,9 @@
 //! Writes a rank's own entries to a file.
 //!
 //! All ranks make the call, each for a file of its own, and each has its own outcome. They meet
-//! before, so what others have written to this rank's rows is there, and after, so each may read
-//! what the others have stored; a rank that fails comes as well.
+//! before it, so that the rows that others have written in this rank's part are there, and after
+//! it, so that each may read the files that the others have stored. A rank that fails meets the
+//! others as well.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,15 +15,15 @@ use crate::files::place::{Buffer, Entries, EntryShape, close};
 use crate::files::slices::{Slices, are_all};
 use crate::memory::Memory;
 
-/// What ranks call it among themselves.
+/// The name of the call among ranks.
 const CALL: &str = "store_to_file";
 /// Bytes that are copied at a time.
 const BUFFER: u64 = 16 << 20;
 
-/// What to store.
+/// A request to store.
 #[derive(Debug, Clone)]
 pub struct StoreRequest {
-    /// What of the memory goes to the file.
+    /// The shape of an entry.
     pub shape: EntryShape,
     /// The file. One that there is is replaced.
     pub file: PathBuf,
@@ -48,7 +49,7 @@ pub fn store(memory: &Memory, request: Result<StoreRequest>) -> Result {
     }
 }
 
-/// What one rank has to write.
+/// The work of one rank.
 struct StoreJob<'a> {
     entries: Entries<'a>,
     /// Of an entry in the file.
@@ -69,7 +70,7 @@ impl<'a> StoreJob<'a> {
         Ok(Self { entries, bytes: shape.bytes, path, file, slices })
     }
 
-    /// Writes for a time. What is left to do, if anything is.
+    /// Writes for a time. Returns the work that is left, if there is any.
     fn write(self, until: Instant) -> Result<Option<Self>> {
         if !self.slices.is_over() {
             let _entered = self.entries.enter()?;
@@ -89,7 +90,7 @@ impl<'a> StoreJob<'a> {
             self.entries.write(first, count, &self.file, to)
         } else {
             let part = buffer.of((count * self.bytes) as usize)?;
-            self.entries.take(first, part)?;
+            self.entries.get(first, part)?;
             self.file.write_all_at(part, to)
         };
         written.map_err(|error| failed(&self.path, &error))

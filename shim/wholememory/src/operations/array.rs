@@ -23,7 +23,8 @@ pub struct Array {
 
 impl Array {
     /// # Errors
-    /// [`Error::Input`] for what is no array, or of none of the types, or at no one address.
+    /// [`Error::Input`] for a tensor that is no array, that has none of the types, or that
+    /// has not one address.
     pub fn new(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<Self> {
         let (count, kind) = shape(tensor, kinds, what)?;
         let address = tensor.address()?;

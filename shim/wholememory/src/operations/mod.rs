@@ -1,4 +1,4 @@
-//! What is done with rows by their numbers, and with graphs. Each operation is some launches in the
+//! Operations on rows by their numbers, and on graphs. Each operation is some launches in the
 //! caller's stream. No rank waits for another, since each reaches all rows by their addresses; the
 //! host waits once where the size of an output must be known.
 

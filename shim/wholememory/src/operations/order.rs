@@ -1,8 +1,8 @@
 //! The order in which rows of the host are moved: by address, as far as it matters.
 //!
-//! A GPU that asks for rows of the host here and there looks up a page for nearly each, which
-//! bounds the rows a second whatever their length; in the order of their addresses it is the link
-//! that bounds them, and a row that is named twice crosses it once.
+//! A GPU that reads rows of the host in random order looks up a page for nearly each of them. That
+//! bounds the rows per second at any length of a row. In the order of their addresses the link is
+//! the bound, and a row that is named twice crosses it once.
 
 use wm_abi::CUdeviceptr;
 use wm_kernels::wholememory::Numbers;
@@ -24,7 +24,7 @@ const WINDOW: u64 = 64 << 10;
 /// Rows within so many bytes need no order among themselves: those of one warp, they are found in
 /// L1.
 const NEIGHBOURS: u64 = 1024;
-/// What the sort counts in 32 bits.
+/// The sort counts in 32 bits.
 const MOST_ROWS: u64 = 1 << 31;
 
 /// An order of row numbers.
@@ -63,7 +63,7 @@ impl RowOrder {
         }
         let unsorted = Unsorted { numbers: *numbers, first_row: 0, rows: rows_in_table };
         // Without memory rows are moved as they come.
-        let Ok((scratch, places)) = workspace.take(Sorting::bytes(&unsorted)) else { return Ok(None) };
+        let Ok((scratch, places)) = workspace.allocate(Sorting::bytes(&unsorted)) else { return Ok(None) };
         let mut sorting = Sorting::new(workspace, unsorted, Others::Last, places);
         sorting.sort((NEIGHBOURS / stride.max(1)).max(1).ilog2())?;
         Ok(Some(Self { _scratch: scratch, positions: sorting.positions() }))

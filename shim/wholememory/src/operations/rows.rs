@@ -21,7 +21,7 @@ use crate::vocabulary::description::MatrixDescription;
 /// Widest word that a thread moves, bytes.
 const WIDEST: u64 = 16;
 
-/// Where rows go.
+/// The direction of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowDirection {
     /// Out of the table.
@@ -227,7 +227,8 @@ fn alignment_of(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a word that a thread moves lies across the border of what it may touch.
+    //! Hazard: a word that a thread moves lies across the border of the memory that the thread may
+    //! access.
     use super::*;
 
     #[test]

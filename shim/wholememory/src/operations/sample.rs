@@ -33,22 +33,22 @@ pub struct Graph<'a> {
     pub row_ptr: &'a Tensor,
     /// The node that each edge goes to.
     pub col: &'a Tensor,
-    /// What each edge weighs; alike without it.
+    /// The weight of each edge; all are equally likely without it.
     pub weights: Option<&'a Tensor>,
 }
 
-/// What to sample.
+/// The centers of a sampling, and its size.
 #[derive(Debug, Clone, Copy)]
 pub struct SampleRequest<'a> {
     /// Nodes whose neighbours are asked for.
     pub centers: &'a Tensor,
     /// Most samples of each; all neighbours, if it is 0 or less.
     pub most: i32,
-    /// Of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
-/// Where samples go. What is null is not wanted.
+/// The outputs of a sampling. A null context stands for an output that the caller does not want.
 #[derive(Debug, Clone, Copy)]
 pub struct Outputs<'a> {
     /// The first sample of each center, and how many there are.
@@ -101,7 +101,7 @@ pub fn sample(
     if total > 0 {
         sampling.launch(places, stream)?;
     }
-    made.into_iter().flatten().for_each(Output::keep);
+    made.into_iter().flatten().for_each(Output::hand_over);
     Ok(())
 }
 

@@ -28,8 +28,8 @@ impl Scan {
         Ok(Self { count, sums: parts.add(count.div_ceil(TILE), 8)?, total: parts.add(1, 8)? })
     }
 
-    /// Turns the counts at an address into what comes before each, with the total behind the last
-    /// one. Waits for the total.
+    /// Turns the counts at an address into the sum of the counts before each, with the total behind
+    /// the last one. Waits for the total.
     ///
     /// # Errors
     /// [`Error::Value`] for a total that does not fit into 31 bits; the driver's.

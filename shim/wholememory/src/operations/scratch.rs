@@ -13,13 +13,13 @@ use crate::communicator::Communicator;
 use crate::environment::{Environment, ScratchLayout, Temporary};
 use crate::error::Result;
 
-/// What each piece of scratch memory begins at a multiple of, bytes.
+/// Each piece of scratch memory begins at a multiple of this number of bytes.
 const ALIGNMENT: u64 = 256;
 
-/// Where an operation's memory comes from, and the stream in whose order it is used.
+/// The source of an operation's memory, and the stream in whose order it is used.
 #[derive(Debug, Clone, Copy)]
 pub struct Workspace<'a> {
-    /// Whose operation it is.
+    /// The communicator of the operation.
     pub communicator: &'a Communicator,
     /// The caller's stream.
     pub stream: CUstream,
@@ -50,7 +50,10 @@ impl Workspace<'_> {
     ///
     /// # Errors
     /// The driver's, or those of [`Environment::temporary`].
-    pub fn take<const COUNT: usize>(&self, bytes: [u64; COUNT]) -> Result<(Scratch, [CUdeviceptr; COUNT])> {
+    pub fn allocate<const COUNT: usize>(
+        &self,
+        bytes: [u64; COUNT],
+    ) -> Result<(Scratch, [CUdeviceptr; COUNT])> {
         let mut end = 0;
         let offsets = bytes.map(|bytes| {
             let offset = end;

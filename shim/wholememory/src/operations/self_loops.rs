@@ -11,7 +11,7 @@ use crate::vocabulary::codes::ElementType;
 /// Threads of a warp, which has a row.
 const WARP: u64 = 32;
 
-/// Writes the graph. The caller answers for what the row pointers say.
+/// Writes the graph. The caller guarantees that the row pointers are those of the graph.
 ///
 /// # Errors
 /// [`Error::Input`](crate::error::Error::Input) for arrays that are not of 32-bit integers, or do

@@ -31,7 +31,7 @@ pub struct Unsorted {
     pub rows: u64,
 }
 
-/// What becomes of numbers that name no row of interest.
+/// The place of numbers that name no row of interest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     /// They are sorted behind all rows.
@@ -99,8 +99,8 @@ impl<'a> Sorting<'a> {
         self.workspace.communicator.kernels().map(|kernels| &**kernels)
     }
 
-    /// Sorts by all bits from `low` on, or by some below it where no digit more is needed. What
-    /// names no row of interest has the number of rows, which is the largest.
+    /// Sorts by all bits from `low` on, or by some below it where no digit more is needed. A number
+    /// that names no row of interest has become the number of rows, which is the largest.
     ///
     /// # Errors
     /// The driver's.
@@ -160,7 +160,7 @@ fn counts_of(count: u64) -> u64 {
 pub fn runs(workspace: &Workspace<'_>, unsorted: Unsorted) -> Result<RowRuns> {
     let n = unsorted.numbers.count;
     let [a, b, c, d, e, f, g] = Sorting::bytes(&unsorted);
-    let (scratch, places) = workspace.take([a, b, c, d, e, f, g, 4 * (n + 1), 8 * n, 8 * (n + 1), 8])?;
+    let (scratch, places) = workspace.allocate([a, b, c, d, e, f, g, 4 * (n + 1), 8 * n, 8 * (n + 1), 8])?;
     let [a, b, c, d, e, f, g, marks, found, starts, total] = places;
     let mut sorting = Sorting::new(workspace, unsorted, Others::LeftOut, [a, b, c, d, e, f, g]);
     sorting.sort(0)?;

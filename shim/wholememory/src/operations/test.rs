@@ -65,6 +65,6 @@ pub fn run(
         let waited = stream.wait();
         copied.into_iter().chain([on_device, waited]).collect::<Result>()?;
     }
-    outputs.into_iter().flatten().for_each(Output::keep);
+    outputs.into_iter().flatten().for_each(Output::hand_over);
     Ok(())
 }

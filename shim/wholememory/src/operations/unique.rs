@@ -62,6 +62,6 @@ pub fn append(
     let (unique, mapping) = (output.address(), mapping.map_or(0, |mapping| mapping.address));
     let number = UniqueNumber { map, targets, neighbors, sums: marks, unique, mapping };
     stream.launch(&number, targets.count.max(neighbors.count))?;
-    output.keep();
+    output.hand_over();
     Ok(())
 }

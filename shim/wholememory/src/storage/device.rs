@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::exchange::Part;
 use crate::storage::layout::{LayoutPiece, StorageLayout};
 
-/// A range of addresses with what all ranks back.
+/// A range of addresses with the physical memory of all ranks.
 #[derive(Debug)]
 pub struct DeviceStorage {
     driver: Named<'static>,
@@ -62,7 +62,7 @@ impl DeviceStorage {
         let (_current, _relaxed) = enter(communicator)?;
         let own = make(&driver, communicator, layout.pieces[communicator.rank()]);
         let parts = hand_out(communicator, own.as_ref().map(Option::as_ref))?;
-        // What was made and is mapped nowhere goes when it is dropped, here and at the others.
+        // If mapping fails, the memory is released when it is dropped, here and at the other ranks.
         let memory = own?.map(|(memory, _)| memory);
         let mapped = Self::map(communicator, layout, memory.as_ref(), &parts);
         communicator.agree("map", mapped.as_ref().map(drop).map_err(Clone::clone), &[])?;
@@ -119,7 +119,7 @@ impl Drop for DeviceStorage {
         }
         let _current = Current::make(self.driver.0, self.context);
         let _relaxed = Relaxed::always(self.driver.0);
-        // Like the driver's own free, this waits for what may still use the memory.
+        // Like the driver's own free, this waits for work that may still use the memory.
         let _ = self.driver.ctx_synchronize_named(self.context);
         if self.mapped > 0 {
             let _ = self.driver.mem_unmap(self.base, self.mapped);

@@ -1,9 +1,9 @@
 //! Where the bytes of a memory lie: which rank backs which range, and at which distance from the
 //! start each rank's part begins. Pure.
 //!
-//! *Pieces* are physical, and whole pages; a rank has one at most. *Parts* are what the partition
-//! says. In continuous memory a part begins where the one before it ends, in the middle of a page
-//! if need be; in the other types each part has pages of its own.
+//! *Pieces* are physical, and whole pages; a rank has one at most. *Parts* are those of the
+//! partition. In continuous memory a part begins where the one before it ends, in the middle of a
+//! page if need be; in the other types each part has pages of its own.
 //!
 //! Invariants: pieces follow each other without gaps and cover all parts; a part's first byte is in
 //! its own rank's piece, or in the page before it.
@@ -17,7 +17,7 @@ const LARGE: u64 = 16 << 30;
 /// Bytes of a large page.
 pub const LARGE_PAGE: u64 = 512 << 20;
 
-/// What one rank backs.
+/// The physical memory of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayoutPiece {
     /// Bytes from the start.
@@ -35,7 +35,7 @@ pub struct StorageLayout {
     pub parts: Vec<u64>,
     /// All pieces together, bytes.
     pub bytes: u64,
-    /// What the start is aligned to, bytes.
+    /// Alignment of the start, bytes.
     pub alignment: u64,
 }
 

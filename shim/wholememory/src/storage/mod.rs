@@ -1,11 +1,11 @@
 //! The bytes behind a memory: on the ranks' GPUs, or in memory of the host, mapped at every rank.
 //!
-//! All ranks are on one machine: each maps what the others back, so an operation reaches every row
-//! by an address. Making storage is a collective call; giving it back is not: what a rank backs
-//! lives until the last one that maps it lets go.
+//! All ranks are on one machine: each maps the physical memory of the others, so an operation
+//! reaches every row by an address. Making storage is a collective call; its release is not: a
+//! rank's physical memory lives until the last rank that maps it has unmapped it.
 //!
-//! * [`layout`]: what lies where. * [`tables`]: the same for kernels. * [`device`]: physical memory
-//!   of GPUs, shared by descriptors. * [`host`]: files without a name.
+//! * [`layout`]: the places of pieces and parts. * [`tables`]: the same for kernels. * [`device`]:
+//!   physical memory of GPUs, shared by descriptors. * [`host`]: files without a name.
 
 pub mod device;
 pub mod host;

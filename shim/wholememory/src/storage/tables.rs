@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::storage::layout::StorageLayout;
 use crate::vocabulary::partition::Partition;
 
-/// What a kernel needs to find a row: arrays in memory of the rank's own GPU.
+/// Arrays by which a kernel finds a row, in memory of the rank's own GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceTables {
     /// Address of each rank's part.

@@ -52,14 +52,14 @@ codes! {
         /// In pinned memory of the host.
         Host = 2,
     }
-    /// What carries operations on distributed memory (`wholememory_distributed_backend_t`).
+    /// The transport of operations on distributed memory (`wholememory_distributed_backend_t`).
     Backend, "distributed backend" {
         /// The one that there is.
         Nccl = 1,
         /// Never built in.
         Nvshmem = 2,
     }
-    /// What a cache is used for (`wholememory_access_type_t`).
+    /// The accesses that a cache is for (`wholememory_access_type_t`).
     AccessType, "access type" {
         /// Rows are read.
         ReadOnly = 1,

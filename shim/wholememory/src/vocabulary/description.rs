@@ -1,7 +1,7 @@
 //! Shapes of arrays, matrices and tensors as the C API has them, and the functions on them.
 //!
 //! They are plain structs of the caller's: a field may be anything, so nothing here trusts one.
-//! What is measured is measured in elements unless it says bytes.
+//! Sizes and offsets are in elements unless they say bytes.
 
 use crate::error::{Result, require};
 use crate::vocabulary::codes::ElementType;
@@ -193,18 +193,18 @@ impl TensorDescription {
         self.sizes.copy_within(dim..dimensions, dim + 1);
         self.strides.copy_within(dim..dimensions, dim + 1);
         self.sizes[dim] = 1;
-        // A dimension of one index: the stride is that of what is inside of it.
+        // A dimension of one index: its stride is the extent of the dimensions inside it.
         self.strides[dim] =
             if dim < dimensions { self.strides[dim + 1].saturating_mul(self.sizes[dim + 1]) } else { 1 };
         self.dim += 1;
         true
     }
 
-    /// Rows and columns of what may be WholeMemory: one or two dimensions, rows without gaps,
-    /// nothing negative.
+    /// Rows and columns of a tensor that may be WholeMemory: one or two dimensions, rows without
+    /// gaps, no negative number.
     ///
     /// # Errors
-    /// What it is not.
+    /// [`crate::error::Error::Input`], with the condition that does not hold.
     pub fn rows(&self) -> Result<MatrixDescription> {
         self.element_type()?;
         require(matches!(self.dim, 1 | 2), "a tensor of WholeMemory has one or two dimensions")?;

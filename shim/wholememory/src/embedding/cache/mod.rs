@@ -1,11 +1,11 @@
-//! Copies of rows nearer to those that read them: an embedding's cache, on GPUs.
+//! An embedding's cache: copies of rows on the GPUs that read them.
 //!
-//! Reads go through it without a wait for another rank (`cache.cuh` says how, and why no byte is
-//! wrong); the rank that has a part of it brings and drops lines there. Rows are written at home
-//! first, so nothing is lost with a line.
+//! A read needs no wait for another rank (`cache.cuh` has the protocol, and the reason why no byte
+//! is wrong). The rank that owns a part of the cache fills and evicts lines there. Rows are written
+//! in the table first, so an evicted line loses no data.
 //!
-//! Invariant: a cache is made on all ranks or on none; what it is asked for is launches in the
-//! caller's stream.
+//! Invariant: a cache is made on all ranks or on none; its operations are launches in the caller's
+//! stream.
 //!
 //! * [`shape`]: how large it is.
 
@@ -37,7 +37,7 @@ pub struct Cache {
     home: Arc<Memory>,
     memory: Memory,
     shape: CacheShape,
-    /// So that another sample of lookups is counted each time.
+    /// Of the next sample of lookups.
     seed: AtomicU64,
 }
 
@@ -132,7 +132,7 @@ impl Cache {
         RowCache { tables: self.tables(), is_small: self.shape.is_small(self.home.partition().rows()) }
     }
 
-    /// Counts what was asked for, and brings to this rank's part what is asked for most.
+    /// Counts lookups, and fills lines of this rank's part with the rows that are looked up most.
     ///
     /// # Errors
     /// [`Error::Input`] for numbers that are none; the driver's.
@@ -145,7 +145,7 @@ impl Cache {
         let (kernels, cache, part) = (self.kernels()?, self.tables(), self.own() as u32);
         let (rows_in_table, shift) = (self.home.partition().rows(), count_shift(lookups));
         let seed = self.seed.fetch_add(lookups, Ordering::Relaxed);
-        // It may count all of them.
+        // The kernel counts all lookups while the cache learns.
         kernels.launch(
             &CacheCount { numbers, shift, seed, rows_in_table, cache, part },
             lookups,
@@ -157,8 +157,8 @@ impl Cache {
         kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * 32, 0, stream)
     }
 
-    /// Has the lines of rows brought anew that this rank has changed: as many of its own as `count`
-    /// points to, `most` or fewer, by their distance from its first one.
+    /// Fills the lines of rows again that this rank has changed. `count` points to the number of
+    /// rows, which is at most `most`; `rows` to their distances from this rank's first row.
     ///
     /// # Errors
     /// [`Error::Logic`] for a cache whose parts are not those of the rows; the driver's.

@@ -11,7 +11,7 @@ use crate::vocabulary::partition::Partition;
 pub const WAYS: u64 = 8;
 /// Bytes of a set's tags.
 pub const TAG_BYTES: u64 = 64;
-/// Bytes of what is counted in a set.
+/// Bytes of a set's counts.
 const RECORD_BYTES: u64 = 128;
 /// Bits of a tag that have a row's number and 1.
 const ROW_BITS: u32 = 40;
