@@ -4,7 +4,7 @@
     python3 tests/workloads/oversize.py [--library dist/lib/libwmshim.so] [--only WAY,...] [--log FILE]
 
 Each way runs in a process of its own: with a fresh cache and with a fragmented one, in two streams, the cache emptied in between. A request ends with a
-tensor, whose first and last bytes are checked, or with PyTorch's out-of-memory error, whose text must be the bare one but for the figures.
+tensor, whose first and last bytes are checked, or with PyTorch's out-of-memory error, whose text must be the bare one, with other figures.
 No request may end the process. A tensor that fits into an expandable segment (1.125 times the device's memory) must be had if the host has the room; with the native
 allocator, whatever the device and the host have room for. Under three minutes on a GPU of 80 GB.
 """

@@ -69,7 +69,7 @@ fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
 fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_is_missed() {
     let [full, freed, missed] = turns(&[ON])[..] else { panic!("three lines") };
     assert!(full[0] >= 40 && full[1] <= 36 && full[2] == 0 && full[3] >= 12, "{full:?}");
-    assert_eq!(freed[2], 0, "nobody has used it: {freed:?}");
+    assert_eq!(freed[2], 0, "no other allocation has used it: {freed:?}");
     assert_eq!((missed[0], missed[1], missed[2]), (44, 0, full[1]), "{missed:?}");
     let [full, freed, missed] = turns(&[])[..] else { panic!("three lines") };
     assert_eq!([full[3], freed[3], missed[3]], [0; 3], "it was not asked for");

@@ -31,7 +31,7 @@ fn equal_blocks_are_held_once_and_read_right() {
         "{chunks} {leases} {programs}"
     );
     let saved: u64 = sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum();
-    assert_eq!(saved / MIB, 12, "one copy of two is saved, whoever has a part in it");
+    assert_eq!(saved / MIB, 12, "one copy of two is saved");
     stage.end(sharers);
 }
 
@@ -84,7 +84,7 @@ fn written(ways: &[&str], mut write: impl FnMut(&mut Sharer, &str, usize)) -> u6
     }
     let copied = sharers[0].figure("copied_back_bytes");
     assert!(sharers[0].figure("faults_avoided") > 0);
-    assert_eq!(sharers[1].figure("faults_avoided"), 0, "nobody wrote there");
+    assert_eq!(sharers[1].figure("faults_avoided"), 0, "no program wrote there");
     stage.end(sharers);
     copied / MIB
 }

@@ -293,7 +293,7 @@ fn a_killed_exporters_socket_is_removed_by_the_next() {
     let mut killed = stage.export(&["export", BYTES]);
     let left = stage.socket_files();
     killed.kill();
-    assert_eq!((left.len(), stage.socket_files()), (1, left.clone()), "nobody could remove it");
+    assert_eq!((left.len(), stage.socket_files()), (1, left.clone()), "no process could remove it");
     let mut next = stage.export(&["export", BYTES]);
     let files = stage.socket_files();
     assert!(files.len() == 1 && files != left, "{left:?}, then {files:?}");

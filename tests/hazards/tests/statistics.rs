@@ -96,7 +96,7 @@ fn settings_are_told_as_they_are_written() {
     ] {
         assert_eq!(settings[name], value, "{config}");
     }
-    assert_eq!(settings["WMSHIM_HEADROOM"], Value::Null, "nobody set it");
+    assert_eq!(settings["WMSHIM_HEADROOM"], Value::Null, "no program set it");
     let device = &config["devices"][0];
     assert_eq!(
         (&device["device_limit_bytes"], &device["headroom_bytes"]),
@@ -294,7 +294,7 @@ fn an_end_without_handlers_leaves_a_socket_that_refuses() {
     program.say("begin");
     let socket = program.socket();
     program.end("stop");
-    assert!(UnixStream::connect(&socket).is_err(), "nobody answers for a dead process");
+    assert!(UnixStream::connect(&socket).is_err(), "no process answers for a dead one");
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Endpoint {
     pub(crate) fn remove(&self) -> std::io::Result<()> {
         match exchange::knock(&self.door()) {
             Knock::Refused => self.folder.remove(&self.name, self.identity),
-            _ => Err(std::io::Error::other("somebody listens there now")),
+            _ => Err(std::io::Error::other("another process listens there now")),
         }
     }
 }

@@ -148,8 +148,8 @@ fn a_socket_of_the_dead_is_reported_and_skipped() {
 #[test]
 fn errors_name_the_reason_and_the_remedy() {
     let scratch = Scratch::new("errors");
-    let nobody = stderr(&wmctl(&scratch).arg("stats").output().expect("ran"));
-    assert!(nobody.contains("start one with `wmctl run -- COMMAND`"), "{nobody}");
+    let without = stderr(&wmctl(&scratch).arg("stats").output().expect("ran"));
+    assert!(without.contains("start one with `wmctl run -- COMMAND`"), "{without}");
     let own = std::process::id().to_string();
     let bare = stderr(&wmctl(&scratch).args(["stats", &own]).output().expect("ran"));
     assert!(bare.contains("does not run under the shim"), "{bare}");

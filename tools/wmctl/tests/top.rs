@@ -20,7 +20,7 @@ fn each_device_of_each_program_has_a_line() {
     let output = wmctl(&scratch).args(["top", "--once", "--interval", "0.02"]).output().expect("ran");
     let text = stdout(&output);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(text.lines().count(), 3, "nobody copies, so there is one table\n{text}");
+    assert_eq!(text.lines().count(), 3, "no program copies, so there is one table\n{text}");
     for (line, pid) in text.lines().skip(1).zip([" 41", " 42"]) {
         let cells: Vec<_> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
         let expected = ["python3", "0", "130.0 GiB", "134.0 GiB", "140.0 GiB", "0 B", "50.0 GiB", "0"];

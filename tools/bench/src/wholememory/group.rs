@@ -103,7 +103,7 @@ impl RankGroup {
             Ok((number, Heard::RankAnswer(answer))) => Ok((number, answer)),
             Ok((number, Heard::Ended)) => {
                 let status = self.ranks[number].process.wait()?;
-                Err(anyhow!("rank {number} ended ({status}): what it said is above"))
+                Err(anyhow!("rank {number} ended ({status}): its output is above"))
             }
             Err(_) => bail!("no answer in {} s", self.patience.as_secs()),
         }

@@ -85,7 +85,7 @@ pub(super) fn mapping_calls_on_other_memory(case: &mut Case) -> Verdict {
     let ordered = alloc_async(d, BYTES, stream.raw)?;
     synchronize(d, stream.raw)?;
     let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 };
-    let nobody = [CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_NONE }];
+    let no_access = [CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_NONE }];
     for (family, address) in [("plain", plain.address), ("pool", ordered)] {
         let (mut flags, mut handle) = (0_u64, 0_u64);
         let code = cu!(d, cuMemGetAccess(&mut flags, &location, address));
@@ -93,7 +93,7 @@ pub(super) fn mapping_calls_on_other_memory(case: &mut Case) -> Verdict {
         let code = cu!(d, cuMemRetainAllocationHandle(&mut handle, address as *mut _));
         case.observe_machine(format!("cuMemRetainAllocationHandle of {family} memory"), short(code));
     }
-    let code = cu!(d, cuMemSetAccess(plain.address, BYTES, nobody.as_ptr(), 1));
+    let code = cu!(d, cuMemSetAccess(plain.address, BYTES, no_access.as_ptr(), 1));
     case.expect_code("cuMemSetAccess of plain memory", code, CUresult::INVALID_VALUE);
     case.expect_that("the memory is as it was", plain.read()? == pattern(BYTES, 1));
     case.expect_ok("free of pool memory", cu!(d, cuMemFreeAsync(ordered, stream.raw)));

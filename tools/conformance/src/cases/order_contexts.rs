@@ -280,7 +280,7 @@ pub(super) fn default_streams_are_apart(case: &mut Case) -> Verdict {
 
 /// The contexts whose work `cuMemFree` waits for. A program may rely on the wait only if the driver
 /// makes it.
-fn who_is_waited_for(
+fn contexts_waited_for(
     case: &mut Case,
     label: &str,
     block: CUcontext,
@@ -310,18 +310,18 @@ pub(super) fn plain_free_waits_for(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
     let (one, other) = (create(d)?, create(d)?);
-    who_is_waited_for(case, "the block's own context", one, one, one)?;
-    who_is_waited_for(case, "the block's context, which is not current", one, one, other)?;
-    who_is_waited_for(case, "another context, which is current", one, other, other)?;
-    who_is_waited_for(case, "another context, which is not current", one, other, one)
+    contexts_waited_for(case, "the block's own context", one, one, one)?;
+    contexts_waited_for(case, "the block's context, which is not current", one, one, other)?;
+    contexts_waited_for(case, "another context, which is current", one, other, other)?;
+    contexts_waited_for(case, "another context, which is not current", one, other, one)
 }
 
 pub(super) fn plain_free_waits_for_devices(case: &mut Case) -> Verdict {
     let d = case.driver;
     let (first, second) = super::peer::both(d)?;
     let (one, other) = (first.context, second.context);
-    who_is_waited_for(case, "the block's device, while the other is current", one, one, other)?;
-    who_is_waited_for(case, "the other device, which is current", one, other, other)?;
-    who_is_waited_for(case, "the other device, which is not current", one, other, one)?;
+    contexts_waited_for(case, "the block's device, while the other is current", one, one, other)?;
+    contexts_waited_for(case, "the other device, which is current", one, other, other)?;
+    contexts_waited_for(case, "the other device, which is not current", one, other, one)?;
     enter(d, one)
 }
