@@ -8,7 +8,7 @@ use wm_kernels::wholememory::{
     Strided,
 };
 
-use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, row, width};
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row, width};
 use crate::support::{read, run, written};
 
 /// Bytes of a set before its lines.
@@ -115,7 +115,7 @@ impl Cached {
         let packed = Strided { address: output.address(), stride: row_bytes as u64 };
         let rows = RowSet {
             table: self.table.whole(),
-            numbers: Numbers { address: read(numbers), count: numbers.len() as u64, bytes: 8 },
+            numbers: numbers_of(numbers),
             packed,
             order: if order.is_empty() { 0 } else { read(order) },
         };
@@ -123,8 +123,8 @@ impl Cached {
         run(shape, &CacheGather { rows, row_bytes: packed.stride, width, cache: self.tables() });
     }
 
-    fn count(&self, bytes: &[u8], index_bytes: u32, shift: u32) {
-        let (numbers, rows_in_table) = (numbers(bytes, index_bytes), self.rows());
+    fn count(&self, numbers: &[i64], shift: u32) {
+        let (numbers, rows_in_table) = (numbers_of(numbers), self.rows());
         run((2, 64), &CacheCount { numbers, shift, seed: 3, rows_in_table, cache: self.tables(), part: 0 });
     }
 
@@ -168,8 +168,8 @@ impl Cached {
     }
 }
 
-fn packed(numbers: &[i64]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+fn numbers_of(numbers: &[i64]) -> Numbers {
+    Numbers { address: read(numbers), count: numbers.len() as u64, bytes: 8 }
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn what_is_asked_for_gets_lines_with_its_own_bytes() {
         let draws = &mut Draws::new(seed + 1000);
         let mut cached = Cached::new(seed, 1 + 2 * draws.below(3));
         for round in 0..6 {
-            let (numbers, bytes) = indices(draws, 200, cached.rows(), 8);
+            let (numbers, _) = indices(draws, 200, cached.rows(), 8);
             let row_bytes = draws.of(&[1, 4, 10, cached.stride as usize]).min(cached.stride as usize);
             let mut output = Placed::new(&vec![0xee; numbers.len() * row_bytes], 0);
             // By their rows, of which some come again; from time to time as they come.
@@ -192,7 +192,7 @@ fn what_is_asked_for_gets_lines_with_its_own_bytes() {
                     None => assert!(found.iter().all(|byte| *byte == 0xee)),
                 }
             }
-            cached.count(&bytes, 8, (round % 2) as u32);
+            cached.count(&numbers, (round % 2) as u32);
             let parts = 0..cached.parts.len();
             parts.clone().for_each(|part| cached.adjust(part, WARPS[round % WARPS.len()]));
             let mut all = 0;
@@ -247,7 +247,7 @@ fn what_is_asked_for_most_stays() {
         // Eight rows often, and one of the others in its turn.
         let hot = (0..8).map(|row| first + row);
         let numbers: Vec<_> = hot.clone().chain(hot).chain([first + 8 + round % (rows - 8)]).collect();
-        cached.count(&packed(&numbers), 8, 0);
+        cached.count(&numbers, 0);
         cached.adjust(0, (1, 64));
     }
     let mut rows: Vec<_> = cached.lines(0).0.iter().map(|(row, _)| *row as i64 - first).collect();
@@ -259,7 +259,7 @@ fn what_is_asked_for_most_stays() {
 fn a_row_that_is_written_is_brought_anew_or_cancelled() {
     let mut cached = Cached::new(7, 1);
     let (start, rows) = (cached.row_starts[0], cached.row_starts[1] - cached.row_starts[0]);
-    cached.count(&packed(&[start as i64, start as i64 + 1]), 8, 0);
+    cached.count(&[start as i64, start as i64 + 1], 0);
     cached.adjust(0, (1, 32));
     assert_eq!(cached.lines(0).0.len(), 2);
     // Another warp is filling a line with row 2.
@@ -291,7 +291,7 @@ fn a_row_that_is_written_is_brought_anew_or_cancelled() {
     // Nor does a drop set the claimed tag free, or an adjusting of other rows take it.
     cached.drop_lines(0);
     assert_eq!(cached.word(0, free * 8), cancelled);
-    cached.count(&packed(&[start as i64 + 3; 5]), 8, 0);
+    cached.count(&[start as i64 + 3; 5], 0);
     cached.adjust(0, (1, 32));
     assert_eq!(cached.word(0, free * 8), cancelled);
 }
@@ -321,7 +321,7 @@ fn readers_see_whole_rows_while_lines_are_taken() {
         for writer in 0..2 {
             scope.spawn(move || {
                 for round in 0..400 {
-                    cached.count(&packed(&draw(writer * 5000 + round)), 8, 0);
+                    cached.count(&draw(writer * 5000 + round), 0);
                     (0..cached.parts.len()).for_each(|part| cached.adjust(part, (1, 64)));
                 }
             });
@@ -349,7 +349,7 @@ fn a_tenth_of_the_rows_answers_nearly_what_the_best_tenth_would() {
     for step in [1, 5, 4_294_967_291, 2 * sets + 1, 2 * sets - 1] {
         let (cached, draws) = (Cached::spread(rows, 2, sets), &mut Draws::new(step));
         for _ in 0..12 {
-            cached.count(&packed(&zipf(draws, 1 << 14, rows, step)), 8, 5);
+            cached.count(&zipf(draws, 1 << 14, rows, step), 5);
             (0..2).for_each(|part| cached.adjust(part, (2, 64)));
         }
         let mut has_line = vec![false; rows as usize];
@@ -368,7 +368,7 @@ fn all_lookups_are_counted_while_a_part_takes_many_lines() {
     const CURSOR: u64 = WAYS * 8 + 104;
     let cached = Cached::spread(100, 1, 1);
     let counted = |cached: &Cached, row: u64| {
-        cached.count(&packed(&[row as i64; 64]), 8, 5);
+        cached.count(&[row as i64; 64], 5);
         let candidates = (0..8).map(|at| cached.word(0, WAYS * 8 + at * 8));
         candidates.filter(|word| word & (FILLING - 1) == row + 1).map(|word| word >> 40).sum::<u64>()
     };

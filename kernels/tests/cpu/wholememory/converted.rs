@@ -3,7 +3,7 @@
 
 use wm_kernels::wholememory::{GatherConverted, RowSet, ScatterConverted, Strided};
 
-use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, row};
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, packed, row};
 use super::types::{DOUBLE, FLOAT, FLOATS, HALF, INT, INTEGERS, decode, draw, encode, same, size};
 use crate::support::run;
 
@@ -43,8 +43,7 @@ impl Case {
         let (mut numbers, _) = indices(draws, count, rows, index_bytes);
         let mut taken = std::collections::BTreeSet::new();
         numbers.iter_mut().for_each(|number| *number = if taken.insert(*number) { *number } else { -1 });
-        let indices =
-            numbers.iter().flat_map(|number| number.to_le_bytes()[..index_bytes as usize].to_vec()).collect();
+        let indices = packed(&numbers, index_bytes);
         let packed_padding = draws.below(3) as usize * other_size;
         let content = drawn_rows(draws, other_type, count, columns, packed_padding);
         let packed = Placed::new(&content, draws.below(16 / other_size as u64) as usize * other_size);

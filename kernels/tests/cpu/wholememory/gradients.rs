@@ -7,7 +7,7 @@ use wm_kernels::wholememory::{
 };
 
 use super::support::{Draws, Placed, WARPS};
-use super::types::{BF16, FLOAT, HALF, Value, decode, encode, size};
+use super::types::{BF16, FLOAT, HALF, Value, encode, float, size};
 use crate::support::{read, run, written};
 
 const COLUMNS: [usize; 13] = [1, 3, 4, 5, 8, 31, 64, 100, 127, 128, 132, 260, 512];
@@ -66,14 +66,7 @@ impl Rows {
 
     fn element(&self, row: usize, column: usize) -> f32 {
         let at = (row * self.stride + column) * size(self.kind);
-        float(self.kind, &self.memory.content()[at..at + size(self.kind)])
-    }
-}
-
-fn float(kind: u32, bytes: &[u8]) -> f32 {
-    match decode(kind, bytes) {
-        Value::Float(x) => x as f32,
-        Value::Integer(_) => panic!("an embedding has floats"),
+        float(self.kind, &self.memory.content()[at..at + size(self.kind)]) as f32
     }
 }
 
@@ -126,7 +119,8 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
                         let sum = numbers
                             .iter()
                             .fold(0f32, |sum, of| sum + gradients.element(*of as usize, column));
-                        let expected = float(table_kind, &encode(table_kind, Value::Float(f64::from(sum))));
+                        let expected =
+                            float(table_kind, &encode(table_kind, Value::Float(f64::from(sum)))) as f32;
                         assert_eq!(
                             table.element(row, column),
                             expected,

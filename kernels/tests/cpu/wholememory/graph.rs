@@ -4,7 +4,7 @@ use wm_kernels::wholememory::{
     CountSamples, SampleUniform, SampleWeighted, Samples, Sampling, ScanExclusive, ScanTileSums,
 };
 
-use super::support::{ChunkedTable, Draws, Layout, numbers};
+use super::support::{ChunkedTable, Draws, Layout, numbers, packed};
 use super::types::{DOUBLE, FLOAT};
 use crate::support::{read, run, written};
 
@@ -32,10 +32,6 @@ pub(crate) struct Sampled {
     pub(crate) destinations: Vec<i64>,
     pub(crate) centers: Vec<i32>,
     pub(crate) edges: Vec<i64>,
-}
-
-fn packed(numbers: &[i64], bytes: u32) -> Vec<u8> {
-    numbers.iter().flat_map(|number| number.to_le_bytes()[..bytes as usize].to_vec()).collect()
 }
 
 pub(crate) fn unpacked(array: &[u8], bytes: u32) -> Vec<i64> {

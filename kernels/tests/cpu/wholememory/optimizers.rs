@@ -9,7 +9,7 @@ use wm_kernels::wholememory::{
 };
 
 use super::support::{Draws, WARPS};
-use super::types::{BF16, FLOAT, HALF, Value, decode, encode, size};
+use super::types::{BF16, FLOAT, HALF, Value, encode, float, size};
 use crate::support::{read, run, written};
 
 const ROWS: usize = 37;
@@ -164,13 +164,6 @@ impl Embedding {
             );
             self.weights[at] = found;
         }
-    }
-}
-
-fn float(kind: u32, bytes: &[u8]) -> f64 {
-    match decode(kind, bytes) {
-        Value::Float(x) => x,
-        Value::Integer(_) => panic!("an embedding has floats"),
     }
 }
 

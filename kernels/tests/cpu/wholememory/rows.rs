@@ -4,7 +4,7 @@
 use wm_kernels::cpu::Fault;
 use wm_kernels::wholememory::{GatherRows, Numbers, RowSet, ScatterRows, Strided, Table};
 
-use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, row, width};
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, packed, row, width};
 use crate::support::{launch, read, run};
 
 /// One draw of everything that a gather or scatter has.
@@ -86,9 +86,7 @@ impl Case {
         let mut taken = std::collections::BTreeSet::new();
         let once = |number: &mut i64| *number = if taken.insert(*number) { *number } else { -1 };
         self.numbers.iter_mut().for_each(once);
-        let bytes = self.index_bytes as usize;
-        self.indices =
-            self.numbers.iter().flat_map(|number| number.to_le_bytes()[..bytes].to_vec()).collect();
+        self.indices = packed(&self.numbers, self.index_bytes);
         let before = self.packed.content().to_vec();
         for (from, to) in self.moves() {
             self.model[to..to + self.row_bytes].copy_from_slice(&before[from..from + self.row_bytes]);

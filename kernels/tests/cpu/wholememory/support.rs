@@ -169,9 +169,13 @@ pub(crate) fn indices(draws: &mut Draws, count: usize, rows: u64, index_bytes: u
         _ => draws.below(rows) as i64,
     };
     let numbers: Vec<i64> = (0..count).map(|_| number(draws)).collect();
-    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()[..index_bytes as usize].to_vec());
-    let bytes = bytes.collect();
+    let bytes = packed(&numbers, index_bytes);
     (numbers, bytes)
+}
+
+/// Numbers as an array of 4- or 8-byte ones.
+pub(crate) fn packed(numbers: &[i64], bytes: u32) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()[..bytes as usize].to_vec()).collect()
 }
 
 /// The row that `number` names, if there is one.

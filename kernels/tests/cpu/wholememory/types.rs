@@ -53,6 +53,14 @@ pub(crate) fn decode(kind: u32, bytes: &[u8]) -> Value {
     }
 }
 
+/// The value of an element of a floating-point type.
+pub(crate) fn float(kind: u32, bytes: &[u8]) -> f64 {
+    match decode(kind, bytes) {
+        Value::Float(x) => x,
+        Value::Integer(_) => panic!("an embedding has floats"),
+    }
+}
+
 pub(crate) fn encode(kind: u32, value: Value) -> Vec<u8> {
     match (kind, value) {
         (FLOAT, Value::Float(x)) => (x as f32).to_le_bytes().to_vec(),

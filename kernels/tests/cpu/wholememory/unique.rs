@@ -4,12 +4,8 @@
 use wm_kernels::wholememory::{NodeMap, UniqueClear, UniqueInsert, UniqueMark, UniqueNumber};
 
 use super::graph::{scan_in_place, unpacked};
-use super::support::{Draws, numbers};
+use super::support::{Draws, numbers, packed};
 use crate::support::{read, run, written};
-
-fn packed(nodes: &[i64], bytes: u32) -> Vec<u8> {
-    nodes.iter().flat_map(|node| node.to_le_bytes()[..bytes as usize].to_vec()).collect()
-}
 
 /// The list and the mapping, from the kernels.
 fn append(
