@@ -12,8 +12,12 @@ use wm_kernels::{Arguments, wholememory};
 
 use crate::error::{Error, Result};
 
+/// Threads of a warp.
+pub const WARP: u64 = 32;
+/// Numbers that a block scans, or sorts by a digit, at once.
+pub const TILE: u64 = 4096;
 /// Threads of a block.
-const THREADS: u32 = 256;
+pub const THREADS: u32 = 256;
 /// Blocks that a multiprocessor has at once, at most.
 const BLOCKS: u32 = 8;
 

@@ -24,6 +24,7 @@ use crate::embedding::Embedding;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::states::{self, RowState};
 use crate::error::{Error, Result, require};
+use crate::kernels::WARP;
 use crate::memory::{Memory, MemoryRequest};
 use crate::operations::array::numbers;
 use crate::operations::scratch::Workspace;
@@ -35,9 +36,6 @@ use crate::vocabulary::codes::{ElementType, Location, MemoryType, OptimizerType}
 
 /// Places for gradients of all ranks: the sort counts in 32 bits.
 const MOST: u64 = 1 << 31;
-
-/// Lanes of a warp.
-const LANES: u64 = 32;
 
 /// The optimizer of an embedding, its states, and the memory through which gradients go.
 #[derive(Debug)]
@@ -214,7 +212,7 @@ impl Training {
                 let adam_w = u32::from(value("adam_w") > 0.5);
                 let rule = LazyAdam { m: state(0), v: state(1), powers, rate, decay, epsilon, adam_w };
                 kernels.launch(&OptimizeLazyAdam { step, rule }, work, 0, stream)?;
-                if columns <= u64::from(lane_columns) * LANES {
+                if columns <= u64::from(lane_columns) * WARP {
                     return Ok(());
                 }
                 // Several warps have pieces of a row: none of them knows when all have read the

@@ -11,13 +11,12 @@ use super::array::{Array, NODES, table};
 use super::scan::Scan;
 use crate::environment::{Environment, MemoryContext, Output, ScratchLayout, Temporary};
 use crate::error::{Result, require};
+use crate::kernels::WARP;
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{AllocationType, ElementType};
 use crate::vocabulary::description::ArrayDescription;
 
-/// Threads of a warp, which has a center in uniform sampling.
-const WARP: u64 = 32;
 /// Most uniform samples that need no array of edges.
 const MOST_STEPS: i32 = 1024;
 /// Most weighted samples that are drawn by blocks of [`FEW_THREADS`]: which samples are drawn
@@ -154,6 +153,7 @@ impl SampleLaunch {
         let samples = Samples { col: self.col.0, destinations, centers, edges };
         let all = Sampling { row_ptr, nodes, samples, offsets, seed, most };
         let Some(weights) = self.weights else {
+            // A warp has a center.
             return stream.launch(&SampleUniform { all }, nodes.count * WARP);
         };
         let threads = if most > FEW_SAMPLES { MANY_THREADS } else { FEW_THREADS };

@@ -4,12 +4,8 @@ use wm_kernels::wholememory::{ScanExclusive, ScanTileSums};
 
 use crate::environment::{ScratchArray, ScratchLayout, Temporary};
 use crate::error::{Error, Result};
+use crate::kernels::{THREADS, TILE};
 use crate::stream::CallerStream;
-
-/// Counts of a tile.
-const TILE: u64 = 4096;
-/// Threads of a block, which has a tile.
-const THREADS: u32 = 256;
 
 /// The temporary memory of a scan.
 #[derive(Debug, Clone, Copy)]

@@ -4,12 +4,10 @@ use wm_kernels::wholememory::AddSelfLoops;
 
 use super::array::Array;
 use crate::error::{Result, require};
+use crate::kernels::WARP;
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
-
-/// Threads of a warp, which has a row.
-const WARP: u64 = 32;
 
 /// Writes the graph. The caller guarantees that the row pointers are those of the graph.
 ///
@@ -34,5 +32,6 @@ pub fn add(
     let (output_row_ptr, output_col) = (output.0.address, output.1.address);
     let arguments =
         AddSelfLoops { row_ptr: row_ptr.address, col: col.address, rows, output_row_ptr, output_col };
+    // A warp has a row.
     stream.launch(&arguments, rows.saturating_mul(WARP))
 }

@@ -7,18 +7,12 @@ use wm_kernels::wholememory::{
 };
 
 use crate::error::Result;
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, THREADS, TILE};
 use crate::operations::scratch::{Scratch, Workspace};
 
 /// Bits of a digit, and how many digits' values there are.
 const DIGIT_BITS: u32 = 8;
 const DIGITS: u64 = 1 << DIGIT_BITS;
-/// Numbers that a block counts at once.
-const SORT_TILE: u64 = 4096;
-/// Values that a block sums up at once.
-const SCAN_TILE: u64 = 4096;
-/// Threads of a block that sorts.
-const SORT_THREADS: u32 = 256;
 
 /// Row numbers to be sorted, in device memory.
 #[derive(Debug, Clone, Copy)]
@@ -73,7 +67,7 @@ impl<'a> Sorting<'a> {
     pub fn bytes(unsorted: &Unsorted) -> [u64; 7] {
         let (count, counts) = (unsorted.numbers.count, counts_of(unsorted.numbers.count));
         let (numbers, positions) = (u64::from(unsorted.number_bytes()) * count, 4 * count);
-        let sums = 8 * (counts.max(count).div_ceil(SCAN_TILE) + 1);
+        let sums = 8 * (counts.max(count).div_ceil(TILE) + 1);
         [numbers, positions, numbers, positions, 4 * (counts + 1), sums, 8]
     }
 
@@ -116,16 +110,16 @@ impl<'a> Sorting<'a> {
         )?;
 
         let limit = if self.others == Others::LeftOut { rows } else { u64::MAX };
-        let (counts, tiles) = (self.counts, n.div_ceil(SORT_TILE));
+        let (counts, tiles) = (self.counts, n.div_ceil(TILE));
         let bits = u64::BITS - rows.leading_zeros();
         let digits = bits.saturating_sub(low).div_ceil(DIGIT_BITS);
         for shift in (bits.saturating_sub(digits * DIGIT_BITS)..bits).step_by(DIGIT_BITS as usize) {
             let keys = self.keys;
-            kernels.launch_blocks(&SortCount { keys, limit, shift, counts }, tiles, SORT_THREADS, stream)?;
+            kernels.launch_blocks(&SortCount { keys, limit, shift, counts }, tiles, THREADS, stream)?;
             self.scan(counts, counts_of(n), self.total)?;
             let (output_numbers, output_positions) = (self.other_numbers, self.other_positions);
             let moving = SortMove { keys, limit, shift, offsets: counts, output_numbers, output_positions };
-            kernels.launch_blocks(&moving, tiles, SORT_THREADS, stream)?;
+            kernels.launch_blocks(&moving, tiles, THREADS, stream)?;
             std::mem::swap(&mut self.keys.numbers, &mut self.other_numbers);
             std::mem::swap(&mut self.keys.positions, &mut self.other_positions);
             self.keys.kept = self.total;
@@ -150,7 +144,7 @@ impl Unsorted {
 
 /// How many counts of digits there are: one a digit and tile.
 fn counts_of(count: u64) -> u64 {
-    DIGITS * count.div_ceil(SORT_TILE)
+    DIGITS * count.div_ceil(TILE)
 }
 
 /// Sorts row numbers, in a stream, and finds the runs of equal ones.

@@ -22,7 +22,7 @@ use crate::communicator::Communicator;
 use crate::embedding::cache::shape::{CacheShape, TAG_BYTES, WAYS, count_shift, turns};
 use crate::embedding::policy::{CachePlan, CachePolicy};
 use crate::error::{Error, Result};
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, WARP};
 use crate::memory::{Memory, MemoryRequest, RowCopies};
 use crate::operations::array::numbers;
 use crate::operations::rows::RowCache;
@@ -154,7 +154,7 @@ impl Cache {
         )?;
         let turns = turns(lookups, self.shape.sets[self.own()]);
         let table = self.home.table(rows_in_table, cache.stride, 0);
-        kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * 32, 0, stream)
+        kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * WARP, 0, stream)
     }
 
     /// Fills the lines of rows again that this rank has changed. `count` points to the number of
@@ -176,7 +176,7 @@ impl Cache {
             cache: self.tables(),
             part: part as u32,
         };
-        self.kernels()?.launch(&renew, most * 32, 0, stream)
+        self.kernels()?.launch(&renew, most * WARP, 0, stream)
     }
 
     /// Empties this rank's part.
