@@ -8,11 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use wm_abi::{CUcontext, CUgraph, CUgraphExec};
+use wm_abi::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUstream};
 use wm_dedup::chunk::CHUNK_BYTES;
+use wm_dedup::policy::tracked_blocks::Exclusion;
+use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::gpu::{Aside, OomAnswer};
 use wm_driver::loader::Loader;
 use wm_driver::{Api, Device, Table};
+use wm_kernels::Arguments;
+use wm_kernels::dedup::{FingerprintChunks, IMAGE};
 use wm_memory::{Manager, Order};
 
 use super::Sharing;
@@ -20,7 +24,7 @@ use crate::dedup::mailbox::{BackgroundRequest, PassReply};
 use crate::dedup::prepared::ChunkToGive;
 use crate::dedup::tracked_blocks::TrackedBlock;
 use crate::gate::GATE;
-use crate::launches::Submission;
+use crate::launches::{Launch, LaunchArguments, LaunchPlace, Submission};
 use crate::process::{driver, open_once};
 use crate::registry::{self, Callbacks};
 
@@ -80,6 +84,23 @@ impl Scene {
         let bytes = vec![byte; BYTES as usize];
         // SAFETY: the block is as long as the bytes.
         unsafe { driver().memcpy_htod(self.address, bytes.as_ptr().cast(), bytes.len()) }
+    }
+
+    /// A kernel that the program loaded.
+    fn kernel() -> CUfunction {
+        let module = driver().module_load_data(IMAGE.ptx.as_bytes()).expect("a module");
+        driver().module_function(module, c"wm_fingerprint_chunks").expect("its kernel")
+    }
+
+    /// Tells sharing of a launch of a kernel, whose first parameter points into the block.
+    fn launch(&self, kernel: CUfunction, submission: Submission) {
+        let arguments = FingerprintChunks { chunks: self.address + 8, count: 1, fingerprints: 64 };
+        let pointers = arguments.pointers();
+        let parameters = pointers.as_ref().as_ptr().cast_mut().cast();
+        let arguments = LaunchArguments { parameters, extra: std::ptr::null_mut() };
+        let place = LaunchPlace { stream: CUstream(0x40), submission };
+        // SAFETY: they are the arguments of that kernel.
+        self.sharing.launched(&unsafe { Launch::of_kernel(kernel, arguments, place) });
     }
 
     fn holds(&self, byte: u8) -> bool {
@@ -187,6 +208,37 @@ fn a_write_after_the_question_ends_the_exchange() {
     scene.sharing.written(scene.address..scene.address + 1, Submission::Now);
     scene.until("the replies are read", || scene.sharing.mailbox.replies() == 0);
     assert_eq!((scene.shared_bytes(), scene.offered()), (0, 0));
+}
+
+#[test]
+fn a_kernel_that_is_no_reader_gets_a_private_block_before_its_launch() {
+    let scene = Scene::shared();
+    scene.launch(Scene::kernel(), Submission::Now);
+    assert_eq!((scene.shared_bytes(), scene.copied_back()), (0, BYTES));
+    assert!(scene.holds(7));
+}
+
+#[test]
+fn a_reader_gets_the_shared_block() {
+    let (scene, kernel) = (Scene::shared(), Scene::kernel());
+    let parameter = ParameterKey { function: scene.sharing.kernels.key(kernel), offset: 0 };
+    scene.sharing.kernels.readers().believe([(parameter, ParameterVerdict::Reader)]);
+    scene.launch(kernel, Submission::Now);
+    assert_eq!(scene.shared_bytes(), BYTES);
+    let reversed = scene.sharing.kernels.readers().believe([(parameter, ParameterVerdict::Writer)]).reversed;
+    assert_eq!(scene.sharing.distrust(&reversed).len(), 1, "the block relies on the kernel");
+    scene.sharing.instantiating();
+    assert_eq!(scene.shared_bytes(), 0, "before the next graph");
+}
+
+#[test]
+fn a_kernel_in_a_graph_waits_for_a_private_block() {
+    let scene = Scene::shared();
+    scene.launch(Scene::kernel(), Submission::Node);
+    assert_eq!(scene.shared_bytes(), BYTES, "the node does not run yet");
+    scene.sharing.instantiating();
+    assert_eq!(scene.shared_bytes(), 0);
+    assert_eq!(scene.block().facts().exclusion(), Some(Exclusion::GraphMayWrite));
 }
 
 #[test]
