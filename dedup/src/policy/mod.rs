@@ -7,6 +7,7 @@
 //! | [`graphs`] | which kernels the graphs have, and which of them certainly ran |
 //! | [`kernel_effects`] | which kernels only read, and when that is exchanged with other processes |
 //! | [`schedule`] | when the next pass runs, and how long each of its parts may take |
+//! | [`status`] | whether the process shares, and why not |
 //! | [`advice`] | the bytes that sharing would save |
 //!
 //! The caller passes the clock in. In doubt every rule says that a block stays private.
@@ -16,4 +17,5 @@ pub mod eligibility;
 pub mod graphs;
 pub mod kernel_effects;
 pub mod schedule;
+pub mod status;
 pub mod tracked_blocks;

@@ -17,7 +17,7 @@
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | requests for the broker, and the thread that sends them |
 //! | `broker_start` | how a broker is started, without a trace in the program |
-//! | `status`, `counts`, `figures` | whether this process shares, and its statistics |
+//! | `counts`, `figures` | the statistics |
 //!
 //! Invariants: shared memory is mapped for reading only, so an unforeseen write faults this process
 //! and harms no other; memory is exchanged behind the closed gate, with nothing in flight; in doubt
@@ -40,7 +40,6 @@ mod pending;
 mod prepared;
 mod program;
 mod sharing;
-mod status;
 mod tracked_blocks;
 mod unshare;
 

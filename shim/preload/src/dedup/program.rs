@@ -248,7 +248,7 @@ impl Sharing {
 
     /// The program makes a call that excludes sharing for the rest of the process.
     pub(crate) fn give_up(&self, why: &'static str) {
-        if self.status.end(why) {
+        if self.is_on() && self.status.end(why) {
             self.blocks.shared().iter().for_each(|block| self.make_private(block));
             self.retire_if_private();
         }

@@ -4,6 +4,7 @@ use std::sync::{Mutex, Once};
 
 use wm_dedup::policy::graphs::GraphFacts;
 use wm_dedup::policy::schedule::PassTimes;
+use wm_dedup::policy::status::SharingStatus;
 
 use super::captured::CaptureStart;
 use super::counts::SharingCounts;
@@ -12,8 +13,8 @@ use super::mailbox::Mailbox;
 use super::pass_tools::PassTools;
 use super::pending::PendingBlocks;
 use super::prepared::ReadingPlaces;
-use super::status::SharingStatus;
 use super::tracked_blocks::TrackedBlocks;
+use crate::process;
 
 /// See above. Each field has its own lock. That of `tools` is held for a whole pass, the others for
 /// moments.
@@ -58,7 +59,7 @@ impl Sharing {
     /// Does any method below look at the call that it is told of?
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.status.is_on()
+        self.status.is_on() && !process::forked()
     }
 }
 

@@ -6,11 +6,9 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::process;
-
 /// See above.
-#[derive(Debug)]
-pub(super) struct SharingStatus {
+#[derive(Debug, Default)]
+pub struct SharingStatus {
     /// Calls are observed.
     on: AtomicBool,
     /// Chunks are shared, and not only counted.
@@ -20,7 +18,8 @@ pub(super) struct SharingStatus {
 }
 
 impl SharingStatus {
-    pub(super) const fn new() -> Self {
+    /// Off.
+    pub const fn new() -> Self {
         Self {
             on: AtomicBool::new(false),
             shares: AtomicBool::new(false),
@@ -29,28 +28,30 @@ impl SharingStatus {
         }
     }
 
-    /// To be called before the first hook is connected.
-    pub(super) fn begin(&self, shares: bool) {
+    /// Sharing begins, or only its advice.
+    pub fn begin(&self, shares: bool) {
         self.on.store(true, Relaxed);
         self.shares.store(shares, Relaxed);
     }
 
+    /// Are calls observed?
     #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        self.on.load(Relaxed) && !process::forked()
+    pub fn is_on(&self) -> bool {
+        self.on.load(Relaxed)
     }
 
-    pub(super) fn shares(&self) -> bool {
+    /// Are chunks shared now?
+    pub fn shares(&self) -> bool {
         self.shares.load(Relaxed)
     }
 
     /// Are the chunks that could be shared only counted?
-    pub(super) fn advises(&self) -> bool {
+    pub fn advises(&self) -> bool {
         self.is_on() && !self.shares() && !self.is_ending()
     }
 
     /// No further memory is shared for the rest of the process. Returns `true` at the first call.
-    pub(super) fn end(&self, why: &'static str) -> bool {
+    pub fn end(&self, why: &'static str) -> bool {
         let is_first = self.is_on() && !self.ending.swap(true, Relaxed);
         if is_first {
             self.shares.store(false, Relaxed);
@@ -61,17 +62,17 @@ impl SharingStatus {
     }
 
     /// Are shared blocks to become private, and no others shared?
-    pub(super) fn is_ending(&self) -> bool {
+    pub fn is_ending(&self) -> bool {
         self.ending.load(Relaxed)
     }
 
     /// All blocks are private, or freed: no call is observed any more.
-    pub(super) fn retire(&self) {
+    pub fn retire(&self) {
         self.on.store(false, Relaxed);
     }
 
     /// Why sharing ended.
-    pub(super) fn end_reason(&self) -> Option<&'static str> {
+    pub fn end_reason(&self) -> Option<&'static str> {
         self.end_reason.get().copied()
     }
 }
