@@ -185,7 +185,8 @@ def serve(options, stats):
         process.tell("stop")
     done = [process.wait("done") for process in processes]
     before, later = rate(processes, loaded, complete), rate(processes, after, finish)
-    # Those without the library begin only now: before memory is shared there is no room for both. In turns, since a machine that others use is not as fast at all times.
+    # Processes without the library begin only now: before memory is shared there is no room for both.
+    # They run in turns, because the speed of a shared machine varies.
     stage[0] = f"serve: {count} processes without wmshim, in turns with those that share"
     beside = used()
     bare_processes = start(options, count, "serve", **model)

@@ -1,6 +1,6 @@
-/* One thread captures graphs in the global mode, two others allocate and free in streams of their own; the first call that is refused ends the process with
- * exit(3), while the other threads are inside the driver. Bare, such a process may crash: the
- * driver is taken down beside its calls.
+/* One thread captures graphs in the global mode, two others allocate and free in streams of their
+ * own; the first call that is refused ends the process with exit(3), while the other threads are
+ * inside the driver. Bare, such a process may crash: the driver is taken down beside its calls.
  *
  *   gcc -O1 -D_GNU_SOURCE -pthread -o exit_at_refusal tests/workloads/exit_at_refusal.c -L/usr/local/nvidia/lib64 -l:libcuda.so.1
  *   for i in $(seq 40); do ./exit_at_refusal $i PLAIN $((i % 7 * 3)); echo $?; done | sort | uniq -c

@@ -112,7 +112,7 @@ def environment(options, ways):
         folders = [str(options.library.resolve().parent), options.stubs or stubs(), os.environ.get("LD_LIBRARY_PATH", "")]
         variables["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
     elif ways == ["theirs"]:
-        # Wheels that the package is unpacked from, with no installer that would tell the loader.
+        # The package is unpacked from wheels; no installer has told the loader its folders.
         folders = [str(lib) for path in variables["PYTHONPATH"].split(os.pathsep) for lib in pathlib.Path(path).glob("*/lib64")]
         variables["LD_LIBRARY_PATH"] = os.pathsep.join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     elif options.library.is_file():
@@ -174,7 +174,7 @@ def collect(options, processes, start):
             break
         failed = [f"rank {rank} ended with {code}" for rank, code in enumerate(codes) if code not in (None, 0)]
         if failed:
-            # The others may still say why.
+            # The other ranks may still print the cause.
             time.sleep(2)
             problem = failed[0]
         elif time.monotonic() - start > options.limit:

@@ -1,15 +1,16 @@
-/* Does what kernels do to memory hold where the memory is the host's? A block that overflowed lies, in part, in pages of the
- * host that only the device has access to (HOST_NUMA memory of cuMemCreate, mapped without access for the CPU). This makes
- * such memory itself, needs no library, and tries on it what libraries of kernels rely on: atomics of every width, bulk and
- * tensor copies and reductions, grid barriers, messages by release and acquire.
+/* Do operations of kernels work on memory of the host? A block that overflowed lies, in part, in
+ * pages of the host that only the device has access to (HOST_NUMA memory of cuMemCreate, mapped
+ * without access for the CPU). This program makes such memory itself, needs no library, and tries
+ * on it the operations that libraries of kernels rely on: atomics of every width, bulk and tensor
+ * copies and reductions, grid barriers, messages by release and acquire.
  *
  *   nvcc -O2 -std=c++17 -arch=sm_90 -o host_tier tests/workloads/host_tier.cu -lcuda
  *   ./host_tier            every check on device memory (the control) and on host memory
  *   ./host_tier host       on host memory only;  ./host_tier host grid   only checks whose name has "grid" in it
  *
- * One line a check: `host atom.add.f32: right, 64 of 64`, `wrong, 3 of 64 differ`, or how it ended otherwise. Each check runs in a
- * process of its own, because a fault ends a context. Every poll is bounded, and a check that hangs is killed. Ends with
- * 0 if all on host memory are right. */
+ * One line a check: `host atom.add.f32: right, 64 of 64`, `wrong, 3 of 64 differ`, or how it ended
+ * otherwise. Each check runs in a process of its own, because a fault ends a context. Every poll is
+ * bounded, and a check that hangs is killed. Ends with 0 if all on host memory are right. */
 
 #include <cstdio>
 #include <cstdlib>
@@ -80,7 +81,8 @@ static std::vector<char> fetch(const char *memory, size_t bytes)
     return copy;
 }
 
-/* --- atomics ------------------------------------------------------------------------------------------------------ */
+/* --- atomics
+ * ----------------- */
 
 struct AddU32 { static constexpr const char *name = "atom.add.u32"; typedef unsigned T; static constexpr unsigned adds = ADDS;
     static __device__ void one(char *p) { atomicAdd((unsigned *)p, 1u); }
@@ -162,7 +164,8 @@ template <class Op> static Count added(char *memory)
     return count;
 }
 
-/* Every value that was put in comes out once, or is there at the end: the sums say so. Both halves belong together. */
+/* Every value that was put in comes out once, or is there at the end: the sums say so. Both halves
+ * belong together. */
 __global__ void swap64(char *memory, u64 *out)
 {
     u64 mine = blockIdx.x * blockDim.x + threadIdx.x + 1;
@@ -224,7 +227,8 @@ static Count all_bits(char *memory)
     return count;
 }
 
-/* --- bulk copies and reductions ----------------------------------------------------------------------------------- */
+/* --- bulk copies and reductions
+ * ----------------------------------------------------------------------------------- */
 
 enum { TILE = 4096, TILES = 16, ROUNDS = 32 };
 
@@ -289,7 +293,8 @@ template <class Op> static Count bulk_added(char *memory)
     return count;
 }
 
-/* Out of one tile by a bulk load, with a barrier that counts bytes, and into another by a bulk store. */
+/* Out of one tile by a bulk load, with a barrier that counts bytes, and into another by a bulk
+ * store. */
 __global__ void bulk_move(char *memory, unsigned *late)
 {
     __shared__ alignas(128) char tile[TILE];
@@ -335,7 +340,8 @@ static Count bulk_moved(char *memory)
     return count;
 }
 
-/* --- tensor copies, and copies of single threads --------------------------------------------------------------------- */
+/* --- tensor copies, and copies of single threads
+ * --------------------------------------------------------------------- */
 
 enum { EDGE = 32, SIDE = 4 * EDGE };
 
@@ -439,10 +445,11 @@ static Count thread_copied(char *memory)
     return count;
 }
 
-/* --- barriers and messages ---------------------------------------------------------------------------------------- */
+/* --- barriers and messages
+ * ---------------------------------------------------------------------------------------- */
 
-/* All blocks write, meet, read what another block wrote, and meet again. `state` is the counter and the number of the
- * block that gave up. */
+/* All blocks write, meet, read what another block wrote, and meet again. `state` is the counter and
+ * the number of the block that gave up. */
 __global__ void meet(char *memory, u64 *found)
 {
     unsigned *counter = (unsigned *)memory, *data = (unsigned *)(memory + 4096);
@@ -485,7 +492,8 @@ static Count met(char *memory)
     return { 500ull * BLOCKS * 128, wrong };
 }
 
-/* Block 2k tells block 2k+1: data, then a flag with release; the other waits with acquire and reads the data. */
+/* Block 2k tells block 2k+1: data, then a flag with release; the other waits with acquire and reads
+ * the data. */
 __global__ void tell(char *memory, volatile unsigned *heard, u64 *found)
 {
     unsigned pair = blockIdx.x / 2;
@@ -566,7 +574,8 @@ static Count summed(char *memory)
     return count;
 }
 
-/* --- the checks --------------------------------------------------------------------------------------------------- */
+/* --- the checks
+ * ----------------- */
 
 #define ADD(Op) { Op::name, added<Op> }
 #define BULK(Op) { Op::name, bulk_added<Op> }

@@ -1,4 +1,4 @@
-// What a kernel launch costs the host: the median and the mean of many, in nanoseconds, with three
+// The host's time for a kernel launch: the median and the mean of many, in nanoseconds, with three
 // pointers into blocks of 4 MiB among the parameters.
 //
 //     nvcc -O2 -o launch_cost tests/workloads/launch_cost.cu
@@ -6,8 +6,8 @@
 //     LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost
 //     WMSHIM_MIGRATE=on LD_PRELOAD=dist/lib/libwmshim.so ./launch_cost
 //
-// Launches come in batches that fit the driver's queue, and a batch begins when the one before is
-// over: none waits for the GPU.
+// Launches come in batches that fit the driver's queue, and a batch begins when the one before
+// has ended, so no launch waits for the GPU.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>

@@ -2,7 +2,7 @@
 // as programs use it that go beyond their GPU's memory without a library like this one. For
 // comparison only.
 //
-// Invariant: it never holds more than what the device had free at its first call, less 4 GiB:
+// Invariant: it never holds more memory than the device had free at its first call, less 4 GiB:
 // managed memory beyond that may hang a GPU.
 #include <cuda_runtime_api.h>
 

@@ -5,7 +5,7 @@
 #   tests/workloads/many_gpus.sh wholememory|copies|order [FOLDER]       SKIP="training graphsage" leaves steps out
 #
 # BESIDE is a folder with the unpacked wheels of libwholegraph, pylibwholegraph, librmm and rapids_logger; NCCL a folder with libnccl.so.2
-# (default: PyTorch's). Without BESIDE ours alone is measured.
+# (default: PyTorch's). Without BESIDE only wmshim is measured.
 set -u
 part=${1:?say wholememory, copies or order}
 shift

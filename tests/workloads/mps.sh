@@ -1,7 +1,7 @@
 #!/bin/sh
 # Two programs that share a GPU through MPS: the memory cases of the conformance suite in both at once, first bare, then under
-# the shim. A private MPS daemon is started in a temporary folder and ended again; no setting of the GPU is touched. Where MPS
-# is not there or not allowed, one line says why, and nothing else is done. Run from the repository root after `make dist`.
+# the shim. A private MPS daemon is started in a temporary folder and ended again; no setting of the GPU is changed. If MPS
+# is absent or not allowed, the script prints the reason in one line and ends. Run from the repository root after `make dist`.
 #
 #   tests/workloads/mps.sh [FOLDER]        FOLDER gets the output of each run; FILTER="memory. pool." chooses other cases
 #
@@ -24,7 +24,7 @@ tell() { # command for the daemon
     echo "$1" | timeout 10 "$control" 2>&1
 }
 
-# The daemon and its servers speak of themselves in files of these folders, and nowhere else.
+# The daemon and its servers write their logs to these folders only.
 CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d)
 CUDA_MPS_LOG_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY
 export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY

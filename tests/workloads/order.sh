@@ -1,6 +1,6 @@
 #!/bin/sh
 # The order of memory (docs/dev/ordering.md) on GPUs: timed programs first, then programs that pass or fail, then the random judge.
-# On one GPU Llama by token and single calls are timed, on two the copies between them are tried. Run from the repository root after
+# On one GPU, Llama's tokens and single calls are timed; on two, copies between them are checked. Run from the repository root after
 # `make dist` and `cargo build --release -p latency`. FOLDER gets the output of each step.
 #
 #   tests/workloads/order.sh 1|2 [FOLDER]        GPUs; ORACLE=300 seconds of the judge, SEED=1 where it begins, SKIP="turns latency" leaves out

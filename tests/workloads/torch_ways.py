@@ -100,7 +100,7 @@ def speeds(ways, options):
     for way in dict.fromkeys(["bare", *ways]):
         row = {"way": way}
         for nodes in ("3e6", "6e6"):
-            # Managed memory beyond the card's may hang it.
+            # Managed memory beyond the GPU's own may hang the GPU.
             is_left_out = nodes == "6e6" and "managed" in way
             figures = "not run" if is_left_out else run("gnn.py", way, {"NODES": nodes, "ITERS": "6"}, options)
             if isinstance(figures, str):

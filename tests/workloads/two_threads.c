@@ -1,10 +1,12 @@
-/* Two threads copy into one block of the device, in one stream: of two copies either may be the last, and no result may be a mixture of both.
+/* Two threads copy into one block of the device, in one stream: of two copies either may be the
+ * last, and no result may be a mixture of both.
  *
  *   gcc -O1 -pthread -o two_threads tests/workloads/two_threads.c -L/usr/local/nvidia/lib64 -l:libcuda.so.1
  *   ./two_threads                                                                      bare
  *   LD_PRELOAD=dist/lib/libwmshim.so WMSHIM_MULTIPATH=0,1 ./two_threads                 with a relay
  *
- * Pinned and pageable memory in turn; 20 results of each are looked at. Ends with 1 where one is a mixture. */
+ * Pinned and pageable memory in turn; 20 results of each are checked. Ends with 1 if one is a
+ * mixture. */
 
 #include <pthread.h>
 #include <stdio.h>

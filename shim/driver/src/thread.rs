@@ -163,7 +163,7 @@ extern "C" fn main<F: FnOnce() + Send>(argument: *mut c_void) -> *mut c_void {
     // A panic that leaves a thread's first function would abort the host.
     if catch_unwind(AssertUnwindSafe(body)).is_err() {
         log::warn!(
-            "a thread of wmshim ({}) failed and is no more; the program goes on",
+            "a thread of wmshim ({}) panicked and has ended; the program goes on",
             name.to_string_lossy()
         );
     }

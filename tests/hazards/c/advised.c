@@ -8,8 +8,7 @@
  *   advised IMAGE turns                         the shim's figures while three blocks that do not fit together take turns on the device
  *   advised IMAGE layers COUNT PERIODS          a kernel uses one block after the other, again and again; the shim's figures after each period
  *   advised IMAGE fork                          children that are forked while memory moves, and the answers of their calls
- *   advised IMAGE hold                          the answers of a move while another thread is inside a copy that does not end, and after it
- */
+ *   advised IMAGE hold                          the answers of a move while another thread is inside a copy that does not end, and after it */
 
 #include <pthread.h>
 #include <dlfcn.h>
@@ -37,7 +36,8 @@ enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_PERMITTED = 80
 
 #define TELL(call) printf("%s %d\n", #call, (call))
 
-/* Says it again as long as the GPU has work: on a slow machine an event in an idle stream may take its time. */
+/* Gives the advice again while the GPU has work: on a slow machine an event in an idle stream may
+ * complete late. */
 static int say(void *address, size_t bytes, int advice)
 {
     int answer = NOT_READY;
@@ -54,7 +54,7 @@ static unsigned draw(unsigned *state)
     return *state >> 8;
 }
 
-/* A block all of whose words are the same. */
+/* A block in which all words are equal. */
 struct block {
     CUdeviceptr address;
     size_t bytes;
@@ -118,7 +118,8 @@ static void step(struct block *mine, unsigned *state, CUstream stream)
     }
 }
 
-/* Synchronous memsets are in the legacy default stream: a stream that shares a block with it would wait for it. */
+/* Synchronous memsets are in the legacy default stream: a stream that shares a block with it would
+ * wait for it. */
 static void *work(void *argument)
 {
     unsigned index = (unsigned)(size_t)argument, state = seed * 31 + index;
@@ -322,7 +323,7 @@ static void room(const char *what)
     if (!strcmp(what, "busy"))
         MUST(cuStreamWaitValue32_v2(waiting, (CUdeviceptr)(size_t)word, 1, 1));
     int answer = OUT_OF_MEMORY;
-    /* Again, as in `say`: nothing is waited for. */
+    /* Repeated, as in `say`: the call does not wait. */
     for (int tries = 0; tries < 100 && answer == OUT_OF_MEMORY; tries++)
         answer = cuMemAllocFromPoolAsync(&other, 32 * MIB, pool, stream);
     printf("%d\n", answer);
@@ -331,7 +332,8 @@ static void room(const char *what)
     expect(&block, stream);
 }
 
-/* The first block is used by a kernel and left alone; the second one finds no room. Freed, it leaves room for the first one, which is used where it lies. */
+/* The first block is used by a kernel and then idle; the second one finds no room. When it is
+ * freed, there is room for the first one, which is used in place. */
 static void turns(void)
 {
     struct block old = {.bytes = 36 * MIB, .word = 5}, recent = {.bytes = 8 * MIB, .word = 6}, new = {.bytes = 32 * MIB, .word = 7};
@@ -349,7 +351,7 @@ static void turns(void)
     MUST(cuStreamSynchronize(stream));
     puts(wmshim_stats_json());
     MUST(fill_by_kernel(old.address, old.bytes, old.word = 9, stream));
-    /* Again, as in `say`: a wait that finds work has nothing come back. */
+    /* Repeated, as in `say`: while a wait finds work, no block comes back. */
     for (int tries = 0; tries < 200; tries++)
         MUST(cuCtxSynchronize());
     expect(&old, stream);
@@ -357,7 +359,8 @@ static void turns(void)
     puts(wmshim_stats_json());
 }
 
-/* A kernel's writes in one period are there in the next one. One more block is used by all kernels, as activations are. */
+/* A kernel's writes in one period are there in the next one. One more block is used by all kernels,
+ * as activations are. */
 static void layers(unsigned count, unsigned periods)
 {
     struct block *layers = calloc(count, sizeof *layers), common = {.bytes = 4 * MIB};

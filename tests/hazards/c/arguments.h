@@ -1,5 +1,5 @@
-/* The arguments that first_call.c sends and echo_driver.c expects: all six integer and eight vector registers, and two
- * words on the stack. */
+/* The arguments that first_call.c sends and echo_driver.c expects: all six integer and eight vector
+ * registers, and two words on the stack. */
 
 #define PARAMETERS                                                                                            \
     long a, long b, long c, long d, long e, long f, double p, double q, double r, double s, double t,         \

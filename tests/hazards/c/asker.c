@@ -1,5 +1,5 @@
-/* A plugin that is linked to nothing, and asks the loader for functions by name. Its caller's view of the loader
- * (RUNPATH, binding) must be its own. */
+/* A plugin that is linked to nothing, and asks the loader for functions by name. Its caller's view
+ * of the loader (RUNPATH, binding) must be its own. */
 
 #include <dlfcn.h>
 

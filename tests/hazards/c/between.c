@@ -1,10 +1,10 @@
-/* One copy, in the form that the first argument names, that has to do with two devices: from memory of device 1 to memory
- * of device 0, with the first one's context current; or between the host and memory of device 1.
- * The copy starts inside the blocks, and its ends are shifted against each other, so that borders
- * inside the blocks meet it at different places: where a limit makes the library put the end of a
- * block on the host. With the second argument "opened", the source is memory of another process;
- * with another one, the program prints the library's statistics first. Ends with 0 if every
- * byte is as it should be. */
+/* One copy, in the form that the first argument names, that involves two devices: from
+ * memory of device 1 to memory of device 0, with the first one's context current; or between the
+ * host and memory of device 1. The copy starts inside the blocks, and its ends are shifted against
+ * each other, so that borders inside the blocks meet it at different places: where a limit makes
+ * the library put the end of a block on the host. With the second argument "opened", the source is
+ * memory of another process; with another one, the program prints the library's statistics first.
+ * Ends with 0 if every byte is right. */
 
 #include <signal.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 #include "copies.h"
 
-/* Of the library, if it is there. */
+/* A function of the library, or null without it. */
 __attribute__((weak)) char *wmshim_stats_json(void);
 
 enum { MIB = 1 << 20, BLOCK = 4 * MIB, SHIFT = MIB / 2 + 3, BYTES = 3 * MIB + 5, NON_BLOCKING = 1 };
@@ -24,7 +24,7 @@ static CUcontext here, there;
 static CUdeviceptr to, from, other;
 static CUstream stream;
 static unsigned char *host, *wanted, *is;
-/* 0: all bytes; else so many rows of WIDTH bytes, PITCH apart. */
+/* 0: all bytes in one row; else the number of rows of WIDTH bytes, PITCH apart. */
 static int rows;
 
 static unsigned char byte(size_t i, unsigned seed) { return (unsigned char)((i * 2654435761u + seed) >> 13); }
@@ -133,7 +133,8 @@ static CUresult graph_form(const char *form)
     return result ? result : run(graph);
 }
 
-/* A copy whose source moves to another block after the node was made: `from` must arrive. No context is named. */
+/* A copy whose source moves to another block after the node was made: `from` must arrive. No
+ * context is named. */
 static CUresult changed_form(const char *form)
 {
     CUgraph graph;
@@ -164,7 +165,7 @@ static CUresult captured_form(void)
     return result ? result : run(graph);
 }
 
-/* Three copies, of which the middle one is long. */
+/* Three copies; the second one is long. */
 static CUresult batch_form(int second)
 {
     size_t sizes[] = { 100, BYTES - 300, 200 }, first[] = { 0, 1 }, failed = 77;
@@ -238,7 +239,7 @@ static void expect(void)
     for (size_t i = 0; !rows && i < BYTES; i++)
         wanted[i] = byte(i + SHIFT, 1);
     for (int row = 0; row < rows; row++) {
-        /* Of the source, layers are LAYER + 3 rows apart where the form has layers. */
+        /* The source's layers are LAYER + 3 rows apart where the form has layers. */
         size_t skipped = 3 + (size_t)row + (row >= LAYER ? 3 : 0);
         for (size_t x = 0; x < WIDTH; x++)
             wanted[(size_t)row * PITCH + 2 + x] = byte(skipped * PITCH + 5 + x, 1);
@@ -291,7 +292,8 @@ static int host_form(const char *form)
     return 0;
 }
 
-/* A second process, started before this one has a driver: its block on device 1 is opened here. It ends when this one does. */
+/* A second process, started before this one loads a driver: its block on device 1 is opened here.
+ * It ends when this one does. */
 static int exporter(void)
 {
     int ends[2];

@@ -1,5 +1,5 @@
-/* Allocates for a program, as a library of its own: the call's return address lies in this object, under
- * any name that it is compiled to. */
+/* Allocates for a program, as a library of its own: the call's return address lies in this
+ * object, which tests compile under several names. */
 
 int cuMemAlloc_v2(unsigned long long *address, unsigned long bytes);
 int cuMemAllocAsync(unsigned long long *address, unsigned long bytes, void *stream);

@@ -1,20 +1,21 @@
-/* Copies and memsets in every form, each of which first fills a block to its last byte and then runs past its end.
+/* Copies and memsets in every form, each of which first fills a block to its last byte and then
+ * runs past its end.
  *
  *   bounds KIND BYTES PAST [held]
  *
  * KIND is plain (cuMemAlloc), pool (cuMemAllocAsync), or cut (cuMemAlloc, from memory of a larger
- * block that was freed). Prints each form, which end it is about, and both calls' codes: the
+ * block that was freed). Prints each form, the end that is passed, and both calls' codes: the
  * answers of a driver are the same with and without the library. A refused call must write nothing,
- * to the block or to any other one. With "held" the stream waits for the host all the while, and
- * every answer must come at the call. Under the library the block must have a neighbour, or nothing
- * is shown: the program ends with 3. */
+ * to the block or to any other one. With "held" the stream waits for the host during all calls, and
+ * each call must return its code at once. Under the library the block must have a neighbour; if it
+ * has none, the test shows nothing and the program ends with 3. */
 
 #include <stdint.h>
 #include <string.h>
 
 #include "copies.h"
 
-/* Of the library, if it is there. */
+/* A function of the library, or null without it. */
 __attribute__((weak)) char *wmshim_stats_json(void);
 
 enum { BLOCKS = 8, PITCH = 512, WIDTH = 256, KEEP = 0x5a, DEVICE = 2, UNIFIED = 4, HOST = 1 };
@@ -32,7 +33,7 @@ static unsigned *flag;
 struct want {
     CUdeviceptr to, from;
     size_t bytes;
-    /* Rows of WIDTH bytes, PITCH apart; of which `bytes` is the reach. */
+    /* Rows of WIDTH bytes, PITCH apart; `bytes` is their extent. */
     size_t rows;
 };
 
@@ -46,7 +47,7 @@ static struct plane plane_of(struct want w, unsigned kind)
     return p;
 }
 
-/* Two layers, or one where the rows are odd. */
+/* Two layers, or one if the number of rows is odd. */
 static struct volume volume_of(struct want w)
 {
     struct volume v;
@@ -91,7 +92,8 @@ static struct how how_of(void)
     return how;
 }
 
-/* The second of two copies is the one that matters, and the first is good: neither may be made, and the second one is named. */
+/* Of two copies the first is valid and the second is tested: if it is refused, neither may be made,
+ * and the error names it. */
 static CUresult batch(struct want w, int form)
 {
     CUdeviceptr tos[] = { roomy, w.to }, froms[] = { roomy + 2 * block_bytes, w.from };
@@ -152,7 +154,7 @@ static struct node set_node(struct want w)
     return n;
 }
 
-/* A good node of each kind, and the graph made of them. */
+/* A valid node of each kind, and the graph made of them. */
 static struct want good(void) { return (struct want){ roomy, roomy + 2 * block_bytes, 64, 1 }; }
 
 static CUgraphNode good_node(int is_set)
@@ -210,7 +212,8 @@ static CUresult captured(struct want w, int is_set)
     return result;
 }
 
-/* Which ends a form can be tried at, how its bytes are counted, and whether it waits for the stream, which a held one never lets go. */
+/* The ends at which a form can be tried, the unit of its size, and whether it waits for the stream:
+ * in a held stream such a form would not return. */
 enum { TO = 1, FROM = 2, BOTH = 3, ROWS = 4, WAITS = 8, WIDE = 16 };
 
 #define FLAT(X)                                                                                   \
@@ -327,13 +330,13 @@ static CUresult make(size_t form, struct want w)
     exit(90);
 }
 
-/* The copy at one end of which is the block, and that passes the block's end by so many bytes. */
+/* A copy from or to the block, which passes the block's end by this number of bytes. */
 static struct want wanted(const struct form *form, int end, size_t past)
 {
     struct want w = { roomy, roomy + 2 * block_bytes, block_bytes + past, 1 };
     CUdeviceptr start = first;
     if (form->about & ROWS) {
-        /* The last row ends with the block, or so many bytes behind it. */
+        /* The last row ends with the block, or this number of bytes behind it. */
         w.rows = block_bytes / PITCH + past / PITCH;
         start += block_bytes % PITCH + past % PITCH;
     }
@@ -376,7 +379,7 @@ static void expect_untouched(const char *name)
 static void try(size_t number, int end, size_t past, int held)
 {
     const struct form *form = &forms[number];
-    /* Words end where words do. */
+    /* Sets of words end at a word's end. */
     size_t step = form->about & WIDE ? 4 : 1, over = (past + step - 1) / step * step;
     if (!(form->about & end) || (held && form->about & WAITS))
         return;
@@ -401,7 +404,7 @@ static CUdeviceptr allocate(const char *kind, size_t bytes)
     return address;
 }
 
-/* A block behind which another one begins, if there is such a one. */
+/* A block directly behind which another one begins, or none. */
 static int has_neighbour(void)
 {
     size_t rounded = (block_bytes + 511) / 512 * 512;

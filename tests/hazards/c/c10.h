@@ -1,6 +1,6 @@
-/* The few declarations of PyTorch's core that a failed allocation meets, with the names and the layout rules that its
- * libraries have. Compiled with _GLIBCXX_USE_CXX11_ABI=0, the constructor's name is that of PyTorch
- * before 2.6. */
+/* The few declarations of PyTorch's core that a failed allocation meets, with the names and the
+ * layout rules that its libraries have. Compiled with _GLIBCXX_USE_CXX11_ABI=0, the constructor's
+ * name is that of PyTorch before 2.6. */
 
 #ifndef C10_H
 #define C10_H
@@ -39,7 +39,7 @@ namespace detail {
 [[noreturn]] void torchCheckFail(const char *function, const char *file, uint32_t line, const char *text);
 }
 
-/* Throws one. In the second library, which thereby holds the type. */
+/* Throws one. It is in the second library, so that this library holds the type. */
 [[noreturn]] void run_out();
 
 }

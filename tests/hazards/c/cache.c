@@ -1,5 +1,5 @@
-/* A small model of PyTorch's own allocator, as a library of its own: blocks that are given back stay in a cache by their exact
- * size, and a shortage empties it before it is an error. */
+/* A small model of PyTorch's own allocator, as a library of its own: freed blocks stay in a cache
+ * by their exact size, and a shortage empties it before it is an error. */
 
 typedef unsigned long long address;
 

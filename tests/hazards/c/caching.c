@@ -1,6 +1,6 @@
-/* Allocates through a library that caches freed blocks: five blocks of 4 MiB that are given back, one of 8 MiB, then five more
- * of 4 MiB that are kept. Says how often the cache was emptied and how much memory of the host is
- * in use, after the large block and at the end. */
+/* Allocates through a library that caches freed blocks: five blocks of 4 MiB that are freed, one of
+ * 8 MiB, then five more of 4 MiB that are kept. Prints how often the cache was emptied and how much
+ * memory of the host is in use, after the large block and at the end. */
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
-/* A thread that is to be cancelled makes calls first: they return, and the thread ends at its own point. With "copy", it copies
- * over several links; with "scarce", it allocates in stream order more than the device has room for,
- * while work is under way. Ends with 0 if the thread has seen all its calls return. */
+/* A thread that is to be cancelled makes calls first: they return, and the thread ends at its own
+ * point. With "copy", it copies over several links; with "scarce", it allocates in stream order
+ * more than the device has room for, while kernels run. Ends with 0 if the thread has seen all its
+ * calls return. */
 
 #include <pthread.h>
 #include <string.h>
@@ -49,7 +50,8 @@ static void *calls(void *argument)
     return NULL;
 }
 
-/* Copies that take some time go on in another stream while blocks of this one have to leave or to lie elsewhere. */
+/* Copies that take some time go on in another stream while blocks of this one are evicted or placed
+ * elsewhere. */
 static void *scarce(void *unused)
 {
     enum { BLOCKS = 8 };
@@ -69,7 +71,7 @@ static void *scarce(void *unused)
         MUST(cuMemcpyDtoHAsync_v2(host, blocks[i], BYTES, busy));
         if (i == 2)
             pthread_cancel(pthread_self());
-        /* Only calls that are looked at may act upon it. */
+        /* The request may take effect only in the calls under test. */
         if (i >= 2) {
             pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
             MUST(cuMemAllocAsync(&last, BYTES, stream));
@@ -91,7 +93,7 @@ int main(int count, char **words)
     pthread_create(&thread, NULL, is_scarce ? scarce : calls, count > 1 ? words[1] : NULL);
     pthread_join(thread, &end);
     printf("returned %d, cancelled %d\n", returned, end == PTHREAD_CANCELED);
-    /* The process has not suffered. */
+    /* The process can still use the driver. */
     round_trip(1);
     return 0;
 }

@@ -1,10 +1,11 @@
-/* One thread captures graphs while others make calls in streams of their own: captures MODE CALLS COUNT.
+/* One thread captures graphs while others make calls in streams of their own: captures MODE CALLS
+ * COUNT.
  *
  * MODE is that of the captures: global, local or relaxed. The others' CALLS: async (allocate, set
- * and free in stream order), plain (cuMemAlloc, cuMemFree), or safe: calls that no capture forbids, as
- * sets of memory, events that are recorded and waited for by streams, and physical memory that is
- * made, mapped and given back. Says how many captures were broken, and how many of the others'
- * calls were refused. No handle that a call did not give is used. */
+ * and free in stream order), plain (cuMemAlloc, cuMemFree), or safe: calls that no capture forbids,
+ * as sets of memory, events that are recorded and waited for by streams, and physical memory that
+ * is made, mapped and released. Prints how many captures were invalidated, and how many of the
+ * others' calls were refused. The program uses only handles that a successful call returned. */
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -119,7 +120,7 @@ static void *other(void *number)
     return NULL;
 }
 
-/* Until the others have made some more calls: each capture lasts for some of them. */
+/* Waits until the others have made some more calls, so that each capture overlaps some. */
 static void await_calls(void)
 {
     long before = atomic_load(&made);
@@ -127,7 +128,7 @@ static void await_calls(void)
         usleep(20);
 }
 
-/* Is the capture whole, and does its graph run? */
+/* Is the capture valid, and does its graph run? */
 static int capture(int mode, CUstream stream, CUdeviceptr block)
 {
     CUgraph graph = NULL;

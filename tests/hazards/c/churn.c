@@ -1,8 +1,10 @@
-/* Does one thing again and again, each time with streams, threads, pools, graphs or contexts that end, and says how much it takes.
+/* Does one thing again and again, each time with streams, threads, pools, graphs or contexts that
+ * end, and says how much it takes.
  *
  *   churn WAY ROUNDS BYTES [FLAGS]    FLAGS are those of the streams that it creates
  *
- * Unless said otherwise, a round creates a stream, allocates and frees a block there with work between, and destroys the stream.
+ * Unless said otherwise, a round creates a stream, allocates and frees a block there with work
+ * between, and destroys the stream.
  *
  *   streams     without a wait
  *   query       cuStreamQuery says that the stream is empty, before the destroy
@@ -10,14 +12,14 @@
  *   freecopy    the same of another block, after the free
  *   idle        the stream is empty by itself when it is destroyed
  *   sync        cuStreamSynchronize before the destroy
- *   event       cuEventQuery says that an event behind the free is past
+ *   event       cuEventQuery says that an event behind the free is complete
  *   eventsync   cuEventSynchronize for such an event
  *   join        another stream waits for such an event; the host waits for that stream in each tenth round
  *   context     cuCtxSynchronize in each hundredth round
  *   elsewhere   the block is freed in the legacy default stream
  *   lasting     32 streams in turn that are not destroyed: cuStreamQuery says that one is empty
- *   one         one stream that lasts: cuStreamSynchronize
- *   held        as streams, beside 8 streams in which a block was freed behind a wait that lasts
+ *   one         one stream that is never destroyed: cuStreamSynchronize
+ *   held        as streams, beside 8 streams in which a block was freed behind a wait that does not end
  *   threads     no stream: a thread, which works in its own default stream and ends
  *   pools       no stream: a pool, which is destroyed
  *   graphs      no stream: a graph that allocates and frees, launched once

@@ -56,7 +56,7 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode, const struct volume *), cuGraph
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec, CUgraphNode, const struct volume *, CUcontext);
 CUresult cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, struct node *);
 
-/* As a node's own description, and as a part of one whose kind is told with it. */
+/* As a node's own description, and as a part of a description that names its kind. */
 struct memset_node { CUdeviceptr to; size_t pitch; unsigned value, element; size_t width, height; };
 
 CUresult cuMemcpyHtoD_v2_ptds(CUdeviceptr, const void *, size_t), cuMemcpyDtoH_v2_ptds(void *, CUdeviceptr, size_t);

@@ -1,5 +1,5 @@
-/* Prints each signal that is not at its default, and the blocked ones: at the start, after loading the driver library,
- * and after cuInit.
+/* Prints each signal that is not at its default, and the blocked ones: at the start, after loading
+ * the driver library, and after cuInit.
  *
  *   dispositions [handle|ignore]     first takes SIGUSR2 for itself, or ignores it */
 

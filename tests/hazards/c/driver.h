@@ -84,7 +84,7 @@ CUresult cuProfilerStop(void);
 CUresult cuGetProcAddress(const char *name, void **function, int version, unsigned long long flags);
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, unsigned long long flags, int *status);
 
-/* Ends the program with the call's words when it fails. */
+/* If the call fails, prints it and ends the program. */
 #define MUST(call)                                                                  \
     do {                                                                            \
         CUresult must_result = (call);                                              \

@@ -1,4 +1,5 @@
-/* Sets errno before each call and prints the calls that changed it. Such a call may fail; it must leave errno alone. */
+/* Sets errno before each call and prints the calls that changed it. Such a call may fail; it must
+ * leave errno alone. */
 
 #include <errno.h>
 

@@ -1,4 +1,5 @@
-/* A program that ends while its copies are under way: exits WAY SEED [BLOCKS [MIB]]. It ends with 7, or by SIGTERM where that is the way.
+/* A program that ends while its copies are in flight: exits WAY SEED [BLOCKS [MIB]]. It ends with
+ * 7, or by SIGTERM where that is the way.
  *
  * One thread alone makes calls. It copies pinned and pageable memory in and out for a random time,
  * gives pinned memory back right behind an asynchronous copy, allocates as many blocks of 16 MiB,
@@ -39,7 +40,7 @@ static void pass_time(void)
     usleep(drawn(4) ? drawn(2000) : drawn(40000));
 }
 
-/* The last things it does are a copy whose pinned memory goes at once, and allocations. */
+/* Its last calls are a copy whose pinned memory is freed at once, and allocations. */
 static void copies(void)
 {
     CUdeviceptr device;

@@ -2,7 +2,7 @@
  * are made, mapped and opened one by one. Arguments: the number of pieces, and the kind to ask for
  * beside plain memory ("plain", "descriptor", "fabric"), a number of plain blocks to take besides,
  * a number of them to take and free before, and any sixth to copy everything to a second device and
- * back. Says where the pieces ended up, and ends with 0 if every byte was as written and every
+ * back. Prints where the pieces are, and ends with 0 if every byte was as written and every
  * answer that of device memory; with the driver's code if a piece could not be made. */
 
 #include <string.h>
@@ -135,7 +135,8 @@ static unsigned word(size_t index, unsigned seed)
     return (unsigned)index * 2654435761u + seed;
 }
 
-/* Writes the whole range in copies that cross every border between pieces, and reads it back in others. */
+/* Writes the whole range in copies that cross every border between pieces, and reads it back in
+ * others. */
 static void check_contents(unsigned seed)
 {
     size_t words = (size_t)count * PIECE / 4, half = words / 2;
@@ -155,7 +156,7 @@ static void check_contents(unsigned seed)
     free(out), free(in);
 }
 
-/* Memory of the other kind, so many blocks of 4 MiB, which shares the limits. */
+/* Plain memory, which counts against the same limits: this number of blocks of 4 MiB. */
 static void take_blocks(int blocks)
 {
     CUdeviceptr block;
@@ -168,7 +169,7 @@ static void take_blocks(int blocks)
     report("mixed");
 }
 
-/* As many blocks, freed at once: idle memory of the library. */
+/* The same number of blocks, freed at once: idle memory of the library. */
 static void leave_blocks(int blocks)
 {
     CUdeviceptr block[MOST];

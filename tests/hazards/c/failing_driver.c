@@ -1,4 +1,4 @@
-/* A driver library with every function there is, of which all fail but cuInit. */
+/* A driver library with every function of the driver; all fail except cuInit. */
 
 #define X(index, name) \
     int name(void);    \

@@ -1,8 +1,8 @@
-/* Takes more memory than the device has, gives part of it back and takes it again, by cuMemAlloc and cuMemAllocAsync in turn.
- * At every step, the driver's free memory and the program's memory must together be no more
- * than the total.
+/* Takes more memory than the device has, frees part of it and takes it again, by cuMemAlloc and
+ * cuMemAllocAsync in turn. After every step, the driver's free memory and the program's memory must
+ * together be no more than the total.
  *
- * With an argument: takes all that is said to be free, in one block. */
+ * With an argument: takes all memory that the driver reports as free, in one block. */
 
 #include "driver.h"
 

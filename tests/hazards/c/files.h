@@ -1,4 +1,5 @@
-/* Whose function is it? Tells libraries apart by their files: HAZARD_SHIM and HAZARD_DRIVER are lists like PATH. */
+/* Finds the library that a function belongs to, by its file: HAZARD_SHIM and HAZARD_DRIVER are
+ * lists like PATH. */
 
 #ifndef FILES_H
 #define FILES_H

@@ -1,4 +1,5 @@
-/* The context of a program, and a kernel that fills a stretch of memory with one word: `wm_fill_u32` of the image that is loaded. */
+/* The context of a program, and a kernel that fills a stretch of memory with one word:
+ * `wm_fill_u32` of the image that is loaded. */
 
 #include <stdint.h>
 

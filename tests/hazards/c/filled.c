@@ -1,6 +1,6 @@
-/* Has a library take as many blocks of 4 MiB as the first argument says, plain ones and such of a stream in turn, or all of a
- * stream if the second one is `ordered`. Says how many it got, and the first answer that was no
- * success. */
+/* Has a library take as many blocks of 4 MiB as the first argument says, plain and stream-ordered
+ * ones in turn, or only stream-ordered ones if the second argument is `ordered`. Prints how many it
+ * got, and the first code that was no success. */
 
 #include <string.h>
 

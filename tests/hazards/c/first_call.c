@@ -1,4 +1,4 @@
-/* Calls each driver function of symbols.h twice and looks whether all arguments arrived.
+/* Calls each driver function of symbols.h twice and checks that all arguments arrived.
  *
  *   first_call fresh [SKIPPED...]     each function in a process of its own, where its call is the first
  *   first_call steady [SKIPPED...]    all of them in one process

@@ -1,11 +1,12 @@
-/* PyTorch's allocator with expandable segments, as far as a driver sees it: it is compiled under the name of PyTorch's library.
+/* PyTorch's allocator with expandable segments, as far as a driver sees it. The file is compiled
+ * under the name of PyTorch's library.
  *
- * A segment reserves 1.125 times the device's memory and is filled with pieces: all that a request
- * lacks is made before any of it is mapped, until one is refused, and then those pieces are
- * released. A request goes to the first segment of its stream and pool that has the addresses, else
- * to a new one, of which nothing asks whether it is large enough: behind its last block the next
- * one is looked for, which is not there. A request that is refused is made once more when the cache
- * was emptied. */
+ * A segment reserves 1.125 times the device's memory and is filled with pieces: all pieces that a
+ * request lacks are made before any is mapped; if one is refused, the pieces made for the request
+ * are released. A request goes to the first segment of its stream and pool that has the addresses,
+ * else to a new one. As in PyTorch, nothing checks that the new one is large enough: the code then
+ * looks for a block behind its last one, and there is none. A refused request is made once more
+ * after the cache has been emptied. */
 
 #include <stdint.h>
 #include <string.h>
@@ -52,7 +53,7 @@ static void drop(struct block *block)
     free(block);
 }
 
-/* Cuts the rest off behind so many bytes. */
+/* Splits the block behind this number of bytes. */
 static void split(struct block *block, size_t bytes)
 {
     if (block->bytes == bytes)
@@ -69,7 +70,7 @@ static int alike(const struct block *one, const struct block *other)
     return one && other && !one->is_used && !other->is_used && one->is_mapped == other->is_mapped;
 }
 
-/* Takes up its neighbours that are free in the same way. */
+/* Merges free neighbours of the same kind into the block. */
 static struct block *merge(struct block *block)
 {
     while (alike(block, block->before))
@@ -147,7 +148,7 @@ static struct block *grow(int stream, int is_small, size_t bytes)
         return NULL;
     block = merge(block);
     while (block->bytes < bytes) {
-        /* Of a segment that is too small nothing lies behind. */
+        /* A segment that is too small has no block behind its last one. */
         if (!map(block->behind, least(bytes - block->bytes, block->behind->bytes)))
             return NULL;
         block = merge(block);

@@ -1,9 +1,10 @@
-/* Takes so many MiB of the device and gives them back, five times in less than two seconds, and then makes no call any more.
+/* Takes this number of MiB of the device and frees them, five times in less than two seconds, and
+ * then makes no more calls.
  *
  *   sync MIB    by cuMemAlloc and cuMemFree
  *   mixed MIB   the same with a small block of the pool that lives beside it
  *
- * Says "idle" then, and ends when standard input does. */
+ * Prints "idle" then, and ends when standard input does. */
 
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,9 @@
-/* A process that makes pieces, some of which have no room on its device, and another one that imports them, as PyTorch shares tensors
- * of expandable segments. The second one maps them side by side, asks for their attributes, and copies
- * over every border between two to its other device, and back. Both print the library's statistics. Ends with 0 if every answer was the one for device memory and every byte is right. With the
- * argument "here" the pieces are imported by the process that made them. */
+/* One process makes pieces, some of which have no room on its device, and another one imports them,
+ * as PyTorch shares tensors of expandable segments. The second one maps them side by side, asks for
+ * their attributes, and copies over every border between two to its other device, and back. Both
+ * print the library's statistics. Ends with 0 if every answer was the one for device memory and
+ * every byte right. With the argument "here" the pieces are imported by the process that
+ * made them. */
 
 #include <string.h>
 #include <sys/socket.h>
@@ -75,7 +77,8 @@ static void check_answers(CUdeviceptr at, unsigned long long handle, int piece)
     check(is.location.type == DEVICE && is.location.id == 0 && is.handle_types == DESCRIPTOR, "is said to be elsewhere", piece);
 }
 
-/* From the end of one piece and the beginning of the next one to the other device, and from there over the same border. */
+/* From the end of one piece and the beginning of the next one to the other device, and from there
+ * over the same border. */
 static void check_border(CUdeviceptr border, CUdeviceptr block, CUcontext here, CUcontext there, int piece)
 {
     CUdeviceptr from = border - ACROSS / 2;

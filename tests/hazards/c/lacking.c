@@ -1,4 +1,5 @@
-/* Makes calls that a driver may lack, and prints each answer. Twice: the second time must be like the first. */
+/* Makes calls that a driver may lack, and prints each answer. Twice: the second time must be like
+ * the first. */
 
 #include <dlfcn.h>
 #include <stdio.h>

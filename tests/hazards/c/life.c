@@ -124,7 +124,8 @@ static int spawn_in_use(char *self)
     char command[4096];
     begin();
     round_trip(1);
-    /* One through a shell, one without: both start without the handlers of fork, or replace the forked process. */
+    /* One through a shell, one without: both start without the handlers of fork, or replace the
+     * forked process. */
     snprintf(command, sizeof command, "'%s' fork_before", self);
     int through_shell = system(command);
     pid_t child = fork();
@@ -144,7 +145,7 @@ static void *keep_calling(void *unused)
     MUST(cuCtxSetCurrent(shared));
     atomic_fetch_add(&busy, 1);
     for (;;) {
-        /* Once the process exits the driver may refuse; that is its right. It must not crash. */
+        /* Once the process exits the driver may refuse, but must not crash. */
         CUdeviceptr address;
         size_t free, total;
         if (cuMemAlloc_v2(&address, 3 << 20) == CUDA_SUCCESS)

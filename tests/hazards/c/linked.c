@@ -1,4 +1,5 @@
-/* A program that is linked with -lcuda. Says whose cuInit the loader gave it (see files.h), and calls it. */
+/* A program that is linked with -lcuda. Prints which library's cuInit the loader gave it (see
+ * files.h), and calls it. */
 
 #include <stdio.h>
 

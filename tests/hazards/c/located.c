@@ -1,7 +1,7 @@
-/* Pieces of 4 MiB for a device that is not current, as many as may be had up to the first argument, with its context never made or, with
- * the second argument "used", made before. All are mapped beside each other and written, and hold
- * the written bytes; at the end both devices' figures are as at the beginning. Says how many there
- * were, and the code that ended them. */
+/* Pieces of 4 MiB for a device that is not current: as many as the first argument says, or until
+ * one is refused. The device's context was never made or, with the second argument "used", made
+ * before. All are mapped beside each other and written, and hold the written bytes; at the end both
+ * devices' figures are as at the beginning. Prints their number, and the code of the refusal. */
 
 #include <string.h>
 

@@ -1,9 +1,10 @@
-/* Asks cuGetProcAddress for every line of standard input (name,version,flags) and prints the answer:
+/* Asks cuGetProcAddress for every line of standard input (name,version,flags) and prints the
+ * answer:
  *
  *   name,version,flags,result,status,export,owner
  *
- * "export" is the exported name at exactly that address, "owner" is whose it is, see files.h.
- * `lookup v1` uses the first version of the function, which has no status. */
+ * "export" is the exported name at exactly that address, "owner" the library that it belongs to,
+ * see files.h. `lookup v1` uses the first version of the function, which has no status. */
 
 #include "driver.h"
 #include "files.h"

@@ -1,4 +1,4 @@
-/* Uses the loader in ways that have nothing to do with the driver, and checks each answer. */
+/* Uses the loader for libraries other than the driver, and checks each answer. */
 
 #include <dlfcn.h>
 #include <errno.h>

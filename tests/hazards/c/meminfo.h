@@ -1,8 +1,9 @@
-/* A machine of another size, for programs that include this: the library reads the kernel's figures by the C library's functions, which are found here first.
+/* A machine of another size, for programs that include this: the library reads the kernel's figures
+ * by the C library's functions, which are found here first.
  *
- * MACHINE_MIB is all of its memory, and OTHERS_MIB the used memory beside the memory that the simulator's
- * processes have pinned, which is in the file that SIMCUDA_SHARED names. There are no control
- * groups. */
+ * MACHINE_MIB is all of its memory, and OTHERS_MIB the used memory beside the memory that the
+ * simulator's processes have pinned, which is in the file that SIMCUDA_SHARED names. There are no
+ * control groups. */
 
 #ifndef MEMINFO_H
 #define MEMINFO_H

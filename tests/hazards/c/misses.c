@@ -1,6 +1,7 @@
-/* Counts the files that are opened in this process while it does memory calls: the C library's functions are found here first.
+/* Counts the files that are opened in this process while it does memory calls: this file defines
+ * the C library's functions that open them.
  *
- *   rounds N          N times: allocate in stream order, set, free, wait. Holds nothing else
+ *   rounds N          N times: allocate in stream order, set, free, wait. It holds no other block
  *   refused N BYTES   N times: a request that is refused
  *   filled            a device that is full, and one block more: it lies elsewhere
  *

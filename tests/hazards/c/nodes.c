@@ -1,7 +1,7 @@
-/* Memory of a device is made and given up, so that it lies idle in the library, and then a graph gets a memory node of as much.
- * Arguments: the kind of memory that is given up, "pieces" or "blocks"; the function that adds the node, 0 to 2; the
- * device, whose context is not current when the node is added. Prints the node's code, and the driver's
- * free memory before. */
+/* Takes and frees memory of a device, so that it is idle in the library, and then adds a memory
+ * node of the same size to a graph. Arguments: the kind of memory that is freed, "pieces" or
+ * "blocks"; the function that adds the node, 0 to 2; the device, whose context is not current when
+ * the node is added. Prints the node's code, and the driver's free memory before. */
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* Old forms of calls, whose descriptions are shorter than those of today, and counts that no driver takes. Each description ends where memory ends: behind
- * it is a page that may not be read. Prints each call and its code; the driver and the library
- * must answer alike. */
+/* Makes old forms of calls, whose descriptions are shorter than the present ones, and calls with
+ * counts that every driver refuses. Behind each description lies a page that may not be read.
+ * Prints each call and its code; the driver and the library must answer alike. */
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -19,14 +19,14 @@ struct first_volume {
     unsigned dx, dy, dz, dlod, dkind; void *dhost; unsigned ddevice; CUarray darray; void *reserved1; unsigned dpitch, dheight;
     unsigned width, height, depth;
 };
-/* Without a kernel and a context. */
+/* The older description of a node, without a kernel and a context. */
 struct first_kernel_node { void *function; unsigned grid[3], block[3], shared; void **parameters, **extra; };
 
 enum { PAGE = 4096 };
 
 static char *pages;
 
-/* A place for so many bytes, behind which nothing may be read. */
+/* Memory for this number of bytes, behind which nothing may be read. */
 static void *last(size_t bytes)
 {
     char *place = pages + PAGE - bytes;
@@ -34,7 +34,7 @@ static void *last(size_t bytes)
     return place;
 }
 
-/* Called through a pointer, for headers give these names other types by now. */
+/* Called through a pointer, because today's headers give these names other types. */
 typedef CUresult (*call)();
 
 static call find(const char *name)
@@ -84,7 +84,8 @@ static void kernel_nodes(void)
     MUST(cuGraphDestroy(graph));
 }
 
-/* One operation, or one copy, and a count of more; or arguments for which a driver reads no copy at all. */
+/* One operation, or one copy, and a count of more; or arguments for which a driver reads no copy at
+ * all. */
 static void counts(CUdeviceptr block, CUstream stream)
 {
     unsigned *operation = last(48);

@@ -1,4 +1,5 @@
-/* Reaches the driver in one way and says whose it reached: "shim", "driver", or "nothing".
+/* Reaches the driver in one way and prints the library that it reached: "shim", "driver", or
+ * "nothing".
  *
  *   opener open NAME FLAGS          dlopen
  *   opener again PATH NAME FLAGS    dlopen of NAME after PATH was opened
@@ -10,7 +11,7 @@
  *   opener exec ARGUMENTS...        any of these after exec with the same environment
  *   opener scrubbed ARGUMENTS...    any of these after exec without LD_PRELOAD
  *
- * The function that was reached is also called. See files.h for how libraries are told apart. */
+ * The function that was reached is also called. files.h tells libraries apart. */
 
 #include <stdio.h>
 #include <sys/wait.h>

@@ -7,9 +7,10 @@
  *   overrun IMAGE legal SEED THREADS STEPS     random blocks, each filled to its last word, read back and freed; prints the shim's figures
  *   overrun IMAGE many BLOCKS WAITS            blocks that live while the host waits again and again; prints microseconds a wait
  *
- * LANE is plain (cuMemAlloc), stream (cuMemAllocAsync), or thread (the calling thread's default stream). END is the step after the
- * write: free, wait (for the stream), context, event, or exit (a free, and no wait that the shim could see).
- * Each call whose answer counts is printed with its code. */
+ * LANE is plain (cuMemAlloc), stream (cuMemAllocAsync), or thread (the calling thread's default
+ * stream). END is the step after the write: free, wait (for the stream), context, event, or exit (a
+ * free, and no wait that the shim could see). Each call whose answer counts is printed with its
+ * code. */
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -205,7 +206,7 @@ static int legal_threads(unsigned seed, int threads, int steps)
     return 0;
 }
 
-/* ---- a thread that waits again and again, beside one that needs the memory that it has just freed */
+/* ---- a thread that waits again and again, beside one that needs its freed memory */
 
 static volatile int finished;
 
@@ -217,7 +218,7 @@ static void *waiting(void *argument)
     return NULL;
 }
 
-/* How many allocations of so many bytes are refused, each made when the last one has been freed. */
+/* Counts refused allocations of this size, each made after the last one has been freed. */
 static int contended(enum lane lane, size_t bytes, int rounds)
 {
     pthread_t thread;

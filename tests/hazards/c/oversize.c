@@ -1,7 +1,8 @@
-/* Asks PyTorch's way of mapping (grown.c) for tensors from a part of the device up to more than there is anywhere, with a fresh cache
- * and with a fragmented one, in two streams, with the cache emptied between them. Prints each
- * result; a tensor must hold the words that are written at its ends. Ends with 70 where one does not. With
- * an argument only tensors that are larger than any segment. */
+/* Asks PyTorch's way of mapping (grown.c) for tensors from a part of the device up to more than
+ * device and host have, with a fresh cache and with a fragmented one, in two streams, with the
+ * cache emptied between them. Prints each result; a tensor must hold the words that are written at
+ * its ends. Ends with 70 if one does not. With an argument, asks only for tensors that are larger
+ * than any segment. */
 
 #include "grown.h"
 

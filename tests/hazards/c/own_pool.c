@@ -1,4 +1,5 @@
-/* Fills the device with plain blocks and frees them, then asks for most of it in a pool of its own. Prints the answer. */
+/* Fills the device with plain blocks and frees them, then asks for most of it in a pool of its own.
+ * Prints the answer. */
 
 #include <string.h>
 

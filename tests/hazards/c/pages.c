@@ -1,6 +1,6 @@
-/* A small model of PyTorch's expandable segments, as a library of its own: freed pages stay mapped, and a shortage gives up
- * unused pages before it is an error. The second attempt is made from another place in the code
- * than the first. */
+/* A small model of PyTorch's expandable segments, as a library of its own: freed pages stay mapped,
+ * and are released at a shortage, before it is an error. The second attempt has another return
+ * address than the first. */
 
 #include "driver.h"
 #include "pieces.h"

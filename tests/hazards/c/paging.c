@@ -1,8 +1,8 @@
-/* Takes four pages here and four there in turn, of a device that has room for fewer than eight, through a library that keeps freed
- * pages until memory is short; then `both` at once, or the library gives up the unused ones
- * (`empty`), or nothing until standard input ends (`idle`). Prints how often the library did that,
- * the code of the last step, and the statistics, after the turns and at the end. Arguments: turns,
- * and the step after them. */
+/* Takes four pages here and four there in turn, of a device that has room for fewer than eight,
+ * through a library that keeps freed pages until memory is short; then `both` at once, or the
+ * library releases the unused ones (`empty`), or nothing until standard input ends (`idle`). Prints
+ * how often the library did that, the code of the last step, and the statistics, after the turns
+ * and at the end. Arguments: turns, and the step after them. */
 
 #include <string.h>
 #include <unistd.h>

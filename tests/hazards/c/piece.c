@@ -1,6 +1,6 @@
-/* Makes, exports and imports physical memory for a program, as a library of its own: the call's return address lies in this
- * object, under any name that it is compiled to. A refused request is made once more, as by
- * PyTorch, which empties its cache before. */
+/* Makes, exports and imports physical memory for a program, as a library of its own: the call's
+ * return address lies in this object, under any name that it is compiled to. A refused request is
+ * made once more, as by PyTorch, which empties its cache before. */
 
 enum { OUT_OF_MEMORY = 2 };
 

@@ -1,4 +1,5 @@
-/* Physical memory that a program makes itself, as NVIDIA declares it, and the library that makes it for the program: see piece.c. */
+/* Physical memory that a program makes itself, as NVIDIA declares it, and the library that makes it
+ * for the program: see piece.c. */
 
 #ifndef PIECES_H
 #define PIECES_H

@@ -1,5 +1,6 @@
-/* Uses the library's allocator as PyTorch's CUDAPluggableAllocator does, from threads that are at no device or at another one.
- * The argument names the step. Failures in C++ are in shortage.cc. */
+/* Uses the library's allocator as PyTorch's CUDAPluggableAllocator does, from threads with no
+ * current device or with another one. The argument names the step. Failures in C++ are in
+ * shortage.cc. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -61,7 +62,7 @@ static void check_use(void *pointer, long bytes, int device)
     free(out), free(in);
 }
 
-/* Sizes, the null among them, and figures that follow. */
+/* Sizes, zero among them, and the statistics after each. */
 static void plain(void)
 {
     begin();
@@ -85,7 +86,8 @@ struct guest {
     CUcontext context;
 };
 
-/* A thread at no device: takes memory of the second one, gives memory of the first back. */
+/* A thread without a current device takes memory of the second device and frees memory of the
+ * first. */
 static void *visit(void *argument)
 {
     struct guest *guest = argument;
@@ -95,7 +97,8 @@ static void *visit(void *argument)
     return NULL;
 }
 
-/* The calling thread's device is not the one that is named; the null stream is that device's all the same. */
+/* The calling thread's device is not the one that is named; the null stream means the named
+ * device's. */
 static void threads(void)
 {
     pthread_t thread;
@@ -111,13 +114,13 @@ static void threads(void)
     check(guest.context == NULL, "a thread was left with a context");
     check(figure(0, USED) == 0 && figure(1, USED) == 2ull * MIB, "figures are of other devices");
     wmshim_torch_free(there, MIB, 1, NULL);
-    /* In the order of device 1: the null stream of device 0 must not be taken for it. */
+    /* The free is in the order of device 1's null stream, not of device 0's. */
     void *again = wmshim_torch_malloc(MIB, 1, NULL);
     check(again == there, "memory of the same stream is not used again");
     wmshim_torch_free(again, MIB, 1, NULL), wmshim_torch_free(guest.mine, MIB, 1, NULL);
 }
 
-/* Is memory that another stream may still use handed to the first one at once? */
+/* Does the first stream get memory that another stream may still use? */
 static bool is_reused(CUstream first, CUstream second, bool recorded)
 {
     unsigned *gate;
@@ -193,7 +196,7 @@ static void capture(void)
     MUST(cuMemsetD8Async(address(kept), 7, MIB, stream));
     wmshim_torch_free(passing, MIB, 0, stream);
     wmshim_torch_free(before, MIB, 0, stream);
-    /* Does nothing: a wait, and the driver's trimming, would end the capture. */
+    /* Must do nothing: a wait, or a trim of the driver's pool, would invalidate the capture. */
     wmshim_torch_empty_cache();
     MUST(cuStreamEndCapture(stream, &graph));
     MUST(cuGraphGetNodes(graph, NULL, &nodes));
@@ -213,7 +216,7 @@ static void capture(void)
     wmshim_torch_free(after, MIB, 0, stream);
 }
 
-/* Where nothing can be caught, a failure is a null, and harms nothing else. */
+/* Without C++ exceptions a failure returns null and changes nothing else. */
 static void shortage(void)
 {
     begin();
@@ -251,7 +254,7 @@ static void *take(void *argument)
     return wmshim_torch_malloc(MIB, 0, NULL);
 }
 
-/* A thread at no device, before a reset of the device and afterwards. */
+/* A thread without a current device, before a reset of the device and afterwards. */
 static void reset(void)
 {
     pthread_t thread;

@@ -1,4 +1,5 @@
-/* A plugin of some framework, linked to the driver, with a RUNPATH of its own; it may also ask for the driver by name. */
+/* A plugin of some framework, linked to the driver, with a RUNPATH of its own; it may also ask for
+ * the driver by name. */
 
 #include <dlfcn.h>
 

@@ -1,5 +1,6 @@
-/* A CUDA program that may be installed with the set-user-ID bit. Says whether the loader takes it for one whose caller has fewer rights
- * than itself, makes the calls of a small program, and names the files that are mapped into it. */
+/* A CUDA program that may be installed with the set-user-ID bit. Prints whether the loader runs it
+ * in secure mode (its caller has fewer rights), makes the calls of a small program, and names the
+ * files that are mapped into it. */
 
 #include <string.h>
 #include <sys/auxv.h>

@@ -1,4 +1,5 @@
-/* Another preload, of the kind that watches calls: its cuInit says so and goes on to the next one in the loader's order. */
+/* Another preload, of the kind that watches calls: its cuInit prints a line and calls the next one
+ * in the loader's order. */
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* One of several ranks on one machine: waits for a byte of standard input, then takes blocks of so many MiB on each device until it is refused. Says how many it got, and
- * stays until standard input ends. Arguments: devices, MiB of a block. */
+/* One of several ranks on one machine: waits for a byte of standard input, then takes blocks of MIB
+ * on each device until one is refused. Prints how many it got, and stays until standard input ends.
+ * Arguments: devices, MIB. */
 
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* Asks a hundred times for more than there is. Prints how often it was refused. */
+/* Asks a hundred times for more memory than the machine has. Prints how often it was refused. */
 
 #include "driver.h"
 

@@ -1,5 +1,6 @@
-/* A piece is unmapped, not released, and mapped again where another one lay that was unmapped and released. Ends with 0 if it has its own
- * bytes there, and if calls that name no whole piece change nothing. */
+/* Unmaps a piece without releasing it, and maps it again at the address of another one that was
+ * unmapped and released. Ends with 0 if it has its own bytes there, and if calls that name no whole
+ * piece change nothing. */
 
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* A program that stays, and obeys standard input, a word a line. Answers each with "done".
+/* A program that obeys standard input, one word a line, until `exit` or `stop`. Answers each with
+ * "done".
  *
  *   begin    uses the driver      fork     forks a child that stays until "reap"
  *   reap     ends the child       exit     ends
@@ -13,7 +14,8 @@
 
 static pid_t child;
 
-/* Returns when the child is out of fork: the fork handlers of libraries have run in the child then. */
+/* Returns when the child is out of fork: the fork handlers of libraries have run in the
+ * child then. */
 static void fork_child(void)
 {
     int ready[2];

@@ -1,7 +1,8 @@
-/* PyTorch's expandable segments under pressure: pages of 4 MiB are mapped at some addresses, given up, and made again at others.
- * Arguments: rounds. Each page is written as a whole and looked at when all of a round are there.
- * At the end everything is given up, most of the device is taken with cuMemAlloc, and the figures
- * must be as at the beginning. Ends with 0 if all was so. */
+/* PyTorch's expandable segments under pressure: pages of 4 MiB are mapped at some addresses,
+ * released, and made again at others. Arguments: rounds. Each page is written as a whole, and
+ * checked when all pages of the round are mapped. At the end all pages are released, most of the
+ * device is taken with cuMemAlloc, and the figures must be as at the beginning. Ends with 0 if all
+ * checks passed. */
 
 #include <string.h>
 
@@ -77,7 +78,7 @@ int main(int arguments, char **argument)
         for (int page = first; page < first + AT_ONCE; page++)
             unmap(page);
     }
-    /* A reservation that another thread may have, and one at a fixed address. */
+    /* A reservation that another thread may get, and one at a fixed address. */
     int descriptor = -1;
     unsigned long long same;
     struct property is;

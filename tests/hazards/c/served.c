@@ -1,10 +1,10 @@
-/* Does something after which memory must still be the library's to serve, takes 8 MiB, and prints the statistics of
- * the library under test.
+/* Does one thing after which the library must still serve memory, takes 8 MiB, and prints the
+ * statistics of the library under test.
  *
  *   nothing    first
  *   capture    a context ends while its stream is captured
- *   pool       the pool that was chosen ends
- *   reset      the primary context is reset, and used anew
+ *   pool       the current pool is destroyed
+ *   reset      the primary context is reset and used again
  *   refused    the 8 MiB are taken first, then the driver refuses to destroy the primary context */
 
 #include <dlfcn.h>

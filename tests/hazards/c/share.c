@@ -2,19 +2,19 @@
  *
  *   share [pid] [net] export BYTES       prints a handle of that much memory, then obeys words from standard input
  *   share [pid] [net] export-pieces N    the same, for a block of N pieces, with few descriptors left to it
- *   share [pid] [net] import HANDLE HOW  opens the handle and looks at the memory
+ *   share [pid] [net] import HANDLE HOW  opens the handle and checks the memory
  *
  * `pid` and `net`: in a namespace of its own of that kind; exit code 77 where that is not allowed.
- * Words: `fork` makes a child that lives until it is killed, and prints its number; the end of the input ends the program.
- * Ways to import:
+ * Words: `fork` makes a child that lives until it is killed, and prints its number; the end of the
+ * input ends the program. Ways to import:
  *
- *   once        open, look, close; prints the code of the open
+ *   once        open, check, close; prints the code of the open
  *   signals     the same, many times, while a timer interrupts
  *   scarce N    the same, for a block of N pieces, with few descriptors left
  *   copy        then copy it to another device, which has no access to this one's memory
  *   enable      then let another device access this one's memory, and use it there
  *   enabled     the same, in the other order
- *   anew        and once more after the device's context has ended, with the handle left open
+ *   anew        and once more after the device's context has ended, with the handle still open
  *   threads     many threads open and close it on one device, and then access is granted to the other
  *   elsewhere   with another device current than the memory is on; prints the ordinal of the memory */
 
@@ -43,7 +43,7 @@ static void two_devices(void)
     }
 }
 
-/* Leaves the process so many descriptors beside those that are open. */
+/* Limits the process to this number of descriptors beside the open ones. */
 static void spare(int count)
 {
     struct rlimit limit;
@@ -55,7 +55,7 @@ static void spare(int count)
     close(next);
 }
 
-/* A block that takes the places of blocks that were freed between others. */
+/* A block made of pieces that were freed between other blocks. */
 static CUdeviceptr of_pieces(int count)
 {
     CUdeviceptr pieces[2 * count], joined;
@@ -68,7 +68,7 @@ static CUdeviceptr of_pieces(int count)
     return joined;
 }
 
-/* It is there when it has returned from `fork`. */
+/* Returns when the child has returned from `fork`. */
 static void make_child(void)
 {
     int ends[2];
@@ -165,7 +165,8 @@ static int with_signals(const CUipcMemHandle *handle)
     return interrupts > 20 ? 0 : 83;
 }
 
-/* Device 1 has no access to memory that is opened on device 0, but the driver copies between all devices. */
+/* Device 1 has no access to memory that is opened on device 0, but the driver copies between all
+ * devices. */
 static int copy(const CUipcMemHandle *handle)
 {
     CUdeviceptr there;

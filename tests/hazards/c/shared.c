@@ -1,19 +1,21 @@
-/* A program with weights that other processes have, too: `shared IMAGE`. It obeys lines of standard input, and answers each with one line.
+/* A program whose weights other processes have, too: `shared IMAGE`. It obeys lines of standard
+ * input, and answers each with one line.
  *
  *   load BLOCK SEED MIB      allocates and copies the words of this seed from the host: cuMemAlloc, cuMemcpyHtoD
  *   read                     has a kernel read all blocks: "right" or the fault
- *   share MIB MILLISECONDS   reads again and again until so much is shared, or the time is over: the bytes that are shared
+ *   share MIB MILLISECONDS   reads again and again until MIB are shared, or the time is over: the shared bytes
  *   verify                   reads all blocks by a kernel and by copies: "right" or the fault
  *   write WAY BLOCK SEED     writes over a whole block
  *   part WAY BLOCK SEED      writes over its second chunk only
  *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened, and `relaunch` the one before it
  *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
- *   empty BLOCK MIB          takes a block and puts nothing into it; `fill-in BLOCK SEED` loads it
+ *   empty BLOCK MIB          takes a block and writes nothing to it; `fill-in BLOCK SEED` loads it
  *   free BLOCK
  *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
  *   stats                    the figures of the library
  *
- * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`, `host-async`, `device`, `device-async`. The end of the input ends the program. */
+ * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`,
+ * `host-async`, `device`, `device-async`. The end of the input ends the program. */
 
 #include <string.h>
 #include <time.h>
@@ -146,7 +148,7 @@ static void free_block(unsigned number)
     memset(block, 0, sizeof *block);
 }
 
-/* The kernel counts words that are not the pattern of seed 0: how many there are is known of the model. */
+/* The kernel counts words that are not the pattern of seed 0: the model knows their number. */
 static uint64_t counted(const struct block *block)
 {
     uint64_t count = 0, words = block->bytes / 8, seed = 0;
@@ -224,7 +226,7 @@ static void share(unsigned long long mib, double milliseconds)
     const char *answer = read_all();
     while (!strcmp(answer, "right") && shared_bytes() < mib * MIB && now() < until) {
         MUST(cuCtxSynchronize());
-        /* Memory is looked at while the GPU has nothing to do: a server waits for requests. */
+        /* The library reads memory while the GPU is idle: a server waits for requests. */
         usleep(2000);
         answer = read_all();
     }
@@ -288,7 +290,7 @@ static void write_block(const char *way, unsigned number, unsigned long long see
     MUST(cuCtxSynchronize());
 }
 
-/* The model is written when the graph is made: nothing is read before it was launched. */
+/* The model is written when the graph is made: no block is read before it is launched. */
 static void capture(const char *way, unsigned number, unsigned long long seed)
 {
     struct block *block = block_of(number);

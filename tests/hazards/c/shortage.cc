@@ -1,4 +1,5 @@
-/* A program with PyTorch's core around it asks the library's allocator for too much, and catches what PyTorch would catch. */
+/* A program with PyTorch's core loaded asks the library's allocator for too much, and catches what
+ * PyTorch would catch. */
 
 #include <functional>
 
@@ -13,7 +14,7 @@ void wmshim_torch_memory_fraction(double fraction, int device);
 
 static const long MIB = 1 << 20;
 
-/* As PyTorch holds it: what is thrown passes through frames of the C++ library. */
+/* As PyTorch holds it: the exception passes through frames of the C++ library. */
 static std::function<void *(size_t, int, CUstream)> give = wmshim_torch_malloc;
 
 static void check(bool holds, const char *what)
@@ -24,7 +25,7 @@ static void check(bool holds, const char *what)
     }
 }
 
-/* What asking for so much comes to, in words. */
+/* The outcome of a request for this number of bytes, in words. */
 static std::string outcome(long bytes)
 {
     try {
@@ -44,7 +45,7 @@ int main(void)
     for (int i = 0; i < 100; i++)
         check(outcome(1L << 40) != "given", "what cannot be had was given");
     check(c10::Error::living == 0, "exceptions are left over");
-    /* A share of a device of 64 MiB. */
+    /* A fraction of a device of 64 MiB. */
     check(outcome(20 * MIB) == "given", "refused without a limit");
     wmshim_torch_memory_fraction(0.25, 0);
     check(outcome(20 * MIB) != "given" && outcome(16 * MIB) == "given", "a quarter is not 16 MiB");

@@ -1,4 +1,5 @@
-/* A driver library of three functions: the least that answers for a driver, and an old one's lack of all the rest. */
+/* A driver library of three functions, the fewest that work as a driver; like an old driver, it
+ * lacks all others. */
 
 int cuInit(unsigned flags) { return flags ? 1 : 0; }
 

@@ -1,4 +1,4 @@
-/* A build system in small: starts a program many times, one child after another.
+/* Starts a program many times, one child after another, as a build system does.
  *
  *   spawner N PROGRAM */
 

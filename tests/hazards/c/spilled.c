@@ -1,6 +1,7 @@
-/* Takes memory as its arguments say, one after the other, and prints the answer of each: `aN` a block of N MiB, `sN` one in a stream,
- * `pN` a piece that it makes itself. `f` frees the last block, `dN` goes on on device N, `k` forks
- * a child that ends by itself, and `r` ends the context of the current device. */
+/* Takes memory as its arguments say, one after the other, and prints the answer of each: `aN` a
+ * block of N MiB, `sN` one in a stream, `pN` a piece that it makes itself. `f` frees the last
+ * block, `dN` makes device N current, `k` forks a child that ends by itself, and `r` ends the
+ * context of the current device. */
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,8 +1,9 @@
-/* A program whose handler of a signal calls exit, in the middle of whatever it does: terminated SEED. It ends with 7.
+/* A program whose handler of a signal calls exit, in the middle of a call: terminated SEED. It ends
+ * with 7.
  *
  * It holds blocks that came from the host, asks for one more again and again, and waits for the
  * device: at these calls the library exchanges and moves memory. The signal comes at a random
- * moment, and is taken inside those calls only. */
+ * moment, and is unblocked only inside those calls. */
 
 #include <signal.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* A library that allocates through another one, as those do that are linked with CUDA's runtime. */
+/* A library that allocates through another one, as libraries do that are linked with CUDA's
+ * runtime. */
 
 int take_block(unsigned long long *address, unsigned long bytes, int ordered);
 

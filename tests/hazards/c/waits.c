@@ -1,9 +1,10 @@
-/* Waits for the device in one of these situations, then prints the statistics of the library under test.
+/* Waits for the device in one of these situations, then prints the statistics of the library under
+ * test.
  *
  *   stranger   nothing was allocated
  *   thread     in the thread's default stream, where a block of the pool was freed
  *   device     for the context, behind a plain free, before a plain allocation
- *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which nothing is held
+ *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which no block is held
  *   period     the same four times over
  *   unfreed    for the thread's default stream, in which four blocks were allocated that are not freed
  *   actions    for a blocking stream in which a hundred blocks were allocated and freed, four at a time, and which is destroyed then
@@ -84,7 +85,8 @@ static void actions(void)
         for (int j = 0; j < 4; j++)
             MUST(cuMemFreeAsync(several[j], stream));
     }
-    /* One that is freed elsewhere: the stream ends while it holds a block that was to be freed in its place. */
+    /* One that is freed elsewhere: the stream ends while it holds a block that was to be freed in
+     * its place. */
     MUST(cuMemAllocAsync(&address, 1 << 20, stream));
     MUST(cuStreamSynchronize(stream));
     MUST(cuStreamDestroy_v2(stream));

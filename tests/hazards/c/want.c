@@ -1,6 +1,6 @@
-/* Wants so many MiB of the device. Prints the driver's code, and how many of them lie on the host if the library is loaded.
- * With a second argument it stays: for each byte of standard input it frees the block and asks for
- * it again, and says so once more. */
+/* Asks for a block of MIB on the device. Prints the driver's code and, if the library is loaded,
+ * the program's bytes that lie on the host. With a second argument the program goes on: for each
+ * byte of standard input it frees the block, asks for it again and prints both again. */
 
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
-/* Makes a call on one thread while another is still busy with its first one, at the worst moment: the first call has a
- * line to log, and cannot, for standard error is a pipe that is full. Run it with WMSHIM_LOG=info. */
+/* Makes a call on one thread while another is still busy with its first one, at the worst moment:
+ * the first call has a line to log, and cannot, for standard error is a pipe that is full. Run it
+ * with WMSHIM_LOG=info. */
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,7 +36,8 @@ static void *information(void *argument)
     return NULL;
 }
 
-/* Is the thread held by this lock or pipe? The kernel says "running", or the system call's number and arguments. */
+/* Is the thread held by this lock or pipe? The kernel says "running", or the system call's number
+ * and arguments. */
 static int is_in(int thread, long number, long other)
 {
     char path[64], line[64] = "";
@@ -59,7 +61,7 @@ static void start(struct call *call, void *(*body)(void *), long number, long ot
 
 enum { CAPACITY = 64 << 10 };
 
-/* Empties the pipe, and prints the bytes behind the filling on standard output. */
+/* Empties the pipe, and prints the bytes behind the padding on standard output. */
 static void *drain(void *descriptor)
 {
     char bytes[4096];

@@ -1,6 +1,6 @@
-/* Another preload, of the kind that wraps calls: its dlopen goes on to the next one in the loader's order, and its dlsym
- * answers for the driver's names with whatever is first in the process. Says on standard error how
- * often it was asked. */
+/* Another preload, of the kind that wraps calls: its dlopen calls the next one in the loader's
+ * order, and its dlsym returns the first definition in the process for the driver's names. Prints
+ * on standard error how often it was called. */
 
 #include <dlfcn.h>
 #include <stdio.h>
