@@ -23,7 +23,7 @@ pub struct MemoryRequest {
     pub bytes: u64,
     /// How ranks reach each other's part.
     pub memory_type: MemoryType,
-    /// Where it lies.
+    /// Its location.
     pub location: Location,
     /// Bytes of a row: a part has whole rows.
     pub granularity: u64,
@@ -34,7 +34,7 @@ pub struct MemoryRequest {
 /// A rank's part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankMemory {
-    /// Where it is mapped at the rank that asks.
+    /// Its address at the rank that asks.
     pub address: u64,
     /// Bytes.
     pub bytes: u64,

@@ -143,7 +143,7 @@ exports! {
         value("wholememory_get_memory_type", 0, || MEMORIES.get(handle).map(|memory| memory.request().memory_type.code()))
     }
 
-    /// Where it lies; 0 for no handle.
+    /// Its location; 0 for no handle.
     fn wholememory_get_memory_location(handle: ObjectHandle) -> c_uint {
         value("wholememory_get_memory_location", 0, || MEMORIES.get(handle).map(|memory| memory.request().location.code()))
     }

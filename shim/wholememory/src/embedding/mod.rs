@@ -36,7 +36,7 @@ pub struct EmbeddingRequest {
     pub description: TensorDescription,
     /// How ranks reach each other's part.
     pub memory_type: MemoryType,
-    /// Where it lies.
+    /// Its location.
     pub location: Location,
     /// The policy of its cache, if it has one.
     pub policy: Option<Arc<CachePolicy>>,

@@ -29,7 +29,7 @@ pub struct CachePolicy {
     pub communicator: Arc<Communicator>,
     /// How they reach each other's part of it.
     pub memory_type: MemoryType,
-    /// Where it lies.
+    /// Its location.
     pub location: Location,
     /// Whether rows are changed through it.
     pub access: AccessType,

@@ -150,7 +150,7 @@ fn met_beside(key: Key, connect: impl FnOnce() -> Vec<UnixStream> + Send) -> Dur
         let begin = Instant::now();
         let joined = meet(1);
         let took = begin.elapsed();
-        // Where rank 0 waits for the silent ones, it goes on now.
+        // If rank 0 waits for the silent guests, it goes on now.
         drop(open);
         assert!(joined.and(hub.join().expect("no panic")).is_ok());
         took

@@ -1,4 +1,4 @@
-//! Where a rank's entries lie in its memory, and how their bytes get there and back.
+//! The places of a rank's entries in its memory, and copies of their bytes to and from there.
 //!
 //! Host memory is written and read by this process: where entries touch each other, files are read
 //! straight into it. Device memory is reached by the driver's copies, which come behind all work
@@ -215,8 +215,8 @@ impl<'a> Entries<'a> {
         );
     }
 
-    /// Where the bytes of entries go that follow each other, in as few copies as it takes:
-    /// addresses, and which of the bytes.
+    /// The places of entries that follow each other, in as few copies as possible: addresses, and
+    /// which of the bytes.
     fn rows(&self, first: u64, bytes: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
         let is_one = !self.is_on_host() && self.shape.stride <= LARGEST_PITCH;
         let step = if is_one || self.are_packed() { bytes.max(1) } else { self.shape.bytes as usize };

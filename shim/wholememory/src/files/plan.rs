@@ -81,7 +81,7 @@ impl LoadPlan {
         self.entries
     }
 
-    /// Where the entries of some of the rank's places are, in the order of the places.
+    /// The positions of the entries of some of the rank's places, in the order of the places.
     pub fn ranges(&self, place: u64, count: u64) -> impl Iterator<Item = FileRange> {
         let (mut place, end) = (place, (place + count).min(self.entries));
         std::iter::from_fn(move || {

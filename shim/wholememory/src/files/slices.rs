@@ -49,7 +49,7 @@ impl Slices {
         let others = left.min(threads as u64).saturating_sub(1);
         let run = || self.run(until, &begin);
         thread::scope(|scope| {
-            // Where no more threads can be started, those that there are do it all.
+            // If no more threads can be started, those that run do all the work.
             let threads: Vec<_> =
                 (0..others).map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
             let own = run();

@@ -48,7 +48,7 @@ pub fn copy(
     copy_by(direction, None, table, indices, packed, workspace, multiprocessors)
 }
 
-/// Where a cache's copies of rows lie.
+/// The copies of rows in a cache.
 #[derive(Debug, Clone, Copy)]
 pub struct RowCache {
     /// Its parts.

@@ -42,9 +42,9 @@ pub struct RowRuns {
     pub positions: CUdeviceptr,
     /// 64-bit numbers from the first row of interest on, one a run.
     pub rows: CUdeviceptr,
-    /// Where each run begins in `positions`, and where the last one ends; 64 bits.
+    /// The begin of each run in `positions`, and the end of the last one; 64 bits each.
     pub starts: CUdeviceptr,
-    /// Where how many runs there are is written; 64 bits.
+    /// The address of the number of runs; 64 bits.
     pub count: CUdeviceptr,
 }
 
@@ -84,7 +84,7 @@ impl<'a> Sorting<'a> {
         Self { workspace, unsorted, others, keys, other_numbers, other_positions, counts, sums, total }
     }
 
-    /// Where the 32-bit positions are, in the order so far.
+    /// The address of the 32-bit positions, in the order so far.
     pub fn positions(&self) -> CUdeviceptr {
         self.keys.positions
     }

@@ -27,7 +27,7 @@ pub struct DeviceStorage {
     mapped: usize,
 }
 
-/// Where a rank's piece is made, and how it is shared.
+/// The location of a rank's piece, and the way in which it is shared.
 fn property(device: CUdevice) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CU_MEM_ALLOCATION_TYPE_PINNED,

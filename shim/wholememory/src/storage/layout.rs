@@ -1,4 +1,4 @@
-//! Where the bytes of a memory lie: which rank backs which range, and at which distance from the
+//! The places of a memory's bytes: which rank backs which range, and at which distance from the
 //! start each rank's part begins. Pure.
 //!
 //! *Pieces* are physical, and whole pages; a rank has one at most. *Parts* are those of the
@@ -26,7 +26,7 @@ pub struct LayoutPiece {
     pub bytes: u64,
 }
 
-/// Where everything lies.
+/// The places of all pieces and parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageLayout {
     /// By rank.

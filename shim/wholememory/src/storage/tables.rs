@@ -1,4 +1,4 @@
-//! Where each rank's part lies, in memory of a rank's own GPU: kernels read it there.
+//! The addresses of the ranks' parts, in memory of a rank's own GPU: kernels read them there.
 
 use wm_driver::Api;
 use wm_driver::api::Named;
@@ -56,7 +56,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Where they are.
+    /// Their addresses.
     pub fn places(&self) -> DeviceTables {
         self.places
     }

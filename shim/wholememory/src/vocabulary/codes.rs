@@ -45,7 +45,7 @@ codes! {
         /// The same, over several machines in two steps.
         Hierarchy = 4,
     }
-    /// Where it lies (`wholememory_memory_location_t`).
+    /// Location of memory (`wholememory_memory_location_t`).
     Location, "memory location" {
         /// On the ranks' GPUs.
         Device = 1,
@@ -77,7 +77,7 @@ codes! {
         /// Adagrad.
         AdaGrad = 4,
     }
-    /// Where the caller's functions allocate (`wholememory_memory_allocation_type_t`).
+    /// Location of the caller's allocations (`wholememory_memory_allocation_type_t`).
     AllocationType, "type of allocation" {
         /// On the GPU.
         Device = 1,
