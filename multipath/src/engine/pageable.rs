@@ -200,7 +200,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
     }
 
-    /// Counts what workers carried, drops relays at fault, and takes everything back.
+    /// Counts the bytes that workers moved, drops failed relays, and takes everything back.
     fn settle(&self, copy: &HostDeviceCopy, workers: Vec<PathWorker>, arrived: bool) -> CopyOutcome {
         if arrived {
             self.count_workers(copy, &workers);

@@ -5,7 +5,7 @@
 //! slot; the target's engine moves it over NVLink between slot and target. So devices share only
 //! staging memory: no access right of the program's own memory is needed or changed.
 //!
-//! Each slot has an event on either side, recorded anew with each chunk: the second hop waits for
+//! Each slot has an event on either side, recorded again for each chunk: the second hop waits for
 //! the first one's event, and the slot's next chunk for the second one's. With two slots the PCIe
 //! link never waits for NVLink.
 //!

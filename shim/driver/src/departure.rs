@@ -5,7 +5,7 @@
 //! begun no new one begins, and the exit waits for the calls in flight.
 //!
 //! Exit handlers run in reverse: one that was registered before the driver's own runs after it. The
-//! driver registers its own with its first calls. So ours is registered anew when the first,
+//! driver registers its own with its first calls. So ours is registered again when the first,
 //! second, fourth, eighth ... thread of ours starts. A process never forgets a handler, so one for
 //! each thread would be a leak.
 //!

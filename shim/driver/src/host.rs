@@ -1,7 +1,7 @@
 //! How much host memory there is, and how much of it may be pinned without starving the machine.
 //!
 //! Sources are the kernel's own estimate (`MemAvailable`) and the limits of the process's control
-//! groups: its own one and those around it. They are read anew before memory is created: virtual
+//! groups: its own one and those around it. They are read again before memory is created: virtual
 //! machines grow, and other processes come and go. That takes a dozen files. So a refusal may use a
 //! figure that is some milliseconds old, unless the machine's free memory has grown since: a
 //! program that tries ever smaller sizes is refused many times in a row.

@@ -29,7 +29,7 @@ pub enum NotADriver {
     /// There is no such file.
     #[error("not there")]
     Missing,
-    /// The file is this library, under whatever name.
+    /// The file is this library, perhaps under another name.
     #[error("is wmshim itself")]
     Interposer,
     /// No file has such a path.

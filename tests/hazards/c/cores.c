@@ -1,6 +1,7 @@
 /* A machine that reports eight idle cores: a thread's affinity has eight, and the time that it
  * waits for a core is not counted.
- *    With TEST_COUNTED it is counted; TEST_QUOTA=2 is a control group that may use two cores. */
+ *
+ * With TEST_COUNTED it is counted; TEST_QUOTA=2 is a control group that may use two cores. */
 
 #include <errno.h>
 #include <fcntl.h>

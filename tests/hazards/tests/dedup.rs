@@ -35,7 +35,7 @@ fn equal_blocks_are_held_once_and_read_right() {
     stage.end(sharers);
 }
 
-/// Hazard: each program proves anew which parameters every kernel writes, and a kernel that one
+/// Hazard: each program proves again which parameters every kernel writes, and a kernel that one
 /// program has not launched often costs it private copies.
 #[test]
 fn what_one_program_has_learned_another_one_knows() {

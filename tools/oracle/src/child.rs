@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// It is told which copies threads of the library carried
     #[arg(long)]
     threads: bool,
-    /// Say that the machine has so many cores
+    /// The number of cores that the machine reports
     #[arg(long, default_value_t = 0)]
     cores: usize,
     /// Milliseconds that a step may take

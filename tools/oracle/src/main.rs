@@ -217,7 +217,7 @@ impl Options {
         let end = End::after(self.seconds.map(Duration::from_secs));
         let Some(file) = &self.program else {
             let count = self.programs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 500 });
-            // A relay that has failed is unused for seconds; in the next process it fails anew.
+            // A relay that has failed is unused for seconds; in the next process it fails again.
             let usual = if self.failing { 6 } else { 32 };
             let batch = self.batch.unwrap_or(if self.simulated.is_some() { usual } else { 256 });
             let share = count.div_ceil(self.jobs() as u64);

@@ -35,7 +35,7 @@ pub(super) enum Draw {
     Download,
     /// A copy to the host, and a copy from the same host memory behind it.
     Relay,
-    /// The host writes or looks at its memory.
+    /// The host writes or reads its memory.
     AtHost,
     /// A call beside copies that must not affect them.
     Aside,
@@ -51,9 +51,9 @@ pub(super) struct Bent {
     pub(super) contexts: Vec<Context>,
     /// A stream that most allocations and frees are made in.
     pub(super) home: Option<usize>,
-    /// Are other contexts than the first current only where they have to be?
+    /// Are contexts other than the first current only where a call needs it?
     pub(super) aloof: bool,
-    /// Is all work done by kernels? A copy that is held up may hold up copies of other streams on a
+    /// Is all work done by kernels? A delayed copy may delay copies of other streams on a
     /// real device.
     pub(super) kernels: bool,
     /// The calls that it makes beside copies.

@@ -6,7 +6,7 @@ use super::{Generator, TOUCHED};
 use crate::model::BUFFER;
 use crate::program::{Action, Aside, Host, Node, Step};
 
-/// From so many bytes on threads may copy pageable memory.
+/// Bytes from which threads may copy pageable memory.
 const THREADED: u64 = 12 << 20;
 
 impl Generator {
@@ -32,7 +32,7 @@ impl Generator {
         self.portable_from(0)
     }
 
-    /// The same, of so many bytes at least.
+    /// The same, of `least` bytes or more.
     fn portable_from(&mut self, least: u64) -> Option<(usize, u64)> {
         let fits = |bytes: u64| (least..=TOUCHED.min(BUFFER)).contains(&bytes);
         let live = self.model.live().filter(|(_, block)| fits(block.bytes));
