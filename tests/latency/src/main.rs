@@ -38,11 +38,11 @@ struct Options {
     /// In which streams
     #[arg(long, value_enum, default_value = "non-blocking")]
     streams: Kind,
-    /// Instead, time an allocation while this number of other streams hold freed blocks, and wait
+    /// Instead, time an allocation while STREAMS other streams hold freed blocks, and wait
     /// for the host
     #[arg(long, value_name = "STREAMS")]
     fan: Option<usize>,
-    /// Instead, time launches of a kernel of three parameters that use this number of blocks in turn
+    /// Instead, time launches of a kernel with three parameters that use BLOCKS blocks in turn
     #[arg(long, value_name = "BLOCKS")]
     launches: Option<usize>,
     /// KiB of data and code that run through the caches before each call, as a program does between

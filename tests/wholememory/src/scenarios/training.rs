@@ -254,7 +254,7 @@ fn gathered(rank: &Rank, embedding: Handle, adjusts: bool) -> Verdict<Vec<f32>> 
     Ok(output.read()?.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
 }
 
-/// Copies of rows equal the rows after each step: lines that were filled before a step are filled again.
+/// Copies of rows equal the rows after each step: lines filled before a step are filled again.
 pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
     for (ratio, (optimizer, _)) in [0.1, 1.0].into_iter().flat_map(|ratio| OPTIMIZERS.map(|of| (ratio, of))) {
         let policy =
