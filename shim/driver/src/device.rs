@@ -13,7 +13,7 @@ use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::copy_streams::CopyStreams;
 use crate::events::Events;
-use crate::gpu::{Aside, Event, Gpu, Handle, LinkWay, OomAnswer, Result, Shortfall, StreamId, Tier};
+use crate::gpu::{Event, Gpu, Handle, LinkWay, OomAnswer, Result, Shortfall, StreamId, Tier};
 use crate::host::MachineMemory;
 use crate::probe::{Measured, Probes};
 use crate::spares::Spares;
@@ -42,7 +42,7 @@ pub struct Device {
     events: Mutex<Events>,
     spares: Spares,
     copy_streams: CopyStreams,
-    aside: fn(CUdevice) -> Aside,
+    external_usage: fn(CUdevice) -> u64,
     oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
     overflowed: fn(),
     windows: Windows,
@@ -91,7 +91,7 @@ impl Device {
             events: Mutex::default(),
             spares: Spares::default(),
             copy_streams: CopyStreams::default(),
-            aside: |_| Aside::default(),
+            external_usage: |_| 0,
             oom_answer: |_, _| OomAnswer::Spill,
             overflowed: || (),
             windows: Windows::default(),
@@ -105,17 +105,17 @@ impl Device {
         Ok(device)
     }
 
-    /// The same device, with the callbacks that a manager needs of its process: the program's own
-    /// memory on the device, the answer to an out-of-memory by calling code, and a note of each
+    /// The same device, with the callbacks that a manager needs of its process: the host
+    /// memory of other devices, the answer to an out-of-memory by calling code, and a note of each
     /// block given.
     #[must_use]
     pub fn beside(
         self,
-        aside: fn(CUdevice) -> Aside,
+        external_usage: fn(CUdevice) -> u64,
         oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
         overflowed: fn(),
     ) -> Self {
-        Self { aside, oom_answer, overflowed, ..self }
+        Self { external_usage, oom_answer, overflowed, ..self }
     }
 
     /// The same device, which leaves `reserve` bytes of the host available for all processes.
@@ -428,8 +428,8 @@ impl Gpu for Device {
         self.host.estimate()
     }
 
-    fn aside(&self) -> Aside {
-        (self.aside)(self.ordinal)
+    fn external_usage(&self) -> u64 {
+        (self.external_usage)(self.ordinal)
     }
 
     fn oom_answer(&self, short: Shortfall) -> OomAnswer {

@@ -38,16 +38,6 @@ pub enum Tier {
     Host,
 }
 
-/// Bytes that count against the user's limits although the manager does not own them: memory that
-/// the program created itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Aside {
-    /// On the device.
-    pub device: u64,
-    /// In pinned host memory.
-    pub host: u64,
-}
-
 /// A request for which the device has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortfall {
@@ -228,9 +218,9 @@ pub trait Gpu: Send + Sync {
         self.host_available()
     }
 
-    /// The bytes of other owners that count against the same limits.
-    fn aside(&self) -> Aside {
-        Aside::default()
+    /// Bytes of the host that the process's other devices hold: they count against the same limit.
+    fn external_usage(&self) -> u64 {
+        0
     }
 
     /// How an out-of-memory of the program's present call is answered. Called only on a full

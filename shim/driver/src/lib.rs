@@ -41,6 +41,6 @@ mod windows;
 pub use api::Api;
 pub use cells::Cells;
 pub use device::{Device, Unsupported};
-pub use gpu::{Aside, Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
+pub use gpu::{Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 pub use loader::{Loader, NotADriver};
 pub use table::Table;

@@ -38,14 +38,18 @@ mod vocabulary;
 
 pub use gate::{Closed, Gate, STRIPES};
 pub use manager::backing::Backing;
+pub use manager::pieces::Charge;
 pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;
+pub use policy::pool::HandlePool;
+pub use policy::shortage::{TorchAnswers, TorchPaths, TorchRequest};
 pub use policy::tiers;
 pub use vocabulary::block::Block;
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, ReadableBytes, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};
 pub use vocabulary::moves::{MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove};
 pub use vocabulary::order::Order;
+pub use vocabulary::piece::{PieceAccount, PieceKind};
 pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::ManagerSettings;
 pub use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};

@@ -8,16 +8,15 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
-use wm_abi::CUdevice;
-use wm_driver::{Api, Device, Tier};
-use wm_memory::{Manager, TierBytes, Usage};
+use wm_driver::{Api, Device};
+use wm_memory::{Manager, PieceAccount, TierBytes, Usage};
 use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
 use crate::counters::COUNTERS;
 use crate::endpoint::{EndpointSettings, Source};
 use crate::subsystems::PROCESS;
-use crate::{moves, multipath, physical, process, registry, settings};
+use crate::{moves, multipath, process, registry, settings};
 
 struct ProcessReport;
 
@@ -121,7 +120,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         limit_bytes: limits.device_limit.min(label.total),
         headroom_bytes: limits.headroom,
         tiers: tiers(&usage),
-        pieces: pieces(ordinal),
+        pieces: pieces(&usage.pieces),
         moves: move_stats(manager, &usage),
         peak_live_bytes: usage.live_peaks.total,
         cached_bytes: usage.cached,
@@ -132,7 +131,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         idle_views: usage.idle_views as u64,
         quarantined: usage.quarantined as u64,
         counters: schema::Counters {
-            out_of_memory: usage.counters.out_of_memory + physical::account(ordinal).refused,
+            out_of_memory: usage.counters.out_of_memory + usage.pieces.refused,
             ..usage.counters
         },
         audit: None,
@@ -174,13 +173,12 @@ fn tiers(usage: &Usage) -> schema::Tiers {
 }
 
 /// Physical memory that the program made itself.
-fn pieces(device: CUdevice) -> schema::PieceStats {
-    let account = physical::account(device);
+fn pieces(account: &PieceAccount) -> schema::PieceStats {
     schema::PieceStats {
         device_bytes: account.held.device,
-        idle_bytes: physical::kept::idle(device, Tier::Device),
+        idle_bytes: account.idle.device,
         host_bytes: account.held.host,
-        host_idle_bytes: physical::kept::idle(device, Tier::Host),
+        host_idle_bytes: account.idle.host,
         peak_device_bytes: account.peaks.tiers.device,
         peak_host_bytes: account.peaks.tiers.host,
         peak_bytes: account.peaks.total,

@@ -162,16 +162,11 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// How far reserved bytes of the device may grow; the host was not asked. What plans under way
-    /// will make is not in the driver's figure yet; what the program made by itself is in none of
-    /// ours, and counts against the limits.
+    /// How far blocks and pieces on the device may grow; the host was not asked. What plans under
+    /// way will make is not in the driver's figure yet.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
-        let (free, _) = self.gpu.memory_info()?;
-        let (aside, limits) = (self.gpu.aside(), &self.rules.settings);
-        let device = self.made_on(Tier::Device).saturating_add(free);
-        let device =
-            device.saturating_sub(limits.headroom).min(limits.device_limit.saturating_sub(aside.device));
-        Ok(Room { device, ..Room::default() })
+        let left = self.left_beside_headroom()?;
+        Ok(Room { device: self.made_on(Tier::Device).saturating_add(left), ..Room::default() })
     }
 
     /// The same for memory of a tier.
@@ -183,8 +178,8 @@ impl<G: Gpu> Manager<G> {
     /// The same with what the host has. Where the user's limit leaves nothing, the host is not
     /// asked.
     fn beside_host(&self, room: Room, figure: HostFigure) -> Room {
-        let limit = self.rules.settings.host_limit.saturating_sub(self.gpu.aside().host);
-        if self.lock().holdings.held().host >= limit {
+        let limit = self.limit(Tier::Host);
+        if self.held_on_host() >= limit {
             return Room { host: limit, host_figure: HostFigure::Current, ..room };
         }
         let available = match figure {
@@ -198,6 +193,6 @@ impl<G: Gpu> Manager<G> {
     /// What is held on a tier and was made.
     fn made_on(&self, tier: Tier) -> u64 {
         let state = self.lock();
-        state.holdings.held().on(tier).saturating_sub(state.holdings.planned().on(tier))
+        state.held().on(tier).saturating_sub(state.holdings.planned().on(tier))
     }
 }

@@ -13,6 +13,7 @@ mod guarded;
 mod mapping_lock;
 mod migrate;
 mod other_tiers;
+pub(crate) mod pieces;
 mod reclaim;
 mod remap;
 mod share;
@@ -312,6 +313,7 @@ fn usage(state: &State) -> Usage {
     let [shared, parked] = state.shared_bytes();
     Usage {
         live: live.now,
+        pieces: state.pool.account(),
         live_peak: live.peak,
         live_peaks: live.peaks(),
         pooled: pooled.now,

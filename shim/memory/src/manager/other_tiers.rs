@@ -32,11 +32,6 @@ impl<G: Gpu> Manager<G> {
         made.is_ok_and(|handle| self.gpu.release(handle).is_ok())
     }
 
-    /// Bytes of the host that are held, those included that plans under way will make.
-    pub fn held_on_host(&self) -> u64 {
-        self.lock().holdings.held().host
-    }
-
     /// Gives so much idle host memory back, as far as there is some; returns the bytes given back.
     pub fn relieve_host(&self, bytes: u64) -> u64 {
         self.relieve_tier(Tier::Host, bytes)

@@ -55,7 +55,7 @@ impl<G: Gpu> Manager<G> {
             let left =
                 |state: &State| excess.saturating_sub(held.saturating_sub(state.holdings.held().device));
             given = self.release(Some(Tier::Device), &left);
-            self.lock().keep.gave(given, Instant::now());
+            self.lock().pool.keep.gave(given, Instant::now());
         }
         let tiers = self.rules.settings.overflow.iter().filter(|_| elsewhere > 0);
         given += tiers.map(|tier| self.release(Some(*tier), &|_| elsewhere)).sum::<u64>();
@@ -153,13 +153,18 @@ impl<G: Gpu> Manager<G> {
 impl State {
     /// Bytes of the device that are idle and not kept.
     fn excess_on_device(&mut self, rules: &Rules, now: Instant) -> u64 {
-        let (idle, limits) = (self.idle_on_device(), &rules.settings);
-        if self.keep.has_ended_period(now) {
+        self.end_period(rules, now);
+        let (pieces, limits) = (self.pool.idle(Tier::Device), &rules.settings);
+        self.pool.excess(self.idle_on_device(), pieces, limits.keep_idle, limits.keep_most)
+    }
+
+    /// Tells the pool which memory was idle throughout a period, if one is over.
+    pub(super) fn end_period(&mut self, rules: &Rules, now: Instant) {
+        if self.pool.keep.has_ended_period(now) {
             let used = self.program.take_recent_peak();
-            let unused = self.holdings.held().device.saturating_sub(used).min(idle);
-            self.keep.unused(unused, limits.keep_idle);
+            let unused = self.holdings.held().device.saturating_sub(used).min(self.idle_on_device());
+            self.pool.end_period(unused, rules.settings.keep_idle);
         }
-        self.keep.excess(idle, limits.keep_idle, limits.keep_most)
     }
 
     /// Bytes of other tiers that are idle and not kept.
@@ -167,19 +172,21 @@ impl State {
         let used = self.counters.overflows + self.moves.out_bytes;
         match self.holdings.ledger.handles().idle_bytes().elsewhere() {
             0 => 0,
-            idle => self.keep_elsewhere.excess(idle, used, now),
+            idle => self.pool.keep_elsewhere.excess(idle, used, now),
         }
     }
 
-    fn idle_on_device(&self) -> u64 {
+    pub(super) fn idle_on_device(&self) -> u64 {
         self.holdings.ledger.handles().idle_bytes().device + self.program.cached_bytes()
     }
 
     /// When memory that is idle now may go, at the earliest.
     fn next_look(&self, stated: u64) -> Option<Instant> {
-        let device = (self.idle_on_device() > stated).then(|| self.keep.next_look()).flatten();
+        let idle = [self.idle_on_device(), self.pool.idle(Tier::Device)];
+        let is_left = self.pool.excess(idle[0], idle[1], stated, 0) > 0;
+        let device = is_left.then(|| self.pool.keep.next_look()).flatten();
         let is_elsewhere = self.holdings.ledger.handles().idle_bytes().elsewhere() > 0;
-        let elsewhere = is_elsewhere.then(|| self.keep_elsewhere.next_look()).flatten();
+        let elsewhere = is_elsewhere.then(|| self.pool.keep_elsewhere.next_look()).flatten();
         device.into_iter().chain(elsewhere).min()
     }
 

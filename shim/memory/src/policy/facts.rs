@@ -13,7 +13,7 @@ use crate::vocabulary::tiers::TierBytes;
 pub(crate) struct Facts<'a> {
     pub(crate) ledger: &'a Ledger,
     pub(crate) timeline: &'a Timeline,
-    /// Handles held, those included that plans under way will make.
+    /// Bytes of blocks' handles and of pieces, those included that plans under way will make.
     pub(crate) held: TierBytes,
 }
 

@@ -122,7 +122,7 @@ impl State {
         let view = stitched || draft.class.is_none();
         let made = draft.created_bytes().total();
         if made > 0 {
-            self.keep.made(made, Instant::now());
+            self.pool.keep.made(made, Instant::now());
         }
         let late = made > 0 && self.growth.is_late(made, self.holdings.held().total());
         self.holdings.ledger.insert_extent(built.base, draft.mapped() + draft.gap, draft.class, view, late);

@@ -10,7 +10,6 @@ use wm_driver::Tier;
 
 use crate::ordering::fence::{Fence, Query};
 use crate::policy::growth::Growth;
-use crate::policy::keep::{Keep, KeepElsewhere};
 use crate::policy::scarcity::Scarcity;
 use crate::state::State;
 use crate::vocabulary::plan::{Steps, Undo};
@@ -83,7 +82,7 @@ impl State {
         self.under_way.end_epoch();
         self.scarcity = Scarcity::default();
         self.growth = Growth::default();
-        (self.keep, self.keep_elsewhere) = (Keep::default(), KeepElsewhere::default());
+        self.pool.forget_idle();
         self.fixed = false;
         self.pinned = Vec::new();
         (steps, self.timeline.clear())

@@ -25,7 +25,7 @@ use crate::ordering::results::EventResults;
 use crate::ordering::timeline::Timeline;
 use crate::policy::facts::Facts;
 use crate::policy::growth::Growth;
-use crate::policy::keep::{Keep, KeepElsewhere};
+use crate::policy::pool::HandlePool;
 use crate::policy::scarcity::Scarcity;
 use crate::state::under_way::UnderWay;
 use crate::vocabulary::error::FreeError;
@@ -33,6 +33,7 @@ use crate::vocabulary::moves::Moves;
 use crate::vocabulary::order::{Order, Pending, Point};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::request::{Freed, Request};
+use crate::vocabulary::tiers::TierBytes;
 
 /// In this order in memory: what a hit and a free look at comes first, on neighbouring cache lines.
 #[derive(Debug, Default)]
@@ -44,8 +45,7 @@ pub(crate) struct State {
     pub(crate) timeline: Timeline,
     pub(crate) holdings: Holdings,
     scarcity: Scarcity,
-    pub(crate) keep: Keep,
-    pub(crate) keep_elsewhere: KeepElsewhere,
+    pub(crate) pool: HandlePool,
     /// The program forbids that a stream waits for another one's free.
     pub(crate) forbids_dependencies: bool,
     pub(crate) under_way: UnderWay,
@@ -112,7 +112,14 @@ impl State {
 
     /// What a decision is shown.
     pub(crate) fn facts(&self) -> Facts<'_> {
-        Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.holdings.held() }
+        Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.held() }
+    }
+
+    /// Bytes of blocks' handles and of pieces, those included that plans under way will make.
+    pub(crate) fn held(&self) -> TierBytes {
+        let mut held = self.holdings.held();
+        [Tier::Device, Tier::Host].into_iter().for_each(|tier| *held.part(tier) += self.pool.bytes(tier));
+        held
     }
 
     /// Notes what calls of the driver have told about events. Returns the fences that are not

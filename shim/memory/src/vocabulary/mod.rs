@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub mod guard;
 pub(crate) mod moves;
 pub(crate) mod order;
+pub(crate) mod piece;
 pub(crate) mod plan;
 pub(crate) mod request;
 pub(crate) mod settings;

@@ -46,6 +46,13 @@ impl TierBytes {
         }
     }
 
+    /// These bytes and others.
+    #[must_use]
+    pub fn plus(mut self, other: Self) -> Self {
+        self.add(&other);
+        self
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.device += other.device;
         self.peer += other.peer;

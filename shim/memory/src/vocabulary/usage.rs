@@ -5,6 +5,7 @@ use serde::Serialize;
 use wm_schema::Counters;
 
 use crate::vocabulary::moves::Moves;
+use crate::vocabulary::piece::PieceAccount;
 use crate::vocabulary::tiers::{Peaks, TierBytes};
 
 /// One GPU's memory, as its manager sees it. Sizes are bytes.
@@ -17,6 +18,9 @@ pub struct Usage {
     /// Highest `live` since the start, whatever was reset. Not part of the manager's statistics.
     #[serde(skip)]
     pub live_peaks: Peaks,
+    /// In memory that the program made itself. Not part of the manager's statistics.
+    #[serde(skip)]
+    pub pieces: PieceAccount,
     /// Bytes that were asked for by the live blocks of streams, not rounded: what a stream-ordered
     /// pool calls used.
     pub pooled: u64,

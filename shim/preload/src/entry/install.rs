@@ -19,7 +19,7 @@ use crate::hooks::{self, Exports};
 use crate::process::{driver, logger, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::subsystems::PROCESS;
-use crate::{guard, moves, physical, settings, shortage};
+use crate::{guard, moves, settings, shortage};
 
 static INSTALLED: Once = Once::new();
 
@@ -102,7 +102,6 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         },
     );
     registry::set_callbacks(Callbacks {
-        external_usage: physical::aside,
         on_shortage: shortage::of_block,
         on_overflow: || PROCESS.overflow.note(),
         on_create: || PROCESS.torch.announce(),

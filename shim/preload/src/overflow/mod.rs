@@ -21,7 +21,7 @@ use wm_memory::{Manager, Usage};
 
 pub(crate) use refusal::{of_piece, say};
 
-use crate::{physical, process, registry};
+use crate::{process, registry};
 
 /// The lines of a process about memory that lies elsewhere.
 #[derive(Debug)]
@@ -50,9 +50,9 @@ impl OverflowLog {
         if self.are_over.load(Relaxed) || process::forked() || process::exiting() {
             return;
         }
-        let blocks: u64 = registry::all().map(|manager| manager.live().elsewhere()).sum();
-        let pieces: u64 = physical::accounts().values().map(|account| account.held.elsewhere()).sum();
-        if let Some(advice) = self.next_line(blocks + pieces) {
+        let elsewhere = registry::all()
+            .map(|manager| manager.live().elsewhere() + manager.pool(|pool| pool.account()).held.elsewhere());
+        if let Some(advice) = self.next_line(elsewhere.sum()) {
             log::warn!("memory lies elsewhere than on its device: {}{advice}", whereabouts(&places()));
         }
     }
@@ -68,7 +68,7 @@ impl OverflowLog {
 
     /// The device's contexts are gone, and its manager is about to forget its blocks.
     pub(crate) fn device_ended(&self, manager: &Manager<Device>) {
-        self.add_reset(manager.gpu().ordinal(), &needs_of_blocks(manager, &manager.usage()));
+        self.add_reset(manager.gpu().ordinal(), &needs_of(manager, &manager.usage()));
     }
 
     fn add_reset(&self, device: CUdevice, needs: &Needs) {
@@ -110,10 +110,8 @@ const ADVICE: &str = "; kernels use it over the link, and are slower; WMSHIM_OVE
 fn places() -> BTreeMap<CUdevice, BytesElsewhere> {
     let mut all: BTreeMap<CUdevice, BytesElsewhere> = BTreeMap::new();
     for manager in registry::all() {
-        all.insert(manager.gpu().ordinal(), manager.elsewhere());
-    }
-    for (device, account) in physical::accounts() {
-        *all.entry(device).or_default().entry(Tier::Host).or_default() += account.held.host;
+        let places = all.entry(manager.gpu().ordinal()).or_insert_with(|| manager.elsewhere());
+        *places.entry(Tier::Host).or_default() += manager.pool(|pool| pool.account()).held.host;
     }
     all
 }
@@ -121,19 +119,18 @@ fn places() -> BTreeMap<CUdevice, BytesElsewhere> {
 /// Adds the needs of devices that are in use; `None` if another thread is changing them.
 fn add_current_needs(all: &mut NeedsByDevice) -> Option<()> {
     for manager in registry::all() {
-        let blocks = needs_of_blocks(manager, &try_often(|| manager.usage_now())?);
-        all.entry(manager.gpu().ordinal()).or_default().or(&blocks);
-    }
-    for (device, account) in try_often(physical::accounts_now)? {
-        let pieces = Needs { peaks: account.peaks, overflows: account.overflows, headroom: 0 };
-        all.entry(device).or_default().and(&pieces);
+        let needs = needs_of(manager, &try_often(|| manager.usage_now())?);
+        all.entry(manager.gpu().ordinal()).or_default().or(&needs);
     }
     Some(())
 }
 
-fn needs_of_blocks(manager: &Manager<Device>, usage: &Usage) -> Needs {
+/// The needs of blocks and pieces.
+fn needs_of(manager: &Manager<Device>, usage: &Usage) -> Needs {
     let headroom = manager.settings().headroom;
-    Needs { peaks: usage.live_peaks, overflows: usage.counters.overflows, headroom }
+    let mut needs = Needs { peaks: usage.live_peaks, overflows: usage.counters.overflows, headroom };
+    needs.and(&Needs { peaks: usage.pieces.peaks, overflows: usage.pieces.overflows, headroom: 0 });
+    needs
 }
 
 /// Tries 100 times: another thread has such a lock for less than a microsecond.

@@ -8,7 +8,6 @@ use wm_driver::host::{self, HostRoom};
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, OverflowVerdict, ReadableBytes, Shortage, TierBytes};
 
-use crate::physical;
 use crate::registry;
 
 /// Says the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch size is refused
@@ -28,22 +27,14 @@ pub(crate) fn say(device: CUdevice, shortage: impl FnOnce() -> Shortage) {
 /// What was where when the program was refused memory that it makes itself.
 pub(crate) fn of_piece(manager: &Manager<Device>, bytes: u64, overflow: OverflowVerdict) -> Shortage {
     let (usage, limits) = (manager.usage(), manager.settings());
-    let device = manager.gpu().ordinal();
-    let held = physical::account(device).held;
-    let unused = [Tier::Device, Tier::Host].map(|tier| physical::kept::idle(device, tier));
-    let plus = |ours: TierBytes, [device, host]: [u64; 2]| TierBytes {
-        device: ours.device + device,
-        host: ours.host + host,
-        ..ours
-    };
-    let idle = plus(usage.idle, unused);
-    let reserved = plus(plus(usage.reserved, unused), [held.device, held.host]);
+    let pieces = usage.pieces;
+    let reserved = usage.reserved.plus(pieces.held).plus(pieces.idle);
     let free = manager.gpu().memory_info().map_or(0, |(free, _)| free);
     Shortage {
         asked: bytes,
-        live: plus(usage.live, [held.device, held.host]),
+        live: usage.live.plus(pieces.held),
         reserved,
-        idle,
+        idle: usage.idle.plus(pieces.idle),
         largest_free_run: usage.largest_free_run,
         device_left: free
             .saturating_sub(limits.headroom)
@@ -73,10 +64,9 @@ struct RefusalBounds {
 }
 
 fn bounds(manager: &Manager<Device>, shortage: &Shortage) -> RefusalBounds {
-    let (limits, aside) = (manager.settings(), manager.gpu().aside());
-    let reserved = manager.usage().reserved;
-    let held =
-        TierBytes { device: reserved.device + aside.device, host: reserved.host + aside.host, ..reserved };
+    let (limits, usage) = (manager.settings(), manager.usage());
+    let others = TierBytes { host: manager.gpu().external_usage(), ..TierBytes::default() };
+    let held = usage.reserved.plus(usage.pieces.held).plus(usage.pieces.idle).plus(others);
     RefusalBounds {
         asked: shortage.asked,
         held,

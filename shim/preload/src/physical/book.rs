@@ -2,8 +2,8 @@
 //! mapped. Pure data.
 //!
 //! A piece lives as long as the driver's: until its last reference is released *and* its last
-//! mapping is gone. It is charged from before it is made, so that two threads cannot both pass a
-//! limit, until then. The driver may give a handle's number out again as soon as it is released,
+//! mapping is gone. It holds a charge `C` until then: a value whose drop says that the piece's bytes
+//! count no more. The driver may give a handle's number out again as soon as it is released,
 //! while the piece is still mapped: pieces have numbers of their own.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,6 @@ use std::ops::Range;
 
 use wm_abi::{CUdevice, CUmemAllocationFlags};
 use wm_driver::Tier;
-use wm_memory::{Peaks, TierBytes};
 
 /// What the program asked for.
 #[derive(Debug, Clone, Copy)]
@@ -24,16 +23,22 @@ pub(crate) struct Asked {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct Piece<C> {
     asked: Asked,
     tier: Tier,
-    /// What is charged for it; 0 for what another process made, or this one imported again.
-    bytes: u64,
+    /// `None` for a piece that another process made, or this one imported again.
+    charge: Option<C>,
     /// It is not on its device, and answers as if it were.
     stands_in: bool,
     /// Through all handles.
     references: usize,
     mappings: usize,
+}
+
+impl<C> Piece<C> {
+    fn new(asked: Asked, tier: Tier, charge: Option<C>, stands_in: bool) -> Self {
+        Self { asked, tier, charge, stands_in, references: 0, mappings: 0 }
+    }
 }
 
 /// A handle that the program holds: the driver may have given it several for one piece.
@@ -57,38 +62,23 @@ pub(crate) struct MappedPiece {
     pub(crate) device: CUdevice,
 }
 
-/// What a device's pieces come to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Account {
-    /// Bytes, by where they are.
-    pub(crate) held: TierBytes,
-    /// The most that was held.
-    pub(crate) peaks: Peaks,
-    /// Pieces that were made on another tier, because the device was full.
-    pub(crate) overflows: u64,
-    /// Pieces that were not made, as no tier had room.
-    pub(crate) refused: u64,
-}
-
 /// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a
 /// const.
 type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 
 /// All pieces of the process.
 #[derive(Debug)]
-pub(crate) struct Book {
-    accounts: BTreeMap<CUdevice, Account>,
-    pieces: HandleMap<Piece>,
+pub(crate) struct Book<C> {
+    pieces: HandleMap<Piece<C>>,
     handles: HandleMap<HeldHandle>,
     /// By first address.
     mappings: BTreeMap<u64, ProgramMapping>,
     last: u64,
 }
 
-impl Book {
+impl<C> Book<C> {
     pub(super) const fn new() -> Self {
         Self {
-            accounts: BTreeMap::new(),
             pieces: HandleMap::with_hasher(BuildHasherDefault::new()),
             handles: HandleMap::with_hasher(BuildHasherDefault::new()),
             mappings: BTreeMap::new(),
@@ -96,42 +86,20 @@ impl Book {
         }
     }
 
-    /// Takes `bytes` of a device's tier into account if no more than `most` are then; says whether
-    /// it did.
-    pub(crate) fn charge(&mut self, device: CUdevice, tier: Tier, bytes: u64, most: u64) -> bool {
-        let held = self.accounts.entry(device).or_default().held.part(tier);
-        let fits = held.checked_add(bytes).is_some_and(|sum| sum <= most);
-        *held += if fits { bytes } else { 0 };
-        fits
-    }
-
-    /// Takes a charge back: the piece is gone, or was never made.
-    pub(crate) fn discharge(&mut self, device: CUdevice, tier: Tier, bytes: u64) {
-        let held = self.accounts.entry(device).or_default().held.part(tier);
-        *held = held.saturating_sub(bytes);
-    }
-
-    /// A charged piece was made.
-    pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, bytes: u64) {
-        self.last += 1;
-        let stands_in = tier != Tier::Device;
-        let account = self.accounts.entry(asked.device).or_default();
-        account.overflows += u64::from(stands_in);
-        account.peaks.note(&account.held);
-        self.pieces.insert(self.last, Piece { asked, tier, bytes, stands_in, references: 0, mappings: 0 });
-        self.hold(handle, self.last);
-    }
-
-    /// A piece was refused, because all tiers were full.
-    pub(crate) fn refused(&mut self, device: CUdevice) {
-        self.accounts.entry(device).or_default().refused += 1;
+    /// A piece was made. `charge` is `None` on a device whose memory is not counted.
+    pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, charge: Option<C>) {
+        self.insert(handle, Piece::new(asked, tier, charge, tier != Tier::Device));
     }
 
     /// The program got a handle for memory that another process made, or that it made itself and
     /// knows by another handle.
     pub(crate) fn imported(&mut self, handle: u64, asked: Asked, tier: Tier, stands_in: bool) {
+        self.insert(handle, Piece::new(asked, tier, None, stands_in));
+    }
+
+    fn insert(&mut self, handle: u64, piece: Piece<C>) {
         self.last += 1;
-        self.pieces.insert(self.last, Piece { asked, tier, bytes: 0, stands_in, references: 0, mappings: 0 });
+        self.pieces.insert(self.last, piece);
         self.hold(handle, self.last);
     }
 
@@ -147,7 +115,7 @@ impl Book {
     pub(crate) fn disclose(&mut self, address: u64, bytes: u64) {
         let first = self.mapping(address).map_or(address, |(base, _)| base);
         for mapping in self.mappings.range(first..address.saturating_add(bytes)).map(|(_, mapping)| mapping) {
-            if let Some(piece) = self.pieces.get_mut(&mapping.piece).filter(|piece| piece.bytes == 0) {
+            if let Some(piece) = self.pieces.get_mut(&mapping.piece).filter(|piece| piece.charge.is_none()) {
                 piece.stands_in = false;
             }
         }
@@ -190,11 +158,9 @@ impl Book {
 
     /// Forgets a piece that is neither held nor mapped.
     pub(crate) fn settle(&mut self, number: u64) {
-        let is_gone = |piece: &Piece| piece.references == 0 && piece.mappings == 0;
-        if self.pieces.get(&number).is_some_and(is_gone)
-            && let Some(piece) = self.pieces.remove(&number)
-        {
-            self.discharge(piece.asked.device, piece.tier, piece.bytes);
+        let is_gone = |piece: &Piece<C>| piece.references == 0 && piece.mappings == 0;
+        if self.pieces.get(&number).is_some_and(is_gone) {
+            self.pieces.remove(&number);
         }
     }
 
@@ -249,16 +215,6 @@ impl Book {
         piece.stands_in.then_some(piece.asked)
     }
 
-    /// What a device's pieces come to.
-    pub(crate) fn account(&self, device: CUdevice) -> Account {
-        self.accounts.get(&device).copied().unwrap_or_default()
-    }
-
-    /// The same of every device that had any.
-    pub(crate) fn accounts(&self) -> &BTreeMap<CUdevice, Account> {
-        &self.accounts
-    }
-
     fn mapping(&self, address: u64) -> Option<(u64, ProgramMapping)> {
         let (base, mapping) = self.mappings.range(..=address).next_back()?;
         (address - base < mapping.bytes).then_some((*base, *mapping))
@@ -269,6 +225,9 @@ impl Book {
 mod tests {
     //! Hazard: memory that is counted although it is gone, or forgotten while the program still
     //! uses it.
+    use std::cell::Cell;
+    use std::rc::Rc;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -283,65 +242,81 @@ mod tests {
         },
     };
 
-    /// A book with one piece of 2 MiB behind handle 7.
-    fn one(tier: Tier) -> Book {
-        let mut book = Book::new();
-        assert!(book.charge(0, tier, 2 * MIB, u64::MAX));
-        book.made(7, ASKED, tier, 2 * MIB);
-        book
+    /// Bytes of the device and of the host that are charged for pieces.
+    #[derive(Clone, Default)]
+    struct Charged(Rc<[Cell<u64>; 2]>);
+
+    /// A charge for 2 MiB.
+    struct ModelCharge(Charged, Tier);
+
+    impl Charged {
+        fn on(&self, tier: Tier) -> &Cell<u64> {
+            &self.0[usize::from(tier == Tier::Host)]
+        }
+
+        fn charge(&self, tier: Tier) -> Option<ModelCharge> {
+            self.on(tier).set(self.on(tier).get() + 2 * MIB);
+            Some(ModelCharge(self.clone(), tier))
+        }
+
+        fn held(&self) -> [u64; 2] {
+            [Tier::Device, Tier::Host].map(|tier| self.on(tier).get())
+        }
     }
 
-    fn release(book: &mut Book, handle: u64) {
+    impl Drop for ModelCharge {
+        fn drop(&mut self) {
+            self.0.on(self.1).set(self.0.on(self.1).get() - 2 * MIB);
+        }
+    }
+
+    /// A book with one piece of 2 MiB behind handle 7.
+    fn one(tier: Tier) -> (Book<ModelCharge>, Charged) {
+        let (mut book, charged) = (Book::new(), Charged::default());
+        book.made(7, ASKED, tier, charged.charge(tier));
+        (book, charged)
+    }
+
+    fn release(book: &mut Book<ModelCharge>, handle: u64) {
         let number = book.let_go(handle).expect("a handle of the book");
         book.settle(number);
     }
 
     #[test]
-    fn a_charge_stops_at_the_limit() {
-        let mut book = Book::new();
-        assert!(book.charge(0, Tier::Device, 6, 10) && !book.charge(0, Tier::Device, 5, 10));
-        assert!(book.charge(1, Tier::Device, 5, 10) && book.charge(0, Tier::Host, 5, 10));
-        assert!(!book.charge(0, Tier::Device, u64::MAX, u64::MAX));
-        book.discharge(0, Tier::Device, 6);
-        assert_eq!(book.account(0).held, TierBytes { device: 0, peer: 0, host: 5 });
-    }
-
-    #[test]
     fn a_piece_lives_until_it_is_released_and_unmapped_in_either_order() {
         for unmap_first in [true, false] {
-            let mut book = one(Tier::Host);
+            let (mut book, charged) = one(Tier::Host);
             book.mapped(64 * MIB, 2 * MIB, 7);
             if unmap_first {
                 book.unmapped(64 * MIB, 2 * MIB);
-                assert_eq!((book.account(0).held.host, book.elsewhere(64 * MIB)), (2 * MIB, None));
+                assert_eq!((charged.held(), book.elsewhere(64 * MIB)), ([0, 2 * MIB], None));
                 release(&mut book, 7);
             } else {
                 release(&mut book, 7);
-                assert_eq!(book.account(0).held.host, 2 * MIB);
+                assert_eq!(charged.held(), [0, 2 * MIB]);
                 let view = MappedPiece { base: 64 * MIB, bytes: 2 * MIB, device: 0 };
                 assert_eq!(book.elsewhere(66 * MIB - 1), Some(view));
                 book.unmapped(0, 128 * MIB);
             }
-            assert_eq!(book.account(0).held, TierBytes::default(), "unmap first: {unmap_first}");
+            assert_eq!(charged.held(), [0, 0], "unmap first: {unmap_first}");
             assert!(book.pieces.is_empty() && book.handles.is_empty() && book.mappings.is_empty());
         }
     }
 
     #[test]
     fn a_number_that_the_driver_gives_out_again_is_another_piece() {
-        let mut book = one(Tier::Host);
+        let (mut book, charged) = one(Tier::Host);
         book.mapped(64 * MIB, 2 * MIB, 7);
         release(&mut book, 7);
-        assert!(book.charge(0, Tier::Device, 2 * MIB, u64::MAX));
-        book.made(7, ASKED, Tier::Device, 2 * MIB);
+        book.made(7, ASKED, Tier::Device, charged.charge(Tier::Device));
         assert!(book.asked(7).is_none() && book.elsewhere(64 * MIB).is_some());
         release(&mut book, 7);
-        assert_eq!(book.account(0).held, TierBytes { device: 0, peer: 0, host: 2 * MIB });
+        assert_eq!(charged.held(), [0, 2 * MIB]);
     }
 
     #[test]
     fn retained_and_imported_handles_are_references_and_a_failed_release_is_none() {
-        let mut book = one(Tier::Host);
+        let (mut book, charged) = one(Tier::Host);
         book.mapped(64 * MIB, 2 * MIB, 7);
         assert!(book.held_again(7) && !book.held_again(8));
         release(&mut book, 7);
@@ -355,14 +330,14 @@ mod tests {
         book.unmapped(64 * MIB, 2 * MIB);
         release(&mut book, 10);
         assert!(book.let_go(10).is_none(), "a handle is released as often as it was given");
-        assert_eq!((book.account(0).held.host, book.asked(9).is_some()), (2 * MIB, true));
+        assert_eq!((charged.held(), book.asked(9).is_some()), ([0, 2 * MIB], true));
         release(&mut book, 9);
-        assert_eq!(book.account(0).held.host, 0);
+        assert_eq!(charged.held(), [0, 0]);
     }
 
     #[test]
     fn what_is_imported_is_charged_to_nobody_and_stands_in_until_it_is_known_for_the_hosts() {
-        let mut book = Book::new();
+        let mut book = Book::<ModelCharge>::new();
         for (handle, tier) in [(7, Tier::Device), (8, Tier::Host)] {
             book.imported(handle, ASKED, tier, tier == Tier::Host);
             book.mapped(handle * 8 * MIB, 8 * MIB, handle);
@@ -375,9 +350,8 @@ mod tests {
         book.unmapped(56 * MIB, 16 * MIB);
         [7, 8].into_iter().for_each(|handle| release(&mut book, handle));
         assert!(book.pieces.is_empty() && book.handles.is_empty() && book.mappings.is_empty());
-        assert_eq!(book.account(0), Account::default());
         // What the program made stays what it asked for.
-        let mut book = one(Tier::Host);
+        let (mut book, _charged) = one(Tier::Host);
         book.mapped(64 * MIB, 2 * MIB, 7);
         book.disclose(0, 128 * MIB);
         assert!(book.reaches_elsewhere(64 * MIB, 1));
@@ -385,12 +359,11 @@ mod tests {
 
     #[test]
     fn what_is_on_the_device_is_not_elsewhere() {
-        let mut book = one(Tier::Device);
+        let (mut book, charged) = one(Tier::Device);
         book.mapped(64 * MIB, 2 * MIB, 7);
         assert!(book.elsewhere(64 * MIB).is_none() && book.asked(7).is_none());
         assert!(!book.reaches_elsewhere(0, 128 * MIB));
-        assert!(book.charge(0, Tier::Host, 2 * MIB, u64::MAX));
-        book.made(8, ASKED, Tier::Host, 2 * MIB);
+        book.made(8, ASKED, Tier::Host, charged.charge(Tier::Host));
         book.mapped(66 * MIB, 2 * MIB, 8);
         assert!(book.reaches_elsewhere(64 * MIB, 4 * MIB) && book.reaches_elsewhere(67 * MIB, MIB));
         assert!(!book.reaches_elsewhere(64 * MIB, 2 * MIB) && !book.reaches_elsewhere(68 * MIB, MIB));

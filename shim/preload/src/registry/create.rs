@@ -7,7 +7,7 @@ use wm_driver::{Api, Device, Gpu, Tier, Unsupported, host};
 use wm_memory::Manager;
 
 use super::managers::DEVICES;
-use super::tables::{Callbacks, REGISTRY, existing};
+use super::tables::{Callbacks, REGISTRY, existing, host_of_others};
 use super::{budget, devices, peers};
 use crate::process::{driver, streams};
 use crate::settings::{self, Guard, Overflow};
@@ -68,7 +68,7 @@ pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
 
 fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<Manager<Device>, Unmanaged> {
     let gpu = Device::new(driver(), streams(), device, context)?.beside(
-        callbacks.external_usage,
+        host_of_others,
         callbacks.on_shortage,
         callbacks.on_overflow,
     );

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 
 use wm_abi::CUdevice;
-use wm_driver::{Aside, Device, OomAnswer, Shortfall};
+use wm_driver::{Device, OomAnswer, Shortfall};
 use wm_memory::Manager;
 
 use super::context_blocks::ContextBlocks;
@@ -15,8 +15,6 @@ use crate::process::{DeviceSet, DeviceValues, THREAD_HOT, streams};
 
 /// The questions and news of a manager to other subsystems.
 pub(crate) struct Callbacks {
-    /// Bytes that the program holds on a device without its manager.
-    pub(crate) external_usage: fn(CUdevice) -> Aside,
     /// The answer that the calling code accepts if a device has no room for a block of so many
     /// bytes.
     pub(crate) on_shortage: fn(CUdevice, Shortfall) -> OomAnswer,
@@ -88,6 +86,11 @@ pub(crate) fn any() -> bool {
 /// Every manager there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
     REGISTRY.managers.all()
+}
+
+/// Bytes of the host that all devices but one hold: the user's limit is one for all.
+pub(crate) fn host_of_others(device: CUdevice) -> u64 {
+    all().filter(|manager| manager.gpu().ordinal() != device).map(Manager::held_on_host).sum()
 }
 
 /// The manager whose address space contains `address`; the current device's first, for it is mostly

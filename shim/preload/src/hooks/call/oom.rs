@@ -16,7 +16,7 @@ use wm_memory::Manager;
 use super::boundary;
 use crate::counters::{COUNTERS, Calls};
 use crate::moves;
-use crate::physical::kept;
+use crate::physical;
 use crate::process::{self, preserve_errno};
 use crate::registry;
 use crate::subsystems::PROCESS;
@@ -100,6 +100,6 @@ pub(in crate::hooks) fn release_unused(manager: &Manager<Device>, bytes: usize) 
 }
 
 fn give_back(manager: &Manager<Device>, bytes: u64) -> u64 {
-    let kept = kept::give_back(manager.gpu().ordinal(), Tier::Device, bytes);
-    kept + manager.relieve(bytes.saturating_sub(kept))
+    let given = physical::cache().give_back(manager, Tier::Device, bytes);
+    given + manager.relieve(bytes.saturating_sub(given))
 }

@@ -14,14 +14,14 @@ use std::mem::MaybeUninit;
 
 use wm_abi::*;
 use wm_driver::{Api, Device, Gpu, OomAnswer, Tier};
-use wm_memory::{Manager, OverflowVerdict};
+use wm_memory::{HandlePool, Manager, OverflowVerdict, PieceKind};
 
 use crate::gate::GATE;
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
 use crate::hooks::memory::reserved;
 use crate::overflow;
-use crate::physical::{self, Asked, MemoryKind, book, kept, segment};
+use crate::physical::{self, Asked, book, cache, segment};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
 use crate::subsystems::PROCESS;
@@ -37,7 +37,7 @@ struct CreateRequest {
     manager: Option<&'static Manager<Device>>,
     /// The kind under which its memory on the device stays idle after the release; `None`: it
     /// does not.
-    kind: Option<MemoryKind>,
+    kind: Option<PieceKind>,
 }
 
 /// `cuMemCreate`.
@@ -58,7 +58,8 @@ pub(in crate::hooks) unsafe fn mem_create(
         return Outcome::Forward;
     }
     let manager = registry::of_device(property.location.id);
-    let request = CreateRequest { property, bytes, manager, kind: kept::kind(&property, bytes) };
+    let kind = manager.and_then(|_| physical::kind(&property, bytes));
+    let request = CreateRequest { property, bytes, manager, kind };
     let has_room = !segment::refuses(bytes as u64);
     let made = if has_room { request.anywhere() } else { Err(CUresult::OUT_OF_MEMORY) };
     let comes_again = segment::answered(bytes as u64, made.map(drop).into());
@@ -66,29 +67,20 @@ pub(in crate::hooks) unsafe fn mem_create(
         shortage::refused_piece(comes_again);
     }
     if made == Err(CUresult::OUT_OF_MEMORY) && request.kind.is_some() {
-        kept::refused();
+        cache().refused();
     }
     // SAFETY: the program's out-pointer, not null.
     made.map(|made| unsafe { *handle = made }).into()
 }
 
 impl CreateRequest {
-    /// Memory that was given up before, if there is some.
-    fn promised(&self, tier: Tier) -> Option<u64> {
-        let (device, bytes) = (self.device(), self.bytes as u64);
+    /// Idle memory of a tier, if there is some.
+    fn reserved(&self, tier: Tier) -> Option<u64> {
         let kind = self.kind?.on(tier);
-        if kept::idle(device, tier) == 0 {
-            return None;
-        }
-        if !book().charge(device, tier, bytes, u64::MAX) {
-            return None;
-        }
-        let Some(token) = kept::promise(kind) else {
-            book().discharge(device, tier, bytes);
-            return None;
-        };
-        book().made(token, self.asked(), tier, self.bytes as u64);
-        Some(token)
+        let charge = self.manager?.reserve(kind)?;
+        let alias = cache().handles()?.reserve(kind);
+        book().made(alias, self.asked(), tier, Some(charge));
+        Some(alias)
     }
 
     fn anywhere(&self) -> Result<u64, CUresult> {
@@ -96,8 +88,8 @@ impl CreateRequest {
     }
 
     fn on_device(&self) -> Result<u64, CUresult> {
-        if let Some(token) = self.promised(Tier::Device) {
-            return Ok(token);
+        if let Some(alias) = self.reserved(Tier::Device) {
+            return Ok(alias);
         }
         let first = self.beside_headroom();
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
@@ -109,7 +101,7 @@ impl CreateRequest {
     /// New memory of the device. A piece that could lie on the host leaves the headroom to the
     /// driver.
     fn beside_headroom(&self) -> Result<u64, CUresult> {
-        let is_taken = |manager: &&Manager<Device>| !physical::headroom::is_left(manager, self.bytes as u64);
+        let is_taken = |manager: &&Manager<Device>| !manager.leaves_headroom(self.bytes as u64);
         let could_overflow =
             |manager: &&Manager<Device>| self.is_plain() && self.may_overflow(manager) && is_borne();
         if self.manager.filter(is_taken).is_some_and(|manager| could_overflow(&manager)) {
@@ -127,16 +119,16 @@ impl CreateRequest {
             self.record_refusal(manager, verdict);
             return Err(code);
         }
-        let made = self.promised(Tier::Host).ok_or(code).or_else(|_| {
+        let made = self.reserved(Tier::Host).ok_or(code).or_else(|_| {
             // Memory of other kinds may lie idle there.
-            physical::make_host_room(manager, self.bytes as u64);
+            cache().make_host_room(manager, self.bytes as u64);
             let first = self.attempt(Tier::Host);
             let is_relieved = first.is_err() && manager.relieve_host(self.bytes as u64) > 0;
             if is_relieved { self.attempt(Tier::Host) } else { first }
         });
         match made {
             Ok(made) => {
-                physical::note_overflow();
+                physical::set_any_elsewhere();
                 PROCESS.overflow.note();
                 Ok(made)
             }
@@ -169,24 +161,23 @@ impl CreateRequest {
     /// The program is refused the memory, and asks for it again if the verdict is that it does.
     fn record_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
         if verdict != OverflowVerdict::Later {
-            book().refused(self.device());
+            manager.pool(HandlePool::refused);
             overflow::say(self.device(), || overflow::of_piece(manager, self.bytes as u64, verdict));
         }
     }
 
+    /// New memory. The user's limits hold for memory whose place the program would not notice.
     fn attempt(&self, tier: Tier) -> Result<u64, CUresult> {
-        let (device, bytes) = (self.device(), self.bytes as u64);
-        let most = self.most(tier);
-        if !book().charge(device, tier, bytes, most) {
-            return Err(CUresult::OUT_OF_MEMORY);
-        }
-        let keep = |handle| self.kind.map_or(handle, |kind| kept::made(kind.on(tier), handle));
-        let made = self.make(tier).map(keep);
-        match made {
-            Ok(handle) => book().made(handle, self.asked(), tier, bytes),
-            Err(_) => book().discharge(device, tier, bytes),
-        }
-        made
+        let is_cached = self.kind.is_some();
+        let charge = |manager: &'static Manager<Device>| {
+            manager.charge(tier, self.bytes as u64, self.is_plain()).ok_or(CUresult::OUT_OF_MEMORY)
+        };
+        let charge = self.manager.map(charge).transpose()?;
+        let made = self.make(tier)?;
+        charge.iter().for_each(|charge| charge.made(is_cached));
+        let handle = self.kind.map_or(made, |kind| cache().made(kind.on(tier), made));
+        book().made(handle, self.asked(), tier, charge);
+        Ok(handle)
     }
 
     fn make(&self, tier: Tier) -> Result<u64, CUresult> {
@@ -197,26 +188,12 @@ impl CreateRequest {
     }
 
     fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
-        match kept::location(self.device(), tier).filter(|_| tier == Tier::Host) {
+        match physical::location(self.device(), tier).filter(|_| tier == Tier::Host) {
             Some(location) => {
                 CUmemAllocationProp { location, allocFlags: CUmemAllocationFlags::default(), ..self.property }
             }
             None => self.property,
         }
-    }
-
-    /// Bytes that the program's own memory may have on a tier: the limit without our blocks.
-    fn most(&self, tier: Tier) -> u64 {
-        let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
-        let (limits, reserved) = (manager.settings(), manager.usage().reserved);
-        let limit = match tier {
-            Tier::Host => limits.host_limit.saturating_sub(physical::host_of_others(self.device())),
-            _ => limits.device_limit,
-        };
-        if limit == u64::MAX {
-            return limit;
-        }
-        limit.saturating_sub(reserved.on(tier)).saturating_sub(kept::idle(self.device(), tier))
     }
 
     /// Memory whose place the program would not notice, and that a limit may therefore refuse.
@@ -226,7 +203,7 @@ impl CreateRequest {
     }
 
     fn may_overflow(&self, manager: &Manager<Device>) -> bool {
-        let idle = kept::idle(self.device(), Tier::Host);
+        let idle = manager.pool(|pool| pool.idle(Tier::Host));
         let suffices = |available: u64| available.saturating_add(idle) >= self.bytes as u64;
         // A program that is refused again and again does not pay for the current figure each time.
         manager.settings().overflow.contains(&Tier::Host)
@@ -268,7 +245,8 @@ pub(in crate::hooks) fn mem_export_to_shareable_handle(
         );
         return Outcome::Return(CUresult::NOT_SUPPORTED);
     }
-    let Some(handle) = kept::share(handle) else { return Outcome::Forward };
+    let alias = cache().handles().and_then(|mut handles| handles.share(handle));
+    let Some(handle) = alias else { return Outcome::Forward };
     // SAFETY: the program's arguments, with the handle that its own stands for.
     let exported =
         unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
@@ -279,7 +257,7 @@ pub(in crate::hooks) fn mem_export_to_shareable_handle(
 pub(in crate::hooks) fn mem_release(handle: u64) -> CUresult {
     // Before the call: afterwards the driver may give the number to another thread's piece.
     let gone = book().let_go(handle);
-    let result = kept::release(handle).unwrap_or_else(|| driver().mem_release(handle).into());
+    let result = cache().release(handle).unwrap_or_else(|| driver().mem_release(handle).into());
     match gone {
         Some(number) if result == CUresult::SUCCESS => book().settle(number),
         Some(number) => book().keep(handle, number),
@@ -292,7 +270,7 @@ pub(in crate::hooks) unsafe fn retain(handle: *mut u64, address: *mut c_void) ->
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemRetainAllocationHandle>()(handle, address) };
     if result == CUresult::SUCCESS {
-        kept::share_at(address as u64);
+        cache().handles().iter_mut().for_each(|handles| handles.share_at(address as u64));
         // SAFETY: the driver has just written there.
         book().retained(address as u64, unsafe { *handle });
     }
@@ -337,7 +315,7 @@ fn learn(handle: u64) {
     let asked = Asked { device, handle_types: requestedHandleTypes, flags: allocFlags };
     book().imported(handle, asked, tier, tier == Tier::Host && is_borne());
     if tier == Tier::Host {
-        physical::note_elsewhere();
+        physical::set_any_elsewhere();
     }
 }
 
@@ -346,7 +324,7 @@ pub(in crate::hooks) unsafe fn mem_get_allocation_properties_from_handle(
     property: *mut CUmemAllocationProp,
     handle: u64,
 ) -> CUresult {
-    let named = kept::bound(handle).unwrap_or(handle);
+    let named = cache().handles().and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, named) };
     let asked = book().asked(handle);
@@ -373,7 +351,7 @@ pub(in crate::hooks) fn mem_map(
     }
     // SAFETY: a function without pointers.
     let plainly = || unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
-    let result = kept::map(address, bytes, offset, handle, flags).unwrap_or_else(plainly);
+    let result = cache().map(address, bytes, offset, handle, flags).unwrap_or_else(plainly);
     if result == CUresult::SUCCESS {
         book().mapped(address, bytes as u64, handle);
         shortage::mapped();
@@ -387,13 +365,22 @@ pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome
     if reserved::is_ours(address) {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
-    let result = kept::unmap(address, bytes).unwrap_or_else(|| {
-        driver().mem_unmap(address, bytes).inspect(|()| kept::unmapped(address, bytes)).into()
-    });
+    let length = bytes as u64;
+    let cached = cache().handles().and_then(|mut handles| handles.unmap(address, length));
+    let result = cached.map_or_else(|| unmap(address, bytes), CUresult::from);
     if result == CUresult::SUCCESS {
-        book().unmapped(address, bytes as u64);
+        book().unmapped(address, length);
     }
     Outcome::Return(result)
+}
+
+/// `cuMemUnmap` of mappings that are not those of cached handles.
+fn unmap(address: u64, bytes: usize) -> CUresult {
+    let forget = |()| {
+        let mut handles = cache().handles();
+        handles.iter_mut().for_each(|handles| handles.unmapped(address, bytes as u64));
+    };
+    driver().mem_unmap(address, bytes).map(forget).into()
 }
 
 /// `cuMemSetAccess`. The CPU gets no access to device memory, and none to host memory that stands
@@ -422,7 +409,7 @@ pub(in crate::hooks) unsafe fn mem_set_access(
             return Outcome::Return(CUresult::NOT_SUPPORTED);
         }
     }
-    kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return)
+    cache().allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return)
 }
 
 /// `cuMemAddressFree`. Addresses are given back, and with them the unused memory there.
@@ -430,7 +417,9 @@ pub(in crate::hooks) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> 
     if reserved::is_ours(address) {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
-    kept::clear(address, bytes);
+    if let Some(mut handles) = cache().handles() {
+        let _left = handles.clear(address, bytes as u64);
+    }
     segment::changed();
     Outcome::Forward
 }

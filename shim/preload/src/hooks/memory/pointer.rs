@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
-use wm_driver::{Api, Device, Tier};
+use wm_driver::{Api, Device};
 use wm_memory::{Block, Order};
 
 use super::attribute_set::AttributeSet;
@@ -18,7 +18,7 @@ use crate::hooks::call::boundary::Outcome;
 use crate::hooks::memory::physical;
 use crate::hooks::memory::pool;
 use crate::ipc::OpenedBlock;
-use crate::physical::{MappedPiece, account, kept};
+use crate::physical::MappedPiece;
 use crate::process::driver;
 use crate::registry::{self, REGISTRY};
 
@@ -135,9 +135,8 @@ pub(in crate::hooks) unsafe fn mem_get_info(free: *mut usize, total: *mut usize)
     let usage = site.manager.usage();
     let holdings = DeviceAccount {
         live: usage.live,
-        unused: usage.reserved.device.saturating_sub(usage.live.device)
-            + kept::idle(site.manager.gpu().ordinal(), Tier::Device),
-        pieces: account(site.manager.gpu().ordinal()).held,
+        unused: usage.reserved.device.saturating_sub(usage.live.device) + usage.pieces.idle.device,
+        pieces: usage.pieces.held,
         limit: site.manager.settings().device_limit,
     };
     // The headroom is kept for the driver: a program that asks for all memory that is free would

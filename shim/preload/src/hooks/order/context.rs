@@ -87,7 +87,7 @@ fn end_device(device: CUdevice) {
     if let Some(manager) = registry::withdraw(device) {
         PROCESS.guard.end_device(device);
         PROCESS.ipc.end_device(device);
-        physical::kept::end_device(device);
+        physical::cache().handles().iter_mut().for_each(|handles| handles.end_device(device));
         PROCESS.overflow.device_ended(manager);
         manager.discard();
         registry::rest(device, manager);

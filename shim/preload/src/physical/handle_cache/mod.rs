@@ -1,38 +1,37 @@
-//! Pieces that PyTorch has given up stay, mapped where they were, and serve its next ones.
+//! Handles that PyTorch has released stay mapped where they were, and serve its next pieces.
 //!
 //! PyTorch's expandable segments answer a shortage by unmapping and releasing every page that is
 //! free, to make as many again at other addresses, with five driver calls each. Here a page that is
-//! given up keeps its memory, which lies *idle*, and its mapping. A page that is made gets a
-//! *token* in place of a handle, with no memory of its own yet: it is bound when it is mapped, to
-//! what is mapped at that address already if that is idle, so that a program that repeats itself
-//! makes no call; else to other idle memory, which is then mapped at both places.
+//! released keeps its memory, which is *idle*, and its mapping. A page that is made gets an *alias*
+//! in place of a handle, with no memory of its own yet. The alias is bound when it is mapped: if
+//! idle memory of its kind is mapped at that address, to that memory, so that a program that
+//! repeats itself makes no call; else to other idle memory, which is then mapped at both places.
 //!
 //! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for
-//! each token that is not bound; at an address there is at most one mapping of ours, which grants
-//! access from the beginning; what was shared or asked for by address is never kept. Nothing here
-//! waits for the GPU: a program that unmaps has waited.
-
-mod idle;
-mod kind;
+//! each alias that is not bound; at an address there is at most one mapping of ours, which grants
+//! access from the beginning; memory that was shared or asked for by address is never idle here.
+//! Which memory is idle, and which is reserved, is in the device's pool ([`HandlePool`]). Nothing
+//! here waits for the GPU: a program that unmaps has waited.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use idle::Idle;
-pub(crate) use kind::MemoryKind;
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 use wm_driver::Tier;
+use wm_memory::{HandlePool, PieceKind};
 
-/// Tokens are told from the driver's handles, which are addresses, by their first bits.
-const TOKENS: u64 = 0xB00C << 48;
+/// Aliases are told from the driver's handles, which are addresses, by their first bits.
+const ALIASES: u64 = 0xB00C << 48;
 
 /// Access rights of a mapping: devices, with `CU_MEM_ACCESS_FLAGS_*`.
 pub(crate) type Access = SmallVec<[(CUdevice, u32); 1]>;
 
-/// The driver's calls.
+/// The driver's calls, and the pool of each device.
 pub(crate) trait Vmm {
-    fn make(&self, kind: &MemoryKind) -> Result<u64, CUresult>;
+    /// `None` where the device has no pool: its contexts are gone.
+    fn pool<T>(&self, device: CUdevice, change: impl FnOnce(&mut HandlePool) -> T) -> Option<T>;
+    fn make(&self, kind: &PieceKind) -> Result<u64, CUresult>;
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult>;
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult>;
     fn release(&self, handle: u64) -> Result<(), CUresult>;
@@ -40,11 +39,11 @@ pub(crate) trait Vmm {
 }
 
 #[derive(Debug)]
-struct KeptMemory {
-    kind: MemoryKind,
+struct CachedHandle {
+    kind: PieceKind,
     /// The driver's.
     handle: u64,
-    /// The token that it is bound to, or else it is idle.
+    /// The alias that it is bound to, or else it is idle.
     holder: Option<u64>,
     /// When it became idle.
     idle_since: u64,
@@ -55,17 +54,17 @@ struct KeptMemory {
 }
 
 #[derive(Debug, Clone)]
-struct ShelfMapping {
+struct CachedMapping {
     memory: u64,
     bytes: u64,
     access: Access,
-    /// The program has it mapped. What it has unmapped is left for the next one.
+    /// The program has it mapped. A mapping that it has given up serves the next piece.
     used: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Token {
-    kind: MemoryKind,
+struct Alias {
+    kind: PieceKind,
     memory: Option<u64>,
     /// Addresses at which the program has it mapped.
     mappings: usize,
@@ -74,27 +73,35 @@ struct Token {
     released: bool,
 }
 
-type ShelfMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
+type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 
-/// All of it.
+/// The cached handles of all devices.
 #[derive(Debug)]
-pub(crate) struct Shelf {
-    memories: ShelfMap<KeptMemory>,
-    tokens: ShelfMap<Token>,
-    mappings: BTreeMap<u64, ShelfMapping>,
-    idle: Idle,
+pub(crate) struct HandleCache<V> {
+    vmm: V,
+    memories: HandleMap<CachedHandle>,
+    aliases: HandleMap<Alias>,
+    mappings: BTreeMap<u64, CachedMapping>,
     last: u64,
 }
 
-impl Shelf {
-    pub(crate) const fn new() -> Self {
+impl<V: Vmm> HandleCache<V> {
+    pub(crate) const fn new(vmm: V) -> Self {
         Self {
-            memories: ShelfMap::with_hasher(BuildHasherDefault::new()),
-            tokens: ShelfMap::with_hasher(BuildHasherDefault::new()),
+            vmm,
+            memories: HandleMap::with_hasher(BuildHasherDefault::new()),
+            aliases: HandleMap::with_hasher(BuildHasherDefault::new()),
             mappings: BTreeMap::new(),
-            idle: Idle::new(),
             last: 0,
         }
+    }
+
+    fn oldest(&self, kind: PieceKind) -> Option<u64> {
+        self.vmm.pool(kind.device, |pool| pool.oldest(kind)).flatten()
+    }
+
+    fn end_reservation(&self, kind: PieceKind) {
+        self.vmm.pool(kind.device, |pool| pool.end_reservation(kind));
     }
 
     fn next(&mut self) -> u64 {
@@ -103,33 +110,28 @@ impl Shelf {
     }
 
     /// The driver's handle; `None` for what is not bound yet, and for numbers that are not ours.
-    pub(crate) fn handle(&self, token: u64) -> Option<u64> {
-        self.memories.get(&self.tokens.get(&token)?.memory?).map(|memory| memory.handle)
+    pub(crate) fn handle(&self, alias: u64) -> Option<u64> {
+        self.memories.get(&self.aliases.get(&alias)?.memory?).map(|memory| memory.handle)
     }
 
-    /// Idle bytes on a device's tier that are promised to no token.
-    pub(crate) fn idle_bytes(&self, device: CUdevice, tier: Tier) -> u64 {
-        self.idle.spare_bytes(device, tier)
+    /// An alias for idle memory that is reserved in the pool.
+    pub(crate) fn reserve(&mut self, kind: PieceKind) -> u64 {
+        self.alias(kind, None)
     }
 
-    /// A token for memory that lies idle, if there is some that is not promised.
-    pub(crate) fn promise(&mut self, kind: MemoryKind) -> Option<u64> {
-        self.idle.promise(kind).then(|| self.token(kind, None))
-    }
-
-    /// A token for memory that was made.
-    pub(crate) fn made(&mut self, kind: MemoryKind, handle: u64) -> u64 {
+    /// An alias for memory that was made.
+    pub(crate) fn made(&mut self, kind: PieceKind, handle: u64) -> u64 {
         let number = self.remember(kind, handle);
-        let token = self.token(kind, Some(number));
+        let alias = self.alias(kind, Some(number));
         if let Some(memory) = self.memories.get_mut(&number) {
-            memory.holder = Some(token);
+            memory.holder = Some(alias);
         }
-        token
+        alias
     }
 
-    fn remember(&mut self, kind: MemoryKind, handle: u64) -> u64 {
+    fn remember(&mut self, kind: PieceKind, handle: u64) -> u64 {
         let number = self.next();
-        let memory = KeptMemory {
+        let memory = CachedHandle {
             kind,
             handle,
             holder: None,
@@ -141,95 +143,82 @@ impl Shelf {
         number
     }
 
-    fn token(&mut self, kind: MemoryKind, memory: Option<u64>) -> u64 {
-        let token = TOKENS | self.next();
-        self.tokens.insert(token, Token { kind, memory, mappings: 0, settled: false, released: false });
-        token
+    fn alias(&mut self, kind: PieceKind, memory: Option<u64>) -> u64 {
+        let alias = ALIASES | self.next();
+        self.aliases.insert(alias, Alias { kind, memory, mappings: 0, settled: false, released: false });
+        alias
     }
 
-    /// Maps what a token stands for. `None`: it cannot be said here what the driver would answer;
+    /// Maps what an alias stands for. `None`: it cannot be said here what the driver would answer;
     /// nothing has changed.
-    pub(crate) fn map(
-        &mut self,
-        vmm: &impl Vmm,
-        address: u64,
-        bytes: u64,
-        token: u64,
-    ) -> Option<Result<(), CUresult>> {
-        let found = *self.tokens.get(&token)?;
+    pub(crate) fn map(&mut self, address: u64, bytes: u64, alias: u64) -> Option<Result<(), CUresult>> {
+        let found = *self.aliases.get(&alias)?;
         if found.released || bytes != found.kind.bytes || self.overlaps_used(address, bytes) {
             return Some(Err(CUresult::INVALID_VALUE));
         }
-        Some(self.map_token(vmm, address, bytes, token, found))
+        Some(self.map_alias(address, bytes, alias, found))
     }
 
-    fn map_token(
-        &mut self,
-        vmm: &impl Vmm,
-        address: u64,
-        bytes: u64,
-        token: u64,
-        found: Token,
-    ) -> Result<(), CUresult> {
+    fn map_alias(&mut self, address: u64, bytes: u64, alias: u64, found: Alias) -> Result<(), CUresult> {
         let there =
-            if found.settled { self.own_at(address, token) } else { self.idle_at(address, found.kind) };
+            if found.settled { self.own_at(address, alias) } else { self.idle_at(address, found.kind) };
         if let Some(number) = there {
-            self.bind(token, number);
-            self.used(address, token);
+            self.bind(alias, number);
+            self.used(address, alias);
             return Ok(());
         }
-        self.clear(vmm, address, bytes)?;
+        self.clear(address, bytes)?;
         let number = match found.memory {
             Some(number) => number,
-            None => self.idle.oldest(found.kind).ok_or(CUresult::INVALID_VALUE)?,
+            None => self.oldest(found.kind).ok_or(CUresult::INVALID_VALUE)?,
         };
-        let placed = self.place(vmm, address, bytes, number);
+        let placed = self.place(address, bytes, number);
         let number = match placed {
             Ok(()) => number,
             Err(error) if found.memory.is_some() => return Err(error),
             // The driver refuses memory that it made: it is not given out again.
             Err(error) => {
-                let made = vmm.make(&found.kind).map_err(|_| error)?;
-                let _left = self.part_with(vmm, number);
+                let made = self.vmm.make(&found.kind).map_err(|_| error)?;
+                let _left = self.give_up_handle(number);
                 let number = self.remember(found.kind, made);
-                self.lay(number);
-                self.place(vmm, address, bytes, number)?;
+                self.park(number);
+                self.place(address, bytes, number)?;
                 number
             }
         };
-        self.bind(token, number);
-        self.used(address, token);
+        self.bind(alias, number);
+        self.used(address, alias);
         Ok(())
     }
 
     /// Maps memory at one more address.
-    fn place(&mut self, vmm: &impl Vmm, address: u64, bytes: u64, number: u64) -> Result<(), CUresult> {
+    fn place(&mut self, address: u64, bytes: u64, number: u64) -> Result<(), CUresult> {
         let access = self.usual_access(number);
         let Some(memory) = self.memories.get_mut(&number) else { return Err(CUresult::INVALID_VALUE) };
-        vmm.map(address, bytes, memory.handle)?;
+        self.vmm.map(address, bytes, memory.handle)?;
         // At once: if memory is unmapped at one address while it has no access at another one yet,
         // later maps of it fail.
-        if let Err(error) = vmm.allow(address, bytes, &access) {
-            let _left = vmm.unmap(address, bytes);
+        if let Err(error) = self.vmm.allow(address, bytes, &access) {
+            let _left = self.vmm.unmap(address, bytes);
             return Err(error);
         }
         memory.mappings.push(address);
-        self.mappings.insert(address, ShelfMapping { memory: number, bytes, access, used: false });
+        self.mappings.insert(address, CachedMapping { memory: number, bytes, access, used: false });
         Ok(())
     }
 
     /// Memory that is mapped at an address and may be had there.
-    fn idle_at(&self, address: u64, kind: MemoryKind) -> Option<u64> {
+    fn idle_at(&self, address: u64, kind: PieceKind) -> Option<u64> {
         let view = self.mappings.get(&address)?;
         let memory = self.memories.get(&view.memory)?;
         (memory.holder.is_none() && memory.kind == kind).then_some(view.memory)
     }
 
-    /// The token's own memory, if it is mapped at an address.
-    fn own_at(&self, address: u64, token: u64) -> Option<u64> {
+    /// The alias's own memory, if it is mapped at an address.
+    fn own_at(&self, address: u64, alias: u64) -> Option<u64> {
         let view = self.mappings.get(&address)?;
         let memory = self.memories.get(&view.memory)?;
-        (memory.holder == Some(token)).then_some(view.memory)
+        (memory.holder == Some(alias)).then_some(view.memory)
     }
 
     /// What the program granted where the memory was mapped before, else what it will grant.
@@ -246,39 +235,39 @@ impl Shelf {
         )
     }
 
-    /// Gives a token that memory. What it had before lies idle.
-    fn bind(&mut self, token: u64, number: u64) {
-        let Some(found) = self.tokens.get_mut(&token) else { return };
+    /// Binds an alias to memory. The memory that it had before is idle.
+    fn bind(&mut self, alias: u64, number: u64) {
+        let Some(found) = self.aliases.get_mut(&alias) else { return };
         let (kind, before) = (found.kind, found.memory.replace(number));
         if before == Some(number) {
             return;
         }
         match before {
-            Some(before) => self.lay(before),
-            None => self.idle.keep_promise(kind),
+            Some(before) => self.park(before),
+            None => self.end_reservation(kind),
         }
         if let Some(memory) = self.memories.get_mut(&number) {
-            memory.holder = Some(token);
+            memory.holder = Some(alias);
             let since = memory.idle_since;
-            self.idle.take(kind, since, number);
+            self.vmm.pool(kind.device, |pool| pool.unpark(kind, since, number));
         }
     }
 
-    fn lay(&mut self, number: u64) {
+    fn park(&mut self, number: u64) {
         let since = self.next();
         if let Some(memory) = self.memories.get_mut(&number) {
             (memory.holder, memory.idle_since) = (None, since);
-            self.idle.lay(memory.kind, since, number);
+            self.vmm.pool(memory.kind.device, |pool| pool.park(memory.kind, since, number));
         }
     }
 
-    fn used(&mut self, address: u64, token: u64) {
+    fn used(&mut self, address: u64, alias: u64) {
         if let Some(view) = self.mappings.get_mut(&address) {
             view.used = true;
         }
-        if let Some(token) = self.tokens.get_mut(&token) {
-            token.mappings += 1;
-            token.settled = true;
+        if let Some(alias) = self.aliases.get_mut(&alias) {
+            alias.mappings += 1;
+            alias.settled = true;
         }
     }
 
@@ -295,18 +284,18 @@ impl Shelf {
 
     /// Removes mappings that the program has given up and that reach into a range, before something
     /// else is mapped there.
-    pub(crate) fn clear(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Result<(), CUresult> {
+    pub(crate) fn clear(&mut self, address: u64, bytes: u64) -> Result<(), CUresult> {
         for at in self.overlapping(address, bytes) {
             if !self.mappings[&at].used {
-                self.take_down(vmm, at)?;
+                self.take_down(at)?;
             }
         }
         Ok(())
     }
 
-    fn take_down(&mut self, vmm: &impl Vmm, address: u64) -> Result<(), CUresult> {
+    fn take_down(&mut self, address: u64) -> Result<(), CUresult> {
         let Some(view) = self.mappings.get(&address) else { return Ok(()) };
-        vmm.unmap(address, view.bytes)?;
+        self.vmm.unmap(address, view.bytes)?;
         let memory = view.memory;
         self.mappings.remove(&address);
         if let Some(memory) = self.memories.get_mut(&memory) {
@@ -317,13 +306,13 @@ impl Shelf {
 
     /// The program unmaps a range. `None`: it is not a whole number of its mappings of ours, and
     /// the driver is to answer.
-    pub(crate) fn unmap(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Option<Result<(), CUresult>> {
+    pub(crate) fn unmap(&mut self, address: u64, bytes: u64) -> Option<Result<(), CUresult>> {
         if bytes == 0 || !self.is_used_throughout(address, bytes) {
             return None;
         }
         let inside = self.mappings.range(address..address.saturating_add(bytes));
         let inside: Vec<(u64, u64)> = inside.map(|(at, view)| (*at, view.memory)).collect();
-        Some(inside.into_iter().try_for_each(|(at, memory)| self.give_up(vmm, at, memory)))
+        Some(inside.into_iter().try_for_each(|(at, memory)| self.give_up(at, memory)))
     }
 
     /// Is a range a whole number of mappings of ours that the program has?
@@ -339,86 +328,86 @@ impl Shelf {
     }
 
     /// The driver has unmapped a range by itself.
-    pub(crate) fn unmapped(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) {
+    pub(crate) fn unmapped(&mut self, address: u64, bytes: u64) {
         for at in self.overlapping(address, bytes) {
             let Some(view) = self.mappings.remove(&at) else { continue };
             let Some(memory) = self.memories.get_mut(&view.memory) else { continue };
             memory.mappings.retain(|other| *other != at);
             let holder = memory.holder.filter(|_| view.used);
-            if let Some(token) = holder.and_then(|holder| self.tokens.get_mut(&holder)) {
-                token.mappings = token.mappings.saturating_sub(1);
+            if let Some(alias) = holder.and_then(|holder| self.aliases.get_mut(&holder)) {
+                alias.mappings = alias.mappings.saturating_sub(1);
             }
-            holder.into_iter().for_each(|holder| self.settle(vmm, holder));
+            holder.into_iter().for_each(|holder| self.settle(holder));
         }
     }
 
-    fn give_up(&mut self, vmm: &impl Vmm, address: u64, number: u64) -> Result<(), CUresult> {
+    fn give_up(&mut self, address: u64, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.get(&number) else { return Ok(()) };
         let (holder, shared) = (memory.holder, memory.shared);
         if shared {
-            self.take_down(vmm, address)?;
+            self.take_down(address)?;
         } else if let Some(view) = self.mappings.get_mut(&address) {
             view.used = false;
         }
-        if let Some(token) = holder.and_then(|holder| self.tokens.get_mut(&holder)) {
-            token.mappings = token.mappings.saturating_sub(1);
+        if let Some(alias) = holder.and_then(|holder| self.aliases.get_mut(&holder)) {
+            alias.mappings = alias.mappings.saturating_sub(1);
         }
-        holder.into_iter().for_each(|holder| self.settle(vmm, holder));
+        holder.into_iter().for_each(|holder| self.settle(holder));
         Ok(())
     }
 
-    /// The program releases a token. `None`: it is not ours.
-    pub(crate) fn release(&mut self, vmm: &impl Vmm, token: u64) -> Option<Result<(), CUresult>> {
-        let found = self.tokens.get_mut(&token)?;
+    /// The program releases an alias. `None`: it is not ours.
+    pub(crate) fn release(&mut self, alias: u64) -> Option<Result<(), CUresult>> {
+        let found = self.aliases.get_mut(&alias)?;
         if found.released {
             return Some(Err(CUresult::INVALID_VALUE));
         }
         found.released = true;
-        self.settle(vmm, token);
+        self.settle(alias);
         Some(Ok(()))
     }
 
-    /// A token that is released and nowhere mapped is no more; its memory lies idle, or goes where
+    /// An alias that is released and nowhere mapped is no more; its memory lies idle, or goes where
     /// others may use it.
-    fn settle(&mut self, vmm: &impl Vmm, token: u64) {
+    fn settle(&mut self, alias: u64) {
         let Some(found) =
-            self.tokens.get(&token).copied().filter(|found| found.released && found.mappings == 0)
+            self.aliases.get(&alias).copied().filter(|found| found.released && found.mappings == 0)
         else {
             return;
         };
-        self.tokens.remove(&token);
-        let Some(number) = found.memory else { return self.idle.keep_promise(found.kind) };
+        self.aliases.remove(&alias);
+        let Some(number) = found.memory else { return self.end_reservation(found.kind) };
         if self.memories.get(&number).is_some_and(|memory| memory.shared) {
             // Others may have it: what is left of it is theirs.
-            let _left = self.part_with(vmm, number);
+            let _left = self.give_up_handle(number);
         } else {
-            self.lay(number);
+            self.park(number);
         }
     }
 
     /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not
     /// given out again.
-    fn part_with(&mut self, vmm: &impl Vmm, number: u64) -> Result<(), CUresult> {
+    fn give_up_handle(&mut self, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
-        self.idle.take(memory.kind, memory.idle_since, number);
-        let unmap = |at: u64| self.mappings.remove(&at).map_or(Ok(()), |view| vmm.unmap(at, view.bytes));
+        self.vmm.pool(memory.kind.device, |pool| pool.unpark(memory.kind, memory.idle_since, number));
+        let unmap = |at: u64| self.mappings.remove(&at).map_or(Ok(()), |view| self.vmm.unmap(at, view.bytes));
         let unmapped: Vec<Result<(), CUresult>> = memory.mappings.into_iter().map(unmap).collect();
-        let released = vmm.release(memory.handle);
+        let released = self.vmm.release(memory.handle);
         unmapped.into_iter().chain([released]).collect()
     }
 
-    /// The driver's handle of what a token stands for, which is bound now.
-    pub(crate) fn bound(&mut self, token: u64) -> Option<u64> {
-        let found = *self.tokens.get(&token).filter(|found| !found.released)?;
-        let number = found.memory.or_else(|| self.idle.oldest(found.kind))?;
-        self.bind(token, number);
-        self.handle(token)
+    /// The driver's handle of what an alias stands for, which is bound now.
+    pub(crate) fn bound(&mut self, alias: u64) -> Option<u64> {
+        let found = *self.aliases.get(&alias).filter(|found| !found.released)?;
+        let number = found.memory.or_else(|| self.oldest(found.kind))?;
+        self.bind(alias, number);
+        self.handle(alias)
     }
 
     /// The same for a use that may keep the memory alive: it is not kept later.
-    pub(crate) fn share(&mut self, token: u64) -> Option<u64> {
-        let handle = self.bound(token)?;
-        let found = self.tokens.get_mut(&token)?;
+    pub(crate) fn share(&mut self, alias: u64) -> Option<u64> {
+        let handle = self.bound(alias)?;
+        let found = self.aliases.get_mut(&alias)?;
         found.settled = true;
         self.memories.get_mut(&found.memory?)?.shared = true;
         Some(handle)
@@ -436,7 +425,6 @@ impl Shelf {
     /// Mappings that have it already are left out.
     pub(crate) fn allow(
         &mut self,
-        vmm: &impl Vmm,
         address: u64,
         bytes: u64,
         access: &Access,
@@ -444,7 +432,7 @@ impl Shelf {
         if !self.is_used_throughout(address, bytes) {
             return None;
         }
-        let lacks = |view: &ShelfMapping| !access.iter().all(|entry| view.access.contains(entry));
+        let lacks = |view: &CachedMapping| !access.iter().all(|entry| view.access.contains(entry));
         let inside = self.mappings.range(address..address.saturating_add(bytes));
         let mut wanted: Vec<(u64, u64)> = Vec::new();
         for (at, view) in inside.filter(|(_, view)| lacks(view)) {
@@ -453,7 +441,7 @@ impl Shelf {
                 None => wanted.push((*at, view.bytes)),
             }
         }
-        if let Some(error) = wanted.iter().find_map(|(at, bytes)| vmm.allow(*at, *bytes, access).err()) {
+        if let Some(error) = wanted.iter().find_map(|(at, bytes)| self.vmm.allow(*at, *bytes, access).err()) {
             return Some(Err(error));
         }
         for (_, view) in self.mappings.range_mut(address..address.saturating_add(bytes)) {
@@ -474,22 +462,27 @@ impl Shelf {
 
     /// Gives at least so many idle bytes on a device's tier back to the driver, the longest idle
     /// first, except reserved ones; returns how many.
-    pub(crate) fn give_back(&mut self, vmm: &impl Vmm, device: CUdevice, tier: Tier, bytes: u64) -> u64 {
+    pub(crate) fn give_back(&mut self, device: CUdevice, tier: Tier, bytes: u64) -> u64 {
         let mut given = 0;
         while given < bytes {
-            let Some((kind, number)) = self.idle.oldest_spare(device, tier) else { break };
-            if self.part_with(vmm, number).is_ok() {
+            let spare = self.vmm.pool(device, |pool| pool.oldest_spare(tier)).flatten();
+            let Some((kind, number)) = spare else { break };
+            if self.give_up_handle(number).is_ok() {
                 given += kind.bytes;
             }
         }
         given
     }
 
-    /// Everything of a device is gone, with its contexts or in another way: forgets it.
-    pub(crate) fn forget(&mut self, device: CUdevice) {
+    /// The contexts of a device are gone: gives its idle memory back, and forgets the rest.
+    pub(crate) fn end_device(&mut self, device: CUdevice) {
+        let of_device = self.memories.iter().filter(|(_, memory)| memory.kind.device == device);
+        let idle = of_device.filter(|(_, memory)| memory.holder.is_none()).map(|(number, _)| *number);
+        for number in idle.collect::<Vec<_>>() {
+            let _left = self.give_up_handle(number);
+        }
         self.memories.retain(|_, memory| memory.kind.device != device);
-        self.tokens.retain(|_, token| token.kind.device != device);
-        self.idle.forget(device);
+        self.aliases.retain(|_, alias| alias.kind.device != device);
         let memories = &self.memories;
         self.mappings.retain(|_, view| memories.contains_key(&view.memory));
     }

@@ -8,13 +8,13 @@ use proptest::prelude::*;
 use super::*;
 
 const MIB: u64 = 1 << 20;
-const KIND: MemoryKind =
-    MemoryKind { device: 0, tier: Tier::Device, bytes: 2 * MIB, handle_types: 1, rdma: false };
+const KIND: PieceKind =
+    PieceKind { device: 0, tier: Tier::Device, bytes: 2 * MIB, handle_types: 1, rdma: false };
 const ALL: [(CUdevice, u32); 1] = [(0, 3)];
 
 /// A driver that knows what is mapped where, and refuses what the real one does.
 #[derive(Default)]
-struct Model(RefCell<State>);
+struct Model(RefCell<State>, RefCell<HandlePool>);
 
 #[derive(Default)]
 struct State {
@@ -28,12 +28,16 @@ struct State {
 }
 
 impl Model {
-    fn new_handle(&self, kind: MemoryKind) -> u64 {
+    fn new_handle(&self, kind: PieceKind) -> u64 {
         let mut state = self.0.borrow_mut();
         state.made += 1;
         let handle = 0x7000_0000 + state.made;
         state.handles.insert(handle, kind.tier);
         handle
+    }
+
+    fn idle(&self, tier: Tier) -> u64 {
+        self.1.borrow().idle(tier)
     }
 
     fn calls(&self) -> usize {
@@ -51,7 +55,11 @@ fn check(holds: bool) -> Result<(), CUresult> {
 }
 
 impl Vmm for Model {
-    fn make(&self, kind: &MemoryKind) -> Result<u64, CUresult> {
+    fn pool<T>(&self, _: CUdevice, change: impl FnOnce(&mut HandlePool) -> T) -> Option<T> {
+        Some(change(&mut self.1.borrow_mut()))
+    }
+
+    fn make(&self, kind: &PieceKind) -> Result<u64, CUresult> {
         Ok(self.new_handle(*kind))
     }
 
@@ -95,15 +103,19 @@ impl Vmm for Model {
 
 /// What PyTorch does with pages, by their numbers.
 struct Program {
-    model: Model,
-    shelf: Shelf,
-    /// Token, memory and kind of each.
-    pages: BTreeMap<u64, (u64, u64, MemoryKind)>,
+    cache: HandleCache<Model>,
+    /// Alias, memory and kind of each.
+    pages: BTreeMap<u64, (u64, u64, PieceKind)>,
 }
 
 impl Program {
     fn new() -> Self {
-        Self { model: Model::default(), shelf: Shelf::new(), pages: BTreeMap::new() }
+        Self { cache: HandleCache::new(Model::default()), pages: BTreeMap::new() }
+    }
+
+    fn reserve(&mut self, kind: PieceKind) -> Option<u64> {
+        let is_reserved = self.cache.vmm.1.borrow_mut().reserve(kind);
+        is_reserved.then(|| self.cache.reserve(kind))
     }
 
     fn address(page: u64) -> u64 {
@@ -116,56 +128,60 @@ impl Program {
 
     fn map_on(&mut self, tier: Tier, pages: std::ops::Range<u64>) {
         let kind = KIND.on(tier);
-        let tokens: Vec<u64> = pages
+        let aliases: Vec<u64> = pages
             .clone()
-            .map(|_| match self.shelf.promise(kind) {
-                Some(token) => token,
+            .map(|_| match self.reserve(kind) {
+                Some(alias) => alias,
                 None => {
-                    let handle = self.model.new_handle(kind);
-                    self.shelf.made(kind, handle)
+                    let handle = self.cache.vmm.new_handle(kind);
+                    self.cache.made(kind, handle)
                 }
             })
             .collect();
-        for (page, token) in pages.clone().zip(tokens) {
+        for (page, alias) in pages.clone().zip(aliases) {
             let address = Self::address(page);
-            assert_eq!(self.shelf.map(&self.model, address, KIND.bytes, token), Some(Ok(())));
-            let memory = self.shelf.handle(token).expect("bound when it is mapped");
-            self.pages.insert(page, (token, memory, kind));
+            assert_eq!(self.cache.map(address, KIND.bytes, alias), Some(Ok(())));
+            let memory = self.cache.handle(alias).expect("bound when it is mapped");
+            self.pages.insert(page, (alias, memory, kind));
         }
         let (start, bytes) = (Self::address(pages.start), (pages.end - pages.start) * KIND.bytes);
-        assert_eq!(self.shelf.allow(&self.model, start, bytes, &Access::from(ALL)), Some(Ok(())));
+        assert_eq!(self.cache.allow(start, bytes, &Access::from(ALL)), Some(Ok(())));
     }
 
     fn unmap(&mut self, page: u64) {
-        let (token, ..) = self.pages.remove(&page).expect("mapped");
-        assert_eq!(self.shelf.unmap(&self.model, Self::address(page), KIND.bytes), Some(Ok(())));
-        assert_eq!(self.shelf.release(&self.model, token), Some(Ok(())));
-        assert_eq!(self.shelf.release(&self.model, token), None);
+        let (alias, ..) = self.pages.remove(&page).expect("mapped");
+        assert_eq!(self.cache.unmap(Self::address(page), KIND.bytes), Some(Ok(())));
+        assert_eq!(self.cache.release(alias), Some(Ok(())));
+        assert_eq!(self.cache.release(alias), None);
     }
 
     /// Unmaps a page and maps it again at another address: it keeps its bytes.
     fn move_to(&mut self, page: u64, other: u64) {
         let found = self.pages.remove(&page).expect("mapped");
-        assert_eq!(self.shelf.unmap(&self.model, Self::address(page), KIND.bytes), Some(Ok(())));
+        assert_eq!(self.cache.unmap(Self::address(page), KIND.bytes), Some(Ok(())));
         let address = Self::address(other);
-        assert_eq!(self.shelf.map(&self.model, address, KIND.bytes, found.0), Some(Ok(())));
-        assert_eq!(self.shelf.allow(&self.model, address, KIND.bytes, &Access::from(ALL)), Some(Ok(())));
+        assert_eq!(self.cache.map(address, KIND.bytes, found.0), Some(Ok(())));
+        assert_eq!(self.cache.allow(address, KIND.bytes, &Access::from(ALL)), Some(Ok(())));
         self.pages.insert(other, found);
     }
 
     /// Each page is still the memory that it was when it was mapped, and has no other owner.
     fn check(&self) {
         let mut seen = BTreeSet::new();
-        for (page, (token, memory, kind)) in &self.pages {
-            assert_eq!(self.model.0.borrow().handles.get(memory), Some(&kind.tier), "it is on another tier");
-            assert_eq!(self.model.at(Self::address(*page)), Some(*memory));
-            assert_eq!(self.shelf.handle(*token), Some(*memory));
+        for (page, (alias, memory, kind)) in &self.pages {
+            assert_eq!(
+                self.cache.vmm.0.borrow().handles.get(memory),
+                Some(&kind.tier),
+                "it is on another tier"
+            );
+            assert_eq!(self.cache.vmm.at(Self::address(*page)), Some(*memory));
+            assert_eq!(self.cache.handle(*alias), Some(*memory));
             assert!(seen.insert(*memory), "two pages are one memory");
         }
         for tier in [Tier::Device, Tier::Host] {
             let used = self.pages.values().filter(|(.., kind)| kind.tier == tier).count() as u64;
-            let made = self.model.0.borrow().handles.values().filter(|of| **of == tier).count() as u64;
-            assert_eq!(made, used + self.shelf.idle_bytes(0, tier) / KIND.bytes, "memory is lost");
+            let made = self.cache.vmm.0.borrow().handles.values().filter(|of| **of == tier).count() as u64;
+            assert_eq!(made, used + self.cache.vmm.idle(tier) / KIND.bytes, "memory is lost");
         }
     }
 }
@@ -175,16 +191,16 @@ fn what_repeats_itself_makes_no_call() {
     let mut program = Program::new();
     let mut calls = Vec::new();
     for _ in 0..4 {
-        let before = program.model.calls();
+        let before = program.cache.vmm.calls();
         program.map(0..6);
         (0..6).for_each(|page| program.unmap(page));
         program.map(10..16);
         (10..16).for_each(|page| program.unmap(page));
-        calls.push(program.model.calls() - before);
+        calls.push(program.cache.vmm.calls() - before);
         program.check();
     }
     assert_eq!(calls[1..], [0, 0, 0]);
-    assert_eq!(program.model.0.borrow().made, 6);
+    assert_eq!(program.cache.vmm.0.borrow().made, 6);
 }
 
 /// Hazard: where the device is full, a program that repeats itself pins host memory anew in every
@@ -194,16 +210,16 @@ fn what_repeats_itself_on_two_tiers_makes_no_call() {
     let mut program = Program::new();
     let mut calls = Vec::new();
     for _ in 0..4 {
-        let before = program.model.calls();
+        let before = program.cache.vmm.calls();
         program.map(0..4);
         program.map_on(Tier::Host, 4..6);
         program.check();
         (0..6).for_each(|page| program.unmap(page));
         program.check();
-        calls.push(program.model.calls() - before);
+        calls.push(program.cache.vmm.calls() - before);
     }
     assert_eq!(calls[1..], [0, 0, 0]);
-    assert_eq!(program.model.0.borrow().made, 6);
+    assert_eq!(program.cache.vmm.0.borrow().made, 6);
 }
 
 /// Hazard: what the driver has against one piece of memory is the program's.
@@ -212,23 +228,23 @@ fn memory_that_cannot_be_mapped_any_more_is_replaced() {
     let mut program = Program::new();
     program.map(0..3);
     (0..3).for_each(|page| program.unmap(page));
-    let spoiled = program.model.0.borrow().handles.keys().copied().collect();
-    program.model.0.borrow_mut().spoiled = spoiled;
+    let spoiled = program.cache.vmm.0.borrow().handles.keys().copied().collect();
+    program.cache.vmm.0.borrow_mut().spoiled = spoiled;
     program.map(5..8);
     program.check();
-    assert_eq!(program.model.0.borrow().made, 6);
+    assert_eq!(program.cache.vmm.0.borrow().made, 6);
 }
 
 #[test]
 fn what_was_shared_is_given_back_and_not_kept() {
     let mut program = Program::new();
     program.map(0..2);
-    let (token, memory, _) = program.pages[&0];
-    assert_eq!(program.shelf.share(token), Some(memory));
-    program.shelf.share_at(Program::address(1) + 5);
+    let (alias, memory, _) = program.pages[&0];
+    assert_eq!(program.cache.share(alias), Some(memory));
+    program.cache.share_at(Program::address(1) + 5);
     (0..2).for_each(|page| program.unmap(page));
-    assert_eq!((program.shelf.idle_bytes(0, Tier::Device), program.model.0.borrow().handles.len()), (0, 0));
-    assert!(program.model.0.borrow().mapped.is_empty());
+    assert_eq!((program.cache.vmm.idle(Tier::Device), program.cache.vmm.0.borrow().handles.len()), (0, 0));
+    assert!(program.cache.vmm.0.borrow().mapped.is_empty());
 }
 
 /// Hazard: a piece that is mapped again has the bytes of another one, which lies idle there.
@@ -242,9 +258,9 @@ fn what_is_mapped_again_keeps_its_memory() {
     // To where it was before, which costs no call but those that put it there.
     program.move_to(1, 0);
     program.check();
-    let before = program.model.calls();
+    let before = program.cache.vmm.calls();
     program.move_to(0, 0);
-    assert_eq!(program.model.calls(), before);
+    assert_eq!(program.cache.vmm.calls(), before);
     program.check();
 }
 
@@ -254,12 +270,12 @@ fn what_was_shared_before_it_is_mapped_keeps_its_memory() {
     let mut program = Program::new();
     program.map(0..2);
     (0..2).for_each(|page| program.unmap(page));
-    let token = program.shelf.promise(KIND).expect("idle memory");
-    let shared = program.shelf.share(token).expect("a handle");
+    let alias = program.reserve(KIND).expect("idle memory");
+    let shared = program.cache.share(alias).expect("a handle");
     for page in 0..2 {
         let address = Program::address(page);
-        assert_eq!(program.shelf.map(&program.model, address, KIND.bytes, token), Some(Ok(())));
-        assert_eq!(program.model.at(address), Some(shared));
+        assert_eq!(program.cache.map(address, KIND.bytes, alias), Some(Ok(())));
+        assert_eq!(program.cache.vmm.at(address), Some(shared));
     }
 }
 
@@ -268,10 +284,10 @@ fn what_was_shared_before_it_is_mapped_keeps_its_memory() {
 fn what_is_no_whole_number_of_pieces_is_the_drivers_to_answer() {
     let mut program = Program::new();
     program.map(0..2);
-    let (middle, model) = (Program::address(0) + MIB, &program.model);
+    let middle = Program::address(0) + MIB;
     for (address, bytes) in [(middle, KIND.bytes), (middle, 3 * MIB), (Program::address(0), 3 * MIB)] {
-        assert_eq!(program.shelf.unmap(model, address, bytes), None);
-        assert_eq!(program.shelf.allow(model, address, bytes, &Access::from(ALL)), None);
+        assert_eq!(program.cache.unmap(address, bytes), None);
+        assert_eq!(program.cache.allow(address, bytes, &Access::from(ALL)), None);
     }
     program.check();
 }
@@ -280,28 +296,28 @@ fn what_is_no_whole_number_of_pieces_is_the_drivers_to_answer() {
 fn what_is_released_is_not_mapped_again() {
     let mut program = Program::new();
     program.map(0..1);
-    let (token, ..) = program.pages.remove(&0).expect("mapped");
-    assert_eq!(program.shelf.release(&program.model, token), Some(Ok(())));
-    let again = program.shelf.map(&program.model, Program::address(1), KIND.bytes, token);
+    let (alias, ..) = program.pages.remove(&0).expect("mapped");
+    assert_eq!(program.cache.release(alias), Some(Ok(())));
+    let again = program.cache.map(Program::address(1), KIND.bytes, alias);
     assert_eq!(again, Some(Err(CUresult::INVALID_VALUE)));
-    assert_eq!((program.shelf.bound(token), program.shelf.share(token)), (None, None));
+    assert_eq!((program.cache.bound(alias), program.cache.share(alias)), (None, None));
 }
 
 #[test]
-fn a_token_is_released_before_it_is_unmapped_or_never_mapped() {
+fn an_alias_is_released_before_it_is_unmapped_or_never_mapped() {
     let mut program = Program::new();
     program.map(0..1);
-    let (token, ..) = program.pages.remove(&0).expect("mapped");
-    assert_eq!(program.shelf.release(&program.model, token), Some(Ok(())));
-    assert_eq!(program.shelf.idle_bytes(0, Tier::Device), 0, "it is mapped");
-    assert_eq!(program.shelf.unmap(&program.model, Program::address(0), KIND.bytes), Some(Ok(())));
-    assert_eq!(program.shelf.idle_bytes(0, Tier::Device), KIND.bytes);
-    let token = program.shelf.promise(KIND).expect("idle memory");
-    assert_eq!((program.shelf.idle_bytes(0, Tier::Device), program.shelf.promise(KIND)), (0, None));
-    assert_eq!(program.shelf.give_back(&program.model, 0, Tier::Device, u64::MAX), 0, "it is promised");
-    assert_eq!(program.shelf.release(&program.model, token), Some(Ok(())));
-    assert_eq!(program.shelf.give_back(&program.model, 0, Tier::Device, 1), KIND.bytes);
-    assert!(program.model.0.borrow().mapped.is_empty());
+    let (alias, ..) = program.pages.remove(&0).expect("mapped");
+    assert_eq!(program.cache.release(alias), Some(Ok(())));
+    assert_eq!(program.cache.vmm.idle(Tier::Device), 0, "it is mapped");
+    assert_eq!(program.cache.unmap(Program::address(0), KIND.bytes), Some(Ok(())));
+    assert_eq!(program.cache.vmm.idle(Tier::Device), KIND.bytes);
+    let alias = program.reserve(KIND).expect("idle memory");
+    assert_eq!((program.cache.vmm.idle(Tier::Device), program.reserve(KIND)), (0, None));
+    assert_eq!(program.cache.give_back(0, Tier::Device, u64::MAX), 0, "it is reserved");
+    assert_eq!(program.cache.release(alias), Some(Ok(())));
+    assert_eq!(program.cache.give_back(0, Tier::Device, 1), KIND.bytes);
+    assert!(program.cache.vmm.0.borrow().mapped.is_empty());
 }
 
 #[derive(Debug, Clone)]
@@ -346,21 +362,21 @@ proptest! {
                     }
                 }
                 Step::GiveBack(tier, count) => {
-                    let given = program.shelf.give_back(&program.model, 0, tier, count * KIND.bytes);
+                    let given = program.cache.give_back(0, tier, count * KIND.bytes);
                     prop_assert!(given <= count * KIND.bytes);
                 }
                 Step::Clear(page, count) => {
-                    prop_assert_eq!(program.shelf.clear(&program.model, Program::address(page), count * KIND.bytes), Ok(()));
+                    prop_assert_eq!(program.cache.clear(Program::address(page), count * KIND.bytes), Ok(()));
                 }
                 Step::Share(page) => {
-                    if let Some((token, memory, _)) = program.pages.get(&page) {
-                        prop_assert_eq!(program.shelf.share(*token), Some(*memory));
+                    if let Some((alias, memory, _)) = program.pages.get(&page) {
+                        prop_assert_eq!(program.cache.share(*alias), Some(*memory));
                     }
                 }
                 Step::Unmap(_) => {}
             }
             program.check();
-            prop_assert!(program.model.0.borrow().spoiled.is_empty());
+            prop_assert!(program.cache.vmm.0.borrow().spoiled.is_empty());
         }
     }
 }

@@ -1,0 +1,120 @@
+//! Pieces of the program, counted beside the blocks: one limit a tier, one headroom and one amount
+//! of idle memory for both.
+
+use std::time::Instant;
+
+use wm_abi::CUresult;
+use wm_driver::{Gpu, Tier};
+
+use super::Manager;
+use crate::policy::pool::HandlePool;
+use crate::vocabulary::piece::PieceKind;
+
+/// A piece's bytes, which count against the device's limits until this is dropped.
+#[derive(Debug)]
+pub struct Charge<'m, G: Gpu> {
+    manager: &'m Manager<G>,
+    tier: Tier,
+    bytes: u64,
+}
+
+impl<G: Gpu> Charge<'_, G> {
+    /// The piece was made. `is_cached`: its handle becomes idle when the program gives it up.
+    pub fn made(&self, is_cached: bool) {
+        self.manager.pool(|pool| pool.made(self.tier, self.bytes, is_cached, Instant::now()));
+    }
+}
+
+impl<G: Gpu> Drop for Charge<'_, G> {
+    fn drop(&mut self) {
+        self.manager.pool(|pool| pool.discharge(self.tier, self.bytes));
+    }
+}
+
+impl<G: Gpu> Manager<G> {
+    /// The idle memory of the device, under the manager's lock: `change` makes no call.
+    pub fn pool<T>(&self, change: impl FnOnce(&mut HandlePool) -> T) -> T {
+        change(&mut self.lock().pool)
+    }
+
+    /// Charges a piece that is about to be made; `None`: it `is_limited`, and the user's limit
+    /// leaves no room for it.
+    pub fn charge(&self, tier: Tier, bytes: u64, is_limited: bool) -> Option<Charge<'_, G>> {
+        let limit = if is_limited { self.limit(tier) } else { u64::MAX };
+        let mut state = self.lock();
+        let blocks = state.holdings.held().on(tier);
+        state.pool.charge(tier, bytes, blocks, limit).then(|| Charge { manager: self, tier, bytes })
+    }
+
+    /// Reserves an idle handle for a piece, and charges the piece. `None`: none is idle.
+    pub fn reserve(&self, kind: PieceKind) -> Option<Charge<'_, G>> {
+        let is_reserved = self.pool(|pool| pool.reserve(kind));
+        is_reserved.then(|| Charge { manager: self, tier: kind.tier, bytes: kind.bytes })
+    }
+
+    /// The most that blocks and pieces may have of a tier, by the user's limits. That of the host
+    /// is one for all devices of the process.
+    pub(super) fn limit(&self, tier: Tier) -> u64 {
+        let settings = &self.rules.settings;
+        match tier {
+            Tier::Device => settings.device_limit,
+            Tier::Peer(_) => settings.peer_limit,
+            Tier::Host if settings.host_limit == u64::MAX => u64::MAX,
+            Tier::Host => settings.host_limit.saturating_sub(self.gpu.external_usage()),
+        }
+    }
+
+    /// Bytes of the host that blocks and pieces hold, those included that plans under way will make.
+    pub fn held_on_host(&self) -> u64 {
+        self.lock().held().host
+    }
+
+    /// How much the host lacks for so many bytes, by the user's limit and by what it has left.
+    pub fn lacks_on_host(&self, bytes: u64) -> u64 {
+        let left = self.limit(Tier::Host).saturating_sub(self.held_on_host());
+        bytes.saturating_sub(left.min(self.gpu.host_available()))
+    }
+
+    /// Bytes that the driver has left of the device beside the headroom.
+    pub(super) fn left_beside_headroom(&self) -> Result<u64, CUresult> {
+        Ok(self.gpu.memory_info()?.0.saturating_sub(self.rules.settings.headroom))
+    }
+
+    /// Is the headroom left when so many bytes of the device have been made? Where the driver does
+    /// not tell, it is.
+    pub fn leaves_headroom(&self, bytes: u64) -> bool {
+        if self.pool(|pool| pool.is_unasked(bytes)) {
+            return true;
+        }
+        let Ok(left) = self.left_beside_headroom() else { return true };
+        self.pool(|pool| pool.is_beside_headroom(left, bytes))
+    }
+
+    /// Bytes of pieces that are idle on a tier beyond the stated amount. `is_learned`: and beyond
+    /// what the program soon made again when it was given back.
+    pub fn excess_of_pieces(&self, tier: Tier, is_learned: bool) -> u64 {
+        let (settings, state) = (&self.rules.settings, self.lock());
+        let blocks = if tier == Tier::Device { state.idle_on_device() } else { 0 };
+        let most = if is_learned { settings.keep_most } else { 0 };
+        state.pool.excess(state.pool.idle(tier), blocks, settings.keep_idle, most)
+    }
+
+    /// So many bytes of pieces were given back.
+    pub fn gave_pieces_back(&self, bytes: u64) {
+        self.pool(|pool| pool.keep.gave(bytes, Instant::now()));
+    }
+
+    /// Has `give_back` release pieces that were idle on the device throughout a period, beyond the
+    /// stated amount. Returns when to look again, if more than that is left.
+    pub fn give_back_unused(&self, give_back: impl FnOnce(u64)) -> Option<Instant> {
+        let stated = self.rules.settings.keep_idle;
+        let mut state = self.lock();
+        state.end_period(&self.rules, Instant::now());
+        let blocks = state.idle_on_device();
+        let unused = state.pool.take_unused(blocks, stated);
+        drop(state);
+        give_back(unused);
+        let is_left = self.excess_of_pieces(Tier::Device, false) > 0;
+        self.pool(|pool| pool.keep.next_look().filter(|_| is_left))
+    }
+}

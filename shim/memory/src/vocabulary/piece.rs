@@ -1,0 +1,44 @@
+//! Pieces: physical memory that the program makes itself, with `cuMemCreate`.
+
+use wm_abi::CUdevice;
+use wm_driver::Tier;
+
+use crate::vocabulary::tiers::{Peaks, TierBytes};
+
+/// The properties in which idle memory must be equal to the memory that a piece asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PieceKind {
+    /// The device that the program named.
+    pub device: CUdevice,
+    /// The device, or the host where that was full.
+    pub tier: Tier,
+    /// Its size.
+    pub bytes: u64,
+    /// `CU_MEM_HANDLE_TYPE_*` by which it can be shared.
+    pub handle_types: u32,
+    /// `gpuDirectRDMACapable`.
+    pub rdma: bool,
+}
+
+impl PieceKind {
+    /// The same on another tier. Memory of the host takes no part in RDMA to devices.
+    #[must_use]
+    pub fn on(self, tier: Tier) -> Self {
+        Self { tier, rdma: self.rdma && tier == Tier::Device, ..self }
+    }
+}
+
+/// The pieces of a device. Sizes are bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PieceAccount {
+    /// Held by the program, by where they are.
+    pub held: TierBytes,
+    /// Given up by the program, and reserved for no piece.
+    pub idle: TierBytes,
+    /// The most that was held.
+    pub peaks: Peaks,
+    /// Pieces that were made on another tier, because the device was full.
+    pub overflows: u64,
+    /// Pieces that were not made, as no tier had room.
+    pub refused: u64,
+}
