@@ -29,15 +29,23 @@ const STACK: usize = 256 << 10;
 type Look = fn() -> Option<Instant>;
 
 struct IdleWatch {
+    due: Mutex<DueLooks>,
+    changed: Condvar,
+}
+
+struct DueLooks {
     is_running: bool,
     due: [Option<(Instant, Look)>; KINDS],
 }
 
-static WATCH: Mutex<IdleWatch> = Mutex::new(IdleWatch { is_running: false, due: [None; KINDS] });
-static CHANGED: Condvar = Condvar::new();
+/// The watch of this process. It is a static of this layer, since its thread has no other state.
+static WATCH: IdleWatch = IdleWatch {
+    due: Mutex::new(DueLooks { is_running: false, due: [None; KINDS] }),
+    changed: Condvar::new(),
+};
 
-fn watch() -> MutexGuard<'static, IdleWatch> {
-    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+fn watch() -> MutexGuard<'static, DueLooks> {
+    WATCH.due.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Memory lies idle: `look` is called at that time, or before.
@@ -53,7 +61,7 @@ pub(crate) fn look_at(at: Instant, kind: IdleKind, look: Look) {
     *due = Some((at, look));
     let is_new = !std::mem::replace(&mut watch.is_running, true);
     drop(watch);
-    CHANGED.notify_one();
+    WATCH.changed.notify_one();
     if is_new && let Err(error) = preserve_errno(|| wm_driver::thread::spawn(c"wmshim-idle", STACK, run)) {
         // Once: it is not tried again. The program's calls give back what they find.
         log::info!("idle memory does not go back by itself: no thread could be started: {error}");
@@ -85,9 +93,9 @@ fn next() -> (IdleKind, Look) {
         }
         let first = watch.due.iter().flatten().map(|(at, _)| *at).min();
         watch = match first {
-            None => CHANGED.wait(watch).unwrap_or_else(PoisonError::into_inner),
+            None => WATCH.changed.wait(watch).unwrap_or_else(PoisonError::into_inner),
             Some(at) => {
-                let waited = CHANGED.wait_timeout(watch, at.duration_since(now));
+                let waited = WATCH.changed.wait_timeout(watch, at.duration_since(now));
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };

@@ -11,7 +11,7 @@ mod notices;
 mod refusal;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use notices::{BytesElsewhere, Needs, Notices, whereabouts};
@@ -19,7 +19,7 @@ use wm_abi::CUdevice;
 use wm_driver::{Device, Tier};
 use wm_memory::{Manager, Usage};
 
-pub(crate) use refusal::{of_piece, say};
+pub(crate) use refusal::of_piece;
 
 use crate::{process, registry};
 
@@ -31,6 +31,8 @@ pub(crate) struct OverflowLog {
     are_over: AtomicBool,
     /// Needs of devices before they were reset.
     resets: Mutex<NeedsByDevice>,
+    /// Requests that no tier could meet.
+    refusals: AtomicU64,
 }
 
 type NeedsByDevice = BTreeMap<CUdevice, Needs>;
@@ -41,6 +43,7 @@ impl OverflowLog {
             notices: Mutex::new(Notices::NEW),
             are_over: AtomicBool::new(false),
             resets: Mutex::new(BTreeMap::new()),
+            refusals: AtomicU64::new(0),
         }
     }
 

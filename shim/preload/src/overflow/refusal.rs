@@ -1,27 +1,29 @@
 //! What is said of a request that no tier could meet: what was where, and which settings stood in
 //! the way, with their values.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use wm_abi::CUdevice;
 use wm_driver::host::{self, HostRoom};
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, OverflowVerdict, ReadableBytes, Shortage, TierBytes};
 
+use super::OverflowLog;
 use crate::registry;
 
-/// Says the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch size is refused
-/// hundreds of times.
-pub(crate) fn say(device: CUdevice, shortage: impl FnOnce() -> Shortage) {
-    static REFUSALS: AtomicU64 = AtomicU64::new(0);
-    let count = REFUSALS.fetch_add(1, Relaxed) + 1;
-    if !count.is_power_of_two() || log::max_level() < log::LevelFilter::Warn {
-        return;
+impl OverflowLog {
+    /// Writes a line at the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch
+    /// size is refused hundreds of times.
+    pub(crate) fn say(&self, device: CUdevice, shortage: impl FnOnce() -> Shortage) {
+        let count = self.refusals.fetch_add(1, Relaxed) + 1;
+        if !count.is_power_of_two() || log::max_level() < log::LevelFilter::Warn {
+            return;
+        }
+        let shortage = shortage();
+        let advice = registry::existing(device).map(|manager| advice(&bounds(manager, &shortage)));
+        let number = if count == 1 { String::new() } else { format!("refusal {count}: ") };
+        log::warn!("device {device}: {number}{shortage}{}", advice.unwrap_or_default());
     }
-    let shortage = shortage();
-    let advice = registry::existing(device).map(|manager| advice(&bounds(manager, &shortage)));
-    let number = if count == 1 { String::new() } else { format!("refusal {count}: ") };
-    log::warn!("device {device}: {number}{shortage}{}", advice.unwrap_or_default());
 }
 
 /// What was where when the program was refused memory that it makes itself.

@@ -101,8 +101,9 @@ settings! {
         /// Device memory left to the driver's own needs.
         "WMSHIM_HEADROOM": "a size with its unit such as 64MiB or 1GiB, a share below 100% such as 5%, or 0", "1 %, 32 MiB to 1 GiB"
             => headroom: Option<Size> = None, headroom;
-        /// Idle device memory that stays with the process after a `cuMemFree`; the rest goes back
-        /// to the driver, for other processes. A program that needs that memory again within two
+        /// Idle device memory that stays with the process after a `cuMemFree`, of blocks and of the
+        /// pages of PyTorch's segments together; the rest goes back to the driver, for other
+        /// processes. A program that needs that memory again within two
         /// seconds keeps as much more, up to half of the device, until it was idle for two to four
         /// seconds.
         "WMSHIM_KEEP_IDLE": "a size with its unit such as 512MiB or 2GiB, a share such as 5%, or 0", "512MiB"

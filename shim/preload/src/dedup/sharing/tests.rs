@@ -12,7 +12,7 @@ use wm_abi::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUstream};
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::Exclusion;
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
-use wm_driver::gpu::{Aside, OomAnswer};
+use wm_driver::gpu::OomAnswer;
 use wm_driver::loader::Loader;
 use wm_driver::{Api, Device, Table};
 use wm_kernels::Arguments;
@@ -158,7 +158,6 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
     open_once(|| Table::open(&Loader::system(), &built).ok());
     driver().init().expect("a driver");
     registry::set_callbacks(Callbacks {
-        external_usage: |_| Aside::default(),
         on_shortage: |_, _| OomAnswer::Spill,
         on_overflow: || {},
         on_create: || {},

@@ -20,7 +20,7 @@ use crate::hooks::call::stream::{self, DefaultStream};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, REGISTRY};
 use crate::subsystems::PROCESS;
-use crate::{overflow, settings, shortage};
+use crate::{settings, shortage};
 
 /// `cuMemAlloc`.
 pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
@@ -69,7 +69,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
             Ok(address)
         }
         Err(AllocateError::OutOfMemory(report)) => {
-            overflow::say(site.device, || *report);
+            PROCESS.overflow.say(site.device, || *report);
             Err(CUresult::OUT_OF_MEMORY)
         }
         Err(AllocateError::Driver(code)) => Err(code),
@@ -213,7 +213,7 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
                 OverflowVerdict::Later => log::debug!("device {device}: {report}"),
                 _ => {
                     shortage::refused();
-                    overflow::say(device, || *report);
+                    PROCESS.overflow.say(device, || *report);
                 }
             }
             Outcome::Return(CUresult::OUT_OF_MEMORY)

@@ -162,7 +162,7 @@ impl CreateRequest {
     fn record_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
         if verdict != OverflowVerdict::Later {
             manager.pool(HandlePool::refused);
-            overflow::say(self.device(), || overflow::of_piece(manager, self.bytes as u64, verdict));
+            PROCESS.overflow.say(self.device(), || overflow::of_piece(manager, self.bytes as u64, verdict));
         }
     }
 
