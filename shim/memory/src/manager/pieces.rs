@@ -64,7 +64,8 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Bytes of the host that blocks and pieces hold, those included that plans under way will make.
+    /// Bytes of the host that blocks and pieces hold, those included that plans under way will
+    /// make.
     pub fn held_on_host(&self) -> u64 {
         self.lock().held().host
     }

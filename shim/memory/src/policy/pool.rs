@@ -182,7 +182,7 @@ impl HandlePool {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (double allocation): a handle has two owners, or idle memory is given back that a
+    //! Hazard (use after free): a handle has two owners, or idle memory is given back that a
     //! piece was promised. Hazard (out of memory): more is held than the limit allows, or other
     //! processes find no memory.
     use std::time::Duration;

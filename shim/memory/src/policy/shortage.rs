@@ -1,7 +1,7 @@
 //! The answer to PyTorch's requests for which a device has no room.
 //!
-//! PyTorch's allocator caches what tensors have freed. If a request is refused it empties that cache
-//! and asks once more. So its first attempt is refused, and its second one spills.
+//! PyTorch's allocator caches what tensors have freed. If a request is refused it empties that
+//! cache and asks once more. So its first attempt is refused, and its second one spills.
 //!
 //! A block is one call, so a second attempt is recognised: it asks for as many bytes, and no block
 //! was given in between. A request for pieces comes in many calls, and nothing in a call says where
@@ -67,8 +67,8 @@ struct TorchRefusal {
 #[derive(Debug, Clone, Copy)]
 struct TorchSpill {
     request: TorchRequest,
-    /// Of pieces that follow each other within [`TOGETHER`] of the first: when the first one and the
-    /// last one spilled.
+    /// Of pieces that follow each other within [`TOGETHER`] of the first: when the first one and
+    /// the last one spilled.
     first: Instant,
     last: Instant,
 }

@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use notices::{BytesElsewhere, Needs, Notices, whereabouts};
 use wm_abi::CUdevice;
 use wm_driver::{Device, Tier};
-use wm_memory::{Manager, Usage};
+use wm_memory::{Manager, Shortage, Usage};
 
 pub(crate) use refusal::of_piece;
 
@@ -67,6 +67,18 @@ impl OverflowLog {
         let is_due = notices.is_due(elsewhere);
         self.are_over.store(notices.are_over(), Relaxed);
         is_due.then_some(if is_first { ADVICE } else { "" })
+    }
+
+    /// Writes a line at the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch
+    /// size is refused hundreds of times.
+    pub(crate) fn say(&self, device: CUdevice, shortage: impl FnOnce() -> Shortage) {
+        let count = self.refusals.fetch_add(1, Relaxed) + 1;
+        if !count.is_power_of_two() || log::max_level() < log::LevelFilter::Warn {
+            return;
+        }
+        let shortage = shortage();
+        let number = if count == 1 { String::new() } else { format!("refusal {count}: ") };
+        log::warn!("device {device}: {number}{shortage}{}", refusal::advice_on(device, &shortage));
     }
 
     /// The device's contexts are gone, and its manager is about to forget its blocks.

@@ -1,29 +1,16 @@
 //! What is said of a request that no tier could meet: what was where, and which settings stood in
 //! the way, with their values.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use wm_abi::CUdevice;
 use wm_driver::host::{self, HostRoom};
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, OverflowVerdict, ReadableBytes, Shortage, TierBytes};
 
-use super::OverflowLog;
 use crate::registry;
 
-impl OverflowLog {
-    /// Writes a line at the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch
-    /// size is refused hundreds of times.
-    pub(crate) fn say(&self, device: CUdevice, shortage: impl FnOnce() -> Shortage) {
-        let count = self.refusals.fetch_add(1, Relaxed) + 1;
-        if !count.is_power_of_two() || log::max_level() < log::LevelFilter::Warn {
-            return;
-        }
-        let shortage = shortage();
-        let advice = registry::existing(device).map(|manager| advice(&bounds(manager, &shortage)));
-        let number = if count == 1 { String::new() } else { format!("refusal {count}: ") };
-        log::warn!("device {device}: {number}{shortage}{}", advice.unwrap_or_default());
-    }
+/// The end of a line about a refusal: the settings that stand in the way.
+pub(super) fn advice_on(device: CUdevice, shortage: &Shortage) -> String {
+    registry::existing(device).map(|manager| advice(&bounds(manager, shortage))).unwrap_or_default()
 }
 
 /// What was where when the program was refused memory that it makes itself.

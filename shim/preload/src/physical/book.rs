@@ -2,8 +2,8 @@
 //! mapped. Pure data.
 //!
 //! A piece lives as long as the driver's: until its last reference is released *and* its last
-//! mapping is gone. It holds a charge `C` until then: a value whose drop says that the piece's bytes
-//! count no more. The driver may give a handle's number out again as soon as it is released,
+//! mapping is gone. It holds a charge `C` until then: a value whose drop says that the piece's
+//! bytes count no more. The driver may give a handle's number out again as soon as it is released,
 //! while the piece is still mapped: pieces have numbers of their own.
 
 use std::collections::{BTreeMap, HashMap};
@@ -64,7 +64,7 @@ pub(crate) struct MappedPiece {
 
 /// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a
 /// const.
-type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
+pub(super) type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 
 /// All pieces of the process.
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use book::{Asked, Book, MappedPiece};
-pub(crate) use piece_cache::{PieceCache, kind, location};
+pub(crate) use piece_cache::{cache, kind, location};
 use wm_driver::Device;
 use wm_memory::Charge;
 
@@ -25,25 +25,16 @@ struct ProgramMemory {
     /// Is any piece of this process, or one that it imported, on another tier than its device?
     /// Until then no address is looked up.
     is_any_elsewhere: AtomicBool,
-    cache: PieceCache,
 }
 
-/// The memory of this process. It is a static of this layer: pointer queries, copies and the answer
-/// to an out-of-memory import it, and `PROCESS` is above them.
-static MEMORY: ProgramMemory = ProgramMemory {
-    book: Mutex::new(Book::new()),
-    is_any_elsewhere: AtomicBool::new(false),
-    cache: PieceCache::new(),
-};
+/// The memory of this process. It is a static of this layer: pointer queries and copies import it,
+/// and `PROCESS` is above them.
+static MEMORY: ProgramMemory =
+    ProgramMemory { book: Mutex::new(Book::new()), is_any_elsewhere: AtomicBool::new(false) };
 
 /// The books. Never held across a driver call.
 pub(crate) fn book() -> MutexGuard<'static, Book<Charge<'static, Device>>> {
     MEMORY.book.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The cached handles.
-pub(crate) fn cache() -> &'static PieceCache {
-    &MEMORY.cache
 }
 
 /// A piece was made in host memory, or imported that is there.

@@ -16,7 +16,6 @@ use wm_driver::api::{Failed, Named};
 use wm_driver::{Api, Device, Tier};
 use wm_memory::{HandlePool, Keep, Manager, PieceKind};
 
-use super::MEMORY;
 use super::handle_cache::{Access, HandleCache, Vmm};
 use crate::idle::{self, IdleKind};
 use crate::process::{callers, driver};
@@ -29,6 +28,14 @@ pub(crate) struct PieceCache {
     handles: Mutex<HandleCache<DriverCalls>>,
     /// Was any handle cached? Until then no lock is taken.
     is_used: AtomicBool,
+}
+
+/// The cache of this process. It is a static of this layer, as the books are.
+static CACHE: PieceCache = PieceCache::new();
+
+/// The cached handles.
+pub(crate) fn cache() -> &'static PieceCache {
+    &CACHE
 }
 
 /// The time after a refusal in which memory that PyTorch gives up is for its second attempt. It
@@ -171,8 +178,8 @@ impl PieceCache {
         }
     }
 
-    /// `cuMemRelease` of an alias. Idle memory beyond the stated amount goes back to the driver then,
-    /// unless PyTorch is about to ask for it.
+    /// `cuMemRelease` of an alias. Idle memory beyond the stated amount goes back to the driver
+    /// then, unless PyTorch is about to ask for it.
     pub(crate) fn release(&self, alias: u64) -> Option<CUresult> {
         let released = self.handles()?.release(alias).map(CUresult::from);
         if released == Some(CUresult::SUCCESS) {
@@ -194,8 +201,8 @@ impl PieceCache {
     }
 
     /// The same for memory that a second attempt left idle on the device, except the amount that
-    /// such attempts used before. Idle memory of the host stays: the program is short of memory, and
-    /// to pin as much again takes a hundred times as long.
+    /// such attempts used before. Idle memory of the host stays: the program is short of memory,
+    /// and to pin as much again takes a hundred times as long.
     fn give_leftovers_back(&self, manager: &Manager<Device>) {
         let given = self.give_back(manager, Tier::Device, manager.excess_of_pieces(Tier::Device, true));
         if given > 0 {
@@ -242,6 +249,6 @@ fn look_later() {
 
 fn give_back_unused(manager: &Manager<Device>) -> Option<Instant> {
     manager.give_back_unused(|bytes| {
-        MEMORY.cache.give_back(manager, Tier::Device, bytes);
+        cache().give_back(manager, Tier::Device, bytes);
     })
 }

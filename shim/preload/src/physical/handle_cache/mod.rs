@@ -13,13 +13,15 @@
 //! Which memory is idle, and which is reserved, is in the device's pool ([`HandlePool`]). Nothing
 //! here waits for the GPU: a program that unmaps has waited.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::collections::BTreeMap;
+use std::hash::BuildHasherDefault;
 
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 use wm_driver::Tier;
 use wm_memory::{HandlePool, PieceKind};
+
+use super::book::HandleMap;
 
 /// Aliases are told from the driver's handles, which are addresses, by their first bits.
 const ALIASES: u64 = 0xB00C << 48;
@@ -72,8 +74,6 @@ struct Alias {
     settled: bool,
     released: bool,
 }
-
-type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 
 /// The cached handles of all devices.
 #[derive(Debug)]
