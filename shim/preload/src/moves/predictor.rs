@@ -180,7 +180,7 @@ impl Predictor {
             self.placer.used(&numbers);
             return None;
         }
-        self.placer.tell_time(self.since.elapsed().as_secs_f64());
+        self.placer.tell_time(|| self.since.elapsed().as_secs_f64());
         self.plan(|placer, moves| placer.launch(&numbers, moves))
     }
 

@@ -66,6 +66,11 @@ impl Eagerness {
         self.is_eager
     }
 
+    /// Does a measurement begin or end at this event, so that the time has to be told?
+    pub(super) fn needs_time(&self, event: u64, period: Option<u64>) -> bool {
+        self.is_eager || period.is_none_or(|period| event - self.begin.event >= period.max(EVENTS))
+    }
+
     /// `period`: its events, if the program repeats itself.
     pub(super) fn note(&mut self, now: ProgramClock, period: Option<u64>) {
         let Some(period) = period else {

@@ -2,11 +2,11 @@
 //! block of which nothing is foretold, it is as far away as the last one. A free counts as a use:
 //! what is about to be freed stays, since to keep it costs nothing for long.
 //!
-//! The lists are made when they are first asked for, so that a program that fits the device pays
-//! for none.
+//! A use changes an entry only. The lists are brought up to date when a victim is asked for, so that
+//! a launch pays for none of them.
 //!
-//! Invariants: what is not on the device, and what is too small to be worth a move, is in neither
-//! list; each block is in at most one.
+//! Invariants: a block that is not on the device, or is too small to be worth a move, is in neither
+//! list after an update; each block is in at most one.
 
 use std::collections::BTreeSet;
 
@@ -20,18 +20,40 @@ const YOUNG: u64 = 64;
 /// Blocks that are looked at for one that is not young.
 const LOOKS: usize = 64;
 
+/// Changes after which the lists are updated, if there are fewer than half as many blocks.
+const CHANGES: usize = 1 << 10;
+
+/// Which list a block is in, and the time that it has there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ListPlace {
+    Foretold(u64),
+    Stranger(u64),
+}
+
 #[derive(Debug, Clone, Copy)]
 struct OrderEntry {
     last: u64,
     next: Option<u64>,
     can_leave: bool,
+    /// Where the block is listed, which may lag behind the fields above.
+    listed: Option<ListPlace>,
+    /// The block is in [`LeavingOrder::changed`].
+    is_changed: bool,
+}
+
+impl OrderEntry {
+    fn place(&self) -> Option<ListPlace> {
+        let place = self.next.map_or(ListPlace::Stranger(self.last), ListPlace::Foretold);
+        self.can_leave.then_some(place)
+    }
 }
 
 /// Times are numbers of events.
 #[derive(Debug, Default)]
 pub(super) struct LeavingOrder {
     entries: FxHashMap<u64, OrderEntry>,
-    is_listing: bool,
+    /// Blocks whose entries have changed since the last update. Some of them may be freed.
+    changed: Vec<u64>,
     /// Blocks by their next use.
     foretold: BTreeSet<(u64, u64)>,
     /// Blocks by their last use.
@@ -40,45 +62,68 @@ pub(super) struct LeavingOrder {
 
 impl LeavingOrder {
     /// Used now, and next at that time.
+    #[inline]
     pub(super) fn used(&mut self, block: u64, now: u64, next: Option<u64>, can_leave: bool) {
-        let entry = OrderEntry { last: now, next, can_leave };
-        if let Some(old) = self.entries.insert(block, entry) {
-            self.list(block, old, false);
-        }
-        self.list(block, entry, true);
-    }
-
-    /// Enters the block as `entry` says, or takes it out.
-    fn list(&mut self, block: u64, entry: OrderEntry, is_in: bool) {
-        if !self.is_listing || !entry.can_leave {
-            return;
-        }
-        let (list, key) = match entry.next {
-            Some(next) => (&mut self.foretold, (next, block)),
-            None => (&mut self.strangers, (entry.last, block)),
-        };
-        if is_in {
-            list.insert(key);
-        } else {
-            list.remove(&key);
+        let fresh = OrderEntry { last: now, next, can_leave, listed: None, is_changed: false };
+        let entry = self.entries.entry(block).or_insert(fresh);
+        (entry.last, entry.next, entry.can_leave) = (now, next, can_leave);
+        if !std::mem::replace(&mut entry.is_changed, true) {
+            self.note_change(block);
         }
     }
 
     /// Some of it is on the device, or nothing is.
     pub(super) fn set_can_leave(&mut self, block: u64, can_leave: bool) {
-        let Some(entry) = self.entries.get_mut(&block).filter(|entry| entry.can_leave != can_leave) else {
-            return;
-        };
-        entry.can_leave = true;
-        let listed = *entry;
+        let Some(entry) = self.entries.get_mut(&block) else { return };
         entry.can_leave = can_leave;
-        self.list(block, listed, can_leave);
+        if !std::mem::replace(&mut entry.is_changed, true) {
+            self.note_change(block);
+        }
+    }
+
+    /// Freed blocks may make the list longer than the entries.
+    fn note_change(&mut self, block: u64) {
+        self.changed.push(block);
+        if self.changed.len() > CHANGES.max(2 * self.entries.len()) {
+            self.update();
+        }
     }
 
     pub(super) fn remove(&mut self, block: u64) {
         if let Some(old) = self.entries.remove(&block) {
-            self.list(block, old, false);
+            self.unlist(block, old.listed);
         }
+    }
+
+    fn unlist(&mut self, block: u64, place: Option<ListPlace>) {
+        match place {
+            Some(ListPlace::Foretold(next)) => self.foretold.remove(&(next, block)),
+            Some(ListPlace::Stranger(last)) => self.strangers.remove(&(last, block)),
+            None => false,
+        };
+    }
+
+    /// Lists each changed block where its entry says.
+    fn update(&mut self) {
+        while let Some(block) = self.changed.pop() {
+            self.list(block);
+        }
+    }
+
+    fn list(&mut self, block: u64) {
+        let Some(entry) = self.entries.get_mut(&block) else { return };
+        entry.is_changed = false;
+        let place = entry.place();
+        let old = std::mem::replace(&mut entry.listed, place);
+        if old == place {
+            return;
+        }
+        self.unlist(block, old);
+        match place {
+            Some(ListPlace::Foretold(next)) => self.foretold.insert((next, block)),
+            Some(ListPlace::Stranger(last)) => self.strangers.insert((last, block)),
+            None => false,
+        };
     }
 
     /// When the block was used last.
@@ -86,25 +131,18 @@ impl LeavingOrder {
         self.entries.get(&block).map(|entry| entry.last)
     }
 
-    /// Makes the lists if there are none. What did not come true is no longer believed.
+    /// Forgets the predictions that did not come true.
     pub(super) fn prepare(&mut self, now: u64) {
-        if !self.is_listing {
-            self.is_listing = true;
-            let entries: Vec<_> = self.entries.iter().map(|(block, entry)| (*block, *entry)).collect();
-            entries.into_iter().for_each(|(block, entry)| self.list(block, entry, true));
-        }
-        while let Some(&(next, block)) = self.foretold.first().filter(|(next, _)| *next < now) {
-            self.foretold.remove(&(next, block));
-            if let Some(entry) = self.entries.get_mut(&block) {
-                entry.next = None;
-                let entry = *entry;
-                self.list(block, entry, true);
-            }
+        self.update();
+        while let Some(&(_, block)) = self.foretold.first().filter(|(next, _)| *next < now) {
+            self.entries.get_mut(&block).into_iter().for_each(|entry| entry.next = None);
+            self.list(block);
         }
     }
 
     /// The block on the device that is used last, and when, of those that may leave.
-    pub(super) fn farthest(&self, now: u64, may_leave: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
+    pub(super) fn farthest(&mut self, now: u64, may_leave: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
+        self.update();
         let may_leave = |(next, block): &(u64, u64)| may_leave(*block, *next);
         let strangers = self.strangers.iter().map(|(last, block)| (2 * now - last, *block));
         let stranger = strangers.take(LOOKS).find(may_leave);

@@ -4,7 +4,7 @@ use super::eagerness::{Eagerness, ProgramClock};
 use super::horizon::Stop;
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
-use super::residency::{Residency, TierMove};
+use super::residency::{PlacedBlock, Residency, TierMove};
 
 /// What a policy has to keep to.
 #[derive(Debug, Clone, Copy)]
@@ -91,39 +91,46 @@ impl TierPlacer {
         if missing > 0 && self.is_due(missing) {
             self.stop(&[], bytes, moves);
         }
-        let on_device = self.residency.insert(block, bytes, self.past.now());
-        self.add(EventKind::Allocate, block, bytes);
-        on_device
+        let placed = self.residency.insert(block, bytes, self.past.now());
+        self.add(EventKind::Allocate, block, placed);
+        placed.on_device
     }
 
     /// A kernel is about to be launched that uses these blocks.
     pub fn launch(&mut self, blocks: &[u64], moves: &mut Vec<TierMove>) {
-        let elsewhere = |block: &u64| self.residency.get(*block).map_or(0, |placed| placed.elsewhere());
-        let missing: u64 = blocks.iter().map(elsewhere).sum();
+        let mut missing = self.elsewhere(blocks);
         let after = self.past.now() + blocks.len() as u64;
         let is_foreseen = self.past.position().is_some() && after <= self.planned;
         if missing > 0 && !is_foreseen && self.is_due(missing) {
             self.stop(blocks, 0, moves);
+            missing = self.elsewhere(blocks);
         }
-        self.from_host += blocks
-            .iter()
-            .map(|block| self.residency.get(*block).map_or(0, |placed| placed.elsewhere()))
-            .sum::<u64>();
+        self.from_host += missing;
         self.used(blocks);
     }
 
-    /// The seconds since a fixed moment. A placer without the time is never eager.
-    pub fn tell_time(&mut self, seconds: f64) {
+    /// Bytes of some blocks that are not on the device.
+    fn elsewhere(&self, blocks: &[u64]) -> u64 {
+        let placed = blocks.iter().filter_map(|block| self.residency.get(*block));
+        placed.map(|placed| placed.elsewhere()).sum()
+    }
+
+    /// A clock that tells the seconds since a fixed moment; it is read where a measurement begins
+    /// or ends. A placer without the time is never eager.
+    pub fn tell_time(&mut self, clock: impl FnOnce() -> f64) {
         let event = self.past.now();
         let period = self.past.position().map(|position| event - position - 1);
-        self.eagerness.note(ProgramClock { seconds, event, from_host: self.from_host }, period);
+        if self.eagerness.needs_time(event, period) {
+            let now = ProgramClock { seconds: clock(), event, from_host: self.from_host };
+            self.eagerness.note(now, period);
+        }
     }
 
     /// A kernel was launched that uses these blocks, and nothing can move.
     pub fn used(&mut self, blocks: &[u64]) {
         for block in blocks {
             if let Some(placed) = self.residency.get(*block) {
-                self.add(EventKind::Use, *block, placed.bytes);
+                self.add(EventKind::Use, *block, placed);
             }
         }
     }
@@ -131,8 +138,8 @@ impl TierPlacer {
     /// A block was allocated of which so many bytes lie on the device.
     pub fn placed(&mut self, block: u64, bytes: u64, on_device: u64) {
         self.free(block);
-        self.residency.insert_as(block, bytes, on_device, self.past.now());
-        self.add(EventKind::Allocate, block, bytes);
+        let placed = self.residency.insert_as(block, bytes, on_device, self.past.now());
+        self.add(EventKind::Allocate, block, placed);
     }
 
     /// A block of so many bytes is about to be allocated, and has no room.
@@ -186,11 +193,10 @@ impl TierPlacer {
         self.plan(&[], 0, true, moves);
     }
 
-    fn add(&mut self, kind: EventKind, block: u64, bytes: u64) {
+    fn add(&mut self, kind: EventKind, block: u64, placed: PlacedBlock) {
         let now = self.past.now();
-        let next = self.past.add(kind, block, bytes);
-        let can_leave = self.residency.get(block).is_some_and(|placed| placed.can_leave());
-        self.order.used(block, now, next, can_leave);
+        let next = self.past.add(kind, block, placed.bytes);
+        self.order.used(block, now, next, placed.can_leave());
     }
 
     /// Whether a stop costs less than what was used from the host since the last one.
@@ -367,7 +373,7 @@ mod tests {
         for _ in 0..30 {
             let (before, mut elsewhere) = (mirror.moved, 0);
             for block in 0..BLOCKS {
-                placer.tell_time(seconds);
+                placer.tell_time(|| seconds);
                 placer.launch(&[block], &mut moves);
                 mirror.make(&mut moves, capacity);
                 let (all, on_device) = mirror.blocks[&block];

@@ -96,21 +96,22 @@ impl Residency {
         self.blocks.get(&block).copied()
     }
 
-    /// A new block, as much of it on the device as there is room for. Returns those bytes.
-    pub(super) fn insert(&mut self, block: u64, bytes: u64, now: u64) -> u64 {
+    /// A new block, as much of it on the device as there is room for.
+    pub(super) fn insert(&mut self, block: u64, bytes: u64, now: u64) -> PlacedBlock {
         let old = self.get(block).map_or(0, |old| old.on_device);
         let on_device = chunks_below(bytes, self.room() + old);
-        self.insert_as(block, bytes, on_device, now);
-        on_device
+        self.insert_as(block, bytes, on_device, now)
     }
 
     /// A new block that lies as it was told.
-    pub(super) fn insert_as(&mut self, block: u64, bytes: u64, on_device: u64, now: u64) {
+    pub(super) fn insert_as(&mut self, block: u64, bytes: u64, on_device: u64, now: u64) -> PlacedBlock {
         self.remove(block);
         let on_device = on_device.min(bytes);
         self.used += on_device;
         self.live += bytes;
-        self.blocks.insert(block, PlacedBlock { bytes, on_device, stays: false, away: now });
+        let placed = PlacedBlock { bytes, on_device, stays: false, away: now };
+        self.blocks.insert(block, placed);
+        placed
     }
 
     /// A block lies otherwise than was thought.
