@@ -2,8 +2,8 @@
 //! block of which nothing is foretold, it is as far away as the last one. A free counts as a use:
 //! what is about to be freed stays, since to keep it costs nothing for long.
 //!
-//! A use changes an entry only. The lists are brought up to date when a victim is asked for, so that
-//! a launch pays for none of them.
+//! A use changes an entry only. The lists are brought up to date when a victim is asked for, so
+//! that a launch pays for none of them.
 //!
 //! Invariants: a block that is not on the device, or is too small to be worth a move, is in neither
 //! list after an update; each block is in at most one.
@@ -155,9 +155,45 @@ impl LeavingOrder {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: what was used a moment ago leaves and is used again at once; or nothing can leave
-    //! where all is young.
+    //! Hazard (thrashing): what was used a moment ago leaves and is used again at once; or nothing
+    //! can leave where all is young.
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Hazard: a list that lags behind its entries evicts another block than one that does not.
+        #[test]
+        fn late_updates_choose_the_same_victims(
+            steps in proptest::collection::vec((0..5_u8, 0..12_u64, proptest::option::of(1..300_u64)), 0..300),
+        ) {
+            let (mut late, mut at_once) = (LeavingOrder::default(), LeavingOrder::default());
+            for (now, (kind, block, next)) in (0..).zip(steps) {
+                for order in [&mut late, &mut at_once] {
+                    match kind {
+                        0 | 1 => order.used(block, now, next.map(|next| now + next), block % 5 > 0),
+                        2 => order.set_can_leave(block, next.is_some()),
+                        3 => order.remove(block),
+                        _ => order.prepare(now),
+                    }
+                }
+                at_once.update();
+                if kind == 4 {
+                    prop_assert_eq!(late.farthest(now, |_, _| true), at_once.farthest(now, |_, _| true));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn changes_are_bounded_where_no_victim_is_ever_asked_for() {
+        let mut order = LeavingOrder::default();
+        for block in 0..20 * CHANGES as u64 {
+            order.used(block, block, None, true);
+            order.remove(block);
+        }
+        assert!(order.changed.len() <= CHANGES + 1 && order.strangers.is_empty());
+    }
 
     #[test]
     fn the_farthest_that_is_not_young_leaves() {
