@@ -4,9 +4,11 @@
 //! for one that is allocating. A look-up is a fixed number of loads, without a loop and without a
 //! retry. The writer holds the manager's lock, and never waits for a reader either.
 //!
-//! Two parts, of which only the second is trusted:
-//! * `pages` says which slot an address may belong to. It is a hint, changed with relaxed stores
-//!   where a piece comes or goes.
+//! Three parts, of which only the last is trusted:
+//! * `recent` says in which slot an address near was found last: one load instead of ten. It is a
+//!   hint.
+//! * `pages` says which slot an address may belong to. It is a hint, too, changed with relaxed
+//!   stores where a piece comes or goes.
 //! * `slots` has the block itself. What is read from a slot is whole, was live at one moment during
 //!   the look-up, and is checked to contain the address.
 //!
@@ -23,6 +25,7 @@
 
 mod lazy_slice;
 mod pages;
+mod recent;
 mod slots;
 
 use std::ops::Range;
@@ -31,24 +34,38 @@ use std::sync::Arc;
 use crate::vocabulary::block::Block;
 use crate::vocabulary::tiers::TierBytes;
 use pages::Pages;
+use recent::RecentSlots;
 use slots::Slots;
 
 /// What readers share.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
+    recent: RecentSlots,
     pages: Pages,
     slots: Slots,
 }
 
 impl Directory {
     /// The live block that an address is in, by its rounded size. Wait-free.
+    #[inline]
     pub(crate) fn look_up(&self, address: u64) -> Option<Block> {
-        let block = self.slots.get(self.pages.find(address)?)?.read()?;
+        let slot = self.recent.get(address);
+        self.block_in(slot, address).or_else(|| self.look_up_anew(address))
+    }
+
+    fn look_up_anew(&self, address: u64) -> Option<Block> {
+        let slot = self.pages.find(address)?;
+        let block = self.block_in(slot, address)?;
+        self.recent.set(address, slot);
+        Some(block)
+    }
+
+    #[inline]
+    fn block_in(&self, slot: u32, address: u64) -> Option<Block> {
+        let block = self.slots.get(slot)?.read()?;
         (address.wrapping_sub(block.address) < block.tiers.total()).then_some(block)
     }
-}
 
-impl Directory {
     /// The same block's bounds: from its first byte to the last that was asked for. Wait-free.
     #[inline]
     pub(crate) fn bounds(&self, address: u64) -> Option<Range<u64>> {
