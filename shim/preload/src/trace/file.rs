@@ -78,12 +78,12 @@ impl File {
     }
 
     /// Appends text as one gzip member. A member that does not fit is taken back.
-    pub(super) fn append(&mut self, text: &str) -> io::Result<()> {
+    pub(super) fn append(&mut self, text: &[u8]) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());
-        encoder.write_all(text.as_bytes())?;
+        encoder.write_all(text)?;
         let member = encoder.finish()?;
         let written = self.file.write_all(&member);
         match &written {
@@ -138,7 +138,7 @@ mod tests {
     fn every_chunk_can_be_read_as_soon_as_it_is_written() {
         let path = place("chunks");
         let mut file = File::create(&path).expect("a file");
-        for text in ["one\n", "", "two\n"] {
+        for text in [&b"one\n"[..], b"", b"two\n"] {
             file.append(text).expect("room");
         }
         let mut read = String::new();
@@ -152,7 +152,7 @@ mod tests {
     fn a_file_that_is_being_written_is_left_alone() {
         let path = place("taken");
         let mut first = File::create(&path).expect("a file");
-        first.append("first").expect("room");
+        first.append(b"first").expect("room");
         let error = File::create(&path).expect_err("in use");
         let length = fs::metadata(&path).expect("there").len();
         fs::remove_file(&path).expect("there");
@@ -188,7 +188,7 @@ mod tests {
         fs::write(&path, compressed("# wmshim-trace 1; and much more than is written below\n"))
             .expect("a file");
         let mut file = File::create(&path).expect("a recording");
-        file.append("one\n").expect("room");
+        file.append(b"one\n").expect("room");
         assert_eq!(fs::read(&path).expect("there"), compressed_fast("one\n"));
         fs::remove_file(&path).expect("there");
         drop(File::create(&path).expect("a file"));
@@ -203,7 +203,7 @@ mod tests {
     fn a_disk_that_is_full_leaves_whole_chunks() {
         let path = place("full");
         let mut file = File::create(&path).expect("a file");
-        file.append("one\n").expect("room");
+        file.append(b"one\n").expect("room");
         let whole = fs::metadata(&path).expect("there").len();
         // SAFETY: one process a test; the signal that tells of the limit is ignored, as the limit's
         // users do.
@@ -212,7 +212,7 @@ mod tests {
             let limit = libc::rlimit { rlim_cur: whole + 5, rlim_max: libc::RLIM_INFINITY };
             libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
         }
-        let written = file.append("two\n");
+        let written = file.append(b"two\n");
         let left = fs::metadata(&path).expect("there").len();
         fs::remove_file(&path).expect("there");
         assert!(written.is_err() && left == whole, "{written:?}, {left} bytes and not {whole}");

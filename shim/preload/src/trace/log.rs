@@ -1,9 +1,8 @@
 //! Events put into words: a block's address becomes a number that is never used again, a stream's
 //! identity a small one, and a set of blocks that launches use again and again is written once.
 
-use std::collections::HashMap;
-use std::fmt::Write;
-
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use wm_driver::StreamId;
 
 use crate::launches::TouchedBlock;
@@ -27,16 +26,16 @@ const CHUNK: usize = 4096;
 /// The chunk under way.
 #[derive(Debug)]
 pub(super) struct Log {
-    text: String,
+    text: Vec<u8>,
     events: usize,
     /// Live blocks' numbers by address.
-    blocks: HashMap<u64, u64>,
+    blocks: FxHashMap<u64, u64>,
     next: u64,
     /// In order of appearance.
-    streams: HashMap<StreamId, usize>,
+    streams: FxHashMap<StreamId, u64>,
     /// Numbers of sets by what is in them. Block numbers do not come again, so a set that is met
     /// again has live blocks.
-    sets: HashMap<Box<[u64]>, u64>,
+    sets: FxHashMap<Box<[u64]>, u64>,
     /// Number of the next set.
     next_set: u64,
 }
@@ -47,10 +46,10 @@ impl Log {
         Self {
             text: text.into(),
             events: 0,
-            blocks: HashMap::new(),
+            blocks: FxHashMap::default(),
             next: 0,
-            streams: HashMap::new(),
-            sets: HashMap::new(),
+            streams: FxHashMap::default(),
+            sets: FxHashMap::default(),
             next_set: 0,
         }
     }
@@ -61,43 +60,42 @@ impl Log {
         let (id, stream) = (self.next, self.stream(stream));
         self.next += 1;
         self.blocks.insert(address, id);
-        self.line(format_args!("a {id} {bytes} {stream}"));
+        self.line(b"a ", [TraceWord::Number(id), TraceWord::Number(bytes as u64), stream]);
     }
 
     /// An address that no live block starts at is left out: the manager is about to refuse it.
     pub(super) fn freed(&mut self, address: u64, stream: Option<StreamId>) {
         if let Some(id) = self.blocks.remove(&address) {
             let stream = self.stream(stream);
-            self.line(format_args!("f {id} {stream}"));
+            self.line(b"f ", [TraceWord::Number(id), stream]);
         }
     }
 
     /// `None`: for the device.
     pub(super) fn waited(&mut self, stream: Option<StreamId>) {
-        let stream = stream.map_or(Name::All, |stream| self.stream(Some(stream)));
-        self.line(format_args!("s {stream}"));
+        let stream = stream.map_or(TraceWord::Sign(b'*'), |stream| self.stream(Some(stream)));
+        self.line(b"s ", [stream]);
     }
 
     /// `None`: it is not known which blocks the launch uses. Blocks from before the recording began
     /// are left out.
     pub(super) fn launched(&mut self, stream: StreamId, blocks: Option<&[TouchedBlock]>) {
         let stream = self.stream(Some(stream));
-        let Some(blocks) = blocks else { return self.line(format_args!("l {stream} ?")) };
-        let mut ids: Vec<u64> =
+        let Some(blocks) = blocks else { return self.line(b"l ", [stream, TraceWord::Sign(b'?')]) };
+        let mut ids: SmallVec<[u64; 8]> =
             blocks.iter().filter_map(|block| self.blocks.get(&block.address).copied()).collect();
         ids.sort_unstable();
         if ids.is_empty() {
-            self.line(format_args!("l {stream} -"));
+            self.line(b"l ", [stream, TraceWord::Sign(b'-')]);
         } else if let Some(number) = self.sets.get(&*ids) {
-            let number = *number;
-            self.line(format_args!("l {stream} ={number}"));
+            self.line(b"l ", [stream, TraceWord::Set(*number)]);
         } else {
-            self.line(format_args!("l {stream} {}", Listed(&ids)));
-            self.note_set(ids);
+            self.line(b"l ", [stream, TraceWord::List(&ids)]);
+            self.note_set(&ids);
         }
     }
 
-    fn note_set(&mut self, ids: Vec<u64>) {
+    fn note_set(&mut self, ids: &[u64]) {
         if self.sets.len() >= SETS {
             self.sets.clear();
         }
@@ -110,87 +108,124 @@ impl Log {
     }
 
     /// The chunk; a new one begins.
-    pub(super) fn take(&mut self) -> String {
+    pub(super) fn take(&mut self) -> Vec<u8> {
         self.events = 0;
         let room = self.text.capacity();
-        std::mem::replace(&mut self.text, String::with_capacity(room))
+        std::mem::replace(&mut self.text, Vec::with_capacity(room))
     }
 
-    fn stream(&mut self, stream: Option<StreamId>) -> Name {
-        let fresh = self.streams.len();
-        stream.map_or(Name::None, |stream| Name::Number(*self.streams.entry(stream).or_insert(fresh)))
+    #[inline]
+    fn stream<'a>(&mut self, stream: Option<StreamId>) -> TraceWord<'a> {
+        let fresh = self.streams.len() as u64;
+        stream.map_or(TraceWord::Sign(b'-'), |stream| {
+            TraceWord::Number(*self.streams.entry(stream).or_insert(fresh))
+        })
     }
 
-    fn line(&mut self, words: std::fmt::Arguments<'_>) {
+    /// Bytes are written one by one: a launch cannot pay for `write!`.
+    #[inline]
+    fn line<const WORDS: usize>(&mut self, kind: &[u8; 2], words: [TraceWord<'_>; WORDS]) {
         self.events += 1;
-        // A string takes all that memory holds; without memory the process ends elsewhere.
-        let _ = writeln!(self.text, "{words}");
+        self.text.extend_from_slice(kind);
+        for (index, word) in words.into_iter().enumerate() {
+            if index > 0 {
+                self.text.push(b' ');
+            }
+            word.append_to(&mut self.text);
+        }
+        self.text.push(b'\n');
     }
 }
 
-/// A stream as the format writes it.
-enum Name {
-    Number(usize),
-    None,
-    All,
+/// A word of a line.
+#[derive(Debug, Clone, Copy)]
+enum TraceWord<'a> {
+    Number(u64),
+    Sign(u8),
+    /// The set of that number.
+    Set(u64),
+    List(&'a [u64]),
 }
 
-impl std::fmt::Display for Name {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl TraceWord<'_> {
+    #[inline]
+    fn append_to(self, text: &mut Vec<u8>) {
         match self {
-            Self::Number(number) => write!(f, "{number}"),
-            Self::None => f.write_str("-"),
-            Self::All => f.write_str("*"),
+            Self::Number(number) => append_number(text, number),
+            Self::Sign(sign) => text.push(sign),
+            Self::Set(number) => {
+                text.push(b'=');
+                append_number(text, number);
+            }
+            Self::List(numbers) => {
+                for (index, number) in numbers.iter().enumerate() {
+                    if index > 0 {
+                        text.push(b',');
+                    }
+                    append_number(text, *number);
+                }
+            }
         }
     }
 }
 
-/// Numbers with commas between them.
-struct Listed<'a>(&'a [u64]);
-
-impl std::fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().enumerate().try_for_each(|(index, number)| {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{number}")
-        })
+/// Decimal digits, without leading zeros.
+#[inline]
+fn append_number(text: &mut Vec<u8>, mut number: u64) {
+    const MOST: usize = u64::MAX.ilog10() as usize + 1;
+    let mut digits = [0; MOST];
+    let mut first = MOST;
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
     }
+    text.extend_from_slice(&digits[first..]);
 }
 
 #[cfg(test)]
 mod tests {
     //! Hazard: an address that is used twice gives two blocks one name, and the trace means
     //! something else.
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn text(log: &mut Log) -> String {
+        String::from_utf8(log.take()).expect("text")
+    }
 
     #[test]
     fn blocks_and_streams_get_numbers_of_their_own() {
         let (mut log, [one, two]) = (Log::new(false), [StreamId(17), StreamId(4)]);
-        assert_eq!(log.take(), HEADER);
+        assert_eq!(text(&mut log), HEADER);
         log.allocated(0x1000, 512, Some(one));
         log.freed(0x1000, Some(two));
         log.allocated(0x1000, 7, None);
         log.freed(0x2000, None);
         log.waited(Some(two));
         log.waited(None);
-        assert_eq!(log.take(), "a 0 512 0\nf 0 1\na 1 7 -\ns 1\ns *\n");
-        assert_eq!(log.take(), "");
+        assert_eq!(text(&mut log), "a 0 512 0\nf 0 1\na 1 7 -\ns 1\ns *\n");
+        assert_eq!(text(&mut log), "");
     }
 
     #[test]
     fn a_block_that_went_with_its_context_is_freed_when_its_address_comes_back() {
         let mut log = Log::new(false);
-        log.take();
+        text(&mut log);
         log.allocated(0x1000, 1, None);
         log.allocated(0x1000, 2, None);
-        assert_eq!(log.take(), "a 0 1 -\nf 0 -\na 1 2 -\n");
+        assert_eq!(text(&mut log), "a 0 1 -\nf 0 -\na 1 2 -\n");
     }
 
     #[test]
     fn a_set_is_written_once_and_a_block_that_comes_again_is_another() {
         let block = |address| TouchedBlock { address, bytes: 512, id: address, device: 0 };
         let (mut log, stream) = (Log::new(true), StreamId(9));
-        assert_eq!(log.take(), HEADER_OF_LAUNCHES);
+        assert_eq!(text(&mut log), HEADER_OF_LAUNCHES);
         log.allocated(0x1000, 1, None);
         log.allocated(0x2000, 1, None);
         log.launched(stream, Some(&[block(0x2000), block(0x1000)]));
@@ -202,7 +237,16 @@ mod tests {
         log.launched(stream, Some(&[block(0x1000), block(0x2000)]));
         log.launched(stream, Some(&[block(0x1000), block(0x2000)]));
         let launches: Vec<_> =
-            log.take().lines().filter(|line| line.starts_with('l')).map(str::to_owned).collect();
+            text(&mut log).lines().filter(|line| line.starts_with('l')).map(str::to_owned).collect();
         assert_eq!(launches, ["l 0 0,1", "l 0 =0", "l 0 -", "l 0 ?", "l 0 1,2", "l 0 =1"]);
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_are_written_as_the_standard_library_does(number in any::<u64>(), shift in 0..64_u32) {
+            let mut text = Vec::new();
+            append_number(&mut text, number >> shift);
+            prop_assert_eq!(String::from_utf8(text).expect("digits"), (number >> shift).to_string());
+        }
     }
 }
