@@ -49,27 +49,44 @@ pub(crate) struct BlockSubscriber {
     pub(crate) freed: fn(&BlockFreed),
 }
 
-static SUBSCRIBERS: [OnceLock<BlockSubscriber>; 3] = [const { OnceLock::new() }; 3];
+/// Subscribers in the order in which they subscribed.
+struct SubscriberList<S, const MOST: usize>([OnceLock<S>; MOST]);
+
+impl<S, const MOST: usize> SubscriberList<S, MOST> {
+    const fn new() -> Self {
+        Self([const { OnceLock::new() }; MOST])
+    }
+
+    /// Adds a subscriber. Gives it back if there are `MOST` already.
+    fn add(&self, subscriber: S) -> Result<(), S> {
+        let mut waiting = subscriber;
+        for slot in &self.0 {
+            match slot.set(waiting) {
+                Ok(()) => return Ok(()),
+                Err(subscriber) => waiting = subscriber,
+            }
+        }
+        Err(waiting)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &S> {
+        self.0.iter().map_while(OnceLock::get)
+    }
+}
+
+/// Those of the process: each hook that gives out or frees blocks tells them.
+static SUBSCRIBERS: SubscriberList<BlockSubscriber, 3> = SubscriberList::new();
 
 /// Adds a subscriber. To be called before the first hook is connected.
 pub(crate) fn subscribe(subscriber: BlockSubscriber) {
-    let mut subscriber = Some(subscriber);
-    for slot in &SUBSCRIBERS {
-        if let Some(waiting) = subscriber.take() {
-            subscriber = slot.set(waiting).err();
-        }
-    }
-    debug_assert!(subscriber.is_none(), "a slot for each subsystem that subscribes");
+    let is_added = SUBSCRIBERS.add(subscriber).is_ok();
+    debug_assert!(is_added, "a slot for each subsystem that subscribes");
     PROCESS_HOT.blocks_observed.store(true, Relaxed);
 }
 
 #[inline]
 fn is_observed() -> bool {
     PROCESS_HOT.blocks_observed.load(Relaxed)
-}
-
-fn subscribers() -> impl Iterator<Item = &'static BlockSubscriber> {
-    SUBSCRIBERS.iter().map_while(OnceLock::get)
 }
 
 /// Tells subscribers that the program is given a block.
@@ -91,11 +108,36 @@ pub(crate) fn freed(event: impl FnOnce() -> BlockFreed) {
 #[cold]
 #[inline(never)]
 fn tell_allocated(event: &BlockAllocated) {
-    subscribers().for_each(|subscriber| (subscriber.allocated)(event));
+    SUBSCRIBERS.iter().for_each(|subscriber| (subscriber.allocated)(event));
 }
 
 #[cold]
 #[inline(never)]
 fn tell_freed(event: &BlockFreed) {
-    subscribers().for_each(|subscriber| (subscriber.freed)(event));
+    SUBSCRIBERS.iter().for_each(|subscriber| (subscriber.freed)(event));
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (silent degradation): a subsystem has subscribed and is told of no block, or is told
+    //! before one that subscribed earlier.
+    use super::*;
+
+    #[test]
+    fn subscribers_are_told_in_the_order_in_which_they_subscribed() {
+        let subscribers = SubscriberList::<_, 3>::new();
+        assert_eq!(subscribers.iter().count(), 0);
+        for (count, name) in ["trace", "moves", "sharing"].into_iter().enumerate() {
+            subscribers.add(name).expect("a slot");
+            assert_eq!(subscribers.iter().count(), count + 1);
+        }
+        assert_eq!(subscribers.iter().copied().collect::<Vec<_>>(), ["trace", "moves", "sharing"]);
+        assert_eq!(subscribers.add("a fourth"), Err("a fourth"), "none is replaced");
+    }
+
+    #[test]
+    fn without_a_subscriber_no_event_is_made() {
+        allocated(|| panic!("an event was made"));
+        freed(|| panic!("an event was made"));
+    }
 }
