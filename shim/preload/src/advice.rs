@@ -17,9 +17,10 @@ use wm_memory::{FirstTier, Manager, MoveOrder, MoveRefusal};
 
 use crate::entry::trampolines::exported;
 use crate::hooks::allocate_placed;
-use crate::moves::{self, WhyNot};
+use crate::moves::WhyNot;
 use crate::process::{self, preserve_errno};
 use crate::registry;
+use crate::subsystems::PROCESS;
 
 /// What is said of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +63,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     if advice == Advice::ReadMostly {
         return Err(CUresult::NOT_SUPPORTED);
     }
-    if !moves::is_on() {
+    if !PROCESS.moves.is_on() {
         say_that_nothing_moves();
         return Err(CUresult::NOT_PERMITTED);
     }
@@ -75,7 +76,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
         alone: advice == Advice::Cold,
         discards: advice == Advice::Discard,
     };
-    match moves::carry_out(manager, &order, u64::MAX).1 {
+    match PROCESS.moves.migrate(manager, &order) {
         None => Ok(()),
         // As far as there is room, and without what is not the program's to decide about alone.
         Some(WhyNot::Refused(MoveRefusal::Full)) if matches!(advice, Advice::Prefetch | Advice::Discard) => {

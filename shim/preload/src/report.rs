@@ -16,7 +16,7 @@ use wm_schema as schema;
 use crate::counters::COUNTERS;
 use crate::endpoint::{EndpointSettings, Source};
 use crate::subsystems::PROCESS;
-use crate::{moves, multipath, process, registry, settings};
+use crate::{multipath, process, registry, settings};
 
 struct ProcessReport;
 
@@ -191,7 +191,12 @@ fn move_stats(manager: &Manager<Device>, usage: &Usage) -> schema::MoveStats {
     schema::MoveStats {
         in_bytes: usage.moves.in_bytes,
         out_bytes: usage.moves.out_bytes,
-        refused: moves::refusals(manager.gpu().ordinal(), &usage.moves).into_iter().map(reason).collect(),
+        refused: PROCESS
+            .moves
+            .refusals(manager.gpu().ordinal(), &usage.moves)
+            .into_iter()
+            .map(reason)
+            .collect(),
     }
 }
 

@@ -16,7 +16,6 @@ use wm_abi::CUdevice;
 use wm_driver::{OomAnswer, Shortfall, Tier};
 use wm_memory::{TorchAnswers, TorchPaths, TorchRequest};
 
-use crate::moves;
 use crate::physical;
 use crate::process::{callers, streams};
 use crate::registry;
@@ -61,7 +60,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         let frees = manager.usage().counters.frees;
         let answer = answer(&BLOCKS, TorchRequest::Block { device, bytes, frees });
         // If memory may move, PyTorch is refused each time: its cache would be copied.
-        if moves::is_on() {
+        if PROCESS.moves.is_on() {
             change(&BLOCKS, TorchAnswers::spare_none);
         }
         if answer != OomAnswer::Spill {
@@ -69,10 +68,10 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         }
     }
     // Another GPU's memory is faster than the host's, and than moves to it.
-    if moves::is_on() && manager.has_peer_room(bytes as u64) {
+    if PROCESS.moves.is_on() && manager.has_peer_room(bytes as u64) {
         return OomAnswer::Spill;
     }
-    if moves::make_for(manager, bytes as u64) {
+    if PROCESS.moves.make_for(manager, bytes as u64) {
         PROCESS.overflow.note();
         return OomAnswer::Retry;
     }

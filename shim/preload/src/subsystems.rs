@@ -12,6 +12,7 @@ use crate::dedup::Sharing;
 use crate::endpoint::StatisticsEndpoint;
 use crate::guard::Guards;
 use crate::ipc::SharedMemory;
+use crate::moves::Migrations;
 use crate::overflow::OverflowLog;
 use crate::torch::TorchMemory;
 use crate::trace::Recordings;
@@ -21,6 +22,7 @@ pub(crate) struct Process {
     pub(crate) endpoint: StatisticsEndpoint,
     pub(crate) guard: Guards,
     pub(crate) ipc: SharedMemory,
+    pub(crate) moves: Migrations,
     pub(crate) overflow: OverflowLog,
     pub(crate) sharing: Sharing,
     pub(crate) torch: TorchMemory,
@@ -31,6 +33,7 @@ pub(crate) static PROCESS: Process = Process {
     endpoint: StatisticsEndpoint::new(),
     guard: Guards::new(),
     ipc: SharedMemory::new(),
+    moves: Migrations::new(),
     overflow: OverflowLog::new(),
     sharing: Sharing::new(),
     torch: TorchMemory::new(),

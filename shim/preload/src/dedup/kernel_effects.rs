@@ -1,6 +1,6 @@
 //! The verdicts about the kernels of this process, and the key of each kernel.
 //!
-//! A kernel is known by its code ([`launches::code`]), else by its handle.
+//! A kernel is known by its code ([`launches::CODE`]), else by its handle.
 
 use std::sync::OnceLock;
 use std::time::SystemTime;
@@ -41,7 +41,7 @@ impl ProcessKernels {
     #[inline]
     pub(super) fn key(&self, function: CUfunction) -> FunctionKey {
         let keys = self.keys.get_or_init(DashMap::default);
-        let identity = launches::identity(function);
+        let identity = launches::CODE.identity(function);
         let known = keys.get(&identity).map(|key| *key);
         known.unwrap_or_else(|| {
             let key = key(function, identity);
@@ -52,7 +52,7 @@ impl ProcessKernels {
 }
 
 fn key(function: CUfunction, (unloads, handle): (u64, usize)) -> FunctionKey {
-    launches::code(function).map_or_else(
+    launches::CODE.of(function).map_or_else(
         || FunctionKey::of_handle(unloads, handle),
         |code| FunctionKey::of(code.image, &code.name),
     )

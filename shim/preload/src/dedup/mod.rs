@@ -46,7 +46,7 @@ mod unshare;
 use crate::events::{self, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Subscriber};
-use crate::moves::obstacle;
+use crate::moves::pin_reason;
 use crate::settings::{Dedup, Settings};
 pub(crate) use sharing::Sharing;
 
@@ -57,7 +57,7 @@ impl Sharing {
         if settings.dedup == Dedup::Off || settings.disable {
             return;
         }
-        match obstacle::of_settings(settings) {
+        match pin_reason::of_settings(settings) {
             Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
             None => {
                 self.status.begin(settings.dedup == Dedup::On);

@@ -26,7 +26,7 @@ use super::pass_tools::PassTools;
 use super::sharing::Sharing;
 use super::tracked_blocks::TrackedBlock;
 use crate::gate::GATE;
-use crate::moves::obstacle;
+use crate::moves::pin_reason;
 use crate::process::{self, SignalsHeld, streams};
 use crate::settings;
 
@@ -103,7 +103,7 @@ impl Sharing {
         if process::exiting() || streams().capturing() {
             return 0;
         }
-        if let Some(why) = obstacle::to_sharing() {
+        if let Some(why) = pin_reason::of_sharing() {
             self.status.end(why);
             return 0;
         }

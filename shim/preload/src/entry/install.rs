@@ -19,7 +19,7 @@ use crate::hooks::{self, Exports};
 use crate::process::{driver, logger, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::subsystems::PROCESS;
-use crate::{guard, moves, settings, shortage};
+use crate::{guard, settings, shortage};
 
 static INSTALLED: Once = Once::new();
 
@@ -92,7 +92,10 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
             freed: |it| PROCESS.trace.freed(it.device(), it.address, it.order),
         });
     }
-    moves::choose(settings);
+    PROCESS.moves.choose(
+        settings,
+        BlockSubscriber { allocated: |it| PROCESS.moves.allocated(it), freed: |it| PROCESS.moves.freed(it) },
+    );
     PROCESS.sharing.choose(
         settings,
         BlockSubscriber {

@@ -4,9 +4,10 @@
 //! Images are hashed when they are loaded, since a program may give their memory back afterwards.
 //! What is loaded in other ways, or is of an unknown form, has no code here.
 //!
-//! Invariant: the driver reuses handles. So [`forget_module`] or [`forget_library`] is called
-//! before the driver unloads code, and [`forget_modules`] before a context ends, or a new kernel
-//! would inherit the old one's hash.
+//! Invariant: the driver reuses handles. So [`CodeImages::forget_module`] or
+//! [`CodeImages::forget_library`] is called before the driver unloads code, and
+//! [`CodeImages::forget_modules`] before a context ends, or a new kernel would inherit the old
+//! one's hash.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::hash::Hasher;
@@ -18,7 +19,6 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use wm_abi::symbol::{cuFuncGetModule, cuFuncGetName, cuKernelGetName};
 use wm_abi::{CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
 
-use super::layouts;
 use crate::process::driver;
 
 /// A function's code: a hash of its image, and its name.
@@ -28,86 +28,91 @@ pub(crate) struct FunctionCode {
     pub(crate) name: String,
 }
 
-type Images = DashMap<usize, u128, FxBuildHasher>;
+type Hashes = OnceLock<DashMap<usize, u128, FxBuildHasher>>;
 
-fn modules() -> &'static Images {
-    static MODULES: OnceLock<Images> = OnceLock::new();
-    MODULES.get_or_init(Images::default)
+/// The hashes of the images that a process has loaded, by the handle that the driver gave.
+pub(crate) struct CodeImages {
+    modules: Hashes,
+    libraries: Hashes,
 }
 
-fn libraries() -> &'static Images {
-    static LIBRARIES: OnceLock<Images> = OnceLock::new();
-    LIBRARIES.get_or_init(Images::default)
-}
-
-/// A module has been loaded from an image.
-///
-/// # Safety
-/// The image is one that the driver has just read, or null.
-pub(crate) unsafe fn note_module(module: CUmodule, image: *const c_void) {
-    // SAFETY: by contract.
-    note(modules(), module.0, unsafe { hash(image) });
-}
-
-/// A library has been loaded from an image.
-///
-/// # Safety
-/// As for [`note_module`].
-pub(crate) unsafe fn note_library(library: CUlibrary, image: *const c_void) {
-    // SAFETY: by contract.
-    note(libraries(), library.0, unsafe { hash(image) });
-}
-
-fn note(images: &Images, handle: usize, hash: Option<u128>) {
-    match hash {
-        Some(hash) => images.insert(handle, hash),
-        None => images.remove(&handle).map(|(_, hash)| hash),
-    };
-}
-
-/// A module is about to be unloaded, or was loaded from what is not looked at.
-pub(crate) fn forget_module(module: CUmodule) {
-    modules().remove(&module.0);
-}
-
-/// The same of a library.
-pub(crate) fn forget_library(library: CUlibrary) {
-    libraries().remove(&library.0);
-}
-
-/// A context is about to end, and its modules with it.
-pub(crate) fn forget_modules() {
-    modules().clear();
-}
-
-/// Asks the driver which code a function is. It lives, since the program launches it.
-pub(super) fn of(function: CUfunction) -> Option<FunctionCode> {
-    let mut name: *const c_char = std::ptr::null();
-    let (image, asked) = match layouts::library_of(function) {
-        Some(library) => {
-            let image = *libraries().get(&library.0)?;
-            // SAFETY: a kernel that lives, and a live local.
-            (image, unsafe { driver().get::<cuKernelGetName>()(&mut name, CUkernel(function.0)) })
-        }
-        None => {
-            let mut module = CUmodule(0);
-            // SAFETY: a function that lives, and a live local.
-            let found = unsafe { driver().get::<cuFuncGetModule>()(&mut module, function) };
-            let image = *(found == CUresult::SUCCESS).then(|| modules().get(&module.0)).flatten()?;
-            // SAFETY: the same.
-            (image, unsafe { driver().get::<cuFuncGetName>()(&mut name, function) })
-        }
-    };
-    if asked != CUresult::SUCCESS || name.is_null() {
-        return None;
+impl CodeImages {
+    pub(super) const fn new() -> Self {
+        Self { modules: OnceLock::new(), libraries: OnceLock::new() }
     }
-    // SAFETY: the driver's own text, which lives as long as the function.
-    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-    Some(FunctionCode { image, name })
+
+    /// A module has been loaded from an image.
+    ///
+    /// # Safety
+    /// The image is one that the driver has just read, or null.
+    pub(crate) unsafe fn note_module(&self, module: CUmodule, image: *const c_void) {
+        // SAFETY: by contract.
+        note(&self.modules, module.0, unsafe { hash(image) });
+    }
+
+    /// A library has been loaded from an image.
+    ///
+    /// # Safety
+    /// As for [`CodeImages::note_module`].
+    pub(crate) unsafe fn note_library(&self, library: CUlibrary, image: *const c_void) {
+        // SAFETY: by contract.
+        note(&self.libraries, library.0, unsafe { hash(image) });
+    }
+
+    /// A module is about to be unloaded.
+    pub(crate) fn forget_module(&self, module: CUmodule) {
+        note(&self.modules, module.0, None);
+    }
+
+    /// The same of a library.
+    pub(crate) fn forget_library(&self, library: CUlibrary) {
+        note(&self.libraries, library.0, None);
+    }
+
+    /// A context is about to end, and its modules with it.
+    pub(crate) fn forget_modules(&self) {
+        self.modules.get().into_iter().for_each(DashMap::clear);
+    }
+
+    /// Asks the driver which code a function is. It lives, since the program launches it.
+    /// `library`: of a kernel.
+    pub(super) fn code(&self, function: CUfunction, library: Option<CUlibrary>) -> Option<FunctionCode> {
+        let mut name: *const c_char = std::ptr::null();
+        let (image, asked) = match library {
+            Some(library) => {
+                let image = *self.libraries.get()?.get(&library.0)?;
+                // SAFETY: a kernel that lives, and a live local.
+                (image, unsafe { driver().get::<cuKernelGetName>()(&mut name, CUkernel(function.0)) })
+            }
+            None => {
+                let mut module = CUmodule(0);
+                // SAFETY: a function that lives, and a live local.
+                let found = unsafe { driver().get::<cuFuncGetModule>()(&mut module, function) };
+                let image = (found == CUresult::SUCCESS).then(|| self.modules.get()?.get(&module.0));
+                let image = *image.flatten()?;
+                // SAFETY: the same function, and a live local.
+                (image, unsafe { driver().get::<cuFuncGetName>()(&mut name, function) })
+            }
+        };
+        if asked != CUresult::SUCCESS || name.is_null() {
+            return None;
+        }
+        // SAFETY: the driver's own text, which lives as long as the function.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        Some(FunctionCode { image, name })
+    }
+}
+
+fn note(hashes: &Hashes, handle: usize, hash: Option<u128>) {
+    let hashes = hashes.get_or_init(DashMap::default);
+    match hash {
+        Some(hash) => hashes.insert(handle, hash),
+        None => hashes.remove(&handle).map(|(_, hash)| hash),
+    };
 }
 
 /// # Safety
-/// As for [`note_module`].
+/// As for [`CodeImages::note_module`].
 unsafe fn hash(image: *const c_void) -> Option<u128> {
     // SAFETY: by contract.
     let bytes = unsafe { bytes(image.cast()) }?;
@@ -130,7 +135,7 @@ const LARGEST: u64 = 4 << 30;
 /// All bytes of an image. `None`: its form is not known.
 ///
 /// # Safety
-/// As for [`note_module`].
+/// As for [`CodeImages::note_module`].
 unsafe fn bytes<'a>(image: *const u8) -> Option<&'a [u8]> {
     if image.is_null() {
         return None;

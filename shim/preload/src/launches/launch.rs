@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use wm_abi::{CUdevice, CUfunction, CUgraphExec, CUstream};
 use wm_driver::StreamId;
 
-use super::layouts;
+use super::code::CODE;
 use super::touched::{self, BlockSet, TouchedBlock, is_address};
 use super::words::{ArgumentsRead, LaunchArguments, LaunchWord};
 use crate::registry;
@@ -69,31 +69,30 @@ impl Launch {
         arguments: LaunchArguments,
         place: LaunchPlace,
     ) -> Self {
-        let mut words = Words::new();
-        let read = match layouts::of(function) {
-            None => ArgumentsRead::Unknown,
+        let mut launch = Self::of_work(LaunchedWork::Kernel(function), place);
+        if let Some(layout) = CODE.layouts.of(function) {
+            let words = &mut launch.words;
             // SAFETY: the caller guarantees it, and the layout is the function's.
-            Some(layout) => unsafe {
+            launch.read = unsafe {
                 arguments.read(layout, |offset, address| {
                     if is_address(address) {
                         words.push(LaunchWord { offset, address });
                     }
                 })
-            },
-        };
-        let work = LaunchedWork::Kernel(function);
-        Self { work, place, read, words, blocks: OnceCell::new() }
+            };
+        }
+        launch
     }
 
     /// A graph's launch, which has no arguments.
     pub(crate) fn of_graph(graph: CUgraphExec, place: LaunchPlace) -> Self {
-        Self {
-            work: LaunchedWork::Graph(graph),
-            place,
-            read: ArgumentsRead::Unknown,
-            words: Words::new(),
-            blocks: OnceCell::new(),
-        }
+        Self::of_work(LaunchedWork::Graph(graph), place)
+    }
+
+    /// Its arguments are unknown.
+    #[inline]
+    fn of_work(work: LaunchedWork, place: LaunchPlace) -> Self {
+        Self { work, place, read: ArgumentsRead::Unknown, words: Words::new(), blocks: OnceCell::new() }
     }
 
     pub(crate) fn work(&self) -> LaunchedWork {

@@ -2,17 +2,17 @@
 //!
 //! Launch functions take two kinds of handle in one type: functions of a module, and kernels of a
 //! library. Each kind has its own question, and asking the wrong one is outside what the driver
-//! documents. So the handles of kernels are noted where the program gets them ([`note_kernel`]);
-//! any other handle is a function.
+//! documents. So the handles of kernels are noted where the program gets them
+//! ([`Layouts::note_kernel`]); any other handle is a function.
 //!
-//! Handles come again: whatever unloads code, or ends a context, calls [`forget`] or
-//! [`forget_library`] before the driver does it, and all that was known is asked anew. A launch
-//! that asks meanwhile is of a function that stays, so what it notes is right.
+//! Handles come again: whatever unloads code, or ends a context, calls [`Layouts::forget`] or
+//! [`Layouts::forget_library`] before the driver does it, and all that was known is asked anew. A
+//! launch that asks meanwhile is of a function that stays, so what it notes is right.
 //!
 //! A look-up that the driver was asked for before is a few loads. What they read is never given
 //! back: an entry a handle, and each layout once, however many functions have it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -38,161 +38,169 @@ struct LayoutEntry {
     handle: usize,
     /// Null: nothing, until `since` says otherwise.
     known: AtomicPtr<Known>,
-    /// The value of [`FORGOTTEN`] for which `known` holds; written after it.
+    /// The value of [`Layouts::forgotten`] for which `known` holds; written after it.
     since: AtomicU64,
 }
 
-/// How often everything was forgotten, counted from 1.
-static FORGOTTEN: AtomicU64 = AtomicU64::new(1);
+/// Entries that were looked up last.
+const RECENT: usize = 1024;
 
-/// The entries that were looked up last, by a part of the handle: two functions that share a place
-/// take turns.
-static RECENT: [AtomicPtr<LayoutEntry>; 1024] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 1024];
-
-/// All entries, by handle.
-fn entries() -> &'static DashMap<usize, &'static LayoutEntry> {
-    static ENTRIES: OnceLock<DashMap<usize, &'static LayoutEntry>> = OnceLock::new();
-    ENTRIES.get_or_init(DashMap::new)
+/// The layouts of a process's functions.
+pub(crate) struct Layouts {
+    /// How often everything was forgotten.
+    forgotten: AtomicU64,
+    /// The entries that were looked up last, by a part of the handle: two functions that share a
+    /// place take turns.
+    recent: [AtomicPtr<LayoutEntry>; RECENT],
+    /// All entries, by handle.
+    entries: OnceLock<DashMap<usize, &'static LayoutEntry>>,
+    /// Handles of kernels, and their libraries.
+    kernels: OnceLock<DashMap<usize, CUlibrary>>,
+    /// The one copy of each answer.
+    answers: Mutex<BTreeMap<Told, &'static Known>>,
 }
 
-/// Handles of kernels, and their libraries.
-fn kernels() -> &'static DashMap<usize, CUlibrary> {
-    static KERNELS: OnceLock<DashMap<usize, CUlibrary>> = OnceLock::new();
-    KERNELS.get_or_init(DashMap::new)
-}
-
-/// The program got a kernel of a library.
-pub(crate) fn note_kernel(kernel: CUkernel, library: CUlibrary) {
-    kernels().insert(kernel.0, library);
-}
-
-/// Code is about to be unloaded, or a context to end: their handles may come again for other
-/// functions.
-pub(crate) fn forget() {
-    FORGOTTEN.fetch_add(1, Ordering::AcqRel);
-}
-
-/// The library of a kernel; `None` for a function of a module.
-pub(super) fn library_of(function: CUfunction) -> Option<CUlibrary> {
-    kernels().get(&function.0).map(|library| *library)
-}
-
-/// How often everything was forgotten.
-#[inline]
-pub(super) fn forgotten() -> u64 {
-    FORGOTTEN.load(Ordering::Acquire)
-}
-
-/// A library is about to be unloaded, and its kernels with it.
-pub(crate) fn forget_library(library: CUlibrary) {
-    kernels().retain(|_, of| *of != library);
-    forget();
-}
-
-/// The parameters of what a launch names.
-#[inline]
-pub(super) fn of(function: CUfunction) -> Known {
-    recent(function).unwrap_or_else(|| look_up(function.0, ask))
-}
-
-/// What is known of a handle that was looked up lately.
-#[inline]
-fn recent(function: CUfunction) -> Option<Known> {
-    let handle = function.0;
-    // SAFETY: null, or an entry that is never given back.
-    let entry = unsafe { place(handle).load(Ordering::Acquire).as_ref() }?;
-    (entry.handle == handle).then(|| entry.current()).flatten()
-}
-
-/// Handles are addresses, or small numbers in a simulated driver.
-fn place(handle: usize) -> &'static AtomicPtr<LayoutEntry> {
-    let mixed = (handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    &RECENT[(mixed >> 54) as usize]
-}
-
-impl LayoutEntry {
-    #[inline]
-    fn current(&self) -> Option<Known> {
-        let now = FORGOTTEN.load(Ordering::Acquire);
-        if self.since.load(Ordering::Acquire) != now {
-            return None;
+impl Layouts {
+    pub(super) const fn new() -> Self {
+        Self {
+            forgotten: AtomicU64::new(0),
+            recent: [const { AtomicPtr::new(std::ptr::null_mut()) }; RECENT],
+            entries: OnceLock::new(),
+            kernels: OnceLock::new(),
+            answers: Mutex::new(BTreeMap::new()),
         }
-        // SAFETY: null, or what was kept for ever.
-        unsafe { self.known.load(Ordering::Acquire).as_ref() }.copied()
     }
 
-    /// `now` was read before the driver was asked.
-    fn set(&self, known: &'static Known, now: u64) {
-        self.known.store(std::ptr::from_ref(known).cast_mut(), Ordering::Release);
-        self.since.store(now, Ordering::Release);
+    fn kernels(&self) -> &DashMap<usize, CUlibrary> {
+        self.kernels.get_or_init(DashMap::new)
     }
-}
 
-/// The one copy of a value, which stays.
-fn keep(told: Told) -> &'static Known {
-    static KEPT: OnceLock<Mutex<HashMap<Told, &'static Known>>> = OnceLock::new();
-    let mut kept = KEPT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let make = |told: &Told| {
-        let places = told.as_deref().map(|places| &*Box::leak(Box::from(places)));
-        &*Box::leak(Box::new(places))
-    };
-    if let Some(one) = kept.get(&told) {
-        return one;
+    /// The program got a kernel of a library.
+    pub(crate) fn note_kernel(&self, kernel: CUkernel, library: CUlibrary) {
+        self.kernels().insert(kernel.0, library);
     }
-    let one = make(&told);
-    kept.insert(told, one);
-    one
-}
 
-#[cold]
-#[inline(never)]
-fn look_up(handle: usize, ask: impl FnOnce(usize) -> Told) -> Known {
-    let _whole = Uncancelled::new();
-    let entry = entry(handle);
-    let known = entry.current().unwrap_or_else(|| {
-        let now = FORGOTTEN.load(Ordering::Acquire);
-        let known = keep(ask(handle));
-        entry.set(known, now);
-        *known
-    });
-    place(handle).store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
-    known
-}
+    /// Code is about to be unloaded, or a context to end: their handles may come again for other
+    /// functions.
+    pub(crate) fn forget(&self) {
+        self.forgotten.fetch_add(1, Ordering::AcqRel);
+    }
 
-/// Lets a test say what the driver would answer for a handle.
-#[cfg(test)]
-pub(crate) fn tell(function: CUfunction, told: Option<&[ParameterPlace]>) {
-    look_up(function.0, |_| told.map(<[_]>::to_vec));
-}
+    /// A library is about to be unloaded, and its kernels with it.
+    pub(crate) fn forget_library(&self, library: CUlibrary) {
+        self.kernels().retain(|_, of| *of != library);
+        self.forget();
+    }
 
-fn entry(handle: usize) -> &'static LayoutEntry {
-    let make = || {
-        &*Box::leak(Box::new(LayoutEntry {
-            handle,
-            known: AtomicPtr::new(std::ptr::null_mut()),
-            since: AtomicU64::new(0),
-        }))
-    };
-    *entries().entry(handle).or_insert_with(make)
-}
+    /// The library of a kernel; `None` for a function of a module.
+    pub(super) fn library_of(&self, function: CUfunction) -> Option<CUlibrary> {
+        self.kernels().get(&function.0).map(|library| *library)
+    }
 
-/// Asks the driver. The program launches what the handle names, so it lives.
-fn ask(handle: usize) -> Told {
-    if kernels().contains_key(&handle) {
-        // SAFETY: a kernel that lives; out-pointers are to live locals.
-        return places(|index, place| unsafe {
-            driver().get::<cuKernelGetParamInfo>()(
-                CUkernel(handle),
+    /// How often everything was forgotten.
+    #[inline]
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Acquire)
+    }
+
+    /// The parameters of what a launch names.
+    #[inline]
+    pub(super) fn of(&self, function: CUfunction) -> Known {
+        self.recent(function).unwrap_or_else(|| self.look_up(function.0, |handle| self.ask(handle)))
+    }
+
+    /// What is known of a handle that was looked up lately.
+    #[inline]
+    fn recent(&self, function: CUfunction) -> Option<Known> {
+        let handle = function.0;
+        // SAFETY: null, or an entry that is never given back.
+        let entry = unsafe { self.place(handle).load(Ordering::Acquire).as_ref() }?;
+        (entry.handle == handle).then(|| entry.at(self.forgotten())).flatten()
+    }
+
+    /// Handles are addresses, or small numbers in a simulated driver.
+    fn place(&self, handle: usize) -> &AtomicPtr<LayoutEntry> {
+        let mixed = (handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.recent[(mixed >> 54) as usize]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up(&self, handle: usize, ask: impl FnOnce(usize) -> Told) -> Known {
+        let _whole = Uncancelled::new();
+        let entry = *self.entries.get_or_init(DashMap::new).entry(handle).or_insert_with(|| {
+            &*Box::leak(Box::new(LayoutEntry {
+                handle,
+                known: AtomicPtr::new(std::ptr::null_mut()),
+                since: AtomicU64::new(0),
+            }))
+        });
+        let now = self.forgotten();
+        let known = entry.at(now).unwrap_or_else(|| {
+            let known = self.intern(ask(handle));
+            entry.set(known, now);
+            *known
+        });
+        self.place(handle).store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
+        known
+    }
+
+    /// The one copy of an answer, which is never given back.
+    fn intern(&self, told: Told) -> &'static Known {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.entry(told).or_insert_with_key(|told| {
+            let places = told.as_deref().map(|places| &*Box::leak(Box::from(places)));
+            Box::leak(Box::new(places))
+        })
+    }
+
+    /// Asks the driver. The program launches what the handle names, so it lives.
+    fn ask(&self, handle: usize) -> Told {
+        if self.kernels().contains_key(&handle) {
+            // SAFETY: a kernel that lives; out-pointers are to live locals.
+            return places(|index, place| unsafe {
+                driver().get::<cuKernelGetParamInfo>()(
+                    CUkernel(handle),
+                    index,
+                    &mut place.offset,
+                    &mut place.size,
+                )
+            });
+        }
+        // SAFETY: a function that lives; the same locals.
+        places(|index, place| unsafe {
+            driver().get::<cuFuncGetParamInfo>()(
+                CUfunction(handle),
                 index,
                 &mut place.offset,
                 &mut place.size,
             )
-        });
+        })
     }
-    // SAFETY: as above, of a function.
-    places(|index, place| unsafe {
-        driver().get::<cuFuncGetParamInfo>()(CUfunction(handle), index, &mut place.offset, &mut place.size)
-    })
+
+    /// Lets a test say what the driver would answer for a handle.
+    #[cfg(test)]
+    pub(crate) fn tell(&self, function: CUfunction, told: Option<&[ParameterPlace]>) {
+        self.look_up(function.0, |_| told.map(<[_]>::to_vec));
+    }
+}
+
+impl LayoutEntry {
+    /// What is known while so much was forgotten.
+    #[inline]
+    fn at(&self, forgotten: u64) -> Option<Known> {
+        if self.since.load(Ordering::Acquire) != forgotten {
+            return None;
+        }
+        // SAFETY: null, or what is never given back.
+        unsafe { self.known.load(Ordering::Acquire).as_ref() }.copied()
+    }
+
+    /// `forgotten` was read before the driver was asked.
+    fn set(&self, known: &'static Known, forgotten: u64) {
+        self.known.store(std::ptr::from_ref(known).cast_mut(), Ordering::Release);
+        self.since.store(forgotten, Ordering::Release);
+    }
 }
 
 /// Asks for one parameter after the other, until there is no such parameter. Any other error: they
@@ -220,35 +228,39 @@ mod tests {
         Some(vec![ParameterPlace { offset: 0, size }])
     }
 
-    fn answer(handle: usize, told: Told) -> Told {
-        recent(CUfunction(handle)).unwrap_or_else(|| look_up(handle, |_| told)).map(<[_]>::to_vec)
+    fn answer(layouts: &Layouts, handle: usize, told: Told) -> Told {
+        let known = layouts.recent(CUfunction(handle)).unwrap_or_else(|| layouts.look_up(handle, |_| told));
+        known.map(<[_]>::to_vec)
     }
 
     #[test]
     fn what_is_unloaded_is_asked_again() {
+        let layouts = Layouts::new();
+        let answer = |handle, told| answer(&layouts, handle, told);
         let (kernel, library, other) = (CUkernel(0x10), CUlibrary(0x20), CUlibrary(0x30));
-        note_kernel(kernel, library);
+        layouts.note_kernel(kernel, library);
         assert_eq!(answer(0x40, one(8)), one(8));
         assert_eq!(answer(0x40, one(16)), one(8), "it is not asked again");
         assert_eq!(answer(0x50, None), None);
         assert_eq!(answer(0x50, one(4)), None, "nor what was not told");
-        forget_library(other);
-        assert!(kernels().contains_key(&kernel.0));
+        layouts.forget_library(other);
+        assert_eq!(layouts.library_of(CUfunction(kernel.0)), Some(library));
         assert_eq!((answer(0x40, one(16)), answer(0x50, one(4))), (one(16), one(4)));
-        forget_library(library);
-        assert!(kernels().is_empty());
+        layouts.forget_library(library);
+        assert_eq!(layouts.library_of(CUfunction(kernel.0)), None);
         assert_eq!(answer(0x40, None), None);
     }
 
     /// More handles than places.
     #[test]
     fn handles_do_not_answer_for_each_other() {
+        let layouts = Layouts::new();
         for _ in 0..2 {
             for handle in 1..5000 {
-                assert_eq!(answer(handle * 64, one(handle)), one(handle));
+                assert_eq!(answer(&layouts, handle * 64, one(handle)), one(handle));
             }
         }
-        assert_eq!(entries().len(), 4999);
+        assert_eq!(layouts.entries.get().map(DashMap::len), Some(4999));
     }
 
     #[test]

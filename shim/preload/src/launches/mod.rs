@@ -6,6 +6,7 @@
 //! | [`layouts`] | where each function's parameters lie, as the driver tells it, remembered by handle |
 //! | [`words`] | from a launch's arguments to their words; reads the program's memory only |
 //! | [`touched`] | from words to blocks |
+//! | [`code`] | what is known of the loaded functions: layouts and images together |
 //! | [`images`] | which code a function is, the same in every process |
 //!
 //! Without a subscriber a launch costs one load and one branch. The set of blocks may be too large:
@@ -17,22 +18,22 @@
 //! Out of scope: kernels in graphs. A launch into a capture makes a node and uses no memory. Which
 //! kernels `cuGraphLaunch` runs is unknown here.
 
-pub(crate) mod images;
+mod code;
+mod images;
 mod launch;
-pub(crate) mod layouts;
+mod layouts;
 mod touched;
 mod words;
 
 use std::sync::atomic::Ordering;
 
-use wm_abi::CUfunction;
-
 use crate::process::PROCESS_HOT;
+pub(crate) use code::CODE;
 pub(crate) use launch::{Launch, LaunchPlace, LaunchedWork, Submission};
 pub(crate) use touched::{ADDRESS_BITS, TouchedBlock};
-pub(crate) use words::{ArgumentsRead, LaunchArguments};
 #[cfg(test)]
-pub(crate) use words::{LaunchWord, ParameterPlace};
+pub(crate) use words::ParameterPlace;
+pub(crate) use words::{ArgumentsRead, LaunchArguments, LaunchWord};
 
 /// A subsystem that is shown launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,16 +69,4 @@ pub(crate) fn is_observed() -> bool {
 #[inline]
 pub(crate) fn has_subscribed(subscriber: Subscriber) -> bool {
     PROCESS_HOT.launches.load(Ordering::Relaxed) & subscriber as u8 != 0
-}
-
-/// Which kernel a handle names in this process: the first value counts the unloads of code, after
-/// which the driver may give a handle to another kernel.
-#[inline]
-pub(crate) fn identity(function: CUfunction) -> (u64, usize) {
-    (layouts::forgotten(), function.0)
-}
-
-/// The code of a kernel that the program launches, if it is known. Asks the driver.
-pub(crate) fn code(function: CUfunction) -> Option<images::FunctionCode> {
-    images::of(function)
 }

@@ -19,7 +19,7 @@ pub(crate) struct TouchedBlock {
 }
 
 /// The blocks of one launch.
-pub(super) type BlockSet = SmallVec<[TouchedBlock; 8]>;
+pub(super) type BlockSet = SmallVec<[TouchedBlock; 4]>;
 
 /// No block lies below: such a word is a number.
 const LOWEST: u64 = 2 << 20;

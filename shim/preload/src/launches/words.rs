@@ -38,7 +38,7 @@ pub(crate) struct LaunchWord {
 }
 
 /// Where a parameter lies in a buffer, bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ParameterPlace {
     pub(crate) offset: usize,
     pub(crate) size: usize,

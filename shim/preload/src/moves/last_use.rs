@@ -11,9 +11,10 @@
 //! had its addresses before.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::launches::{ADDRESS_BITS, Launch};
+use crate::launches::{ADDRESS_BITS, LaunchWord};
 
 /// Bytes of a stretch, as a power of two. Smaller blocks share their physical memory with others,
 /// and do not move.
@@ -31,65 +32,75 @@ const NUMBER_BITS: u32 = 44;
 
 const _: () = assert!(ADDRESS_BITS - STRETCH_BITS - ENTRY_BITS + NUMBER_BITS <= u64::BITS);
 
-static ENTRIES: [AtomicU64; 1 << ENTRY_BITS] = [const { AtomicU64::new(0) }; 1 << ENTRY_BITS];
+/// See above.
+pub(super) struct LastUse {
+    /// Made when moves are turned on: a process without moves pays for no table.
+    entries: OnceLock<Box<[AtomicU64]>>,
+    /// Launches so far, about: those of two threads at once may count as one.
+    launches: AtomicU64,
+}
 
-/// Launches so far, about: those of two threads at once may count as one.
-static LAUNCHES: AtomicU64 = AtomicU64::new(1);
+/// An entry of the table, and how the stretch is marked there.
+struct TaggedEntry<'a> {
+    entry: &'a AtomicU64,
+    tag: u64,
+}
 
-/// A kernel is about to be launched.
-pub(crate) fn launched(launch: &Launch) {
-    if launch.words().is_empty() {
-        return;
+impl LastUse {
+    pub(super) const fn new() -> Self {
+        Self { entries: OnceLock::new(), launches: AtomicU64::new(0) }
     }
-    let number = next_number();
-    launch.words().iter().for_each(|word| record(word.address, number));
-}
 
-/// The number of a launch that begins.
-#[inline]
-fn next_number() -> u64 {
-    let number = LAUNCHES.load(Relaxed) + 1;
-    LAUNCHES.store(number, Relaxed);
-    number
-}
-
-/// A launch has a word in its arguments that may be an address.
-#[inline]
-fn record(word: u64, number: u64) {
-    let (entry, tag) = place(word >> STRETCH_BITS);
-    entry.store(tag | number, Relaxed);
-}
-
-/// The entry of a stretch, and how it is marked there.
-#[inline]
-fn place(stretch: u64) -> (&'static AtomicU64, u64) {
-    let tag = (stretch >> ENTRY_BITS) << NUMBER_BITS;
-    (&ENTRIES[stretch as usize & (ENTRIES.len() - 1)], tag)
-}
-
-fn stretches(block: &Range<u64>) -> Range<u64> {
-    block.start >> STRETCH_BITS..((block.end - 1) >> STRETCH_BITS) + 1
-}
-
-/// A block was given out: no launch has used it yet.
-pub(crate) fn forget(address: u64, bytes: u64) {
-    if bytes < SMALLEST {
-        return;
+    /// Launches are recorded from now on.
+    pub(super) fn turn_on(&self) {
+        self.entries.get_or_init(|| (0..1 << ENTRY_BITS).map(|_| AtomicU64::new(0)).collect());
     }
-    for stretch in stretches(&(address..address + bytes)).take(ENTRIES.len()) {
-        place(stretch).0.store(0, Relaxed);
+
+    /// A kernel is about to be launched.
+    #[inline]
+    pub(super) fn launched(&self, words: &[LaunchWord]) {
+        if words.is_empty() {
+            return;
+        }
+        let number = self.launches.load(Relaxed) + 1;
+        self.launches.store(number, Relaxed);
+        for word in words {
+            if let Some(TaggedEntry { entry, tag }) = self.entry(word.address >> STRETCH_BITS) {
+                entry.store(tag | number, Relaxed);
+            }
+        }
+    }
+
+    #[inline]
+    fn entry(&self, stretch: u64) -> Option<TaggedEntry<'_>> {
+        let entry = self.entries.get()?.get(stretch as usize & ((1 << ENTRY_BITS) - 1))?;
+        Some(TaggedEntry { entry, tag: (stretch >> ENTRY_BITS) << NUMBER_BITS })
+    }
+
+    /// A block was given out: no launch has used it yet.
+    pub(super) fn forget(&self, address: u64, bytes: u64) {
+        if bytes >= SMALLEST {
+            let entries = stretches(&(address..address + bytes)).filter_map(|stretch| self.entry(stretch));
+            entries.for_each(|entry| entry.entry.store(0, Relaxed));
+        }
+    }
+
+    /// The number of the last launch that used a block; `None` if none did.
+    pub(super) fn number_of(&self, block: &Range<u64>) -> Option<u64> {
+        let entries = stretches(block).filter_map(|stretch| self.entry(stretch));
+        let used = entries.filter_map(|TaggedEntry { entry, tag }| {
+            let entry = entry.load(Relaxed);
+            let number = entry & ((1 << NUMBER_BITS) - 1);
+            (entry - number == tag && number > 0).then_some(number)
+        });
+        used.max()
     }
 }
 
-/// The number of the last launch that used a block; `None` if none did.
-pub(super) fn number_of(block: &Range<u64>) -> Option<u64> {
-    let used = stretches(block).take(ENTRIES.len()).filter_map(|stretch| {
-        let (entry, tag) = place(stretch);
-        let entry = entry.load(Relaxed);
-        let number = entry & ((1 << NUMBER_BITS) - 1);
-        (entry - number == tag && number > 0).then_some(number)
-    });
-    used.max()
+/// Those of a block, or as many as the table has entries.
+fn stretches(block: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+    let all = block.start >> STRETCH_BITS..((block.end - 1) >> STRETCH_BITS) + 1;
+    all.take(1 << ENTRY_BITS)
 }
 
 #[cfg(test)]
@@ -109,24 +120,33 @@ mod tests {
         start..start + 3 * SMALLEST
     }
 
+    fn table() -> LastUse {
+        let table = LastUse::new();
+        table.turn_on();
+        table
+    }
+
+    fn launch(table: &LastUse, address: u64) {
+        table.launched(&[LaunchWord { offset: 0, address }]);
+    }
+
     proptest! {
         #[test]
         fn the_last_use_is_the_blocks_own(
             steps in proptest::collection::vec((0..20_u64, 0..3 * SMALLEST, 0..8_u32), 0..200),
         ) {
-            (0..20).for_each(|index| forget(block(index).start, 3 * SMALLEST));
-            let mut model: HashMap<u64, u64> = HashMap::new();
+            let (table, mut model, mut launches) = (table(), HashMap::<u64, u64>::new(), 0);
             for (index, offset, step) in steps {
                 if step == 0 {
-                    forget(block(index).start, 3 * SMALLEST);
+                    table.forget(block(index).start, 3 * SMALLEST);
                     model.remove(&index);
                 } else {
-                    let number = next_number();
-                    record(block(index).start + offset, number);
-                    model.insert(index, number);
+                    launch(&table, block(index).start + offset);
+                    launches += 1;
+                    model.insert(index, launches);
                 }
                 for index in 0..20 {
-                    prop_assert_eq!(number_of(&block(index)), model.get(&index).copied());
+                    prop_assert_eq!(table.number_of(&block(index)), model.get(&index).copied());
                 }
             }
         }
@@ -134,11 +154,11 @@ mod tests {
 
     #[test]
     fn what_shares_an_entry_is_not_taken_for_each_other() {
-        let here = block(200);
+        let (table, here) = (table(), block(200));
         let there = here.start + (SMALLEST << ENTRY_BITS)..here.end + (SMALLEST << ENTRY_BITS);
-        record(here.start, next_number());
-        assert!(number_of(&here).is_some() && number_of(&there).is_none());
-        record(there.start, next_number());
-        assert!(number_of(&here).is_none() && number_of(&there).is_some());
+        launch(&table, here.start);
+        assert!(table.number_of(&here).is_some() && table.number_of(&there).is_none());
+        launch(&table, there.start);
+        assert!(table.number_of(&here).is_none() && table.number_of(&there).is_some());
     }
 }

@@ -6,47 +6,104 @@
 //! for by the manager, and what relies on memory is looked for here, behind the closed gate. All of
 //! it errs towards memory that stays.
 
-pub(crate) mod last_use;
-pub(crate) mod obstacle;
-pub(crate) mod predictor;
+mod idle_backoff;
+mod last_use;
+pub(crate) mod pin_reason;
+mod predictor;
 mod refusals;
 mod room;
-mod switch;
-mod turns;
-mod vain;
+mod slices;
+mod stops;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use wm_abi::CUdevice;
 
 use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
-use crate::launches::{self, Subscriber};
+use crate::launches::{self, Launch, Subscriber};
 use crate::settings::Settings;
-pub(crate) use refusals::{WhyNot, refusals};
-pub(crate) use room::{come_back, leave_device, make_for};
-pub(crate) use switch::is_on;
-pub(crate) use turns::carry_out;
+use idle_backoff::IdleBackoff;
+use last_use::LastUse;
+use predictor::Predictor;
+use refusals::RefusalLog;
+pub(crate) use refusals::WhyNot;
 
-/// Decides for the whole process. To be called before the first hook is connected.
-pub(crate) fn choose(settings: &Settings) {
-    if !settings.migrate || settings.disable {
-        return;
-    }
-    match obstacle::of_settings(settings) {
-        Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
-        None => {
-            switch::turn_on();
-            GATE.turn_on();
-            launches::subscribe(Subscriber::LastUse);
-            events::subscribe(BlockSubscriber { allocated, freed });
+/// Moves in a process.
+pub(crate) struct Migrations {
+    /// As the user has set it. Decided at load.
+    is_on: AtomicBool,
+    last_use: LastUse,
+    /// From the first block on that finds no room.
+    predictor: Mutex<Option<Predictor>>,
+    /// A thread moves memory.
+    is_moving: AtomicBool,
+    back_off: IdleBackoff,
+    refusals: RefusalLog,
+}
+
+impl Migrations {
+    pub(crate) const fn new() -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            last_use: LastUse::new(),
+            predictor: Mutex::new(None),
+            is_moving: AtomicBool::new(false),
+            back_off: IdleBackoff::new(),
+            refusals: RefusalLog::new(),
         }
     }
-}
 
-fn allocated(event: &BlockAllocated) {
-    last_use::forget(event.address, event.bytes as u64);
-    if predictor::is_recording() {
-        predictor::allocated(event.manager, event.address);
+    /// Decides for the whole process whether memory may move. To be called before the first hook is
+    /// connected. `events` tells this value of blocks.
+    pub(crate) fn choose(&self, settings: &Settings, events: BlockSubscriber) {
+        if !settings.migrate || settings.disable {
+            return;
+        }
+        if let Some(why) = pin_reason::of_settings(settings) {
+            return log::warn!("WMSHIM_MIGRATE has no effect with {why}");
+        }
+        self.last_use.turn_on();
+        self.is_on.store(true, Relaxed);
+        GATE.turn_on();
+        launches::subscribe(Subscriber::LastUse);
+        events::subscribe(events);
+    }
+
+    /// May memory move?
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    pub(crate) fn allocated(&self, event: &BlockAllocated) {
+        self.last_use.forget(event.address, event.bytes as u64);
+        if is_recording() {
+            self.record_block(event.manager, event.address);
+        }
+    }
+
+    pub(crate) fn freed(&self, event: &BlockFreed) {
+        if is_recording() {
+            self.record_free(event.manager, event.address);
+        }
+    }
+
+    /// A kernel is about to be launched: its blocks count as used.
+    #[inline]
+    pub(crate) fn record_use(&self, launch: &Launch) {
+        self.last_use.launched(launch.words());
+    }
+
+    /// Refusals on a device, by reason; `moves` has those of its manager.
+    pub(crate) fn refusals(&self, device: CUdevice, moves: &wm_memory::Moves) -> Vec<(&'static str, u64)> {
+        self.refusals.of(device, moves)
     }
 }
 
-fn freed(event: &BlockFreed) {
-    predictor::freed(event.manager, event.address);
+/// Does the predictor record what the program does?
+#[inline]
+fn is_recording() -> bool {
+    launches::has_subscribed(Subscriber::Predictor)
 }

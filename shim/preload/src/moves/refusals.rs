@@ -20,40 +20,81 @@ pub(crate) enum WhyNot {
 
 const CROWDED: &str = "calls that submit work were being made";
 
-/// Refusals that are not the manager's, by device and reason.
-static NOTED: Mutex<Vec<(CUdevice, &'static str, u64)>> = Mutex::new(Vec::new());
-
-fn noted() -> MutexGuard<'static, Vec<(CUdevice, &'static str, u64)>> {
-    NOTED.lock().unwrap_or_else(PoisonError::into_inner)
+#[derive(Debug, Clone)]
+struct CountedRefusal {
+    device: CUdevice,
+    reason: &'static str,
+    count: u64,
 }
 
-pub(super) fn note(device: CUdevice, refusal: WhyNot) {
-    let reason = match refusal {
-        WhyNot::Kept(why) => why,
-        WhyNot::Crowded => CROWDED,
-        WhyNot::Off | WhyNot::Refused(_) => return,
-    };
-    let first = {
-        let mut noted = noted();
-        match noted.iter_mut().find(|(of, why, _)| (*of, *why) == (device, reason)) {
-            Some((_, _, count)) => {
-                *count += 1;
-                false
-            }
-            None => {
-                noted.push((device, reason, 1));
-                true
-            }
+/// Refusals that are not the manager's, by device and reason.
+pub(super) struct RefusalLog(Mutex<Vec<CountedRefusal>>);
+
+impl RefusalLog {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<CountedRefusal>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a refusal. The first of each reason is a line in the log.
+    pub(super) fn count(&self, device: CUdevice, refusal: WhyNot) {
+        let reason = match refusal {
+            WhyNot::Kept(why) => why,
+            WhyNot::Crowded => CROWDED,
+            WhyNot::Off | WhyNot::Refused(_) => return,
+        };
+        if self.add(device, reason) == 1 {
+            log::info!("device {device}: memory stays where it is: {reason}");
         }
-    };
-    if first {
-        log::info!("device {device}: memory stays where it is: {reason}");
+    }
+
+    /// Returns how often the reason was given.
+    fn add(&self, device: CUdevice, reason: &'static str) -> u64 {
+        let mut counted = self.lock();
+        let at = counted.iter().position(|one| (one.device, one.reason) == (device, reason));
+        let at = at.unwrap_or_else(|| {
+            counted.push(CountedRefusal { device, reason, count: 0 });
+            counted.len() - 1
+        });
+        counted[at].count += 1;
+        counted[at].count
+    }
+
+    /// Refusals on a device, by reason; `moves` has those of its manager.
+    pub(super) fn of(&self, device: CUdevice, moves: &Moves) -> Vec<(&'static str, u64)> {
+        let managers = MoveRefusal::REASONS.into_iter().zip(moves.reasons).filter(|(_, count)| *count > 0);
+        let ours = self.lock().clone().into_iter().filter(|one| one.device == device);
+        managers.chain(ours.map(|one| (one.reason, one.count))).collect()
     }
 }
 
-/// Refusals on a device, by reason.
-pub(crate) fn refusals(device: CUdevice, moves: &Moves) -> Vec<(&'static str, u64)> {
-    let managers = MoveRefusal::REASONS.into_iter().zip(moves.reasons).filter(|(_, count)| *count > 0);
-    let ours = noted().clone().into_iter().filter(|(of, _, _)| *of == device);
-    managers.chain(ours.map(|(_, reason, count)| (reason, count))).collect()
+#[cfg(test)]
+mod tests {
+    //! Hazard (silent degradation): memory does not move, and the statistics do not say why.
+    use super::*;
+
+    #[test]
+    fn refusals_are_counted_by_device_and_reason() {
+        let refusals = RefusalLog::new();
+        for device in [0, 1, 0] {
+            refusals.count(device, WhyNot::Crowded);
+        }
+        refusals.count(0, WhyNot::Kept("a pin"));
+        let moves = Moves::default();
+        assert_eq!(refusals.of(0, &moves), [(CROWDED, 2), ("a pin", 1)]);
+        assert_eq!(refusals.of(1, &moves), [(CROWDED, 1)]);
+    }
+
+    #[test]
+    fn the_managers_own_refusals_are_counted_once() {
+        let refusals = RefusalLog::new();
+        refusals.count(0, WhyNot::Refused(MoveRefusal::InUse));
+        refusals.count(0, WhyNot::Off);
+        let mut moves = Moves::default();
+        moves.reasons[0] = 3;
+        assert_eq!(refusals.of(0, &moves), [(MoveRefusal::REASONS[0], 3)]);
+    }
 }

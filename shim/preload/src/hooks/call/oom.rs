@@ -15,7 +15,6 @@ use wm_memory::Manager;
 
 use super::boundary;
 use crate::counters::{COUNTERS, Calls};
-use crate::moves;
 use crate::physical;
 use crate::process::{self, preserve_errno};
 use crate::registry;
@@ -79,7 +78,7 @@ fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
 
 /// The memory that blocks leave behind goes to the driver.
 fn make_cold_leave(manager: &Manager<Device>) -> u64 {
-    let left = catch_unwind(AssertUnwindSafe(|| moves::leave_device(manager, BYTES as u64)));
+    let left = catch_unwind(AssertUnwindSafe(|| PROCESS.moves.leave_device(manager, BYTES as u64)));
     match left {
         Ok(0) => 0,
         Ok(_) => {

@@ -53,8 +53,7 @@ pub(in crate::hooks) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
     PROCESS.sharing.context_ends();
     PROCESS.guard.end_context(context);
-    launches::layouts::forget();
-    launches::images::forget_modules();
+    launches::CODE.forget_context();
     registry::suspend_context(context);
     let home = multipath::before_end(context);
     let result = call();

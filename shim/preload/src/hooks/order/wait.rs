@@ -15,7 +15,6 @@ use wm_memory::{Manager, Mark};
 use crate::guard::{Moment, SyncTarget};
 use crate::hooks::call::stream::{DefaultStream, resolve_default};
 use crate::hooks::memory::pool;
-use crate::moves;
 use crate::process::{driver, streams};
 use crate::registry::{self, NamedStream};
 use crate::subsystems::PROCESS;
@@ -132,7 +131,7 @@ impl Wait {
         }
         self.watch.iter().for_each(|moment| PROCESS.guard.after_wait(manager, moment));
         pool::trim_to_threshold(manager);
-        moves::come_back(manager);
+        PROCESS.moves.come_back(manager);
         PROCESS.sharing.waited(manager);
     }
 }

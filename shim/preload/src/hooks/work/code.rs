@@ -10,7 +10,7 @@ use wm_abi::symbol::{
 use wm_abi::{CUkernel, CUlibrary, CUmodule, CUresult};
 
 use crate::hooks::call::boundary::Outcome;
-use crate::launches::{self, Subscriber, images, layouts};
+use crate::launches::{self, CODE, Subscriber};
 use crate::process::driver;
 
 /// `cuLibraryGetKernel`. The runtime launches such kernels without a function of any module.
@@ -54,7 +54,7 @@ pub(in crate::hooks) unsafe fn library_enumerate_kernels(
 unsafe fn note_kernels(result: CUresult, place: *mut CUkernel, count: usize, library: CUlibrary) -> Outcome {
     if result == CUresult::SUCCESS && !place.is_null() {
         // SAFETY: by contract.
-        (0..count).for_each(|index| layouts::note_kernel(unsafe { place.add(index).read() }, library));
+        (0..count).for_each(|index| CODE.layouts.note_kernel(unsafe { place.add(index).read() }, library));
     }
     answered(result)
 }
@@ -105,7 +105,7 @@ unsafe fn load_module(
     let result = load();
     if result == CUresult::SUCCESS {
         // SAFETY: after a success, a module has been written there.
-        unsafe { images::note_module(module.read(), image) };
+        unsafe { CODE.images.note_module(module.read(), image) };
     }
     answered(result)
 }
@@ -135,7 +135,7 @@ pub(in crate::hooks) unsafe fn library_load_data(
     let result = unsafe { load(library, image, jit_options, jit_values, jit_count, options, values, count) };
     if result == CUresult::SUCCESS {
         // SAFETY: after a success, a library has been written there.
-        unsafe { images::note_library(library.read(), image) };
+        unsafe { CODE.images.note_library(library.read(), image) };
     }
     answered(result)
 }
@@ -143,8 +143,7 @@ pub(in crate::hooks) unsafe fn library_load_data(
 /// `cuLibraryUnload`.
 pub(in crate::hooks) fn library_unload(library: CUlibrary) -> Outcome {
     if launches::is_observed() {
-        layouts::forget_library(library);
-        images::forget_library(library);
+        CODE.forget_library(library);
     }
     Outcome::Forward
 }
@@ -152,8 +151,7 @@ pub(in crate::hooks) fn library_unload(library: CUlibrary) -> Outcome {
 /// `cuModuleUnload`.
 pub(in crate::hooks) fn module_unload(module: CUmodule) -> Outcome {
     if launches::is_observed() {
-        layouts::forget();
-        images::forget_module(module);
+        CODE.forget_module(module);
     }
     Outcome::Forward
 }

@@ -12,7 +12,6 @@ use wm_driver::thread::Uncancelled;
 use crate::hooks::call::boundary;
 use crate::hooks::call::stream::{DefaultStream, is_any_captured, is_captured};
 use crate::launches::{self, Launch, LaunchArguments, LaunchPlace, Submission, Subscriber};
-use crate::moves::{last_use, predictor};
 use crate::subsystems::PROCESS;
 
 type Parameters = *mut *mut c_void;
@@ -23,8 +22,8 @@ type Show = fn(&Launch);
 /// private before another one looks where blocks lie.
 const SUBSCRIBERS: [(Subscriber, Show); 4] = [
     (Subscriber::Sharing, |launch| PROCESS.sharing.launched(launch)),
-    (Subscriber::LastUse, last_use::launched),
-    (Subscriber::Predictor, predictor::launched),
+    (Subscriber::LastUse, |launch| PROCESS.moves.record_use(launch)),
+    (Subscriber::Predictor, |launch| PROCESS.moves.launched(launch)),
     (Subscriber::Trace, |launch| PROCESS.trace.launched(launch)),
 ];
 
@@ -147,7 +146,7 @@ mod tests {
 
     use super::*;
     use crate::hooks::call::stream::{Legacy, PerThread};
-    use crate::launches::{ArgumentsRead, LaunchWord, LaunchedWork, ParameterPlace, layouts};
+    use crate::launches::{ArgumentsRead, CODE, LaunchWord, LaunchedWork, ParameterPlace};
 
     const FUNCTION: CUfunction = CUfunction(0x1230);
     const STREAM: CUstream = CUstream(0x4560);
@@ -163,7 +162,7 @@ mod tests {
     static BUFFER: [u64; 4] = [ADDRESSES[0], u64::MAX, 64, ADDRESSES[1]];
 
     fn read(call: &impl LaunchCall) -> Launch {
-        layouts::tell(FUNCTION, Some(&LAYOUT));
+        CODE.layouts.tell(FUNCTION, Some(&LAYOUT));
         // SAFETY: the tests' own arguments.
         unsafe { call.read(PLACE) }
     }
@@ -221,7 +220,7 @@ mod tests {
         assert_eq!((launch.arguments(), launch.words()), (ArgumentsRead::Refused, &words()[..1]));
         assert!(launch.blocks().is_none(), "the driver refuses it");
         let other = CUfunction(0x9990);
-        layouts::tell(other, None);
+        CODE.layouts.tell(other, None);
         let launch = read(&(other, 1, 1, 1, 1, 1, 1, 0, STREAM, cut, null_mut()));
         assert_eq!((launch.arguments(), launch.words()), (ArgumentsRead::Unknown, &[][..]));
     }

@@ -16,20 +16,19 @@ pub(crate) fn of_settings(settings: &Settings) -> Option<&'static str> {
     (settings.guard != Guard::Off).then_some("WMSHIM_GUARD")
 }
 
-/// What the program has done or loaded that memory has to stay for. To be asked behind the closed
-/// gate.
+/// What the program has done or loaded that pins memory. To be asked behind the closed gate.
 pub(super) fn of_process() -> Option<&'static str> {
     GATE.pin_reason().or_else(of_libraries).or_else(of_contexts)
 }
 
-/// What goes with no sharing of equal memory. Graphs do: they use addresses, and what lies there
-/// stays the same.
-pub(crate) fn to_sharing() -> Option<&'static str> {
+/// The same for sharing of equal memory. Graphs do not pin it: they use addresses, and what lies
+/// there stays the same.
+pub(crate) fn of_sharing() -> Option<&'static str> {
     GATE.pin_reason_beside_graphs().or_else(of_libraries).or_else(of_contexts)
 }
 
-/// Their buffers are written by network cards, switches and storage, whose registrations no driver
-/// call shows.
+/// Network cards, switches and storage write to buffers of such libraries, and no driver call shows
+/// that they are registered.
 fn of_libraries() -> Option<&'static str> {
     callers::is_any_registering_loaded()
         .then_some("a library is loaded that may register memory with other devices")
@@ -38,9 +37,27 @@ fn of_libraries() -> Option<&'static str> {
 /// Work of other contexts is not looked for, whatever device they are on: a copy between devices
 /// runs in either.
 fn of_contexts() -> Option<&'static str> {
-    const SEVERAL: &str = "the process has several contexts";
     let is_active =
         |device: CUdevice| driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0);
     let primary = (0..registry::device_count().unwrap_or(0)).filter(|device| is_active(*device)).count();
-    (primary + GATE.contexts_made() as usize != 1).then_some(SEVERAL)
+    of_context_counts(primary, GATE.contexts_made())
+}
+
+/// `made`: contexts other than primary ones.
+fn of_context_counts(primary: usize, made: u32) -> Option<&'static str> {
+    (primary + made as usize != 1).then_some("the process has several contexts")
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (wrong result): memory moves under work that relies on where it is.
+    use super::*;
+
+    #[test]
+    fn one_context_of_either_kind_pins_nothing() {
+        assert_eq!((of_context_counts(1, 0), of_context_counts(0, 1)), (None, None));
+        for (primary, made) in [(1, 1), (2, 0), (0, 2), (0, 0)] {
+            assert!(of_context_counts(primary, made).is_some(), "{primary} and {made}");
+        }
+    }
 }

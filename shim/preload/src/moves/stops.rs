@@ -1,0 +1,251 @@
+//! Stops: the moments at which the GPU is idle and blocks move as the predictor wants.
+//!
+//! The predictor starts when the first block finds no room on the device. A launch or an allocation
+//! waits for an idle GPU for a bounded time. After a host wait the GPU is idle already.
+//!
+//! Invariants: the predictor's lock is not held across a driver call, nor while memory moves. One
+//! thread moves memory at a time; the predictor records what other threads do meanwhile.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use wm_driver::thread::Uncancelled;
+use wm_driver::{Device, Gpu, Tier};
+use wm_memory::tiers::{TierMove, TierPlacer};
+use wm_memory::{Manager, MoveRefusal, RangeMove};
+
+use super::idle_backoff::{GLANCE, PATIENCE};
+use super::predictor::{Predictor, SMALLEST, range_of};
+use super::refusals::WhyNot;
+use super::{Migrations, is_recording, pin_reason};
+use crate::gate::GATE;
+use crate::launches::{self, Launch, LaunchedWork, Subscriber};
+use crate::{process, registry};
+
+impl Migrations {
+    fn predictor(&self) -> MutexGuard<'_, Option<Predictor>> {
+        self.predictor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_predictor<R>(
+        &self,
+        manager: &Manager<Device>,
+        ask: impl FnOnce(&mut Predictor) -> R,
+    ) -> Option<R> {
+        self.predictor().as_mut().filter(|predictor| predictor.serves(manager)).map(ask)
+    }
+
+    /// Starts to record: a block of this manager's found no room. Live blocks count as used when a
+    /// launch used them last.
+    pub(super) fn start_predictor(&self, manager: &Manager<Device>) {
+        if is_recording() {
+            return;
+        }
+        let live = manager.blocks().into_iter().filter_map(|entry| manager.block(entry.address));
+        let mut blocks: Vec<_> = live.filter(|block| block.tiers.total() >= SMALLEST).collect();
+        // A block that no launch is known to have used is evicted last.
+        blocks.sort_by_cached_key(|block| self.last_use.number_of(&range_of(block)).unwrap_or(u64::MAX));
+        let mut predictor = Predictor::new(manager.gpu().ordinal());
+        blocks.iter().for_each(|block| predictor.add(block));
+        log::debug!("device {}: {} blocks are followed", predictor.device(), predictor.count());
+        *self.predictor() = Some(predictor);
+        launches::subscribe(Subscriber::Predictor);
+    }
+
+    /// Ends the recording: nothing moves any more in this process.
+    fn abandon(&self) {
+        launches::unsubscribe(Subscriber::Predictor);
+        *self.predictor() = None;
+    }
+
+    /// The program was given a block.
+    pub(super) fn record_block(&self, manager: &Manager<Device>, address: u64) {
+        let block = manager.block(address).filter(|block| block.tiers.total() >= SMALLEST);
+        if let Some(block) = block {
+            self.with_predictor(manager, |predictor| predictor.add(&block));
+        }
+    }
+
+    /// The program gives a block back.
+    pub(super) fn record_free(&self, manager: &Manager<Device>, address: u64) {
+        let block = manager.block(address).filter(|block| block.address == address);
+        if let Some(block) = block {
+            self.with_predictor(manager, |predictor| predictor.remove(block.id));
+        }
+    }
+
+    /// A kernel is about to be launched. Makes the moves that the policy wants for it and for the
+    /// launches after it.
+    pub(crate) fn launched(&self, launch: &Launch) {
+        if matches!(launch.work(), LaunchedWork::Graph(_)) || process::exiting() {
+            return;
+        }
+        let Some(blocks) = launch.blocks() else { return };
+        if GATE.pin_reason().is_some() {
+            return self.abandon();
+        }
+        let can_stop = !self.is_backing_off();
+        let mut predictor = self.predictor();
+        let Some(recording) = predictor.as_mut() else { return };
+        let moves = recording.launched(blocks, can_stop);
+        if !moves.is_empty() {
+            let plan = self.plan(recording, moves);
+            drop(predictor);
+            if let Some(plan) = plan {
+                plan.execute(PATIENCE);
+            }
+        }
+    }
+
+    /// A stop for memory: the policy first learns where all blocks lie now. Returns the bytes that
+    /// moved.
+    pub(super) fn stop_now(
+        &self,
+        manager: &Manager<Device>,
+        patience: Duration,
+        ask: impl FnOnce(&mut TierPlacer, &mut Vec<TierMove>),
+    ) -> u64 {
+        let room = manager.device_room();
+        let plan = self.with_predictor(manager, |predictor| {
+            predictor.refresh(room, |address| manager.block(address));
+            self.ask(predictor, ask)
+        });
+        plan.flatten().map_or(0, |plan| plan.execute(patience))
+    }
+
+    /// The host has waited for the GPU.
+    pub(super) fn host_waited(&self, manager: &Manager<Device>) {
+        let plan = self.with_predictor(manager, |predictor| self.ask(predictor, TierPlacer::quiescent));
+        if let Some(plan) = plan.flatten() {
+            plan.execute(GLANCE);
+        }
+    }
+
+    pub(super) fn is_backing_off(&self) -> bool {
+        self.back_off.is_active(Instant::now)
+    }
+
+    fn ask(
+        &self,
+        predictor: &mut Predictor,
+        ask: impl FnOnce(&mut TierPlacer, &mut Vec<TierMove>),
+    ) -> Option<MovePlan<'_>> {
+        let mut moves = Vec::new();
+        ask(&mut predictor.placer, &mut moves);
+        self.plan(predictor, moves)
+    }
+
+    /// `None` if there is nothing to move, or while another thread moves memory. The policy learns
+    /// where blocks lie when that thread has finished.
+    #[cold]
+    fn plan(&self, predictor: &Predictor, moves: Vec<TierMove>) -> Option<MovePlan<'_>> {
+        if moves.is_empty() {
+            return None;
+        }
+        let mover = SoleMover::begin(&self.is_moving)?;
+        let manager = registry::existing(predictor.device())?;
+        let (ids, ranges) = moves.into_iter().filter_map(|step| predictor.order(step)).unzip();
+        Some(MovePlan { moves: self, manager, ids, ranges, _mover: mover })
+    }
+}
+
+/// The calling thread is the one that moves memory, until this is dropped.
+struct SoleMover<'a>(&'a AtomicBool);
+
+impl<'a> SoleMover<'a> {
+    /// `None`: another thread moves memory.
+    fn begin(is_moving: &'a AtomicBool) -> Option<Self> {
+        let is_other = is_moving.swap(true, Ordering::Acquire);
+        (!is_other).then(|| Self(is_moving))
+    }
+}
+
+impl Drop for SoleMover<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The moves of one stop, and the ids of the blocks that they are of.
+struct MovePlan<'a> {
+    moves: &'a Migrations,
+    manager: &'static Manager<Device>,
+    ids: Vec<u64>,
+    ranges: Vec<RangeMove>,
+    _mover: SoleMover<'a>,
+}
+
+impl MovePlan<'_> {
+    /// Makes the moves once the GPU is idle, and tells the policy which were made. Returns the
+    /// bytes that moved.
+    fn execute(mut self, patience: Duration) -> u64 {
+        let _whole = Uncancelled::new();
+        let begin = Instant::now();
+        if pin_reason::of_process().is_none() {
+            let is_made = self.move_all(Instant::now() + patience);
+            if !is_made && patience == PATIENCE {
+                self.moves.back_off.begin(Instant::now());
+            }
+        }
+        self.log(begin.elapsed());
+        self.report();
+        self.moved(Tier::Host) + self.moved(Tier::Device)
+    }
+
+    /// Bytes that moved to a tier.
+    fn moved(&self, to: Tier) -> u64 {
+        let there = self.ranges.iter().filter(|range| range.order.to == to);
+        there.map(|range| range.moved.bytes).sum()
+    }
+
+    /// `took`: with the wait for the GPU.
+    fn log(&self, took: Duration) {
+        let [out, back] = [Tier::Host, Tier::Device].map(|to| self.moved(to) >> 20);
+        let device = self.manager.gpu().ordinal();
+        log::debug!("device {device}: {out} MiB out, {back} MiB in, {took:.1?}");
+        for (id, RangeMove { order, moved, .. }) in self.ids.iter().zip(&self.ranges) {
+            let bytes = (order.range.end - order.range.start) >> 20;
+            let (to, moved, stays) = (order.to, moved.bytes >> 20, moved.refusal);
+            log::trace!("block {id} of {bytes} MiB: {moved} MiB to {to:?}, stays: {stays:?}");
+        }
+    }
+
+    /// `false`: the GPU was busy until the time was over.
+    fn move_all(&mut self, until: Instant) -> bool {
+        let left = || until.saturating_duration_since(Instant::now());
+        while self.manager.gpu().is_settled(left()).unwrap_or(false) {
+            match self.moves.swap(self.manager, &mut self.ranges) {
+                // Other threads have submitted work meanwhile, or are about to.
+                Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)) if Instant::now() < until => {}
+                _ => return true,
+            }
+        }
+        false
+    }
+
+    /// Tells the policy where blocks lie now, and which of them cannot move.
+    fn report(&self) {
+        let room = self.manager.device_room();
+        self.moves.with_predictor(self.manager, |predictor| {
+            predictor.refresh(room, |address| self.manager.block(address));
+            for (id, range) in self.ids.iter().zip(&self.ranges) {
+                if self.cannot_move(range) {
+                    predictor.placer.keep(*id);
+                }
+            }
+        });
+    }
+
+    /// Nothing of the block moved, and nothing would at another stop.
+    fn cannot_move(&self, range: &RangeMove) -> bool {
+        let RangeMove { order, moved, .. } = range;
+        // The bytes in place may lie on a peer.
+        let is_on_peer = || self.manager.block(order.range.start).is_some_and(|block| block.tiers.peer > 0);
+        moved.bytes == 0
+            && match moved.refusal {
+                Some(stays) => matches!(stays, MoveRefusal::Pinned | MoveRefusal::Unfit),
+                None => order.to == Tier::Host && moved.next >= order.range.end && is_on_peer(),
+            }
+    }
+}
