@@ -11,7 +11,7 @@ const PAGE: &str = "ARCHITECTURE.md";
 const MORE: &str = "docs/dev/layers.md";
 
 /// Folders whose layers stand on a page: crates, and folders inside a crate's `src`.
-const LAYERED: [(&str, &str); 10] = [
+const LAYERED: [(&str, &str); 11] = [
     ("shim/memory", PAGE),
     ("multipath", PAGE),
     ("shim/preload", PAGE),
@@ -22,6 +22,7 @@ const LAYERED: [(&str, &str); 10] = [
     ("tools/bench", MORE),
     ("tools/conformance", MORE),
     ("tools/oracle", MORE),
+    ("tools/simnccl", MORE),
 ];
 
 /// A crate whose cycle stands on a page, without layers.
