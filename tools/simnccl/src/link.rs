@@ -221,7 +221,7 @@ fn matching(message: &Message, (tag, length): (u32, u64)) -> Outcome<bool> {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (partial transfer): a message ends early, or another one's bytes are taken for it.
+    //! Hazard (wrong result): a message ends early, or another one's bytes are taken for it.
     use super::*;
 
     fn expected() -> Message {

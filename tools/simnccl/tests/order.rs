@@ -1,4 +1,4 @@
-//! Hazard (API conformance): messages of the simulated NCCL arrive with other bytes, out of the
+//! Hazard (stream order): messages of the simulated NCCL arrive with other bytes, out of the
 //! order of a stream, or before the end of their group.
 
 mod common;

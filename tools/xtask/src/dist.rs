@@ -24,11 +24,12 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// The build products and their places in `dist/`.
-const BUILT: [(&str, &str); 11] = [
+const BUILT: [(&str, &str); 12] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
     ("libwholegraph.so", "wholegraph/libwholegraph.so"),
     ("libsimcuda.so", "sim/libcuda.so.1"),
+    ("libsimnccl.so", "sim/libnccl.so.2"),
     ("wmctl", "bin/wmctl"),
     ("wmshimd", "bin/wmshimd"),
     ("conformance", "bin/conformance"),
@@ -62,6 +63,7 @@ fn build() -> Result<PathBuf> {
         "wmshim",
         "wholegraph",
         "simcuda",
+        "simnccl",
         "wmctl",
         "wm-dedup",
         "conformance",
@@ -130,7 +132,7 @@ fn check(dist: &Path) -> Result<()> {
         let demands = elf::Demands::read(&dist.join(name))?;
         demands.meet(GLIBC).with_context(|| name.to_owned())?;
         // The name that a library answers for.
-        let soname = if name.contains("wholegraph") { "libwholegraph.so" } else { "libcuda.so.1" };
+        let soname = soname(name);
         if name.contains(".so") && demands.soname.as_deref() != Some(soname) {
             bail!("{name}: SONAME is {:?} and must be {soname}", demands.soname);
         }
@@ -145,6 +147,15 @@ fn check(dist: &Path) -> Result<()> {
 }
 
 /// Prints each file's size and its requirements of the machine.
+/// The SONAME that a shipped library must have.
+fn soname(name: &str) -> &'static str {
+    match name {
+        "wholegraph/libwholegraph.so" => "libwholegraph.so",
+        "sim/libnccl.so.2" => "libnccl.so.2",
+        _ => "libcuda.so.1",
+    }
+}
+
 fn report(dist: &Path) -> Result<()> {
     println!();
     for file in files(dist)? {
