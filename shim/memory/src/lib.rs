@@ -44,7 +44,7 @@ pub use policy::keep::Keep;
 pub use policy::pool::HandlePool;
 pub use policy::shortage::{TorchAnswers, TorchPaths, TorchRequest};
 pub use policy::tiers;
-pub use vocabulary::block::Block;
+pub use vocabulary::block::{Block, BlockExtent};
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, ReadableBytes, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};
 pub use vocabulary::moves::{MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove};

@@ -32,7 +32,7 @@ use crate::books::free_cache::FlushScope;
 use crate::ordering::fence::Marks;
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
-use crate::vocabulary::block::Block;
+use crate::vocabulary::block::{Block, BlockExtent};
 use crate::vocabulary::error::{AllocateError, FreeError};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::request::{FirstTier, Freed, Request};
@@ -175,6 +175,12 @@ impl<G: Gpu> Manager<G> {
     /// The live block that an address is in, by its rounded size. Wait-free: no lock, no loop.
     pub fn block(&self, address: u64) -> Option<Block> {
         self.directory.look_up(address)
+    }
+
+    /// The same block's number and rounded range, in fewer loads.
+    #[inline]
+    pub fn extent(&self, address: u64) -> Option<BlockExtent> {
+        self.directory.extent(address)
     }
 
     /// The live block that an address is in, by its rounded size, from its first byte to the last

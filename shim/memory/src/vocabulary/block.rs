@@ -18,3 +18,20 @@ pub struct Block {
     /// Where its bytes are; they count rounded up to 512.
     pub tiers: TierBytes,
 }
+
+/// A live block, without its kind and its tiers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockExtent {
+    /// As [`Block::id`].
+    pub id: u64,
+    /// First address.
+    pub address: u64,
+    /// Size in bytes, rounded up to 512.
+    pub bytes: u64,
+}
+
+impl From<Block> for BlockExtent {
+    fn from(block: Block) -> Self {
+        Self { id: block.id, address: block.address, bytes: block.tiers.total() }
+    }
+}

@@ -182,13 +182,20 @@ impl Sharing {
     #[inline]
     fn add_users(&self, launch: &Launch, function: CUfunction) -> SmallVec<[PossibleWrite; 4]> {
         let (mut writes, time) = (SmallVec::new(), time(launch.submission()));
+        let mut known = self.kernels.known_key(function);
         for word in launch.words() {
-            let Some(block) = self.blocks.find(word.address) else { continue };
-            let key = ParameterKey { function: self.kernels.key(function), offset: word.offset };
-            block.facts().used_by(key, time);
-            if block.is_shared() && self.kernels.readers().verdict(key) != ParameterVerdict::Reader {
-                writes.push((block, key));
+            // A new key asks the driver, so it is made outside the index.
+            if known.is_none() && self.blocks.find(word.address).is_some() {
+                known = Some(self.kernels.key(function));
             }
+            let Some(function) = known else { continue };
+            let key = ParameterKey { function, offset: word.offset };
+            self.blocks.with(word.address, |block| {
+                block.facts().used_by(key, time);
+                if block.is_shared() && self.kernels.readers().verdict(key) != ParameterVerdict::Reader {
+                    writes.push((Arc::clone(block), key));
+                }
+            });
         }
         writes
     }

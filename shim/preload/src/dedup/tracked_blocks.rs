@@ -152,12 +152,20 @@ impl TrackedBlocks {
     /// The tracked block that an address is in.
     #[inline]
     pub(super) fn find(&self, address: u64) -> Option<Arc<TrackedBlock>> {
+        self.with(address, Arc::clone)
+    }
+
+    /// Asks the tracked block that an address is in, and leaves its count of users alone: a launch
+    /// cannot pay for that. `ask` runs under a lock of the index. It may lock facts, and makes no
+    /// call of the driver. A thread that holds facts asks the index nothing.
+    #[inline]
+    pub(super) fn with<R>(&self, address: u64, ask: impl FnOnce(&Arc<TrackedBlock>) -> R) -> Option<R> {
         let (index, stretch) = (self.index.get()?, address / CHUNK_BYTES);
         if index.near(stretch).load(Relaxed) == 0 {
             return None;
         }
         let block = index.blocks.get(&stretch)?;
-        block.range.contains(&address).then(|| Arc::clone(&block))
+        block.range.contains(&address).then(|| ask(&block))
     }
 
     /// The tracked blocks that a range touches.

@@ -63,35 +63,38 @@ impl Launch {
     ///
     /// # Safety
     /// The arguments are those of a driver's launch function or node, and the call goes on.
-    #[inline]
     pub(crate) unsafe fn of_kernel(
         function: CUfunction,
         arguments: LaunchArguments,
         place: LaunchPlace,
     ) -> Self {
         let mut launch = Self::of_work(LaunchedWork::Kernel(function), place);
-        if let Some(layout) = CODE.layouts.of(function) {
-            let words = &mut launch.words;
-            // SAFETY: the caller guarantees it, and the layout is the function's.
-            launch.read = unsafe {
-                arguments.read(layout, |offset, address| {
-                    if is_address(address) {
-                        words.push(LaunchWord { offset, address });
-                    }
-                })
-            };
-        }
+        // SAFETY: the caller guarantees it.
+        unsafe { launch.read_arguments(function, arguments) };
         launch
     }
 
-    /// A graph's launch, which has no arguments.
-    pub(crate) fn of_graph(graph: CUgraphExec, place: LaunchPlace) -> Self {
-        Self::of_work(LaunchedWork::Graph(graph), place)
+    /// Reads a kernel's arguments into a launch that has none yet, where it lies: to move a launch
+    /// costs as much as to read it.
+    ///
+    /// # Safety
+    /// As of [`Launch::of_kernel`].
+    pub(crate) unsafe fn read_arguments(&mut self, function: CUfunction, arguments: LaunchArguments) {
+        let Some(layout) = CODE.layouts.of(function) else { return };
+        let words = &mut self.words;
+        // SAFETY: the caller guarantees it, and the layout is the function's.
+        self.read = unsafe {
+            arguments.read(layout, |offset, address| {
+                if is_address(address) {
+                    words.push(LaunchWord { offset, address });
+                }
+            })
+        };
     }
 
     /// Its arguments are unknown.
-    #[inline]
-    fn of_work(work: LaunchedWork, place: LaunchPlace) -> Self {
+    #[inline(always)]
+    pub(crate) fn of_work(work: LaunchedWork, place: LaunchPlace) -> Self {
         Self { work, place, read: ArgumentsRead::Unknown, words: Words::new(), blocks: OnceCell::new() }
     }
 

@@ -4,6 +4,7 @@
 
 use smallvec::SmallVec;
 use wm_abi::CUdevice;
+use wm_memory::BlockExtent;
 
 use super::words::LaunchWord;
 use crate::registry;
@@ -42,7 +43,7 @@ pub(super) fn blocks_of(words: &[LaunchWord], look_up: impl Fn(u64) -> Option<To
         let is_in_last =
             blocks.last().is_some_and(|block| word.address.wrapping_sub(block.address) < block.bytes);
         if !is_in_last {
-            blocks.extend(look_up(word.address));
+            look_up(word.address).into_iter().for_each(|block| blocks.push(block));
         }
     }
     if blocks.len() > 1 {
@@ -56,9 +57,8 @@ pub(super) fn blocks_of(words: &[LaunchWord], look_up: impl Fn(u64) -> Option<To
 #[inline]
 pub(super) fn block_at(address: u64) -> Option<TouchedBlock> {
     let manager = registry::owner(address)?;
-    let block = manager.block(address)?;
-    let (device, bytes) = (manager.gpu().ordinal(), block.tiers.total());
-    Some(TouchedBlock { address: block.address, bytes, id: block.id, device })
+    let BlockExtent { id, address, bytes } = manager.extent(address)?;
+    Some(TouchedBlock { address, bytes, id, device: manager.gpu().ordinal() })
 }
 
 #[cfg(test)]

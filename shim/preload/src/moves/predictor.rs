@@ -62,7 +62,8 @@ impl Predictor {
     #[inline]
     pub(super) fn launched(&mut self, blocks: &[TouchedBlock], can_stop: bool) -> Vec<TierMove> {
         let is_recorded = |block: &&TouchedBlock| block.device == self.device && block.bytes >= SMALLEST;
-        let ids: SmallVec<[u64; 8]> = blocks.iter().filter(is_recorded).map(|block| block.id).collect();
+        let mut ids = SmallVec::<[u64; 8]>::new();
+        blocks.iter().filter(is_recorded).for_each(|block| ids.push(block.id));
         let mut moves = Vec::new();
         if can_stop {
             self.placer.tell_time(|| self.since.elapsed().as_secs_f64());

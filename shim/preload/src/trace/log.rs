@@ -33,6 +33,8 @@ pub(super) struct Log {
     next: u64,
     /// In order of appearance.
     streams: FxHashMap<StreamId, u64>,
+    /// The stream of the last event that has one: mostly the next one's, too.
+    last_stream: Option<(StreamId, u64)>,
     /// Numbers of sets by what is in them. Block numbers do not come again, so a set that is met
     /// again has live blocks.
     sets: FxHashMap<Box<[u64]>, u64>,
@@ -49,6 +51,7 @@ impl Log {
             blocks: FxHashMap::default(),
             next: 0,
             streams: FxHashMap::default(),
+            last_stream: None,
             sets: FxHashMap::default(),
             next_set: 0,
         }
@@ -82,15 +85,17 @@ impl Log {
     pub(super) fn launched(&mut self, stream: StreamId, blocks: Option<&[TouchedBlock]>) {
         let stream = self.stream(Some(stream));
         let Some(blocks) = blocks else { return self.line(b"l ", [stream, TraceWord::Sign(b'?')]) };
-        let mut ids: SmallVec<[u64; 8]> =
-            blocks.iter().filter_map(|block| self.blocks.get(&block.address).copied()).collect();
+        let mut ids = SmallVec::<[u64; 8]>::new();
+        for block in blocks {
+            self.blocks.get(&block.address).into_iter().for_each(|id| ids.push(*id));
+        }
         ids.sort_unstable();
         if ids.is_empty() {
             self.line(b"l ", [stream, TraceWord::Sign(b'-')]);
         } else if let Some(number) = self.sets.get(&*ids) {
             self.line(b"l ", [stream, TraceWord::Set(*number)]);
         } else {
-            self.line(b"l ", [stream, TraceWord::List(&ids)]);
+            self.list_line(stream, &ids);
             self.note_set(&ids);
         }
     }
@@ -115,23 +120,46 @@ impl Log {
     }
 
     #[inline]
-    fn stream<'a>(&mut self, stream: Option<StreamId>) -> TraceWord<'a> {
+    fn stream(&mut self, stream: Option<StreamId>) -> TraceWord {
+        let Some(stream) = stream else { return TraceWord::Sign(b'-') };
+        if let Some((last, number)) = self.last_stream
+            && last == stream
+        {
+            return TraceWord::Number(number);
+        }
         let fresh = self.streams.len() as u64;
-        stream.map_or(TraceWord::Sign(b'-'), |stream| {
-            TraceWord::Number(*self.streams.entry(stream).or_insert(fresh))
-        })
+        let number = *self.streams.entry(stream).or_insert(fresh);
+        self.last_stream = Some((stream, number));
+        TraceWord::Number(number)
     }
 
-    /// Bytes are written one by one: a launch cannot pay for `write!`.
     #[inline]
-    fn line<const WORDS: usize>(&mut self, kind: &[u8; 2], words: [TraceWord<'_>; WORDS]) {
+    fn line<const WORDS: usize>(&mut self, kind: &[u8; 2], words: [TraceWord; WORDS]) {
         self.events += 1;
-        self.text.extend_from_slice(kind);
-        for (index, word) in words.into_iter().enumerate() {
+        let mut line = LineEnd::new();
+        line.prepend(b'\n');
+        for (index, word) in words.into_iter().enumerate().rev() {
+            line.prepend_word(word);
             if index > 0 {
-                self.text.push(b' ');
+                line.prepend(b' ');
             }
-            word.append_to(&mut self.text);
+        }
+        kind.iter().rev().for_each(|byte| line.prepend(*byte));
+        self.text.extend_from_slice(line.bytes());
+    }
+
+    /// A launch with a new set.
+    fn list_line(&mut self, stream: TraceWord, ids: &[u64]) {
+        self.line(b"l ", [stream]);
+        for (index, id) in ids.iter().enumerate() {
+            // In place of the line's end, or behind the number before.
+            if index == 0 {
+                self.text.pop();
+            }
+            let mut word = LineEnd::new();
+            word.prepend_word(TraceWord::Number(*id));
+            word.prepend(if index == 0 { b' ' } else { b',' });
+            self.text.extend_from_slice(word.bytes());
         }
         self.text.push(b'\n');
     }
@@ -139,51 +167,65 @@ impl Log {
 
 /// A word of a line.
 #[derive(Debug, Clone, Copy)]
-enum TraceWord<'a> {
+enum TraceWord {
     Number(u64),
     Sign(u8),
     /// The set of that number.
     Set(u64),
-    List(&'a [u64]),
 }
 
-impl TraceWord<'_> {
+/// Digits of the largest number.
+const DIGITS: usize = u64::MAX.ilog10() as usize + 1;
+
+/// The end of a line, written from its last byte to its first, as the digits of a number come: a
+/// launch cannot pay for `write!`, nor for a copy of each word.
+struct LineEnd {
+    bytes: [u8; Self::MOST],
+    first: usize,
+}
+
+impl LineEnd {
+    /// A kind, three words with a sign or a blank before each, and the line's end.
+    const MOST: usize = 2 + 3 * (DIGITS + 1) + 1;
+
     #[inline]
-    fn append_to(self, text: &mut Vec<u8>) {
-        match self {
-            Self::Number(number) => append_number(text, number),
-            Self::Sign(sign) => text.push(sign),
-            Self::Set(number) => {
-                text.push(b'=');
-                append_number(text, number);
-            }
-            Self::List(numbers) => {
-                for (index, number) in numbers.iter().enumerate() {
-                    if index > 0 {
-                        text.push(b',');
-                    }
-                    append_number(text, *number);
-                }
-            }
-        }
+    fn new() -> Self {
+        Self { bytes: [0; Self::MOST], first: Self::MOST }
     }
-}
 
-/// Decimal digits, without leading zeros.
-#[inline]
-fn append_number(text: &mut Vec<u8>, mut number: u64) {
-    const MOST: usize = u64::MAX.ilog10() as usize + 1;
-    let mut digits = [0; MOST];
-    let mut first = MOST;
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[self.first..]
+    }
+
+    #[inline]
+    fn prepend(&mut self, byte: u8) {
+        self.first -= 1;
+        self.bytes[self.first] = byte;
+    }
+
+    #[inline]
+    fn prepend_word(&mut self, word: TraceWord) {
+        match word {
+            TraceWord::Number(number) => self.prepend_number(number),
+            TraceWord::Sign(sign) => self.prepend(sign),
+            TraceWord::Set(number) => {
+                self.prepend_number(number);
+                self.prepend(b'=');
+            }
         }
     }
-    text.extend_from_slice(&digits[first..]);
+
+    /// Decimal digits, without leading zeros.
+    #[inline]
+    fn prepend_number(&mut self, mut number: u64) {
+        loop {
+            self.prepend(b'0' + (number % 10) as u8);
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -244,9 +286,10 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_are_written_as_the_standard_library_does(number in any::<u64>(), shift in 0..64_u32) {
-            let mut text = Vec::new();
-            append_number(&mut text, number >> shift);
-            prop_assert_eq!(String::from_utf8(text).expect("digits"), (number >> shift).to_string());
+            let mut line = LineEnd::new();
+            line.prepend_number(number >> shift);
+            let digits = String::from_utf8(line.bytes().to_vec()).expect("digits");
+            prop_assert_eq!(digits, (number >> shift).to_string());
         }
     }
 }

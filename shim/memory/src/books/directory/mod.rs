@@ -31,7 +31,7 @@ mod slots;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::vocabulary::block::Block;
+use crate::vocabulary::block::{Block, BlockExtent};
 use crate::vocabulary::tiers::TierBytes;
 use pages::Pages;
 use recent::RecentSlots;
@@ -53,11 +53,20 @@ impl Directory {
         self.block_in(slot, address).or_else(|| self.look_up_anew(address))
     }
 
+    #[cold]
+    #[inline(never)]
     fn look_up_anew(&self, address: u64) -> Option<Block> {
         let slot = self.pages.find(address)?;
         let block = self.block_in(slot, address)?;
         self.recent.set(address, slot);
         Some(block)
+    }
+
+    /// The same block's number and rounded range, in fewer loads. Wait-free.
+    #[inline]
+    pub(crate) fn extent(&self, address: u64) -> Option<BlockExtent> {
+        let recent = self.slots.get(self.recent.get(address)).and_then(|slot| slot.extent(address));
+        recent.or_else(|| self.look_up_anew(address).map(BlockExtent::from))
     }
 
     #[inline]

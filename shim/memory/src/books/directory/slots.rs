@@ -18,7 +18,7 @@ use wm_driver::StreamId;
 
 use super::lazy_slice::LazySlice;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
-use crate::vocabulary::block::Block;
+use crate::vocabulary::block::{Block, BlockExtent};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::tiers::TierBytes;
 
@@ -78,6 +78,16 @@ impl Slot {
             tiers: self.tiers(),
         };
         (id != 0 && self.id.load(Relaxed) == id).then_some(block)
+    }
+
+    /// The block that an address is in, if one was live all the while: its number and its rounded
+    /// range.
+    #[inline]
+    pub(super) fn extent(&self, address: u64) -> Option<BlockExtent> {
+        let id = self.id.load(Acquire);
+        let (start, bytes) = (self.address.load(Acquire), self.total.load(Acquire));
+        let is_there = address.wrapping_sub(start) < bytes && id != 0 && self.id.load(Relaxed) == id;
+        is_there.then_some(BlockExtent { id, address: start, bytes })
     }
 
     /// The bounds of the block that an address is in, if one was live all the while: by its rounded

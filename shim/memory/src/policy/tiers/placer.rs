@@ -1,5 +1,7 @@
 //! Our policy: what comes next if the program repeats itself, else what was used lately.
 
+use smallvec::SmallVec;
+
 use super::eagerness::{Eagerness, ProgramClock};
 use super::horizon::Stop;
 use super::order::LeavingOrder;
@@ -98,21 +100,27 @@ impl TierPlacer {
 
     /// A kernel is about to be launched that uses these blocks.
     pub fn launch(&mut self, blocks: &[u64], moves: &mut Vec<TierMove>) {
-        let mut missing = self.elsewhere(blocks);
+        let mut used = self.live(blocks);
         let after = self.past.now() + blocks.len() as u64;
         let is_foreseen = self.past.position().is_some() && after <= self.planned;
+        let missing = elsewhere(&used);
         if missing > 0 && !is_foreseen && self.is_due(missing) {
             self.stop(blocks, 0, moves);
-            missing = self.elsewhere(blocks);
+            used = self.live(blocks);
         }
-        self.from_host += missing;
-        self.used(blocks);
+        self.from_host += elsewhere(&used);
+        for (block, placed) in used {
+            self.add(EventKind::Use, block, placed);
+        }
     }
 
-    /// Bytes of some blocks that are not on the device.
-    fn elsewhere(&self, blocks: &[u64]) -> u64 {
-        let placed = blocks.iter().filter_map(|block| self.residency.get(*block));
-        placed.map(|placed| placed.elsewhere()).sum()
+    /// Those of some blocks that live, and where they lie.
+    fn live(&self, blocks: &[u64]) -> SmallVec<[(u64, PlacedBlock); 4]> {
+        let mut live = SmallVec::new();
+        for block in blocks {
+            self.residency.get(*block).into_iter().for_each(|placed| live.push((*block, placed)));
+        }
+        live
     }
 
     /// A clock that tells the seconds since a fixed moment; it is read where a measurement begins
@@ -128,10 +136,8 @@ impl TierPlacer {
 
     /// A kernel was launched that uses these blocks, and nothing can move.
     pub fn used(&mut self, blocks: &[u64]) {
-        for block in blocks {
-            if let Some(placed) = self.residency.get(*block) {
-                self.add(EventKind::Use, *block, placed);
-            }
+        for (block, placed) in self.live(blocks) {
+            self.add(EventKind::Use, block, placed);
         }
     }
 
@@ -235,6 +241,11 @@ impl TierPlacer {
         // The allocation that this stop is for is the first of what comes next.
         self.planned = stop.serve(&self.past, u64::from(bytes > 0), self.settings.batch);
     }
+}
+
+/// Bytes of some blocks that are not on the device.
+fn elsewhere(blocks: &[(u64, PlacedBlock)]) -> u64 {
+    blocks.iter().map(|(_, placed)| placed.elsewhere()).sum()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use wm_driver::thread::Uncancelled;
 
 use crate::hooks::call::boundary;
 use crate::hooks::call::stream::{DefaultStream, is_any_captured, is_captured};
-use crate::launches::{self, Launch, LaunchArguments, LaunchPlace, Submission, Subscriber};
+use crate::launches::{self, Launch, LaunchArguments, LaunchPlace, LaunchedWork, Submission, Subscriber};
 use crate::subsystems::PROCESS;
 
 type Parameters = *mut *mut c_void;
@@ -32,11 +32,10 @@ pub(in crate::hooks) trait LaunchCall {
     /// As the program names it.
     fn stream(&self) -> CUstream;
 
-    /// Reads what is launched.
-    ///
-    /// # Safety
-    /// They are the arguments of a call of the program that goes on.
-    unsafe fn read(&self, place: LaunchPlace) -> Launch;
+    fn work(&self) -> LaunchedWork;
+
+    /// `None` for a graph.
+    fn arguments(&self) -> Option<(CUfunction, LaunchArguments)>;
 }
 
 /// `cuLaunchKernel`.
@@ -49,10 +48,13 @@ impl LaunchCall
     }
 
     #[inline]
-    unsafe fn read(&self, place: LaunchPlace) -> Launch {
-        let arguments = LaunchArguments { parameters: self.9, extra: self.10 };
-        // SAFETY: the caller guarantees it.
-        unsafe { Launch::of_kernel(self.0, arguments, place) }
+    fn work(&self) -> LaunchedWork {
+        LaunchedWork::Kernel(self.0)
+    }
+
+    #[inline]
+    fn arguments(&self) -> Option<(CUfunction, LaunchArguments)> {
+        Some((self.0, LaunchArguments { parameters: self.9, extra: self.10 }))
     }
 }
 
@@ -64,10 +66,14 @@ impl LaunchCall
         self.8
     }
 
-    unsafe fn read(&self, place: LaunchPlace) -> Launch {
-        let arguments = LaunchArguments { parameters: self.9, extra: std::ptr::null_mut() };
-        // SAFETY: the caller guarantees it.
-        unsafe { Launch::of_kernel(self.0, arguments, place) }
+    #[inline]
+    fn work(&self) -> LaunchedWork {
+        LaunchedWork::Kernel(self.0)
+    }
+
+    #[inline]
+    fn arguments(&self) -> Option<(CUfunction, LaunchArguments)> {
+        Some((self.0, LaunchArguments { parameters: self.9, extra: std::ptr::null_mut() }))
     }
 }
 
@@ -80,10 +86,13 @@ impl LaunchCall for (*const CUlaunchConfig, CUfunction, Parameters, Parameters) 
     }
 
     #[inline]
-    unsafe fn read(&self, place: LaunchPlace) -> Launch {
-        let arguments = LaunchArguments { parameters: self.2, extra: self.3 };
-        // SAFETY: the caller guarantees it.
-        unsafe { Launch::of_kernel(self.1, arguments, place) }
+    fn work(&self) -> LaunchedWork {
+        LaunchedWork::Kernel(self.1)
+    }
+
+    #[inline]
+    fn arguments(&self) -> Option<(CUfunction, LaunchArguments)> {
+        Some((self.1, LaunchArguments { parameters: self.2, extra: self.3 }))
     }
 }
 
@@ -93,8 +102,12 @@ impl LaunchCall for (CUgraphExec, CUstream) {
         self.1
     }
 
-    unsafe fn read(&self, place: LaunchPlace) -> Launch {
-        Launch::of_graph(self.0, place)
+    fn work(&self) -> LaunchedWork {
+        LaunchedWork::Graph(self.0)
+    }
+
+    fn arguments(&self) -> Option<(CUfunction, LaunchArguments)> {
+        None
     }
 }
 
@@ -108,8 +121,11 @@ pub(in crate::hooks) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall)
         let named = call.stream();
         let stream = if named.is_null() { D::HANDLE } else { named };
         let place = LaunchPlace { stream, submission: submission::<D>(named) };
-        // SAFETY: the caller guarantees it.
-        let launch = unsafe { call.read(place) };
+        let mut launch = Launch::of_work(call.work(), place);
+        if let Some((function, arguments)) = call.arguments() {
+            // SAFETY: the caller guarantees it.
+            unsafe { launch.read_arguments(function, arguments) };
+        }
         for (subscriber, show) in SUBSCRIBERS {
             if launches::has_subscribed(subscriber) {
                 show(&launch);
@@ -146,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::hooks::call::stream::{Legacy, PerThread};
-    use crate::launches::{ArgumentsRead, CODE, LaunchWord, LaunchedWork, ParameterPlace};
+    use crate::launches::{ArgumentsRead, CODE, LaunchWord, ParameterPlace};
 
     const FUNCTION: CUfunction = CUfunction(0x1230);
     const STREAM: CUstream = CUstream(0x4560);
@@ -163,8 +179,12 @@ mod tests {
 
     fn read(call: &impl LaunchCall) -> Launch {
         CODE.layouts.tell(FUNCTION, Some(&LAYOUT));
-        // SAFETY: the tests' own arguments.
-        unsafe { call.read(PLACE) }
+        let mut launch = Launch::of_work(call.work(), PLACE);
+        if let Some((function, arguments)) = call.arguments() {
+            // SAFETY: the tests' own arguments.
+            unsafe { launch.read_arguments(function, arguments) };
+        }
+        launch
     }
 
     fn words() -> Vec<LaunchWord> {
