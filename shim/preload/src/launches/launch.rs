@@ -3,8 +3,6 @@
 //! Invariants: the arguments are read when the value is made and not again. The blocks that they
 //! point into are looked up at most once, and only if a subscriber asks.
 
-use std::cell::OnceCell;
-
 use smallvec::SmallVec;
 use wm_abi::{CUdevice, CUfunction, CUgraphExec, CUstream};
 use wm_driver::StreamId;
@@ -55,7 +53,9 @@ pub(crate) struct Launch {
     place: LaunchPlace,
     read: ArgumentsRead,
     words: Words,
-    blocks: OnceCell<BlockSet>,
+    blocks: BlockSet,
+    /// The blocks were looked up.
+    has_blocks: bool,
 }
 
 impl Launch {
@@ -95,7 +95,14 @@ impl Launch {
     /// Its arguments are unknown.
     #[inline(always)]
     pub(crate) fn of_work(work: LaunchedWork, place: LaunchPlace) -> Self {
-        Self { work, place, read: ArgumentsRead::Unknown, words: Words::new(), blocks: OnceCell::new() }
+        Self {
+            work,
+            place,
+            read: ArgumentsRead::Unknown,
+            words: Words::new(),
+            blocks: BlockSet::new(),
+            has_blocks: false,
+        }
     }
 
     pub(crate) fn work(&self) -> LaunchedWork {
@@ -119,9 +126,14 @@ impl Launch {
     /// The blocks that the words lie in, lowest address first, each once. `None`: the launch may
     /// use any block, or the driver refuses it. Takes no lock that an allocation takes.
     #[inline]
-    pub(crate) fn blocks(&self) -> Option<&[TouchedBlock]> {
-        let look_up = || touched::blocks_of(&self.words, touched::block_at);
-        (self.read == ArgumentsRead::Whole).then(|| &**self.blocks.get_or_init(look_up))
+    pub(crate) fn blocks(&mut self) -> Option<&[TouchedBlock]> {
+        if self.read != ArgumentsRead::Whole {
+            return None;
+        }
+        if !std::mem::replace(&mut self.has_blocks, true) {
+            touched::add_blocks(&mut self.blocks, &self.words, touched::block_at);
+        }
+        Some(&self.blocks)
     }
 
     /// The device and the stream of the launch, if the device has a manager.

@@ -34,10 +34,14 @@ pub(crate) fn is_address(word: u64) -> bool {
     word >= LOWEST && word >> ADDRESS_BITS == 0
 }
 
-/// The blocks that words lie in.
+/// Adds the blocks that words lie in to an empty set, which stays where it is: to move one costs as
+/// much as a look-up.
 #[inline]
-pub(super) fn blocks_of(words: &[LaunchWord], look_up: impl Fn(u64) -> Option<TouchedBlock>) -> BlockSet {
-    let mut blocks = BlockSet::new();
+pub(super) fn add_blocks(
+    blocks: &mut BlockSet,
+    words: &[LaunchWord],
+    look_up: impl Fn(u64) -> Option<TouchedBlock>,
+) {
     for word in words {
         // Structures hold several pointers into one block.
         let is_in_last =
@@ -50,7 +54,6 @@ pub(super) fn blocks_of(words: &[LaunchWord], look_up: impl Fn(u64) -> Option<To
         blocks.sort_unstable_by_key(|block| block.address);
         blocks.dedup();
     }
-    blocks
 }
 
 /// The block that an address is in. Wait-free.
@@ -94,7 +97,9 @@ mod tests {
             let look_up = |word: u64| blocks.iter().find(|block| contains(block, word)).copied();
             let read: Vec<_> = words.iter().map(|address| LaunchWord { offset: 0, address: *address }).collect();
             let wanted: BTreeSet<_> = words.iter().filter_map(|word| look_up(*word)).collect();
-            prop_assert_eq!(blocks_of(&read, look_up).to_vec(), wanted.into_iter().collect::<Vec<_>>());
+            let mut set = BlockSet::new();
+            add_blocks(&mut set, &read, look_up);
+            prop_assert_eq!(set.to_vec(), wanted.into_iter().collect::<Vec<_>>());
         }
     }
 }

@@ -57,21 +57,19 @@ impl Predictor {
         self.placer.free(id);
     }
 
-    /// A kernel is about to be launched. Returns the moves for it and for later launches; none
-    /// where no stop can be made.
+    /// A kernel is about to be launched. Adds the moves for it and for later launches; none where
+    /// no stop can be made.
     #[inline]
-    pub(super) fn launched(&mut self, blocks: &[TouchedBlock], can_stop: bool) -> Vec<TierMove> {
+    pub(super) fn launched(&mut self, blocks: &[TouchedBlock], can_stop: bool, moves: &mut Vec<TierMove>) {
         let is_recorded = |block: &&TouchedBlock| block.device == self.device && block.bytes >= SMALLEST;
         let mut ids = SmallVec::<[u64; 8]>::new();
         blocks.iter().filter(is_recorded).for_each(|block| ids.push(block.id));
-        let mut moves = Vec::new();
         if can_stop {
             self.placer.tell_time(|| self.since.elapsed().as_secs_f64());
-            self.placer.launch(&ids, &mut moves);
+            self.placer.launch(&ids, moves);
         } else {
             self.placer.used(&ids);
         }
-        moves
     }
 
     /// A move as the manager takes it, and its block.
@@ -149,7 +147,9 @@ mod tests {
 
     /// Moves of launches that use the second block again and again.
     fn moves(predictor: &mut Predictor, touched: TouchedBlock, can_stop: bool) -> Vec<TierMove> {
-        (0..1000).flat_map(|_| predictor.launched(&[touched], can_stop)).collect()
+        let mut moves = Vec::new();
+        (0..1000).for_each(|_| predictor.launched(&[touched], can_stop, &mut moves));
+        moves
     }
 
     #[test]

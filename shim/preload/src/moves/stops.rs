@@ -77,7 +77,7 @@ impl Migrations {
 
     /// A kernel is about to be launched. Makes the moves that the policy wants for it and for the
     /// launches after it.
-    pub(crate) fn launched(&self, launch: &Launch) {
+    pub(crate) fn launched(&self, launch: &mut Launch) {
         if matches!(launch.work(), LaunchedWork::Graph(_)) || process::exiting() {
             return;
         }
@@ -88,7 +88,8 @@ impl Migrations {
         let can_stop = !self.is_backing_off();
         let mut predictor = self.predictor();
         let Some(recording) = predictor.as_mut() else { return };
-        let moves = recording.launched(blocks, can_stop);
+        let mut moves = Vec::new();
+        recording.launched(blocks, can_stop, &mut moves);
         if !moves.is_empty() {
             let plan = self.plan(recording, moves);
             drop(predictor);

@@ -125,7 +125,7 @@ impl Recordings {
 
     /// A kernel or a graph is about to be launched. Blocks on other devices are written into the
     /// recordings of those. A captured launch makes a node and uses no memory, so it is left out.
-    pub(crate) fn launched(&self, launch: &Launch) {
+    pub(crate) fn launched(&self, launch: &mut Launch) {
         if launch.submission() != Submission::Now || process::exiting() {
             return;
         }

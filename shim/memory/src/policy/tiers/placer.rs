@@ -109,12 +109,13 @@ impl TierPlacer {
             used = self.live(blocks);
         }
         self.from_host += elsewhere(&used);
-        for (block, placed) in used {
-            self.add(EventKind::Use, block, placed);
+        for (block, placed) in &used {
+            self.add(EventKind::Use, *block, *placed);
         }
     }
 
     /// Those of some blocks that live, and where they lie.
+    #[inline]
     fn live(&self, blocks: &[u64]) -> SmallVec<[(u64, PlacedBlock); 4]> {
         let mut live = SmallVec::new();
         for block in blocks {
@@ -136,8 +137,8 @@ impl TierPlacer {
 
     /// A kernel was launched that uses these blocks, and nothing can move.
     pub fn used(&mut self, blocks: &[u64]) {
-        for (block, placed) in self.live(blocks) {
-            self.add(EventKind::Use, block, placed);
+        for (block, placed) in &self.live(blocks) {
+            self.add(EventKind::Use, *block, *placed);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::subsystems::PROCESS;
 
 type Parameters = *mut *mut c_void;
 
-type Show = fn(&Launch);
+type Show = fn(&mut Launch);
 
 /// Each subscriber's function. Sharing is the first: memory that the kernel may write becomes
 /// private before another one looks where blocks lie.
@@ -128,7 +128,7 @@ pub(in crate::hooks) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall)
         }
         for (subscriber, show) in SUBSCRIBERS {
             if launches::has_subscribed(subscriber) {
-                show(&launch);
+                show(&mut launch);
             }
         }
     });
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_graph_names_no_kernel_and_uses_unknown_blocks() {
-        let launch = read(&(CUgraphExec(0x70), STREAM));
+        let mut launch = read(&(CUgraphExec(0x70), STREAM));
         assert_eq!(launch.work(), LaunchedWork::Graph(CUgraphExec(0x70)));
         assert_eq!((launch.arguments(), launch.words()), (ArgumentsRead::Unknown, &[][..]));
         assert!(launch.blocks().is_none());
@@ -236,7 +236,7 @@ mod tests {
     fn a_missing_argument_is_refused_and_a_kernel_without_layout_is_unknown() {
         let mut cut = [(&raw const BUFFER[0]).cast_mut().cast::<c_void>(), null_mut(), null_mut()];
         let cut = cut.as_mut_ptr();
-        let launch = read(&(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM, cut, null_mut()));
+        let mut launch = read(&(FUNCTION, 1, 1, 1, 1, 1, 1, 0, STREAM, cut, null_mut()));
         assert_eq!((launch.arguments(), launch.words()), (ArgumentsRead::Refused, &words()[..1]));
         assert!(launch.blocks().is_none(), "the driver refuses it");
         let other = CUfunction(0x9990);
