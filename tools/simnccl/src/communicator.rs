@@ -85,7 +85,8 @@ impl Communicator {
         }
         let sockets = self.member.meet(&self.id, &|| self.state.is_stopped())?;
         let delays = Delays::new(settings.seed, self.member.rank, settings.delay);
-        Transport::new(sockets, delays, settings.drop, Arc::clone(&self.counters))
+        let drop = settings.drop.and_then(|drop| drop.of(self.member.rank));
+        Transport::new(sockets, delays, drop, Arc::clone(&self.counters))
     }
 
     /// Exchanges the messages of one job after the other, until the communicator is stopped.
@@ -124,9 +125,11 @@ impl Communicator {
         let struck = |it: &&Operation| faults::strike(&settings.failures, it.kind(), self.member.rank);
         let fails = operations.iter().filter(struck).count() > 0;
         let plan = Plan::new(operations, self.shape())?;
-        let job = Job::new(plan, fails, Arc::clone(&self.state), driver)?;
         let _order = crate::lock(&self.launch);
-        driver.within(self.context, || job.launch(driver, streams))
+        driver.within(self.context, || {
+            let job = Job::new(plan, fails, Arc::clone(&self.state), driver)?;
+            job.launch(driver, streams)
+        })
     }
 
     /// Hands them over from a thread of their own, as NCCL does for a nonblocking communicator. The
@@ -156,8 +159,8 @@ impl Communicator {
 
     /// Flushes if no call did, and ends.
     pub(crate) fn destroy(&self) -> Outcome {
-        let usable = !matches!(self.state.wait_initialised(), Err(code) if code != Code::IN_PROGRESS);
-        if usable {
+        // A communicator with an error has nothing to flush.
+        if matches!(self.state.wait_initialised(), Ok(()) | Err(Code::IN_PROGRESS)) {
             self.state.finalize();
             // An error is no reason to stay: the end below frees the streams.
             let _ = self.state.wait_finalized();

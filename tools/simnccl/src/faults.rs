@@ -61,6 +61,30 @@ impl Rule {
     }
 }
 
+/// A network that drops everything after a number of messages: that of one rank, or of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Drop {
+    messages: u64,
+    rank: Option<usize>,
+}
+
+impl Drop {
+    pub(crate) const SYNTAX: &str = "N or N@RANK, where N is a number of messages";
+
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (messages, rank) = match text.split_once('@') {
+            Some((messages, rank)) => (messages, Some(rank.parse().ok()?)),
+            None => (text, None),
+        };
+        Some(Self { messages: messages.parse().ok()?, rank })
+    }
+
+    /// The number of messages after which a rank's network drops everything.
+    pub(crate) fn of(self, rank: usize) -> Option<u64> {
+        self.rank.is_none_or(|only| only == rank).then_some(self.messages)
+    }
+}
+
 /// Counts an operation. Does one of the rules make it fail?
 pub(crate) fn strike(rules: &[Rule], kind: Kind, rank: usize) -> bool {
     // Each rule counts, also behind one that strikes.
@@ -100,6 +124,14 @@ mod tests {
         let sent = [(Kind::Send, 0), (Kind::Send, 1), (Kind::Receive, 1), (Kind::Send, 1), (Kind::Send, 1)];
         let struck = sent.map(|(kind, rank)| strike(&rules, kind, rank));
         assert_eq!(struck, [false, false, false, true, false]);
+    }
+
+    #[test]
+    fn a_drop_is_of_its_rank_or_of_all() {
+        let of = |text| [0, 1].map(|rank| Drop::parse(text).and_then(|drop| drop.of(rank)));
+        assert_eq!(of("7"), [Some(7), Some(7)]);
+        assert_eq!(of("7@1"), [None, Some(7)]);
+        assert_eq!(of("@1"), [None, None]);
     }
 
     #[test]

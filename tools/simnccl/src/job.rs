@@ -135,7 +135,9 @@ impl Job {
         self.plan.copy_local(out, into);
         let stop = || self.state.is_stopped();
         let end = transport.exchange(&self.plan.sends, &self.plan.receives, out, into, &stop)?;
-        self.plan.reduce(into, size);
+        if end == End::Complete {
+            self.plan.reduce(into, size);
+        }
         Ok(end == End::Complete)
     }
 }

@@ -154,6 +154,8 @@ impl Member {
         wire::send(&root, &hello.bytes(), stop)?;
         let mut bytes = vec![0; self.size * PLACE];
         wire::receive(&root, &mut bytes, stop)?;
+        // The root closes when all have the table: its process, perhaps this one, may end now.
+        wire::closed(&root, stop)?;
         let table: Vec<Place> = bytes.chunks(PLACE).map(Place::of).collect();
         self.check_gpus(&table)?;
         self.connect_all(&table, &listener, token, stop)

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use crate::faults::Rule;
+use crate::faults::{Drop, Rule};
 
 /// The values of the `SIMNCCL_*` variables, and of those of NCCL's that have an effect.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Settings {
     /// Operations that will fail.
     pub(crate) failures: Vec<Rule>,
     /// The number of messages after which a communicator's network drops everything.
-    pub(crate) drop: Option<u64>,
+    pub(crate) drop: Option<Drop>,
     /// The answer of `ncclGetVersion`.
     pub(crate) version: c_int,
     /// Print a line for each error?
@@ -45,7 +45,7 @@ impl Settings {
             seed: number("SIMNCCL_SEED")?.unwrap_or_default(),
             delay: Duration::from_micros(number("SIMNCCL_DELAY_US")?.unwrap_or_default()),
             failures: value(&get, "SIMNCCL_FAIL", Rule::SYNTAX, rules)?.unwrap_or_default(),
-            drop: number("SIMNCCL_DROP")?,
+            drop: value(&get, "SIMNCCL_DROP", Drop::SYNTAX, Drop::parse)?,
             version: value(&get, "SIMNCCL_VERSION", "a version such as 21903", |text| text.parse().ok())?
                 .unwrap_or(VERSION),
             log: switch("SIMNCCL_LOG")? == Some(1),
@@ -88,6 +88,7 @@ mod tests {
             ("SIMNCCL_FAIL", "send:0"),
             ("SIMNCCL_FAIL", "send:1,recv"),
             ("SIMNCCL_DROP", "some"),
+            ("SIMNCCL_DROP", "5@"),
             ("SIMNCCL_VERSION", "2.19"),
             ("SIMNCCL_LOG", "loud"),
             ("NCCL_MULTI_RANK_GPU_ENABLE", "yes"),

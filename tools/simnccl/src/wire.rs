@@ -96,6 +96,17 @@ pub(crate) fn send(mut socket: &TcpStream, mut bytes: &[u8], stop: Stop<'_>) -> 
     Ok(())
 }
 
+/// Waits until the other side closes.
+pub(crate) fn closed(mut socket: &TcpStream, stop: Stop<'_>) -> Outcome {
+    loop {
+        match socket.read(&mut [0]) {
+            _ if stop() => return Err(Code::INTERNAL),
+            Err(reason) if is_transient(reason.kind()) => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
 /// The bytes that a read or a write moved: none if it shall be repeated.
 fn step(moved: std::io::Result<usize>, stop: Stop<'_>) -> Outcome<usize> {
     match moved {

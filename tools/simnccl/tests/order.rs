@@ -218,3 +218,68 @@ fn ranks_of_one_process_are_made_in_a_group_and_move_together() {
         communicators.into_iter().for_each(|communicator| ok!(ncclCommDestroy(communicator)));
     });
 }
+
+/// Hazard (stream order): the preloaded library, between the simulated NCCL and the driver, changes
+/// the order.
+#[test]
+fn the_same_holds_under_the_preloaded_library() {
+    let tests = [
+        "a_group_over_two_streams_orders_both",
+        "an_all_to_all_with_seeded_delays_has_the_right_bytes_a_hundred_times",
+        "collectives_combine_the_ranks_in_the_order_of_their_numbers",
+        "work_behind_a_receive_sees_its_bytes_and_another_stream_does_not_wait",
+    ];
+    let program = std::env::current_exe().expect("this test has a path");
+    let run = std::process::Command::new(program)
+        .args(["--test-threads", "1", "--exact"])
+        .args(tests)
+        .env("LD_PRELOAD", hazards::places::shim())
+        .env("WMSHIM_DRIVER", hazards::places::simulated_driver())
+        .env("WMSHIM_STATS_SOCKET", "off")
+        .output()
+        .expect("the tests run");
+    let text = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && text.contains("4 passed"), "{}", hazards::said(&run));
+}
+
+#[test]
+fn two_communicators_of_two_threads_do_not_mix_their_messages() {
+    ranks(2, &[("SIMNCCL_DELAY_US", "300"), ("SIMCUDA_SEED", "9")], |rank| {
+        let first = rank.communicator();
+        let id = told(rank, first);
+        let mut second = Handle(0);
+        ok!(ncclCommInitRank(&raw mut second, 2, id, rank.rank as i32));
+        let work = |communicator: Handle, offset: usize| {
+            use_device(rank.rank as i32);
+            let (stream, peer) = (stream(), 1 - rank.rank);
+            for round in offset..offset + 40 {
+                let (from, to) = (uploaded(&message(rank.rank, peer, round, 2000)), allocate(2000));
+                ok!(ncclGroupStart());
+                assert_eq!(send(from, 2000, peer, communicator, stream), Code::SUCCESS);
+                assert_eq!(receive(to, 2000, peer, communicator, stream), Code::SUCCESS);
+                ok!(ncclGroupEnd());
+                synchronize(stream);
+                assert!(downloaded(to, 2000) == message(peer, rank.rank, round, 2000), "round {round}");
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| work(first, 0));
+            scope.spawn(|| work(second, 1000));
+        });
+        ok!(ncclCommDestroy(second));
+        ok!(ncclCommDestroy(first));
+    });
+}
+
+/// A second id, from the first rank, by a broadcast.
+fn told(rank: &Rank, communicator: Handle) -> UniqueId {
+    let (mut id, stream) = (UniqueId([0; 128]), stream());
+    if rank.rank == 0 {
+        ok!(ncclGetUniqueId(&raw mut id));
+    }
+    let place = uploaded(&id.0);
+    let at = place as *mut c_void;
+    ok!(ncclBroadcast(at, at, 128, BYTE, 0, communicator, stream));
+    synchronize(stream);
+    UniqueId(downloaded(place, 128).try_into().expect("an id's length"))
+}

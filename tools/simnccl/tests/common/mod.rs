@@ -186,7 +186,7 @@ impl Rank {
     }
 }
 
-fn shared_word() -> &'static AtomicU64 {
+pub fn word() -> &'static AtomicU64 {
     let (read_write, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     // SAFETY: new memory, zeroed, of one page, which stays.
     unsafe {
@@ -200,7 +200,7 @@ fn shared_word() -> &'static AtomicU64 {
 /// 0 if the body returned, 101 if it panicked, negative for a signal. Variables of the environment
 /// hold in each of them.
 pub fn statuses(size: usize, variables: &[(&str, &str)], body: impl Fn(&Rank)) -> Vec<i32> {
-    let shared = shared_word();
+    let shared = word();
     let mut pairs: Vec<_> = (0..size).map(|_| UnixStream::pair().expect("a pair")).collect();
     let children: Vec<_> =
         (0..size).map(|rank| child(rank, size, variables, &mut pairs, shared, &body)).collect();
