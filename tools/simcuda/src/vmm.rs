@@ -15,6 +15,7 @@ use crate::memory::space::{self, Protection};
 use crate::memory::store::{self, unique};
 use crate::memory::{Area, GRANULARITY, Mapping, Owner, Physical, Place, Rights};
 use crate::races;
+use crate::settings::settings;
 use crate::state::driver;
 
 /// Handles of physical memory have a tag of their own.
@@ -162,6 +163,12 @@ fn set_access(start: CUdeviceptr, size: u64, wanted: &[CUmemAccessDesc]) -> Outc
     let to_cpu = wanted.iter().any(|(place, flags)| *place == Place::Host && *flags != 0);
     let on_device = starts.iter().any(|at| mappings[at].physical.place != Place::Host);
     require(!(to_cpu && on_device), CUresult::NOT_SUPPORTED)?;
+    let is_unreachable = |(place, flags): &(Place, c_uint)| {
+        let is_other = |at: &u64| ![Place::Host, *place].contains(&mappings[at].physical.place);
+        *place != Place::Host && *flags != 0 && starts.iter().any(is_other)
+    };
+    // A driver refuses the device, which has no way to the memory.
+    require(settings().peers || !wanted.iter().any(is_unreachable), CUresult::INVALID_DEVICE)?;
     for at in starts {
         let mapping = mappings.get_mut(&at).ok_or(CUresult::INVALID_VALUE)?;
         let mut rights = mapping.rights.clone();

@@ -290,3 +290,17 @@ fn its_parts_do_not_and_neither_does_a_copy_within_the_device() {
     });
     assert_eq!(status, 0);
 }
+
+#[test]
+fn a_device_without_a_way_to_the_memory_is_refused() {
+    start(&[("SIMCUDA_DEVICES", "2"), ("SIMCUDA_PEERS", "0")]);
+    let (range, handle) = (reserve(UNIT), create(UNIT, DEVICE, 0));
+    ok!(cuMemMap(range, UNIT, 0, handle, 0));
+    assert_eq!(access(range, UNIT, DEVICE, 1, WRITE), CUresult::INVALID_DEVICE);
+    assert_eq!(access(range, UNIT, DEVICE, 0, WRITE), CUresult::SUCCESS);
+    ok!(cuMemUnmap(range, UNIT));
+    ok!(cuMemRelease(handle));
+    let handle = create(UNIT, NUMA, 0);
+    ok!(cuMemMap(range, UNIT, 0, handle, 0));
+    assert_eq!(access(range, UNIT, DEVICE, 1, WRITE), CUresult::SUCCESS);
+}
