@@ -1,17 +1,19 @@
 //! Writes a rank's own entries to a file.
 //!
-//! All ranks make the call, each for a file of its own, and each has its own outcome. They meet
-//! before it, so that the rows that others have written in this rank's part are there, and after
-//! it, so that each may read the files that the others have stored. A rank that fails meets the
-//! others as well.
+//! All ranks make the call, each for a file of its own. They meet before it, so that the rows that
+//! others have written in this rank's part are there, and after it, so that each may read the files
+//! that the others have stored. A store that fails at one rank fails at all, and every rank's old
+//! file stays: the new files get their names when all of them are complete on the disk.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::error::{Error, Result, require};
-use crate::files::place::{Buffer, Entries, EntryShape, close};
+use crate::files::place::{Buffer, Entries, EntryShape};
+use crate::files::replacement::Replacement;
 use crate::files::slices::{Slices, are_all};
 use crate::memory::Memory;
 
@@ -33,20 +35,21 @@ pub struct StoreRequest {
 ///
 /// # Errors
 /// [`Error::Input`] for a request that does not fit the memory; [`Error::System`] for a file that
-/// cannot be written to its end: it has some of the entries then. The others do not learn it.
+/// cannot be written to its end; the error of another rank. The old files stay, unless a name could
+/// not be given at the very end.
 pub fn store(memory: &Memory, request: Result<StoreRequest>) -> Result {
     let communicator = memory.communicator();
     communicator.round(CALL, &[])?;
-    let mut job = request.and_then(|request| StoreJob::begin(memory, request).map(Some));
+    let mut job = request.and_then(|request| StoreJob::begin(memory, request));
     loop {
-        job = match job {
-            Ok(Some(job)) => job.write(Instant::now() + communicator.patience() / 10),
-            ended => ended,
-        };
-        if are_all(communicator, CALL, !matches!(job, Ok(Some(_))))? {
-            return job.map(drop);
+        job = job.and_then(|job| job.work(Instant::now() + communicator.patience() / 10));
+        let is_over = job.as_ref().map_or(true, StoreJob::is_complete);
+        if are_all(communicator, CALL, is_over)? {
+            break;
         }
     }
+    communicator.agree(CALL, job.as_ref().map(drop).map_err(Clone::clone), &[])?;
+    communicator.agree(CALL, job.and_then(StoreJob::end), &[])
 }
 
 /// The work of one rank.
@@ -55,8 +58,17 @@ struct StoreJob<'a> {
     /// Of an entry in the file.
     bytes: u64,
     path: PathBuf,
-    file: File,
+    file: Replacement,
     slices: Slices,
+    disk: Disk,
+}
+
+/// Are the bytes on the disk?
+enum Disk {
+    NotYet,
+    /// A thread waits for the disk, while this rank meets the others.
+    Waiting(Mutex<Receiver<std::io::Result<()>>>),
+    Complete,
 }
 
 impl<'a> StoreJob<'a> {
@@ -64,14 +76,18 @@ impl<'a> StoreJob<'a> {
         let StoreRequest { shape, file: path } = request;
         shape.check(memory.request().granularity)?;
         require(!path.as_os_str().is_empty(), "the name of the file is empty")?;
-        let file = File::create(&path).map_err(|error| failed(&path, &error))?;
+        let file = Replacement::begin(&path).map_err(|error| failed(&path, &error))?;
         let entries = Entries::new(memory, shape);
         let slices = Slices::new(entries.count(), BUFFER / shape.bytes);
-        Ok(Self { entries, bytes: shape.bytes, path, file, slices })
+        Ok(Self { entries, bytes: shape.bytes, path, file, slices, disk: Disk::NotYet })
     }
 
-    /// Writes for a time. Returns the work that is left, if there is any.
-    fn write(self, until: Instant) -> Result<Option<Self>> {
+    fn is_complete(&self) -> bool {
+        matches!(self.disk, Disk::Complete)
+    }
+
+    /// Writes for a time, and then waits for the disk.
+    fn work(mut self, until: Instant) -> Result<Self> {
         if !self.slices.is_over() {
             let _entered = self.entries.enter()?;
             self.entries.settle()?;
@@ -81,23 +97,50 @@ impl<'a> StoreJob<'a> {
                 Ok(move |first, count| job.write_slice(first, count, &mut buffer))
             })?;
         }
-        if self.slices.is_over() { self.end().map(|()| None) } else { Ok(Some(self)) }
+        if self.slices.is_over() {
+            self.disk = self.settle(until).map_err(|error| failed(&self.path, &error))?;
+        }
+        Ok(self)
+    }
+
+    fn settle(&mut self, until: Instant) -> std::io::Result<Disk> {
+        let settled = match std::mem::replace(&mut self.disk, Disk::NotYet) {
+            Disk::Complete => return Ok(Disk::Complete),
+            Disk::Waiting(settled) => settled.into_inner().unwrap_or_else(PoisonError::into_inner),
+            Disk::NotYet => {
+                let (tell, settled) = channel();
+                let settle = self.file.settling()?;
+                let wait = move || drop(tell.send(settle()));
+                if std::thread::Builder::new().name("wm-store".to_owned()).spawn(wait).is_err() {
+                    return self.file.settling()?().map(|()| Disk::Complete);
+                }
+                settled
+            }
+        };
+        match settled.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(outcome) => outcome.map(|()| Disk::Complete),
+            Err(RecvTimeoutError::Timeout) => Ok(Disk::Waiting(Mutex::new(settled))),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(std::io::Error::other("the file was not synchronized"))
+            }
+        }
     }
 
     fn write_slice(&self, first: u64, count: u64, buffer: &mut Buffer) -> Result {
         let to = first * self.bytes;
+        let file = self.file.file().map_err(|error| failed(&self.path, &error))?;
         let written = if self.entries.are_packed_on_host() {
-            self.entries.write(first, count, &self.file, to)
+            self.entries.write(first, count, file, to)
         } else {
             let part = buffer.of((count * self.bytes) as usize)?;
             self.entries.get(first, part)?;
-            self.file.write_all_at(part, to)
+            file.write_all_at(part, to)
         };
         written.map_err(|error| failed(&self.path, &error))
     }
 
     fn end(self) -> Result {
-        close(self.file).map_err(|error| failed(&self.path, &error))
+        self.file.finish().map_err(|error| failed(&self.path, &error))
     }
 }
 

@@ -1,0 +1,209 @@
+//! A file that replaces another one when it is complete.
+//!
+//! The bytes go to a file without a name, in the same folder, so a process that is killed leaves
+//! nothing. When all of them are on the disk, the file gets a temporary name and is renamed: at
+//! each time the path leads to the old bytes or to the new ones. Where the file system has no files
+//! without a name, the temporary name is there from the beginning.
+//!
+//! A path that leads to something else than a file, such as a device, and a file in a folder where
+//! this user may not make another one, are written in place.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use rustix::io::Errno;
+
+use crate::files::place::close;
+
+/// The open files of this process, by number.
+const OPEN: &str = "/proc/self/fd";
+
+/// The state of the bytes that are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Unnamed,
+    Temporary,
+    InPlace,
+}
+
+/// The new file.
+#[derive(Debug)]
+pub(super) struct Replacement {
+    /// Empty when the old file is replaced.
+    file: Option<File>,
+    form: Form,
+    /// Where it goes, with links followed.
+    target: PathBuf,
+    temporary: PathBuf,
+}
+
+impl Replacement {
+    pub(super) fn begin(path: &Path) -> Result<Self> {
+        // A link stays, and the file that it names is replaced.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = target.file_name().ok_or(ErrorKind::IsADirectory)?;
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_owned();
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(".wmshim-store");
+        let temporary = folder.join(hidden);
+        let old = fs::metadata(&target).ok();
+        let in_place = |target: PathBuf| {
+            let file = File::create(&target)?;
+            Ok(Self { file: Some(file), form: Form::InPlace, target, temporary: temporary.clone() })
+        };
+        if old.as_ref().is_some_and(|old| !old.is_file()) {
+            return in_place(target);
+        }
+        if old.is_some() {
+            // A file that may not be written is not replaced.
+            OpenOptions::new().write(true).open(&target)?;
+        }
+        let (file, form) = match create(&folder, &temporary) {
+            Ok(made) => made,
+            Err(error) if old.is_some() && is_no_folder_of_ours(&error) => return in_place(target),
+            Err(error) => return Err(error),
+        };
+        if let Some(old) = old {
+            file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o7777))?;
+        }
+        Ok(Self { file: Some(file), form, target, temporary })
+    }
+
+    /// The file to write.
+    pub(super) fn file(&self) -> Result<&File> {
+        self.file.as_ref().ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// Puts all bytes on the disk, from any thread. A device may have no disk.
+    pub(super) fn settling(&self) -> Result<impl FnOnce() -> Result<()> + Send + 'static> {
+        let (file, is_optional) = (self.file()?.try_clone()?, self.form == Form::InPlace);
+        Ok(move || file.sync_all().or_else(|error| if is_optional { Ok(()) } else { Err(error) }))
+    }
+
+    /// Gives the file its name.
+    pub(super) fn finish(mut self) -> Result<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        if self.form == Form::InPlace {
+            return close(file);
+        }
+        if self.form == Form::Unnamed {
+            self.link(&file)?;
+            self.form = Form::Temporary;
+        }
+        close(file)?;
+        fs::rename(&self.temporary, &self.target)?;
+        self.form = Form::InPlace;
+        // The name itself.
+        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let _not_on_all_file_systems =
+            File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        Ok(())
+    }
+
+    fn link(&self, file: &File) -> Result<()> {
+        let open = format!("{OPEN}/{}", file.as_raw_fd());
+        let link = || linkat(CWD, &open, CWD, &self.temporary, AtFlags::SYMLINK_FOLLOW);
+        match link() {
+            // Left by a process that was killed between the two steps.
+            Err(Errno::EXIST) => {
+                fs::remove_file(&self.temporary)?;
+                Ok(link()?)
+            }
+            outcome => Ok(outcome?),
+        }
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if self.form == Form::Temporary {
+            let _absent = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+fn create(folder: &Path, temporary: &Path) -> Result<(File, Form)> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    // An unnamed file gets its name by a path in `/proc`.
+    let unnamed = fs::exists(OPEN)
+        .is_ok_and(|exists| exists)
+        .then(|| rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)));
+    match unnamed {
+        Some(Ok(file)) => return Ok((file.into(), Form::Unnamed)),
+        None | Some(Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS)) => {}
+        Some(Err(error)) => return Err(error.into()),
+    }
+    let _absent = fs::remove_file(temporary);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(temporary)?;
+    Ok((file, Form::Temporary))
+}
+
+fn is_no_folder_of_ours(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (error handling): a store that fails, or is killed, and the old file is gone.
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("wm-replacement-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    fn names(folder: &Path) -> usize {
+        fs::read_dir(folder).expect("readable").count()
+    }
+
+    #[test]
+    fn the_old_file_stays_until_the_new_one_is_complete() {
+        let folder = folder("stays");
+        let path = folder.join("rows");
+        fs::write(&path, "old").expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("set");
+        let new = Replacement::begin(&path).expect("begun");
+        new.file().expect("open").write_all(b"new bytes").expect("written");
+        assert_eq!(fs::read(&path).expect("there"), b"old");
+        drop(new);
+        assert_eq!((fs::read(&path).expect("there"), names(&folder)), (b"old".to_vec(), 1));
+        // What a killed process has left is no obstacle.
+        fs::write(folder.join(".rows.wmshim-store"), "left").expect("written");
+        let new = Replacement::begin(&path).expect("begun");
+        new.file().expect("open").write_all(b"new bytes").expect("written");
+        new.settling().and_then(|settle| settle()).and_then(|()| new.finish()).expect("replaced");
+        assert_eq!((fs::read(&path).expect("there"), names(&folder)), (b"new bytes".to_vec(), 1));
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        fs::remove_dir_all(folder).expect("removed");
+    }
+
+    #[test]
+    fn links_stay_and_devices_are_written() {
+        let folder = folder("links");
+        let (path, link) = (folder.join("rows"), folder.join("link"));
+        fs::write(&path, "old").expect("written");
+        symlink(&path, &link).expect("a link");
+        let new = Replacement::begin(&link).expect("begun");
+        new.file().expect("open").write_all(b"new").expect("written");
+        new.finish().expect("replaced");
+        assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+        assert_eq!(fs::read(&path).expect("there"), b"new");
+        let device = Replacement::begin(Path::new("/dev/null")).expect("begun");
+        assert_eq!(device.form, Form::InPlace);
+        device.settling().and_then(|settle| settle()).and_then(|()| device.finish()).expect("no disk");
+        assert!(Replacement::begin(&folder).is_err(), "a folder");
+        assert!(Replacement::begin(&folder.join("none/rows")).is_err(), "no folder");
+        fs::remove_dir_all(folder).expect("removed");
+    }
+}
