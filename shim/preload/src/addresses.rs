@@ -1,4 +1,4 @@
-//! What memory an address lies in, as far as this process knows: one look-up for queries about
+//! The memory that an address lies in, as far as this process knows: one look-up for queries about
 //! pointers and for the ends of copies.
 
 use wm_driver::Device;

@@ -22,7 +22,7 @@ use crate::process::{self, preserve_errno};
 use crate::registry;
 use crate::subsystems::PROCESS;
 
-/// What is said of a range.
+/// The advice on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Advice {
     Prefetch,
@@ -59,7 +59,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     let advice = Advice::of(advice).ok_or(CUresult::INVALID_VALUE)?;
     let manager = registry::owner(address).ok_or(CUresult::INVALID_VALUE)?;
     let (block, range) = within_block(manager, address, size).ok_or(CUresult::INVALID_VALUE)?;
-    // What the program writes is not seen, so no second copy stays right.
+    // The library does not see the program's writes, so no second copy stays right.
     if advice == Advice::ReadMostly {
         return Err(CUresult::NOT_SUPPORTED);
     }

@@ -41,7 +41,7 @@ impl BlockFreed {
     }
 }
 
-/// What a subsystem does at these events.
+/// The functions that a subsystem has for these events.
 pub(crate) struct BlockSubscriber {
     pub(crate) allocated: fn(&BlockAllocated),
     /// Called before the manager takes the block back: at once afterwards another thread may be

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crate::process::{self, preserve_errno};
 
-/// What lies idle.
+/// The idle memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IdleKind {
     /// Memory of the managers.
@@ -25,7 +25,7 @@ pub(crate) enum IdleKind {
 const KINDS: usize = 2;
 const STACK: usize = 256 << 10;
 
-/// Gives back what has been idle for long enough, and says when to look again.
+/// Gives back the memory that has been idle for long enough, and says when to check again.
 type Look = fn() -> Option<Instant>;
 
 struct IdleWatch {
@@ -63,7 +63,7 @@ pub(crate) fn look_at(at: Instant, kind: IdleKind, look: Look) {
     drop(watch);
     WATCH.changed.notify_one();
     if is_new && let Err(error) = preserve_errno(|| wm_driver::thread::spawn(c"wmshim-idle", STACK, run)) {
-        // Once: it is not tried again. The program's calls give back what they find.
+        // Once: it is not tried again. The program's calls give back idle memory that they find.
         log::info!("idle memory does not go back by itself: no thread could be started: {error}");
     }
 }

@@ -133,7 +133,7 @@ fn fill(exports: &Exports, target: impl Fn(usize) -> *const ()) {
     }
 }
 
-/// What a function answers in a process without a driver.
+/// The answer of a function in a process without a driver.
 fn stand_in(index: usize) -> *const () {
     if index == symbol::cuInit::INDEX { stand_in_init as *const () } else { stand_in_other as *const () }
 }

@@ -1,6 +1,6 @@
 //! Canaries: when tails are written and checked.
 //!
-//! | moment | what happens |
+//! | moment | effect |
 //! |---|---|
 //! | allocation in a stream | the pattern is written in that stream, ahead of all that the program does with the block |
 //! | `cuMemAlloc` | it is written in our own stream, and given a moment; a free in a stream is ordered behind it |

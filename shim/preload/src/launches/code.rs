@@ -1,4 +1,4 @@
-//! What is known of the functions that the program has loaded: their layouts and their images.
+//! The facts about the functions that the program has loaded: their layouts and their images.
 
 use wm_abi::{CUfunction, CUlibrary, CUmodule};
 

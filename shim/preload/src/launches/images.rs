@@ -2,7 +2,7 @@
 //! The same in every process.
 //!
 //! Images are hashed when they are loaded, since a program may give their memory back afterwards.
-//! What is loaded in other ways, or is of an unknown form, has no code here.
+//! Code that is loaded in other ways, or has an unknown form, is not in these tables.
 //!
 //! Invariant: the driver reuses handles. So [`CodeImages::forget_module`] or
 //! [`CodeImages::forget_library`] is called before the driver unloads code, and

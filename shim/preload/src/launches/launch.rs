@@ -12,7 +12,7 @@ use super::touched::{self, BlockSet, TouchedBlock, is_address};
 use super::words::{ArgumentsRead, LaunchArguments, LaunchWord};
 use crate::registry;
 
-/// What a launch runs.
+/// The function that a launch runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LaunchedWork {
     Kernel(CUfunction),

@@ -33,7 +33,7 @@ type Told = Option<Vec<ParameterPlace>>;
 /// More parameters than a kernel can have.
 const MOST: usize = 1 << 15;
 
-/// What is known of a handle.
+/// The facts about a handle.
 struct LayoutEntry {
     handle: usize,
     /// Null: nothing, until `since` says otherwise.
@@ -103,13 +103,13 @@ impl Layouts {
         self.forgotten.load(Ordering::Acquire)
     }
 
-    /// The parameters of what a launch names.
+    /// The parameters of the function that a launch names.
     #[inline]
     pub(super) fn of(&self, function: CUfunction) -> Known {
         self.recent(function).unwrap_or_else(|| self.look_up(function.0, |handle| self.ask(handle)))
     }
 
-    /// What is known of a handle that was looked up lately.
+    /// The facts about a handle that was looked up lately.
     #[inline]
     fn recent(&self, function: CUfunction) -> Option<Known> {
         let handle = function.0;
@@ -154,7 +154,7 @@ impl Layouts {
         })
     }
 
-    /// Asks the driver. The program launches what the handle names, so it lives.
+    /// Asks the driver. The program launches the function of the handle, so the function lives.
     fn ask(&self, handle: usize) -> Told {
         if self.kernels().contains_key(&handle) {
             // SAFETY: a kernel that lives; out-pointers are to live locals.
@@ -178,7 +178,7 @@ impl Layouts {
         })
     }
 
-    /// Lets a test say what the driver would answer for a handle.
+    /// Lets a test set the driver's answer for a handle.
     #[cfg(test)]
     pub(crate) fn tell(&self, function: CUfunction, told: Option<&[ParameterPlace]>) {
         self.look_up(function.0, |_| told.map(<[_]>::to_vec));

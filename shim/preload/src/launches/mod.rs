@@ -2,11 +2,11 @@
 //!
 //! | module | one idea |
 //! |---|---|
-//! | [`launch`] | what a launch runs, where, and the words of its arguments that may be addresses |
+//! | [`launch`] | a launch: its function, its stream, and the argument words that may be addresses |
 //! | [`layouts`] | where each function's parameters lie, as the driver tells it, remembered by handle |
 //! | [`words`] | from a launch's arguments to their words; reads the program's memory only |
 //! | [`touched`] | from words to blocks |
-//! | [`code`] | what is known of the loaded functions: layouts and images together |
+//! | [`code`] | the facts about the loaded functions: layouts and images together |
 //! | [`images`] | which code a function is, the same in every process |
 //!
 //! Without a subscriber a launch costs one load and one branch. The set of blocks may be too large:

@@ -17,7 +17,7 @@ const WORD: usize = size_of::<u64>();
 /// Keys that an `extra` list can have before its end, each of them once.
 const KEYS: usize = 2;
 
-/// What is known of a launch's arguments.
+/// The facts about a launch's arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ArgumentsRead {
     /// All words of all parameters were read.
@@ -183,7 +183,7 @@ mod tests {
         })
     }
 
-    /// What the words are, told plainly.
+    /// The same words by the plain definition.
     fn reference(drawn: &Drawn) -> Vec<u64> {
         let mut words = Vec::new();
         for place in &drawn.layout {

@@ -23,7 +23,7 @@ use crate::launches::TouchedBlock;
 /// others. The 2 MiB segments in which PyTorch keeps small tensors do not repeat their addresses.
 pub(super) const SMALLEST: u64 = 4 << 20;
 
-/// What is recorded of one device. There are no other devices in a process whose memory may move.
+/// The record of one device. There are no other devices in a process whose memory may move.
 pub(super) struct Predictor {
     device: CUdevice,
     pub(super) placer: TierPlacer,

@@ -23,9 +23,9 @@ const SLICE: Duration = Duration::from_millis(20);
 const LONG_SLICE: Duration = Duration::from_millis(200);
 
 impl Migrations {
-    /// Moves what an order names, handle by handle, and lets calls of the program pass between
-    /// slices. Waits for calls that are being made, and for copies, but not for the GPU. Returns
-    /// why some of it was refused.
+    /// Moves the memory that an order names, handle by handle, and lets calls of the program pass
+    /// between slices. Waits for calls that are being made, and for copies, but not for the GPU.
+    /// Returns why some of it was refused.
     pub(crate) fn migrate(&self, manager: &Manager<Device>, order: &MoveOrder) -> Option<WhyNot> {
         let (mut order, mut refusal) = (order.clone(), None);
         while order.range.start < order.range.end {

@@ -13,7 +13,7 @@ pub(super) fn advice_on(device: CUdevice, shortage: &Shortage) -> String {
     registry::existing(device).map(|manager| advice(&bounds(manager, shortage))).unwrap_or_default()
 }
 
-/// What was where when the program was refused memory that it makes itself.
+/// Where memory lay when the program was refused memory that it makes itself.
 pub(crate) fn of_piece(manager: &Manager<Device>, bytes: u64, overflow: OverflowVerdict) -> Shortage {
     let (usage, limits) = (manager.usage(), manager.settings());
     let pieces = usage.pieces;
@@ -34,7 +34,7 @@ pub(crate) fn of_piece(manager: &Manager<Device>, bytes: u64, overflow: Overflow
     }
 }
 
-/// What a request met, in bytes.
+/// The memory that a request met, in bytes.
 #[derive(Debug, Clone)]
 struct RefusalBounds {
     asked: u64,
@@ -70,7 +70,7 @@ fn bounds(manager: &Manager<Device>, shortage: &Shortage) -> RefusalBounds {
     }
 }
 
-/// The settings that stand in the way, and what each is now; empty where none does.
+/// The settings that stand in the way, with their values; empty where none does.
 fn advice(bounds: &RefusalBounds) -> String {
     let ways = [device(bounds), elsewhere(bounds)].concat();
     if ways.is_empty() { String::new() } else { format!("; to have more, change {}", ways.join(", ")) }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use wm_abi::{CUdevice, CUmemAllocationFlags};
 use wm_driver::Tier;
 
-/// What the program asked for.
+/// The properties that the program asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) device: CUdevice,
@@ -121,7 +121,7 @@ impl<C> Book<C> {
         }
     }
 
-    /// The program asked for the handle of what is mapped at an address.
+    /// The program asked for the handle of the memory at an address.
     pub(crate) fn retained(&mut self, address: u64, handle: u64) {
         if let Some((_, mapping)) = self.mapping(address) {
             self.hold(handle, mapping.piece);
@@ -209,7 +209,7 @@ impl<C> Book<C> {
         tiers.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| pair[1].0).collect()
     }
 
-    /// What was asked for, of a handle that is not on its device.
+    /// The properties that were asked for, of a handle that is not on its device.
     pub(crate) fn asked(&self, handle: u64) -> Option<Asked> {
         let piece = self.pieces.get(&self.handles.get(&handle)?.piece)?;
         piece.stands_in.then_some(piece.asked)

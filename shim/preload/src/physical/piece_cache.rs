@@ -157,7 +157,7 @@ impl PieceCache {
         let is_whole = offset == 0 && flags == 0;
         let mapped = is_whole.then(|| handles.map(address, bytes as u64, handle)).flatten();
         if mapped.is_none() {
-            // What the driver then says of the addresses is its answer.
+            // The driver's answer about the addresses is the answer.
             let _left = handles.clear(address, bytes as u64);
         }
         drop(handles);
@@ -193,7 +193,7 @@ impl PieceCache {
         released
     }
 
-    /// Gives back what is idle beyond the stated amount.
+    /// Gives back the idle handles beyond the stated amount.
     fn give_excess_back(&self, manager: &Manager<Device>) {
         for tier in [Tier::Device, Tier::Host] {
             self.give_back(manager, tier, manager.excess_of_pieces(tier, false));

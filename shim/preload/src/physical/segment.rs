@@ -29,7 +29,7 @@ use crate::process::{callers, streams};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NewSegment {
     bytes: u64,
-    /// What was made of it since the request began.
+    /// The pieces of it that were made since the request began.
     made: u64,
     /// The request was refused a piece, and comes again.
     refused: bool,

@@ -17,7 +17,7 @@ use wm_trust::user;
 
 use crate::settings::{replace, with_process};
 
-/// What every recording begins with, once it is unpacked.
+/// The first line of every recording, once it is unpacked.
 const BEGINNING: &[u8] = b"# wmshim-trace ";
 
 /// Why a file cannot take a recording.

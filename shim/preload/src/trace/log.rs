@@ -19,7 +19,7 @@ const HEADER_OF_LAUNCHES: &str = "# wmshim-trace 2; events ?; peak_live_bytes ?;
 /// Sets that are remembered, at most. Blocks of most are gone by then.
 const SETS: usize = 1 << 16;
 
-/// Events in a chunk: what is lost when the process is killed. A chunk takes about 0.5 ms to
+/// Events in a chunk: as many are lost when the process is killed. A chunk takes about 0.5 ms to
 /// compress.
 const CHUNK: usize = 4096;
 

@@ -47,7 +47,7 @@ pub(in crate::hooks) unsafe fn library_enumerate_kernels(
     unsafe { note_kernels(result, kernels, known as usize, library) }
 }
 
-/// Notes what a call has answered.
+/// Records a call's answer.
 ///
 /// # Safety
 /// After a success, `count` kernels stand at `place`.

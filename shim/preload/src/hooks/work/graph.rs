@@ -291,7 +291,7 @@ fn refused(code: CUresult) -> Outcome {
     Outcome::Return(code)
 }
 
-/// The context of a copy's node: what the program named, else that of the first end that is ours.
+/// The context of a copy's node: the one that the program named, else that of our first end.
 fn context_of_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
     if !context.is_null() {
         return context;

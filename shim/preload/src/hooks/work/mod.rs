@@ -1,4 +1,4 @@
-//! Work on the GPU: launches, graphs, loaded code, and what a call writes.
+//! Work on the GPU: launches, graphs, loaded code, and the writes of a call.
 
 pub(in crate::hooks) mod code;
 mod effects;

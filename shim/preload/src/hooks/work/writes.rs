@@ -1,4 +1,4 @@
-//! What a call that passes the gate writes: sharing hears of it before the driver does.
+//! The writes of a call that passes the gate: sharing hears of them before the driver does.
 //!
 //! The column `writes` of `shim/abi/data/driver.tsv` names a function here for each driver
 //! function, and the parameters that it gets; `hooks/generated/gated.rs` has the calls. A call that

@@ -109,7 +109,7 @@ impl<V: Vmm> HandleCache<V> {
         self.last
     }
 
-    /// The driver's handle; `None` for what is not bound yet, and for numbers that are not ours.
+    /// The driver's handle; `None` for an alias that is not bound yet, and for foreign numbers.
     pub(crate) fn handle(&self, alias: u64) -> Option<u64> {
         self.memories.get(&self.aliases.get(&alias)?.memory?).map(|memory| memory.handle)
     }
@@ -149,7 +149,7 @@ impl<V: Vmm> HandleCache<V> {
         alias
     }
 
-    /// Maps what an alias stands for. `None`: it cannot be said here what the driver would answer;
+    /// Maps the handle that an alias stands for. `None`: the driver's answer is not known here, and
     /// nothing has changed.
     pub(crate) fn map(&mut self, address: u64, bytes: u64, alias: u64) -> Option<Result<(), CUresult>> {
         let found = *self.aliases.get(&alias)?;
@@ -221,7 +221,7 @@ impl<V: Vmm> HandleCache<V> {
         (memory.holder == Some(alias)).then_some(view.memory)
     }
 
-    /// What the program granted where the memory was mapped before, else what it will grant.
+    /// The access that the program granted at the last mapping, else the one that it will grant.
     fn usual_access(&self, number: u64) -> Access {
         let Some(memory) = self.memories.get(&number) else { return Access::new() };
         let before = memory
@@ -378,7 +378,7 @@ impl<V: Vmm> HandleCache<V> {
         self.aliases.remove(&alias);
         let Some(number) = found.memory else { return self.end_reservation(found.kind) };
         if self.memories.get(&number).is_some_and(|memory| memory.shared) {
-            // Others may have it: what is left of it is theirs.
+            // Others may have it: the rest of it is theirs.
             let _left = self.give_up_handle(number);
         } else {
             self.park(number);
@@ -396,7 +396,7 @@ impl<V: Vmm> HandleCache<V> {
         unmapped.into_iter().chain([released]).collect()
     }
 
-    /// The driver's handle of what an alias stands for, which is bound now.
+    /// The driver's handle that an alias stands for, which is bound now.
     pub(crate) fn bound(&mut self, alias: u64) -> Option<u64> {
         let found = *self.aliases.get(&alias).filter(|found| !found.released)?;
         let number = found.memory.or_else(|| self.oldest(found.kind))?;
@@ -413,7 +413,7 @@ impl<V: Vmm> HandleCache<V> {
         Some(handle)
     }
 
-    /// The driver was asked for the handle of what is mapped at an address.
+    /// The driver was asked for the handle of the memory at an address.
     pub(crate) fn share_at(&mut self, address: u64) {
         let found = self.overlapping(address, 1).first().map(|at| self.mappings[at].memory);
         if let Some(memory) = found.and_then(|number| self.memories.get_mut(&number)) {

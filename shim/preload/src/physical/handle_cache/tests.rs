@@ -12,7 +12,7 @@ const KIND: PieceKind =
     PieceKind { device: 0, tier: Tier::Device, bytes: 2 * MIB, handle_types: 1, rdma: false };
 const ALL: [(CUdevice, u32); 1] = [(0, 3)];
 
-/// A driver that knows what is mapped where, and refuses what the real one does.
+/// A driver that knows where handles are mapped, and refuses the calls that the real one refuses.
 #[derive(Default)]
 struct Model(RefCell<State>, RefCell<HandlePool>);
 
@@ -101,7 +101,7 @@ impl Vmm for Model {
     }
 }
 
-/// What PyTorch does with pages, by their numbers.
+/// PyTorch's calls for pages, by their numbers.
 struct Program {
     cache: HandleCache<Model>,
     /// Alias, memory and kind of each.
@@ -222,7 +222,7 @@ fn what_repeats_itself_on_two_tiers_makes_no_call() {
     assert_eq!(program.cache.vmm.0.borrow().made, 6);
 }
 
-/// Hazard: what the driver has against one piece of memory is the program's.
+/// Hazard: the driver's refusal of one piece of memory reaches the program.
 #[test]
 fn memory_that_cannot_be_mapped_any_more_is_replaced() {
     let mut program = Program::new();
