@@ -1,7 +1,7 @@
 //! The other end of a socket, as the kernel says and not the peer.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::user;
 
@@ -32,6 +32,32 @@ pub fn identity(socket: BorrowedFd<'_>) -> io::Result<PeerIdentity> {
         return Err(io::Error::last_os_error());
     }
     Ok(PeerIdentity { process: peer.pid as u32, user: peer.uid })
+}
+
+/// `SO_PEERPIDFD`, of Linux 6.5.
+const PEER_LIFE: libc::c_int = 77;
+
+/// A descriptor that becomes readable when the peer's process ends. `None` where the kernel gives
+/// none.
+pub fn life(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let mut life: libc::c_int = -1;
+    let mut bytes = size_of::<libc::c_int>() as libc::socklen_t;
+    let place = (&raw mut life).cast();
+    // SAFETY: the option's value is a `c_int`, and its size is given.
+    let outcome =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, PEER_LIFE, place, &raw mut bytes) };
+    if outcome == 0 && life >= 0 {
+        // SAFETY: the kernel has opened it for this call.
+        return Some(unsafe { OwnedFd::from_raw_fd(life) });
+    }
+    // An older kernel: the process is found by its number, which is its own while it holds the
+    // other end of the socket.
+    let process = identity(socket).ok().filter(|peer| peer.process > 0)?.process;
+    // SAFETY: the call has two numbers as arguments.
+    let life = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(process), 0) };
+    let life = libc::c_int::try_from(life).ok().filter(|life| *life >= 0)?;
+    // SAFETY: the kernel has opened it for this call; such descriptors close on exec.
+    Some(unsafe { OwnedFd::from_raw_fd(life) })
 }
 
 /// Does the peer run as this process's user, or as root?

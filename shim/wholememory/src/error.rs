@@ -56,9 +56,28 @@ impl Error {
         }
     }
 
+    /// The reason without the kind of error.
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            Self::NotImplemented(text) => text,
+            Self::Logic(text)
+            | Self::Cuda(text)
+            | Self::Communication(text)
+            | Self::Input(text)
+            | Self::Value(text)
+            | Self::Memory(text)
+            | Self::NotSupported(text)
+            | Self::System(text) => text,
+        }
+    }
+
     /// An error that another rank has reported by its code, for this one.
     pub(crate) fn of_rank(rank: usize, code: u32) -> Self {
-        let text = format!("rank {rank} failed");
+        Self::of_code(code, format!("rank {rank} failed"))
+    }
+
+    /// The error of a code.
+    pub(crate) fn of_code(code: u32, text: String) -> Self {
         match code {
             3 => Self::Logic(text),
             4 => Self::Cuda(text),

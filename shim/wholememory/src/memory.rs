@@ -241,7 +241,7 @@ fn plan(communicator: &Communicator, request: &MemoryRequest) -> Result<Partitio
 fn divide(communicator: &Communicator) -> Result<[Arc<Communicator>; 2]> {
     let lost = || Error::Communication("a part without this rank".to_owned());
     let rank = communicator.rank() as i32;
-    let local = communicator.split(0, rank)?.ok_or_else(lost)?;
-    let cross = communicator.split(rank, 0)?.ok_or_else(lost)?;
+    let local = communicator.split(Ok((0, rank)))?.ok_or_else(lost)?;
+    let cross = communicator.split(Ok((rank, 0)))?.ok_or_else(lost)?;
     Ok([Arc::new(local), Arc::new(cross)])
 }

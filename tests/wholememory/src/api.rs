@@ -99,6 +99,7 @@ functions! {
     wholememory_split_communicator(*mut Handle, Handle, c_int, c_int) -> c_uint;
     wholememory_destroy_communicator(Handle) -> c_uint;
     wholememory_communicator_get_rank(*mut c_int, Handle) -> c_uint;
+    wholememory_communicator_support_type_location(Handle, c_uint, c_uint) -> c_uint;
     wholememory_communicator_get_size(*mut c_int, Handle) -> c_uint;
     wholememory_communicator_barrier(Handle) -> c_uint;
     wholememory_communicator_set_distributed_backend(Handle, c_uint) -> c_uint;

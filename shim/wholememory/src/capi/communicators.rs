@@ -132,8 +132,8 @@ exports! {
     /// Divides the ranks by color. A rank of color -1 gets null. A collective call.
     fn wholememory_split_communicator(place: *mut ObjectHandle, handle: ObjectHandle, color: c_int, key: c_int) -> u32 {
         answer("wholememory_split_communicator", || {
-            is_place(place)?;
-            let part = communicator(handle)?.split(color, key)?;
+            let own = is_place(place).map(|()| (color, key));
+            let part = communicator(handle)?.split(own)?;
             let part = part.map_or(std::ptr::null_mut(), |part| COMMUNICATORS.add(Arc::new(part)));
             // SAFETY: not null; the caller's word for the rest.
             unsafe { give(place, part) }

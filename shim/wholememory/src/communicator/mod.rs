@@ -4,6 +4,8 @@
 //! it, so a collective call fails on all ranks or on none. A rank with a reason of its own returns
 //! that reason.
 
+mod identity;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,15 +18,12 @@ use wm_driver::{Api, Table};
 use wm_trust::environment;
 
 use crate::error::{Error, Result, require};
+use crate::exchange::parts::{NO_COLOR, ranks_of};
 use crate::exchange::{Key, Part, RankExchange};
 use crate::kernels::Kernels;
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
 
-/// Bytes of a unique id.
-pub const UNIQUE_ID_BYTES: usize = 128;
-
-/// The color of a rank that goes into no part.
-pub const NO_COLOR: i32 = -1;
+pub use identity::{UNIQUE_ID_BYTES, unique_id};
 
 /// A rank, as all ranks of a communicator know it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -49,16 +48,6 @@ pub struct Communicator {
     kernels: OnceLock<Result<Arc<Kernels>>>,
     /// How often it was split: the key of each part follows from it.
     splits: AtomicU64,
-}
-
-/// A unique id: random bytes, known only to the ranks that receive it.
-///
-/// # Errors
-/// The system's.
-pub fn unique_id() -> Result<[u8; UNIQUE_ID_BYTES]> {
-    let mut bytes = [0; UNIQUE_ID_BYTES];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(bytes)
 }
 
 /// How long ranks wait for each other: `WMSHIM_WHOLEMEMORY_TIMEOUT`, in seconds.
@@ -86,7 +75,7 @@ impl Communicator {
         let ranks = ranks.ok_or_else(|| Error::Input(format!("{size} ranks")))?;
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < ranks);
         let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {ranks}")))?;
-        Self::meet(Named(driver), Key::of(id), rank, ranks)
+        Self::meet(Named(driver), identity::key(id, ranks)?, rank, ranks)
     }
 
     fn meet(driver: Named<'static>, key: Key, rank: usize, size: usize) -> Result<Self> {
@@ -98,33 +87,47 @@ impl Communicator {
         let ranks = parts.iter().map(|part| serde_json::from_slice(&part.bytes)).collect::<Result<_, _>>();
         let ranks =
             ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
+        Ok(Self::of_exchange(exchange, key, (driver, device, context), ranks))
+    }
+
+    fn of_exchange(
+        exchange: RankExchange,
+        key: Key,
+        (driver, device, context): (Named<'static>, CUdevice, CUcontext),
+        ranks: Vec<RankInfo>,
+    ) -> Self {
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
         let kernels = OnceLock::new();
-        Ok(Self { driver, exchange, key, device, context, ranks, backend, kernels, splits })
+        Self { driver, exchange, key, device, context, ranks, backend, kernels, splits }
     }
 
     /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys
     /// are alike. `None` for a rank without a color. A collective call.
     ///
+    /// The rank's GPU and context stay. `own` is the rank's color and key, or why it has none: then
+    /// the call fails on all ranks.
+    ///
     /// # Errors
-    /// As [`Communicator::create`].
-    pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
-        let text = [color.to_le_bytes(), key.to_le_bytes()].concat();
-        let parts = self.round("split_communicator", &text)?;
+    /// The rank's own, [`Error::Input`] for a negative color that is not -1, that of another rank,
+    /// [`Error::Communication`] where a rank has ended.
+    pub fn split(&self, own: Result<(i32, i32)>) -> Result<Option<Self>> {
+        let call = "split_communicator";
+        let own = own.and_then(|(color, key)| {
+            require(color >= NO_COLOR, "a color is -1 or not negative")?;
+            self.exchange.can_split()?;
+            let [color, key] = [color, key].map(i32::cast_unsigned).map(u64::from);
+            Ok(color << 32 | key)
+        });
+        let told = self.agree_on(call, own, &[])?;
         let number = self.splits.fetch_add(1, Ordering::Relaxed);
-        let word = |part: &Part, at| {
-            part.bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(i32::from_le_bytes)
-        };
-        let told = parts.iter().map(|part| word(part, 0).zip(word(part, 4))).collect::<Option<Vec<_>>>();
-        let told = told.ok_or_else(|| Error::Communication("a rank of another version".to_owned()))?;
-        if color == NO_COLOR {
-            return Ok(None);
-        }
-        require(color >= 0, "a color is -1 or not negative")?;
-        let mut part: Vec<_> = (0..self.size()).filter(|rank| told[*rank].0 == color).collect();
-        part.sort_by_key(|rank| (told[*rank].1, *rank));
-        let rank = part.iter().position(|rank| *rank == self.rank()).unwrap_or_default();
-        Self::meet(self.driver, self.key.of_part(number, color.into()), rank, part.len()).map(Some)
+        let color_and_key = |told: &u64| ((told >> 32) as u32 as i32, *told as u32 as i32);
+        let colors: Vec<_> = told.iter().map(color_and_key).collect();
+        let part = self.exchange.part(call, &colors);
+        self.agree(call, part.as_ref().map(drop).map_err(Clone::clone), &[])?;
+        let color = colors[self.rank()].0;
+        let ranks = ranks_of(&colors, color).iter().map(|rank| self.ranks[*rank].clone()).collect();
+        let (key, place) = (self.key.of_part(number, color.into()), (self.driver, self.device, self.context));
+        Ok(part?.map(|exchange| Self::of_exchange(exchange, key, place, ranks)))
     }
 
     /// This rank.
@@ -202,13 +205,13 @@ impl Communicator {
         Ok(())
     }
 
-    /// Whether memory of a kind can be made: all of it on one machine, where every GPU reaches the
-    /// others' memory.
+    /// Whether memory of a kind can be made: on GPUs, if each of them reaches the others' memory,
+    /// because every rank maps all of it.
     ///
     /// # Errors
     /// [`Error::NotSupported`] with the reason.
     pub fn supports(&self, memory_type: MemoryType, location: Location) -> Result {
-        if location == Location::Host || memory_type == MemoryType::Distributed {
+        if location == Location::Host {
             return Ok(());
         }
         let visible = self.visible_devices()?;
@@ -221,8 +224,9 @@ impl Communicator {
         match visible.iter().filter(used).find(unreachable) {
             None => Ok(()),
             Some((_, other)) => Err(Error::NotSupported(format!(
-                "device {} does not reach memory of device {}",
-                self.device, other
+                "device {} does not reach memory of device {other} (no peer access), which {memory_type:?} memory needs: \
+                 place it on the host",
+                self.device
             ))),
         }
     }

@@ -9,20 +9,24 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use wm_trust::peer::may_be_own;
 
 use super::key::{GREETING, Key, random};
+use super::link::left;
+use super::terms::Terms;
 use crate::error::Result;
 
 /// Connections that wait for their first words: more than ranks of a machine, and few enough to
 /// leave descriptors to the program.
 const MOST: usize = 128;
-/// The rank, its nonce, its proof.
-const ANSWER: usize = 24;
+/// The rank, its nonce, its terms, its proof.
+const ANSWER: usize = 32;
+/// The longest wait: the caller has more to watch than sockets.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// One that has been sent a nonce.
 #[derive(Debug)]
@@ -39,19 +43,15 @@ struct Guest {
 pub(super) struct Guests(VecDeque<Guest>);
 
 impl Guests {
-    /// Waits until a process connects, sends bytes, or has been silent for too long. Returns false
-    /// if the deadline has passed.
+    /// Waits until a process connects, sends bytes, or has been silent for too long, and no longer
+    /// than a second. Returns false if the deadline has passed.
     pub(super) fn wait(&self, listener: &UnixListener, deadline: Instant) -> Result<bool> {
         let now = Instant::now();
         if now >= deadline {
             return Ok(false);
         }
         let until = self.0.front().map_or(deadline, |oldest| oldest.until.min(deadline));
-        let left = until.saturating_duration_since(now);
-        let timeout = Timespec {
-            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let timeout = left(until.min(now + LONGEST));
         let mut polled = vec![PollFd::new(listener, PollFlags::IN)];
         polled.extend(self.0.iter().map(|guest| PollFd::new(&guest.socket, PollFlags::IN)));
         match poll(&mut polled, Some(&timeout)) {
@@ -91,14 +91,14 @@ impl Guests {
         }
     }
 
-    /// Those that have proved to be ranks, with their connections. One that does not have the key
-    /// is sent away.
-    pub(super) fn known(&mut self, key: Key) -> Vec<(usize, UnixStream)> {
+    /// Those that have proved to be ranks, with their terms and connections. Each is told `own`
+    /// terms. One that does not have the key is sent away.
+    pub(super) fn known(&mut self, key: Key, own: Terms) -> Vec<(usize, Terms, UnixStream)> {
         let mut known = Vec::new();
         for mut guest in std::mem::take(&mut self.0) {
-            match guest.hear().and_then(|is_whole| is_whole.then(|| guest.rank(key)).transpose()) {
+            match guest.hear().and_then(|is_whole| is_whole.then(|| guest.rank(key, own)).transpose()) {
                 Ok(None) => self.0.push_back(guest),
-                Ok(Some(rank)) => known.push((rank, guest.socket)),
+                Ok(Some((rank, terms))) => known.push((rank, terms, guest.socket)),
                 Err(_) => {}
             }
         }
@@ -128,15 +128,15 @@ impl Guest {
         }
     }
 
-    /// Its rank, if it has the key; then it is told that this process has it, too.
-    fn rank(&mut self, key: Key) -> io::Result<usize> {
+    /// Its rank and terms, if it has the key; then it is told that this process has it, too.
+    fn rank(&mut self, key: Key, own: Terms) -> io::Result<(usize, Terms)> {
         let (words, _) = self.answer.as_chunks::<8>();
-        let [rank, theirs, proof] = [0, 1, 2].map(|at| u64::from_le_bytes(words[at]));
-        if proof != key.proof("rank", self.nonce, rank) {
+        let [rank, theirs, terms, proof] = [0, 1, 2, 3].map(|at| u64::from_le_bytes(words[at]));
+        if proof != key.proof("rank", self.nonce, [rank, terms]) {
             return Err(ErrorKind::PermissionDenied.into());
         }
-        self.socket.set_nonblocking(false)?;
-        self.socket.write_all(&key.proof("hub", theirs, rank).to_le_bytes())?;
-        usize::try_from(rank).map_err(io::Error::other)
+        let words = [own.word(), key.proof("hub", theirs, [rank, own.word()])];
+        self.socket.write_all(&words.map(u64::to_le_bytes).concat())?;
+        Ok((usize::try_from(rank).map_err(io::Error::other)?, Terms::of_word(terms)))
     }
 }

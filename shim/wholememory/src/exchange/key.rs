@@ -31,15 +31,23 @@ impl Key {
 
     /// A number that is the communicator's everywhere and tells nothing of the key.
     pub fn id(self) -> u64 {
-        self.proof("id", 0, 0)
+        self.proof("id", 0, [0, 0])
     }
 
+    /// The name at which rank 0 listens.
     pub(super) fn address(self) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("wmshim-wholememory-{:016x}", self.proof("name", 0, 0)))
+        self.name("name", 0)
     }
 
-    pub(super) fn proof(self, role: &str, nonce: u64, rank: u64) -> u64 {
-        digest(self.0, &[role.as_bytes(), &nonce.to_le_bytes(), &rank.to_le_bytes()].concat())
+    /// A name for a purpose. One name tells nothing of another.
+    pub(super) fn name(self, role: &str, number: usize) -> io::Result<SocketAddr> {
+        let name = self.proof(role, 0, [number as u64, 0]);
+        SocketAddr::from_abstract_name(format!("wmshim-wholememory-{name:016x}"))
+    }
+
+    pub(super) fn proof(self, role: &str, nonce: u64, said: [u64; 2]) -> u64 {
+        let [nonce, first, second] = [nonce, said[0], said[1]].map(u64::to_le_bytes);
+        digest(self.0, &[role.as_bytes(), &nonce, &first, &second].concat())
     }
 }
 

@@ -2,6 +2,7 @@
 //! stranger that is let in.
 
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 
 use super::*;
@@ -211,4 +212,87 @@ fn a_stranger_is_sent_away_before_it_is_told_anything() {
             RankExchange::meet(key, 1, 2, RankExchange::PATIENCE).is_ok() && hub.join().expect("no panic")
         );
     });
+}
+
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Meets as a rank with a size of its own, and stays until all have an outcome.
+fn sizes(name: &str, said: &[(usize, usize)]) -> (Vec<Option<u32>>, Duration) {
+    let (key, begin) = (key(name), Instant::now());
+    let outcomes: Vec<_> = thread::scope(|scope| {
+        let meet = |(rank, size): &(usize, usize)| {
+            let (rank, size) = (*rank, *size);
+            scope.spawn(move || {
+                let exchange = RankExchange::meet(key, rank, size, RankExchange::PATIENCE);
+                exchange.and_then(|exchange| exchange.barrier("first").map(|()| exchange))
+            })
+        };
+        let threads: Vec<_> = said.iter().map(meet).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let codes = outcomes.iter().map(|outcome| outcome.as_ref().err().map(Error::code)).collect();
+    (codes, begin.elapsed())
+}
+
+#[test]
+fn ranks_that_say_different_sizes_are_told_at_once() {
+    for (number, said) in
+        [[(0, 2), (1, 3)], [(0, 3), (1, 2)], [(0, 3), (2, 4)], [(0, 2), (2, 3)]].iter().enumerate()
+    {
+        let (codes, took) = sizes(&format!("sizes{number}"), said);
+        assert_eq!(codes, [Some(6), Some(6)], "{said:?}");
+        assert!(took < AT_ONCE, "{said:?}: {took:?}");
+    }
+    let (codes, took) = sizes("sizes of three", &[(0, 3), (1, 2), (2, 3)]);
+    assert!(codes.iter().all(Option::is_some) && took < AT_ONCE, "{codes:?} {took:?}");
+}
+
+/// The first ranks have met already: ranks that count more of them learn it.
+#[test]
+fn ranks_that_count_more_than_have_met_are_told_at_once() {
+    let key = key("met");
+    let first = RankExchange::meet(key, 0, 1, RankExchange::PATIENCE).expect("a rank of its own");
+    let begin = Instant::now();
+    let late = RankExchange::meet(key, 1, 2, RankExchange::PATIENCE);
+    assert_eq!(late.map(drop).map_err(|error| error.code()), Err(6));
+    assert!(begin.elapsed() < AT_ONCE);
+    drop(first);
+}
+
+#[test]
+fn a_rank_that_comes_after_the_meeting_has_failed_is_told_at_once() {
+    let (codes, _) = sizes("twice", &[(0, 3), (1, 3), (1, 3)]);
+    assert_eq!(codes[0], Some(5));
+    let begin = Instant::now();
+    let late = RankExchange::meet(key("twice"), 2, 3, RankExchange::PATIENCE).map(drop);
+    assert_eq!(late.map_err(|error| error.code()), Err(5));
+    assert!(begin.elapsed() < AT_ONCE);
+}
+
+#[test]
+fn an_error_names_its_kind_once() {
+    let told = ranks(key("texts"), 3, RankExchange::PATIENCE, |exchange| {
+        let call = if exchange.rank() == 2 { "free" } else { "malloc" };
+        exchange.round(call, &[], &[]).expect_err("they differ").to_string()
+    });
+    for text in told.into_iter().flatten() {
+        assert_eq!(text.matches("logic:").count(), 1, "{text}");
+    }
+}
+
+#[test]
+fn parts_have_their_own_connections() {
+    let told = ranks(key("split"), 5, RankExchange::PATIENCE, |exchange| {
+        let colors = [(1, 0), (2, 9), (1, -3), (parts::NO_COLOR, 0), (2, 1)];
+        exchange.can_split().expect("descriptors");
+        let part = exchange.part("split", &colors).expect("a part");
+        let Some(part) = part else {
+            assert_eq!(exchange.rank(), 3);
+            return;
+        };
+        let told = part.round("ranks", &[exchange.rank() as u8], &[]).expect("a round");
+        let told: Vec<_> = told.iter().map(|part| part.bytes[0]).collect();
+        assert_eq!(told, if colors[exchange.rank()].0 == 1 { [2, 0] } else { [4, 1] });
+    });
+    assert!(told.iter().all(Result::is_ok));
 }

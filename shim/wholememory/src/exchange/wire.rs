@@ -4,11 +4,11 @@
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
-use rustix::net::SendFlags;
+use rustix::event::PollFlags;
 use wm_sockets::packet::{self, DESCRIPTORS, ReceivedPacket};
 
+use super::link::RankLink;
 use crate::error::{Error as Fault, Result};
 
 /// Bytes of a frame, at most.
@@ -60,23 +60,27 @@ impl RankFrame {
             return Err(Fault::Value("more than ranks can tell each other at once".to_owned()));
         }
         let descriptors = descriptors.iter().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>()?;
-        Ok(Self {
-            kind: Kind::Part,
-            round,
-            code: 0,
-            name: call.to_owned(),
-            bytes: bytes.to_vec(),
-            descriptors,
-        })
+        Ok(Self::of_part(round, call, Part { bytes: bytes.to_vec(), descriptors }))
+    }
+
+    /// The frame of a part.
+    pub(super) fn of_part(round: u32, call: &str, part: Part) -> Self {
+        let Part { bytes, descriptors } = part;
+        Self { kind: Kind::Part, round, code: 0, name: call.to_owned(), bytes, descriptors }
     }
 
     pub(super) fn refusal(round: u32, error: &Fault) -> Self {
-        let mut name = error.to_string();
+        let mut name = error.reason().to_owned();
         while name.len() > LONGEST_NAME {
             name.pop();
         }
         let (bytes, descriptors) = (Vec::new(), Vec::new());
         Self { kind: Kind::Refusal, round, code: error.code(), name, bytes, descriptors }
+    }
+
+    /// Its first descriptor.
+    pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
+        self.descriptors.first()
     }
 
     pub(super) fn call(&self) -> &str {
@@ -94,12 +98,15 @@ impl RankFrame {
                 Ok(Part { bytes: self.bytes, descriptors: self.descriptors })
             }
             Kind::Part => Err(Fault::Communication(format!("an answer to {}, not to {call}", self.name))),
-            Kind::Refusal if self.code == 3 => Err(Fault::Logic(self.name)),
-            Kind::Refusal => Err(Fault::Communication(self.name)),
+            Kind::Refusal => Err(match self.code {
+                code @ (3 | 6) => Fault::of_code(code, self.name),
+                // The state of the exchange is unknown.
+                _ => Fault::Communication(self.name),
+            }),
         }
     }
 
-    pub(super) fn send(&self, socket: &UnixStream) -> io::Result<()> {
+    pub(super) fn send(&self, mut link: &RankLink) -> io::Result<()> {
         let numbers = [
             self.kind as u32,
             self.round,
@@ -110,17 +117,18 @@ impl RankFrame {
         ];
         let header: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
-        let sent = again(|| packet::send(socket.as_fd(), &header, &descriptors))?;
-        let mut socket = Unsignalled(socket);
-        socket.write_all(&header[sent..])?;
-        socket.write_all(self.name.as_bytes())?;
-        socket.write_all(&self.bytes)
+        let send = || link.until_ready(PollFlags::OUT, |to| packet::send(to.as_fd(), &header, &descriptors));
+        let sent = send()?;
+        link.write_all(&header[sent..])?;
+        link.write_all(self.name.as_bytes())?;
+        link.write_all(&self.bytes)
     }
 
-    pub(super) fn receive(socket: &UnixStream) -> io::Result<Self> {
-        let first = again(|| packet::receive(socket.as_fd(), HEADER, DESCRIPTORS))?;
+    pub(super) fn receive(link: &RankLink) -> io::Result<Self> {
+        let receive = |from: &_| packet::receive(AsFd::as_fd(from), HEADER, DESCRIPTORS);
+        let first = link.until_ready(PollFlags::IN, receive)?;
         let (mut header, descriptors) = ReceivedPacket::complete(first)?;
-        let (read, mut rest) = (header.len(), socket);
+        let (read, mut rest) = (header.len(), link);
         header.resize(HEADER, 0);
         rest.read_exact(&mut header[read..])?;
         let (words, _) = header.as_chunks::<4>();
@@ -139,28 +147,6 @@ impl RankFrame {
         rest.read_exact(&mut content)?;
         let name = String::from_utf8(text).map_err(|_| malformed("a name that is no text"))?;
         Ok(Self { kind, round: number(1), code: number(2), name, bytes: content, descriptors })
-    }
-}
-
-/// A socket to which writing raises no `SIGPIPE`: the process is not ours.
-struct Unsignalled<'a>(&'a UnixStream);
-
-impl Write for Unsignalled<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn again<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            outcome => return outcome,
-        }
     }
 }
 

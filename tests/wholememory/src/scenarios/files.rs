@@ -387,40 +387,74 @@ pub(super) fn misuse_of_one_rank(rank: &Rank) -> Verdict {
     folder.end(rank)
 }
 
-/// Each rank has its own outcome, and the others go on.
+/// A store that fails at one rank fails at all, and all old files stay.
 pub(super) fn a_store_fails(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
     for kind in [(CONTINUOUS, DEVICE), (CONTINUOUS, HOST)] {
         let memory = rank.malloc(42 * rank.size, ROW, kind, None)?;
         let bytes = reset(rank, memory)?;
-        let name = folder.name(&format!("stored_{}", rank.number));
+        let name = format!("stored_{}", rank.number);
+        let (path, name) = (folder.path(&name), folder.name(&name));
         let nowhere = folder.name("no folder/file");
+        let has = |wanted: &[u8]| {
+            let stored = fs::read(&path).map_err(|error| error.to_string())?;
+            must(stored == wanted, || format!("kind {kind:?}: other bytes in the file"))
+        };
+        fs::write(&path, "the last good file").map_err(|error| error.to_string())?;
         for who in 0..rank.size {
             let is_other = rank.number == who;
             let bad = Shape { bytes: 0, ..PACKED };
-            store(
-                rank,
-                if is_other { INVALID_INPUT } else { SUCCESS },
-                memory,
-                if is_other { bad } else { PACKED },
-                &name,
-            )?;
+            store(rank, INVALID_INPUT, memory, if is_other { bad } else { PACKED }, &name)?;
             for file in [c"/dev/full", &nowhere] {
-                store(
-                    rank,
-                    if is_other { SYSTEM_ERROR } else { SUCCESS },
-                    memory,
-                    PACKED,
-                    if is_other { file } else { &name },
-                )?;
+                store(rank, SYSTEM_ERROR, memory, PACKED, if is_other { file } else { &name })?;
             }
         }
+        has(b"the last good file")?;
         store(rank, SUCCESS, memory, PACKED, &name)?;
-        let stored =
-            fs::read(folder.path(&format!("stored_{}", rank.number))).map_err(|error| error.to_string())?;
-        must(stored == bytes, || format!("kind {kind:?}: other bytes in the file"))?;
+        has(&bytes)?;
         rank.free(memory)?;
     }
+    only_stored(rank, &folder)?;
+    folder.end(rank)
+}
+
+/// No temporary file is left.
+fn only_stored(rank: &Rank, folder: &Folder) -> Verdict {
+    rank.barrier()?;
+    let files = fs::read_dir(folder.path("")).map_err(|error| error.to_string())?;
+    let names: Vec<_> =
+        files.flatten().map(|file| file.file_name().into_string().unwrap_or_default()).collect();
+    must(names.iter().all(|name| name.starts_with("stored_")), || format!("left: {names:?}"))?;
+    rank.barrier()
+}
+
+/// A disk that becomes full at one rank, as a limit on the size of its files makes it.
+pub(super) fn no_room(rank: &Rank) -> Verdict {
+    let folder = Folder::new(rank)?;
+    let memory = rank.malloc(4200 * rank.size, ROW, (CHUNKED, DEVICE), None)?;
+    let bytes = reset(rank, memory)?;
+    let name = format!("stored_{}", rank.number);
+    let (path, name) = (folder.path(&name), folder.name(&name));
+    store(rank, SUCCESS, memory, PACKED, &name)?;
+    rank.write(rank.own_part(memory)?.address, &[0x77; ROW])?;
+    let limit = |most| {
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: a live local, and a signal that is ignored.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            libc::setrlimit(libc::RLIMIT_FSIZE, &limit);
+        }
+    };
+    if rank.number == 0 {
+        limit(bytes.len() as u64 / 2);
+    }
+    store(rank, SYSTEM_ERROR, memory, PACKED, &name)?;
+    limit(libc::RLIM_INFINITY);
+    must(fs::read(&path).is_ok_and(|stored| stored == bytes), || "the old file is lost".to_owned())?;
+    only_stored(rank, &folder)?;
+    store(rank, SUCCESS, memory, PACKED, &name)?;
+    must(fs::read(&path).is_ok_and(|stored| stored[..ROW] == [0x77; ROW]), || "not stored".to_owned())?;
+    rank.free(memory)?;
     folder.end(rank)
 }
 
@@ -449,14 +483,14 @@ pub(super) fn a_copy_fails(rank: &Rank) -> Verdict {
         let code = unsafe { (rank.library.wholememory_store_to_file)(memory, 8, ROW, 20, name.as_ptr()) };
         stores += u8::from(code != SUCCESS);
     }
-    // A load fails on all ranks or on none, a store on its own.
+    // A load fails on all ranks or on none, and a store too.
     let told = |other| folder.path(&format!("told_{other}"));
     fs::write(told(rank.number), [loads * 2 + stores]).map_err(|error| error.to_string())?;
     rank.barrier()?;
     let told = (0..rank.size).map(|other| fs::read(told(other))).collect::<Result<Vec<_>, _>>();
     let told = told.map_err(|error| error.to_string())?.concat();
     let is_load = told.iter().all(|told| *told == 2);
-    let is_store = told.iter().filter(|told| **told == 1).count() == 1 && told.iter().sum::<u8>() == 1;
+    let is_store = told.iter().all(|told| *told == 1);
     must(is_load || is_store, || format!("two for each load that failed, one for each store: {told:?}"))?;
     rank.barrier()?;
     rank.free(memory)?;

@@ -4,6 +4,7 @@ mod cache_policies;
 mod caches;
 mod communicators;
 mod dealt;
+mod deaths;
 mod drawn;
 mod embeddings;
 mod environment;
@@ -68,6 +69,20 @@ pub(crate) static ALL: &[Scenario] = &[
     },
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.in_splits", deaths::in_splits) },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.in_hierarchy", deaths::in_hierarchy) },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.with_a_small_child", deaths::with_a_child) },
+    Scenario {
+        ends_early: true,
+        ..Scenario::of_several("deaths.with_a_whole_child", deaths::with_a_whole_child)
+    },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.in_any_call", deaths::in_any_call) },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.leaves", deaths::leaves_with_a_child) },
+    Scenario { ends_early: true, ..Scenario::new("deaths.calls_of_a_child", deaths::calls_of_a_child) },
+    Scenario { ends_early: true, ..Scenario::new("deaths.elsewhere", deaths::elsewhere) },
+    Scenario::new("deaths.split_by_mistake", deaths::split_by_mistake),
+    Scenario { ends_early: true, ..Scenario::new("deaths.no_context", deaths::split_without_a_context) },
+    Scenario::new("deaths.without_peers", deaths::without_peers),
     Scenario::new("files.loads", files::loads),
     Scenario::new("files.more_than_a_buffer", files::more_than_a_buffer),
     Scenario::new("files.longer_than_ranks_wait", files::longer_than_ranks_wait),
@@ -76,6 +91,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("files.wrong_files", files::wrong_files),
     Scenario::of_several("files.misuse_of_one_rank", files::misuse_of_one_rank),
     Scenario::new("files.a_store_fails", files::a_store_fails),
+    Scenario { ends_early: true, ..Scenario::new("files.no_room", files::no_room) },
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
     Scenario::new("dealt.rows", dealt::rows),
     Scenario::new("drawn.tables", drawn::tables),

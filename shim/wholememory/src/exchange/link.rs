@@ -1,0 +1,141 @@
+//! The connection to another rank, with the life of the rank's process.
+//!
+//! A socket alone does not tell that a rank has ended: a child that the rank has forked holds the
+//! same socket open, unless it was forked by a call that runs fork handlers. Each wait therefore
+//! polls a descriptor of the other process, too. A rank that leaves shuts its socket down, which
+//! its children cannot undo.
+
+use std::io::{self, Error, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use super::forked::ClosedInChild;
+
+/// The longest wait between two looks at the clock.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct RankLink {
+    /// Dropped before the socket.
+    _closed: ClosedInChild,
+    socket: UnixStream,
+    /// Readable when the other rank's process has ended. Absent where the kernel has no such
+    /// descriptors: then the socket alone tells.
+    life: Option<OwnedFd>,
+    /// How long one wait may take.
+    patience: Duration,
+    /// The process that the link belongs to.
+    process: u32,
+}
+
+/// A descriptor of this process, which becomes readable when it ends.
+pub(super) fn own_life() -> Option<OwnedFd> {
+    pidfd_open(getpid(), PidfdFlags::empty()).ok()
+}
+
+impl RankLink {
+    pub(super) fn new(socket: UnixStream, life: Option<OwnedFd>, patience: Duration) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let process = std::process::id();
+        Ok(Self { _closed: ClosedInChild::new(&socket), socket, life, patience, process })
+    }
+
+    /// The link to the process that connected, or listens.
+    pub(super) fn to_peer(socket: UnixStream, patience: Duration) -> io::Result<Self> {
+        let life = wm_trust::peer::life(socket.as_fd());
+        Self::new(socket, life, patience)
+    }
+
+    /// The descriptors to poll for bytes, and for the end of the other rank.
+    pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let life = self.life.iter().map(|life| PollFd::new(life, PollFlags::IN));
+        std::iter::once(PollFd::new(&self.socket, PollFlags::IN)).chain(life)
+    }
+
+    /// Has the other rank left or ended? Bytes that it has sent may be unread.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut polled = vec![PollFd::new(&self.socket, PollFlags::empty())];
+        polled.extend(self.life.iter().map(|life| PollFd::new(life, PollFlags::IN)));
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Waits until the socket is ready. The bytes that a rank has sent before its end are read.
+    fn wait(&self, flags: PollFlags) -> io::Result<()> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let mut polled = vec![PollFd::new(&self.socket, flags)];
+            polled.extend(self.life.iter().map(|life| PollFd::new(life, PollFlags::IN)));
+            match poll(&mut polled, Some(&left(deadline))) {
+                Ok(0) if Instant::now() >= deadline => return Err(ErrorKind::TimedOut.into()),
+                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if !polled[0].revents().is_empty() {
+                return Ok(());
+            }
+            // The process has ended after its last byte was sent, perhaps since the socket was
+            // polled.
+            let mut socket = [PollFd::new(&self.socket, flags)];
+            let is_ready = poll(&mut socket, Some(&Timespec::default()))? > 0;
+            let ended = || Error::new(ErrorKind::UnexpectedEof, "its process has ended");
+            return if is_ready { Ok(()) } else { Err(ended()) };
+        }
+    }
+
+    /// Repeats a call of the socket until it does not block.
+    pub(super) fn until_ready<T>(
+        &self,
+        flags: PollFlags,
+        mut call: impl FnMut(&UnixStream) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            match call(&self.socket) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(flags)?,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// The time until a deadline, for `poll`.
+pub(super) fn left(deadline: Instant) -> Timespec {
+    let left = deadline.saturating_duration_since(Instant::now()).min(LONGEST);
+    let tv_sec = left.as_secs().try_into().unwrap_or(i64::MAX);
+    Timespec { tv_sec, tv_nsec: left.subsec_nanos().into() }
+}
+
+impl Read for &RankLink {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.until_ready(PollFlags::IN, |mut socket| socket.read(bytes))
+    }
+}
+
+/// Writing raises no `SIGPIPE`: the process is not ours.
+impl Write for &RankLink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.until_ready(PollFlags::OUT, |socket| Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for RankLink {
+    fn drop(&mut self) {
+        // A child closes its copy and leaves the rank's connection as it is.
+        if std::process::id() == self.process {
+            let _already_closed = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+}
