@@ -209,17 +209,17 @@ pub extern "C" fn ncclMemFree(place: *mut c_void) -> Code {
     answer(|| if place.is_null() { Ok(()) } else { PROCESS.driver()?.free(place as u64) })
 }
 
-/// `ncclCommRegister`: checked, without an effect.
+/// `ncclCommRegister`: checked, without an effect. Like NCCL it takes a size of zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommRegister(
     communicator: Handle,
     buffer: *mut c_void,
-    size: usize,
+    _size: usize,
     handle: *mut *mut c_void,
 ) -> Code {
     answer(|| {
         let communicator = REGISTRY.find(communicator)?;
-        require(!buffer.is_null() && size > 0, "a buffer to register has an address and a size")?;
+        require(!buffer.is_null(), "a buffer to register has an address")?;
         let mut buffers = crate::lock(&communicator.buffers);
         let next = buffers.iter().max().map_or(1, |last| last + 1);
         // SAFETY: by contract.
@@ -229,11 +229,14 @@ pub unsafe extern "C" fn ncclCommRegister(
     })
 }
 
-/// `ncclCommDeregister`.
+/// `ncclCommDeregister`. A null handle is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDeregister(communicator: Handle, handle: *mut c_void) -> Code {
     answer(|| {
         let communicator = REGISTRY.find(communicator)?;
+        if handle.is_null() {
+            return Ok(());
+        }
         let mut buffers = crate::lock(&communicator.buffers);
         let found = buffers.iter().position(|other| *other == handle as usize);
         let at = found.ok_or_else(|| error(Code::INVALID_USAGE, "no buffer is registered by this handle"))?;

@@ -166,8 +166,10 @@ fn registers(communicator: Handle, at: *mut c_void) {
     ok!(ncclCommRegister(communicator, at, 64, &raw mut handle));
     ok!(ncclCommDeregister(communicator, handle));
     assert_eq!(nccl!(ncclCommDeregister(communicator, handle)), Code::INVALID_USAGE);
-    let empty = nccl!(ncclCommRegister(communicator, at, 0, &raw mut handle));
-    assert_eq!(empty, Code::INVALID_ARGUMENT);
+    ok!(ncclCommRegister(communicator, at, 0, &raw mut handle));
+    ok!(ncclCommDeregister(communicator, std::ptr::null_mut()));
+    let nowhere = nccl!(ncclCommRegister(communicator, std::ptr::null_mut(), 64, &raw mut handle));
+    assert_eq!(nowhere, Code::INVALID_ARGUMENT);
     let mut memory = std::ptr::null_mut();
     ok!(ncclMemAlloc(&raw mut memory, 4096));
     ok!(ncclMemFree(memory));
