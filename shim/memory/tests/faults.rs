@@ -75,7 +75,8 @@ fn stitching_free_handles() {
     }
 }
 
-/// All of it, so that no free run next to it remembers what a rollback forgets.
+/// The request takes all of it, so that no free run next to it remembers the points that a rollback
+/// forgets.
 #[test]
 fn stitching_memory_that_another_stream_freed() {
     for count in [1, 2, 50] {

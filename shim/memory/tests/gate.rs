@@ -1,8 +1,8 @@
 //! Hazard (deadlock): the gate stays closed, or a migration waits without bound; or a thread
 //! submits work while memory migrates.
 //!
-//! Under shuttle's schedules, with the crate's own source, as in `interleavings.rs`; what takes
-//! real time, against the crate as it is.
+//! Under shuttle's schedules, with the crate's own source, as in `interleavings.rs`; the tests that
+//! take real time run against the crate as it is.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "the crate's source, under another root")]
 
 mod sync {
@@ -21,7 +21,8 @@ use shuttle::thread;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// The gate, what passes it (two stripes), and what must not be there at the same time.
+/// The gate, the work that passes it (two stripes), and the move that must not be there at the same
+/// time.
 #[derive(Default)]
 struct Scene {
     gate: Gate,

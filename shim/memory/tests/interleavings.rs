@@ -404,8 +404,8 @@ fn what_is_being_read_stays_mapped_beside_threads_that_free_it() {
     });
 }
 
-/// Hazard: a context that ends while memory moves takes apart what the move is using, or the move
-/// what is another one's.
+/// Hazard: a context that ends while memory moves takes apart the memory that the move is using, or
+/// the move takes apart memory of another context.
 #[test]
 fn a_context_that_ends_waits_for_a_move() {
     under_all_schedulers(|| {

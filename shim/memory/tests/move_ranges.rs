@@ -117,11 +117,13 @@ fn both_ways(out: &Filled, back: &Filled) -> [RangeMove; 2] {
     [(out, Tier::Host), (back, Tier::Device)].map(|(block, to)| RangeMove::new(order(block, to), u64::MAX))
 }
 
-/// Hazard: what comes waits until all of what leaves has left, or for room that there never is.
+/// Hazard: the block that comes waits until all of the block that leaves has left, or for room that
+/// there never is.
 #[test]
 fn on_a_full_device_one_block_leaves_while_another_one_comes() {
     for movable in [false, true] {
-        // Not much of the host beside what lies there: spares, which are used again and again.
+        // The host has little room beside the block there: it holds spares, which are used again
+        // and again.
         let limits = ManagerSettings { movable, host_limit: 160 * MIB, ..settings() };
         let scene = Scene::new(256, limits);
         let blocks = [scene.filled(128, 1), scene.filled(128, 500), scene.filled(128, 900)];
@@ -139,7 +141,8 @@ fn on_a_full_device_one_block_leaves_while_another_one_comes() {
     }
 }
 
-/// Hazard: the device holds idle handles of one size, and what is to come has another one.
+/// Hazard: the device holds idle handles of one size, and the block that is to come has handles of
+/// another size.
 #[test]
 fn idle_handles_of_other_sizes_give_their_memory_to_what_comes() {
     let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });

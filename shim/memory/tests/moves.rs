@@ -155,8 +155,8 @@ fn what_the_driver_does_not_give_back_is_told_as_lost_and_nothing_else_moves() {
     world.manager.audit().expect("the books balance");
 }
 
-/// The copy goes on after its move was given up: what it reads and what it writes stay mapped until
-/// it is over, whatever the program frees.
+/// The copy goes on after its move was given up: the memory that it reads and the memory that it
+/// writes stay mapped until it is over, even if the program frees its blocks.
 #[test]
 fn a_copy_that_takes_too_long_is_left_to_end() {
     for spare in [false, true] {

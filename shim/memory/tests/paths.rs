@@ -70,7 +70,7 @@ fn splitting_and_joining_make_no_driver_call() {
     assert_eq!(calls, 0);
 }
 
-/// Free memory in four pieces serves one request for all of it, from what is there.
+/// Free memory in four pieces serves one request for all of it, without new handles.
 #[test]
 fn stitching_makes_nothing_and_its_extent_is_found_again() {
     let manager = fragmented(vec![]);
@@ -117,7 +117,7 @@ fn small_blocks_share_one_handle_and_never_pin_a_large_one() {
     assert!(manager.usage().reserved.device <= 64 * MIB + GRANULARITY);
 }
 
-/// What keeps classes apart is worth less than a block.
+/// The separation of classes is worth less than a block.
 #[test]
 fn a_full_device_gives_small_requests_what_large_ones_leave() {
     let manager = manager(32, vec![]);
@@ -131,8 +131,8 @@ fn a_full_device_gives_small_requests_what_large_ones_leave() {
     assert_eq!(manager.usage().reserved.device, 32 * MIB);
 }
 
-/// A program that comes back to its peak and needs a little more there: what is made for that must
-/// not change where the blocks of its next period lie before they come to the peak.
+/// A program that comes back to its peak and needs a little more there: the memory made for that
+/// must not change where the blocks of its next period lie before they come to the peak.
 #[test]
 fn memory_that_only_a_peak_needed_is_used_last() {
     let manager = manager(4 << 10, vec![]);
@@ -159,7 +159,8 @@ fn medium_blocks_share_an_extent() {
     drop(blocks);
 }
 
-/// What one stream freed goes to another behind an event, on the GPU; the host does not wait.
+/// Memory that one stream freed goes to another behind an event, on the GPU; the host does not
+/// wait.
 #[test]
 fn another_stream_is_ordered_on_the_gpu() {
     let manager = manager(64, vec![]);
@@ -252,7 +253,8 @@ fn dependencies_that_are_forbidden_are_not_made() {
     }
 }
 
-/// Nothing can be recorded in a stream that is gone: what was freed in it gets its event before.
+/// Nothing can be recorded in a stream that is gone: memory that was freed in it gets its event
+/// before.
 #[test]
 fn memory_of_a_destroyed_stream_is_not_lost() {
     let manager = manager(64, vec![]);

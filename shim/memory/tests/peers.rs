@@ -39,8 +39,8 @@ fn another_gpu_keeps_its_headroom_and_gives_the_rest() {
     manager.audit().expect("the books balance");
 }
 
-/// Hazard: what another GPU keeps is lost to it when a call fails, or a request is refused because
-/// its release failed.
+/// Hazard: memory that another GPU keeps is lost to it when a call fails, or a request is refused
+/// because its release failed.
 #[test]
 fn what_another_gpu_keeps_is_released_whatever_fails() {
     let mut met = Vec::new();

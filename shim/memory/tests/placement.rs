@@ -44,7 +44,7 @@ struct Program {
     placer: TierPlacer,
     /// By the recording's names.
     blocks: HashMap<u64, Followed>,
-    /// It caches what it frees, and its memory has no stream.
+    /// The program caches the blocks that it frees, and its memory has no stream.
     cache: Option<TorchCache<Followed>>,
     follows: bool,
     /// The blocks of the last launch, if nothing happened since.
@@ -233,8 +233,8 @@ fn peak(lines: &[String]) -> u64 {
     peak
 }
 
-/// What crosses the link in each period that ends with a wait for the device, and the host's memory
-/// that is held then.
+/// The bytes that cross the link in each period that ends with a wait for the device, and the
+/// host's memory that is held then.
 fn periods(lines: &[String], mut program: Program) -> Vec<(Crossed, u64)> {
     let (mut sets, mut periods) = (Vec::<Vec<u64>>::new(), Vec::new());
     for line in lines {
@@ -281,7 +281,7 @@ fn has_its_excess_carried_over_once_an_epoch(caches: bool) {
         for (period, host) in later {
             let busier = gib(period.out.max(period.back + period.from_host));
             assert!(busier <= most, "{over}: {busier} GiB, {period:?}");
-            // What was pinned for one epoch serves the next ones.
+            // The memory that was pinned for one epoch serves the next ones.
             assert!(gib(*host) <= most + 5.0, "{over}: {} GiB of the host are held", gib(*host));
         }
     }
@@ -292,8 +292,8 @@ fn a_graph_network_has_its_excess_carried_over_the_link_once_an_epoch() {
     has_its_excess_carried_over_once_an_epoch(false);
 }
 
-/// Hazard: what PyTorch caches is moved as if it were used, memory of the host is taken while the
-/// device has room, and more is pinned in each epoch.
+/// Hazard: memory that PyTorch caches is moved as if it were used, memory of the host is taken
+/// while the device has room, and more is pinned in each epoch.
 #[test]
 fn so_has_one_whose_framework_caches_what_it_frees() {
     has_its_excess_carried_over_once_an_epoch(true);

@@ -25,7 +25,7 @@ fn bytes() -> impl Strategy<Value = usize> {
     prop_oneof![8 => prop::sample::select(some.to_vec()), 1 => 1usize..200 << 20]
 }
 
-/// Sizes that leave much of a handle free, and do not fit what others leave.
+/// Sizes that leave much of a handle free, and do not fit the ranges that others leave.
 fn fragments() -> impl Strategy<Value = usize> {
     prop_oneof![1 => 1usize..90_000, 6 => 100_000usize..1_100_000, 3 => 1_000_000usize..5_000_000]
 }
@@ -211,8 +211,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Hazard: a guard that breaks what it guards, or that something is mapped behind a block after
-    /// all.
+    /// Hazard: a guard that breaks the block that it guards, or that something is mapped behind a
+    /// block after all.
     #[test]
     fn so_it_is_with_guards(
         settings in settings(),

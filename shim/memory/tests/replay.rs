@@ -150,15 +150,15 @@ fn gnn_needs_no_call_after_its_second_period() {
     assert_quiet_after_the_second_period("gnn.trace.gz", usize::MAX);
 }
 
-/// Hundreds of stitched extents of nearly as many sizes: what is used again must not depend on
-/// which were stitched later.
+/// Hundreds of stitched extents of nearly as many sizes: the choice of an extent to use again must
+/// not depend on which were stitched later.
 #[test]
 fn llama_needs_no_call_after_its_second_period() {
     assert_quiet_after_the_second_period("hf_generate.trace.gz", 250_000);
 }
 
-/// What `tests/traces/made_up.py` writes: sizes log-uniform between two bounds, any block freed
-/// next, one stream.
+/// The trace that `tests/traces/made_up.py` writes: sizes log-uniform between two bounds, any block
+/// freed next, one stream.
 fn made_up(least: f64, most: f64, peak: u64, count: u64) -> Trace {
     let mut state = 1_u64;
     let mut draw = move || {
@@ -188,7 +188,7 @@ fn assert_made_up(trace: &Trace) {
     assert_eq!(usage.counters.out_of_memory, 0);
 }
 
-/// No program is as irregular: what it asks of an allocator is an upper bound.
+/// No program is as irregular: the memory that this trace needs is an upper bound.
 #[test]
 fn small_blocks_that_no_program_made() {
     assert_made_up(&made_up(512.0, (1 << 20) as f64, 1 << 30, 30_000));
@@ -214,7 +214,7 @@ fn llama_generation() {
     assert_ratio("hf_generate.trace.gz", 1030);
 }
 
-/// What sharing between processes asks of placement may cost 3 %: on these it saves some.
+/// The placement that sharing between processes needs may cost 3 %: on these traces it saves some.
 #[test]
 fn handles_of_one_size_need_no_more_memory() {
     for (name, thousandths) in [("gpt_varlen", 1012), ("hf_generate", 1004)] {
@@ -226,8 +226,8 @@ fn handles_of_one_size_need_no_more_memory() {
     }
 }
 
-/// How much of the device a program in overflow really uses: bytes live there, over what could be
-/// there, through the whole run.
+/// How much of the device a program in overflow really uses: bytes live there, over the bytes that
+/// could be there, through the whole run.
 #[allow(clippy::print_stdout, reason = "a figure for the reader of the test's output")]
 fn assert_device_share(name: &str, percent_of_peak: u64, at_least: f64) {
     let trace = load(name);

@@ -47,7 +47,7 @@ fn a_block_shares_its_chunks_and_gets_them_back() {
         let count = outcomes.iter().filter(|outcome| **outcome == ShareOutcome::Shared).count() as u64;
         assert!(outcomes.len() == 3 && count >= if donates { 2 } else { 3 }, "{outcomes:?}");
         let usage = world.manager.usage();
-        // What was given away is not held here any more; what was replaced is idle.
+        // Memory that was given away is not held here any more; memory that was replaced is idle.
         let idle = if donates { 0 } else { 2 * count };
         assert_eq!((usage.shared, usage.live.device), (2 * count * MIB, 14 * MIB));
         assert!(usage.idle.device >= idle * MIB);
@@ -169,7 +169,7 @@ fn memory_of_a_freed_block_is_used_for_nothing_until_it_is_given_up() {
     world.manager.trim(0);
     world.run(&Step::Free { index: 0, order: S });
     assert_eq!((parked(&world), world.manager.usage().shared), (8, 0));
-    // Whatever is asked for: the world sees that nothing lies on the parked memory.
+    // At each of these sizes the world checks that no block lies on the parked memory.
     [8, 2, 8, 100].iter().for_each(|mib| world.run(&Step::Allocate { bytes: mib * MB, order: S }));
     assert_eq!(parked(&world), 8);
     let reserved = world.manager.usage().reserved;

@@ -1,9 +1,9 @@
-//! What the program got: every block that is live, cached, or about to become live.
+//! The program's blocks: every one that is live, cached, or about to become live.
 //!
 //! By first address, one look at one cache line finds a block. By any address inside, the directory
 //! finds the live ones, for readers without the lock.
 //!
-//! Host memory: 128 to 512 bytes a block, and what the directory takes.
+//! Host memory: 128 to 512 bytes a block, and the memory of the directory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ const IDS: u64 = 1024;
 pub(crate) enum BlockState {
     /// Its memory is set aside; the calls that make it usable are under way.
     Granted,
-    /// Its size as asked for, and what it was allocated by.
+    /// Its size as asked for, and the order that it was allocated by.
     Live { asked: usize, order: Order },
     /// Freed, in the free cache.
     Cached(Cached),
 }
 
-/// What the free cache notes in its blocks.
+/// The values that the free cache notes in its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cached {
     /// The number of its free, in its order.
@@ -67,7 +67,7 @@ impl BlockRecord {
         self.tiers.total()
     }
 
-    /// Its part in what a stream-ordered pool calls used.
+    /// Its part in the bytes that a stream-ordered pool calls used.
     pub(crate) fn pooled(&self) -> u64 {
         match self.state {
             BlockState::Live { asked, order: Order::Stream(_) } => asked as u64,
@@ -138,8 +138,8 @@ impl Blocks {
         self.ids.start - 1
     }
 
-    /// `bytes` of a piece have moved from one tier to another. What it has on its tiers now; `None`
-    /// for one that is not live.
+    /// `bytes` of a piece have moved from one tier to another. Returns the bytes that the piece has
+    /// on its tiers now; `None` for one that is not live.
     pub(crate) fn move_to(
         &mut self,
         address: u64,
@@ -168,14 +168,14 @@ impl Blocks {
         self.records.get(address).filter(|record| record.is_live())
     }
 
-    /// Makes a live block a cached one, or changes what is noted in a cached one.
+    /// Makes a live block a cached one, or changes the values noted in a cached one.
     pub(crate) fn cache(&mut self, address: u64, cached: Cached) {
         let Some(record) = self.records.get_mut(address) else { return };
         record.state = BlockState::Cached(cached);
         self.writer.unpublish(record.slot);
     }
 
-    /// What is noted in a cached block.
+    /// The values noted in a cached block.
     pub(crate) fn cached(&self, address: u64) -> Option<Cached> {
         match self.records.get(address)?.state {
             BlockState::Cached(cached) => Some(cached),
@@ -203,8 +203,8 @@ impl Blocks {
         }
     }
 
-    /// Checks what readers see: a live block at its first byte and its last, and nothing where a
-    /// block is not live.
+    /// Checks the answers that readers get: a live block at its first byte and its last, and
+    /// nothing where a block is not live.
     pub(crate) fn audit(&self) -> Result<(), String> {
         match self.all().find(|record| !self.is_seen(record)) {
             Some(record) => Err(format!("readers see something else than {record:x?}")),

@@ -1,15 +1,15 @@
 //! The free cache: freed blocks, whole, by order and rounded size.
 //!
 //! Training repeats its sizes, so most allocations are answered from here: one hash look-up, no
-//! search, no driver call. What is cached counts as used in the ledger; a miss in the back end
+//! search, no driver call. A cached block counts as used in the ledger; a miss in the back end
 //! flushes the cache into it.
 //!
 //! A bin is one cache line. Its blocks form a linked list through their own records, which a hit
 //! and a free read anyway. An empty bin stays, for the next free of its size, until there are too
 //! many.
 //!
-//! Invariant: whatever is in a bin is cached for `blocks`, and whatever is cached for `blocks` is
-//! in one bin.
+//! Invariant: each block in a bin is cached for `blocks`, and each block that is cached for
+//! `blocks` is in one bin.
 
 use crate::books::blocks::{Blocks, Cached};
 use crate::containers::table::{Keyed, ProbingTable};
@@ -68,7 +68,7 @@ impl Bin {
         self.last = address;
     }
 
-    /// Addresses and what is noted there, in the order they would be given out.
+    /// Addresses and the values noted there, in the order they would be given out.
     fn iter<'a>(&self, blocks: &'a Blocks) -> impl Iterator<Item = (u64, Cached)> + use<'a> {
         let at = move |address| Some((address, blocks.cached(address)?));
         std::iter::successors(at(self.first), move |(_, cached)| at(cached.next))
@@ -141,8 +141,8 @@ impl FreeCache {
         drained
     }
 
-    /// Checks that every cached block is in the bin of its size, once, and that what is cached adds
-    /// up.
+    /// Checks that every cached block is in the bin of its size, once, and that the sizes of the
+    /// cached blocks add up.
     pub(crate) fn audit(&self, blocks: &Blocks) -> Result<(), String> {
         let binned =
             self.bins.iter().flat_map(|bin| bin.iter(blocks).map(|(address, _)| (address, bin.bytes)));

@@ -1,5 +1,5 @@
-//! The driver's side of memory: the ledger of handles, what is held in all, and what could not be
-//! given back.
+//! The driver's side of memory: the ledger of handles, the bytes held in all, and the driver
+//! objects that could not be given back.
 //!
 //! Invariant: `reserved` sums the handles in the ledger, those in quarantine, and those that plans
 //! under way will make, so that two plans cannot spend one budget twice.
@@ -18,9 +18,9 @@ pub(crate) struct Holdings {
     reserved: Gauge,
     /// The part of `reserved` that plans under way have yet to make.
     planned: TierBytes,
-    /// What could not be taken apart.
+    /// Steps that failed, kept for another try.
     quarantine: Vec<Undo>,
-    /// What a copy may still be writing to.
+    /// Steps that release memory to which a copy may still be writing.
     stranded: Vec<Stranded>,
 }
 
@@ -55,18 +55,18 @@ impl Holdings {
         self.planned.add(bytes);
     }
 
-    /// A plan has made what it was to make.
+    /// A plan has made the handles that it was to make.
     pub(crate) fn made(&mut self, bytes: &TierBytes) {
         self.planned.subtract(bytes);
     }
 
-    /// A plan failed, or its context has gone: what it was to make does not count.
+    /// A plan failed, or its context has gone: the handles that it was to make do not count.
     pub(crate) fn drop_plan(&mut self, bytes: &TierBytes) {
         self.planned.subtract(bytes);
         self.reserved.subtract(bytes);
     }
 
-    /// What a handle has is not this process's alone any more.
+    /// A handle's memory is not this process's alone any more.
     pub(crate) fn drop_held(&mut self, bytes: &TierBytes) {
         self.reserved.subtract(bytes);
     }
@@ -95,7 +95,7 @@ impl Holdings {
         self.quarantine.len() + self.stranded.len()
     }
 
-    /// Keeps steps until a point is past. What they release is counted as held already.
+    /// Keeps steps until a point is past. The memory that they release is counted as held already.
     pub(crate) fn strand(&mut self, until: Point, steps: Vec<Undo>) {
         self.stranded.push(Stranded { until, steps });
     }
@@ -129,7 +129,8 @@ impl Holdings {
         self.ledger.extents().at(address).is_some() || self.unreleased().any(is_in_step)
     }
 
-    /// Forgets everything but what plans under way will make. Returns the steps that take it apart.
+    /// Forgets everything except the handles that plans under way will make. Returns the steps that
+    /// take the memory apart.
     pub(crate) fn forget_all(&mut self) -> Vec<Undo> {
         self.free_stranded(|_| true);
         let mut steps = Steps { release: self.take_quarantined(), ..Steps::default() };

@@ -1,5 +1,5 @@
-//! Layer 2, books: what is where. Each file keeps one index consistent, and knows nothing of why it
-//! changes.
+//! Layer 2, books: the place of each block and handle. Each file keeps one index consistent, and
+//! does not know why it changes.
 
 pub(crate) mod blocks;
 pub(crate) mod directory;

@@ -1,7 +1,7 @@
 //! The program's side of memory: its live blocks, and freed ones that the free cache keeps whole.
 //!
-//! Invariants: `live` sums the live blocks, rounded; `pooled` sums what the live blocks of streams
-//! were asked for; a block is in the cache exactly if `blocks` says that it is cached.
+//! Invariants: `live` sums the live blocks, rounded; `pooled` sums the bytes that were asked for by
+//! the live blocks of streams; a block is in the cache exactly if `blocks` says that it is cached.
 //!
 //! Layout: a hit and a free look at all fields, so they lie side by side, in this order.
 
@@ -26,7 +26,8 @@ pub(crate) struct ProgramBlocks {
     cache: FreeCache,
     blocks: Blocks,
     live: Gauge,
-    /// Bytes asked for by the live blocks of streams: what a stream-ordered pool calls used.
+    /// Bytes asked for by the live blocks of streams: the bytes that a stream-ordered pool calls
+    /// used.
     pooled: Level,
     /// The high-water mark of live device memory since the last query.
     recent_peak: u64,

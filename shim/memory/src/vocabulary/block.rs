@@ -1,4 +1,4 @@
-//! A block as the program knows it: what look-ups and reports answer with.
+//! A block as the program knows it: the answer of look-ups and reports.
 
 use crate::vocabulary::order::Order;
 use crate::vocabulary::tiers::TierBytes;
@@ -13,7 +13,7 @@ pub struct Block {
     /// Unique in the process, new for every allocation: caches may key on it although addresses
     /// return.
     pub id: u64,
-    /// What it was allocated by.
+    /// The order that it was allocated by.
     pub order: Order,
     /// Where its bytes are; they count rounded up to 512.
     pub tiers: TierBytes,

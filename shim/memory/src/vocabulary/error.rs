@@ -39,7 +39,7 @@ pub enum FreeError {
     AlreadyFree,
 }
 
-/// What was where when a request could not be met. Displayed as one line.
+/// The state of the memory when a request could not be met. Displayed as one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// Bytes asked for.

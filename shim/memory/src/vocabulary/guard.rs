@@ -12,18 +12,18 @@ use std::ops::Range;
 
 use crate::vocabulary::sizes::{Class, UNIT, round_up};
 
-/// Alignment of a block that ends where its mapping ends: what the driver promises of its own
-/// memory.
+/// Alignment of a block that ends where its mapping ends: the alignment that the driver promises of
+/// its own memory.
 pub const ALIGNMENT: u64 = 256;
 
 /// Least length of a tail, bytes: a row of 64 doubles, so that a loop that runs one row too far is
 /// seen.
 pub const TAIL: u64 = 512;
 
-/// Greatest length of a tail: what rounding adds.
+/// Greatest length of a tail: the least length and the most that rounding adds.
 pub const LONGEST_TAIL: usize = (TAIL + UNIT) as usize - 1;
 
-/// How a block is set apart from what lies behind it.
+/// How a block is set apart from the memory behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockGuard {
     /// Unmapped address space behind every block that is not small.

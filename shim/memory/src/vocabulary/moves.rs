@@ -1,4 +1,4 @@
-//! Moves of memory between tiers: what they did, and why one was not made.
+//! Moves of memory between tiers: their results, and the reasons why one was not made.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use thiserror::Error;
 use wm_abi::CUresult;
 use wm_driver::Tier;
 
-/// What is to move, and where to.
+/// The memory that is to move, and its destination.
 #[derive(Debug, Clone)]
 pub struct MoveOrder {
     /// Addresses in live blocks.
     pub range: Range<u64>,
     /// Where they go.
     pub to: Tier,
-    /// Only handles on which nothing lies but what is in the range.
+    /// Only handles whose used bytes all lie in the range.
     pub alone: bool,
-    /// What is in the range is not needed any more, and is not copied.
+    /// The contents of the range are not needed any more, and are not copied.
     pub discards: bool,
 }
 
-/// What came of a [`MoveOrder`].
+/// The result of a [`MoveOrder`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MovedRange {
     /// By size of handles.
@@ -29,20 +29,20 @@ pub struct MovedRange {
     pub count: u64,
     /// Where to go on; the range's end where all of it was tried.
     pub next: u64,
-    /// Why the last handle that stayed did so. What was there already does not count.
+    /// Why the last handle that stayed did so. A handle that was there already does not count.
     pub refusal: Option<MoveRefusal>,
 }
 
 /// A range of a swap, and how far it has come.
 #[derive(Debug, Clone)]
 pub struct RangeMove {
-    /// What is to move.
+    /// The memory that is to move.
     pub order: MoveOrder,
     /// No handle is begun once so many bytes have moved.
     pub most: u64,
-    /// Only what lies there moves; `None`: wherever it lies.
+    /// Only memory of this tier moves; `None`: memory of any tier.
     pub from: Option<Tier>,
-    /// What came of it so far.
+    /// The result so far.
     pub moved: MovedRange,
     /// Bytes of handles that were begun.
     pub(crate) begun: u64,
@@ -55,7 +55,7 @@ impl RangeMove {
         Self { order, most, from: None, moved, begun: 0 }
     }
 
-    /// Only what lies on that tier moves.
+    /// Only memory of that tier moves.
     #[must_use]
     pub fn only_from(self, tier: Tier) -> Self {
         Self { from: Some(tier), ..self }
@@ -70,15 +70,16 @@ impl RangeMove {
 /// A move that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// First address of what moved: one handle's worth, and with it every block that lies in it.
+    /// First address of the memory that moved: one handle, and with it every block that lies in it.
     pub address: u64,
     /// Size of the handle.
     pub bytes: u64,
-    /// What was copied: parts without a block were not.
+    /// Bytes that were copied: parts without a block were not.
     pub copied: u64,
 }
 
-/// Why memory was not moved. It is what it was and where it was, but after [`MoveRefusal::Lost`].
+/// Why memory was not moved. Its contents and its tier are as before, except after
+/// [`MoveRefusal::Lost`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MoveRefusal {
     /// Others rely on where memory is.
@@ -96,7 +97,7 @@ pub enum MoveRefusal {
     /// A block there is to stay on the device.
     #[error("a block is pinned to the device")]
     Pinned,
-    /// Another thread is changing what is where.
+    /// Another thread is changing the place of memory.
     #[error("other changes are under way")]
     Busy,
     /// Work may be touching it.
@@ -105,10 +106,10 @@ pub enum MoveRefusal {
     /// There is no memory to be had for it.
     #[error("the other tier is full")]
     Full,
-    /// The copy took too long. What it was to fill is given back once it is over.
+    /// The copy took too long. The memory that it was to fill is given back once the copy is over.
     #[error("the copy takes too long")]
     Slow,
-    /// The driver failed, and what had been done was undone.
+    /// The driver failed, and the steps made before were undone.
     #[error("{0}")]
     Driver(CUresult),
     /// The driver failed, and then refused to undo it: nothing is mapped where the block was. A
@@ -161,7 +162,7 @@ impl From<CUresult> for MoveRefusal {
     }
 }
 
-/// What moved so far, by size of handles.
+/// Bytes that moved so far, by size of handles.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Moves {
     /// Bytes that came to the device.

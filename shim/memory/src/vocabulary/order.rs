@@ -9,7 +9,7 @@
 use smallvec::{SmallVec, smallvec};
 use wm_driver::StreamId;
 
-/// What a request is ordered by.
+/// The work that a request is ordered by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
     /// After the work that is in this stream: `cuMemAllocAsync`, `cuMemFreeAsync`.

@@ -78,7 +78,7 @@ impl Steps {
     }
 }
 
-/// What a [`Build`] made.
+/// The extent that a [`Build`] made.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) base: u64,

@@ -1,4 +1,4 @@
-//! What the program asks for and gives back, in the terms of the manager.
+//! Requests and frees of the program, in the terms of the manager.
 
 use wm_driver::Shortfall;
 
@@ -14,17 +14,17 @@ pub enum FirstTier {
     Anywhere,
     /// On the device, or nowhere.
     Device,
-    /// On the host, whatever the device has left.
+    /// On the host, even where the device has room.
     Host,
 }
 
-/// What the program asked for.
+/// An allocation that the program asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) asked: usize,
     /// Rounded to whole units.
     pub(crate) bytes: u64,
-    /// What its block is packed with; `None`: nothing, the block has an extent of its own and lies
+    /// The class that its block is packed with; `None`: the block has an extent of its own and lies
     /// at the end of it.
     pub(crate) class: Option<Class>,
     pub(crate) order: Order,

@@ -1,4 +1,4 @@
-//! What the user may decide about one GPU's memory.
+//! The user's settings of one GPU's memory.
 
 use wm_driver::Tier;
 
@@ -22,13 +22,13 @@ pub struct ManagerSettings {
     pub overflow: Vec<Tier>,
     /// Host memory that the manager may pin.
     pub host_limit: u64,
-    /// What all tiers together have at most: a request for more is refused without a look.
+    /// The most that all tiers have together: a request for more is refused without a look.
     /// `u64::MAX` where that is not known.
     pub capacity: u64,
     /// Memory of each other GPU that the manager may hold.
     pub peer_limit: u64,
-    /// Live memory moves between tiers: handles have few sizes, however little is left, so that
-    /// what one leaves is the spare of another.
+    /// Live memory moves between tiers: handles have few sizes, however little is left, so that the
+    /// memory that one block leaves is the spare of another.
     pub movable: bool,
     /// All handles are of the driver's granularity, and blocks of that size and more begin on one:
     /// then equal blocks have equal chunks wherever they lie, which can be shared between

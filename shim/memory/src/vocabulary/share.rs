@@ -1,4 +1,4 @@
-//! Shares: what came of giving chunks of blocks memory that other processes use too.
+//! Shares: the results of giving chunks of blocks memory that other processes use too.
 
 use crate::vocabulary::moves::MoveRefusal;
 
@@ -24,7 +24,7 @@ pub enum Quiet {
     Seen,
 }
 
-/// What came of one chunk.
+/// The result of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareOutcome {
     /// It lies in the shared memory now, for reading only.
@@ -41,8 +41,8 @@ impl From<Result<(), MoveRefusal>> for ShareOutcome {
     }
 }
 
-/// What came of several, one for each in the order in which they were named. Handles of those that
-/// are not shared are still the caller's.
+/// The results of several chunks, in the order in which they were named. Handles of those that are
+/// not shared are still the caller's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedChunks {
     /// One a chunk.
@@ -56,7 +56,7 @@ impl SharedChunks {
     }
 }
 
-/// What came of giving up memory that freed blocks shared.
+/// The result of giving up memory that freed blocks shared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Unparked {
     /// Bytes that were given up.

@@ -13,7 +13,7 @@ pub(crate) const UNIT: u64 = 512;
 pub(crate) const SMALL_BELOW: u64 = 1 << 20;
 
 /// Small requests below this are packed apart from the larger ones, which are most of the bytes:
-/// between those they would split what is free into ranges that only they can use.
+/// between those they would split the free memory into ranges that only they can use.
 pub(crate) const TINY_BELOW: u64 = 64 << 10;
 
 /// Requests below this get an extent made for several of them: a block of 1.1 MiB alone in a 2 MiB
@@ -23,10 +23,10 @@ pub(crate) const MEDIUM_BELOW: u64 = 16 << 20;
 /// The extent that medium requests share, where the device has room for it.
 pub(crate) const MEDIUM_EXTENT: u64 = 32 << 20;
 
-/// New handles are at most this part of what the device has left, rounded to the driver's
-/// granularity, which is also the least size. Mapping one costs some 20 us whatever its size, and
-/// it is mapped again wherever it is stitched in; but what a block leaves of its last handle is
-/// lost to large requests, which must not be missed near the end.
+/// New handles are at most this part of the memory that the device has left, rounded to the
+/// driver's granularity, which is also the least size. Mapping one costs about 20 us at any size,
+/// and it is mapped again in each extent that it is stitched into; but the bytes that a block
+/// leaves of its last handle are lost to large requests, which must not be missed near the end.
 const LEAST_PART: u64 = 1536;
 const LEAST_MAX: u64 = 8 << 20;
 
@@ -44,7 +44,7 @@ const HANDLE_MAX: u64 = 64 << 20;
 /// so large a block.
 pub(crate) const CACHED_BELOW: u64 = 32 << 20;
 
-/// Free runs that are long enough and that a best-fit search looks at: what is in them may not be
+/// Free runs that are long enough and that a best-fit search looks at: their bytes may not be
 /// ready.
 pub(crate) const CANDIDATES: usize = 64;
 
@@ -52,8 +52,8 @@ pub(crate) const CANDIDATES: usize = 64;
 /// 100 µs.
 pub(crate) const WINDOW_VISITS: usize = 4096;
 
-/// Little is left of the device where idle handles and what may still be made are less than this
-/// part of what is held.
+/// Little is left of the device where idle handles and the handles that may still be made are less
+/// than this part of the memory held.
 pub(crate) const PRESSED_PART: u64 = 16;
 
 /// Requests that, after one found the device full, look at other tiers before they ask the driver
@@ -65,12 +65,13 @@ pub(crate) const SCARCE_FOR: u32 = 64;
 /// read at link speed.
 pub(crate) const DEVICE_PART: u64 = 8;
 
-/// A program whose live memory falls below one in this many of what is held has come to the end of
-/// a period.
+/// A program whose live memory falls below one in this many of the bytes held has come to the end
+/// of a period.
 pub(crate) const FALLEN: u64 = 8;
 
-/// Late memory is at most one in this many of what is held: see `growth`. A recorded program (Llama
-/// generate, handles of 2 MiB and more) needed 0.3 % more in its second period than in its first.
+/// Late memory is at most one in this many of the bytes held: see `growth`. A recorded program
+/// (Llama generate, handles of 2 MiB and more) needed 0.3 % more in its second period than in its
+/// first.
 pub(crate) const LATE_PART: u64 = 16;
 
 /// Where several streams use the memory, a free of this size and more gets an event of its own:
@@ -156,9 +157,9 @@ pub(crate) fn movable_handle(whole: u64, granularity: u64) -> u64 {
     (1 << part.ilog2()).clamp(granularity, HANDLE_MAX.max(granularity))
 }
 
-/// The same for an extent of `whole` bytes whose blocks may move: sizes are powers of two, and what
-/// is left at the end is made of ever smaller ones. Large ones, for mapping memory of the host
-/// takes 50 us beside what it takes by size.
+/// The same for an extent of `whole` bytes whose blocks may move: sizes are powers of two, and the
+/// rest at the end is made of ever smaller ones. Sizes are large, since mapping memory of the host
+/// takes 50 us in addition to the time that grows with the size.
 pub(crate) fn movable_handles(bytes: u64, whole: u64, granularity: u64) -> impl Iterator<Item = u64> {
     let (mut each, mut left) = (movable_handle(whole, granularity), bytes);
     std::iter::from_fn(move || {

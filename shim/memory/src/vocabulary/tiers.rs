@@ -98,7 +98,7 @@ pub(crate) struct Gauge {
     pub(crate) peak: TierBytes,
     /// Before the last reset.
     before: TierBytes,
-    /// On all tiers at once, whatever was reset.
+    /// On all tiers at once, since the start: a reset does not change it.
     total_peak: u64,
 }
 
@@ -109,7 +109,7 @@ impl Gauge {
         self.total_peak = self.total_peak.max(self.now.total());
     }
 
-    /// Since the start, whatever was reset.
+    /// The peaks since the start: a reset does not change them.
     pub(crate) fn peaks(&self) -> Peaks {
         let mut tiers = self.before;
         tiers.raise_to(&self.peak);

@@ -1,5 +1,5 @@
-//! What the manager tells about itself: for the statistics endpoint, for tools and for the line
-//! that an out-of-memory error prints.
+//! The manager's report about itself: for the statistics endpoint, for tools and for the line that
+//! an out-of-memory error prints.
 
 use serde::Serialize;
 use wm_schema::Counters;
@@ -15,14 +15,15 @@ pub struct Usage {
     pub live: TierBytes,
     /// Highest `live` since the start or the last reset.
     pub live_peak: TierBytes,
-    /// Highest `live` since the start, whatever was reset. Not part of the manager's statistics.
+    /// Highest `live` since the start: a reset does not change it. Not part of the manager's
+    /// statistics.
     #[serde(skip)]
     pub live_peaks: Peaks,
     /// In memory that the program made itself. Not part of the manager's statistics.
     #[serde(skip)]
     pub pieces: PieceAccount,
-    /// Bytes that were asked for by the live blocks of streams, not rounded: what a stream-ordered
-    /// pool calls used.
+    /// Bytes that were asked for by the live blocks of streams, not rounded: the bytes that a
+    /// stream-ordered pool calls used.
     pub pooled: u64,
     /// Highest `pooled` since the start or the last reset.
     pub pooled_peak: u64,
@@ -34,7 +35,7 @@ pub struct Usage {
     pub cached: u64,
     /// Longest free run.
     pub largest_free_run: u64,
-    /// Physical memory without a block, in whole handles: what stitching can draw on.
+    /// Physical memory without a block, in whole handles: the memory that stitching can draw on.
     pub idle: TierBytes,
     /// `live` without the shared bytes, over `reserved`. 0 if nothing is reserved.
     pub utilization: f64,
@@ -52,9 +53,9 @@ pub struct Usage {
     pub idle_views: usize,
     /// Driver objects that could not be given back and are held for another try.
     pub quarantined: usize,
-    /// What moved between tiers. Not part of the statistics.
+    /// Bytes that moved between tiers. Not part of the statistics.
     #[serde(skip)]
     pub moves: Moves,
-    /// What happened so far.
+    /// Counts of events so far.
     pub counters: Counters,
 }

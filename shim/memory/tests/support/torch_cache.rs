@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// A block is given out for what is up to so many bytes smaller.
+/// A block is given out for a request that is up to so many bytes smaller.
 const ROUNDING: u64 = 20 << 20;
 
 /// Freed blocks, by size and address.
@@ -30,8 +30,8 @@ impl<B> TorchCache<B> {
         self.0.remove(&key)
     }
 
-    /// Memory for so many bytes was refused: what is given up for them is the smallest block that
-    /// is large enough, else the largest ones.
+    /// Memory for so many bytes was refused: the cache gives up the smallest block that is large
+    /// enough, else the largest ones.
     pub fn give_up(&mut self, bytes: u64) -> Vec<B> {
         let enough = self.0.range((bytes, 0)..).next().map(|(key, _)| *key);
         if let Some(block) = enough.and_then(|key| self.0.remove(&key)) {

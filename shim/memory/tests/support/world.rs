@@ -1,9 +1,9 @@
-//! A legal program on a model GPU, and what must be true of it whatever it does.
+//! A legal program on a model GPU, and the conditions that hold after each of its steps.
 //!
 //! The program allocates, works in streams, orders them where it must, frees. After every step the
 //! world checks that no two live blocks share an address or a physical byte, that a block's
-//! physical bytes stay what they were, that no block got bytes whose last use its order does not
-//! come after, that budgets hold and that the books balance.
+//! physical bytes do not change, that no block got bytes whose last use its order does not come
+//! after, that budgets hold and that the books balance.
 
 mod moving;
 mod sharing;
@@ -16,7 +16,7 @@ use wm_memory::{AllocateError, BlockGuard, Manager, ManagerSettings, Order, Tier
 
 use super::model::{Clock, GRANULARITY, Model};
 
-/// A step of a program. Indices are taken modulo what there is.
+/// A step of a program. Indices are taken modulo the length of the list.
 #[derive(Debug, Clone)]
 pub enum Step {
     Allocate {
@@ -54,8 +54,8 @@ pub enum Step {
         on: bool,
     },
     Refresh,
-    /// A part of a block to another tier, once the device has nothing left to do or whatever it
-    /// does, with driver calls that fail.
+    /// A part of a block to another tier, once the device has no work left or at any time, with
+    /// driver calls that fail.
     Move {
         index: usize,
         part: u8,
@@ -98,13 +98,13 @@ type Point = (StreamId, u64);
 struct Live {
     address: u64,
     bytes: u64,
-    /// Nothing may be mapped behind it. What the program asked for decides that, not what the block
-    /// has.
+    /// Nothing may be mapped behind it. The size that the program asked for decides that, not the
+    /// block's own.
     fenced: bool,
     order: Order,
     places: Vec<Place>,
     uses: Vec<Point>,
-    /// What was written into it, by address.
+    /// The words that were written into it, by address.
     words: Vec<(u64, u64)>,
 }
 
@@ -113,7 +113,7 @@ struct Ghost {
     place: Place,
     /// The last work that touched them.
     uses: Vec<Point>,
-    /// What came before the free.
+    /// The work that came before the free.
     before: Clock,
 }
 
@@ -263,7 +263,7 @@ impl World {
         self.guard == Some(BlockGuard::Page) && guard::is_fenced(bytes)
     }
 
-    /// What lies behind a block; returns the length of all that is its own.
+    /// Checks the memory behind a block; returns the length of all that is its own.
     fn check_end(&self, address: u64, bytes: usize) -> u64 {
         let fenced = self.is_fenced(bytes);
         let unit = if fenced { guard::ALIGNMENT } else { 512 };
@@ -302,7 +302,7 @@ impl World {
         self.ghosts.iter().filter(|ghost| overlap(places, std::slice::from_ref(&ghost.place)))
     }
 
-    /// The stream was made to wait for nothing that came after the frees of what it got.
+    /// The stream waits for no work that came after the frees of the memory that it got.
     fn check_waits(&self, order: Order, before: &Clock, places: &[Place]) {
         let Some(stream) = order.stream() else { return };
         for (other, position) in self.model().clock(stream) {
@@ -432,7 +432,7 @@ impl World {
             .retain(|ghost| !ghost.before.iter().all(|(stream, at)| model.comes_after(None, *stream, *at)));
     }
 
-    /// What readers are told of where each block is, and the sum of it.
+    /// Checks the tiers that readers are told for each block, and their sum.
     fn check_tiers(&self) {
         let mut sum = TierBytes::default();
         for live in &self.live {

@@ -9,7 +9,7 @@
 //!   hint.
 //! * `pages` says which slot an address may belong to. It is a hint, too, changed with relaxed
 //!   stores where a piece comes or goes.
-//! * `slots` has the block itself. What is read from a slot is whole, was live at one moment during
+//! * `slots` has the block itself. A block read from a slot is whole, was live at one moment during
 //!   the look-up, and is checked to contain the address.
 //!
 //! So an answer is right however the hint was found. And a block that is live throughout a look-up
@@ -37,7 +37,7 @@ use pages::Pages;
 use recent::RecentSlots;
 use slots::Slots;
 
-/// What readers share.
+/// The tables that readers share.
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     recent: RecentSlots,

@@ -6,8 +6,9 @@
 //! at or before an address is found in the address's own granule: the last begin at or below it, or
 //! else the piece that reaches in.
 //!
-//! What reaches in is written where a piece is entered, and not taken back: it is read only where
-//! no begin is nearer, and a piece that lies there later has written itself.
+//! The piece that reaches in is written when it is entered, and its entry is not taken back: the
+//! entry is read only where no begin is nearer, and a piece that lies there later has written
+//! itself.
 
 use std::ops::Range;
 

@@ -8,9 +8,9 @@
 //! reader that loads a field of a later block therefore finds the id changed; one that loads an id
 //! finds no field of an earlier block.
 //!
-//! Memory moves while its block lives. Then one field changes under the same id: what is elsewhere,
-//! on one kind of tier. Where a block ends does not change with it, and the device's part is what
-//! is left, so a reader finds all as it was before the move or after it.
+//! Memory moves while its block lives. Then one field changes under the same id: the bytes
+//! elsewhere, on one kind of tier. The end of the block does not change with it, and the device's
+//! part is the rest, so a reader finds all as it was before the move or after it.
 
 use std::ops::Range;
 

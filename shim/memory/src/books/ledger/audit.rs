@@ -5,8 +5,8 @@ use wm_driver::Tier;
 use super::{HandleKey, HandleRecord, Ledger};
 
 impl Ledger {
-    /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that
-    /// is not free.
+    /// Reports the first invariant that does not hold, if there is one. `blocks` are the addresses
+    /// and sizes of everything that is not free.
     pub(crate) fn audit(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
         self.audit_pieces(blocks)?;
         self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, blocks))?;

@@ -1,4 +1,4 @@
-//! One extent: what it is for, how much of it is used, and what is mapped in it.
+//! One extent: its class, how much of it is used, and the mappings in it.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::vocabulary::sizes::Class;
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) bytes: u64,
-    /// What its blocks are packed by; `None`: it is one block's own.
+    /// The class that its blocks are packed by; `None`: it is one block's own.
     pub(crate) class: Option<Class>,
     pub(crate) stitched: bool,
     /// Made of late memory.
@@ -24,13 +24,13 @@ pub(crate) struct Extent {
     pub(crate) used: u64,
     /// When the last block left it.
     pub(crate) left: u64,
-    /// What may still be touching it through handles that have become active elsewhere. It must be
-    /// past before anything here is unmapped.
+    /// The points of work that may still be touching it through handles that have become active
+    /// elsewhere. They must be past before anything here is unmapped.
     pub(crate) retired_uses: Pending,
     /// A mapping that was in the way when the extent was last looked at as a whole: likely, it
     /// still is.
     pub(super) blocking_hint: Cell<u64>,
-    /// What is mapped, by first address. Mostly one handle, which lies in this very place.
+    /// The mappings, by first address. Mostly there is one handle, which lies in this very place.
     pub(super) mappings: SmallVec<[(u64, Mapping); 1]>,
 }
 

@@ -1,5 +1,5 @@
-//! Extents: reservations with handles mapped in them, one after the other, and what is mapped
-//! where.
+//! Extents: reservations with handles mapped in them, one after the other, and the address of each
+//! mapping.
 //!
 //! An extent is named by its first address. Its mappings need not reach its end, and may have gaps
 //! where a handle was given back. An extent that was *stitched*, that is made from handles which
@@ -113,7 +113,7 @@ impl Extents {
         extent.mappings.insert(index, (address, Mapping { bytes, key }));
     }
 
-    /// What is mapped at an address is another handle's from now on.
+    /// The mapping at an address is another handle's from now on.
     pub(super) fn rename(&mut self, address: u64, key: HandleKey) {
         let Some((_, extent)) = self.at_mut(address) else { return };
         let index = extent.from(address);

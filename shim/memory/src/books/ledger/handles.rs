@@ -2,8 +2,8 @@
 //!
 //! A handle may be mapped in many extents and is *active* in at most one mapping: the one whose
 //! addresses its bytes are used or free under. A handle no block touches is *idle*, unless a plan
-//! that is under way holds it or it is barred. Idle handles are kept by tier and size: they are
-//! what stitching draws on.
+//! that is under way holds it or it is barred. Idle handles are kept by tier and size: stitching
+//! draws on them.
 
 use std::collections::BTreeMap;
 

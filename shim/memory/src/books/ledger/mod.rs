@@ -44,7 +44,7 @@ use crate::vocabulary::order::{Pending, Point};
 use crate::vocabulary::sizes::Class;
 use crate::vocabulary::tiers::TierBytes;
 
-/// A handle that a plan holds, and what it takes to put it back.
+/// A handle that a plan holds, and the values needed to put it back.
 #[derive(Debug)]
 pub(crate) struct TakenHandle {
     pub(crate) key: HandleKey,
@@ -104,7 +104,7 @@ impl Ledger {
         self.extents.forget(&is_past);
     }
 
-    /// Puts a block over free runs. Returns where its bytes are and what they wait for.
+    /// Puts a block over free runs. Returns where its bytes are and the points that they wait for.
     pub(crate) fn occupy(&mut self, address: u64, bytes: u64) -> (TierBytes, Pending) {
         let mut tiers = TierBytes::default();
         let Some((base, extent)) = self.extents.use_changed(address, bytes as i64) else {
@@ -177,12 +177,12 @@ impl Ledger {
         self.runs.give(part.start, run, &(base..base + extent.bytes));
     }
 
-    /// Is all of an idle handle usable, by what its bytes wait for?
+    /// Is all of an idle handle usable, by the points that its bytes wait for?
     pub(crate) fn is_usable(&self, key: HandleKey, usable: impl Fn(&Pending) -> bool) -> bool {
         self.idle_range(key).is_none_or(|(run, range)| run.segments.is_usable(range, usable))
     }
 
-    /// What an idle handle waits for.
+    /// The points that an idle handle waits for.
     pub(crate) fn pending(&self, key: HandleKey) -> Pending {
         self.idle_range(key).map(|(run, range)| run.segments.pending_over(range)).unwrap_or_default()
     }
@@ -210,7 +210,7 @@ impl Ledger {
     }
 
     /// Takes an idle handle's bytes out of the free runs. The extent they were free in remembers
-    /// what may still be touching it.
+    /// the points of work that may still be touching it.
     pub(crate) fn deactivate(&mut self, key: HandleKey) -> Segments {
         let taken =
             self.handles.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();

@@ -1,4 +1,5 @@
-//! What leaves the ledger: handles, mappings and extents, with the steps that take them apart.
+//! Removal from the ledger: the handles, mappings and extents that leave, with the steps that take
+//! them apart.
 
 use wm_driver::Tier;
 
@@ -7,8 +8,8 @@ use crate::vocabulary::order::Pending;
 use crate::vocabulary::plan::{Steps, Undo};
 
 impl Ledger {
-    /// Idle handles and their sizes, large ones first. Device memory first: it is what others wait
-    /// for.
+    /// Idle handles and their sizes, large ones first. Device memory first: other requests wait for
+    /// it.
     pub(crate) fn idle_by_size(&self, tier: Option<Tier>) -> Vec<(HandleKey, u64)> {
         let idle = self.handles.all().filter(|(key, _)| self.is_idle_on(*key, tier));
         let mut idle: Vec<_> =

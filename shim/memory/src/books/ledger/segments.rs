@@ -5,7 +5,7 @@
 //! large request; but a stream may have its own part of it at once. So a run has one segment for
 //! each part that waits for other points.
 //!
-//! Invariants: lengths are not 0 and add up to the run's; neighbours differ in what they wait for;
+//! Invariants: lengths are not 0 and add up to the run's; neighbours wait for different points;
 //! there are at most [`SEGMENTS`] of them. Where there would be more, two are merged into one that
 //! waits for the points of both: it becomes usable later than necessary, never earlier.
 

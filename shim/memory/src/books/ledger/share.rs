@@ -48,8 +48,8 @@ impl Ledger {
         }
     }
 
-    /// A barred handle has memory that other processes use. Returns what it had; the same for one
-    /// that has given its own memory away.
+    /// A barred handle has memory that other processes use. Returns the memory that it had; the
+    /// same for one that has given its own memory away.
     pub(crate) fn make_foreign(&mut self, key: HandleKey, raw: Handle) -> Option<Handle> {
         self.handles.change(key, |memory| {
             memory.foreign = true;
@@ -74,7 +74,7 @@ impl Ledger {
         parked: bool,
     ) -> impl Iterator<Item = (Range<u64>, HandleKey)> {
         let (begin, end) = (range.start, range.end);
-        // What begins before the range may reach in.
+        // A handle that begins before the range may reach in.
         let first = self.barred.range(..=begin).next_back().map_or(begin, |(address, _)| *address);
         self.barred.range(first..end.max(first)).filter_map(move |(address, key)| {
             let memory = self.handles.get(*key)?;

@@ -1,9 +1,9 @@
 //! Swaps: a handle that blocks lie on gets other memory, of another tier and the same size, at the
 //! same addresses.
 //!
-//! The handle keeps its name, its mappings and what lies on it; the other handle's mappings become
-//! its own. The memory that it had is an idle handle afterwards. Its only mapping is its staging
-//! place, which stays with the memory.
+//! The handle keeps its name, its mappings and its blocks; the other handle's mappings become its
+//! own. The memory that it had is an idle handle afterwards. Its only mapping is its staging place,
+//! which stays with the memory.
 
 use std::ops::Range;
 
@@ -75,7 +75,7 @@ impl Ledger {
         theirs.filter(move |address| mine.contains(&base(*address)))
     }
 
-    /// What the frees of its free parts, and of former tenants of its addresses, wait for.
+    /// The points of the frees of its free parts, and of former tenants of its addresses.
     pub(crate) fn touching_occupied(&self, handle: &OccupiedHandle) -> Pending {
         let mut pending = Pending::default();
         self.runs.within(handle.range.clone()).for_each(|(_, run)| pending.join(&run.segments.pending()));
@@ -86,7 +86,7 @@ impl Ledger {
         pending
     }
 
-    /// Something may be touching a handle until a point is past, whatever becomes of its blocks.
+    /// Work may be touching a handle until a point is past, even if its blocks are freed before.
     pub(crate) fn note_use(&mut self, handle: &OccupiedHandle, until: Point) {
         for address in handle.others.iter().chain([&handle.range.start]) {
             let extent = self.extents.at_mut(*address);
@@ -124,12 +124,12 @@ impl Ledger {
         self.handles.get(key).is_some_and(|memory| memory.held)
     }
 
-    /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had
-    /// is idle, or, where it was foreign, comes back.
+    /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. The memory
+    /// that it had is idle, or is returned where it was foreign.
     pub(crate) fn swap(&mut self, key: HandleKey, spare: HandleKey) -> Option<Handle> {
         let range = self.active_range(key)?;
         let parts: Vec<Range<u64>> = self.runs.within(range).map(|(part, _)| part).collect();
-        // A run is of one tier: what is free here leaves the runs that it is part of.
+        // A run is of one tier: the free bytes here leave the runs that they are part of.
         let limit = |ledger: &Self, at| ledger.extents.range(at).map_or(u64::MAX, |extent| extent.end);
         let mut free = Vec::new();
         for part in parts {

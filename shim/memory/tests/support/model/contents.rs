@@ -1,5 +1,5 @@
-//! What is in physical memory, and copies of it. A copy's bytes move when a call learns that it is
-//! over, so that a reader that relies on them earlier reads other bytes.
+//! The contents of physical memory, and copies of them. A copy's bytes move when a call learns that
+//! it is over, so that a reader that relies on them earlier reads other bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -20,7 +20,7 @@ fn assert_whole(bytes: usize) -> u64 {
 impl Inner {
     fn set_access(&mut self, address: u64, bytes: usize, access: Access) {
         let mut sum = 0;
-        // What may not be written may be in use, but not while that changes.
+        // Memory that may not be written may be in use, but not while that changes.
         self.check_unused_by_writers(&(address..address + bytes as u64), access);
         for (start, mapping) in self.mappings.range_mut(address..address + assert_whole(bytes)) {
             let foreign = self.physical[&mapping.handle].foreign;

@@ -1,9 +1,9 @@
 //! A GPU in memory that checks every pre-condition of the `Gpu` contract.
 //!
 //! Streams are counters: `head` is the last work enqueued, `done` the last finished. A vector clock
-//! a stream says what its later work comes after, so that "ordered" is decided exactly and not by
-//! luck; completion is advanced by the test, in any legal order. Every broken pre-condition panics
-//! with what was broken. The k-th call can be made to fail.
+//! a stream says which work its later work comes after, so that "ordered" is decided exactly and
+//! not by luck; completion is advanced by the test, in any legal order. Every broken pre-condition
+//! panics and names the condition. The k-th call can be made to fail.
 
 mod contents;
 mod gpu;
@@ -43,7 +43,7 @@ struct Physical {
     foreign: bool,
 }
 
-/// What the GPU may do where something is mapped.
+/// The accesses that the GPU may make where something is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Access {
     None,
@@ -125,7 +125,7 @@ impl Model {
         Ok(inner)
     }
 
-    /// What callers bear from now on.
+    /// The answer that callers can bear from now on, where the device is full.
     pub fn answer_oom_with(&self, what: OomAnswer) {
         self.lock().oom_answer = Some(what);
     }
@@ -161,7 +161,8 @@ impl Model {
         (inner.created, inner.released)
     }
 
-    /// The context goes and another comes. What the old one had stays until it is given back.
+    /// The context goes and another comes. The memory that the old one had stays until it is given
+    /// back.
     pub fn renew_context(&self) {
         self.lock().context += 1;
     }
@@ -301,7 +302,7 @@ impl Model {
         inner.wait_for(to, &clock);
     }
 
-    /// What comes before later work of a stream.
+    /// The work that comes before later work of a stream.
     pub fn clock(&self, stream: StreamId) -> Clock {
         self.lock().snapshot(stream)
     }
@@ -320,7 +321,7 @@ impl Model {
         by_order || inner.stream(stream).done >= position
     }
 
-    /// Lets a stream run: up to `part` of 255 of what is enqueued, as far as its waits allow.
+    /// Lets a stream run: up to `part` of 255 of the enqueued work, as far as its waits allow.
     pub fn run_some(&self, stream: StreamId, part: u8) {
         let mut inner = self.lock();
         let Stream { head, done, .. } = *inner.stream(stream);
@@ -360,7 +361,7 @@ impl Inner {
         stream.head
     }
 
-    /// What comes before a point at the end of a stream.
+    /// The work that comes before a point at the end of a stream.
     fn snapshot(&mut self, stream: StreamId) -> Clock {
         let head = self.stream(stream).head;
         let mut clock = self.stream(stream).clock.clone();

@@ -9,7 +9,7 @@ use wm_memory::{MoveOrder, MoveRefusal, RangeMove};
 use super::World;
 
 impl World {
-    /// Moves a piece of a block; what the other pieces lie on stays.
+    /// Moves a piece of a block; the memory of the other pieces stays.
     pub fn relocate(
         &mut self,
         index: usize,

@@ -113,7 +113,7 @@ impl World {
     }
 
     /// As the library does before work that writes: the block has memory of its own, or nothing is
-    /// written. Work in odd streams only reads what is shared.
+    /// written. Work in odd streams only reads the shared memory.
     pub(super) fn may_write(&mut self, index: usize, stream: StreamId) -> bool {
         let range = self.live[index].address..self.live[index].address + self.live[index].bytes;
         if self.manager.shared_in(range.clone()).is_empty() {
@@ -139,7 +139,7 @@ impl World {
         self.live.iter_mut().for_each(|live| live.places = model.resolve(live.address, live.bytes));
     }
 
-    /// What is shared is known, counted, and cannot be written; all else can.
+    /// The shared memory is known, counted, and cannot be written; all other memory can.
     pub(super) fn check_shared(&self) {
         let mut shared = 0;
         for live in &self.live {
