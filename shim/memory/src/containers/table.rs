@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, Hash};
 
 use rustc_hash::FxBuildHasher;
 
-/// A value that knows what it is found by, which does not change while it is in a table.
+/// A value that knows the key by which it is found; the key does not change while it is in a table.
 pub(crate) trait Keyed {
     type Key: Copy + Eq + Hash;
 

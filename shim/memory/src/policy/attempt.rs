@@ -25,11 +25,13 @@ pub(crate) struct Attempt {
     pub(crate) waited: bool,
     /// Memory that the driver and the host have left.
     pub(crate) room: Option<Room>,
-    /// Memory of the device was given back for this request: what earlier ones found says nothing.
+    /// Memory of the device was given back for this request, so the findings of earlier requests
+    /// are void.
     pub(crate) is_relieved: bool,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
-    /// What other GPUs may have at most: nothing tells what they have left.
+    /// The most that each other GPU may hold: the driver does not report the memory that they have
+    /// left.
     pub(crate) most: Vec<(Tier, u64)>,
     /// The tiers that the caller can use; unknown until the device is full.
     pub(crate) oom_answer: Option<OomAnswer>,
@@ -84,7 +86,7 @@ impl Attempt {
     }
 }
 
-/// How far reserved bytes may grow by what the driver and the host have left.
+/// How far reserved bytes may grow: the memory that the driver and the host have left.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Room {
     pub(crate) device: u64,
@@ -93,8 +95,8 @@ pub(crate) struct Room {
     pub(crate) host_figure: HostFigure,
 }
 
-/// What is known of the host. To ask it takes a hundred microseconds, so it is asked only where the
-/// device is full.
+/// How recent the figure for the host is. A query of the host takes a hundred microseconds, so it
+/// is made only where the device is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum HostFigure {
     #[default]

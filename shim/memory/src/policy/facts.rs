@@ -1,5 +1,5 @@
-//! What a decision about one request is shown. Borrowed for as long as the decision takes, and
-//! never changed by it.
+//! The facts that a decision about one request reads. They are borrowed for as long as the decision
+//! takes, and never changed by it.
 
 use wm_driver::Tier;
 
@@ -18,8 +18,8 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Bytes held on a tier, those included that plans under way will make. Of other GPUs each has
-    /// its own, and what plans will make counts for all.
+    /// Bytes held on a tier, those included that plans under way will make. Each other GPU has a
+    /// sum of its own, and the bytes that plans will make count for all of them.
     pub(crate) fn held_on(&self, tier: Tier) -> u64 {
         let Tier::Peer(_) = tier else { return self.held.on(tier) };
         let others = self

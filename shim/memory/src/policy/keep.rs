@@ -2,11 +2,12 @@
 //! device, and on other tiers.
 //!
 //! The driver's `cuMemFree` gives memory back at once, and other processes can have it. Ours keeps
-//! a stated amount, since mapping costs more than a hit. A program that soon needs again what was
-//! given back repeats itself: then as much more is kept, up to a bound, until it needs no call.
-//! What was idle for a whole period is not kept beyond the stated amount.
+//! a stated amount, since mapping costs more than a hit. A program that soon needs memory again
+//! after it was given back repeats itself: then as much more is kept, up to a bound, until the
+//! program needs no call. Memory that was idle for a whole period is not kept beyond the stated
+//! amount.
 //!
-//! Pure: the caller says what time it is, and looks again when a period ends, also if the program
+//! Pure: the caller passes the time in, and looks again when a period ends, also if the program
 //! makes no call any more.
 
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ const REGRET: Duration = Duration::from_secs(2);
 /// Memory that took long to make is released after this time without a use.
 const FORGET: Duration = Duration::from_secs(30);
 
-/// What was given back, and what came of it. Sizes are bytes.
+/// The memory that was given back, and the memory kept in consequence. Sizes are bytes.
 #[derive(Debug, Default)]
 pub struct Keep {
     /// Kept beyond the stated amount.
@@ -34,14 +35,14 @@ impl Keep {
     /// since its last use may lie at the begin of a period.
     pub const PERIOD: Duration = Duration::from_secs(2);
 
-    /// Of so much `idle` memory, how much may go. Kept is at least what is `stated`, and beyond
-    /// that no more than `most`.
+    /// The part of so much `idle` memory that may go. At least the `stated` bytes are kept, and
+    /// beyond them no more than `most`.
     pub fn excess(&self, idle: u64, stated: u64, most: u64) -> u64 {
         idle.saturating_sub(stated.saturating_add(self.more).min(most.max(stated)))
     }
 
-    /// Begins a new period if one is over, or none has begun. Of what the caller has seen of it, it
-    /// tells [`Keep::unused`].
+    /// Begins a new period if one is over, or none has begun. The caller reports the bytes that it
+    /// saw unused in the period to [`Keep::unused`].
     pub fn has_ended_period(&mut self, now: Instant) -> bool {
         let ended = self.next_look().is_none_or(|end| now >= end);
         if ended {

@@ -1,5 +1,5 @@
-//! Layer 3, policy: decisions as functions of what they are shown. They change nothing, so each can
-//! be read and tested alone.
+//! Layer 3, policy: decisions as functions of the facts that they are passed. They change nothing,
+//! so each can be read and tested alone.
 
 pub(crate) mod attempt;
 pub(crate) mod best_fit;

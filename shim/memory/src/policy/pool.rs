@@ -8,7 +8,7 @@
 //! Invariants: a handle is idle once; of each kind at least as many handles are idle as are
 //! reserved; bytes are either held by the program or idle, and both count against one limit.
 //!
-//! A plain value: the caller says what time it is and what the driver has left.
+//! A plain value: the caller passes in the time and the memory that the driver has left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::policy::keep::{Keep, KeepElsewhere};
 use crate::vocabulary::piece::{PieceAccount, PieceKind};
 use crate::vocabulary::tiers::TierBytes;
 
-/// Idle memory, and what may become of it.
+/// Idle memory, and the rules for its release.
 #[derive(Debug, Default)]
 pub struct HandlePool {
     idle: BTreeMap<PieceKind, IdlePieces>,
@@ -138,9 +138,9 @@ impl HandlePool {
         self.account.refused += 1;
     }
 
-    /// Of `idle` bytes of one owner, how many may go, beside the other owner's. At least what is
-    /// `stated` stays of both together; `most` bounds what stays because the program soon made such
-    /// memory again, and 0 is for none of that.
+    /// The part of one owner's `idle` bytes that may go, beside the other owner's. At least
+    /// `stated` bytes stay of both together; `most` bounds the memory that stays because the
+    /// program soon made such memory again, and 0 is for none of that.
     pub(crate) fn excess(&self, idle: u64, other: u64, stated: u64, most: u64) -> u64 {
         self.keep.excess(idle + other.min(stated), stated, most).min(idle)
     }
@@ -153,13 +153,13 @@ impl HandlePool {
     }
 
     /// Bytes of pieces on the device that were idle throughout the last period and since, beyond
-    /// what is stated for both owners. Answered once a period.
+    /// the amount stated for both owners. Answered once a period.
     pub(crate) fn take_unused(&mut self, blocks: u64, stated: u64) -> u64 {
         let unused = std::mem::take(&mut self.unused).min(self.least);
         unused.saturating_sub(stated.saturating_sub(blocks))
     }
 
-    /// May so many bytes be made on the device without asking the driver what it has left?
+    /// May so many bytes be made on the device without a query of the driver for its free memory?
     pub(crate) fn is_unasked(&mut self, bytes: u64) -> bool {
         let rest = self.unasked.checked_sub(bytes);
         self.unasked = rest.unwrap_or(self.unasked);

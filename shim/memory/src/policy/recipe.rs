@@ -1,9 +1,9 @@
-//! Recipes of new extents: which idle handles to take, and which handles to make for what is
-//! missing.
+//! Recipes of new extents: which idle handles to take, and which handles to make for the missing
+//! bytes.
 //!
 //! A large request takes of the device before other tiers, and on each idle handles before new
 //! ones, large ones before small ones. A small one takes an idle handle of any tier before a new
-//! one. New ones stay within the limits, the headroom and what the driver has left.
+//! one. New ones stay within the limits, the headroom and the memory that the driver has left.
 
 use wm_driver::Tier;
 
@@ -91,8 +91,8 @@ fn large_recipe(
     (missing == 0).then_some(recipe)
 }
 
-/// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last
-/// one may be longer than what is missing then, up to `largest`.
+/// Adds idle handles of a tier to `take`, large ones first; returns the bytes that are still
+/// missing. The last handle may be longer than the bytes that are missing then, up to `largest`.
 fn gather(
     facts: &Facts<'_>,
     attempt: &Attempt,
@@ -122,15 +122,15 @@ fn gather(
     left
 }
 
-/// What an extent of `whole` bytes still lacks.
+/// The bytes that an extent of `whole` bytes still lacks.
 #[derive(Debug, Clone, Copy)]
 struct Missing {
     bytes: u64,
     whole: u64,
 }
 
-/// Adds handles to make on a tier, as far as it has room; returns what is still missing. A medium
-/// request's extent is made larger, for the next ones, where the device has the room.
+/// Adds handles to make on a tier, as far as it has room; returns the bytes that are still missing.
+/// A medium request's extent is made larger, for the next ones, where the device has the room.
 fn make(
     facts: &Facts<'_>,
     attempt: &Attempt,

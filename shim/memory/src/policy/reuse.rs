@@ -9,7 +9,8 @@ use crate::vocabulary::sizes::WINDOW_VISITS;
 
 /// First address of the request's block in the oldest such extent. The oldest is preferred to the
 /// best fit: when the request repeats, the extent that was stitched for it is still the oldest that
-/// fits, whatever was stitched later, so each period uses the same extents as the one before.
+/// fits, even if others were stitched later, so each period uses the same extents as the one
+/// before.
 pub(crate) fn oldest_idle(facts: &Facts<'_>, attempt: &Attempt, tiers: &[Tier]) -> Option<u64> {
     // A block without a class has an extent of its own, which is made for it.
     let class = attempt.request.class?;

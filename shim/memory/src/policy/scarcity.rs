@@ -51,8 +51,8 @@ impl Scarcity {
         self.left(held).saturating_add(idle) < held / PRESSED_PART
     }
 
-    /// What the device has left for this process, as far as is known: all there may be, where
-    /// nothing is.
+    /// The bytes that the device has left for this process; without a known ceiling, there is no
+    /// bound.
     pub(crate) fn left(&self, held: u64) -> u64 {
         self.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held))
     }

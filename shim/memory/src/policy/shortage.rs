@@ -1,7 +1,8 @@
 //! The answer to PyTorch's requests for which a device has no room.
 //!
-//! PyTorch's allocator caches what tensors have freed. If a request is refused it empties that
-//! cache and asks once more. So its first attempt is refused, and its second one spills.
+//! PyTorch's allocator caches the memory that tensors have freed. If a request is refused it
+//! empties that cache and asks once more. So its first attempt is refused, and its second one
+//! spills.
 //!
 //! A block is one call, so a second attempt is recognised: it asks for as many bytes, and no block
 //! was given in between. A request for pieces comes in many calls, and nothing in a call says where
@@ -181,12 +182,12 @@ impl TorchAnswers {
         (self.refused, self.spilled) = (None, None);
     }
 
-    /// The thread was refused a block for good: the next request is a new one, whatever its size.
+    /// The thread was refused a block for good: the next request is a new one, of any size.
     pub fn refused_for_good(&mut self) {
         self.spilled = None;
     }
 
-    /// The next block is refused first, whatever the last emptied cache brought.
+    /// The next block is refused first, even if the last emptied cache brought memory.
     pub fn spare_none(&mut self) {
         self.spared = 0;
     }
@@ -283,8 +284,8 @@ mod tests {
         assert_eq!(ask(&mut blocks, 0, 5, 9), OomAnswer::FailOnce, "a new request");
     }
 
-    /// Hazard: a program catches its error and frees, and what PyTorch caches then is never asked
-    /// for again.
+    /// Hazard: a program catches its error and frees, and the memory that PyTorch caches then is
+    /// never asked for again.
     #[test]
     fn after_a_request_that_was_refused_for_good_the_next_one_is_a_first_attempt() {
         let mut blocks = TorchAnswers::NEW;

@@ -31,8 +31,8 @@ pub(crate) fn spare(
     rules: &Rules,
 ) -> Result<Spare, MoveRefusal> {
     let allowed = to == Tier::Device || rules.settings.overflow.contains(&to);
-    // Of what a reader of the directory sees one word may change. That is enough where one end is
-    // the device.
+    // A move may change only one of the words that a reader of the directory sees. That is enough
+    // where one end is the device.
     let one_end = to == Tier::Device || handle.tier == Tier::Device;
     if handle.tier == to && !handle.foreign || !allowed || !one_end {
         return Err(MoveRefusal::Unfit);

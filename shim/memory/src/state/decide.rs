@@ -116,7 +116,8 @@ impl State {
             // others.
             .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
-            // A small block among large ones pins what could be stitched: better than no block.
+            // A small block among large ones pins memory that could be stitched: better than no
+            // block.
             .or_else(|| self.best_fit_any_class(attempt))
     }
 
@@ -250,7 +251,7 @@ impl State {
         Decision::Grant(self.grant(address, &attempt.request))
     }
 
-    /// A new extent from idle handles of `tiers`, and new ones for what is missing.
+    /// A new extent from idle handles of `tiers`, and new ones for the missing bytes.
     fn stitch(
         &mut self,
         attempt: &Attempt,
@@ -292,8 +293,9 @@ impl State {
         self.stitch(attempt, rules, &[Tier::Device], NewHandles::None)
     }
 
-    /// The device is full: what exists of it and of the overflow tiers together. An existing extent
-    /// first, then free handles if the device has a good part, then a free run elsewhere.
+    /// The device is full: the request is met from the existing memory of it and of the overflow
+    /// tiers together. An existing extent first, then free handles if the device has a good part,
+    /// then a free run elsewhere.
     fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
         let idle = self.holdings.ledger.handles().idle_bytes().device;
@@ -303,8 +305,8 @@ impl State {
             .or_else(|| self.best_fit(attempt, &rules.settings.overflow, &ALL))
     }
 
-    /// New memory on the overflow tiers for what idle and new memory of the device does not suffice
-    /// for.
+    /// New memory on the overflow tiers for the bytes that idle and new memory of the device does
+    /// not cover.
     fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
         let figure = attempt.room.map_or(HostFigure::Current, |room| room.host_figure);
@@ -312,7 +314,7 @@ impl State {
             return Some(Decision::FindOut(Question::Host(HostFigure::Recent)));
         }
         let recipe = recipe(&self.facts(), attempt, rules, &all, NewHandles::AsNeeded)?;
-        // An older figure may promise what other processes have taken since.
+        // An older figure may promise memory that other processes have taken since.
         if figure == HostFigure::Recent && recipe.create.iter().any(|(tier, _)| *tier == Tier::Host) {
             return Some(Decision::FindOut(Question::Host(HostFigure::Current)));
         }

@@ -1,8 +1,8 @@
 //! Drafts of new extents: the plan that carries out a recipe, its commit and its rollback.
 //!
-//! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved
-//! already. A commit turns the draft into an extent with the request's block in it; a rollback puts
-//! everything back.
+//! Drafting takes the chosen handles out of the ledger and counts the handles to be made as
+//! reserved already. A commit turns the draft into an extent with the request's block in it; a
+//! rollback puts everything back.
 
 use std::time::Instant;
 
@@ -80,7 +80,8 @@ impl Draft {
 }
 
 impl State {
-    /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
+    /// Takes the handles that a recipe names. Device parts come first, so that a block's head is on
+    /// the device.
     pub(crate) fn draft(&mut self, recipe: &Recipe, class: Option<Class>, rules: &Rules) -> Draft {
         let taken = recipe
             .take

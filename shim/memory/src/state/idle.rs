@@ -1,4 +1,4 @@
-//! What can be given back: idle handles, idle views, and at the end of a context everything.
+//! Memory that can be given back: idle handles, idle views, and at the end of a context everything.
 //!
 //! Each function takes its choice out of the ledger and returns the steps that take it apart:
 //! unmappings first, then reservations that have become empty, then handles.
@@ -49,9 +49,9 @@ impl State {
         self.take_settled_views(longest, excess)
     }
 
-    /// Takes the idle views that map what of a range on the device would move next, up to `most`
-    /// bytes: each place of it would have to be mapped anew, and what is idle in such a view could
-    /// not take its place.
+    /// Takes the idle views that map the memory of a range on the device which would move next, up
+    /// to `most` bytes: each place of it would have to be mapped anew, and the idle memory in such
+    /// a view could not take its place.
     pub(crate) fn take_views_of(&mut self, range: &Range<u64>, most: u64) -> Vec<Undo> {
         if self.under_way.is_pinned() {
             return Vec::new();

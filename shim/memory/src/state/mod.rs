@@ -1,8 +1,8 @@
-//! All that the manager knows, as one value behind one lock, and the steps that change it.
+//! The manager's state, as one value behind one lock, and the steps that change it.
 //!
-//! The parts keep their own invariants; what is here and in the files of this folder changes
-//! several of them together. What a plan uses was taken out of the ledger when it was drafted, and
-//! comes back with its commit or its rollback.
+//! The parts keep their own invariants; the functions here and in the files of this folder change
+//! several of them together. The memory that a plan uses was taken out of the ledger when it was
+//! drafted, and comes back with its commit or its rollback.
 
 pub(crate) mod decide;
 pub(crate) mod draft;
@@ -35,7 +35,8 @@ use crate::vocabulary::plan::Undo;
 use crate::vocabulary::request::{Freed, Request};
 use crate::vocabulary::tiers::TierBytes;
 
-/// In this order in memory: what a hit and a free look at comes first, on neighbouring cache lines.
+/// In this order in memory: the fields that a hit and a free read come first, on neighbouring cache
+/// lines.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct State {
@@ -77,7 +78,7 @@ impl State {
             Freed::Past => (Order::Device, None),
             Freed::In { order, eager } => (order, Some(self.timeline.freed(order, returned.bytes, eager))),
         };
-        // What is past has number 0, which every order has passed.
+        // A free that is past has number 0, which every order has passed.
         let number = numbered.map_or(0, |numbered| numbered.number);
         if returned.cacheable {
             self.program.cache(order, returned.bytes, address, number);
@@ -110,7 +111,7 @@ impl State {
         any
     }
 
-    /// What a decision is shown.
+    /// The facts that a decision reads.
     pub(crate) fn facts(&self) -> Facts<'_> {
         Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.held() }
     }
@@ -122,7 +123,7 @@ impl State {
         held
     }
 
-    /// Notes what calls of the driver have told about events. Returns the fences that are not
+    /// Notes the events' states that calls of the driver have told. Returns the fences that are not
     /// needed any more.
     #[must_use = "their events are to be recycled, outside the lock"]
     pub(crate) fn note_results(&mut self, results: &EventResults, user: Order) -> Vec<Arc<Fence>> {
@@ -152,14 +153,14 @@ impl State {
         }
     }
 
-    /// Notes steps that failed. What was not released is still held.
+    /// Notes steps that failed. Memory that was not released is still held.
     pub(crate) fn quarantine(&mut self, failed: Vec<Undo>) {
         self.counters.failed_releases += failed.len() as u64;
         self.holdings.quarantine(failed);
     }
 
-    /// Strands steps of a plan that was never committed: what it made and could not release counts
-    /// as reserved.
+    /// Strands steps of a plan that was never committed: the memory that it made and could not
+    /// release counts as reserved.
     pub(crate) fn quarantine_uncommitted(&mut self, failed: Vec<Undo>) {
         self.holdings.hold(&failed);
         self.quarantine(failed);

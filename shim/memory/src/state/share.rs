@@ -56,8 +56,8 @@ impl State {
         Ok(handle)
     }
 
-    /// Other processes' memory lies wherever the handle is mapped. What it had is idle; it is
-    /// theirs too, where it is the same.
+    /// Other processes' memory lies wherever the handle is mapped. The handle's former memory is
+    /// idle; where it is the same, it is theirs too.
     pub(crate) fn commit_share(&mut self, handle: &OccupiedHandle, raw: Handle) {
         let bytes = handle.bytes();
         match self.holdings.ledger.make_foreign(handle.key, raw) {
@@ -68,7 +68,7 @@ impl State {
         self.let_go(handle.key);
     }
 
-    /// The handle has what it had. `lost`: not everywhere.
+    /// The handle has its former memory. `lost`: not everywhere.
     pub(crate) fn roll_back_share(&mut self, handle: &OccupiedHandle, lost: bool) {
         if lost {
             self.fixed = true;

@@ -1,7 +1,7 @@
 //! Drafts of moves: a handle with blocks on it, and the memory of another tier that it gets.
 //!
 //! Invariant: while a move is under way the handle is held and its spare is taken, so that no other
-//! plan chooses either; the context's end waits for it. What lies on the handle may change
+//! plan chooses either; the context's end waits for it. The blocks on the handle may change
 //! meanwhile: a commit looks anew.
 
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::vocabulary::plan::{Build, Built, ExtentPart, Steps, Undo};
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::tiers::only;
 
-/// More copies than this for one handle are made as one: what lies between blocks is copied with
+/// More copies than this for one handle are made as one: the memory between blocks is copied with
 /// them.
 const COPIES: usize = 16;
 
@@ -30,7 +30,7 @@ const COPIES: usize = 16;
 pub(crate) struct StrandedSwap {
     pub(crate) swap: Swap,
     pub(crate) copies: Vec<Event>,
-    /// What takes the spare's range apart.
+    /// The steps that take the spare's range apart.
     pub(crate) undo: Vec<Undo>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Swap {
     to: Tier,
     /// `None`: it is to be made.
     spare: Option<TakenHandle>,
-    /// What has to be copied, by address.
+    /// The ranges to copy, by address.
     pub(crate) parts: Vec<Range<u64>>,
     /// Steps that unmap the spare where it would come to be mapped twice. They come first.
     pub(crate) unmap_first: Vec<Undo>,
@@ -84,8 +84,8 @@ impl State {
         self.holdings.ledger.occupied_handle(address).map(|handle| (handle.range, handle.tier))
     }
 
-    /// Chooses what the handle at an address gets, and takes it. Nothing changes where the handle
-    /// stays. `own` moves of the caller's are under way.
+    /// Chooses the spare that the handle at an address gets, and takes it. Nothing changes where
+    /// the handle stays. `own` moves of the caller's are under way.
     pub(crate) fn draft_swap(
         &mut self,
         address: u64,
@@ -121,7 +121,7 @@ impl State {
         if to != Tier::Device && self.has_pinned(&handle.range) {
             return Err(MoveRefusal::Pinned);
         }
-        // What is held moves already: two ranges of a swap may name it.
+        // A handle that is held moves already: two ranges of a swap may name it.
         if self.holdings.ledger.is_held(handle.key)
             || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle))
         {
@@ -152,7 +152,7 @@ impl State {
         blocks.any(|block| block.address < range.end && range.start < block.address + block.tiers.total())
     }
 
-    /// The handle at an address. What the free cache keeps of it becomes free first: that is not
+    /// The handle at an address. The blocks of it in the free cache become free first: they are not
     /// worth a copy.
     fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, MoveRefusal> {
         let handle = self.holdings.ledger.occupied_handle(address).ok_or(MoveRefusal::NoBlock)?;
@@ -164,7 +164,8 @@ impl State {
     }
 
     /// The spare, which was filled at `base`, has the handle's bytes, and is mapped wherever the
-    /// handle was. Comes with the step that gives up what other processes use too.
+    /// handle was. The second value is the step that gives up the memory that other processes use
+    /// too.
     pub(crate) fn commit_swap(&mut self, swap: &Swap, made: Handle, base: u64) -> (Moved, Option<Undo>) {
         let (range, bytes) = (&swap.handle.range, swap.handle.bytes());
         // A cached block would be given out with its part elsewhere, although the device may have
@@ -225,7 +226,7 @@ impl State {
         self.timeline.add_fence(&Arc::new(fence))
     }
 
-    /// `steps` are taken once the point is past. What else is mapped of the spare is unmapped when
+    /// `steps` are taken once the point is past. Other mappings of the spare are unmapped when
     /// memory is next given back, behind the steps that failed before: a reservation may go with it
     /// in which one of them left a mapping.
     fn strand_swap(&mut self, swap: &Swap, mut steps: Vec<Undo>, until: Point) {
@@ -261,7 +262,7 @@ fn contains(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
-/// What of the parts is outside a range.
+/// The sections of the parts outside a range.
 pub(super) fn without(parts: Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
     let sides =
         |part: Range<u64>| [part.start..part.end.min(range.start), part.start.max(range.end)..part.end];

@@ -1,8 +1,8 @@
-//! What other threads have under way between two looks at the state.
+//! The work that other threads have under way between two looks at the state.
 //!
 //! Invariant: `generation` grows whenever something under way ends, so a thread that saw a
-//! generation can tell whether to look again; `epoch` grows when the context goes, so what began in
-//! an earlier one is not committed.
+//! generation can tell whether to look again; `epoch` grows when the context goes, so a plan that
+//! began in an earlier one is not committed.
 
 #[derive(Debug, Default)]
 pub(crate) struct UnderWay {

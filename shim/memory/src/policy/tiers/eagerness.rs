@@ -1,14 +1,14 @@
-//! Whether what a launch uses comes to the device before it, or is read where it lies.
+//! Whether the blocks of a launch come to the device before it, or are read where they lie.
 //!
-//! To read memory over the link once costs what its coming would, if the kernel reads as fast as
-//! the link carries. Some do not: one that multiplies a matrix by a vector has a tenth of that.
-//! Nothing tells which kernel is of that kind, so both ways are tried: where a period uses the host
-//! slowly, the next ones are *eager*, and it stays so as long as they take less time.
+//! To read memory over the link once costs as much as its move, if the kernel reads as fast as the
+//! link carries. Some do not: one that multiplies a matrix by a vector has a tenth of that. The
+//! driver does not tell which kernel is of that kind, so both ways are tried: where a period uses
+//! the host slowly, the next ones are *eager*, and it stays so as long as they take less time.
 //!
 //! Time is told, not asked for. Invariant: without a period nothing is eager.
 
-/// A period that uses more of the host in a second than this is bound by the link: half of what one
-/// carries.
+/// A period that uses more of the host in a second than this is bound by the link: half of the
+/// bytes that one carries.
 const SLOW: f64 = 25e9;
 
 /// Less is not worth a try, in a period.
@@ -39,7 +39,7 @@ pub(super) struct ProgramClock {
 #[derive(Debug)]
 pub(super) struct Eagerness {
     is_eager: bool,
-    /// The first eager period brings what later ones find: it does not count.
+    /// The first eager period brings the blocks that later ones find: it does not count.
     is_first: bool,
     begin: ProgramClock,
     /// Seconds of an event, when nothing came before its use.

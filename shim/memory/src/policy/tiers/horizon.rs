@@ -1,12 +1,12 @@
-//! What a program does next, turned into what has to leave and what has to come at a stop.
+//! The program's next events, turned into the blocks that have to leave and to come at a stop.
 //!
-//! Belady's rule, on a future that is a guess: what is used last leaves first, and what is used
-//! once and then not much sooner than that stays where it is, because reading it over the link once
-//! costs what its coming would. A stop serves a part of the future, so that one pays for many
-//! launches.
+//! Belady's rule, on a future that is a guess: the block that is used last leaves first. A block
+//! that is used once, and not much sooner than the one that would leave for it, stays where it is,
+//! because reading it over the link once costs as much as its move. A stop serves a part of the
+//! future, so that one pays for many launches.
 //!
-//! Invariants: moves are possible in their order; what leaves at a stop does not come at it, and
-//! what comes does not leave; a block is named once.
+//! Invariants: moves are possible in their order; a block that leaves at a stop does not come at
+//! it, and a block that comes does not leave; a block is named once.
 
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
@@ -17,8 +17,8 @@ use crate::vocabulary::sizes::movable_handle;
 /// Events that one stop looks ahead at most.
 const FARTHEST: u64 = 2048;
 
-/// What comes is used that many times sooner than what leaves for it: that crosses the link, too,
-/// and the farther use is guessed worse.
+/// A block that comes is used that many times sooner than the block that leaves for it: that one
+/// crosses the link, too, and the farther use is guessed worse.
 const GAIN: u64 = 3;
 
 /// One part in so many of the room stays when blocks come back for which nothing is foretold.
@@ -33,7 +33,7 @@ const EAGER_PART: u64 = 16;
 /// least by the byte. A gather, say, reads each row of a small table many times for a large one.
 const LARGER: u64 = 4;
 
-/// For what room is made.
+/// The block that room is made for.
 #[derive(Debug, Clone, Copy)]
 struct Life {
     /// Bytes of the whole block.
@@ -49,16 +49,16 @@ pub(super) struct Stop<'a> {
     pub(super) order: &'a mut LeavingOrder,
     pub(super) moves: &'a mut Vec<TierMove>,
     now: u64,
-    /// What is used comes before, from whatever is used later.
+    /// A used block comes before its use, and any block that is used later leaves for it.
     eager: bool,
     leaves: StopList,
-    /// What comes, or is used so soon that it would.
+    /// Blocks that come, or are used so soon that they would.
     comes: StopList,
     /// Room that later allocations will take, and memory that will be freed before them.
     reserved: u64,
     later: u64,
-    /// What of the reserved room is for huge blocks: what is used with them, and is much smaller,
-    /// takes of it.
+    /// The part of the reserved room that is for huge blocks: blocks that are used with them, and
+    /// are much smaller, take of it.
     huge: u64,
 }
 
@@ -117,7 +117,8 @@ impl<'a> Stop<'a> {
         bytes > self.residency.capacity() / 2
     }
 
-    /// As much of `bytes` as there is room for, after what is used later than `until` has left.
+    /// As much of `bytes` as there is room for, after blocks that are used later than `until` have
+    /// left.
     pub(super) fn make_room(&mut self, bytes: u64, until: u64) -> u64 {
         self.make_room_for(Life { block: bytes, until, end: until }, bytes)
     }
@@ -157,8 +158,8 @@ impl<'a> Stop<'a> {
         }
     }
 
-    /// What is missing of a block comes, if it is used again, at `until`, before what leaves for
-    /// it. Returns its bytes.
+    /// The missing part of a block comes, if the block is used again, at `until`, before the blocks
+    /// that leave for it. Returns its bytes.
     pub(super) fn come(&mut self, block: u64, until: u64) -> u64 {
         let Some(placed) = self.residency.get(block) else { return 0 };
         let missing = placed.elsewhere();
@@ -179,14 +180,15 @@ impl<'a> Stop<'a> {
         bytes
     }
 
-    /// Does a block come for whatever is used later?
+    /// Does a block come in place of any block that is used later?
     pub(super) fn is_eager_for(&self, block: u64) -> bool {
         let part = self.residency.capacity() / EAGER_PART;
         self.eager && self.residency.get(block).is_some_and(|placed| placed.bytes <= part)
     }
 
-    /// What was used since it left comes, if there is room for all of it: the program has become
-    /// smaller. Where it has not, what comes now would leave for what is allocated next.
+    /// Blocks that were used since they left come, if there is room for all of them: the program
+    /// has become smaller. Where it has not, a block that comes now would leave for the next
+    /// allocation.
     pub(super) fn bring_back(&mut self) {
         let was_missed =
             |block, placed: PlacedBlock| self.order.last_use(block).is_some_and(|last| last > placed.away);
@@ -201,8 +203,8 @@ impl<'a> Stop<'a> {
         }
     }
 
-    /// Serves what comes after `skipped` events, until `batch` bytes are moved or made room for.
-    /// Returns the number of the first event that needs another stop.
+    /// Serves the events after the next `skipped` ones, until `batch` bytes are moved or made room
+    /// for. Returns the number of the first event that needs another stop.
     pub(super) fn serve(&mut self, past: &Repetition, skipped: u64, batch: u64) -> u64 {
         let Some(position) = past.position() else { return self.now };
         let mut served = 0;
@@ -234,8 +236,8 @@ impl<'a> Stop<'a> {
             (EventKind::Use, Some(block)) if self.leaves.has(block) => None,
             (EventKind::Use, Some(block)) if self.is_eager_for(block) => Some(self.come(block, when)),
             (EventKind::Use, Some(block)) => {
-                // What was not used since is used next a period later. It takes room that is there,
-                // which needs no other stop.
+                // A block that was not used since is used next a period later. It takes room that
+                // is there, which needs no other stop.
                 let next = |distance| self.now + (distance + when - self.now) * GAIN;
                 let (until, counts) = match event.until_next() {
                     Some(distance) => (next(distance), true),
@@ -257,7 +259,7 @@ impl<'a> Stop<'a> {
     }
 }
 
-/// However it ends, what it has chosen is told: first what leaves, since that makes the room.
+/// However a stop ends, its chosen moves are told: first the leaves, since they make the room.
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.moves.extend(self.leaves.moving().map(|(block, bytes)| TierMove::Leave { block, bytes }));
@@ -270,8 +272,8 @@ mod tests {
     //! Hazard: memory moves for nothing.
     use super::*;
 
-    /// What a stop at event 100 moves, on a device that holds `blocks` as (name, chunks, chunks on
-    /// the device, next use).
+    /// The moves of a stop at event 100, on a device that holds `blocks` as (name, chunks, chunks
+    /// on the device, next use).
     fn moves(
         capacity: u64,
         blocks: &[(u64, u64, u64, u64)],

@@ -7,12 +7,12 @@
 //!
 //! | module | one idea |
 //! |---|---|
-//! | [`residency`] | what lies where, in chunks |
-//! | [`repetition`] | a program that repeats itself: where it was one period ago, and so what comes next |
-//! | [`horizon`] | what comes next, turned into what has to leave and what has to come |
-//! | [`stop_list`] | what moves one way at a stop |
+//! | [`residency`] | the bytes of each block on the device, in chunks |
+//! | [`repetition`] | a program that repeats itself: its place one period ago, and so its next events |
+//! | [`horizon`] | the next events, turned into the blocks that have to leave and to come |
+//! | [`stop_list`] | the blocks that move one way at a stop |
 //! | [`order`] | which block leaves first |
-//! | [`eagerness`] | whether what is used comes before, or is read where it lies |
+//! | [`eagerness`] | whether a used block comes before its use, or is read where it lies |
 //! | [`placer`] | all of them together |
 //!
 //! Words: *leave* and *come* are moves from the device to the host and back. A move is made at a

@@ -1,6 +1,6 @@
-//! Which block leaves first: the one whose next use is farthest, as the past foretells it; of a
-//! block of which nothing is foretold, it is as far away as the last one. A free counts as a use:
-//! what is about to be freed stays, since to keep it costs nothing for long.
+//! Which block leaves first: the one whose next use is farthest, as the past foretells it; for a
+//! block without a foretold use, the next use is as far away as the last one. A free counts as a
+//! use: a block that is about to be freed stays, since to keep it costs nothing for long.
 //!
 //! A use changes an entry only. The lists are brought up to date when a victim is asked for, so
 //! that a launch pays for none of them.
@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-/// Events for which a block that was used does not leave, if another one can: what was used a
-/// moment ago may be used again before the past says so, and in a loop that is much longer another
-/// one is as good.
+/// Events for which a block that was used does not leave, if another one can: a block that was used
+/// a moment ago may be used again before the past says so, and in a loop that is much longer
+/// another one is as good.
 const YOUNG: u64 = 64;
 
 /// Blocks that are looked at for one that is not young.
@@ -155,8 +155,8 @@ impl LeavingOrder {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (thrashing): what was used a moment ago leaves and is used again at once; or nothing
-    //! can leave where all is young.
+    //! Hazard (thrashing): a block that was used a moment ago leaves and is used again at once; or
+    //! no block can leave where all are young.
     use proptest::prelude::*;
 
     use super::*;

@@ -1,4 +1,5 @@
-//! Our policy: what comes next if the program repeats itself, else what was used lately.
+//! Our policy: the next events if the program repeats itself, else the blocks that were used
+//! lately.
 
 use smallvec::SmallVec;
 
@@ -8,7 +9,7 @@ use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
 use super::residency::{PlacedBlock, Residency, TierMove};
 
-/// What a policy has to keep to.
+/// The limits that a policy has to observe.
 #[derive(Debug, Clone, Copy)]
 pub struct TierSettings {
     /// Most bytes on the device.
@@ -31,15 +32,15 @@ impl TierSettings {
 /// 100 us at 55 GB/s.
 const STOP_BYTES: u64 = 5_500_000;
 
-/// Where nothing is known of what comes next, a stop makes room for so many times the bytes that it
-/// costs, so that the next one is not near.
+/// Where no next event is known, a stop makes room for so many times the bytes that it costs, so
+/// that the next one is not near.
 const SLACK: u64 = 8;
 
 /// Events for which a block that was used does not leave for that.
 const RECENT: u64 = 256;
 
-/// Decides what lies on the device. Blocks are named by their users, and a name may come again
-/// after its free.
+/// Decides which blocks lie on the device. Blocks are named by their users, and a name may come
+/// again after its free.
 ///
 /// ```
 /// use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
@@ -160,7 +161,7 @@ impl TierPlacer {
         Stop::new(&mut self.residency, &mut self.order, moves, now, eager).make_room(bytes, now);
     }
 
-    /// So many bytes of a block lie on the device, whatever was asked for.
+    /// So many bytes of a block lie on the device, even if a move asked for another number.
     pub fn correct(&mut self, block: u64, on_device: u64) {
         self.residency.correct(block, on_device);
         self.list(block);
@@ -206,14 +207,14 @@ impl TierPlacer {
         self.order.used(block, now, next, placed.can_leave());
     }
 
-    /// Whether a stop costs less than what was used from the host since the last one.
+    /// Whether a stop costs less than the bytes that were used from the host since the last one.
     fn is_due(&mut self, missing: u64) -> bool {
         self.debt = self.debt.saturating_add(missing);
         self.debt >= self.settings.stop_bytes
     }
 
-    /// Moves for a launch of these blocks, or for a new one of so many bytes, and for what comes
-    /// next.
+    /// Moves for a launch of these blocks, or for a new one of so many bytes, and for the events
+    /// that follow.
     fn stop(&mut self, blocks: &[u64], bytes: u64, moves: &mut Vec<TierMove>) {
         self.plan(blocks, bytes, false, moves);
     }
@@ -226,7 +227,8 @@ impl TierPlacer {
         let ages = stop.hold(blocks);
         let life = self.past.position().map_or(RECENT, |position| self.past.life(position + 1));
         stop.make_room_for_life(bytes, now, now + life);
-        // A block that was not used for longer than what would leave for it is used from the host.
+        // A block stays on the host if its last use is longer ago than that of the block that would
+        // leave for it.
         for (block, age) in ages {
             let until = if stop.is_eager_for(block) { now } else { now + age };
             stop.come(block, until);
@@ -239,7 +241,7 @@ impl TierPlacer {
             return;
         }
         stop.reserve(bytes);
-        // The allocation that this stop is for is the first of what comes next.
+        // The allocation that this stop is for is the first of the next events.
         self.planned = stop.serve(&self.past, u64::from(bytes > 0), self.settings.batch);
     }
 }
@@ -277,7 +279,7 @@ mod tests {
         ]
     }
 
-    /// What the moves amount to.
+    /// The state of the device after the moves.
     #[derive(Default)]
     struct Mirror {
         /// Bytes, and those on the device.
@@ -314,8 +316,8 @@ mod tests {
         }
     }
 
-    /// Plays the operations `periods` times, with what is left freed in between. Returns the bytes
-    /// that were moved.
+    /// Plays the operations `periods` times, and frees the blocks that are left in between. Returns
+    /// the bytes that were moved.
     fn play(ops: &[Op], periods: usize, capacity: u64) -> u64 {
         let mut placer = TierPlacer::new(TierSettings::of_capacity(capacity));
         let (mut mirror, mut live, mut moves, mut next) = (Mirror::default(), Vec::new(), Vec::new(), 0);
@@ -368,8 +370,8 @@ mod tests {
         }
     }
 
-    /// Hazard: what is used in turn, and read slowly where it lies, is carried to the device whole
-    /// in each period, or not at all.
+    /// Hazard: blocks that are used in turn, and read slowly where they lie, are carried to the
+    /// device whole in each period, or not at all.
     #[test]
     fn who_reads_the_host_slowly_has_what_it_uses_next_on_the_device() {
         const BLOCKS: u64 = 40;
@@ -401,7 +403,8 @@ mod tests {
         assert!((28..=44).contains(&moved[last]), "moved: {moved:?}");
     }
 
-    /// Hazard: what did not move, or cannot, is believed to have moved, or is tried at each stop.
+    /// Hazard: a block that did not move, or cannot, is believed to have moved, or is tried at each
+    /// stop.
     #[test]
     fn what_is_told_is_believed() {
         let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(8 * CHUNK)), Vec::new());

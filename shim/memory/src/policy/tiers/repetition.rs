@@ -1,17 +1,17 @@
-//! A program that repeats itself: where was it one period ago? What it did from there on is what it
-//! does next.
+//! A program that repeats itself: where was it one period ago? The events from there on are the
+//! ones that it makes next.
 //!
 //! The last events are kept, each linked with the one before and the one after of its block.
 //! `position` is the event of the past that the last one answers to. Two blocks *answer to* each
-//! other if one did a period ago what the other does now: a block that lives through periods
-//! answers to itself, and a newer one to one that was freed since. So a loop over equal layers,
-//! which use other weights each, does not pass for a period. Where some events are more or fewer
-//! than a period ago, the blocks' own links tell where to go on. Sizes vary with a step's input, so
-//! all that is asked of them is their order of magnitude: it tells a prompt from the tokens that
-//! follow it, whose launches are the same.
+//! other if one had the same use a period ago as the other has now: a block that lives through
+//! periods answers to itself, and a newer one to one that was freed since. So a loop over equal
+//! layers, which use other weights each, does not pass for a period. Where some events are more or
+//! fewer than a period ago, the blocks' own links tell where to go on. Sizes vary with a step's
+//! input, so all that is asked of them is their order of magnitude: it tells a prompt from the
+//! tokens that follow it, whose launches are the same.
 //!
 //! Invariants: an event costs a bounded number of looks at the past; so much of it is kept and no
-//! more; what was forgotten is found by no link.
+//! more; a forgotten event is found by no link.
 
 use std::collections::VecDeque;
 
@@ -207,7 +207,7 @@ impl Repetition {
         birth.heir == event.born || (birth.freed && !has_heir && !is_paired && event.born > before)
     }
 
-    /// What answers to what, from now on.
+    /// From now on the block of `number` answers to the block of `before`.
     fn pair(&mut self, number: u64, before: u64) {
         let (Some(event), Some(old)) = (self.get(number), self.get(before)) else { return };
         let (born, old_born) = (event.born, old.born);
@@ -279,7 +279,7 @@ impl Repetition {
 #[cfg(test)]
 mod tests {
     //! Hazard: a loop within a step passes for the step, or a step of another length passes for
-    //! another program, and what is foretold is wrong.
+    //! another program, and the foretold uses are wrong.
     use super::*;
     use std::collections::HashMap;
 
@@ -331,7 +331,7 @@ mod tests {
         let mut past = Repetition::default();
         let (foretold, kept) = play(&mut past, 20, 20, true);
         assert!(past.position().is_some() && foretold > 300, "{foretold}");
-        // One workspace came or went between most pairs of uses, which shifts what is foretold by
+        // One workspace came or went between most pairs of uses, which shifts the foretold use by
         // its three events.
         assert!(kept > 0, "{kept} of {foretold}");
     }

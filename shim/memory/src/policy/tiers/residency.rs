@@ -1,13 +1,13 @@
-//! What lies where: of each block, how many bytes are on the device. They are its first chunks;
-//! which ones they are makes no difference to a policy, since a launch's pointer says only the
+//! The residency of each block: how many of its bytes are on the device. They are its first chunks;
+//! the choice of chunks makes no difference to a policy, since a launch's pointer says only the
 //! block.
 //!
-//! Invariants: what is on the device is whole chunks of a block, or all of it; their sum is at most
-//! the capacity, but where it was told otherwise.
+//! Invariants: the resident part is whole chunks of a block, or all of it; the sum of these parts
+//! is at most the capacity, except where a caller has told another figure.
 
 use rustc_hash::FxHashMap;
 
-/// What moves at a time, bytes: a handle.
+/// The unit of a move, bytes: a handle.
 pub const CHUNK: u64 = 2 << 20;
 
 /// Smaller blocks do not leave: they are many, and give no room.
@@ -18,8 +18,8 @@ pub fn chunks_below(bytes: u64, room: u64) -> u64 {
     if room >= bytes { bytes } else { room / CHUNK * CHUNK }
 }
 
-/// What a mover is to do at a stop. Moves are made in their order, or the device would be too
-/// small.
+/// A move that a mover is to make at a stop. Moves are made in their order, or the device would be
+/// too small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TierMove {
     /// So many bytes of a block leave the device.

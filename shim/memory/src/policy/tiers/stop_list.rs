@@ -1,4 +1,4 @@
-//! What moves one way at a stop: blocks and bytes, in the order in which they were chosen, each
+//! The moves of one way at a stop: blocks and bytes, in the order in which they were chosen, each
 //! block once.
 
 use rustc_hash::FxHashMap;
