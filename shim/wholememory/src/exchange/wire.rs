@@ -4,6 +4,7 @@
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use rustix::event::PollFlags;
 use wm_sockets::packet::{self, DESCRIPTORS, ReceivedPacket};
@@ -15,6 +16,8 @@ use crate::error::{Error as Fault, Result};
 const LARGEST: usize = 64 << 20;
 /// Bytes of the name of a call, at most.
 const LONGEST_NAME: usize = 256;
+/// Bytes of a frame that are sent with its header.
+const SMALL: usize = 4096;
 /// Kind, round, code, descriptors, bytes of the name, bytes.
 const HEADER: usize = 24;
 
@@ -115,13 +118,16 @@ impl RankFrame {
             self.name.len() as u32,
             self.bytes.len() as u32,
         ];
-        let header: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let mut text: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        text.extend(self.name.as_bytes());
+        // A frame without many bytes is one call.
+        let (with_text, rest) = self.bytes.split_at(self.bytes.len().min(SMALL));
+        text.extend(with_text);
         let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
-        let send = || link.until_ready(PollFlags::OUT, |to| packet::send(to.as_fd(), &header, &descriptors));
-        let sent = send()?;
-        link.write_all(&header[sent..])?;
-        link.write_all(self.name.as_bytes())?;
-        link.write_all(&self.bytes)
+        let send = |to: &UnixStream| packet::send(to.as_fd(), &text, &descriptors);
+        let sent = link.until_ready(PollFlags::OUT, send)?;
+        link.write_all(&text[sent..])?;
+        link.write_all(rest)
     }
 
     pub(super) fn receive(link: &RankLink) -> io::Result<Self> {
@@ -142,9 +148,9 @@ impl RankFrame {
         if count != descriptors.len() || name > LONGEST_NAME || bytes > LARGEST {
             return Err(malformed("a frame of the wrong length"));
         }
-        let (mut text, mut content) = (vec![0; name], vec![0; bytes]);
+        let mut text = vec![0; name + bytes];
         rest.read_exact(&mut text)?;
-        rest.read_exact(&mut content)?;
+        let content = text.split_off(name);
         let name = String::from_utf8(text).map_err(|_| malformed("a name that is no text"))?;
         Ok(Self { kind, round: number(1), code: number(2), name, bytes: content, descriptors })
     }
