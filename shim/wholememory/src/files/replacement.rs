@@ -8,10 +8,12 @@
 //! A path that leads to something else than a file, such as a device, and a file in a folder where
 //! this user may not make another one, are written in place.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
@@ -86,6 +88,17 @@ impl Replacement {
         Ok(move || file.sync_all().or_else(|error| if is_optional { Ok(()) } else { Err(error) }))
     }
 
+    /// By this another rank finds the temporary file, if this process is killed while the file gets
+    /// its name.
+    pub(super) fn trace(&self) -> Result<Vec<u8>> {
+        if self.form == Form::InPlace {
+            return Ok(Vec::new());
+        }
+        let (file, path) = (self.file()?.metadata()?, std::path::absolute(&self.temporary)?);
+        let [device, number] = [file.dev(), file.ino()].map(u64::to_le_bytes);
+        Ok([&device, &number, path.as_os_str().as_bytes()].concat())
+    }
+
     /// Gives the file its name.
     pub(super) fn finish(mut self) -> Result<()> {
         let Some(file) = self.file.take() else { return Ok(()) };
@@ -96,9 +109,9 @@ impl Replacement {
             self.link(&file)?;
             self.form = Form::Temporary;
         }
-        close(file)?;
         fs::rename(&self.temporary, &self.target)?;
         self.form = Form::InPlace;
+        close(file)?;
         // The name itself.
         let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
         let _not_on_all_file_systems =
@@ -125,6 +138,17 @@ impl Drop for Replacement {
         if self.form == Form::Temporary {
             let _absent = fs::remove_file(&self.temporary);
         }
+    }
+}
+
+/// Removes the temporary file of a rank that was killed, and no other file of that name.
+pub(super) fn remove(trace: &[u8]) {
+    let Some((numbers, path)) = trace.split_first_chunk::<16>() else { return };
+    let (numbers, _) = numbers.as_chunks::<8>();
+    let [device, number] = [0, 1].map(|at| u64::from_le_bytes(numbers[at]));
+    let path = Path::new(OsStr::from_bytes(path));
+    if fs::symlink_metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (device, number)) {
+        let _absent = fs::remove_file(path);
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result, require};
 use crate::files::place::{Buffer, Entries, EntryShape};
-use crate::files::replacement::Replacement;
+use crate::files::replacement::{self, Replacement};
 use crate::files::slices::{Slices, are_all};
 use crate::memory::Memory;
 
@@ -48,8 +48,14 @@ pub fn store(memory: &Memory, request: Result<StoreRequest>) -> Result {
             break;
         }
     }
-    communicator.agree(CALL, job.as_ref().map(drop).map_err(Clone::clone), &[])?;
-    communicator.agree(CALL, job.and_then(StoreJob::end), &[])
+    let trace = job.as_ref().map_err(Clone::clone).and_then(StoreJob::trace);
+    communicator.agree(CALL, trace.as_ref().map(drop).map_err(Clone::clone), &[])?;
+    let traces = communicator.round(CALL, &trace?)?;
+    let named = communicator.agree(CALL, job.and_then(StoreJob::end), &[]);
+    if matches!(named, Err(Error::Communication(_))) {
+        traces.iter().for_each(|trace| replacement::remove(&trace.bytes));
+    }
+    named
 }
 
 /// The work of one rank.
@@ -137,6 +143,10 @@ impl<'a> StoreJob<'a> {
             file.write_all_at(part, to)
         };
         written.map_err(|error| failed(&self.path, &error))
+    }
+
+    fn trace(&self) -> Result<Vec<u8>> {
+        self.file.trace().map_err(|error| failed(&self.path, &error))
     }
 
     fn end(self) -> Result {
