@@ -14,11 +14,11 @@
 //! |---|---|
 //! | `vocabulary` | plain values: sizes, orders, requests, plans, errors; [`guard`] is the arithmetic of guards |
 //! | `containers` | a hash table whose look-up reads one cache line |
-//! | `books` | what is where: blocks, the free cache, the directory for readers without the lock, the ledger of handles |
+//! | `books` | the memory and its places: blocks, the free cache, the directory for readers without the lock, the ledger of handles |
 //! | `ordering` | how far the GPU has come in each stream |
-//! | `policy` | decisions as functions of what they are shown |
-//! | `state` | all of it behind one lock: what a request does next, and what changes with it; no driver call |
-//! | `gate` | what submissions of work pass, and what is closed while memory moves |
+//! | `policy` | decisions as functions of their arguments |
+//! | `state` | all of it behind one lock: the next step of a request, and its changes; no driver call |
+//! | `gate` | the gate that submissions of work pass, and that is closed while memory moves |
 //! | `manager` | the loop around decisions and driver calls; everything public |
 //!
 //! Rules: no lock is held across a call of `Gpu`, except the lock on mappings

@@ -175,7 +175,7 @@ impl<G: Gpu> Manager<G> {
         Ok(if tier == Tier::Host { self.beside_host(room, HostFigure::Current) } else { room })
     }
 
-    /// The same with what the host has. Where the user's limit leaves nothing, the host is not
+    /// The same with the host's free memory. Where the user's limit leaves nothing, the host is not
     /// asked.
     fn beside_host(&self, room: Room, figure: HostFigure) -> Room {
         let limit = self.limit(Tier::Host);
@@ -190,7 +190,7 @@ impl<G: Gpu> Manager<G> {
         Room { host, host_figure: figure, ..room }
     }
 
-    /// What is held on a tier and was made.
+    /// The bytes that are held on a tier and were made.
     fn made_on(&self, tier: Tier) -> u64 {
         let state = self.lock();
         state.held().on(tier).saturating_sub(state.holdings.planned().on(tier))

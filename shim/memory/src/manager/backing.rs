@@ -15,9 +15,9 @@ pub struct Backing {
 }
 
 impl<G: Gpu> Manager<G> {
-    /// What backs the live block that contains `address`. It stays so for as long as the block
-    /// lives: from now on nothing moves. `None` too for a block of which a part is shared with
-    /// other processes: it is to be unshared first.
+    /// The memory behind the live block that contains `address`. It does not change while the
+    /// block lives: from now on nothing moves. `None` too for a block of which a part is shared
+    /// with other processes: it is to be unshared first.
     pub fn backing(&self, address: u64) -> Option<Backing> {
         self.keep_in_place();
         let state = self.lock();

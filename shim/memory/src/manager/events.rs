@@ -1,6 +1,6 @@
 //! Events, outside the lock: recording them, asking about them, and ordering streams behind them.
 //!
-//! [`EventResults`] collects what the driver answers, to be noted under the lock afterwards.
+//! [`EventResults`] collects the driver's answers, to be recorded under the lock afterwards.
 //! Several threads may hold one fence; the last to drop it gives its events back.
 
 use std::sync::Arc;

@@ -130,7 +130,7 @@ impl<G: Gpu> Manager<G> {
 
     /// Makes the spare of a draft, or maps it, and starts to fill it.
     pub(super) fn start(&self, swap: Swap) -> Result<StartedMove, MoveRefusal> {
-        // What is still mapped there does no harm: it is unmapped when memory is next given back.
+        // A mapping that stays there does no harm: it is unmapped when memory is next given back.
         let failed = self.dismantle(&swap.unmap_first);
         if !failed.is_empty() {
             self.lock().quarantine(failed);

@@ -56,7 +56,7 @@ pub struct Manager<G: Gpu> {
     waiters: Waiters,
 }
 
-/// A moment, as frees know it: what was freed up to it. Taken before a wait, given back after it.
+/// A moment, as frees know it: the frees up to it. Taken before a wait, given back after it.
 #[derive(Debug, Clone)]
 pub struct Mark(Marks);
 
@@ -208,12 +208,12 @@ impl<G: Gpu> Manager<G> {
         self.reached(&self.mark_all(|_| true));
     }
 
-    /// What was freed in a stream up to now. Taken before the host waits for it.
+    /// The frees in a stream up to now. Taken before the host waits for it.
     pub fn mark(&self, stream: StreamId) -> Mark {
         Mark(self.lock().timeline.mark(stream))
     }
 
-    /// What was freed up to now in the streams that `covers` names: those of a context, before the
+    /// The frees up to now in the streams that `covers` names: those of a context, before the
     /// host waits for that.
     pub fn mark_all(&self, covers: impl Fn(StreamId) -> bool) -> Mark {
         Mark(self.lock().timeline.marks(covers))
@@ -240,7 +240,7 @@ impl<G: Gpu> Manager<G> {
         self.recycle(told);
     }
 
-    /// What is where, and what happened so far.
+    /// The memory on each tier, and the counts so far.
     pub fn usage(&self) -> Usage {
         usage(&self.lock())
     }
@@ -272,12 +272,12 @@ impl<G: Gpu> Manager<G> {
         places
     }
 
-    /// Lowers the peak of live bytes to what is live now.
+    /// Lowers the peak of live bytes to the bytes that are live now.
     pub fn reset_live_peak(&self) {
         self.lock().program.reset_peaks();
     }
 
-    /// Lowers the peak of reserved bytes to what is reserved now.
+    /// Lowers the peak of reserved bytes to the bytes that are reserved now.
     pub fn reset_reserved_peak(&self) {
         self.lock().holdings.reset_peak();
     }
@@ -292,7 +292,7 @@ impl<G: Gpu> Manager<G> {
     /// Checks the bookkeeping against its own invariants. Slow.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The faults found, in words.
     pub fn audit(&self) -> Result<(), String> {
         self.lock().audit()
     }

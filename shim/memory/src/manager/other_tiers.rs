@@ -1,4 +1,4 @@
-//! Memory of other tiers than the device: whether other GPUs have room, and what the host has.
+//! Memory of other tiers than the device: whether other GPUs and the host have room.
 
 use wm_driver::{Gpu, Tier};
 

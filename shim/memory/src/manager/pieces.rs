@@ -70,7 +70,7 @@ impl<G: Gpu> Manager<G> {
         self.lock().held().host
     }
 
-    /// How much the host lacks for so many bytes, by the user's limit and by what it has left.
+    /// The bytes that the host lacks for so many, by the user's limit and by its free memory.
     pub fn lacks_on_host(&self, bytes: u64) -> u64 {
         let left = self.limit(Tier::Host).saturating_sub(self.held_on_host());
         bytes.saturating_sub(left.min(self.gpu.host_available()))

@@ -65,7 +65,7 @@ impl<G: Gpu> Manager<G> {
         if is_stuck { None } else { self.lock().next_look(self.rules.settings.keep_idle) }
     }
 
-    /// First what is known to be ready, then what proves to be.
+    /// First the memory known to be ready, then the memory that proves to be.
     fn give_back(&self, tier: Option<Tier>, wanted: impl Fn(&State) -> u64) -> u64 {
         let ready = self.release(tier, &wanted);
         let mut state = self.lock();
@@ -100,7 +100,7 @@ impl<G: Gpu> Manager<G> {
         self.take_apart(|state| state.take_views(self.rules.settings.stitch_views));
     }
 
-    /// Unmaps the idle views of what leaves the device next.
+    /// Unmaps the idle views of the memory that leaves the device next.
     pub(super) fn evict_views_of(&self, range: &Range<u64>, most: u64) {
         self.take_apart(|state| state.take_views_of(range, most));
     }

@@ -12,14 +12,14 @@ use wm_driver::{Gpu, Handle};
 /// Tries to map the old memory again, before it is told as lost.
 pub(super) const TRIES: usize = 8;
 
-/// What the GPU may do with memory.
+/// The access that the GPU has to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MappedAccess {
     Full,
     Reading,
 }
 
-/// Memory, and what the GPU may do with it where it is mapped.
+/// Memory, and the access that the GPU has where it is mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mappable {
     pub(super) handle: Handle,
@@ -44,7 +44,7 @@ pub(super) enum RemapFailure {
     Lost(CUresult),
 }
 
-/// One place, and what is mapped there with or without access.
+/// One place, and the memory that is mapped there with or without access.
 struct MappedPlace {
     address: u64,
     bytes: usize,

@@ -245,7 +245,7 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Begins with the first shared chunk from an address on: the chunk, and what came of it.
+    /// Begins with the first shared chunk from an address on: the chunk, and its outcome.
     fn begin_unshare(
         &self,
         range: &Range<u64>,
@@ -270,7 +270,7 @@ impl<G: Gpu> Manager<G> {
         Some((chunk, begun))
     }
 
-    /// Gives up what freed blocks shared: it is unmapped, and its addresses are used no more.
+    /// Gives up memory that freed blocks shared: it is unmapped, its addresses are not used again.
     /// Nothing is copied and no memory is needed. Asks how far streams have come, and waits for
     /// none: what work may be touching stays parked. May be called at any time, whatever the
     /// program submits.

@@ -35,7 +35,7 @@ struct MoveLane {
     is_relieved: bool,
 }
 
-/// What came of the try to begin the next move of a range.
+/// The outcome of the try to begin the next move of a range.
 enum NextMove {
     Begun(Box<StartedMove>),
     /// There is no memory for a handle of so many bytes.
@@ -52,7 +52,7 @@ impl<G: Gpu> Manager<G> {
     /// once `limit` is over.
     ///
     /// # Errors
-    /// Why nothing can move now. What concerns single handles is in the answer.
+    /// Why nothing can move now. The reasons of single handles are in the answer.
     pub fn move_range(&self, order: &MoveOrder, limit: Duration) -> Result<MovedRange, MoveRefusal> {
         let mut ranges = [RangeMove::new(order.clone(), u64::MAX)];
         let until = Instant::now() + limit;

@@ -41,7 +41,7 @@ pub(crate) enum Query {
     Record { order: Order, upto: u64, life: u64 },
 }
 
-/// What was freed up to a moment. True in one life of the timeline only.
+/// The frees up to a moment. True in one life of the timeline only.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Marks {
     pub(crate) points: Vec<Point>,

@@ -1,4 +1,4 @@
-//! Layer 2, ordering: what is known about the GPU's progress in each stream. Does not know what
+//! Layer 2, ordering: the known progress of the GPU in each stream. Does not know what
 //! memory waits for it.
 
 mod clock;

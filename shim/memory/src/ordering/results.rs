@@ -1,11 +1,11 @@
-//! What calls of the driver have told about events. Collected outside the lock, noted in the
+//! The driver's answers about events. Collected outside the lock, noted in the
 //! timeline under it.
 
 use std::sync::Arc;
 
 use crate::ordering::fence::Fence;
 
-/// Fences by what became of them.
+/// Fences by their outcome.
 #[derive(Debug, Default)]
 pub(crate) struct EventResults {
     pub(crate) recorded: Vec<Arc<Fence>>,

@@ -1,10 +1,10 @@
-//! What is known about the GPU's progress: which frees are past, and which events will tell.
+//! The GPU's progress as far as it is known: which frees are past, which events will tell.
 //!
 //! * A *clock* per order numbers its frees and remembers up to which number the GPU has passed.
 //! * A *fence* is a set of recorded events. Once all of them are done, a clock is past up to a
 //!   number.
-//! * A stream that was made to wait for a fence, on the GPU, may use what the fence covers although
-//!   the host has not seen it pass.
+//! * A stream that was made to wait for a fence, on the GPU, may use the memory that the
+//!   fence covers although the host has not seen it pass.
 //!
 //! A free of a large block has a number of its own and an event recorded with it: its fence is
 //! *exact*, and a stream may be ordered behind it, because all it waits for came before the free.
@@ -156,7 +156,7 @@ impl Timeline {
         others.any(|(_, own)| own.iter().any(|fence| fence.exact))
     }
 
-    /// The fences that tell when what is `pending` and not past will be.
+    /// The fences that tell when the `pending` frees that are not past will be.
     pub(crate) fn awaited(&self, pending: &Pending) -> Vec<Arc<Fence>> {
         let open = pending.points().iter().filter(|point| !self.is_past(**point));
         let telling = |(order, number): &Point| {
@@ -217,7 +217,7 @@ impl Timeline {
         queries
     }
 
-    /// What is left to learn about an order that is about to end, if anything is.
+    /// The events that an order which is about to end still has to be asked for, if any.
     pub(crate) fn last(&mut self, order: Order) -> Option<Query> {
         let told = self.fences_of(order).last().map_or(0, |fence| fence.upto);
         let clock = self.clocks.get_mut(order).filter(|clock| clock.is_behind())?;
@@ -225,7 +225,7 @@ impl Timeline {
         (told < freed).then_some(Query::Record { order, upto: freed, life: self.life })
     }
 
-    /// All frees up to now of the streams that `covers` names: what a wait of the host covers.
+    /// All frees up to now of the streams that `covers` names, which a host wait covers.
     pub(crate) fn marks(&mut self, covers: impl Fn(StreamId) -> bool) -> Marks {
         let covered = |order: Order| order.stream().is_some_and(&covers);
         let clocks = self.clocks.iter_mut().filter(|clock| covered(clock.order));
@@ -397,7 +397,7 @@ mod tests {
         assert!(timeline.is_ready(T, &first));
     }
 
-    /// Hazard: what is freed while the host waits counts as past when it has waited.
+    /// Hazard: memory that is freed while the host waits counts as past when it has waited.
     #[test]
     fn a_mark_covers_what_was_freed_before_it_and_nothing_later() {
         let mut timeline = shared();
