@@ -217,7 +217,8 @@ impl Timeline {
         queries
     }
 
-    /// The events that an order which is about to end still has to be asked for, if any.
+    /// Closes the clock of an order that is about to end. Returns the event still to be recorded in
+    /// it, if it has frees that no fence covers.
     pub(crate) fn last(&mut self, order: Order) -> Option<Query> {
         let told = self.fences_of(order).last().map_or(0, |fence| fence.upto);
         let clock = self.clocks.get_mut(order).filter(|clock| clock.is_behind())?;
@@ -225,7 +226,7 @@ impl Timeline {
         (told < freed).then_some(Query::Record { order, upto: freed, life: self.life })
     }
 
-    /// All frees up to now of the streams that `covers` names, which a host wait covers.
+    /// The frees that a host wait covers: all up to now of the streams that `covers` names.
     pub(crate) fn marks(&mut self, covers: impl Fn(StreamId) -> bool) -> Marks {
         let covered = |order: Order| order.stream().is_some_and(&covers);
         let clocks = self.clocks.iter_mut().filter(|clock| covered(clock.order));
