@@ -205,8 +205,8 @@ pub(super) fn leaves_with_a_child(rank: &Rank) -> Verdict {
 
 /// A child's calls are refused, and the ranks do not hear them.
 pub(super) fn calls_of_a_child(rank: &Rank) -> Verdict {
-    for who in 0..rank.size {
-        if rank.number == who {
+    for parent in 0..rank.size {
+        if rank.number == parent {
             // SAFETY: the rank has one thread of its own; the child does not return.
             let child = unsafe { libc::fork() };
             if child == 0 {
@@ -239,12 +239,12 @@ fn as_child(rank: &Rank) -> Verdict {
 
 /// A null place, or a wrong color, at one rank is an error of all, and they stay in step.
 pub(super) fn split_by_mistake(rank: &Rank) -> Verdict {
-    for who in 0..rank.size {
-        let is_other = rank.number == who;
+    for mistaken in 0..rank.size {
+        let is_mistaken = rank.number == mistaken;
         let mut part = null_mut();
-        let place = if is_other { null_mut() } else { &raw mut part };
+        let place = if is_mistaken { null_mut() } else { &raw mut part };
         want!(INVALID_INPUT, rank.wholememory_split_communicator(place, rank.comm, 0, 0))?;
-        let color = if is_other { -2 } else { 0 };
+        let color = if is_mistaken { -2 } else { 0 };
         want!(INVALID_INPUT, rank.wholememory_split_communicator(&mut part, rank.comm, color, 0))?;
         want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, 0, 0))?;
         want!(SUCCESS, rank.wholememory_communicator_barrier(part))?;
