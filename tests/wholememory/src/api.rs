@@ -101,6 +101,8 @@ functions! {
     wholememory_communicator_get_rank(*mut c_int, Handle) -> c_uint;
     wholememory_communicator_support_type_location(Handle, c_uint, c_uint) -> c_uint;
     wholememory_communicator_get_size(*mut c_int, Handle) -> c_uint;
+    wholememory_communicator_get_local_size(*mut c_int, Handle) -> c_uint;
+    wholememory_is_intranode_communicator(Handle) -> bool;
     wholememory_communicator_barrier(Handle) -> c_uint;
     wholememory_communicator_set_distributed_backend(Handle, c_uint) -> c_uint;
     wholememory_malloc(*mut Handle, usize, Handle, c_uint, c_uint, usize, *const usize) -> c_uint;

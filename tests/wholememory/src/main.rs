@@ -26,6 +26,10 @@ pub(crate) struct Arguments {
     /// Ranks are threads of one process
     #[arg(long)]
     threads: bool,
+    /// Deal the ranks to so many islands, as if they were on different machines; ranks are
+    /// processes
+    #[arg(long, default_value_t = 1, conflicts_with = "threads")]
+    islands: usize,
     /// Play only scenarios whose name has this in it
     #[arg(long, default_value = "")]
     filter: String,

@@ -64,6 +64,8 @@ pub(crate) struct Rank {
     pub(crate) driver: Named<'static>,
     pub(crate) number: usize,
     pub(crate) size: usize,
+    /// The islands to which the ranks are dealt in turn.
+    pub(crate) islands: usize,
     pub(crate) comm: Handle,
     /// The communicator's own stream: no other communicator has it.
     pub(crate) id: UniqueId,
@@ -84,7 +86,7 @@ impl Rank {
         driver: &'static Table,
         id: UniqueId,
         number: usize,
-        size: usize,
+        (size, islands): (usize, usize),
     ) -> Verdict<Self> {
         let driver = Named(driver);
         let fail = |error: wm_driver::api::Failed| error.to_string();
@@ -93,7 +95,7 @@ impl Rank {
         let device = number as c_int % devices.max(1);
         let context = driver.primary_ctx_retain(device).map_err(fail)?;
         driver.ctx_set_current(context).map_err(fail)?;
-        let mut rank = Self { library, driver, number, size, comm: null_mut(), id };
+        let mut rank = Self { library, driver, number, size, islands, comm: null_mut(), id };
         let (mut comm, number, size) = (null_mut(), number as c_int, size as c_int);
         want!(SUCCESS, rank.wholememory_create_communicator(&mut comm, id, number, size))?;
         rank.comm = comm;

@@ -56,7 +56,7 @@ pub(crate) fn be_a_rank(arguments: &Arguments, words: &[String]) -> Verdict {
 fn play(arguments: &Arguments, scenario: &Scenario, id: UniqueId, number: usize) -> Verdict {
     let driver = driver(arguments.driver.as_deref())?;
     let library = Library::open(&arguments.library)?;
-    let rank = Rank::begin(library, driver, id, number, arguments.ranks)?;
+    let rank = Rank::begin(library, driver, id, number, (arguments.ranks, arguments.islands))?;
     (scenario.play)(&rank)?;
     if scenario.ends_early { Ok(()) } else { rank.end() }
 }
@@ -117,6 +117,10 @@ fn as_processes(arguments: &Arguments, scenario: &Scenario) -> Verdict {
         }
         if let Some(fault) = arguments.fault.as_ref().filter(|fault| fault.rank == rank) {
             command.env("SIMCUDA_FAIL", &fault.rule);
+        }
+        if arguments.islands > 1 {
+            command.arg("--islands").arg(arguments.islands.to_string());
+            command.env("WMSHIM_WHOLEMEMORY_NODE", format!("island {}", rank % arguments.islands));
         }
         command.args(["--rank", scenario.name, &id, &rank.to_string()]);
         command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())

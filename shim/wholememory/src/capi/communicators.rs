@@ -164,11 +164,14 @@ exports! {
         answer("wholememory_communicator_get_size", || unsafe { give(place, communicator(handle)?.size() as c_int) })
     }
 
-    /// How many of them are on this machine: all.
+    /// How many of them are on this rank's machine.
     fn wholememory_communicator_get_local_size(place: *mut c_int, handle: ObjectHandle) -> u32 {
-        // SAFETY: `give` refuses null; the caller's word for the rest.
-        answer("wholememory_communicator_get_local_size", || unsafe {
-            give(place, communicator(handle)?.size() as c_int)
+        answer("wholememory_communicator_get_local_size", || {
+            let communicator = communicator(handle)?;
+            let machines = communicator.islands(Location::Host);
+            let local = machines.members(machines.of(communicator.rank())).len();
+            // SAFETY: `give` refuses null; the caller's word for the rest.
+            unsafe { give(place, local as c_int) }
         })
     }
 
@@ -209,9 +212,11 @@ exports! {
         })
     }
 
-    /// All ranks are on one machine.
+    /// Are all ranks on one machine?
     fn wholememory_is_intranode_communicator(handle: ObjectHandle) -> bool {
-        value("wholememory_is_intranode_communicator", false, || communicator(handle).map(|_| true))
+        value("wholememory_is_intranode_communicator", false, || {
+            Ok(communicator(handle)?.islands(Location::Host).count() == 1)
+        })
     }
 
     /// Ranks of one machine are in no clique.

@@ -5,12 +5,12 @@
 //! that reason.
 
 mod identity;
+mod ranks;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::api::Named;
 use wm_driver::api::scope::Current;
@@ -22,17 +22,11 @@ use crate::exchange::parts::{NO_COLOR, ranks_of};
 use crate::exchange::{Key, Part, RankExchange};
 use crate::kernels::Kernels;
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
+use crate::vocabulary::islands::Islands;
 
 pub use identity::{UNIQUE_ID_BYTES, unique_id};
-
-/// A rank, as all ranks of a communicator know it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct RankInfo {
-    /// Its process.
-    pub process: u32,
-    /// Identity of its GPU.
-    pub device: [u8; 16],
-}
+pub use ranks::RankInfo;
+use ranks::RankIslands;
 
 /// Ranks, as one of them sees them.
 #[derive(Debug)]
@@ -43,6 +37,7 @@ pub struct Communicator {
     device: CUdevice,
     context: CUcontext,
     ranks: Vec<RankInfo>,
+    islands: RankIslands,
     backend: AtomicU32,
     /// Loaded when they are first needed.
     kernels: OnceLock<Result<Arc<Kernels>>>,
@@ -81,8 +76,8 @@ impl Communicator {
     fn meet(driver: Named<'static>, key: Key, rank: usize, size: usize) -> Result<Self> {
         let (device, context) = place(driver)?;
         let exchange = RankExchange::meet(key, rank, size, patience())?;
-        let own = RankInfo { process: std::process::id(), device: driver.device_uuid(device)?.bytes };
-        let own = serde_json::to_vec(&own).map_err(|error| Error::System(error.to_string()))?;
+        let own = serde_json::to_vec(&RankInfo::own(driver, device)?);
+        let own = own.map_err(|error| Error::System(error.to_string()))?;
         let parts = exchange.round("create_communicator", &own, &[])?;
         let ranks = parts.iter().map(|part| serde_json::from_slice(&part.bytes)).collect::<Result<_, _>>();
         let ranks =
@@ -97,8 +92,8 @@ impl Communicator {
         ranks: Vec<RankInfo>,
     ) -> Self {
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
-        let kernels = OnceLock::new();
-        Self { driver, exchange, key, device, context, ranks, backend, kernels, splits }
+        let (islands, kernels) = (RankIslands::of(&ranks), OnceLock::new());
+        Self { driver, exchange, key, device, context, ranks, islands, backend, kernels, splits }
     }
 
     /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys
@@ -205,36 +200,32 @@ impl Communicator {
         Ok(())
     }
 
-    /// Whether memory of a kind can be made: on GPUs, if each of them reaches the others' memory,
-    /// because every rank maps all of it.
+    /// How the ranks lie on islands: those that map each other's memory at a location. Memory of
+    /// the host is mapped by all ranks of a machine, memory of GPUs if they reach each other, too.
+    pub fn islands(&self, location: Location) -> &Islands {
+        self.islands.at(location)
+    }
+
+    /// Whether memory of a kind can be made: if all ranks are on one island, because every rank
+    /// maps all of it.
     ///
     /// # Errors
     /// [`Error::NotSupported`] with the reason.
     pub fn supports(&self, memory_type: MemoryType, location: Location) -> Result {
-        if location == Location::Host {
+        let (islands, machines) = (self.islands(location).count(), self.islands(Location::Host).count());
+        if islands == 1 {
             return Ok(());
         }
-        let visible = self.visible_devices()?;
-        let unreachable = |(_, other): &&([u8; 16], CUdevice)| {
-            *other != self.device
-                && !matches!(self.driver.device_can_access_peer(self.device, *other), Ok(able) if able != 0)
-        };
-        // A GPU that this process does not see cannot be asked for.
-        let used = |(uuid, _): &&([u8; 16], CUdevice)| self.ranks.iter().any(|rank| rank.device == *uuid);
-        match visible.iter().filter(used).find(unreachable) {
-            None => Ok(()),
-            Some((_, other)) => Err(Error::NotSupported(format!(
-                "device {} does not reach memory of device {other} (no peer access), which {memory_type:?} memory needs: \
-                 place it on the host",
-                self.device
-            ))),
-        }
-    }
-
-    fn visible_devices(&self) -> Result<Vec<([u8; 16], CUdevice)>> {
-        let count = self.driver.device_count()?;
-        let identity = |device| Ok((self.driver.device_uuid(device)?.bytes, device));
-        (0..count).map(identity).collect()
+        Err(Error::NotSupported(if machines > 1 {
+            format!(
+                "the ranks are on {machines} machines, and {memory_type:?} memory is mapped by all of them"
+            )
+        } else {
+            format!(
+                "the ranks' GPUs do not all reach each other's memory (no peer access), which {memory_type:?} memory \
+                 needs: place it on the host"
+            )
+        }))
     }
 
     /// Waits for all ranks. A collective call.
@@ -250,14 +241,22 @@ impl Communicator {
         self.exchange.round(call, bytes, &[])
     }
 
-    /// Hands bytes and descriptors to all ranks.
+    /// Hands bytes to all ranks, and a descriptor to those of this rank's machine. The parts of
+    /// other machines come without descriptors.
     pub(crate) fn share(
         &self,
         call: &str,
         bytes: &[u8],
         descriptor: Option<std::os::fd::BorrowedFd<'_>>,
     ) -> Result<Vec<Part>> {
-        self.exchange.round(call, bytes, descriptor.as_slice())
+        let mut parts = self.exchange.round(call, bytes, descriptor.as_slice())?;
+        let machines = self.islands(Location::Host);
+        for (rank, part) in parts.iter_mut().enumerate() {
+            if machines.of(rank) != machines.of(self.rank()) {
+                part.descriptors.clear();
+            }
+        }
+        Ok(parts)
     }
 
     /// All ranks learn whether all are well, and gave the same arguments. A collective call.

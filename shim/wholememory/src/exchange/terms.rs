@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 
 /// The version of the messages. Ranks of different versions do not meet.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The terms of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,6 +11,7 @@ mod environment;
 mod files;
 mod folder;
 mod graph;
+mod islands;
 mod memory;
 mod misuse;
 mod nodes;
@@ -36,11 +37,13 @@ pub(crate) struct Scenario {
     pub(crate) ends_early: bool,
     /// A call of one rank fails, as the command line says.
     pub(crate) needs_fault: bool,
+    /// It can be played by ranks of several islands.
+    pub(crate) spans: bool,
 }
 
 impl Scenario {
     const fn new(name: &'static str, play: fn(&Rank) -> Verdict) -> Self {
-        Self { name, play, least: 1, most: usize::MAX, ends_early: false, needs_fault: false }
+        Self { name, play, least: 1, most: usize::MAX, ends_early: false, needs_fault: false, spans: false }
     }
 
     const fn of_several(name: &'static str, play: fn(&Rank) -> Verdict) -> Self {
@@ -51,11 +54,17 @@ impl Scenario {
         Self { most: 4, ..Self::new(name, play) }
     }
 
+    /// The same, and it can be played by ranks of several islands.
+    const fn spanning(self) -> Self {
+        Self { spans: true, ..self }
+    }
+
     /// Can it be played with these ranks?
     pub(crate) fn fits(&self, arguments: &Arguments) -> bool {
         let fits_form = !(self.ends_early && arguments.threads);
         let fits_ranks = (self.least..=self.most).contains(&arguments.ranks);
-        fits_ranks && fits_form && self.needs_fault == arguments.fault.is_some()
+        let fits_islands = self.spans || arguments.islands == 1;
+        fits_ranks && fits_form && fits_islands && self.needs_fault == arguments.fault.is_some()
     }
 }
 
@@ -104,6 +113,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("graph.sampled_by_weight", graph::sampled_by_weight),
     Scenario::new("graph.what_is_not_wanted", graph::what_is_not_wanted),
     Scenario::new("graph.misused", graph::misused),
+    Scenario::new("islands.ranks", islands::ranks).spanning(),
+    Scenario::new("islands.memory", islands::memory).spanning(),
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
     Scenario::new("memory.few_rows", memory::few_rows),
