@@ -7,12 +7,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
 use wm_trust::peer::may_be_own;
 
 use super::key::{GREETING, Key, random};
@@ -45,14 +46,14 @@ pub(super) struct Guests(VecDeque<Guest>);
 impl Guests {
     /// Waits until a process connects, sends bytes, or has been silent for too long, and no longer
     /// than a second. Returns false if the deadline has passed.
-    pub(super) fn wait(&self, listener: &UnixListener, deadline: Instant) -> Result<bool> {
+    pub(super) fn wait(&self, listener: BorrowedFd<'_>, deadline: Instant) -> Result<bool> {
         let now = Instant::now();
         if now >= deadline {
             return Ok(false);
         }
         let until = self.0.front().map_or(deadline, |oldest| oldest.until.min(deadline));
         let timeout = left(until.min(now + LONGEST));
-        let mut polled = vec![PollFd::new(listener, PollFlags::IN)];
+        let mut polled = vec![PollFd::from_borrowed_fd(listener, PollFlags::IN)];
         polled.extend(self.0.iter().map(|guest| PollFd::new(&guest.socket, PollFlags::IN)));
         match poll(&mut polled, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(true),
@@ -61,16 +62,15 @@ impl Guests {
     }
 
     /// Lets in those that have connected, and sends away those that were silent for too long.
-    pub(super) fn admit(&mut self, listener: &UnixListener) -> Result<()> {
+    pub(super) fn admit(&mut self, listener: BorrowedFd<'_>) -> Result<()> {
         let now = Instant::now();
         self.0.retain(|guest| guest.until > now);
         // More than have room could be sent away before they were heard.
         for _ in 0..MOST / 2 {
-            match listener.accept() {
-                Ok((socket, _)) => self.greet(socket),
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return Ok(()),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+            match accept_with(listener, SocketFlags::CLOEXEC) {
+                Ok(socket) => self.greet(socket.into()),
+                Err(Errno::WOULDBLOCK) => return Ok(()),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
                 // No descriptors are left: one that is silent gives its own.
                 Err(error) if self.0.pop_front().is_none() => return Err(error.into()),
                 Err(_) => {}

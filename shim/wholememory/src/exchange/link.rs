@@ -6,17 +6,17 @@
 //! its children cannot undo.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
-use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use wm_sockets::descriptor::Descriptor;
 
-use super::forked::ClosedInChild;
+use super::forked::closed_in_child;
 
 /// The longest wait between two looks at the clock.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -24,9 +24,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// A connection.
 #[derive(Debug)]
 pub(super) struct RankLink {
-    /// Dropped before the socket.
-    _closed: ClosedInChild,
-    socket: UnixStream,
+    socket: Descriptor,
     /// Readable when the other rank's process has ended. Absent where the kernel has no such
     /// descriptors: then the socket alone tells.
     life: Option<OwnedFd>,
@@ -45,7 +43,7 @@ impl RankLink {
     pub(super) fn new(socket: UnixStream, life: Option<OwnedFd>, patience: Duration) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let process = std::process::id();
-        Ok(Self { _closed: ClosedInChild::new(&socket), socket, life, patience, process })
+        Ok(Self { socket: closed_in_child(socket)?, life, patience, process })
     }
 
     /// The link to the process that connected, or listens.
@@ -55,24 +53,28 @@ impl RankLink {
     }
 
     /// The descriptors to poll for bytes, and for the end of the other rank.
-    pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
+    ///
+    /// # Errors
+    /// The program has closed the socket.
+    pub(super) fn polled(&self, flags: PollFlags) -> io::Result<Vec<PollFd<'_>>> {
         let life = self.life.iter().map(|life| PollFd::new(life, PollFlags::IN));
-        std::iter::once(PollFd::new(&self.socket, PollFlags::IN)).chain(life)
+        Ok(std::iter::once(PollFd::from_borrowed_fd(self.socket.get()?, flags)).chain(life).collect())
     }
 
     /// Has the other rank left or ended? Bytes that it has sent may be unread.
     pub(super) fn has_ended(&self) -> bool {
-        let mut polled = vec![PollFd::new(&self.socket, PollFlags::empty())];
-        polled.extend(self.life.iter().map(|life| PollFd::new(life, PollFlags::IN)));
-        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        let polled = self.polled(PollFlags::empty());
+        polled.is_err()
+            || polled.is_ok_and(|mut polled| {
+                poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+            })
     }
 
     /// Waits until the socket is ready. The bytes that a rank has sent before its end are read.
     fn wait(&self, flags: PollFlags) -> io::Result<()> {
         let deadline = Instant::now() + self.patience;
         loop {
-            let mut polled = vec![PollFd::new(&self.socket, flags)];
-            polled.extend(self.life.iter().map(|life| PollFd::new(life, PollFlags::IN)));
+            let mut polled = self.polled(flags)?;
             match poll(&mut polled, Some(&left(deadline))) {
                 Ok(0) if Instant::now() >= deadline => return Err(ErrorKind::TimedOut.into()),
                 Ok(0) | Err(Errno::INTR) => continue,
@@ -84,7 +86,7 @@ impl RankLink {
             }
             // The process has ended after its last byte was sent, perhaps since the socket was
             // polled.
-            let mut socket = [PollFd::new(&self.socket, flags)];
+            let mut socket = [PollFd::from_borrowed_fd(self.socket.get()?, flags)];
             let is_ready = poll(&mut socket, Some(&Timespec::default()))? > 0;
             let ended = || Error::new(ErrorKind::UnexpectedEof, "its process has ended");
             return if is_ready { Ok(()) } else { Err(ended()) };
@@ -95,10 +97,10 @@ impl RankLink {
     pub(super) fn until_ready<T>(
         &self,
         flags: PollFlags,
-        mut call: impl FnMut(&UnixStream) -> io::Result<T>,
+        mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
         loop {
-            match call(&self.socket) {
+            match call(self.socket.get()?) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(flags)?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 outcome => return outcome,
@@ -116,7 +118,10 @@ pub(super) fn left(deadline: Instant) -> Timespec {
 
 impl Read for &RankLink {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.until_ready(PollFlags::IN, |mut socket| socket.read(bytes))
+        let mut receive = |socket: BorrowedFd<'_>| {
+            Ok(rustix::net::recv(socket, &mut *bytes, RecvFlags::empty()).map(|(read, _)| read)?)
+        };
+        self.until_ready(PollFlags::IN, &mut receive)
     }
 }
 
@@ -134,8 +139,10 @@ impl Write for &RankLink {
 impl Drop for RankLink {
     fn drop(&mut self) {
         // A child closes its copy and leaves the rank's connection as it is.
-        if std::process::id() == self.process {
-            let _already_closed = self.socket.shutdown(Shutdown::Both);
+        if std::process::id() == self.process
+            && let Ok(socket) = self.socket.get()
+        {
+            let _already_closed = rustix::net::shutdown(socket, Shutdown::Both);
         }
     }
 }

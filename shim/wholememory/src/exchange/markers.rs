@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Mutex;
 
-use super::forked::ClosedInChild;
+use wm_sockets::descriptor::Descriptor;
+
+use super::forked::closed_in_child;
 use super::key::Key;
 
 /// How many failed meetings a process remembers.
@@ -22,13 +24,12 @@ const MET_ROLE: &str = "met";
 /// A name that exists.
 #[derive(Debug)]
 pub(super) struct Marker {
-    _closed: ClosedInChild,
-    _socket: UnixDatagram,
+    _socket: Descriptor,
 }
 
 fn bind(key: Key, role: &str, number: usize) -> Option<Marker> {
     let socket = UnixDatagram::bind_addr(&key.name(role, number).ok()?).ok()?;
-    Some(Marker { _closed: ClosedInChild::new(&socket), _socket: socket })
+    Some(Marker { _socket: closed_in_child(socket).ok()? })
 }
 
 fn exists(key: Key, role: &str, number: usize) -> bool {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use wm_trust::peer::may_be_own;
 
-use super::forked::ClosedInChild;
+use super::forked::closed_in_child;
 use super::guests::Guests;
 use super::key::{GREETING, Key, random};
 use super::link::RankLink;
@@ -44,8 +44,8 @@ fn wait_for_all(key: Key, spokes: &mut [Option<RankLink>], patience: Duration) -
     let listener = UnixListener::bind_addr(&key.address()?).map_err(|error| {
         Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}"))
     })?;
-    let _closed = ClosedInChild::new(&listener);
     listener.set_nonblocking(true)?;
+    let listener = closed_in_child(listener)?;
     let (mut guests, own) = (Guests::default(), Terms::new(size));
     while spokes.iter().any(Option::is_none) {
         if markers::has_failed(key) {
@@ -55,11 +55,11 @@ fn wait_for_all(key: Key, spokes: &mut [Option<RankLink>], patience: Duration) -
         if let Some(rank) = (1..size).find(ended) {
             return Err(Error::Communication(format!("rank {rank} has ended while ranks meet")));
         }
-        if !guests.wait(&listener, deadline)? {
+        if !guests.wait(listener.get()?, deadline)? {
             let missing: Vec<_> = (1..size).filter(|rank| spokes[rank - 1].is_none()).collect();
             return Err(Error::Communication(format!("ranks {missing:?} did not come within {patience:?}")));
         }
-        guests.admit(&listener)?;
+        guests.admit(listener.get()?)?;
         let mut outcome = Ok(());
         for (rank, terms, socket) in guests.known(key, own) {
             let link = RankLink::to_peer(socket, patience)?;

@@ -32,7 +32,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::poll;
+use rustix::event::{PollFlags, poll};
 
 use crate::error::{Error, Result};
 pub use key::Key;
@@ -326,7 +326,7 @@ fn wait_for_any(spokes: &[RankLink], ranks: &[usize], deadline: Instant) -> Resu
     loop {
         let (mut polled, mut owners) = (Vec::new(), Vec::new());
         for rank in ranks {
-            polled.extend(spokes[rank - 1].polled());
+            polled.extend(spokes[rank - 1].polled(PollFlags::IN)?);
             owners.resize(polled.len(), *rank);
         }
         match poll(&mut polled, Some(&left(deadline))) {

@@ -4,7 +4,6 @@
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 
 use rustix::event::PollFlags;
 use wm_sockets::packet::{self, DESCRIPTORS, ReceivedPacket};
@@ -124,14 +123,14 @@ impl RankFrame {
         let (with_text, rest) = self.bytes.split_at(self.bytes.len().min(SMALL));
         text.extend(with_text);
         let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
-        let send = |to: &UnixStream| packet::send(to.as_fd(), &text, &descriptors);
+        let send = |to: BorrowedFd<'_>| packet::send(to, &text, &descriptors);
         let sent = link.until_ready(PollFlags::OUT, send)?;
         link.write_all(&text[sent..])?;
         link.write_all(rest)
     }
 
     pub(super) fn receive(link: &RankLink) -> io::Result<Self> {
-        let receive = |from: &_| packet::receive(AsFd::as_fd(from), HEADER, DESCRIPTORS);
+        let receive = |from: BorrowedFd<'_>| packet::receive(from, HEADER, DESCRIPTORS);
         let first = link.until_ready(PollFlags::IN, receive)?;
         let (mut header, descriptors) = ReceivedPacket::complete(first)?;
         let (read, mut rest) = (header.len(), link);
