@@ -91,8 +91,9 @@ pub(super) fn have_room(rank: usize, ranks: usize) -> Result {
         return Err(Error::Value(format!("{ranks} ranks: at most {DESCRIPTORS} can be divided")));
     }
     let null = std::fs::File::open("/dev/null")?;
-    // Connections and lives of all others; rank 0 has both ends, and the lives twice.
-    let count = if rank == 0 { 4 * ranks } else { 2 * ranks };
+    // Connections and lives of all others; rank 0 has both ends, and the lives as they came and for
+    // both ends.
+    let count = if rank == 0 { 5 * ranks } else { 2 * ranks };
     let room = (0..count).map(|_| null.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>();
     room.map(drop).map_err(|error| Error::System(format!("no descriptors for a split: {error}")))
 }
