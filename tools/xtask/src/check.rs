@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::{exports, generate, kernels, schema, settings, step, toolbox};
+use crate::{exports, generate, kernels, schema, settings, step, toolbox, wholememory};
 
 /// Runs the checks, the fast ones first, and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
@@ -11,6 +11,7 @@ pub(crate) fn run() -> Result<()> {
     step::perform("generated files", || generate::run(true))?;
     step::perform("docs/schema.md", || schema::run(true))?;
     step::perform("docs/settings.md", || settings::run(true))?;
+    step::perform("WholeMemory's headers", || wholememory::run(true))?;
     kernels()?;
     let types = ["--strict", "--no-error-summary", "tools/python/wmshim"];
     step::run("types of the Python package", toolbox::program("mypy", &types)?)?;

@@ -43,6 +43,9 @@ const BUILT: [(&str, &str); 12] = [
 /// knows it by that name too: the link must lead to the same inode.
 const LINKS: [(&str, &str); 2] = [("lib/libcuda.so", "libwmshim.so"), ("dropin/libcuda.so", "libcuda.so.1")];
 
+/// Folders of headers, whose files go to `include/`.
+const HEADERS: [&str; 2] = ["shim/preload/include", "shim/wholegraph/include"];
+
 /// Builds and fills `dist/`.
 pub(crate) fn run() -> Result<()> {
     let dist = crate::root().join("dist");
@@ -111,11 +114,13 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The C interface of programs that opt in.
+/// The C interface of programs that opt in, and that of WholeMemory.
 fn headers(dist: &Path) -> Result<()> {
-    let source = crate::root().join("shim/preload/include");
-    for file in files(&source).context("shim/preload/include")? {
-        copy(&file, &dist.join("include").join(file.strip_prefix(&source)?))?;
+    for folder in HEADERS {
+        let source = crate::root().join(folder);
+        for file in files(&source).context(folder)? {
+            copy(&file, &dist.join("include").join(file.strip_prefix(&source)?))?;
+        }
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ mod stress;
 mod table;
 mod test;
 mod toolbox;
+mod wholememory;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -77,6 +78,12 @@ enum XtaskCommand {
         #[arg(long)]
         check: bool,
     },
+    /// Write the functions into WholeMemory's C headers and its page, from the Rust that C calls
+    Wholememory {
+        /// Write nothing; fail when a file is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
     /// Build everything and run every test
     Test {
         /// Handed to nextest, for example `-p hazards` or a part of a test's name
@@ -123,6 +130,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Hazards { term } => hazards::run(term.as_deref()),
         XtaskCommand::Schema { check } => schema::run(check),
         XtaskCommand::Settings { check } => settings::run(check),
+        XtaskCommand::Wholememory { check } => wholememory::run(check),
         XtaskCommand::Test { filter } => test::run(&filter),
         XtaskCommand::Check => check::run(),
         XtaskCommand::Dist => dist::run(),

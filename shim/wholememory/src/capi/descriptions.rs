@@ -1,8 +1,9 @@
 //! Functions of `tensor_description.h` and `global_reference.h`: values in, values out.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use super::exports::exports;
+use super::names::ElementCode;
 use crate::vocabulary::codes::ElementType;
 use crate::vocabulary::description::{ArrayDescription, MatrixDescription, TensorDescription, element_bytes};
 
@@ -11,7 +12,7 @@ use crate::vocabulary::description::{ArrayDescription, MatrixDescription, Tensor
 #[repr(C)]
 pub struct GlobalReference {
     /// The bytes themselves where `stride` is 0, else an array of each rank's address.
-    pub pointer: *mut std::ffi::c_void,
+    pub pointer: *mut c_void,
     /// Bytes before each rank's part, and of all; in memory of the device.
     pub rank_memory_offsets: *mut usize,
     /// How many ranks there are.
@@ -46,34 +47,55 @@ unsafe fn number<A: Copy>(from: *const A, make: impl FnOnce(A) -> i64) -> i64 {
 }
 
 exports! {
-    /// Bytes of an element; 0 for a number that is no type.
-    fn wholememory_dtype_get_element_size(dtype: u32) -> usize {
+    // tensor_description.h: Types and shapes.
+    // tensor_description.h: Types and shapes.
+    // tensor_description.h: Types and shapes.
+    /// Returns the bytes of an element.
+    ///
+    /// * On failure: 0, for a number that is no type.
+    fn wholememory_dtype_get_element_size(dtype: ElementCode) -> usize {
         element_bytes(dtype)
     }
 
-    /// Is a type a floating-point number?
-    fn wholememory_dtype_is_floating_number(dtype: u32) -> bool {
+    /// Returns whether a type is a floating-point number.
+    ///
+    /// * On failure: false, for a number that is no type.
+    fn wholememory_dtype_is_floating_number(dtype: ElementCode) -> bool {
         ElementType::of(dtype).is_ok_and(ElementType::is_float)
     }
 
-    /// Is a type an integer?
-    fn wholememory_dtype_is_integer_number(dtype: u32) -> bool {
+    /// Returns whether a type is an integer.
+    ///
+    /// * On failure: false, for a number that is no type.
+    fn wholememory_dtype_is_integer_number(dtype: ElementCode) -> bool {
         ElementType::of(dtype).is_ok_and(|kind| !kind.is_float())
     }
 
-    /// An array.
-    fn wholememory_create_array_desc(size: i64, storage_offset: i64, dtype: u32) -> ArrayDescription {
+    /// Returns the description of an array: `size` elements, of which the first is `storage_offset`
+    /// elements behind the memory's beginning.
+    ///
+    /// * On failure: it does not fail, and checks nothing.
+    fn wholememory_create_array_desc(
+        size: i64, storage_offset: i64, dtype: ElementCode,
+    ) -> ArrayDescription {
         ArrayDescription { size, storage_offset, dtype }
     }
 
-    /// A matrix. `sizes` are two numbers.
-    fn wholememory_create_matrix_desc(sizes: *const [i64; 2], stride: i64, storage_offset: i64, dtype: u32) -> MatrixDescription {
+    /// Returns the description of a matrix: `sizes` are the numbers of rows and columns, `stride`
+    /// the elements from a row to the next one.
+    ///
+    /// * On failure: it does not fail, and checks nothing; sizes at null are 0.
+    fn wholememory_create_matrix_desc(
+        sizes: *mut i64, stride: i64, storage_offset: i64, dtype: ElementCode,
+    ) -> MatrixDescription {
         // SAFETY: null, or two numbers.
-        let sizes = if sizes.is_null() { [0; 2] } else { unsafe { sizes.read() } };
+        let sizes = if sizes.is_null() { [0; 2] } else { unsafe { sizes.cast::<[i64; 2]>().read() } };
         MatrixDescription { sizes, stride, storage_offset, dtype }
     }
 
-    /// A tensor without dimensions.
+    /// Writes a tensor without dimensions and type; all sizes and strides are 1.
+    ///
+    /// * On failure: null is left alone.
     fn wholememory_initialize_tensor_desc(tensor: *mut TensorDescription) {
         if !tensor.is_null() {
             // SAFETY: not null; the caller's word for the rest.
@@ -81,86 +103,128 @@ exports! {
         }
     }
 
-    /// An array as a matrix of one column.
-    fn wholememory_copy_array_desc_to_matrix(to: *mut MatrixDescription, from: *const ArrayDescription) {
+    /// Writes an array as a matrix of one column.
+    ///
+    /// * On failure: null is left alone.
+    fn wholememory_copy_array_desc_to_matrix(
+        to: *mut MatrixDescription, from: *mut ArrayDescription,
+    ) {
         // SAFETY: the caller's word; null is left alone.
         unsafe { convert(from, to, |array| Some(array.to_matrix())) };
     }
 
-    /// An array as a tensor.
-    fn wholememory_copy_array_desc_to_tensor(to: *mut TensorDescription, from: *const ArrayDescription) {
+    /// Writes an array as a tensor of one dimension.
+    ///
+    /// * On failure: null is left alone.
+    fn wholememory_copy_array_desc_to_tensor(
+        to: *mut TensorDescription, from: *mut ArrayDescription,
+    ) {
         // SAFETY: the caller's word; null is left alone.
         unsafe { convert(from, to, |array| Some(array.into())) };
     }
 
-    /// A matrix as a tensor.
-    fn wholememory_copy_matrix_desc_to_tensor(to: *mut TensorDescription, from: *const MatrixDescription) {
+    /// Writes a matrix as a tensor of two dimensions.
+    ///
+    /// * On failure: null is left alone.
+    fn wholememory_copy_matrix_desc_to_tensor(
+        to: *mut TensorDescription, from: *mut MatrixDescription,
+    ) {
         // SAFETY: the caller's word; null is left alone.
         unsafe { convert(from, to, |matrix| Some(matrix.into())) };
     }
 
-    /// A tensor as an array, if it is one.
-    fn wholememory_convert_tensor_desc_to_array(to: *mut ArrayDescription, from: *const TensorDescription) -> bool {
+    /// Writes a tensor as an array, if it has at most one dimension and no gaps.
+    ///
+    /// * On failure: false, and nothing is written.
+    fn wholememory_convert_tensor_desc_to_array(
+        to: *mut ArrayDescription, from: *mut TensorDescription,
+    ) -> bool {
         // SAFETY: the caller's word; null is left alone.
         unsafe { convert(from, to, |tensor| tensor.to_array()) }
     }
 
-    /// A tensor as a matrix, if it is one.
-    fn wholememory_convert_tensor_desc_to_matrix(to: *mut MatrixDescription, from: *const TensorDescription) -> bool {
+    /// Writes a tensor as a matrix, if it has at most two dimensions and no gaps in a row.
+    ///
+    /// * On failure: false, and nothing is written.
+    fn wholememory_convert_tensor_desc_to_matrix(
+        to: *mut MatrixDescription, from: *mut TensorDescription,
+    ) -> bool {
         // SAFETY: the caller's word; null is left alone.
         unsafe { convert(from, to, |tensor| tensor.to_matrix()) }
     }
 
-    /// Elements of an array.
-    fn wholememory_get_memory_element_count_from_array(array: *const ArrayDescription) -> i64 {
+    /// Returns the number of elements.
+    ///
+    /// * On failure: 0, for null.
+    fn wholememory_get_memory_element_count_from_array(array: *mut ArrayDescription) -> i64 {
         // SAFETY: the caller's word.
         unsafe { number(array, |array| array.size) }
     }
 
-    /// Bytes of an array.
-    fn wholememory_get_memory_size_from_array(array: *const ArrayDescription) -> i64 {
+    /// Returns the bytes of the elements.
+    ///
+    /// * On failure: 0, for null or no type.
+    fn wholememory_get_memory_size_from_array(array: *mut ArrayDescription) -> i64 {
         // SAFETY: the caller's word.
         unsafe { number(array, |array| array.bytes()) }
     }
 
-    /// Elements of a matrix, gaps between rows counted.
-    fn wholememory_get_memory_element_count_from_matrix(matrix: *const MatrixDescription) -> i64 {
+    /// Returns the number of elements, with the gaps between rows: rows times stride.
+    ///
+    /// * On failure: 0, for null.
+    fn wholememory_get_memory_element_count_from_matrix(matrix: *mut MatrixDescription) -> i64 {
         // SAFETY: the caller's word.
         unsafe { number(matrix, |matrix| matrix.elements()) }
     }
 
-    /// Bytes of a matrix, gaps between rows counted.
-    fn wholememory_get_memory_size_from_matrix(matrix: *const MatrixDescription) -> i64 {
+    /// Returns the bytes of these elements.
+    ///
+    /// * On failure: 0, for null or no type.
+    fn wholememory_get_memory_size_from_matrix(matrix: *mut MatrixDescription) -> i64 {
         // SAFETY: the caller's word.
         unsafe { number(matrix, |matrix| matrix.bytes()) }
     }
 
-    /// Elements of a tensor, gaps counted.
-    fn wholememory_get_memory_element_count_from_tensor(tensor: *const TensorDescription) -> i64 {
+    /// Returns the number of elements, with gaps: the first size times the first stride, and 1
+    /// without dimensions.
+    ///
+    /// * On failure: 0, for null or a number of dimensions that there cannot be.
+    fn wholememory_get_memory_element_count_from_tensor(tensor: *mut TensorDescription) -> i64 {
         // SAFETY: the caller's word.
         unsafe { number(tensor, |tensor| tensor.elements()) }
     }
 
-    /// Bytes of a tensor, gaps counted.
-    fn wholememory_get_memory_size_from_tensor(tensor: *const TensorDescription) -> i64 {
+    /// Returns the bytes of these elements.
+    ///
+    /// * On failure: 0, as above or for no type.
+    fn wholememory_get_memory_size_from_tensor(tensor: *mut TensorDescription) -> i64 {
         // SAFETY: the caller's word.
         unsafe { number(tensor, |tensor| tensor.bytes()) }
     }
 
-    /// Removes a dimension of size 1.
+    /// Removes dimension `dim`, whose size is 1.
+    ///
+    /// * On failure: false, if the tensor has no such dimension, or its size is not 1.
     fn wholememory_squeeze_tensor(tensor: *mut TensorDescription, dim: c_int) -> bool {
         // SAFETY: not null; the caller's word for the rest.
         !tensor.is_null() && unsafe { (*tensor).squeeze(dim) }
     }
 
-    /// Puts in a dimension of size 1.
+    /// Puts a dimension of size 1 before dimension `dim`, or behind the last one.
+    ///
+    /// * On failure: false, if there is no such place, or the tensor has 8 dimensions.
     fn wholememory_unsqueeze_tensor(tensor: *mut TensorDescription, dim: c_int) -> bool {
         // SAFETY: not null; the caller's word for the rest.
         !tensor.is_null() && unsafe { (*tensor).unsqueeze(dim) }
     }
 
-    /// A reference to memory at one address.
-    fn wholememory_create_continuous_global_reference(pointer: *mut std::ffi::c_void) -> GlobalReference {
+    // global_reference.h: References for kernels.
+    // global_reference.h: References for kernels.
+    // global_reference.h: References for kernels.
+    /// Returns a reference to memory at one address, for kernels that take a `wholememory_gref_t`.
+    ///
+    /// * On failure: it does not fail.
+    fn wholememory_create_continuous_global_reference(pointer: *mut c_void) -> GlobalReference {
         let none = std::ptr::null_mut();
         GlobalReference { pointer, rank_memory_offsets: none, world_size: 1, stride: 0, same_chunk: true }
     }

@@ -1,6 +1,6 @@
 //! Functions of `embedding.h`.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, LazyLock};
 
@@ -10,8 +10,12 @@ use super::call::{answer, give, is_place, read, value};
 use super::communicators::communicator;
 use super::exports::exports;
 use super::memories::partition;
+use super::names::{
+    AccessCode, CachePolicyHandle, CommunicatorHandle, EmbeddingHandle, ErrorCode, LocationCode,
+    MemoryTypeCode, OptimizerCode, OptimizerHandle, TensorHandle,
+};
 use super::operations::temporary;
-use super::registry::{EMBEDDINGS, MEMORIES, OPTIMIZERS, ObjectHandle, POLICIES, TENSORS};
+use super::registry::{EMBEDDINGS, MEMORIES, OPTIMIZERS, POLICIES, TENSORS};
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
 use crate::embedding::states;
@@ -34,8 +38,15 @@ fn state_names(kind: OptimizerType) -> *const *const c_char {
 }
 
 exports! {
-    /// An optimizer with its parameters at their defaults.
-    fn wholememory_create_embedding_optimizer(place: *mut ObjectHandle, optimizer_type: c_uint) -> u32 {
+    // embedding.h: Optimizers and cache policies.
+    // embedding.h: Optimizers and cache policies.
+    // embedding.h: Optimizers and cache policies.
+    /// Makes an optimizer with its parameters at their defaults. It may train several embeddings.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_create_embedding_optimizer(
+        place: *mut OptimizerHandle, optimizer_type: OptimizerCode,
+    ) -> ErrorCode {
         answer("wholememory_create_embedding_optimizer", || {
             is_place(place)?;
             let optimizer = Optimizer::new(OptimizerType::of(optimizer_type)?);
@@ -44,8 +55,15 @@ exports! {
         })
     }
 
-    /// Sets a parameter. Its value is a `float`.
-    fn wholememory_optimizer_set_parameter(handle: ObjectHandle, name: *const c_char, number: *const c_void) -> u32 {
+    /// Sets a parameter to the `float` at `number`. SGD has `weight_decay` (0). Lazy Adam has
+    /// `weight_decay` (0), `epsilon` (1e-8), `beta1` (0.9), `beta2` (0.999) and `adam_w` (0; above
+    /// 0.5, the decay is AdamW's). RMSProp has `weight_decay` (0), `epsilon` (1e-8) and `alpha`
+    /// (0.99). Adagrad has `weight_decay` (0) and `epsilon` (1e-8).
+    ///
+    /// * Errors: `INVALID_INPUT` for a name that the optimizer does not have.
+    fn wholememory_optimizer_set_parameter(
+        handle: OptimizerHandle, name: *const c_char, number: *mut c_void,
+    ) -> ErrorCode {
         answer("wholememory_optimizer_set_parameter", || {
             require(!name.is_null(), "the parameter's name is null")?;
             // SAFETY: not null; the caller's word that it ends with a zero.
@@ -56,14 +74,21 @@ exports! {
     }
 
     /// Closes an optimizer. It lives on as long as an embedding uses it.
-    fn wholememory_destroy_embedding_optimizer(handle: ObjectHandle) {
+    ///
+    /// * On failure: a line in the log.
+    fn wholememory_destroy_embedding_optimizer(handle: OptimizerHandle) {
         value("wholememory_destroy_embedding_optimizer", (), || OPTIMIZERS.close(handle).map(drop));
     }
 
-    /// A policy for caches.
+    /// Makes a policy for caches: `ratio` is the share of rows that may have copies, from 1/512 to
+    /// 1. `comm` are the ranks that share a cache, `memory_type` and `location` are those of the
+    /// copies.
+    ///
+    /// * Errors: `INVALID_VALUE` for another ratio.
     fn wholememory_create_embedding_cache_policy(
-        place: *mut ObjectHandle, comm: ObjectHandle, memory_type: c_uint, location: c_uint, access: c_uint, ratio: f32,
-    ) -> u32 {
+        place: *mut CachePolicyHandle, comm: CommunicatorHandle, memory_type: MemoryTypeCode,
+        location: LocationCode, access: AccessCode, ratio: f32,
+    ) -> ErrorCode {
         answer("wholememory_create_embedding_cache_policy", || {
             is_place(place)?;
             let (memory_type, location) = (MemoryType::of(memory_type)?, Location::of(location)?);
@@ -74,15 +99,29 @@ exports! {
     }
 
     /// Closes a policy. It lives on as long as an embedding uses it.
-    fn wholememory_destroy_embedding_cache_policy(handle: ObjectHandle) -> u32 {
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_destroy_embedding_cache_policy(handle: CachePolicyHandle) -> ErrorCode {
         answer("wholememory_destroy_embedding_cache_policy", || POLICIES.close(handle).map(drop))
     }
 
-    /// An embedding. A collective call.
+    // embedding.h: Embeddings.
+    // embedding.h: Embeddings.
+    // embedding.h: Embeddings.
+    /// Makes an embedding: a matrix whose rows are padded to 16 bytes. `policy` may be null.
+    /// `entry_partition` is as of `wholememory_create_tensor`; without it, `round_robin` n above 0
+    /// deals n rows after the other to the ranks. `multiprocessors` bounds those that an operation
+    /// uses; all are used below 1.
+    ///
+    /// * Collective: all arguments are the same on all ranks; the policy's other ranks make
+    ///   embeddings of their own.
+    /// * Errors: `INVALID_INPUT` for a description that is no matrix, or a policy that does not fit
+    ///   the memory; those of `wholememory_malloc`.
     fn wholememory_create_embedding(
-        place: *mut ObjectHandle, description: *const TensorDescription, comm: ObjectHandle, memory_type: c_uint, location: c_uint,
-        policy: ObjectHandle, entry_partition: *const usize, multiprocessors: c_int, round_robin: c_int,
-    ) -> u32 {
+        place: *mut EmbeddingHandle, description: *mut TensorDescription, comm: CommunicatorHandle,
+        memory_type: MemoryTypeCode, location: LocationCode, policy: CachePolicyHandle,
+        entry_partition: *mut usize = null, multiprocessors: c_int = -1, round_robin: c_int = 0,
+    ) -> ErrorCode {
         answer("wholememory_create_embedding", || {
             let communicator = communicator(comm)?;
             let request = is_place(place).and_then(|()| {
@@ -105,8 +144,10 @@ exports! {
         })
     }
 
-    /// Closes an embedding and its tensors.
-    fn wholememory_destroy_embedding(handle: ObjectHandle) -> u32 {
+    /// Closes an embedding, its tensor and the optimizer's states.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_destroy_embedding(handle: EmbeddingHandle) -> ErrorCode {
         answer("wholememory_destroy_embedding", || {
             let embedding = EMBEDDINGS.close(handle)?;
             let states = embedding.training().map_or(&[][..], Training::states);
@@ -118,17 +159,26 @@ exports! {
         })
     }
 
-    /// Its rows, which are the embedding's to close; null for no embedding.
-    fn wholememory_embedding_get_embedding_tensor(handle: ObjectHandle) -> ObjectHandle {
+    /// Returns the rows, without their padding. They are closed with the embedding. With
+    /// `round_robin`, they are in the order of their places.
+    ///
+    /// * On failure: null.
+    fn wholememory_embedding_get_embedding_tensor(handle: EmbeddingHandle) -> TensorHandle {
         value("wholememory_embedding_get_embedding_tensor", null_mut(), || {
             Ok(TENSORS.handle_of(EMBEDDINGS.get(handle)?.rows()))
         })
     }
 
-    /// Copies rows, and adjusts the cache to these lookups.
+    /// Copies rows as `wholememory_gather` does, from copies in the cache where they are. With
+    /// `adjust_cache`, the rows that are gathered most get copies, behind the gather and in the
+    /// same stream. Types that differ are converted from the table, past the cache.
+    ///
+    /// * Stream: `stream`, a `cudaStream_t` as a number. The call does not wait.
+    /// * Errors: as of `wholememory_gather`.
     fn wholememory_embedding_gather(
-        handle: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, adjust_cache: bool, functions: *const Functions, stream: i64,
-    ) -> u32 {
+        handle: EmbeddingHandle, indices: TensorHandle, output: TensorHandle, adjust_cache: bool,
+        functions: *mut Functions, stream: i64,
+    ) -> ErrorCode {
         answer("wholememory_embedding_gather", || {
             let (indices, output) = (TENSORS.get(indices)?, TENSORS.get(output)?);
             let embedding = EMBEDDINGS.get(handle)?;
@@ -140,8 +190,15 @@ exports! {
         })
     }
 
-    /// Chooses the optimizer that trains it. A collective call.
-    fn wholememory_embedding_set_optimizer(handle: ObjectHandle, optimizer: ObjectHandle) -> u32 {
+    /// Chooses the optimizer that trains the embedding, and makes its states.
+    ///
+    /// * Collective: all ranks choose the same type.
+    /// * Errors: `LOGIC_ERROR` if the embedding has an optimizer; `INVALID_INPUT` if its elements
+    ///   are not 16 or 32-bit floating-point numbers, or its cache is for reading alone;
+    ///   `OUT_OF_MEMORY`.
+    fn wholememory_embedding_set_optimizer(
+        handle: EmbeddingHandle, optimizer: OptimizerHandle,
+    ) -> ErrorCode {
         answer("wholememory_embedding_set_optimizer", || {
             let embedding = EMBEDDINGS.get(handle)?;
             match OPTIMIZERS.get(optimizer) {
@@ -152,11 +209,22 @@ exports! {
         })
     }
 
-    /// Makes a step of training with the gradients of all ranks. A collective call.
+    /// Makes a step of the optimizer with the gradients of all ranks. `indices` is an array of
+    /// `INT` or `INT64`; `gradients` is a matrix of as many rows as numbers and as many columns as
+    /// the embedding, of `FLOAT`, `HALF` or `BF16`. A rank without gradients calls with arrays of 0
+    /// rows. The gradients of a row are summed over all ranks and repetitions, in 32 bits and in a
+    /// fixed order, and its owner makes one step with rate `learning_rate`. A number out of range
+    /// is skipped. Rows without gradients do not change.
+    ///
+    /// * Collective: returns when all ranks' rows are changed. Only the shapes of columns and the
+    ///   types are the same on all ranks.
+    /// * Stream: `stream`, a `cudaStream_t` as a number. The call waits for it twice.
+    /// * Errors: `LOGIC_ERROR` without an optimizer; `INVALID_INPUT` for shapes or types that do
+    ///   not fit; `NOT_SUPPORTED` in a stream that is captured; `OUT_OF_MEMORY`.
     fn wholememory_embedding_gather_gradient_apply(
-        handle: ObjectHandle, indices: ObjectHandle, gradients: ObjectHandle, _adjust_cache: bool, learning_rate: f32, functions: *const Functions,
-        stream: i64,
-    ) -> u32 {
+        handle: EmbeddingHandle, indices: TensorHandle, gradients: TensorHandle,
+        _adjust_cache: bool, learning_rate: f32, functions: *mut Functions, stream: i64,
+    ) -> ErrorCode {
         answer("wholememory_embedding_gather_gradient_apply", || {
             let embedding = EMBEDDINGS.get(handle)?;
             // SAFETY: the caller's word.
@@ -171,17 +239,27 @@ exports! {
         })
     }
 
-    /// Names of the optimizer's states, ended by null; null without an optimizer.
-    fn wholememory_embedding_get_optimizer_state_names(handle: ObjectHandle) -> *const *const c_char {
+    /// Returns the names of the optimizer's states, ended by null: none for SGD, `m`, `v` and
+    /// `beta12t` for lazy Adam, `v` for RMSProp, `state_sum` for Adagrad. The texts live as long as
+    /// the process.
+    ///
+    /// * On failure: null, also without an optimizer.
+    fn wholememory_embedding_get_optimizer_state_names(
+        handle: EmbeddingHandle,
+    ) -> *const *const c_char {
         value("wholememory_embedding_get_optimizer_state_names", null(), || {
             let embedding = EMBEDDINGS.get(handle)?;
             Ok(embedding.training().map_or(null(), |training| state_names(training.kind())))
         })
     }
 
-    /// A state of the optimizer, by name; it is the embedding's to close. Null for a name that it
-    /// does not have.
-    fn wholememory_embedding_get_optimizer_state(handle: ObjectHandle, name: *const c_char) -> ObjectHandle {
+    /// Returns a state by its name: a tensor of as many rows as the embedding, of `FLOAT`. It is
+    /// closed with the embedding.
+    ///
+    /// * On failure: null, also for a name that the optimizer does not have.
+    fn wholememory_embedding_get_optimizer_state(
+        handle: EmbeddingHandle, name: *const c_char,
+    ) -> TensorHandle {
         value("wholememory_embedding_get_optimizer_state", null_mut(), || {
             require(!name.is_null(), "the state's name is null")?;
             // SAFETY: not null; the caller's word that it ends with a zero.
@@ -192,14 +270,20 @@ exports! {
         })
     }
 
-    /// Rows are written before their copies: nothing is left to do.
-    fn wholememory_embedding_writeback_cache(handle: ObjectHandle, _stream: i64) -> u32 {
+    /// Does nothing: rows are written before their copies.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_embedding_writeback_cache(handle: EmbeddingHandle, _stream: i64) -> ErrorCode {
         answer("wholememory_embedding_writeback_cache", || EMBEDDINGS.get(handle).map(drop))
     }
 
-    /// Empties this rank's part of the cache, in a stream. The whole cache is empty when all ranks
-    /// have made the call.
-    fn wholememory_embedding_drop_all_cache(handle: ObjectHandle, stream: i64) -> u32 {
+    /// Drops this rank's copies. The whole cache is empty when all ranks have made the call and
+    /// have met. It is needed after rows were written by `wholememory_scatter` or through an
+    /// address.
+    ///
+    /// * Stream: `stream`, a `cudaStream_t` as a number. The call does not wait.
+    /// * Errors: `CUDA_ERROR`.
+    fn wholememory_embedding_drop_all_cache(handle: EmbeddingHandle, stream: i64) -> ErrorCode {
         answer("wholememory_embedding_drop_all_cache", || {
             EMBEDDINGS.get(handle)?.cache().map_or(Ok(()), |cache| cache.drop_lines(CUstream(stream as usize)))
         })

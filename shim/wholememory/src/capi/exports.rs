@@ -1,8 +1,9 @@
 //! The declaration of a file's C functions, with the list of their names.
 
-/// Declares functions that C calls, one after the other, and a list of their names.
+/// Declares functions that C calls, one after the other, and a list of their names. A default is
+/// for C++ (`cargo xtask wholememory`), and a comment above a function names its header.
 macro_rules! exports {
-    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $answer:ty)? $body:block)*) => {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty $(= $default:expr)?),* $(,)?) $(-> $answer:ty)? $body:block)*) => {
         $($(#[$doc])*
         ///
         /// # Safety

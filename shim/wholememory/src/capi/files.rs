@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use super::call::answer;
 use super::exports::exports;
-use super::registry::{MEMORIES, ObjectHandle};
+use super::names::{ErrorCode, MemoryHandle};
+use super::registry::MEMORIES;
 use crate::error::{Error, Result};
 use crate::files::load::{LoadRequest, load};
 use crate::files::place::EntryShape;
@@ -48,11 +49,25 @@ fn shape(offset: usize, stride: usize, bytes: usize) -> EntryShape {
 }
 
 exports! {
-    /// Reads files, one after the other, into the memory of all ranks. A collective call.
+    // wholememory.h: Files.
+    // wholememory.h: Files.
+    // wholememory.h: Files.
+    /// Reads a list of files, one behind the other, into the memory. A file has packed entries of
+    /// `file_entry_size` bytes; each goes to the next `memory_entry_size` bytes of the memory, from
+    /// byte `memory_offset` of them on. With `round_robin_size` n above 0, chunk c of n entries
+    /// goes to rank c modulo the number of ranks. Fewer entries than the memory has are allowed;
+    /// the rest keeps its bytes. Each rank reads the entries of its own part.
+    ///
+    /// * Collective: all arguments but the names are the same on all ranks.
+    /// * Waits until the bytes are in the memory. Copies of these rows in a cache are dropped.
+    /// * Errors: `INVALID_INPUT` for a file that is missing or has no whole number of entries, for
+    ///   more entries than the memory has, and for sizes that do not fit a row; `SYSTEM_ERROR` for
+    ///   a file that cannot be read to its end.
     fn wholememory_load_from_file(
-        handle: ObjectHandle, memory_offset: usize, memory_entry_size: usize, file_entry_size: usize, file_names: *const *const c_char,
-        file_count: c_int, round_robin_size: c_int,
-    ) -> u32 {
+        handle: MemoryHandle, memory_offset: usize, memory_entry_size: usize,
+        file_entry_size: usize, file_names: *mut *const c_char, file_count: c_int,
+        round_robin_size: c_int,
+    ) -> ErrorCode {
         answer("wholememory_load_from_file", || {
             let memory = MEMORIES.get(handle)?;
             // SAFETY: the caller's word.
@@ -65,10 +80,18 @@ exports! {
         })
     }
 
-    /// Writes this rank's part to a file. All ranks make the call, each for a file of its own.
+    /// Writes this rank's part to a file, as packed entries of `file_entry_size` bytes: those from
+    /// byte `memory_offset` of each `memory_entry_stride` bytes. The file gets its name when all
+    /// ranks have written theirs to the disk, so a store that fails leaves the old files.
+    ///
+    /// * Collective: each rank has a file of its own.
+    /// * Waits for the work on the rank's GPU and for the disk.
+    /// * Errors: `INVALID_INPUT` for sizes that do not fit a row; `SYSTEM_ERROR` for a file that
+    ///   cannot be written.
     fn wholememory_store_to_file(
-        handle: ObjectHandle, memory_offset: usize, memory_entry_stride: usize, file_entry_size: usize, local_file_name: *const c_char,
-    ) -> u32 {
+        handle: MemoryHandle, memory_offset: usize, memory_entry_stride: usize,
+        file_entry_size: usize, local_file_name: *const c_char,
+    ) -> ErrorCode {
         answer("wholememory_store_to_file", || {
             let memory = MEMORIES.get(handle)?;
             let shape = shape(memory_offset, memory_entry_stride, file_entry_size);
@@ -78,13 +101,17 @@ exports! {
         })
     }
 
-    /// HDFS is not built in.
-    fn wholememory_load_hdfs_support() -> u32 {
+    /// Is always refused: files of HDFS are not read.
+    ///
+    /// * Errors: `NOT_IMPLEMENTED`.
+    fn wholememory_load_hdfs_support() -> ErrorCode {
         no_hdfs("wholememory_load_hdfs_support")
     }
 
-    /// HDFS is not built in.
-    fn wholememory_load_from_hdfs_file() -> u32 {
+    /// Is always refused: files of HDFS are not read.
+    ///
+    /// * Errors: `NOT_IMPLEMENTED`.
+    fn wholememory_load_from_hdfs_file() -> ErrorCode {
         no_hdfs("wholememory_load_from_hdfs_file")
     }
 }

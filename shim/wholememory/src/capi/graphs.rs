@@ -9,6 +9,7 @@ use wm_driver::api::Named;
 
 use super::call::{answer, read};
 use super::exports::exports;
+use super::names::{ErrorCode, TensorHandle};
 use super::registry::{ObjectHandle, TENSORS, driver};
 use crate::environment::{Environment, Functions, MemoryContext};
 use crate::error::Result;
@@ -70,12 +71,30 @@ unsafe fn sample_neighbors(arguments: &SampleArguments) -> Result {
 }
 
 exports! {
-    /// Samples neighbours, each as likely as the others. An output with a null context is not
-    /// written.
+    // wholegraph_op.h: Sampling.
+    // wholegraph_op.h: Sampling.
+    // wholegraph_op.h: Sampling.
+    /// Samples at most `max_sample_count` neighbours of each of `centers`, each as likely as the
+    /// others; all of them for a count below 1. The graph is in compressed sparse rows: `row_ptr`
+    /// is an array of `INT64`, one longer than there are nodes, and `col` an array of `INT` or
+    /// `INT64`; both may be over memory of all ranks, or of the caller's. `centers` is an array of
+    /// `INT` or `INT64`.
+    ///
+    /// `offsets`, an array of `INT` one longer than `centers`, gets the number of samples before
+    /// each center. The contexts get arrays of all samples: `destinations` the neighbours (the type
+    /// of `col`), `center_numbers` the place of the center in `centers` (`INT`), `edges` the place
+    /// of the edge in `col` (`INT64`). An output whose context is null is not written. The same
+    /// seed draws the same samples with any number of ranks.
+    ///
+    /// * Stream: `stream`. The call waits for it once, because the number of samples is computed.
+    /// * Errors: `INVALID_INPUT` for shapes or types that do not fit; `INVALID_VALUE` for more
+    ///   samples than 31 bits can count; `OUT_OF_MEMORY` if a function gives none; `NOT_SUPPORTED`
+    ///   in a stream that is captured.
     fn wholegraph_csr_unweighted_sample_without_replacement(
-        row_ptr: ObjectHandle, col: ObjectHandle, centers: ObjectHandle, max_sample_count: c_int, offsets: ObjectHandle, destinations: MemoryContext,
-        center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions, stream: *mut c_void,
-    ) -> u32 {
+        row_ptr: TensorHandle, col: TensorHandle, centers: TensorHandle, max_sample_count: c_int,
+        offsets: TensorHandle, destinations: MemoryContext, center_numbers: MemoryContext,
+        edges: MemoryContext, seed: u64, functions: *mut Functions, stream: *mut c_void,
+    ) -> ErrorCode {
         answer("wholegraph_csr_unweighted_sample_without_replacement", || {
             let (most, contexts) = (max_sample_count, [destinations, center_numbers, edges]);
             let arguments =
@@ -85,13 +104,18 @@ exports! {
         })
     }
 
-    /// Samples neighbours by the weights of their edges. An output with a null context is not
-    /// written.
+    /// Samples neighbours by the weights of their edges. `weights` is an array of `FLOAT` or
+    /// `DOUBLE`, as long as `col`. All else is as of
+    /// `wholegraph_csr_unweighted_sample_without_replacement`.
+    ///
+    /// * Stream: `stream`. The call waits for it once.
+    /// * Errors: as of `wholegraph_csr_unweighted_sample_without_replacement`.
     fn wholegraph_csr_weighted_sample_without_replacement(
-        row_ptr: ObjectHandle, col: ObjectHandle, weights: ObjectHandle, centers: ObjectHandle, max_sample_count: c_int, offsets: ObjectHandle,
-        destinations: MemoryContext, center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions,
+        row_ptr: TensorHandle, col: TensorHandle, weights: TensorHandle, centers: TensorHandle,
+        max_sample_count: c_int, offsets: TensorHandle, destinations: MemoryContext,
+        center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *mut Functions,
         stream: *mut c_void,
-    ) -> u32 {
+    ) -> ErrorCode {
         answer("wholegraph_csr_weighted_sample_without_replacement", || {
             let (most, contexts) = (max_sample_count, [destinations, center_numbers, edges]);
             let arguments =
@@ -101,11 +125,21 @@ exports! {
         })
     }
 
-    /// Lists targets, and the neighbours that are none of them, each once. Without a mapping's
-    /// tensor, or with one over null, none is written.
+    // graph_op.h: Graphs.
+    // graph_op.h: Graphs.
+    // graph_op.h: Graphs.
+    /// Lists each node once: first `targets`, which are distinct, then the `neighbors` that are no
+    /// target. Both are arrays of one type, `INT` or `INT64`. The context `list` gets the nodes.
+    /// `mapping`, an array of `INT` as long as `neighbors`, gets the place of each neighbour in the
+    /// list; it may be null.
+    ///
+    /// * Stream: `stream`. The call waits for it once, because the length of the list is computed.
+    /// * Errors: `INVALID_INPUT` for shapes or types that do not fit; `OUT_OF_MEMORY` if a function
+    ///   gives none; `NOT_SUPPORTED` in a stream that is captured.
     fn graph_append_unique(
-        targets: ObjectHandle, neighbors: ObjectHandle, list: MemoryContext, mapping: ObjectHandle, functions: *const Functions, stream: *mut c_void,
-    ) -> u32 {
+        targets: TensorHandle, neighbors: TensorHandle, list: MemoryContext, mapping: TensorHandle,
+        functions: *mut Functions, stream: *mut c_void,
+    ) -> ErrorCode {
         answer("graph_append_unique", || {
             let (targets, neighbors) = (TENSORS.get(targets)?, TENSORS.get(neighbors)?);
             // A binding wraps an absent mapping as a tensor without a type, over null.
@@ -118,10 +152,16 @@ exports! {
         })
     }
 
-    /// Adds an edge from each node to itself.
+    /// Writes a graph with an edge from each node to itself before its other edges. All arrays are
+    /// of `INT`. `output_row_ptr` is as long as `row_ptr`, and `output_col` is one longer than
+    /// `col` for each node.
+    ///
+    /// * Stream: `stream`. The call does not wait.
+    /// * Errors: `INVALID_INPUT` for shapes or types that do not fit; `CUDA_ERROR`.
     fn csr_add_self_loop(
-        row_ptr: ObjectHandle, col: ObjectHandle, output_row_ptr: ObjectHandle, output_col: ObjectHandle, stream: *mut c_void,
-    ) -> u32 {
+        row_ptr: TensorHandle, col: TensorHandle, output_row_ptr: TensorHandle,
+        output_col: TensorHandle, stream: *mut c_void,
+    ) -> ErrorCode {
         answer("csr_add_self_loop", || {
             let (row_ptr, col) = (TENSORS.get(row_ptr)?, TENSORS.get(col)?);
             let (output_row_ptr, output_col) = (TENSORS.get(output_row_ptr)?, TENSORS.get(output_col)?);
@@ -130,11 +170,21 @@ exports! {
         })
     }
 
-    /// Tests the caller's functions and stream.
+    // wholememory_op.h: Rows by number.
+    // wholememory_op.h: Rows by number.
+    // wholememory_op.h: Rows by number.
+    /// Tests the caller's functions and stream: row i of each output is `input`, an array, plus i.
+    /// `output_fixed` is a matrix of `output_rows` rows; the outputs of the three contexts have the
+    /// same shape, on the GPU, pinned and in the host. An output whose context is null is left out.
+    ///
+    /// * Stream: `stream`. The call waits for it.
+    /// * Errors: `INVALID_INPUT` for shapes or types that do not fit each other; `OUT_OF_MEMORY` if
+    ///   a function gives none; `NOT_SUPPORTED` in a stream that is captured.
     fn wholememory_env_test_op(
-        input: ObjectHandle, output_fixed: ObjectHandle, output_device: MemoryContext, output_pinned: MemoryContext, output_host: MemoryContext,
-        output_rows: i64, functions: *const Functions, stream: *mut c_void,
-    ) -> u32 {
+        input: TensorHandle, output_fixed: TensorHandle, output_device: MemoryContext,
+        output_pinned: MemoryContext, output_host: MemoryContext, output_rows: i64,
+        functions: *mut Functions, stream: *mut c_void,
+    ) -> ErrorCode {
         answer("wholememory_env_test_op", || {
             let (input, fixed) = (TENSORS.get(input)?, TENSORS.get(output_fixed)?);
             // SAFETY: the caller's word.

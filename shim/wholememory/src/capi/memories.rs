@@ -1,13 +1,16 @@
 //! Functions of `wholememory.h` on memory.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use super::call::{answer, give, is_place, value};
 use super::communicators::communicator;
 use super::descriptions::GlobalReference;
 use super::exports::exports;
-use super::registry::{COMMUNICATORS, MEMORIES, ObjectHandle};
+use super::names::{
+    BackendCode, CommunicatorHandle, ErrorCode, LocationCode, MemoryHandle, MemoryTypeCode, NvshmemReference,
+};
+use super::registry::{COMMUNICATORS, MEMORIES};
 use crate::error::{Error, Result};
 use crate::memory::{Memory, MemoryRequest, RankMemory};
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
@@ -76,11 +79,24 @@ pub(super) fn reference(memory: &Memory) -> Result<GlobalReference> {
 }
 
 exports! {
-    /// Makes memory of all ranks. A collective call.
+    // wholememory.h: Memory.
+    // wholememory.h: Memory.
+    // wholememory.h: Memory.
+    /// Makes memory of all ranks: `total_size` bytes in all, in rows of `granularity` bytes. A
+    /// rank's part has whole rows, in equal parts (the last ones may have fewer rows, or none).
+    /// With `rank_entry_partition`, an array of as many numbers as ranks, a rank's part has the
+    /// number of rows that it says. Memory in the host is pinned. The bytes are undefined.
+    ///
+    /// * Collective: all arguments are the same on all ranks.
+    /// * Errors: `INVALID_INPUT` if `total_size` is no multiple of `granularity`, or a partition's
+    ///   numbers are not positive or not all rows; `OUT_OF_MEMORY`; `NOT_SUPPORTED` as of
+    ///   `wholememory_communicator_support_type_location`. The error is that of all ranks, and no
+    ///   memory is left.
     fn wholememory_malloc(
-        place: *mut ObjectHandle, total_size: usize, comm: ObjectHandle, memory_type: c_uint, location: c_uint, granularity: usize,
-        rank_entry_partition: *const usize,
-    ) -> u32 {
+        place: *mut MemoryHandle, total_size: usize, comm: CommunicatorHandle,
+        memory_type: MemoryTypeCode, location: LocationCode, granularity: usize,
+        rank_entry_partition: *mut usize = null,
+    ) -> ErrorCode {
         answer("wholememory_malloc", || {
             let communicator = communicator(comm)?;
             let request = is_place(place).and_then(|()| {
@@ -100,8 +116,11 @@ exports! {
         })
     }
 
-    /// Closes a handle. Memory that other handles still use lives until these are closed.
-    fn wholememory_free(handle: ObjectHandle) -> u32 {
+    /// Closes memory. Each rank closes its own handle. A rank's part lives until the last rank that
+    /// maps it has closed it, or ended, and as long as a tensor uses it.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_free(handle: MemoryHandle) -> ErrorCode {
         answer("wholememory_free", || {
             let memory = MEMORIES.close(handle)?;
             if let Ok(parts) = memory.parts() {
@@ -111,8 +130,12 @@ exports! {
         })
     }
 
-    /// The communicator that has it.
-    fn wholememory_get_communicator(place: *mut ObjectHandle, handle: ObjectHandle) -> u32 {
+    /// Writes the communicator that the memory was made with.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_get_communicator(
+        place: *mut CommunicatorHandle, handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_communicator", || {
             let memory = MEMORIES.get(handle)?;
             // SAFETY: `give` refuses null; the caller's word for the rest.
@@ -120,8 +143,13 @@ exports! {
         })
     }
 
-    /// Of hierarchical memory, the ranks of this machine.
-    fn wholememory_get_local_communicator(place: *mut ObjectHandle, handle: ObjectHandle) -> u32 {
+    /// Writes, for hierarchy memory, the communicator of the ranks on this machine. It is closed
+    /// with the memory.
+    ///
+    /// * Errors: `NOT_SUPPORTED` for other types of memory.
+    fn wholememory_get_local_communicator(
+        place: *mut CommunicatorHandle, handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_local_communicator", || {
             let memory = MEMORIES.get(handle)?;
             // SAFETY: `give` refuses null; the caller's word for the rest.
@@ -129,8 +157,13 @@ exports! {
         })
     }
 
-    /// Of hierarchical memory, the ranks with this one's number on every machine.
-    fn wholememory_get_cross_communicator(place: *mut ObjectHandle, handle: ObjectHandle) -> u32 {
+    /// Writes, for hierarchy memory, the communicator of the ranks with this rank's number on every
+    /// machine. It is closed with the memory.
+    ///
+    /// * Errors: `NOT_SUPPORTED` for other types of memory.
+    fn wholememory_get_cross_communicator(
+        place: *mut CommunicatorHandle, handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_cross_communicator", || {
             let memory = MEMORIES.get(handle)?;
             // SAFETY: `give` refuses null; the caller's word for the rest.
@@ -138,85 +171,119 @@ exports! {
         })
     }
 
-    /// Its type; 0 for no handle.
-    fn wholememory_get_memory_type(handle: ObjectHandle) -> c_uint {
+    /// Returns the memory's type.
+    ///
+    /// * On failure: `WHOLEMEMORY_MT_NONE`.
+    fn wholememory_get_memory_type(handle: MemoryHandle) -> MemoryTypeCode {
         value("wholememory_get_memory_type", 0, || MEMORIES.get(handle).map(|memory| memory.request().memory_type.code()))
     }
 
-    /// Its location; 0 for no handle.
-    fn wholememory_get_memory_location(handle: ObjectHandle) -> c_uint {
+    /// Returns the memory's location.
+    ///
+    /// * On failure: `WHOLEMEMORY_ML_NONE`.
+    fn wholememory_get_memory_location(handle: MemoryHandle) -> LocationCode {
         value("wholememory_get_memory_location", 0, || MEMORIES.get(handle).map(|memory| memory.request().location.code()))
     }
 
-    /// The transport of operations on it between machines; 0 for no handle.
-    fn wholememory_get_distributed_backend(handle: ObjectHandle) -> c_uint {
+    /// Returns the transport of operations on the memory between machines.
+    ///
+    /// * On failure: `WHOLEMEMORY_DB_NONE`.
+    fn wholememory_get_distributed_backend(handle: MemoryHandle) -> BackendCode {
         value("wholememory_get_distributed_backend", 0, || {
             MEMORIES.get(handle)?.communicator().backend().map(Backend::code)
         })
     }
 
-    /// Bytes of all ranks; 0 for no handle.
-    fn wholememory_get_total_size(handle: ObjectHandle) -> usize {
+    /// Returns the bytes of all ranks' parts together.
+    ///
+    /// * On failure: 0.
+    fn wholememory_get_total_size(handle: MemoryHandle) -> usize {
         value("wholememory_get_total_size", 0, || MEMORIES.get(handle).map(|memory| memory.request().bytes as usize))
     }
 
-    /// Bytes of a row; 0 for no handle.
-    fn wholememory_get_data_granularity(handle: ObjectHandle) -> usize {
+    /// Returns the bytes of a row.
+    ///
+    /// * On failure: 0.
+    fn wholememory_get_data_granularity(handle: MemoryHandle) -> usize {
         value("wholememory_get_data_granularity", 0, || {
             MEMORIES.get(handle).map(|memory| memory.request().granularity as usize)
         })
     }
 
-    /// This rank's part.
-    fn wholememory_get_local_memory(pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the address of this rank's part, its bytes, and the bytes of the parts before it. The
+    /// rank's GPU may use the address, and the host if the memory is in the host.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_get_local_memory(
+        pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_local_memory", || {
             // SAFETY: null is refused; the caller's word for the rest.
             unsafe { give_part(MEMORIES.get(handle)?.own_part(), pointer, bytes, offset) }
         })
     }
 
-    /// Bytes of this rank's part.
-    fn wholememory_get_local_size(bytes: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the bytes of this rank's part.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_get_local_size(bytes: *mut usize, handle: MemoryHandle) -> ErrorCode {
         // SAFETY: `give` refuses null; the caller's word for the rest.
         answer("wholememory_get_local_size", || unsafe { give(bytes, MEMORIES.get(handle)?.own_part().bytes as usize) })
     }
 
-    /// Bytes of the parts before this rank's.
-    fn wholememory_get_local_offset(offset: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the bytes of the parts before this rank's.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_get_local_offset(offset: *mut usize, handle: MemoryHandle) -> ErrorCode {
         // SAFETY: `give` refuses null; the caller's word for the rest.
         answer("wholememory_get_local_offset", || unsafe {
             give(offset, MEMORIES.get(handle)?.own_part().offset as usize)
         })
     }
 
-    /// A rank's part, where the type shows it.
+    /// Writes, for a rank's part, the address at which this rank sees it, its bytes, and the bytes
+    /// of the parts before it.
+    ///
+    /// * Errors: `INVALID_INPUT` for a number that is no rank, and for another rank's part of
+    ///   distributed or hierarchy memory.
     fn wholememory_get_rank_memory(
-        pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, rank: c_int, handle: ObjectHandle,
-    ) -> u32 {
+        pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, rank: c_int,
+        handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_rank_memory", || {
             // SAFETY: null is refused; the caller's word for the rest.
             unsafe { give_part(MEMORIES.get(handle)?.rank_memory(rank)?, pointer, bytes, offset) }
         })
     }
 
-    /// The one address, where there is one.
-    fn wholememory_get_global_pointer(place: *mut *mut c_void, handle: ObjectHandle) -> u32 {
+    /// Writes the address of all of the memory: of continuous memory, and of chunked memory in the
+    /// host.
+    ///
+    /// * Errors: `INVALID_INPUT` for memory without one address.
+    fn wholememory_get_global_pointer(place: *mut *mut c_void, handle: MemoryHandle) -> ErrorCode {
         answer("wholememory_get_global_pointer", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, MEMORIES.get(handle)?.global_pointer()? as *mut c_void) }
         })
     }
 
-    /// How a kernel of the caller's finds a byte.
-    fn wholememory_get_global_reference(place: *mut GlobalReference, handle: ObjectHandle) -> u32 {
+    /// Writes a value by which a kernel of the caller's finds a byte (`wholememory_gref_t`;
+    /// `device_reference.cuh` reads it). It is valid as long as the memory.
+    ///
+    /// * Errors: `INVALID_INPUT` for distributed and hierarchy memory.
+    fn wholememory_get_global_reference(
+        place: *mut GlobalReference, handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_global_reference", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, reference(&*MEMORIES.get(handle)?)?) }
         })
     }
 
-    /// Bytes of each rank's part: as many numbers as ranks.
-    fn wholememory_get_rank_partition_sizes(place: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the bytes of each rank's part: an array of as many numbers as ranks.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_get_rank_partition_sizes(place: *mut usize, handle: MemoryHandle) -> ErrorCode {
         answer("wholememory_get_rank_partition_sizes", || {
             let memory = MEMORIES.get(handle)?;
             let parts = (0..memory.communicator().size()).map(|rank| memory.part(rank).bytes);
@@ -225,8 +292,13 @@ exports! {
         })
     }
 
-    /// Bytes before each rank's part, and all of them: one number more than ranks.
-    fn wholememory_get_rank_partition_offsets(place: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the bytes before each rank's part, and the bytes of all parts: an array of one number
+    /// more than ranks.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_get_rank_partition_offsets(
+        place: *mut usize, handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_rank_partition_offsets", || {
             let memory = MEMORIES.get(handle)?;
             let parts = (0..memory.communicator().size()).map(|rank| memory.part(rank).offset);
@@ -235,8 +307,12 @@ exports! {
         })
     }
 
-    /// Of a build with NVSHMEM.
-    fn wholememory_get_nvshmem_reference(_place: *mut c_void, _handle: ObjectHandle) -> u32 {
+    /// Is always refused: NVSHMEM is not built in.
+    ///
+    /// * Errors: `NOT_SUPPORTED`.
+    fn wholememory_get_nvshmem_reference(
+        _place: *mut NvshmemReference, _handle: MemoryHandle,
+    ) -> ErrorCode {
         answer("wholememory_get_nvshmem_reference", || Err(Error::NotSupported("NVSHMEM is not built in".to_owned())))
     }
 }

@@ -23,8 +23,11 @@ pub mod embeddings;
 mod exports;
 pub mod files;
 pub mod graphs;
+#[cfg(test)]
+mod headers;
 mod logger;
 pub mod memories;
+pub mod names;
 pub mod operations;
 pub mod properties;
 pub mod random;

@@ -6,7 +6,8 @@ use wm_abi::CUstream;
 
 use super::call::answer;
 use super::exports::exports;
-use super::registry::{ObjectHandle, TENSORS};
+use super::names::{ErrorCode, TensorHandle};
+use super::registry::TENSORS;
 use crate::environment::{Environment, Functions};
 use crate::operations::rows::{RowDirection, copy};
 use crate::operations::scratch::Workspace;
@@ -24,11 +25,25 @@ pub(super) unsafe fn temporary(functions: *const Functions) -> Option<Environmen
 }
 
 exports! {
-    /// Copies rows out of a table. Without the caller's functions, memory that it takes comes from
-    /// the driver.
+    // wholememory_op.h: Rows by number.
+    // wholememory_op.h: Rows by number.
+    // wholememory_op.h: Rows by number.
+    /// Copies rows `indices[i]` of `table` to rows `i` of `output`. `indices` is an array of `INT`
+    /// or `INT64`, `output` a matrix of as many rows as numbers and as many columns as the table
+    /// has; both are in memory that the GPU reaches. A number that is negative or beyond the table
+    /// is skipped: its row of `output` stays. Types may differ within a family: floating-point
+    /// numbers, or integers.
+    ///
+    /// Temporary memory comes from `functions`, and from the driver if it is null. `gather_sms`
+    /// bounds the multiprocessors; all are used below 1.
+    ///
+    /// * Stream: `stream` (a `cudaStream_t`) of the GPU of this rank. The call does not wait.
+    /// * Errors: `INVALID_INPUT` for shapes or types that do not fit each other; `OUT_OF_MEMORY`;
+    ///   `CUDA_ERROR`.
     fn wholememory_gather(
-        table: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, functions: *const Functions, stream: *mut c_void, gather_sms: c_int,
-    ) -> u32 {
+        table: TensorHandle, indices: TensorHandle, output: TensorHandle, functions: *mut Functions,
+        stream: *mut c_void, gather_sms: c_int = -1,
+    ) -> ErrorCode {
         answer("wholememory_gather", || {
             let [table, indices, output] = [TENSORS.get(table)?, TENSORS.get(indices)?, TENSORS.get(output)?];
             // SAFETY: the caller's word.
@@ -39,10 +54,19 @@ exports! {
         })
     }
 
-    /// Copies rows into a table. Memory as of [`wholememory_gather`].
+    /// Copies rows `i` of `input` to rows `indices[i]` of `table`. Shapes, types and memory are as
+    /// of `wholememory_gather`. If a number is repeated, one of its rows is written.
+    ///
+    /// Other ranks read the rows after this rank's work is done and the ranks have met, as in
+    /// `wholememory_communicator_barrier`. Copies in a cache do not change: see
+    /// `wholememory_embedding_drop_all_cache`.
+    ///
+    /// * Stream: `stream` of the GPU of this rank. The call does not wait.
+    /// * Errors: as of `wholememory_gather`.
     fn wholememory_scatter(
-        input: ObjectHandle, indices: ObjectHandle, table: ObjectHandle, functions: *const Functions, stream: *mut c_void, scatter_sms: c_int,
-    ) -> u32 {
+        input: TensorHandle, indices: TensorHandle, table: TensorHandle, functions: *mut Functions,
+        stream: *mut c_void, scatter_sms: c_int = -1,
+    ) -> ErrorCode {
         answer("wholememory_scatter", || {
             let [table, indices, input] = [TENSORS.get(table)?, TENSORS.get(indices)?, TENSORS.get(input)?];
             // SAFETY: the caller's word.

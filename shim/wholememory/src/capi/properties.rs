@@ -4,7 +4,7 @@
 //! A description lives as long as the process: callers keep the pointer.
 
 use std::collections::HashMap;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
@@ -159,10 +159,10 @@ const FIELDS: &[PropertyField] = &[
 /// Descriptions that were given out, by ordinal.
 static DESCRIBED: Mutex<Option<HashMap<c_int, &'static DeviceProperties>>> = Mutex::new(None);
 
-/// Bytes at an address that a `size_t` may have.
+/// `cudaDeviceProp`: bytes at an address that a `size_t` may have.
 #[derive(Debug)]
 #[repr(C, align(8))]
-struct DeviceProperties([u8; BYTES]);
+pub struct DeviceProperties([u8; BYTES]);
 
 /// Writes one field after the other.
 struct PropertyWriter {
@@ -220,10 +220,15 @@ fn properties(ordinal: c_int) -> Result<&'static DeviceProperties> {
 }
 
 exports! {
-    /// A `cudaDeviceProp` of a device, or for -1 of the current one; null where it cannot be told.
-    /// It is never given back.
-    fn get_device_prop(ordinal: c_int) -> *mut c_void {
-        value("get_device_prop", null_mut(), || Ok((&raw const *properties(ordinal)?).cast_mut().cast()))
+    // env_func_ptrs.h: Devices.
+    // env_func_ptrs.h: Devices.
+    // env_func_ptrs.h: Devices.
+    /// Returns the properties of a device, as CUDA 13's runtime describes them (`cudaDeviceProp`);
+    /// -1 is the current one. They live as long as the process.
+    ///
+    /// * On failure: null.
+    fn get_device_prop(ordinal: c_int) -> *mut DeviceProperties {
+        value("get_device_prop", null_mut(), || Ok((&raw const *properties(ordinal)?).cast_mut()))
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::call::answer;
 use super::exports::exports;
-use super::registry::{ObjectHandle, TENSORS};
+use super::names::{ErrorCode, TensorHandle};
+use super::registry::TENSORS;
 use crate::error::{Error, Result, require};
 use crate::tensor::{Place, Tensor};
 use crate::vocabulary::codes::{ElementType, Location};
@@ -39,8 +40,17 @@ unsafe fn fill<T>(address: u64, count: usize, mut draw: impl FnMut() -> T) {
 }
 
 exports! {
-    /// Integers that are not negative, into an array of 32 or 64 bits an element.
-    fn generate_random_positive_int_cpu(random_seed: i64, subsequence: i64, output: ObjectHandle) -> u32 {
+    // wholegraph_op.h: Sampling.
+    // wholegraph_op.h: Sampling.
+    // wholegraph_op.h: Sampling.
+    /// Writes integers that are not negative into `output`, an array of `INT` or `INT64` in memory
+    /// of the host. They are the numbers that sampling draws on the GPU for this seed and
+    /// subsequence.
+    ///
+    /// * Errors: `INVALID_INPUT` for another type, gaps, or memory of a GPU.
+    fn generate_random_positive_int_cpu(
+        random_seed: i64, subsequence: i64, output: TensorHandle,
+    ) -> ErrorCode {
         answer("generate_random_positive_int_cpu", || {
             let tensor = TENSORS.get(output)?;
             let (address, count, element) = array(&tensor, &[ElementType::Int, ElementType::Int64])?;
@@ -56,8 +66,13 @@ exports! {
         })
     }
 
-    /// Keys of weighted sampling for edges of weight 1: logarithms to base 2 of uniform numbers.
-    fn generate_exponential_distribution_negative_float_cpu(random_seed: i64, subsequence: i64, output: ObjectHandle) -> u32 {
+    /// Writes keys of weighted sampling for edges of weight 1 into `output`, an array of `FLOAT` in
+    /// memory of the host: logarithms to base 2 of uniform numbers.
+    ///
+    /// * Errors: `INVALID_INPUT` for another type, gaps, or memory of a GPU.
+    fn generate_exponential_distribution_negative_float_cpu(
+        random_seed: i64, subsequence: i64, output: TensorHandle,
+    ) -> ErrorCode {
         answer("generate_exponential_distribution_negative_float_cpu", || {
             let tensor = TENSORS.get(output)?;
             let (address, count, _) = array(&tensor, &[ElementType::Float])?;

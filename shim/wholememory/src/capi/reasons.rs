@@ -20,8 +20,14 @@ pub(super) fn record(reason: &str) {
 }
 
 exports! {
-    /// Why this thread's last call that failed did so; empty before the first one. It stays until
-    /// the thread's next call that fails.
+    // wholememory.h: The library.
+    // wholememory.h: The library.
+    // wholememory.h: The library.
+    /// Returns why this thread's last call that failed did so, and an empty text before the first
+    /// one. The text stays until the thread's next call that fails. libwholegraph does not have
+    /// this function.
+    ///
+    /// * On failure: it does not fail.
     fn wholememory_get_last_error_message() -> *const c_char {
         LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
     }

@@ -1,6 +1,6 @@
 //! Functions of `wholememory_tensor.h`.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::Arc;
 
@@ -9,17 +9,27 @@ use super::communicators::communicator;
 use super::descriptions::GlobalReference;
 use super::exports::exports;
 use super::memories::{partition, reference};
-use super::registry::{MEMORIES, ObjectHandle, TENSORS};
+use super::names::{CommunicatorHandle, ErrorCode, LocationCode, MemoryHandle, MemoryTypeCode, TensorHandle};
+use super::registry::{MEMORIES, TENSORS};
 use crate::tensor::{Place, Tensor};
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::TensorDescription;
 
 exports! {
-    /// A tensor with memory of its own. A collective call.
+    // wholememory_tensor.h: Tensors.
+    // wholememory_tensor.h: Tensors.
+    // wholememory_tensor.h: Tensors.
+    /// Makes a tensor with memory of its own. The description has one dimension of stride 1, or two
+    /// whose last stride is 1 and whose first is at least as long as a row; its `storage_offset` is
+    /// 0. Rows are the entries of `entry_partition`, an array of as many numbers as ranks, or null
+    /// for equal parts.
+    ///
+    /// * Collective: all arguments are the same on all ranks.
+    /// * Errors: `INVALID_INPUT` for another shape; those of `wholememory_malloc`.
     fn wholememory_create_tensor(
-        place: *mut ObjectHandle, description: *const TensorDescription, comm: ObjectHandle, memory_type: c_uint, location: c_uint,
-        entry_partition: *const usize,
-    ) -> u32 {
+        place: *mut TensorHandle, description: *mut TensorDescription, comm: CommunicatorHandle,
+        memory_type: MemoryTypeCode, location: LocationCode, entry_partition: *mut usize = null,
+    ) -> ErrorCode {
         answer("wholememory_create_tensor", || {
             let communicator = communicator(comm)?;
             let arguments = is_place(place).and_then(|()| {
@@ -40,9 +50,11 @@ exports! {
         })
     }
 
-    /// Closes a tensor, and its memory if it made it. Its memory lives on as long as parts of it
-    /// need it.
-    fn wholememory_destroy_tensor(handle: ObjectHandle) -> u32 {
+    /// Closes a tensor, and its memory if it was made with it. The memory lives on as long as parts
+    /// of the tensor need it.
+    ///
+    /// * Errors: the common ones.
+    fn wholememory_destroy_tensor(handle: TensorHandle) -> ErrorCode {
         answer("wholememory_destroy_tensor", || {
             let tensor = TENSORS.close(handle)?;
             if let (Place::Memory(memory), true) = (tensor.place(), tensor.owns()) {
@@ -52,8 +64,13 @@ exports! {
         })
     }
 
-    /// A tensor over memory of the caller's.
-    fn wholememory_make_tensor_from_pointer(place: *mut ObjectHandle, pointer: *mut c_void, description: *const TensorDescription) -> u32 {
+    /// Makes a tensor over memory of the caller's, which must live as long as the tensor. `pointer`
+    /// may be null for a tensor without elements.
+    ///
+    /// * Errors: `INVALID_INPUT` for a shape that no tensor has, or elements at null.
+    fn wholememory_make_tensor_from_pointer(
+        place: *mut TensorHandle, pointer: *mut c_void, description: *mut TensorDescription,
+    ) -> ErrorCode {
         answer("wholememory_make_tensor_from_pointer", || {
             is_place(place)?;
             // SAFETY: null is refused; the caller's word for the rest.
@@ -64,8 +81,13 @@ exports! {
         })
     }
 
-    /// A tensor over memory that there is, which the caller closes.
-    fn wholememory_make_tensor_from_handle(place: *mut ObjectHandle, memory: ObjectHandle, description: *const TensorDescription) -> u32 {
+    /// Makes a tensor over memory that `wholememory_malloc` has made. A row of the tensor is a row
+    /// of the memory. The caller closes both.
+    ///
+    /// * Errors: `INVALID_INPUT` for rows of another length, or more rows than the memory has.
+    fn wholememory_make_tensor_from_handle(
+        place: *mut TensorHandle, memory: MemoryHandle, description: *mut TensorDescription,
+    ) -> ErrorCode {
         answer("wholememory_make_tensor_from_handle", || {
             is_place(place)?;
             // SAFETY: null is refused; the caller's word for the rest.
@@ -76,27 +98,39 @@ exports! {
         })
     }
 
-    /// Is it over memory of all ranks?
-    fn wholememory_tensor_has_handle(handle: ObjectHandle) -> bool {
+    /// Returns whether a tensor is over memory of all ranks.
+    ///
+    /// * On failure: false.
+    fn wholememory_tensor_has_handle(handle: TensorHandle) -> bool {
         value("wholememory_tensor_has_handle", false, || Ok(TENSORS.get(handle)?.memory().is_ok()))
     }
 
-    /// The memory that it is over; null for memory of the caller's.
-    fn wholememory_tensor_get_memory_handle(handle: ObjectHandle) -> ObjectHandle {
+    /// Returns the memory of a tensor. It is closed with the tensor if it was made with it.
+    ///
+    /// * On failure: null, also for a tensor over memory of the caller's.
+    fn wholememory_tensor_get_memory_handle(handle: TensorHandle) -> MemoryHandle {
         value("wholememory_tensor_get_memory_handle", null_mut(), || {
             Ok(TENSORS.get(handle)?.memory().map_or(null_mut(), |memory| MEMORIES.handle_of(memory)))
         })
     }
 
-    /// Its shape, for as long as it is open; null for no tensor.
-    fn wholememory_tensor_get_tensor_description(handle: ObjectHandle) -> *const TensorDescription {
-        value("wholememory_tensor_get_tensor_description", std::ptr::null(), || {
-            Ok(std::ptr::from_ref(TENSORS.get(handle)?.description()))
+    /// Returns the tensor's description, at an address that is valid as long as the tensor. It must
+    /// not be changed.
+    ///
+    /// * On failure: null.
+    fn wholememory_tensor_get_tensor_description(handle: TensorHandle) -> *mut TensorDescription {
+        value("wholememory_tensor_get_tensor_description", null_mut(), || {
+            Ok(std::ptr::from_ref(TENSORS.get(handle)?.description()).cast_mut())
         })
     }
 
-    /// How a kernel of the caller's finds a byte of it.
-    fn wholememory_tensor_get_global_reference(handle: ObjectHandle, place: *mut GlobalReference) -> u32 {
+    /// Writes a value by which a kernel of the caller's finds a byte of the tensor's memory, as
+    /// `wholememory_get_global_reference` does.
+    ///
+    /// * Errors: `INVALID_INPUT` for distributed and hierarchy memory.
+    fn wholememory_tensor_get_global_reference(
+        handle: TensorHandle, place: *mut GlobalReference,
+    ) -> ErrorCode {
         answer("wholememory_tensor_get_global_reference", || {
             let tensor = TENSORS.get(handle)?;
             let found = match tensor.place() {
@@ -111,8 +145,14 @@ exports! {
         })
     }
 
-    /// This rank's rows as a tensor of their own.
-    fn wholememory_tensor_map_local_tensor(handle: ObjectHandle, place: *mut ObjectHandle) -> u32 {
+    /// Makes a tensor of this rank's rows, over their address in the memory. The caller closes it,
+    /// before the memory.
+    ///
+    /// * Errors: `INVALID_INPUT` for a tensor over memory of the caller's, or a part that does not
+    ///   begin with the first row.
+    fn wholememory_tensor_map_local_tensor(
+        handle: TensorHandle, place: *mut TensorHandle,
+    ) -> ErrorCode {
         answer("wholememory_tensor_map_local_tensor", || {
             is_place(place)?;
             let part = TENSORS.get(handle)?.own_part()?;
@@ -121,15 +161,21 @@ exports! {
         })
     }
 
-    /// The address of its first element; null where it has no one address.
-    fn wholememory_tensor_get_data_pointer(handle: ObjectHandle) -> *mut c_void {
+    /// Returns the address of a tensor's first element, if the memory has one address
+    /// (`wholememory_get_global_pointer`).
+    ///
+    /// * On failure: null.
+    fn wholememory_tensor_get_data_pointer(handle: TensorHandle) -> *mut c_void {
         value("wholememory_tensor_get_data_pointer", null_mut(), || {
             Ok(TENSORS.get(handle)?.address().map_or(null_mut(), |address| address as *mut c_void))
         })
     }
 
-    /// First row of each rank's part, and the number of all rows: one number more than ranks.
-    fn wholememory_tensor_get_entry_offsets(place: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the number of the first row of each rank's part, and the number of all rows: an array
+    /// of one number more than ranks.
+    ///
+    /// * Errors: `INVALID_INPUT` for a tensor over memory of the caller's.
+    fn wholememory_tensor_get_entry_offsets(place: *mut usize, handle: TensorHandle) -> ErrorCode {
         answer("wholememory_tensor_get_entry_offsets", || {
             is_place(place)?;
             let tensor = TENSORS.get(handle)?;
@@ -140,8 +186,12 @@ exports! {
         })
     }
 
-    /// Rows of each rank's part: as many numbers as ranks.
-    fn wholememory_tensor_get_entry_partition_sizes(place: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the number of rows of each rank's part: an array of as many numbers as ranks.
+    ///
+    /// * Errors: `INVALID_INPUT` for a tensor over memory of the caller's.
+    fn wholememory_tensor_get_entry_partition_sizes(
+        place: *mut usize, handle: TensorHandle,
+    ) -> ErrorCode {
         answer("wholememory_tensor_get_entry_partition_sizes", || {
             is_place(place)?;
             let tensor = TENSORS.get(handle)?;
@@ -152,24 +202,38 @@ exports! {
         })
     }
 
-    /// Rows of this rank's part.
-    fn wholememory_tensor_get_local_entry_count(place: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the number of rows of this rank's part.
+    ///
+    /// * Errors: `INVALID_INPUT` for a tensor over memory of the caller's.
+    fn wholememory_tensor_get_local_entry_count(
+        place: *mut usize, handle: TensorHandle,
+    ) -> ErrorCode {
         answer("wholememory_tensor_get_local_entry_count", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, TENSORS.get(handle)?.own_rows()?.1 as usize) }
         })
     }
 
-    /// First row of this rank's part.
-    fn wholememory_tensor_get_local_entry_start(place: *mut usize, handle: ObjectHandle) -> u32 {
+    /// Writes the number of the first row of this rank's part.
+    ///
+    /// * Errors: `INVALID_INPUT` for a tensor over memory of the caller's.
+    fn wholememory_tensor_get_local_entry_start(
+        place: *mut usize, handle: TensorHandle,
+    ) -> ErrorCode {
         answer("wholememory_tensor_get_local_entry_start", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, TENSORS.get(handle)?.own_rows()?.0 as usize) }
         })
     }
 
-    /// A part of a tensor: a number for each dimension, -1 for the beginning or the end.
-    fn wholememory_tensor_get_subtensor(handle: ObjectHandle, starts: *const i64, ends: *const i64, place: *mut ObjectHandle) -> u32 {
+    /// Makes a tensor of a part, from `starts` up to but without `ends`: arrays of a number for
+    /// each dimension, where -1 is the beginning or the end. It is over the same memory; the caller
+    /// closes it.
+    ///
+    /// * Errors: `INVALID_INPUT` for a part that is empty or not inside.
+    fn wholememory_tensor_get_subtensor(
+        handle: TensorHandle, starts: *mut i64, ends: *mut i64, place: *mut TensorHandle,
+    ) -> ErrorCode {
         answer("wholememory_tensor_get_subtensor", || {
             is_place(place)?;
             let tensor = TENSORS.get(handle)?;
@@ -183,15 +247,20 @@ exports! {
         })
     }
 
-    /// The tensor that it is a part of; itself for one that is no part, or whose whole was closed.
-    fn wholememory_tensor_get_root(handle: ObjectHandle) -> ObjectHandle {
+    /// Returns the tensor of which a tensor is a part; the tensor itself if it is no part, or if
+    /// its whole was closed.
+    ///
+    /// * On failure: null.
+    fn wholememory_tensor_get_root(handle: TensorHandle) -> TensorHandle {
         value("wholememory_tensor_get_root", null_mut(), || {
             let tensor = TENSORS.get(handle)?;
             Ok(tensor.root().and_then(|root| TENSORS.find(root)).unwrap_or(handle))
         })
     }
 
-    /// How many tensors are open in this process.
+    /// Returns how many tensors are open in this process.
+    ///
+    /// * On failure: it does not fail.
     fn get_wholememory_tensor_count() -> i64 {
         TENSORS.count() as i64
     }
