@@ -36,6 +36,23 @@ fn c_advises() {
 }
 
 #[test]
+fn c_makes_a_table_of_two_ranks() {
+    let (scratch, library) = (Scratch::new(), places::built("libwholegraph.so"));
+    let program = scratch.path().join("wholememory");
+    let mut gcc = Command::new("gcc");
+    gcc.arg(places::workspace("examples/c/wholememory.c"))
+        .arg("-I")
+        .arg(places::workspace("shim/wholegraph/include"));
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&library).arg(places::shim());
+    gcc.arg("-lpthread").env_remove("LD_LIBRARY_PATH").env_remove("LD_PRELOAD");
+    assert!(gcc.status().expect("gcc").success(), "examples/c/wholememory.c does not compile");
+    let folder = library.parent().expect("a folder");
+    let host = Host::shimmed(&program, &scratch, &driver::simulated(&scratch)).env("LD_LIBRARY_PATH", folder);
+    let outcome = run(host);
+    assert_eq!(outcome.expect_success(), "rows 0, 999 and 499 are of ranks 0, 1 and 0");
+}
+
+#[test]
 fn rust_needs_more_than_the_device() {
     let scratch = Scratch::new();
     let host = Host::shimmed(env!("CARGO_BIN_EXE_example-spill"), &scratch, &driver::simulated(&scratch));
