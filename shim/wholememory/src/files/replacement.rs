@@ -5,8 +5,9 @@
 //! each time the path leads to the old bytes or to the new ones. Where the file system has no files
 //! without a name, the temporary name is there from the beginning.
 //!
-//! A path that leads to something else than a file, such as a device, and a file in a folder where
-//! this user may not make another one, are written in place.
+//! Some files are written in place, since a rename would destroy or lack something: a path that
+//! leads to something else than a file, such as a device; a link that leads to no file; a file in a
+//! folder where this user may not make another one.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -38,42 +39,55 @@ pub(super) struct Replacement {
     /// Empty when the old file is replaced.
     file: Option<File>,
     form: Form,
-    /// Where it goes, with links followed.
+    /// Where it goes, with links followed. This and the next one are empty for a file in place.
     target: PathBuf,
     temporary: PathBuf,
 }
 
 impl Replacement {
+    /// # Errors
+    /// Those of a program that opens the file for writing, and those of a new file in its folder.
     pub(super) fn begin(path: &Path) -> Result<Self> {
-        // A link stays, and the file that it names is replaced.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        // A file that may not be written is not replaced.
+        match OpenOptions::new().write(true).open(path) {
+            Ok(old) => Self::begin_over(path, old),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            // A link to a file that is not there: the link stays, and the file is made.
+            Err(_) if fs::symlink_metadata(path).is_ok() => Ok(Self::in_place(File::create(path)?)),
+            Err(_) => Self::begin_new(path.to_owned()),
+        }
+    }
+
+    fn begin_over(path: &Path, old: File) -> Result<Self> {
+        let standing = old.metadata()?;
+        if standing.is_file() {
+            // A link stays, and the file that it names is replaced.
+            match Self::begin_new(fs::canonicalize(path)?) {
+                Ok(new) => {
+                    let mode = fs::Permissions::from_mode(standing.permissions().mode() & 0o7777);
+                    new.file()?.set_permissions(mode)?;
+                    return Ok(new);
+                }
+                Err(error) if is_no_folder_of_ours(&error) => old.set_len(0)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self::in_place(old))
+    }
+
+    fn in_place(file: File) -> Self {
+        let (target, temporary) = (PathBuf::new(), PathBuf::new());
+        Self { file: Some(file), form: Form::InPlace, target, temporary }
+    }
+
+    /// A new file, which gets the name of `target` at the end.
+    fn begin_new(target: PathBuf) -> Result<Self> {
         let name = target.file_name().ok_or(ErrorKind::IsADirectory)?;
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new(".")).to_owned();
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(".wmshim-store");
-        let temporary = folder.join(hidden);
-        let old = fs::metadata(&target).ok();
-        let in_place = |target: PathBuf| {
-            let file = File::create(&target)?;
-            Ok(Self { file: Some(file), form: Form::InPlace, target, temporary: temporary.clone() })
-        };
-        if old.as_ref().is_some_and(|old| !old.is_file()) {
-            return in_place(target);
-        }
-        if old.is_some() {
-            // A file that may not be written is not replaced.
-            OpenOptions::new().write(true).open(&target)?;
-        }
-        let (file, form) = match create(&folder, &temporary) {
-            Ok(made) => made,
-            Err(error) if old.is_some() && is_no_folder_of_ours(&error) => return in_place(target),
-            Err(error) => return Err(error),
-        };
-        if let Some(old) = old {
-            file.set_permissions(fs::Permissions::from_mode(old.permissions().mode() & 0o7777))?;
-        }
+        let temporary = folder_of(&target).join(hidden);
+        let (file, form) = create(folder_of(&target), &temporary)?;
         Ok(Self { file: Some(file), form, target, temporary })
     }
 
@@ -117,9 +131,8 @@ impl Replacement {
         self.form = Form::InPlace;
         close(file)?;
         // The name itself.
-        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
         let _not_on_all_file_systems =
-            File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+            File::open(folder_of(&self.target)).and_then(|folder| folder.sync_all());
         Ok(())
     }
 
@@ -154,6 +167,10 @@ pub(super) fn remove(trace: &[u8]) {
     if fs::symlink_metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == (device, number)) {
         let _absent = fs::remove_file(path);
     }
+}
+
+fn folder_of(target: &Path) -> &Path {
+    target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn create(folder: &Path, temporary: &Path) -> Result<(File, Form)> {

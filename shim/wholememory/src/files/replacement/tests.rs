@@ -55,6 +55,19 @@ fn links_stay_and_devices_are_written() {
     fs::remove_dir_all(folder).expect("removed");
 }
 
+#[test]
+fn a_link_that_leads_to_no_file_stays_and_the_file_is_made() {
+    let folder = folder("dangling");
+    let (path, link) = (folder.join("rows"), folder.join("link"));
+    symlink(&path, &link).expect("a link");
+    let new = Replacement::begin(&link).expect("begun");
+    new.file().expect("open").write_all(b"new").expect("written");
+    new.finish().expect("written");
+    assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
+    assert_eq!((fs::read(&path).expect("there"), names(&folder)), (b"new".to_vec(), 2));
+    fs::remove_dir_all(folder).expect("removed");
+}
+
 /// A disk that fails says so when bytes are put on it, however the file is written.
 #[test]
 fn bytes_that_are_not_on_the_disk_are_an_error_but_where_there_is_no_disk() {
@@ -64,8 +77,6 @@ fn bytes_that_are_not_on_the_disk_are_an_error_but_where_there_is_no_disk() {
     assert_eq!(lacks(false), [true, true, true, false, false, false]);
     // A file that cannot be put on a disk.
     let file = OpenOptions::new().write(true).open("/proc/self/comm").expect("open");
-    let nowhere = PathBuf::from("/proc/self/comm");
-    let file =
-        Replacement { file: Some(file), form: Form::InPlace, target: nowhere.clone(), temporary: nowhere };
+    let file = Replacement::in_place(file);
     assert!(file.settling().and_then(|settle| settle()).is_err());
 }
