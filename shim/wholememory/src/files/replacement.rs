@@ -7,7 +7,7 @@
 //!
 //! Some files are written in place, since a rename would destroy or lack something: a path that
 //! leads to something else than a file, such as a device; a link that leads to no file; a file in a
-//! folder where this user may not make another one.
+//! folder where this user may not make another one; a file that is a mount.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
+use siphasher::sip::SipHasher13;
 
 use crate::files::place::close;
 
@@ -63,13 +64,13 @@ impl Replacement {
         if standing.is_file() {
             // A link stays, and the file that it names is replaced.
             match Self::begin_new(fs::canonicalize(path)?) {
-                Ok(new) => {
+                Ok(new) if mount(new.file()?) == mount(&old) => {
                     let mode = fs::Permissions::from_mode(standing.permissions().mode() & 0o7777);
                     new.file()?.set_permissions(mode)?;
                     return Ok(new);
                 }
-                Err(error) if is_no_folder_of_ours(&error) => old.set_len(0)?,
-                Err(error) => return Err(error),
+                Err(error) if !is_no_folder_of_ours(&error) => return Err(error),
+                Ok(_) | Err(_) => old.set_len(0)?,
             }
         }
         Ok(Self::in_place(old))
@@ -82,11 +83,14 @@ impl Replacement {
 
     /// A new file, which gets the name of `target` at the end.
     fn begin_new(target: PathBuf) -> Result<Self> {
-        let name = target.file_name().ok_or(ErrorKind::IsADirectory)?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(".wmshim-store");
-        let temporary = folder_of(&target).join(hidden);
+        let name = target.file_name().ok_or(ErrorKind::IsADirectory)?.as_bytes();
+        if !target.as_os_str().as_bytes().ends_with(name) {
+            // `rows/` and `rows/.` name folders.
+            return Err(ErrorKind::IsADirectory.into());
+        }
+        // Of one length, so that it fits where the name fits, and the same in each process.
+        let temporary = format!(".wmshim-store-{:016x}", SipHasher13::new().hash(name));
+        let temporary = folder_of(&target).join(temporary);
         let (file, form) = create(folder_of(&target), &temporary)?;
         Ok(Self { file: Some(file), form, target, temporary })
     }
@@ -187,6 +191,13 @@ fn create(folder: &Path, temporary: &Path) -> Result<(File, Form)> {
     let _absent = fs::remove_file(temporary);
     let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(temporary)?;
     Ok((file, Form::Temporary))
+}
+
+/// The number of the mount that an open file is reached by, as the kernel writes it. A file that is
+/// a mount itself, as in containers, has another one than its folder, and cannot be replaced.
+fn mount(file: &File) -> Option<String> {
+    let state = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    state.lines().find(|line| line.starts_with("mnt_id:")).map(str::to_owned)
 }
 
 fn is_no_folder_of_ours(error: &Error) -> bool {

@@ -2,6 +2,9 @@
 use std::io::Write;
 use std::os::unix::fs::symlink;
 
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
 use super::*;
 
 fn folder(name: &str) -> PathBuf {
@@ -26,8 +29,8 @@ fn the_old_file_stays_until_the_new_one_is_complete() {
     drop(new);
     assert_eq!((fs::read(&path).expect("there"), names(&folder)), (b"old".to_vec(), 1));
     // What a killed process has left is no obstacle.
-    fs::write(folder.join(".rows.wmshim-store"), "left").expect("written");
     let new = Replacement::begin(&path).expect("begun");
+    fs::write(&new.temporary, "left").expect("written");
     new.file().expect("open").write_all(b"new bytes").expect("written");
     new.settling().and_then(|settle| settle()).and_then(|()| new.finish()).expect("replaced");
     assert_eq!((fs::read(&path).expect("there"), names(&folder)), (b"new bytes".to_vec(), 1));
@@ -65,6 +68,59 @@ fn a_link_that_leads_to_no_file_stays_and_the_file_is_made() {
     new.finish().expect("written");
     assert!(fs::symlink_metadata(&link).expect("there").is_symlink());
     assert_eq!((fs::read(&path).expect("there"), names(&folder)), (b"new".to_vec(), 2));
+    fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
+fn every_name_that_a_file_may_have_is_replaced() {
+    let folder = folder("names");
+    for length in [1, 242, 255] {
+        let path = folder.join("n".repeat(length));
+        for bytes in ["old", "new"] {
+            let new = Replacement::begin(&path).expect("begun");
+            new.file().expect("open").write_all(bytes.as_bytes()).expect("written");
+            assert_ne!(new.form, Form::InPlace);
+            new.finish().expect("replaced");
+            assert_eq!(fs::read(&path).expect("there"), bytes.as_bytes());
+        }
+    }
+    let two = ["a", "b"].map(|name| Replacement::begin(&folder.join(name)).expect("begun"));
+    assert_ne!(two[0].temporary, two[1].temporary, "ranks store side by side");
+    for no_name in ["rows/", "rows/.", "rows/.."] {
+        assert!(Replacement::begin(&folder.join(no_name)).is_err(), "{no_name}");
+    }
+    assert!(Replacement::begin(&folder.join("n".repeat(256))).is_err());
+    fs::remove_dir_all(folder).expect("removed");
+}
+
+/// As containers have it: the file may be written and not renamed over.
+#[test]
+#[allow(unsafe_code, reason = "a thread with a view of the file system of its own")]
+fn a_file_that_is_a_mount_is_written() {
+    let folder = folder("mount");
+    let [path, outer] = ["rows", "outer"].map(|name| folder.join(name));
+    for file in [&path, &outer] {
+        fs::write(file, "old and long").expect("written");
+    }
+    let is_tested = std::thread::scope(|scope| {
+        let run = || {
+            // SAFETY: the thread shares no table of descriptors that the call would divide.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).ok()?;
+            mount_bind(&outer, &path).ok()?;
+            let new = Replacement::begin(&path).expect("begun");
+            assert_eq!(new.form, Form::InPlace);
+            new.file().expect("open").write_all(b"new").expect("written");
+            new.finish().expect("written");
+            fs::read(&path).ok()
+        };
+        scope.spawn(run).join().expect("no panic")
+    });
+    if is_tested.is_none() {
+        return eprintln!("skipped: needs root");
+    }
+    assert_eq!(is_tested.expect("tested"), b"new");
+    assert_eq!(fs::read(&outer).expect("there"), b"new");
     fs::remove_dir_all(folder).expect("removed");
 }
 
