@@ -7,7 +7,8 @@
 //!
 //! Some files are written in place, since a rename would destroy or lack something: a path that
 //! leads to something else than a file, such as a device; a link that leads to no file; a file in a
-//! folder where this user may not make another one; a file that is a mount.
+//! folder where this user may not make another one; a file that is a mount; a file with several
+//! names, or with an owner, a group or a list of access that a new file would not have.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Uid, fchown, fgetxattr_query, linkat};
 use rustix::io::Errno;
 use siphasher::sip::SipHasher13;
 
@@ -55,24 +56,24 @@ impl Replacement {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             // A link to a file that is not there: the link stays, and the file is made.
             Err(_) if fs::symlink_metadata(path).is_ok() => Ok(Self::in_place(File::create(path)?)),
-            Err(_) => Self::begin_new(path.to_owned()),
+            Err(_) => Self::begin_new(path.to_owned(), Mode::from_raw_mode(0o666)),
         }
     }
 
     fn begin_over(path: &Path, old: File) -> Result<Self> {
         let standing = old.metadata()?;
-        if standing.is_file() {
+        if !standing.is_file() {
+            return Ok(Self::in_place(old));
+        }
+        if standing.nlink() == 1 {
             // A link stays, and the file that it names is replaced.
-            match Self::begin_new(fs::canonicalize(path)?) {
-                Ok(new) if mount(new.file()?) == mount(&old) => {
-                    let mode = fs::Permissions::from_mode(standing.permissions().mode() & 0o7777);
-                    new.file()?.set_permissions(mode)?;
-                    return Ok(new);
-                }
+            match Self::begin_new(fs::canonicalize(path)?, Mode::RUSR | Mode::WUSR) {
+                Ok(new) if takes_the_place(new.file()?, &old).is_ok_and(|takes| takes) => return Ok(new),
                 Err(error) if !is_no_folder_of_ours(&error) => return Err(error),
-                Ok(_) | Err(_) => old.set_len(0)?,
+                Ok(_) | Err(_) => {}
             }
         }
+        old.set_len(0)?;
         Ok(Self::in_place(old))
     }
 
@@ -82,7 +83,7 @@ impl Replacement {
     }
 
     /// A new file, which gets the name of `target` at the end.
-    fn begin_new(target: PathBuf) -> Result<Self> {
+    fn begin_new(target: PathBuf, mode: Mode) -> Result<Self> {
         let name = target.file_name().ok_or(ErrorKind::IsADirectory)?.as_bytes();
         if !target.as_os_str().as_bytes().ends_with(name) {
             // `rows/` and `rows/.` name folders.
@@ -91,7 +92,7 @@ impl Replacement {
         // Of one length, so that it fits where the name fits, and the same in each process.
         let temporary = format!(".wmshim-store-{:016x}", SipHasher13::new().hash(name));
         let temporary = folder_of(&target).join(temporary);
-        let (file, form) = create(folder_of(&target), &temporary)?;
+        let (file, form) = create(folder_of(&target), &temporary, mode)?;
         Ok(Self { file: Some(file), form, target, temporary })
     }
 
@@ -177,20 +178,39 @@ fn folder_of(target: &Path) -> &Path {
     target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn create(folder: &Path, temporary: &Path) -> Result<(File, Form)> {
+fn create(folder: &Path, temporary: &Path, mode: Mode) -> Result<(File, Form)> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     // An unnamed file gets its name by a path in `/proc`.
-    let unnamed = fs::exists(OPEN)
-        .is_ok_and(|exists| exists)
-        .then(|| rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)));
+    let unnamed = fs::exists(OPEN).is_ok_and(|exists| exists).then(|| rustix::fs::open(folder, flags, mode));
     match unnamed {
         Some(Ok(file)) => return Ok((file.into(), Form::Unnamed)),
         None | Some(Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOSYS)) => {}
         Some(Err(error)) => return Err(error.into()),
     }
     let _absent = fs::remove_file(temporary);
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(temporary)?;
+    let file =
+        OpenOptions::new().read(true).write(true).create_new(true).mode(mode.bits()).open(temporary)?;
     Ok((file, Form::Temporary))
+}
+
+/// Can the new file replace the old one, so that it has the same owner, group and permissions?
+/// Gives them to it.
+fn takes_the_place(new: &File, old: &File) -> Result<bool> {
+    let (of_new, of_old) = (new.metadata()?, old.metadata()?);
+    if mount(new) != mount(old) || has_access_list(new) || has_access_list(old) {
+        return Ok(false);
+    }
+    if (of_new.uid(), of_new.gid()) != (of_old.uid(), of_old.gid()) {
+        fchown(new, Some(Uid::from_raw(of_old.uid())), Some(Gid::from_raw(of_old.gid())))?;
+    }
+    // The owner first: with another one the system changes permissions.
+    new.set_permissions(fs::Permissions::from_mode(of_old.mode() & 0o777))?;
+    Ok(true)
+}
+
+/// Does it grant rights by more than its permissions?
+fn has_access_list(file: &File) -> bool {
+    fgetxattr_query(file, "system.posix_acl_access").is_ok()
 }
 
 /// The number of the mount that an open file is reached by, as the kernel writes it. A file that is

@@ -3,7 +3,8 @@
 //! All ranks make the call, each for a file of its own. They meet before it, so that the rows that
 //! others have written in this rank's part are there, and after it, so that each may read the files
 //! that the others have stored. A store that fails at one rank fails at all, and every rank's old
-//! file stays: the new files get their names when all of them are complete on the disk.
+//! file stays, except one that is written in place: the new files get their names when all of them
+//! are complete on the disk.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ const BUFFER: u64 = 16 << 20;
 pub struct StoreRequest {
     /// The shape of an entry.
     pub shape: EntryShape,
-    /// The file. One that there is is replaced.
+    /// The file. One that there is is replaced, or written in place.
     pub file: PathBuf,
 }
 
@@ -36,7 +37,7 @@ pub struct StoreRequest {
 /// # Errors
 /// [`Error::Input`] for a request that does not fit the memory; [`Error::System`] for a file that
 /// cannot be written to its end; the error of another rank. The old files stay, unless a name could
-/// not be given at the very end.
+/// not be given at the very end; a file that is written in place has lost its old bytes.
 pub fn store(memory: &Memory, request: Result<StoreRequest>) -> Result {
     let communicator = memory.communicator();
     communicator.round(CALL, &[])?;

@@ -1,9 +1,10 @@
 //! Hazard (error handling): a store that fails, or is killed, and the old file is gone.
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 
+use rustix::fs::XattrFlags;
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::*;
 
@@ -93,9 +94,92 @@ fn every_name_that_a_file_may_have_is_replaced() {
     fs::remove_dir_all(folder).expect("removed");
 }
 
+/// Stores `new` and says whether the file was replaced.
+fn is_replaced(path: &Path) -> bool {
+    let new = Replacement::begin(path).expect("begun");
+    let is_replaced = new.form != Form::InPlace;
+    new.file().expect("open").write_all(b"new").expect("written");
+    new.finish().expect("stored");
+    assert_eq!(fs::read(path).expect("there"), b"new");
+    is_replaced
+}
+
+#[test]
+fn both_names_of_a_file_lead_to_the_new_bytes() {
+    let folder = folder("names-of-one");
+    let [path, other] = ["rows", "other"].map(|name| folder.join(name));
+    fs::write(&path, "old and long").expect("written");
+    fs::hard_link(&path, &other).expect("a second name");
+    assert!(!is_replaced(&path));
+    assert_eq!(fs::read(&other).expect("there"), b"new");
+    fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
+fn users_of_an_access_list_keep_their_rights() {
+    let folder = folder("list");
+    let path = folder.join("rows");
+    fs::write(&path, "old and long").expect("written");
+    // Version 2; owner, user 71, group, mask and others, as kind, rights and number.
+    let rows: [(u16, u16, u32); 5] = [(1, 6, !0), (2, 4, 71), (4, 0, !0), (16, 4, !0), (32, 0, !0)];
+    let rows = rows.map(|(kind, rights, number)| {
+        [&kind.to_le_bytes()[..], &rights.to_le_bytes(), &number.to_le_bytes()].concat()
+    });
+    let list = [&2u32.to_le_bytes()[..], &rows.concat()].concat();
+    if rustix::fs::setxattr(&path, "system.posix_acl_access", &list, XattrFlags::empty()).is_err() {
+        return eprintln!("skipped: the file system has no access lists");
+    }
+    assert!(!is_replaced(&path));
+    let file = File::open(&path).expect("there");
+    assert!(has_access_list(&file));
+    fs::remove_dir_all(folder).expect("removed");
+}
+
+#[test]
+fn owner_and_group_stay_and_rights_of_execution_as_another_do_not() {
+    let folder = folder("owner");
+    let path = folder.join("rows");
+    fs::write(&path, "old").expect("written");
+    if chown(&path, Some(71), Some(72)).is_err() {
+        return eprintln!("skipped: needs root");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o6754)).expect("set");
+    assert!(is_replaced(&path));
+    let file = fs::metadata(&path).expect("there");
+    assert_eq!((file.uid(), file.gid(), file.mode() & 0o7777), (71, 72, 0o754));
+    fs::remove_dir_all(folder).expect("removed");
+}
+
+/// Another user's file in a sticky folder may be written, and neither replaced nor given away.
+#[test]
+fn a_file_keeps_an_owner_that_this_user_cannot_give() {
+    let folder = folder("sticky");
+    let path = folder.join("rows");
+    fs::write(&path, "old and long").expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set");
+    let (user, group) = (Uid::from_raw(65_431), Gid::from_raw(65_431));
+    for mode in [0o1777, 0o777] {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("set");
+        let is_replaced = std::thread::scope(|scope| {
+            let run = || {
+                set_thread_groups(&[]).ok()?;
+                set_thread_res_gid(group, group, group).ok()?;
+                set_thread_res_uid(user, user, user).ok()?;
+                Some(is_replaced(&path))
+            };
+            scope.spawn(run).join().expect("no panic")
+        });
+        match is_replaced {
+            Some(is_replaced) => assert!(!is_replaced, "{mode:o}"),
+            None => eprintln!("skipped: needs root"),
+        }
+    }
+    fs::remove_dir_all(folder).expect("removed");
+}
+
 /// As containers have it: the file may be written and not renamed over.
 #[test]
-#[allow(unsafe_code, reason = "a thread with a view of the file system of its own")]
+#[allow(deprecated, reason = "it divides no table of descriptors, and needs no unsafe code")]
 fn a_file_that_is_a_mount_is_written() {
     let folder = folder("mount");
     let [path, outer] = ["rows", "outer"].map(|name| folder.join(name));
@@ -104,8 +188,7 @@ fn a_file_that_is_a_mount_is_written() {
     }
     let is_tested = std::thread::scope(|scope| {
         let run = || {
-            // SAFETY: the thread shares no table of descriptors that the call would divide.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.ok()?;
+            rustix::thread::unshare(UnshareFlags::NEWNS).ok()?;
             mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).ok()?;
             mount_bind(&outer, &path).ok()?;
             let new = Replacement::begin(&path).expect("begun");
