@@ -132,9 +132,10 @@ impl Replacement {
             self.link(&file)?;
             self.form = Form::Temporary;
         }
+        // A failed write that only this tells leaves the old file.
+        close(file)?;
         fs::rename(&self.temporary, &self.target)?;
         self.form = Form::InPlace;
-        close(file)?;
         // The name itself.
         let _not_on_all_file_systems =
             File::open(folder_of(&self.target)).and_then(|folder| folder.sync_all());
