@@ -6,12 +6,16 @@
 //! Invariants: each slice is taken once; each phase takes one at least, if any is left; after an
 //! error none is taken. No thread outlives a phase.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
+
+/// Of a thread that works on files, in bytes: it calls the driver.
+const STACK: usize = 1 << 20;
 
 /// The work that is left.
 #[derive(Debug)]
@@ -47,15 +51,18 @@ impl Slices {
     ) -> Result {
         let left = self.all.saturating_sub(self.next.load(Ordering::Relaxed)).div_ceil(self.step);
         let others = left.min(threads as u64).saturating_sub(1);
-        let run = || self.run(until, &begin);
-        thread::scope(|scope| {
-            // If no more threads can be started, those that run do all the work.
-            let threads: Vec<_> =
-                (0..others).map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
-            let own = run();
-            let fault = || Err(Error::System("a thread that works on files has panicked".to_owned()));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| fault())).fold(own, Result::and)
-        })
+        let ended = Mutex::new(Ok(()));
+        let run = || {
+            let own = catch_unwind(AssertUnwindSafe(|| self.run(until, &begin))).unwrap_or_else(|_| {
+                self.has_failed.store(true, Ordering::Relaxed);
+                Err(Error::System("a thread that works on files has panicked".to_owned()))
+            });
+            let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            *ended = std::mem::replace(&mut *ended, Ok(())).and(own);
+        };
+        // If no more threads can be started, those that run do all the work.
+        wm_driver::thread::beside(c"wm-files", STACK, (0..others).map(|_| run), run);
+        ended.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run<W: FnMut(u64, u64) -> Result>(&self, until: Instant, begin: impl Fn() -> Result<W>) -> Result {
@@ -87,7 +94,6 @@ pub(super) fn are_all(communicator: &Communicator, call: &str, own: bool) -> Res
 #[cfg(test)]
 mod tests {
     //! Hazard: a slice that is left out or done twice, where time runs out or threads meet.
-    use std::sync::Mutex;
     use std::time::Duration;
 
     use super::*;
@@ -149,5 +155,23 @@ mod tests {
         let begin = || if true { Err(Error::Memory(String::new())) } else { Ok(|_, _| Ok(())) };
         assert!(matches!(slices.work(3, far(), begin), Err(Error::Memory(_))));
         assert!(slices.is_over());
+    }
+
+    /// A signal handler of the program, and its cancellation, do not run on the threads.
+    #[test]
+    fn threads_are_ours_and_a_panic_of_one_is_an_error() {
+        let (slices, names) = (Slices::new(100, 1), Mutex::new(Vec::new()));
+        let begin = || {
+            let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap_or_default();
+            names.lock().expect("no panic").push(name.trim_end().to_owned());
+            Ok(|first, _| {
+                assert_ne!(first, 10, "on purpose");
+                Ok(())
+            })
+        };
+        assert!(matches!(slices.work(3, far(), begin), Err(Error::System(_))));
+        assert!(slices.is_over());
+        let names = names.into_inner().expect("no panic");
+        assert_eq!(names.iter().filter(|name| *name == "wm-files").count(), 2, "{names:?}");
     }
 }

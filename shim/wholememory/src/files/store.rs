@@ -22,6 +22,8 @@ use crate::memory::Memory;
 const CALL: &str = "store_to_file";
 /// Bytes that are copied at a time.
 const BUFFER: u64 = 16 << 20;
+/// Of the thread that waits for the disk, in bytes.
+const STACK: usize = 64 << 10;
 
 /// A request to store.
 #[derive(Debug, Clone)]
@@ -118,7 +120,7 @@ impl<'a> StoreJob<'a> {
                 let (tell, settled) = channel();
                 let settle = self.file.settling()?;
                 let wait = move || drop(tell.send(settle()));
-                if std::thread::Builder::new().name("wm-store".to_owned()).spawn(wait).is_err() {
+                if wm_driver::thread::spawn(c"wm-store", STACK, wait).is_err() {
                     return self.file.settling()?().map(|()| Disk::Complete);
                 }
                 settled
