@@ -1,7 +1,7 @@
 /* A thread that is to be cancelled makes calls first: they return, and the thread ends at its own
  * point. With "copy", it copies over several links; with "scarce", it allocates in stream order
- * more than the device has room for, while kernels run. Ends with 0 if the thread has seen all its
- * calls return. */
+ * more than the device has room for, while kernels run, and says whether blocks moved. Ends with 0
+ * if the thread has seen all its calls return. */
 
 #include <pthread.h>
 #include <string.h>
@@ -92,7 +92,10 @@ int main(int count, char **words)
     int is_scarce = count > 1 && !strcmp(words[1], "scarce");
     pthread_create(&thread, NULL, is_scarce ? scarce : calls, count > 1 ? words[1] : NULL);
     pthread_join(thread, &end);
-    printf("returned %d, cancelled %d\n", returned, end == PTHREAD_CANCELED);
+    printf("returned %d, cancelled %d", returned, end == PTHREAD_CANCELED);
+    if (is_scarce)
+        printf(", moved %d", strstr(wmshim_stats_json(), "\"out_bytes\":0,") == NULL);
+    printf("\n");
     /* The process can still use the driver. */
     round_trip(1);
     return 0;

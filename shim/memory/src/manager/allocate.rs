@@ -162,8 +162,8 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// How far blocks and pieces on the device may grow; the host was not asked. What plans under
-    /// way will make is not in the driver's figure yet.
+    /// How far blocks and pieces on the device may grow, without regard to the user's limit; the
+    /// host was not asked. What plans under way will make is not in the driver's figure yet.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
         let left = self.left_beside_headroom()?;
         Ok(Room { device: self.made_on(Tier::Device).saturating_add(left), ..Room::default() })

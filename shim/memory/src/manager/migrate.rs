@@ -74,13 +74,15 @@ impl<G: Gpu> Manager<G> {
         true
     }
 
-    /// Bytes of the device that blocks could have: memory that no block lies on, and what may still
-    /// be made. 0 where the driver does not tell.
+    /// Bytes of the device that blocks could have: idle memory of blocks, and memory that may still
+    /// be made within the user's limit. Pieces count against the limit, and their idle memory is
+    /// not for blocks. 0 where the driver does not tell.
     pub fn device_room(&self) -> u64 {
         let Ok(room) = self.room() else { return 0 };
+        let most = room.device.min(self.limit(Tier::Device));
         let state = self.lock();
         let idle = state.holdings.ledger.handles().idle_bytes().device;
-        idle.saturating_add(room.device.saturating_sub(state.holdings.held().device))
+        idle.saturating_add(most.saturating_sub(state.held().device))
     }
 
     /// From now on all memory stays where it is: something was told where it lies, or uses it in a
