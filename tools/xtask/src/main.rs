@@ -16,6 +16,7 @@ mod headers;
 mod kernels;
 mod mutations;
 mod pages;
+mod rapids;
 mod schema;
 mod settings;
 mod step;
@@ -84,6 +85,8 @@ enum XtaskCommand {
         #[arg(long)]
         check: bool,
     },
+    /// Run RAPIDS' Python layer of WholeMemory, unchanged, over our library without a GPU
+    Rapids(rapids::RapidsArguments),
     /// Build everything and run every test
     Test {
         /// Handed to nextest, for example `-p hazards` or a part of a test's name
@@ -131,6 +134,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Schema { check } => schema::run(check),
         XtaskCommand::Settings { check } => settings::run(check),
         XtaskCommand::Wholememory { check } => wholememory::run(check),
+        XtaskCommand::Rapids(arguments) => rapids::run(&arguments),
         XtaskCommand::Test { filter } => test::run(&filter),
         XtaskCommand::Check => check::run(),
         XtaskCommand::Dist => dist::run(),
