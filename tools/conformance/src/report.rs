@@ -8,7 +8,7 @@ use crate::case::Outcome;
 use crate::runner::Finished;
 
 /// The document of one run. The version grows when a field changes its meaning.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Document {
     /// The form of this document: 1.
     pub version: u32,

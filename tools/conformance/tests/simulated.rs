@@ -30,6 +30,16 @@ fn every_case_passes_and_answers_like_the_real_driver() {
 }
 
 #[test]
+#[should_panic(expected = "name one with --driver")]
+fn a_document_of_an_earlier_run_is_not_read() {
+    let real = include_str!("../data/observed-h200-580.json");
+    std::fs::write(common::scratch("stale.json"), real).expect("a file in the target folder");
+    let mut suite = Command::new(env!("CARGO_BIN_EXE_conformance"));
+    suite.args(["--driver", "/nonexistent/libcuda.so.1"]);
+    common::document(suite, "stale.json");
+}
+
+#[test]
 fn functions_found_through_the_look_up_answer_alike() {
     let output = common::suite()
         .args(["--lookup", "proc-address", "--filter", "memory."])

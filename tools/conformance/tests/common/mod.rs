@@ -5,6 +5,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use conformance::compare::{self, Accepted, Comparison};
 use conformance::report::Document;
@@ -41,22 +42,30 @@ fn on_two_devices() -> Command {
     command
 }
 
-/// Runs `command` and reads the document that it saves.
-fn document(mut command: Command, name: &str) -> (Output, Document) {
+/// Runs `command` and reads the document that it saves. Panics unless the suite came to its end.
+pub(crate) fn document(mut command: Command, name: &str) -> (Output, Document) {
     let file = scratch(name);
+    // That of an earlier run is none of this one's.
+    let _absent_the_first_time = fs::remove_file(&file);
     let output = command.arg("--save").arg(&file).output().expect("the suite starts");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}: {}", output.status, said(&output));
     let saved = fs::read_to_string(&file).unwrap_or_else(|_| panic!("no document: {}", said(&output)));
     (output, serde_json::from_str(&saved).expect("a document of this suite"))
 }
 
-fn scratch(name: &str) -> PathBuf {
+pub(crate) fn scratch(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 /// The bare driver's answers to every case. The first test runs the suite, under a lock, and stores
-/// the ID of the nextest run; the other tests of that run read the document.
+/// the ID of the nextest run; the other tests of that run read the document. Without nextest, each
+/// test program makes its own.
 pub(crate) fn bare() -> Document {
-    let this_run = std::env::var("NEXTEST_RUN_ID").unwrap_or_else(|_| std::process::id().to_string());
+    static OWN: OnceLock<Document> = OnceLock::new();
+    let Ok(this_run) = std::env::var("NEXTEST_RUN_ID") else {
+        let name = format!("bare-{}.json", std::process::id());
+        return OWN.get_or_init(|| document(suite(), &name).1).clone();
+    };
     let lock = File::create(scratch("bare.lock")).expect("a file in the target folder");
     lock.lock().expect("a lock that ends with this process");
     let made_by = fs::read_to_string(scratch("bare.run")).unwrap_or_default();
