@@ -179,9 +179,13 @@ impl<J: AsRef<Stage>> State<J> {
         self.change(|progress| progress.finalized = true);
     }
 
-    /// Waits for the end of a finalization, or for an error.
+    /// Waits for the end of a finalization, or for an error or an abort.
     pub(crate) fn wait_finalized(&self) -> Outcome {
-        self.wait_until(|progress| progress.finalized || progress.error.is_some()).code().ok()
+        let over = |progress: &Progress<J>| progress.finalized || progress.error.is_some() || progress.ended;
+        match self.wait_until(over).code() {
+            Code::IN_PROGRESS => Err(Code::INTERNAL),
+            code => code.ok(),
+        }
     }
 
     pub(crate) fn end(&self) {

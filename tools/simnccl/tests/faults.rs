@@ -68,6 +68,21 @@ fn an_abort_of_one_rank_is_an_error_at_the_other() {
 }
 
 #[test]
+fn an_abort_ends_a_finalization_that_waits() {
+    ranks(2, &[], |rank| {
+        let (communicator, stream, place) = (rank.communicator(), stream(), allocate(64));
+        assert_eq!(receive(place, 64, 1 - rank.rank, communicator, stream), Code::SUCCESS);
+        let finalizing = std::thread::spawn(move || nccl!(ncclCommFinalize(communicator)));
+        until("the finalization waits", || state(communicator) != Code::SUCCESS);
+        abort(communicator, stream);
+        until("the finalization ends", || finalizing.is_finished());
+        let code = finalizing.join().expect("no panic");
+        // The other rank's end may come first.
+        assert!(matches!(code, Code::INTERNAL | Code::REMOTE), "{code:?}");
+    });
+}
+
+#[test]
 fn messages_of_different_lengths_are_an_error_in_both_directions() {
     for (sent, expected) in [(100, 99), (99, 100), (0, 1), (1, 0)] {
         ranks(2, &[], move |rank| {
