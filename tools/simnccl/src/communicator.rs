@@ -34,8 +34,9 @@ pub(crate) struct Communicator {
     process: u32,
     state: Arc<State<Job>>,
     counters: Arc<Counters>,
-    /// Groups are handed to streams one after the other, in the order of the queue.
-    launch: Mutex<()>,
+    /// The number of collectives that streams have. Groups are handed to them one after the other,
+    /// in the order of the queue.
+    launched: Mutex<u64>,
     /// Registered buffers.
     pub(crate) buffers: Mutex<Vec<usize>>,
 }
@@ -60,7 +61,7 @@ impl Communicator {
             process: std::process::id(),
             state: Arc::new(State::new()),
             counters: Arc::default(),
-            launch: Mutex::new(()),
+            launched: Mutex::new(0),
             buffers: Mutex::default(),
         }))
     }
@@ -124,12 +125,15 @@ impl Communicator {
         let (settings, driver) = (PROCESS.settings()?, PROCESS.driver()?);
         let struck = |it: &&Operation| faults::strike(&settings.failures, it.kind(), self.member.rank);
         let fails = operations.iter().filter(struck).count() > 0;
-        let plan = Plan::new(operations, self.shape())?;
-        let _order = crate::lock(&self.launch);
+        let mut launched = crate::lock(&self.launched);
+        let plan = Plan::new(operations, self.shape(), *launched)?;
+        let collectives = plan.collectives;
         driver.within(self.context, || {
             let job = Job::new(plan, fails, Arc::clone(&self.state), driver)?;
             job.launch(driver, streams)
-        })
+        })?;
+        *launched = collectives;
+        Ok(())
     }
 
     /// Hands them over from a thread of their own, as NCCL does for a nonblocking communicator. The

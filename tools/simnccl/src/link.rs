@@ -18,27 +18,27 @@ use crate::wire::is_transient;
 
 const HEADER: usize = 16;
 /// The tag of the frame after which a network is silent.
-const SILENCE: u32 = u32::MAX;
+const SILENCE: u64 = u64::MAX;
 
 /// One message between this rank and another one. The bytes are a part of the group's memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) peer: usize,
-    /// The operation that it belongs to.
-    pub(crate) tag: u32,
+    /// The operation that it belongs to, in the low eight bits, and the place of a collective.
+    pub(crate) tag: u64,
     pub(crate) bytes: Range<usize>,
 }
 
-fn header(tag: u32, length: usize) -> [u8; HEADER] {
+fn header(tag: u64, length: usize) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
-    bytes[..4].copy_from_slice(&tag.to_le_bytes());
+    bytes[..8].copy_from_slice(&tag.to_le_bytes());
     bytes[8..].copy_from_slice(&(length as u64).to_le_bytes());
     bytes
 }
 
-fn parsed(bytes: &[u8; HEADER]) -> (u32, u64) {
-    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    (word(0), u64::from(word(8)) | u64::from(word(12)) << 32)
+fn parsed(bytes: &[u8; HEADER]) -> (u64, u64) {
+    let (words, _) = bytes.as_chunks::<8>();
+    (u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1]))
 }
 
 #[derive(Debug)]
@@ -203,18 +203,19 @@ impl Link {
 }
 
 /// Compares a header with the message that is expected. Is it the frame of a silent network?
-fn matching(message: &Message, (tag, length): (u32, u64)) -> Outcome<bool> {
+fn matching(message: &Message, (tag, length): (u64, u64)) -> Outcome<bool> {
     if tag == SILENCE {
         return Ok(true);
     }
     if (tag, length) == (message.tag, message.bytes.len() as u64) {
         return Ok(false);
     }
+    let (peer, expected) = (message.peer, message.bytes.len());
+    let [sent, wanted] = [tag, message.tag].map(|tag| (tag & 0xff, tag >> 8));
     let text = format!(
-        "rank {} sent {length} bytes of operation {tag}, and {} bytes of operation {} are to be received",
-        message.peer,
-        message.bytes.len(),
-        message.tag
+        "rank {peer} sent {length} bytes of operation {} (collective {}), and {expected} bytes of operation {} \
+         (collective {}) are to be received",
+        sent.0, sent.1, wanted.0, wanted.1
     );
     Err(error(Code::INVALID_USAGE, &text))
 }

@@ -33,13 +33,17 @@ impl Operation {
         }
     }
 
-    /// Ranks whose operations differ in their tags do not belong together.
-    fn tag(&self) -> u32 {
+    fn is_collective(&self) -> bool {
+        !matches!(self, Self::Send { .. } | Self::Receive { .. })
+    }
+
+    /// Its number among operations, less than 256: 0 for sends and receives.
+    fn number(&self) -> u64 {
         match self {
             Self::Send { .. } | Self::Receive { .. } => 0,
             Self::Broadcast { .. } => 1,
             Self::AllGather { .. } => 2,
-            Self::AllReduce { reduction, .. } => 3 + reduction.number(),
+            Self::AllReduce { reduction, .. } => 3 + u64::from(reduction.number()),
         }
     }
 }
@@ -64,6 +68,8 @@ pub(crate) struct Plan {
     /// Messages of the rank to itself that have no other half yet.
     own_sends: Vec<Range<usize>>,
     own_receives: Vec<Range<usize>>,
+    /// The number of collectives of the communicator, with those of this group.
+    pub(crate) collectives: u64,
     /// The lengths of both parts.
     pub(crate) out: usize,
     pub(crate) into: usize,
@@ -90,17 +96,26 @@ impl Shape {
 
 impl Plan {
     /// The plan of a group's operations. Collectives come first, in the order of the calls, because
-    /// the order between them and sends is not the same at all ranks.
-    pub(crate) fn new(operations: &[Operation], shape: Shape) -> Outcome<Self> {
-        let mut plan = Self::default();
-        let (collectives, pairs): (Vec<_>, Vec<_>) = operations.iter().partition(|it| it.tag() != 0);
+    /// the order between them and sends is not the same at all ranks. `collectives` is the number
+    /// of those that the communicator has had before.
+    pub(crate) fn new(operations: &[Operation], shape: Shape, collectives: u64) -> Outcome<Self> {
+        let mut plan = Self { collectives, ..Self::default() };
+        let (collectives, pairs): (Vec<_>, Vec<_>) = operations.iter().partition(|it| it.is_collective());
         collectives.into_iter().chain(pairs).for_each(|operation| plan.add(operation, shape));
         plan.join_own()?;
         Ok(plan)
     }
 
+    /// Messages whose tags differ do not belong together. The tag of a collective has its place in
+    /// the order of collectives, so that a broadcast of another root is not taken for this one.
+    fn tag(&mut self, operation: &Operation) -> u64 {
+        let place = if operation.is_collective() { self.collectives << 8 } else { 0 };
+        self.collectives += u64::from(operation.is_collective());
+        place | operation.number()
+    }
+
     fn add(&mut self, operation: &Operation, shape: Shape) {
-        let tag = operation.tag();
+        let tag = self.tag(operation);
         match *operation {
             Operation::Send { from, bytes, peer } => {
                 let bytes = self.download(from, bytes);
@@ -151,12 +166,12 @@ impl Plan {
         bytes
     }
 
-    fn send_to_others(&mut self, bytes: &Range<usize>, tag: u32, shape: Shape) {
+    fn send_to_others(&mut self, bytes: &Range<usize>, tag: u64, shape: Shape) {
         self.sends.extend(shape.others().map(|peer| Message { peer, tag, bytes: bytes.clone() }));
     }
 
     /// Each rank's bytes into the slot of its number, the first slot at `start`.
-    fn gather(&mut self, from: u64, bytes: usize, start: usize, tag: u32, shape: Shape) {
+    fn gather(&mut self, from: u64, bytes: usize, start: usize, tag: u64, shape: Shape) {
         let slot = |rank: usize| start + rank * bytes..start + (rank + 1) * bytes;
         let own = self.download(from, bytes);
         self.send_to_others(&own, tag, shape);
@@ -209,20 +224,20 @@ mod tests {
             Operation::Receive { to: 3, bytes: 2, peer: 1 },
             Operation::Send { from: 4, bytes: 2, peer: 1 },
         ];
-        let plan = Plan::new(&operations, SHAPE).expect("valid");
+        let plan = Plan::new(&operations, SHAPE, 0).expect("valid");
         assert!(plan.sends.is_empty() && plan.receives.is_empty());
         let mut into = [0; 6];
         plan.copy_local(&[1, 2, 3, 4, 5, 6], &mut into);
         assert_eq!(into, [1, 2, 3, 4, 5, 6]);
         for wrong in [&operations[..1], &operations[1..2], &operations[1..2], &[operations[0], operations[2]]]
         {
-            assert_eq!(Plan::new(wrong, SHAPE).err(), Some(Code::INVALID_USAGE));
+            assert_eq!(Plan::new(wrong, SHAPE, 0).err(), Some(Code::INVALID_USAGE));
         }
     }
 
     #[test]
     fn a_gather_has_a_message_to_and_from_each_other_rank() {
-        let plan = Plan::new(&[Operation::AllGather { from: 1, to: 2, bytes: 8 }], SHAPE).expect("valid");
+        let plan = Plan::new(&[Operation::AllGather { from: 1, to: 2, bytes: 8 }], SHAPE, 0).expect("valid");
         assert_eq!(plan.sends.iter().map(|it| it.peer).collect::<Vec<_>>(), [0, 2]);
         assert_eq!(plan.receives.iter().map(|it| it.bytes.clone()).collect::<Vec<_>>(), [0..8, 16..24]);
         assert_eq!((plan.out, plan.into, plan.uploads.len()), (8, 24, 1));
@@ -233,8 +248,10 @@ mod tests {
         let send = Operation::Send { from: 1, bytes: 4, peer: 0 };
         let gather = Operation::AllGather { from: 1, to: 2, bytes: 8 };
         for calls in [[send, gather], [gather, send]] {
-            let plan = Plan::new(&calls, SHAPE).expect("valid");
-            assert_eq!(plan.sends.iter().map(|it| it.tag).collect::<Vec<_>>(), [2, 2, 0]);
+            let plan = Plan::new(&calls, SHAPE, 7).expect("valid");
+            let gather = 7 << 8 | 2;
+            assert_eq!(plan.sends.iter().map(|it| it.tag).collect::<Vec<_>>(), [gather, gather, 0]);
+            assert_eq!(plan.collectives, 8);
         }
     }
 }

@@ -122,6 +122,22 @@ fn a_collective_does_not_take_the_bytes_of_a_send() {
     });
 }
 
+/// Each rank has the bytes that it expects, of another broadcast.
+#[test]
+fn broadcasts_in_different_orders_are_an_error() {
+    ranks(2, &[], |rank| {
+        let (communicator, stream, place) = (rank.communicator(), stream(), allocate(64));
+        let at = place as *mut std::ffi::c_void;
+        for root in [rank.rank, 1 - rank.rank] {
+            ok!(ncclBroadcast(at, at, 16, BYTE, root as i32, communicator, stream));
+        }
+        assert_eq!(error_of(communicator), Code::INVALID_USAGE);
+        rank.shared.fetch_add(1, Ordering::SeqCst);
+        until("both ranks have seen it", || rank.shared.load(Ordering::SeqCst) == 2);
+        abort(communicator, stream);
+    });
+}
+
 #[test]
 fn a_network_that_drops_leaves_operations_in_flight_until_the_abort() {
     // The first rank's network ends in the third round.
