@@ -151,7 +151,6 @@ fn check(dist: &Path) -> Result<()> {
     exports::check(&dist.join("lib/libwmshim.so"))
 }
 
-/// Prints each file's size and its requirements of the machine.
 /// The SONAME that a shipped library must have.
 fn soname(name: &str) -> &'static str {
     match name {
@@ -161,6 +160,7 @@ fn soname(name: &str) -> &'static str {
     }
 }
 
+/// Prints each file's size and its requirements of the machine.
 fn report(dist: &Path) -> Result<()> {
     println!();
     for file in files(dist)? {
