@@ -4,11 +4,14 @@
 //! it. It must end on the first stream, with all others joined back. While a capture of the
 //! stricter modes is open, calls that would change the device or wait for it at once are errors
 //! that end the capture.
+//!
+//! A recapture gives the nodes of an existing graph other work, in the order in which they were
+//! added. Parameters of work are not compared, so a program's callback is never called.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{c_uint, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
 
@@ -30,6 +33,8 @@ pub(crate) struct Capture {
     id: u64,
     /// The graph that it records into.
     pub(crate) graph: Arc<Graph>,
+    /// Nodes of the graph that were captured again; `None` if the capture makes new ones.
+    recaptured: Option<AtomicUsize>,
     mode: u32,
     thread: ThreadId,
     origin: u64,
@@ -87,17 +92,64 @@ impl Capture {
         Ok(self.streams().get(&stream).map(|member| member.frontier.clone()).unwrap_or_default())
     }
 
-    /// Records work as the next node of a stream.
+    /// Records work as the next node of a stream. Returns the node's handle.
     ///
     /// # Errors
-    /// `STREAM_CAPTURE_INVALIDATED`.
-    pub(crate) fn add(&self, stream: u64, kind: Kind, work: Work) -> Outcome {
+    /// `STREAM_CAPTURE_INVALIDATED`; `GRAPH_RECAPTURE_FAILURE` if the graph that is captured again
+    /// has another node there.
+    pub(crate) fn add(&self, stream: u64, kind: Kind, work: Work) -> Outcome<usize> {
         self.check()?;
         let mut streams = self.streams();
         let member = streams.entry(stream).or_default();
-        let node = self.graph.add(kind, work, member.frontier.clone());
+        let node = match &self.recaptured {
+            None => self.graph.add(kind, work, member.frontier.clone()),
+            Some(count) => self.add_again(count, kind, work, &member.frontier)?,
+        };
         member.frontier = vec![node];
+        Ok(node)
+    }
+
+    /// Records a memory node and its block: the address and size, or the address that is freed.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub(crate) fn add_memory(&self, stream: u64, kind: Kind, block: (u64, usize)) -> Outcome {
+        let handle = self.add(stream, kind, Arc::new(|| Ok(())))?;
+        crate::graph::node(CUgraphNode(handle))?.block.get_or_init(|| block);
         Ok(())
+    }
+
+    fn add_again(&self, count: &AtomicUsize, kind: Kind, work: Work, frontier: &[usize]) -> Outcome<usize> {
+        let set = |nodes: &[usize]| nodes.iter().copied().collect::<HashSet<_>>();
+        let node = self.graph.nodes().get(count.fetch_add(1, Ordering::Relaxed)).cloned();
+        let node = node.filter(|node| node.kind == kind && set(&node.after()) == set(frontier));
+        let node = node.ok_or_else(|| self.fail_again())?;
+        node.change(work);
+        *node.copy() = None;
+        Ok(node.handle)
+    }
+
+    fn fail_again(&self) -> CUresult {
+        self.invalidate();
+        CUresult::GRAPH_RECAPTURE_FAILURE
+    }
+
+    /// The block of the memory node that is captured again next. `None`: the capture makes new
+    /// nodes.
+    ///
+    /// # Errors
+    /// `GRAPH_RECAPTURE_FAILURE` if the next node has no block of this address and size.
+    pub(crate) fn expect_block(&self, is_it: impl Fn(&(u64, usize)) -> bool) -> Outcome<Option<u64>> {
+        let Some(count) = &self.recaptured else { return Ok(None) };
+        let node = self.graph.nodes().get(count.load(Ordering::Relaxed)).cloned();
+        let block = node.and_then(|node| node.block.get().copied()).filter(is_it);
+        block.map(|(start, _)| Some(start)).ok_or_else(|| self.fail_again())
+    }
+
+    /// Were all nodes of the graph captured again, if any had to be?
+    fn is_whole(&self) -> bool {
+        let whole = |count: &AtomicUsize| count.load(Ordering::Relaxed) == self.graph.nodes().len();
+        self.recaptured.as_ref().is_none_or(whole)
     }
 
     /// Makes a stream's next node depend on nodes of this capture; the stream becomes part of it.
@@ -209,7 +261,13 @@ pub(crate) fn forbid_implicit(context: u64) -> Outcome {
     require(broken.is_empty(), CUresult::STREAM_CAPTURE_IMPLICIT)
 }
 
-fn begin(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, frontier: Vec<usize>) -> Outcome {
+fn begin(
+    stream: &Arc<Stream>,
+    mode: u32,
+    graph: Arc<Graph>,
+    frontier: Vec<usize>,
+    recaptured: Option<AtomicUsize>,
+) -> Outcome {
     require(mode <= CU_STREAM_CAPTURE_MODE_RELAXED, CUresult::INVALID_VALUE)?;
     require(!stream.is_legacy(), CUresult::STREAM_CAPTURE_UNSUPPORTED)?;
     require(stream.capture().is_none(), CUresult::ILLEGAL_STATE)?;
@@ -217,6 +275,7 @@ fn begin(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, frontier: Vec<usize
     let capture = Arc::new(Capture {
         id: crate::memory::store::unique(),
         graph,
+        recaptured,
         mode,
         thread: std::thread::current().id(),
         origin: stream.id,
@@ -236,9 +295,10 @@ fn end(stream: &Stream) -> Outcome<CUgraph> {
     let foreign =
         capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != std::thread::current().id();
     require(!foreign, CUresult::STREAM_CAPTURE_WRONG_THREAD)?;
-    let (valid, joined) = (capture.check(), capture.is_joined());
+    let (valid, joined, whole) = (capture.check(), capture.is_joined(), capture.is_whole());
     capture.close();
     valid?;
+    require(whole, CUresult::GRAPH_RECAPTURE_FAILURE)?;
     require(joined, CUresult::STREAM_CAPTURE_UNJOINED)?;
     driver().graphs.enter(capture.graph.handle, Arc::clone(&capture.graph));
     Ok(CUgraph(capture.graph.handle))
@@ -298,19 +358,25 @@ fn update(stream: &Stream, nodes: &[CUgraphNode], replace: bool) -> Outcome {
 exports! {
     fn cuStreamBeginCapture + cuStreamBeginCapture_ptsz(hStream: CUstream) |call| {
         let stream = call.stream(hStream)?;
-        begin(&stream, CU_STREAM_CAPTURE_MODE_GLOBAL, Graph::new(), Vec::new())
+        begin(&stream, CU_STREAM_CAPTURE_MODE_GLOBAL, Graph::new(), Vec::new(), None)
     }
 
     fn cuStreamBeginCapture_v2 + cuStreamBeginCapture_v2_ptsz(hStream: CUstream, mode: c_uint) |call| {
         let stream = call.stream(hStream)?;
-        begin(&stream, mode, Graph::new(), Vec::new())
+        begin(&stream, mode, Graph::new(), Vec::new(), None)
     }
 
     fn cuStreamBeginCaptureToGraph + cuStreamBeginCaptureToGraph_ptsz(hStream: CUstream, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, mode: c_uint) |call| {
         let stream = call.stream(hStream)?;
         let graph = driver().graphs.get(hGraph.0).ok_or(CUresult::INVALID_VALUE)?;
         let nodes = crate::entry::get_all(dependencies, numDependencies)?;
-        begin(&stream, mode, graph, nodes.iter().map(|node| node.0).collect())
+        begin(&stream, mode, graph, nodes.iter().map(|node| node.0).collect(), None)
+    }
+
+    fn cuStreamBeginRecaptureToGraph + cuStreamBeginRecaptureToGraph_ptsz(hStream: CUstream, mode: c_uint, hGraph: CUgraph, callbackFunc: *mut c_void, userData: *mut c_void) |call| {
+        let stream = call.stream(hStream)?;
+        let graph = driver().graphs.get(hGraph.0).ok_or(CUresult::INVALID_VALUE)?;
+        begin(&stream, mode, graph, Vec::new(), Some(AtomicUsize::new(0)))
     }
 
     fn cuStreamEndCapture + cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) |call| {

@@ -395,12 +395,20 @@ pub(crate) fn free_now(address: CUdeviceptr) -> Outcome {
 /// Memory of an allocation node: lives as long as the graph.
 ///
 /// # Errors
-/// As [`Pool::allocate`].
+/// As [`Pool::allocate`]; `GRAPH_RECAPTURE_FAILURE` if the graph is captured again and has another
+/// node there.
 pub(crate) fn allocate_captured(place: Place, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
     let capture = stream.capture().ok_or(CUresult::ILLEGAL_STATE)?;
-    let block = with_reclaim(place, || memory::allocate(place, bytes))?;
-    let start = block.enter(bytes, |physical| Owner::Graph { physical });
-    capture.graph.retain(start);
-    stream.submit(Kind::ALLOCATE, Arc::new(|| Ok(())))?;
+    let again = capture.expect_block(|(_, size)| *size as u64 == bytes)?;
+    let start = match again {
+        Some(start) => start,
+        None => {
+            let block = with_reclaim(place, || memory::allocate(place, bytes))?;
+            let start = block.enter(bytes, |physical| Owner::Graph { physical });
+            capture.graph.retain(start);
+            start
+        }
+    };
+    capture.add_memory(stream.id, Kind::ALLOCATE, (start, bytes as usize))?;
     Ok(start)
 }

@@ -31,14 +31,15 @@ fn allocate(call: &Call, bytes: usize, pool: Option<CUmemoryPool>, stream: CUstr
 fn free(call: &Call, address: CUdeviceptr, stream: CUstream) -> Outcome {
     call.context()?;
     let stream = call.stream(stream)?;
-    if stream.capture().is_none() {
+    let Some(capture) = stream.capture() else {
         capture::forbid_unsafe()?;
         return pool::free_in(address, &stream);
-    }
+    };
     let is_graphs =
         driver().memory().find(address).is_some_and(|area| matches!(area.owner, Owner::Graph { .. }));
     require(is_graphs, CUresult::INVALID_VALUE)?;
-    stream.submit(Kind::FREE, Arc::new(|| Ok(()))).map(drop)
+    capture.expect_block(|(start, _)| *start == address)?;
+    capture.add_memory(stream.id, Kind::FREE, (address, 0))
 }
 
 fn create(props: &CUmemPoolProps) -> Outcome<CUmemoryPool> {

@@ -100,7 +100,7 @@ impl Stream {
     /// As [`Self::submit`].
     pub(crate) fn submit_after(&self, after: Vec<Point>, kind: Kind, work: Work) -> Outcome<Option<Point>> {
         match self.capture() {
-            Some(capture) => capture.add(self.id, kind, work).map(|()| None),
+            Some(capture) => capture.add(self.id, kind, work).map(|_| None),
             None => self.push(after, work).map(Some),
         }
     }

@@ -7,6 +7,7 @@ use common::*;
 
 const GLOBAL: u32 = CU_STREAM_CAPTURE_MODE_GLOBAL;
 const RELAXED: u32 = CU_STREAM_CAPTURE_MODE_RELAXED;
+const NONE: *mut std::ffi::c_void = std::ptr::null_mut();
 
 fn finish(stream: CUstream) -> CUgraph {
     let mut graph = CUgraph::NULL;
@@ -111,6 +112,44 @@ fn the_legacy_stream_does_not_mix_with_a_captured_blocking_one() {
     fails!(STREAM_CAPTURE_IMPLICIT, cuMemsetD32_v2(block, 1, 1));
     fails!(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &raw mut graph));
     fails!(STREAM_CAPTURE_UNSUPPORTED, cuStreamBeginCapture_v2(CUstream::LEGACY, RELAXED));
+}
+
+/// A recapture gives a graph's nodes other work, and keeps the graph and its memory. One of another
+/// form ends with an error.
+#[test]
+fn a_graph_is_captured_again() {
+    start(&[]);
+    let (stream, out, mut graph) = (stream(CU_STREAM_NON_BLOCKING), allocate(4), CUgraph::NULL);
+    let record = |value, is_longer| {
+        let mut inner = 0;
+        ok!(cuMemAllocAsync(&raw mut inner, UNIT, stream));
+        ok!(cuMemsetD32Async(inner, value, 1, stream));
+        ok!(cuMemcpyDtoDAsync_v2(out, inner, 4, stream));
+        ok!(cuMemFreeAsync(inner, stream));
+        if is_longer {
+            fails!(GRAPH_RECAPTURE_FAILURE, cuMemsetD32Async(out, 9, 1, stream));
+        }
+        inner
+    };
+    ok!(cuStreamBeginCapture_v2(stream, GLOBAL));
+    let first = record(3, false);
+    let made = finish(stream);
+    fails!(INVALID_VALUE, cuStreamBeginRecaptureToGraph(stream, GLOBAL, CUgraph(1), NONE, NONE));
+    ok!(cuStreamBeginRecaptureToGraph(stream, GLOBAL, made, NONE, NONE));
+    assert_eq!(record(5, false), first, "the block of the node");
+    assert_eq!((finish(stream), nodes(made)), (made, 4));
+    let exec = executable(made);
+    ok!(cuGraphLaunch(exec, stream));
+    ok!(cuStreamSynchronize(stream));
+    assert_eq!(download(out, 1), [5]);
+    ok!(cuStreamBeginRecaptureToGraph(stream, GLOBAL, made, NONE, NONE));
+    fails!(GRAPH_RECAPTURE_FAILURE, cuStreamEndCapture(stream, &raw mut graph));
+    ok!(cuStreamBeginRecaptureToGraph(stream, GLOBAL, made, NONE, NONE));
+    record(6, true);
+    fails!(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &raw mut graph));
+    ok!(cuStreamBeginRecaptureToGraph(stream, GLOBAL, made, NONE, NONE));
+    fails!(GRAPH_RECAPTURE_FAILURE, cuMemsetD32Async(out, 9, 1, stream));
+    fails!(STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &raw mut graph));
 }
 
 #[test]
