@@ -8,6 +8,7 @@
  *   write WAY BLOCK SEED     writes over a whole block
  *   part WAY BLOCK SEED      writes over its second chunk only
  *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened, and `relaunch` the one before it
+ *   recapture WAY BLOCK SEED captures that graph again, so that it writes over this block
  *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
  *   empty BLOCK MIB          takes a block and writes nothing to it; `fill-in BLOCK SEED` loads it
  *   free BLOCK
@@ -33,6 +34,7 @@ CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t words);
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream);
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
@@ -291,12 +293,15 @@ static void write_block(const char *way, unsigned number, unsigned long long see
 }
 
 /* The model is written when the graph is made: no block is read before it is launched. */
-static void capture(const char *way, unsigned number, unsigned long long seed)
+static void capture(const char *way, unsigned number, unsigned long long seed, int is_again)
 {
     struct block *block = block_of(number);
     prepare(seed);
     former = executable;
-    MUST(cuStreamBeginCapture_v2(stream, 2));
+    if (is_again)
+        MUST(cuStreamBeginRecaptureToGraph(stream, 2, graph, NULL, NULL));
+    else
+        MUST(cuStreamBeginCapture_v2(stream, 2));
     write_over(way, block->address, block->model, block->bytes, seed, stream);
     MUST(cuStreamEndCapture(stream, &graph));
     MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
@@ -353,7 +358,9 @@ static void obey(char *line)
     else if (sscanf(line, "share %llu %llu", &seed, &amount) == 2)
         return share(seed, (double)amount);
     else if (sscanf(line, "capture %15s %u %llu", way, &number, &seed) == 3)
-        capture(way, number, seed);
+        capture(way, number, seed, 0);
+    else if (sscanf(line, "recapture %15s %u %llu", way, &number, &seed) == 3)
+        capture(way, number, seed, 1);
     else if (sscanf(line, "node %15s %u %llu", way, &number, &seed) == 3)
         make_nodes(way, number, seed);
     else if (sscanf(line, "%15s %15s %u %llu", word, way, &number, &seed) == 4)

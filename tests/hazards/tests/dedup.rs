@@ -112,6 +112,18 @@ fn a_graph_that_writes_into_a_shared_block_is_the_writers_alone() {
     });
 }
 
+/// The same for a graph that wrote elsewhere and is captured again.
+#[test]
+fn a_graph_that_is_captured_again_is_the_writers_alone() {
+    written(&["kernel", "memset32", "device-async"], |writer, way, block| {
+        writer.load(&[(8 + block, 300 + block as u64, 2 * CHUNK)]);
+        writer.obey(&format!("capture {way} {} {}", 8 + block, 800 + block));
+        writer.obey("launch");
+        writer.obey(&format!("recapture {way} {block} {}", 900 + block));
+        writer.obey("launch");
+    });
+}
+
 /// The same for graphs that are made node by node.
 #[test]
 fn a_node_that_writes_into_a_shared_block_is_the_writers_alone() {

@@ -379,6 +379,18 @@ exports! {
         begin(&stream, mode, graph, Vec::new(), Some(AtomicUsize::new(0)))
     }
 
+    /// No context here was made for a graphics interface.
+    fn cuStreamBeginCaptureToCig + cuStreamBeginCaptureToCig_ptsz(hStream: CUstream, streamCigCaptureParams: *mut c_void) |call| {
+        call.stream(hStream)?;
+        Err(CUresult::INVALID_CONTEXT)
+    }
+
+    /// No such capture has begun.
+    fn cuStreamEndCaptureToCig + cuStreamEndCaptureToCig_ptsz(hStream: CUstream) |call| {
+        call.stream(hStream)?;
+        Err(CUresult::INVALID_VALUE)
+    }
+
     fn cuStreamEndCapture + cuStreamEndCapture_ptsz(hStream: CUstream, phGraph: *mut CUgraph) |call| {
         require(!phGraph.is_null(), CUresult::INVALID_VALUE)?;
         put(phGraph, CUgraph::NULL)?;

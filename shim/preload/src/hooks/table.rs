@@ -80,8 +80,14 @@ hooks! {
             => stream::stream_begin_capture_v2::<Function, NullStream>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph, cuStreamBeginCaptureToGraph_ptsz
             => stream::stream_begin_capture_to_graph::<Function, NullStream>, Lifetimes, "a capture is under way: our calls keep away from it";
+        cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph_ptsz
+            => stream::stream_begin_recapture_to_graph::<Function, NullStream>, Lifetimes, "a capture is under way: our calls keep away from it";
+        cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig_ptsz
+            => stream::stream_begin_capture_to_cig::<Function, NullStream>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamEndCapture, cuStreamEndCapture_ptsz
             => stream::stream_end_capture::<Function, NullStream>, Lifetimes, "a capture is over";
+        cuStreamEndCaptureToCig, cuStreamEndCaptureToCig_ptsz
+            => stream::stream_end_capture_to_cig::<Function, NullStream>, Lifetimes, "a capture is over";
         // Waits of the host.
         cuStreamSynchronize, cuStreamSynchronize_ptsz
             => wait::stream_synchronize::<Function, NullStream>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";

@@ -101,3 +101,52 @@ pub(super) fn captures(case: &mut Case) -> Verdict {
     }
     Ok(())
 }
+
+/// A graph is captured again: its nodes keep their memory and get other parameters.
+pub(super) fn recapture(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (stream, memory) = (Stream::non_blocking(d)?, Memory::new(d, BYTES)?);
+    let record = |byte| {
+        let mut inner = 0;
+        must!(d, cuMemAllocAsync(&mut inner, BYTES, stream.raw));
+        must!(d, cuMemsetD8Async(inner, byte, BYTES, stream.raw));
+        must!(d, cuMemcpyDtoDAsync_v2(memory.address, inner, BYTES, stream.raw));
+        must!(d, cuMemFreeAsync(inner, stream.raw));
+        Ok(inner)
+    };
+    let (mut graph, mut again, mode) = (CUgraph::NULL, CUgraph::NULL, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    must!(d, cuStreamBeginCapture_v2(stream.raw, mode));
+    let first = record(1)?;
+    must!(d, cuStreamEndCapture(stream.raw, &mut graph));
+    let none = null_mut();
+    case.expect_ok("begin", cu!(d, cuStreamBeginRecaptureToGraph(stream.raw, mode, graph, none, none)));
+    let second = record(2)?;
+    case.expect_that("the node keeps its memory", first == second);
+    case.expect_ok("end", cu!(d, cuStreamEndCapture(stream.raw, &mut again)));
+    case.expect_that("it is the same graph", graph == again);
+    let mut ready = CUgraphExec::NULL;
+    must!(d, cuGraphInstantiateWithFlags(&mut ready, graph, 0));
+    run(case, "captured again", ready, &memory, 2)?;
+    must!(d, cuGraphDestroy(graph));
+    Ok(())
+}
+
+/// A capture for a graphics interface is refused without one: an ordinary capture follows.
+pub(super) fn graphics(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (stream, memory) = (Stream::non_blocking(d)?, Memory::new(d, BYTES)?);
+    let mut parameters = [0_u64; 32];
+    let begin = cu!(d, cuStreamBeginCaptureToCig(stream.raw, parameters.as_mut_ptr().cast()));
+    case.expect_that("begin", begin != CUresult::SUCCESS);
+    case.expect_that("end", cu!(d, cuStreamEndCaptureToCig(stream.raw)) != CUresult::SUCCESS);
+    let (mut graph, mut ready, mode) = (CUgraph::NULL, CUgraphExec::NULL, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    case.expect_ok("an ordinary begin", cu!(d, cuStreamBeginCapture_v2(stream.raw, mode)));
+    must!(d, cuMemsetD8Async(memory.address, 3, BYTES, stream.raw));
+    case.expect_ok("an ordinary end", cu!(d, cuStreamEndCapture(stream.raw, &mut graph)));
+    must!(d, cuGraphInstantiateWithFlags(&mut ready, graph, 0));
+    run(case, "after", ready, &memory, 3)?;
+    must!(d, cuGraphDestroy(graph));
+    Ok(())
+}

@@ -385,6 +385,8 @@ pub const CASES: &[Row] = cases! {
     graph_names::instantiations "graphs made by another name of the call",
     graph_names::update "a renewed graph that still names the old memory",
     graph_names::captures [Export(c"cuStreamBeginCaptureToGraph")] "captures begun by another name of the call",
+    graph_names::graphics [Export(c"cuStreamBeginCaptureToCig")] "a capture for an interface that is not there",
+    graph_names::recapture [Export(c"cuStreamBeginRecaptureToGraph")] "a graph whose nodes are captured again",
 
     share::descriptor "exported memory that another process sees differently",
     share::descriptor_outlives_handle "exported memory that dies with its handle",

@@ -165,6 +165,41 @@ pub(in crate::hooks) unsafe fn stream_begin_capture_to_graph<
     })
 }
 
+type Recapture = unsafe extern "C" fn(CUstream, c_uint, CUgraph, *mut c_void, *mut c_void) -> CUresult;
+
+/// `cuStreamBeginRecaptureToGraph`, and its per-thread twin. The graph's nodes get other
+/// parameters, and a recapture that fails leaves it in an undefined state.
+pub(in crate::hooks) unsafe fn stream_begin_recapture_to_graph<
+    S: Symbol<Function = Recapture>,
+    D: DefaultStream,
+>(
+    stream: CUstream,
+    mode: c_uint,
+    graph: CUgraph,
+    callback: *mut c_void,
+    user_data: *mut c_void,
+) -> CUresult {
+    PROCESS.sharing.graph_changes(graph);
+    // SAFETY: the program's arguments.
+    begun(resolve_default::<D>(stream), || unsafe {
+        driver().get::<S>()(stream, mode, graph, callback, user_data)
+    })
+}
+
+/// `cuStreamBeginCaptureToCig`, and its per-thread twin: calls become commands of a graphics
+/// interface.
+pub(in crate::hooks) unsafe fn stream_begin_capture_to_cig<S, D>(
+    stream: CUstream,
+    parameters: *mut c_void,
+) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream, *mut c_void) -> CUresult>,
+    D: DefaultStream,
+{
+    // SAFETY: the program's arguments.
+    begun(resolve_default::<D>(stream), || unsafe { driver().get::<S>()(stream, parameters) })
+}
+
 /// Notes the capture before the driver begins it, so that no driver call of ours gets into it.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     let context = registry::context_of_stream(stream).unwrap_or_default();
@@ -187,14 +222,31 @@ where
 {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<S>()(stream, graph) };
+    let place = if result == CUresult::SUCCESS { graph } else { std::ptr::null_mut() };
+    // SAFETY: null, or the driver has written a graph there.
+    ended(resolve_default::<D>(stream), result, unsafe { place.as_ref() }.copied());
+    result
+}
+
+/// `cuStreamEndCaptureToCig`, and its per-thread twin.
+pub(in crate::hooks) unsafe fn stream_end_capture_to_cig<S, D>(stream: CUstream) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
+    D: DefaultStream,
+{
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<S>()(stream) };
+    ended(resolve_default::<D>(stream), result, None);
+    result
+}
+
+/// The driver was asked to end a capture.
+fn ended(stream: CUstream, result: CUresult, graph: Option<CUgraph>) {
     let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
     if !still {
-        streams().capture_ended(resolve_default::<D>(stream));
-        let place = if result == CUresult::SUCCESS { graph } else { std::ptr::null_mut() };
-        // SAFETY: null, or the driver has written a graph there.
-        PROCESS.sharing.capture_ended(unsafe { place.as_ref() }.copied());
+        streams().capture_ended(stream);
+        PROCESS.sharing.capture_ended(graph);
     }
-    result
 }
 
 /// Does the null stream mean the calling thread's own stream in this function?

@@ -241,8 +241,8 @@ gated! {
     cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, paramArray: *mut c_void, flags: c_uint): Pass, [stream] => operations(paramArray, count);
     cuStreamBatchMemOp_v2_ptsz(stream: CUstream, count: c_uint, paramArray: *mut c_void, flags: c_uint): Pass, [stream] => operations(paramArray, count);
     cuStreamBeginCapture(hStream: CUstream): Pin(Graph), [hStream] =>;
-    cuStreamBeginCaptureToCig(hStream: CUstream, streamCigCaptureParams: *mut c_void): Pin(Graph), [hStream] =>;
-    cuStreamBeginCaptureToCig_ptsz(hStream: CUstream, streamCigCaptureParams: *mut c_void): Pin(Graph), [hStream] =>;
+    cuStreamBeginCaptureToCig(hStream: CUstream, streamCigCaptureParams: *mut c_void): Pin(Graph), [hStream] => foreign();
+    cuStreamBeginCaptureToCig_ptsz(hStream: CUstream, streamCigCaptureParams: *mut c_void): Pin(Graph), [hStream] => foreign();
     cuStreamBeginCaptureToGraph(hStream: CUstream, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, mode: c_uint): Pin(Graph), [hStream] =>;
     cuStreamBeginCaptureToGraph_ptsz(hStream: CUstream, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, mode: c_uint): Pin(Graph), [hStream] =>;
     cuStreamBeginCapture_ptsz(hStream: CUstream): Pin(Graph), [hStream] =>;
