@@ -1,5 +1,5 @@
-//! `cargo xtask rapids [TESTS]`: RAPIDS' Python layer of WholeMemory, its wheel unchanged, over our
-//! library on the simulated driver.
+//! `cargo xtask rapids [TESTS]`: RAPIDS' Python layer of WholeMemory, its wheel unchanged, and our
+//! layers for PyTorch, over our library on the simulated driver.
 //!
 //! Without a folder, the cases of `tests/wholememory/pylibwholegraph` run, and the C headers are
 //! compared with RAPIDS'. With the folder `tests` of a checkout of its source, pytest runs the
@@ -71,6 +71,9 @@ fn cases(place: &RapidsPython) -> Result<()> {
     let mut python = place.python(2)?;
     python.arg(crate::root().join(SOURCES).join("cases.py"));
     step::run("RAPIDS' Python layer", python)?;
+    let mut layer = place.python(2)?;
+    layer.arg(crate::root().join(SOURCES).join("layer.py"));
+    step::run("layers of PyTorch", layer)?;
     let mut compare = step::command("python3", &[]);
     compare.arg(crate::root().join(SOURCES).join("headers.py"));
     compare.env("WHOLEGRAPH_HEADERS", place.folder.join("site/libwholegraph/include"));
@@ -89,7 +92,8 @@ fn prepare() -> Result<RapidsPython> {
     fs::create_dir_all(&alone)?;
     link(&all.join("pylibwholegraph"), &alone.join("pylibwholegraph"))?;
     let stand_in = crate::root().join(SOURCES).join("stand_in");
-    let mut place = RapidsPython { folder, libraries: vec![own], modules: vec![stand_in, alone] };
+    let ours = crate::root().join("tools/python");
+    let mut place = RapidsPython { folder, libraries: vec![own], modules: vec![stand_in, alone, ours] };
     if !place.has_torch()? {
         let debian = debian_torch(&place.folder)?;
         place.libraries.extend(DEBIAN.map(|path| debian.join(path)));
@@ -201,7 +205,7 @@ impl RapidsPython {
         let mut python = step::command("python3", &[]);
         python.env("PYTHONPATH", joined(&self.modules)?).env("LD_LIBRARY_PATH", joined(&self.libraries)?);
         python.env("SIMCUDA_DEVICES", gpus.to_string()).env("SIMCUDA_MEMORY", "8GiB");
-        python.env("PYTHONDONTWRITEBYTECODE", "1");
+        python.env("PYTHONDONTWRITEBYTECODE", "1").env("WHOLEMEMORY_LIBRARY", self.folder.join("lib"));
         Ok(python)
     }
 

@@ -201,6 +201,7 @@ def install(torch):
     torch.cuda.set_device, torch.cuda.current_device = Device.set, lambda: Device.number
     torch.cuda.current_stream, torch.cuda.synchronize = lambda device=None: Stream(), synchronize
     torch.cuda.init, torch.cuda.empty_cache = Device.begin, lambda: None
+    torch.cuda.is_initialized = lambda: Device.is_ready
     torch.utils.dlpack.from_dlpack = of_dlpack(torch, torch.utils.dlpack.from_dlpack)
     begin = torch.distributed.init_process_group
 

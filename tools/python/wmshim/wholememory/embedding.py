@@ -166,6 +166,11 @@ class Embedding(Owned):
             _api.call(name, self.handle, first, second, adjust_cache, lr, None, order)
 
     @property
+    def is_trained(self) -> bool:
+        """Has it an optimizer?"""
+        return bool(_api.value("wholememory_embedding_get_optimizer_state_names", self.handle))
+
+    @property
     def optimizer_state_names(self) -> List[str]:
         """The names of the optimizer's states, for `optimizer_state`."""
         listed = _api.value("wholememory_embedding_get_optimizer_state_names", self.handle)
