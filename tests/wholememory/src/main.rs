@@ -30,6 +30,11 @@ pub(crate) struct Arguments {
     /// processes
     #[arg(long, default_value_t = 1, conflicts_with = "threads")]
     islands: usize,
+    /// Start a rank by this command, in which `{}` stands for the number of its island, such as
+    /// `nsenter --net=/run/netns/m{}`: then islands are machines, and ranks do not say where they
+    /// are
+    #[arg(long)]
+    enter: Option<String>,
     /// Play only scenarios whose name has this in it
     #[arg(long, default_value = "")]
     filter: String,

@@ -110,7 +110,16 @@ fn as_threads(arguments: &Arguments, scenario: &'static Scenario) -> Verdict {
 fn as_processes(arguments: &Arguments, scenario: &Scenario) -> Verdict {
     let id: String = unique_id(arguments)?.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let start = |rank: usize| -> Verdict<Child> {
-        let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+        let (program, island) =
+            (std::env::current_exe().map_err(|error| error.to_string())?, rank % arguments.islands);
+        let mut command = match &arguments.enter {
+            None => Command::new(program),
+            Some(enter) => {
+                let mut command = Command::new("env");
+                command.args(enter.replace("{}", &island.to_string()).split_whitespace()).arg(program);
+                command
+            }
+        };
         command.arg("--library").arg(&arguments.library).arg("--ranks").arg(arguments.ranks.to_string());
         if let Some(driver) = &arguments.driver {
             command.arg("--driver").arg(driver);
@@ -120,7 +129,9 @@ fn as_processes(arguments: &Arguments, scenario: &Scenario) -> Verdict {
         }
         if arguments.islands > 1 {
             command.arg("--islands").arg(arguments.islands.to_string());
-            command.env("WMSHIM_WHOLEMEMORY_NODE", format!("island {}", rank % arguments.islands));
+            if arguments.enter.is_none() {
+                command.env("WMSHIM_WHOLEMEMORY_NODE", format!("island {island}"));
+            }
         }
         command.args(["--rank", scenario.name, &id, &rank.to_string()]);
         command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())

@@ -14,14 +14,14 @@ const PATIENCE: &str = "60";
 
 /// Plays a scenario in a network namespace of its own, where the system allows it, and requires
 /// that no abstract name is left there.
-fn play(ranks: &str, filter: &str, settings: &[(&str, &str)]) {
-    let arguments = ["--ranks", ranks, "--filter", filter];
+fn play((ranks, islands): (&str, &str), filter: &str, settings: &[(&str, &str)]) {
+    let arguments = ["--ranks", ranks, "--islands", islands, "--filter", filter];
     // A child that keeps all descriptors keeps names, too.
     let own = !filter.contains("whole_child")
         && Command::new("unshare").args(["-Urn", "true"]).status().is_ok_and(|status| status.success());
     let mut command = Command::new(if own { "unshare" } else { "env" });
     if own {
-        let script = "\"$@\" || exit 1; if grep wmshim-wholememory- /proc/net/unix; then exit 2; fi";
+        let script = "ip link set lo up; \"$@\" || exit 1; if grep wmshim-wholememory- /proc/net/unix; then exit 2; fi";
         command.args(["-Urn", "sh", "-c", script, "sh"]);
     }
     command.arg(SUITE).arg("--library").arg(built("libwholegraph.so")).args(arguments);
@@ -35,10 +35,33 @@ fn play(ranks: &str, filter: &str, settings: &[(&str, &str)]) {
 }
 
 fn rounds(filter: &str, ranks: &[&str], seeds: u64) {
+    let ranks: Vec<_> = ranks.iter().map(|ranks| (*ranks, "1")).collect();
+    rounds_of(filter, &ranks, seeds);
+}
+
+fn rounds_of(filter: &str, ranks: &[(&str, &str)], seeds: u64) {
     for seed in 0..seeds {
         let ranks = ranks[seed as usize % ranks.len()];
         play(ranks, filter, &[("WHOLEMEMORY_SUITE_SEED", &seed.to_string())]);
     }
+}
+
+/// Ranks and islands.
+const DEALT: [(&str, &str); 4] = [("2", "2"), ("5", "2"), ("5", "3"), ("8", "4")];
+
+#[test]
+fn a_rank_of_several_islands_ends() {
+    rounds_of("islands.a_rank_ends", &DEALT, 16);
+}
+
+#[test]
+fn a_rank_of_several_islands_ends_at_a_random_moment_of_a_split() {
+    rounds_of("deaths.in_splits", &DEALT, 32);
+}
+
+#[test]
+fn a_rank_of_several_islands_ends_and_a_child_of_its_lives() {
+    rounds_of("deaths.with_a_small_child", &DEALT, 8);
 }
 
 #[test]
@@ -66,6 +89,6 @@ fn a_rank_ends_and_a_child_of_its_lives() {
 #[test]
 fn gpus_without_peer_access() {
     for ranks in ["1", "2", "4"] {
-        play(ranks, "deaths.without_peers", &[("SIMCUDA_PEERS", "0")]);
+        play((ranks, "1"), "deaths.without_peers", &[("SIMCUDA_PEERS", "0")]);
     }
 }

@@ -7,19 +7,24 @@
 //! | 40 to 47 | the version of the ranks' messages, 0 |
 //! | 48 to 63 | the machine's boot |
 //! | 64 to 79 | the network namespace: its number and device |
-//! | 80 to 127 | TCP addresses of a listener: 0, for there is none yet |
+//! | 80 to 99 | where ranks of other machines connect: 4 or 6, 0, the port, the address |
+//! | 100 to 127 | 0 |
 //!
 //! A zero stands for what is not known, and is not compared.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;
 
 use crate::error::{Error, Result};
-use crate::exchange::{Key, VERSION};
+use crate::exchange::{self, Invitation, Key, VERSION};
 
 /// Bytes of a unique id.
 pub const UNIQUE_ID_BYTES: usize = 128;
 
 const MAGIC: &[u8; 8] = b"wmshimID";
+/// The first byte of the place, and of the door.
+const PLACE: usize = 48;
+const DOOR: usize = 80;
 
 /// Where a process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,33 +38,32 @@ impl RankOrigin {
     fn own() -> Self {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let boot = u128::from_str_radix(&boot.trim().replace('-', ""), 16).unwrap_or_default();
-        let network = std::fs::metadata("/proc/self/ns/net");
+        let network = std::fs::metadata("/proc/thread-self/ns/net");
         let network = network.map_or([0; 2], |network| [network.st_ino(), network.st_dev()]);
         Self { boot: boot.to_be_bytes(), network }
     }
 
-    /// Can a rank here meet those of another place?
-    fn reaches(self, other: Self) -> Result {
+    /// Why a rank here may not reach the Unix names of another place.
+    fn differs(self, other: Self) -> Option<String> {
         let differ = |own: &[u8], other: &[u8]| {
             own != other && own.iter().any(|byte| *byte != 0) && other.iter().any(|byte| *byte != 0)
         };
         if differ(&self.boot, &other.boot) {
-            return Err(Error::Communication(format!(
+            return Some(format!(
                 "this rank is on another machine (boot {:032x}) than the process that made the unique id (boot \
-                 {:032x}): start all ranks of a communicator on one machine",
+                 {:032x})",
                 u128::from_be_bytes(self.boot),
                 u128::from_be_bytes(other.boot)
-            )));
+            ));
         }
-        if self.network != other.network && self.network[0] != 0 && other.network[0] != 0 {
-            return Err(Error::Communication(format!(
+        let differ = self.network != other.network && self.network[0] != 0 && other.network[0] != 0;
+        differ.then(|| {
+            format!(
                 "this rank is in another network namespace (net:[{}]) than the process that made the unique id \
-                 (net:[{}]), as in another container: start all ranks in one container, or let the containers share \
-                 one network (docker run --network container:NAME, Kubernetes hostNetwork: true)",
+                 (net:[{}]), as in another container",
                 self.network[0], other.network[0]
-            )));
-        }
-        Ok(())
+            )
+        })
     }
 
     fn bytes(self) -> [u8; 32] {
@@ -79,7 +83,34 @@ impl RankOrigin {
     }
 }
 
-/// A unique id, known only to the ranks that receive it.
+fn door_bytes(door: SocketAddr) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    bytes[2..4].copy_from_slice(&door.port().to_le_bytes());
+    match door.ip() {
+        IpAddr::V4(address) => {
+            bytes[0] = 4;
+            bytes[4..8].copy_from_slice(&address.octets());
+        }
+        IpAddr::V6(address) => {
+            bytes[0] = 6;
+            bytes[4..].copy_from_slice(&address.octets());
+        }
+    }
+    bytes
+}
+
+fn door_of(bytes: &[u8; 20]) -> Option<SocketAddr> {
+    let ([family, 0, low, high], address) = bytes.split_first_chunk()? else { return None };
+    let address: IpAddr = match family {
+        4 => Ipv4Addr::from(*address.first_chunk::<4>()?).into(),
+        6 => Ipv6Addr::from(*address.first_chunk::<16>()?).into(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, u16::from_le_bytes([*low, *high])))
+}
+
+/// A unique id, known only to the ranks that receive it. Ranks of other machines connect to this
+/// process, until a rank of this machine has come.
 ///
 /// # Errors
 /// The system's.
@@ -87,17 +118,30 @@ pub fn unique_id() -> Result<[u8; UNIQUE_ID_BYTES]> {
     let mut id = [0; UNIQUE_ID_BYTES];
     id[32..40].copy_from_slice(MAGIC);
     id[40..44].copy_from_slice(&VERSION.to_le_bytes());
-    id[48..80].copy_from_slice(&RankOrigin::own().bytes());
+    id[PLACE..DOOR].copy_from_slice(&RankOrigin::own().bytes());
     rustix::rand::getrandom(&mut id[..32], rustix::rand::GetRandomFlags::empty())?;
+    match exchange::own_address().map(exchange::listen) {
+        Some(Ok((listener, door))) => {
+            id[DOOR..DOOR + 20].copy_from_slice(&door_bytes(door));
+            if let Err(error) = exchange::keep_door(Key::of(&id), listener) {
+                log::warn!("wholememory: ranks of other machines cannot come: {error}");
+            }
+        }
+        Some(Err(error)) => log::warn!("wholememory: ranks of other machines cannot come: {error}"),
+        None => log::info!(
+            "wholememory: ranks of other machines cannot come: no network interface is as NCCL_SOCKET_IFNAME and \
+             NCCL_SOCKET_FAMILY say"
+        ),
+    }
     Ok(id)
 }
 
-/// The key of the ranks that have an id, at a rank that can meet them.
+/// What a rank with an id knows of the meeting. `node` is the machine that it says it is on.
 ///
 /// # Errors
 /// [`Error::Input`] for an id of another library; [`Error::Communication`] where the rank is in
-/// another place.
-pub(super) fn key(id: &[u8; UNIQUE_ID_BYTES], size: usize) -> Result<Key> {
+/// another place, and the id does not say how to reach its own.
+pub(super) fn invitation(id: &[u8; UNIQUE_ID_BYTES], size: usize, node: String) -> Result<Invitation> {
     let (magic, rest) = id[32..].split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
     let version = rest.first_chunk().map_or(0, |version| u32::from_le_bytes(*version));
     if magic != MAGIC || version != VERSION {
@@ -106,12 +150,18 @@ pub(super) fn key(id: &[u8; UNIQUE_ID_BYTES], size: usize) -> Result<Key> {
                 .to_owned(),
         ));
     }
+    let door = id[DOOR..].first_chunk().and_then(door_of);
+    let place = id[PLACE..].first_chunk().map(RankOrigin::of);
+    let differs = place.and_then(|place| RankOrigin::own().differs(place));
     // A rank alone meets no other.
-    if size > 1 {
-        let place = id[48..].first_chunk().map(RankOrigin::of);
-        place.map_or(Ok(()), |place| RankOrigin::own().reaches(place))?;
+    if let (Some(reason), None) = (&differs, door)
+        && size > 1
+    {
+        return Err(Error::Communication(format!(
+            "{reason}, which found no network interface for other machines: name one by NCCL_SOCKET_IFNAME there"
+        )));
     }
-    Ok(Key::of(id))
+    Ok(Invitation { key: Key::of(id), node, door, is_home: differs.is_none() })
 }
 
 #[cfg(test)]
@@ -119,35 +169,51 @@ mod tests {
     //! Hazard (deadlock): a rank that waits for ranks which it cannot reach.
     use super::*;
 
+    fn here(id: &[u8; UNIQUE_ID_BYTES], size: usize) -> Result<Invitation> {
+        invitation(id, size, String::new())
+    }
+
     #[test]
     fn an_id_of_here_is_reached() {
         let id = unique_id().expect("random bytes");
-        assert!(key(&id, 2).is_ok());
+        let invitation = here(&id, 2).expect("an id of here");
+        assert!(invitation.is_home && invitation.door.is_some_and(|door| door.port() > 0), "{invitation:?}");
         assert_ne!(id, unique_id().expect("random bytes"));
         assert_eq!(RankOrigin::of(&RankOrigin::own().bytes()), RankOrigin::own());
     }
 
     #[test]
-    fn an_id_of_another_machine_or_network_is_refused_with_the_reason() {
+    fn an_id_of_another_machine_or_network_is_reached_through_its_door() {
         let id = unique_id().expect("random bytes");
-        for (at, reason) in [(48, "another machine"), (64, "another network namespace")] {
+        for (at, reason) in [(PLACE, "another machine"), (PLACE + 16, "another network namespace")] {
             let mut elsewhere = id;
             elsewhere[at] ^= 1;
-            let error = key(&elsewhere, 2).expect_err("elsewhere");
+            assert!(here(&elsewhere, 2).is_ok_and(|invitation| !invitation.is_home), "{reason}");
+            elsewhere[DOOR..].fill(0);
+            let error = here(&elsewhere, 2).expect_err("elsewhere");
             assert!(error.code() == 5 && error.to_string().contains(reason), "{error}");
-            assert!(key(&elsewhere, 1).is_ok(), "a rank alone");
+            assert!(here(&elsewhere, 1).is_ok(), "a rank alone");
         }
     }
 
     #[test]
     fn an_unknown_place_is_not_compared() {
         let mut id = unique_id().expect("random bytes");
-        id[48..80].fill(0);
-        assert!(key(&id, 2).is_ok());
+        id[PLACE..DOOR].fill(0);
+        assert!(here(&id, 2).is_ok_and(|invitation| invitation.is_home));
     }
 
     #[test]
     fn an_id_of_another_library_is_refused() {
-        assert_eq!(key(&[7; UNIQUE_ID_BYTES], 2).map_err(|error| error.code()), Err(6));
+        assert_eq!(here(&[7; UNIQUE_ID_BYTES], 2).map_err(|error| error.code()).map(drop), Err(6));
+    }
+
+    #[test]
+    fn a_door_is_read_as_it_was_written() {
+        for door in ["192.0.2.7:4000", "[2001:db8::7]:65535", "127.0.0.1:1"] {
+            let door: SocketAddr = door.parse().expect("an address");
+            assert_eq!(door_of(&door_bytes(door)), Some(door));
+        }
+        assert_eq!(door_of(&[0; 20]), None);
     }
 }

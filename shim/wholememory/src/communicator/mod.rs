@@ -19,7 +19,7 @@ use wm_trust::environment;
 
 use crate::error::{Error, Result, require};
 use crate::exchange::parts::{NO_COLOR, ranks_of};
-use crate::exchange::{Key, Part, RankExchange};
+use crate::exchange::{Invitation, Key, Part, RankExchange};
 use crate::kernels::Kernels;
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
 use crate::vocabulary::islands::Islands;
@@ -70,19 +70,20 @@ impl Communicator {
         let ranks = ranks.ok_or_else(|| Error::Input(format!("{size} ranks")))?;
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < ranks);
         let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {ranks}")))?;
-        Self::meet(Named(driver), identity::key(id, ranks)?, rank, ranks)
+        let node = environment::text("WMSHIM_WHOLEMEMORY_NODE").unwrap_or_default();
+        Self::meet(Named(driver), &identity::invitation(id, ranks, node)?, rank, ranks)
     }
 
-    fn meet(driver: Named<'static>, key: Key, rank: usize, size: usize) -> Result<Self> {
+    fn meet(driver: Named<'static>, invitation: &Invitation, rank: usize, size: usize) -> Result<Self> {
         let (device, context) = place(driver)?;
-        let exchange = RankExchange::meet(key, rank, size, patience())?;
+        let exchange = RankExchange::meet(invitation, rank, size, patience())?;
         let own = serde_json::to_vec(&RankInfo::own(driver, device)?);
         let own = own.map_err(|error| Error::System(error.to_string()))?;
         let parts = exchange.round("create_communicator", &own, &[])?;
         let ranks = parts.iter().map(|part| serde_json::from_slice(&part.bytes)).collect::<Result<_, _>>();
         let ranks =
             ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
-        Ok(Self::of_exchange(exchange, key, (driver, device, context), ranks))
+        Ok(Self::of_exchange(exchange, invitation.key, (driver, device, context), ranks))
     }
 
     fn of_exchange(
@@ -92,7 +93,7 @@ impl Communicator {
         ranks: Vec<RankInfo>,
     ) -> Self {
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
-        let (islands, kernels) = (RankIslands::of(&ranks), OnceLock::new());
+        let (islands, kernels) = (RankIslands::of(&ranks, exchange.roster()), OnceLock::new());
         Self { driver, exchange, key, device, context, ranks, islands, backend, kernels, splits }
     }
 
@@ -117,11 +118,12 @@ impl Communicator {
         let number = self.splits.fetch_add(1, Ordering::Relaxed);
         let color_and_key = |told: &u64| ((told >> 32) as u32 as i32, *told as u32 as i32);
         let colors: Vec<_> = told.iter().map(color_and_key).collect();
-        let part = self.exchange.part(call, &colors);
-        self.agree(call, part.as_ref().map(drop).map_err(Clone::clone), &[])?;
         let color = colors[self.rank()].0;
+        let key = self.key.of_part(number, color.into());
+        let part = self.exchange.part(call, &colors, key);
+        self.agree(call, part.as_ref().map(drop).map_err(Clone::clone), &[])?;
         let ranks = ranks_of(&colors, color).iter().map(|rank| self.ranks[*rank].clone()).collect();
-        let (key, place) = (self.key.of_part(number, color.into()), (self.driver, self.device, self.context));
+        let place = (self.driver, self.device, self.context);
         Ok(part?.map(|exchange| Self::of_exchange(exchange, key, place, ranks)))
     }
 
@@ -249,14 +251,7 @@ impl Communicator {
         bytes: &[u8],
         descriptor: Option<std::os::fd::BorrowedFd<'_>>,
     ) -> Result<Vec<Part>> {
-        let mut parts = self.exchange.round(call, bytes, descriptor.as_slice())?;
-        let machines = self.islands(Location::Host);
-        for (rank, part) in parts.iter_mut().enumerate() {
-            if machines.of(rank) != machines.of(self.rank()) {
-                part.descriptors.clear();
-            }
-        }
-        Ok(parts)
+        self.exchange.round(call, bytes, descriptor.as_slice())
     }
 
     /// All ranks learn whether all are well, and gave the same arguments. A collective call.

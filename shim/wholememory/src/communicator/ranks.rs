@@ -6,6 +6,7 @@ use wm_driver::Api;
 use wm_driver::api::Named;
 
 use crate::error::Result;
+use crate::exchange::Roster;
 use crate::vocabulary::codes::Location;
 use crate::vocabulary::islands::Islands;
 
@@ -19,8 +20,6 @@ pub struct RankInfo {
     pub process: u32,
     /// Identity of its GPU.
     pub device: DeviceId,
-    /// The machine that it says it is on (`WMSHIM_WHOLEMEMORY_NODE`); empty without the setting.
-    pub node: String,
     /// GPUs that its process sees and whose memory its GPU does not reach.
     pub unreached: Vec<DeviceId>,
 }
@@ -40,18 +39,13 @@ impl RankInfo {
         Ok(Self {
             process: std::process::id(),
             device: identity(device)?,
-            node: wm_trust::environment::text("WMSHIM_WHOLEMEMORY_NODE").unwrap_or_default(),
             unreached: unreached.collect::<Result<_>>()?,
         })
     }
 
-    fn is_on_the_machine_of(&self, other: &Self) -> bool {
-        self.node == other.node
-    }
-
     /// A GPU that the rank's process does not see cannot be asked for, and counts as reached.
     fn reaches(&self, other: &Self) -> bool {
-        self.is_on_the_machine_of(other) && !self.unreached.contains(&other.device)
+        !self.unreached.contains(&other.device)
     }
 }
 
@@ -63,10 +57,12 @@ pub(super) struct RankIslands {
 }
 
 impl RankIslands {
-    pub(super) fn of(ranks: &[RankInfo]) -> Self {
-        let device = Islands::new(ranks.len(), |one, other| ranks[one].reaches(&ranks[other]));
-        let host = Islands::new(ranks.len(), |one, other| ranks[one].is_on_the_machine_of(&ranks[other]));
-        Self { device, host }
+    /// Ranks of one machine have one leader.
+    pub(super) fn of(ranks: &[RankInfo], roster: &Roster) -> Self {
+        let are_together = |one, other| roster.leader(one) == roster.leader(other);
+        let reach = |one: usize, other: usize| ranks[one].reaches(&ranks[other]);
+        let device = Islands::new(ranks.len(), |one, other| are_together(one, other) && reach(one, other));
+        Self { device, host: Islands::new(ranks.len(), are_together) }
     }
 
     pub(super) fn at(&self, location: Location) -> &Islands {
@@ -82,27 +78,27 @@ mod tests {
     //! Hazard (wrong result): a rank is taken to reach memory that its GPU does not reach.
     use super::*;
 
-    fn rank(device: u8, node: &str, unreached: &[u8]) -> RankInfo {
+    fn rank(device: u8, unreached: &[u8]) -> RankInfo {
         let id = |device: &u8| [*device; 16];
-        let unreached = unreached.iter().map(id).collect();
-        RankInfo { process: 1, device: id(&device), node: node.to_owned(), unreached }
+        RankInfo { process: 1, device: id(&device), unreached: unreached.iter().map(id).collect() }
     }
 
-    fn islands(ranks: &[RankInfo]) -> [usize; 2] {
-        let islands = RankIslands::of(ranks);
+    fn islands(ranks: &[RankInfo], leaders: Vec<usize>) -> [usize; 2] {
+        let islands = RankIslands::of(ranks, &Roster::new(0, leaders));
         [islands.at(Location::Device).count(), islands.at(Location::Host).count()]
     }
 
     #[test]
     fn gpus_without_peer_access_are_apart_and_have_memory_of_the_host_together() {
-        assert_eq!(islands(&[rank(1, "", &[]), rank(2, "", &[])]), [1, 1]);
-        assert_eq!(islands(&[rank(1, "", &[2]), rank(2, "", &[1])]), [2, 1]);
-        assert_eq!(islands(&[rank(1, "", &[2]), rank(1, "", &[2])]), [1, 1], "one GPU");
-        assert_eq!(islands(&[rank(1, "", &[]), rank(2, "", &[1])]), [2, 1], "one direction");
+        let together = || vec![0, 0];
+        assert_eq!(islands(&[rank(1, &[]), rank(2, &[])], together()), [1, 1]);
+        assert_eq!(islands(&[rank(1, &[2]), rank(2, &[1])], together()), [2, 1]);
+        assert_eq!(islands(&[rank(1, &[2]), rank(1, &[2])], together()), [1, 1], "one GPU");
+        assert_eq!(islands(&[rank(1, &[]), rank(2, &[1])], together()), [2, 1], "one direction");
     }
 
     #[test]
     fn machines_are_apart() {
-        assert_eq!(islands(&[rank(1, "a", &[]), rank(2, "b", &[]), rank(3, "a", &[])]), [2, 2]);
+        assert_eq!(islands(&[rank(1, &[]), rank(2, &[]), rank(3, &[])], vec![0, 1, 0]), [2, 2]);
     }
 }

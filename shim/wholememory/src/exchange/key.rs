@@ -1,5 +1,5 @@
-//! The key that only ranks of one communicator have. It gives the name at which rank 0 listens, and
-//! the proofs by which both ends of a connection show that they have it.
+//! The key that only ranks of one communicator have. It gives the name at which a leader listens,
+//! and the proofs by which both ends of a connection show that they have it.
 
 use std::hash::Hasher;
 use std::io;
@@ -34,9 +34,10 @@ impl Key {
         self.proof("id", 0, [0, 0])
     }
 
-    /// The name at which rank 0 listens.
-    pub(super) fn address(self) -> io::Result<SocketAddr> {
-        self.name("name", 0)
+    /// The name at which the leader of a machine's ranks listens. Names of machines that ranks
+    /// only say they are on (`WMSHIM_WHOLEMEMORY_NODE`) keep them apart.
+    pub(super) fn address(self, node: &str) -> io::Result<SocketAddr> {
+        self.name(&format!("name {node}"), 0)
     }
 
     /// A name for a purpose. One name tells nothing of another.

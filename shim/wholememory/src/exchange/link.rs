@@ -1,13 +1,14 @@
 //! The connection to another rank, with the life of the rank's process.
 //!
-//! A socket alone does not tell that a rank has ended: a child that the rank has forked holds the
-//! same socket open, unless it was forked by a call that runs fork handlers. Each wait therefore
-//! polls a descriptor of the other process, too. A rank that leaves shuts its socket down, which
-//! its children cannot undo.
+//! Ranks of one machine have a Unix socket, ranks of different machines a TCP stream.
+//!
+//! A Unix socket alone does not tell that a rank has ended: a child that the rank has forked holds
+//! the same socket open, unless it was forked by a call that runs fork handlers. Each wait
+//! therefore polls a descriptor of the other process, too. A rank that leaves shuts its socket
+//! down, which its children cannot undo.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +18,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use wm_sockets::descriptor::Descriptor;
 
 use super::forked::closed_in_child;
+use super::tcp;
 
 /// The longest wait between two looks at the clock.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -28,6 +30,8 @@ pub(super) struct RankLink {
     /// Readable when the other rank's process has ended. Absent where the kernel has no such
     /// descriptors: then the socket alone tells.
     life: Option<OwnedFd>,
+    /// A TCP stream, which carries no descriptors.
+    is_remote: bool,
     /// How long one wait may take.
     patience: Duration,
     /// The process that the link belongs to.
@@ -40,16 +44,50 @@ pub(super) fn own_life() -> Option<OwnedFd> {
 }
 
 impl RankLink {
-    pub(super) fn new(socket: UnixStream, life: Option<OwnedFd>, patience: Duration) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        let process = std::process::id();
-        Ok(Self { socket: closed_in_child(socket)?, life, patience, process })
+    /// A link over a Unix socket.
+    pub(super) fn new(
+        socket: impl Into<OwnedFd>,
+        life: Option<OwnedFd>,
+        patience: Duration,
+    ) -> io::Result<Self> {
+        Self::over(socket.into(), life, false, patience)
     }
 
-    /// The link to the process that connected, or listens.
-    pub(super) fn to_peer(socket: UnixStream, patience: Duration) -> io::Result<Self> {
+    /// The link over a Unix socket to the process that connected, or listens.
+    pub(super) fn to_peer(socket: impl Into<OwnedFd>, patience: Duration) -> io::Result<Self> {
+        let socket = socket.into();
         let life = wm_trust::peer::life(socket.as_fd());
-        Self::new(socket, life, patience)
+        Self::over(socket, life, false, patience)
+    }
+
+    /// The link over a TCP stream.
+    pub(super) fn remote(stream: OwnedFd, patience: Duration) -> io::Result<Self> {
+        tcp::tune(stream.as_fd())?;
+        Self::over(stream, None, true, patience)
+    }
+
+    fn over(socket: OwnedFd, life: Option<OwnedFd>, is_remote: bool, patience: Duration) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let process = std::process::id();
+        Ok(Self { socket: closed_in_child(socket)?, life, is_remote, patience, process })
+    }
+
+    /// Is the other rank on another machine?
+    pub(super) fn is_remote(&self) -> bool {
+        self.is_remote
+    }
+
+    /// Does the other rank's machine not answer any more?
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_remote && self.socket.get().is_ok_and(tcp::is_lost)
+    }
+
+    /// Are there bytes to read, or has the other rank left?
+    pub(super) fn is_readable(&self) -> bool {
+        let polled = self.polled(PollFlags::IN);
+        polled.is_ok_and(|mut polled| {
+            poll(&mut polled[..1], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        })
     }
 
     /// The descriptors to poll for bytes, and for the end of the other rank.
@@ -75,8 +113,10 @@ impl RankLink {
         let deadline = Instant::now() + self.patience;
         loop {
             let mut polled = self.polled(flags)?;
-            match poll(&mut polled, Some(&left(deadline))) {
+            let until = if self.is_remote { deadline.min(Instant::now() + tcp::SECOND) } else { deadline };
+            match poll(&mut polled, Some(&left(until))) {
                 Ok(0) if Instant::now() >= deadline => return Err(ErrorKind::TimedOut.into()),
+                Ok(0) if self.is_lost() => return Err(lost()),
                 Ok(0) | Err(Errno::INTR) => continue,
                 Ok(_) => {}
                 Err(error) => return Err(error.into()),
@@ -107,6 +147,11 @@ impl RankLink {
             }
         }
     }
+}
+
+/// The error of a wait for a machine that does not answer.
+pub(super) fn lost() -> Error {
+    Error::new(ErrorKind::TimedOut, "its machine, or the network to it, does not answer")
 }
 
 /// The time until a deadline, for `poll`.

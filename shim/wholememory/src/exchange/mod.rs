@@ -1,65 +1,65 @@
-//! Messages among the ranks of one machine: bytes and descriptors, all to all, over Unix sockets.
+//! Messages among ranks: bytes to all, and descriptors to those of the same machine.
 //!
-//! Rank 0 of an exchange is its *hub*: it listens under a name that only the ranks' common key
-//! gives, and all others connect. In each round every rank sends a part and receives the parts of
-//! all ranks. The hub works inside its own call, on the caller's thread: nothing runs between
-//! calls.
+//! The ranks of a machine have Unix sockets to one of them, their *leader*; leaders have TCP
+//! streams to one of them, the *root*. In each round every rank sends a part upwards, and the parts
+//! of all ranks come down. Leaders and the root work inside their own calls, on the callers'
+//! threads: nothing runs between calls. Where all ranks are on one machine, its leader is the root,
+//! and no stream is opened.
 //!
 //! Invariants:
 //! * A round ends for all ranks alike: with all parts, or with an error. Where ranks make different
 //!   calls, all of them learn it, and the next round is sound again.
 //! * A rank that ends is noticed by its closed socket, and by a descriptor of its process where a
-//!   child holds the socket open: the others get an error at once, and no round comes after it. A
-//!   rank that stays away is given up after the [patience](RankExchange::PATIENCE).
+//!   child holds the socket open; a machine that is lost, by its silence. The others get an error
+//!   at once, or in a few seconds, and no round comes after it. A rank that stays away is given up
+//!   after the [patience](RankExchange::PATIENCE).
 //! * An exchange belongs to the process that met the others. A forked child's calls are refused
 //!   before they touch a socket.
-//! * Parts of the ranks get their sockets from rank 0, in a round.
+//! * Parts of the ranks get their sockets from their leaders, in a round.
 //! * Names are abstract ones, which end with the process: nothing is left by one that is killed.
 
+mod arrival;
+mod door;
 #[allow(unsafe_code, reason = "a fork handler")]
 mod forked;
+mod gathering;
+mod greeting;
 mod guests;
+#[allow(unsafe_code, reason = "the system's list of addresses")]
+mod interfaces;
 mod key;
 mod link;
+mod links;
 mod markers;
 mod meeting;
 pub mod parts;
+mod roster;
+mod round;
+mod streams;
+#[allow(unsafe_code, reason = "an option of a socket")]
+mod tcp;
 mod terms;
 mod wire;
 
-use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFlags, poll};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
+pub use arrival::Invitation;
+pub use door::keep as keep_door;
+pub use interfaces::own_address;
 pub use key::Key;
-use link::{RankLink, left};
+use link::RankLink;
+use links::{RankLinks, Spoke};
 use markers::Marker;
 use parts::{Colors, Dealt};
+pub use roster::Roster;
+use round::Round;
+pub use tcp::listen;
 pub use terms::VERSION;
 pub use wire::Part;
 use wire::RankFrame;
-
-/// A rank's connections.
-#[derive(Debug)]
-enum RankLinks {
-    Alone,
-    /// By rank, from rank 1 on.
-    Hub(Vec<RankLink>),
-    Spoke(RankLink),
-}
-
-/// What rank 0 answers in a round.
-#[derive(Debug, Clone, Copy)]
-enum RoundAnswer<'a> {
-    /// The parts of all ranks, to each.
-    All,
-    /// To each rank its connections in a part.
-    Dealt(&'a Colors),
-}
 
 #[derive(Debug)]
 struct ExchangeState {
@@ -73,13 +73,13 @@ struct ExchangeState {
 #[derive(Debug)]
 pub struct RankExchange {
     rank: usize,
-    size: usize,
+    roster: Roster,
     patience: Duration,
     /// The process that met the others: a child of its has no part in it.
     process: u32,
     /// Held for a round: collective calls of one communicator are made one after the other.
     state: Mutex<ExchangeState>,
-    /// Of rank 0, where ranks met by a key: it tells a late rank that the meeting is over.
+    /// Of a leader, where ranks met by a key: it tells a late rank that the meeting is over.
     _met: Option<Marker>,
 }
 
@@ -91,19 +91,14 @@ impl RankExchange {
     ///
     /// # Errors
     /// [`Error::Communication`] where not all came in time, or a rank came twice.
-    pub fn meet(key: Key, rank: usize, size: usize, patience: Duration) -> Result<Self> {
-        let links = match (rank, size) {
-            (_, 1) => RankLinks::Alone,
-            (0, _) => RankLinks::Hub(meeting::gather(key, size, patience)?),
-            _ => RankLinks::Spoke(meeting::join(key, rank, size, patience)?),
-        };
-        let met = if rank == 0 { markers::mark_met(key, size) } else { None };
-        Ok(Self::new(links, rank, size, patience, met))
+    pub fn meet(invitation: &Invitation, rank: usize, size: usize, patience: Duration) -> Result<Self> {
+        let met = meeting::meet(invitation, rank, size, patience)?;
+        Ok(Self::new(met.links, met.roster, rank, patience, met.marker))
     }
 
-    fn new(links: RankLinks, rank: usize, size: usize, patience: Duration, met: Option<Marker>) -> Self {
+    fn new(links: RankLinks, roster: Roster, rank: usize, patience: Duration, met: Option<Marker>) -> Self {
         let state = Mutex::new(ExchangeState { links, round: 0, broken: None });
-        Self { rank, size, patience, process: std::process::id(), state, _met: met }
+        Self { rank, roster, patience, process: std::process::id(), state, _met: met }
     }
 
     /// This rank.
@@ -113,7 +108,12 @@ impl RankExchange {
 
     /// How many ranks there are.
     pub fn size(&self) -> usize {
-        self.size
+        self.roster.size()
+    }
+
+    /// The machines of the ranks.
+    pub fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// How long this rank waits for the others.
@@ -122,13 +122,22 @@ impl RankExchange {
     }
 
     /// Sends a part and receives the parts of all ranks, by rank, with this rank's own descriptors.
-    /// `call` names the collective call: all ranks must make the same.
+    /// The parts of other machines come without descriptors. `call` names the collective call: all
+    /// ranks must make the same.
     ///
     /// # Errors
     /// [`Error::Logic`] on every rank where they make different calls; [`Error::Communication`]
     /// where a rank has ended.
     pub fn round(&self, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Vec<Part>> {
-        self.turn(call, bytes, descriptors, RoundAnswer::All)
+        self.turn(call, bytes, descriptors, None).map(|(parts, _)| parts)
+    }
+
+    /// Waits for all ranks.
+    ///
+    /// # Errors
+    /// As [`RankExchange::round`].
+    pub fn barrier(&self, call: &str) -> Result {
+        self.round(call, &[], &[]).map(drop)
     }
 
     /// Is there room for the connections of a split, on this rank?
@@ -137,37 +146,75 @@ impl RankExchange {
     /// The system's.
     pub fn can_split(&self) -> Result {
         self.is_own()?;
-        parts::have_room(self.rank, self.size)
+        let leader = self.roster.leader(self.rank);
+        let (ranks, machines) = (self.roster.members(leader).len(), self.roster.leaders().len());
+        parts::have_room(leader == self.rank, ranks, machines)
     }
 
     /// This rank's exchange with the ranks of its color, which has no name. `None` for a rank
-    /// without a color. All ranks know the colors.
+    /// without a color. All ranks know the colors; the ranks of the part have `key`.
     ///
     /// # Errors
-    /// As [`RankExchange::round`]; [`Error::System`] where rank 0 could not open the connections.
-    pub fn part(&self, call: &str, colors: &Colors) -> Result<Option<Self>> {
+    /// As [`RankExchange::round`]; [`Error::System`] where connections could not be opened.
+    pub fn part(&self, call: &str, colors: &Colors, key: Key) -> Result<Option<Self>> {
+        let color = colors[self.rank].0;
+        let ranks = if color == parts::NO_COLOR { Vec::new() } else { parts::ranks_of(colors, color) };
+        let (spans, roster) = (parts::span(colors, &self.roster), self.roster.part(&ranks));
+        let rank = ranks.iter().position(|rank| *rank == self.rank).unwrap_or_default();
+        let offer = streams::PartOffer::new(rank == 0 && !ranks.is_empty() && roster.spans());
+        let said = offer.as_ref().map(streams::PartOffer::bytes).unwrap_or_default();
         let life = link::own_life();
         let life: Vec<_> = life.iter().map(AsFd::as_fd).collect();
-        let dealt = self.turn(call, &[], &life, RoundAnswer::Dealt(colors))?.pop().and_then(Dealt::of_part);
-        let color = colors[self.rank].0;
-        if color == parts::NO_COLOR {
+        let (told, dealt) = self.turn(call, &said, &life, Some(colors))?;
+        let offers: Vec<&[u8]> = ranks.iter().map(|rank| &*told[*rank].bytes).collect();
+        let calls = !ranks.is_empty() && roster.leader(rank) == rank && rank != 0;
+        let mut up = None;
+        if spans {
+            let called = match (&offer, calls) {
+                (Ok(_), true) => streams::connect(key, rank, offers[0], self.patience).map(Some),
+                _ => Ok(None),
+            };
+            let is_well = offer.is_ok() && called.is_ok();
+            let all = self.round(call, &[u8::from(is_well)], &[])?;
+            up = called?;
+            if let Some(failed) = all.iter().position(|part| part.bytes != [1]) {
+                offer?;
+                return Err(Error::System(format!("rank {failed} has no connection to its part")));
+            }
+        }
+        let offer = offer?;
+        if ranks.is_empty() {
             return Ok(None);
         }
-        let ranks = parts::ranks_of(colors, color);
-        let rank = ranks.iter().position(|rank| *rank == self.rank).unwrap_or_default();
-        let count = if rank == 0 { ranks.len() - 1 } else { 1 };
-        let Some(dealt) = dealt.filter(|dealt| dealt.sockets.len() == count) else {
+        let mut links = self.local_links(dealt, &roster, rank)?;
+        if let Some(up) = up {
+            streams::confirm(&up, key, rank, &offer)?;
+            links.up = Some(up);
+        } else if roster.spans() && rank == 0 {
+            links.spokes.extend(streams::accept(&offer, key, &roster, &offers, self.patience)?);
+        }
+        Ok(Some(Self::new(links, roster, rank, self.patience, None)))
+    }
+
+    /// The links of a rank of a part to ranks of its machine.
+    fn local_links(&self, dealt: Option<Dealt>, roster: &Roster, rank: usize) -> Result<RankLinks> {
+        let leader = roster.leader(rank);
+        let members = roster.members(leader);
+        let mut ranks: Vec<_> = members.into_iter().filter(|member| *member != rank).collect();
+        if leader != rank {
+            ranks = vec![leader];
+        }
+        let Some(dealt) = dealt.filter(|dealt| dealt.sockets.len() == ranks.len()) else {
             return Err(Error::System("the connections of a part were not opened".to_owned()));
         };
         let links = dealt.sockets.into_iter().zip(dealt.lives);
         let links = links.map(|(socket, life)| RankLink::new(socket, life, self.patience));
         let mut links = links.collect::<std::io::Result<Vec<_>>>()?;
-        let links = match links.pop() {
-            None => RankLinks::Alone,
-            Some(hub) if rank > 0 => RankLinks::Spoke(hub),
-            Some(last) => RankLinks::Hub(links.into_iter().chain([last]).collect()),
-        };
-        Ok(Some(Self::new(links, rank, ranks.len(), self.patience, None)))
+        if leader != rank {
+            return Ok(RankLinks { spokes: Vec::new(), up: links.pop() });
+        }
+        let spokes = links.into_iter().zip(ranks).map(|(link, rank)| Spoke { link, ranks: vec![rank] });
+        Ok(RankLinks { spokes: spokes.collect(), up: None })
     }
 
     fn is_own(&self) -> Result {
@@ -181,13 +228,14 @@ impl RankExchange {
         )))
     }
 
+    /// A round. If ranks are divided, this rank's connections in its part come with it.
     fn turn(
         &self,
         call: &str,
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
-        answer: RoundAnswer<'_>,
-    ) -> Result<Vec<Part>> {
+        colors: Option<&Colors>,
+    ) -> Result<(Vec<Part>, Option<Dealt>)> {
         // Before the lock, which another thread may have held when the process was forked.
         self.is_own()?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,14 +244,15 @@ impl RankExchange {
         }
         state.round = state.round.wrapping_add(1);
         let own = RankFrame::contribution(state.round, call, bytes, descriptors)?;
-        let outcome = match &state.links {
-            RankLinks::Alone => match answer {
-                RoundAnswer::All => own.into_part(state.round, call).map(|part| vec![part]),
-                RoundAnswer::Dealt(_) => Ok(vec![Part::default()]),
-            },
-            RankLinks::Hub(spokes) => self.as_hub(spokes, (state.round, call), own, answer),
-            RankLinks::Spoke(hub) => self.as_spoke(hub, (state.round, call), &own, answer),
+        let round = Round {
+            rank: self.rank,
+            roster: &self.roster,
+            patience: self.patience,
+            number: state.round,
+            call,
+            colors,
         };
+        let outcome = round.run(&state.links, own);
         // If ranks made different calls, all of them have been answered. After any other failure
         // the state of the exchange is unknown.
         if let Err(error @ (Error::Communication(_) | Error::System(_))) = &outcome {
@@ -211,141 +260,9 @@ impl RankExchange {
         }
         outcome
     }
-
-    /// Waits for all ranks.
-    ///
-    /// # Errors
-    /// As [`RankExchange::round`].
-    pub fn barrier(&self, call: &str) -> Result {
-        self.round(call, &[], &[]).map(drop)
-    }
-
-    fn as_spoke(
-        &self,
-        hub: &RankLink,
-        (round, call): (u32, &str),
-        own: &RankFrame,
-        answer: RoundAnswer<'_>,
-    ) -> Result<Vec<Part>> {
-        // A hub that has left may have said why.
-        let sent = own.send(hub).or_else(|error| match error.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Ok(()),
-            _ => Err(ended(0, &error)),
-        });
-        sent?;
-        let count = if matches!(answer, RoundAnswer::All) { self.size } else { 1 };
-        let mut parts = Vec::with_capacity(count);
-        while parts.len() < count {
-            let frame = RankFrame::receive(hub).map_err(|error| ended(0, &error))?;
-            parts.push(frame.into_part(round, call)?);
-        }
-        Ok(parts)
-    }
-
-    fn as_hub(
-        &self,
-        spokes: &[RankLink],
-        (round, call): (u32, &str),
-        own: RankFrame,
-        answer: RoundAnswer<'_>,
-    ) -> Result<Vec<Part>> {
-        let collected = self.collect(spokes, own).and_then(|frames| {
-            let strays = frames.iter().enumerate().find(|(_, frame)| !frame.is_of(round, call));
-            match strays {
-                None => Ok(frames),
-                Some((rank, frame)) => Err(Error::Logic(format!(
-                    "rank 0 calls {call}, rank {rank} calls {}: all ranks of a communicator must make the same call",
-                    frame.call()
-                ))),
-            }
-        });
-        let frames = match collected {
-            Ok(frames) => frames,
-            Err(error) => {
-                let refusal = RankFrame::refusal(round, &error);
-                // One that has ended is why this round fails, or the next one will.
-                spokes.iter().for_each(|spoke| drop(refusal.send(spoke)));
-                return Err(error);
-            }
-        };
-        let told = |rank: usize, sent: std::io::Result<()>| {
-            if let Err(error) = sent {
-                log::debug!("wholememory: rank {rank} does not take its answer: {error}");
-            }
-        };
-        match answer {
-            RoundAnswer::All => {
-                for (spoke, rank) in spokes.iter().zip(1..) {
-                    told(rank, frames.iter().try_for_each(|frame| frame.send(spoke)));
-                }
-                frames.into_iter().map(|frame| frame.into_part(round, call)).collect()
-            }
-            RoundAnswer::Dealt(colors) => {
-                let dealt = parts::deal(colors, &frames).unwrap_or_else(|error| {
-                    // Ranks without connections say so, and all of them fail alike.
-                    log::warn!("wholememory: no connections for parts: {error}");
-                    frames.iter().map(|_| Dealt::default()).collect()
-                });
-                let mut dealt = dealt.into_iter().map(Dealt::into_part);
-                let own = dealt.next().unwrap_or_default();
-                for ((spoke, rank), part) in spokes.iter().zip(1..).zip(dealt) {
-                    told(rank, RankFrame::of_part(round, call, part).send(spoke));
-                }
-                Ok(vec![own])
-            }
-        }
-    }
-
-    /// One frame of each rank, in any order of arrival.
-    fn collect(&self, spokes: &[RankLink], own: RankFrame) -> Result<Vec<RankFrame>> {
-        let deadline = Instant::now() + self.patience;
-        let mut frames: Vec<Option<RankFrame>> =
-            std::iter::once(Some(own)).chain(spokes.iter().map(|_| None)).collect();
-        loop {
-            let waiting: Vec<usize> = (1..self.size).filter(|rank| frames[*rank].is_none()).collect();
-            if waiting.is_empty() {
-                return Ok(frames.into_iter().flatten().collect());
-            }
-            let heard = wait_for_any(spokes, &waiting, deadline)?;
-            if heard.is_empty() {
-                return Err(Error::Communication(format!(
-                    "ranks {waiting:?} did not come within {:?}",
-                    self.patience
-                )));
-            }
-            for rank in heard {
-                frames[rank] =
-                    Some(RankFrame::receive(&spokes[rank - 1]).map_err(|error| ended(rank, &error))?);
-            }
-        }
-    }
 }
 
-/// Those of some ranks that have sent something, or have ended; none after the deadline.
-fn wait_for_any(spokes: &[RankLink], ranks: &[usize], deadline: Instant) -> Result<Vec<usize>> {
-    loop {
-        let (mut polled, mut owners) = (Vec::new(), Vec::new());
-        for rank in ranks {
-            polled.extend(spokes[rank - 1].polled(PollFlags::IN)?);
-            owners.resize(polled.len(), *rank);
-        }
-        match poll(&mut polled, Some(&left(deadline))) {
-            Ok(0) if Instant::now() < deadline => {}
-            Ok(_) => {
-                let heard = owners.iter().zip(&polled).filter(|(_, poll)| !poll.revents().is_empty());
-                let mut heard: Vec<_> = heard.map(|(rank, _)| *rank).collect();
-                heard.dedup();
-                return Ok(heard);
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-fn ended(rank: usize, error: &std::io::Error) -> Error {
-    Error::Communication(format!("rank {rank} has ended or does not answer: {error}"))
-}
-
+#[cfg(test)]
+mod machines_tests;
 #[cfg(test)]
 mod tests;

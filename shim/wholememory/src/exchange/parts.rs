@@ -1,4 +1,5 @@
-//! Ranks are divided into parts: rank 0 hands each rank its end of the sockets inside its part.
+//! Ranks are divided into parts: the leader of a machine's ranks hands each of them its end of the
+//! sockets inside its part. Ranks of different machines have [streams](super::streams).
 //!
 //! No name is needed and no rank waits to be found, so the end of a rank is a closed socket as in
 //! every round.
@@ -9,6 +10,7 @@ use std::os::unix::net::UnixStream;
 
 use wm_sockets::packet::DESCRIPTORS;
 
+use super::roster::Roster;
 use super::wire::{Part, RankFrame};
 use crate::error::{Error, Result};
 
@@ -34,8 +36,8 @@ fn parts_of(colors: &Colors) -> Vec<Vec<usize>> {
     all.into_iter().map(|color| ranks_of(colors, color)).collect()
 }
 
-/// One rank's connections in its part: of the part's rank 0 to all others in their order, of every
-/// other rank to rank 0.
+/// One rank's connections to ranks of its machine and its part: of the first of these ranks to all
+/// others in their order, of every other rank to the first.
 #[derive(Debug, Default)]
 pub(super) struct Dealt {
     pub(super) sockets: Vec<UnixStream>,
@@ -71,10 +73,17 @@ impl Dealt {
     }
 }
 
-/// The connections of all ranks, by rank. Each frame brings the life of its rank.
-pub(super) fn deal(colors: &Colors, frames: &[RankFrame]) -> io::Result<Vec<Dealt>> {
+/// The connections of a leader's ranks, by rank; other ranks get none. Each frame brings the life
+/// of its rank.
+pub(super) fn deal(
+    colors: &Colors,
+    roster: &Roster,
+    leader: usize,
+    frames: &[RankFrame],
+) -> io::Result<Vec<Dealt>> {
     let mut dealt: Vec<_> = frames.iter().map(|_| Dealt::default()).collect();
-    for part in parts_of(colors) {
+    for mut part in parts_of(colors) {
+        part.retain(|rank| roster.leader(*rank) == leader);
         let Some((first, others)) = part.split_first() else { continue };
         for other in others {
             let (here, there) = UnixStream::pair()?;
@@ -85,15 +94,21 @@ pub(super) fn deal(colors: &Colors, frames: &[RankFrame]) -> io::Result<Vec<Deal
     Ok(dealt)
 }
 
-/// Checks that the connections of a split can be opened, before any rank counts on them.
-pub(super) fn have_room(rank: usize, ranks: usize) -> Result {
+/// Does a part have ranks of several machines?
+pub(super) fn span(colors: &Colors, roster: &Roster) -> bool {
+    parts_of(colors).iter().any(|part| part.iter().any(|rank| !roster.are_together(*rank, part[0])))
+}
+
+/// Checks that the connections of a split can be opened, before any rank counts on them: to `ranks`
+/// ranks of this machine, and to `machines` others.
+pub(super) fn have_room(is_leader: bool, ranks: usize, machines: usize) -> Result {
     if ranks > DESCRIPTORS {
         return Err(Error::Value(format!("{ranks} ranks: at most {DESCRIPTORS} can be divided")));
     }
     let null = std::fs::File::open("/dev/null")?;
-    // Connections and lives of all others; rank 0 has both ends, and the lives as they came and for
-    // both ends.
-    let count = if rank == 0 { 5 * ranks } else { 2 * ranks };
+    // Connections and lives of all others; a leader has both ends, and the lives as they came and
+    // for both ends. A stream for each machine, and a listener.
+    let count = if is_leader { 5 * ranks } else { 2 * ranks } + machines + 1;
     let room = (0..count).map(|_| null.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>();
     room.map(drop).map_err(|error| Error::System(format!("no descriptors for a split: {error}")))
 }

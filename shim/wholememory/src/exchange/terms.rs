@@ -4,7 +4,7 @@
 use crate::error::{Error, Result};
 
 /// The version of the messages. Ranks of different versions do not meet.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The terms of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,18 +26,18 @@ impl Terms {
         Self { size: word as u32, version: (word >> 32) as u32 }
     }
 
-    /// Compares the terms of rank 0 with those of another rank.
+    /// Compares the terms of the rank that listens with those of a rank that has come.
     pub(super) fn compare(self, rank: usize, other: Self) -> Result {
         if self.version != other.version {
             return Err(Error::Communication(format!(
-                "rank 0 has version {} of the library's messages, rank {rank} has {}: let all ranks load the same \
+                "one rank has version {} of the library's messages, rank {rank} has {}: let all ranks load the same \
                  library",
                 self.version, other.version
             )));
         }
         if self.size != other.size {
             return Err(Error::Input(format!(
-                "rank 0 says that there are {} ranks, rank {rank} says {}: pass the same size on all ranks",
+                "one rank says that there are {} ranks, rank {rank} says {}: pass the same size on all ranks",
                 self.size, other.size
             )));
         }

@@ -4,6 +4,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::Instant;
 
 use super::*;
 
@@ -22,7 +23,9 @@ fn ranks<T: Send>(
 ) -> Vec<Result<T>> {
     thread::scope(|scope| {
         let body = &body;
-        let run = |rank| scope.spawn(move || RankExchange::meet(key, rank, size, patience).map(body));
+        let run = |rank| {
+            scope.spawn(move || RankExchange::meet(&Invitation::here(key), rank, size, patience).map(body))
+        };
         let threads: Vec<_> = (0..size).map(run).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
@@ -103,9 +106,9 @@ fn a_rank_that_stays_away_is_given_up() {
         Some(exchange)
     });
     assert!(told.iter().all(Result::is_ok));
-    let nobody = RankExchange::meet(key("nobody"), 1, 2, SHORT).map(drop);
+    let nobody = RankExchange::meet(&Invitation::here(key("nobody")), 1, 2, SHORT).map(drop);
     assert_eq!(nobody.map_err(|error| error.code()), Err(5));
-    let alone = RankExchange::meet(key("alone"), 0, 2, SHORT).map(drop);
+    let alone = RankExchange::meet(&Invitation::here(key("alone")), 0, 2, SHORT).map(drop);
     assert_eq!(alone.map_err(|error| error.code()), Err(5));
 }
 
@@ -130,7 +133,7 @@ fn as_stranger<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
 
 /// Connects to rank 0 as often, as soon as it listens, and says nothing.
 fn silent(key: Key, count: usize) -> Vec<UnixStream> {
-    let address = key.address().expect("an abstract name");
+    let address = key.address("").expect("an abstract name");
     let mut open = Vec::new();
     while open.len() < count {
         match UnixStream::connect_addr(&address) {
@@ -145,7 +148,7 @@ fn silent(key: Key, count: usize) -> Vec<UnixStream> {
 /// Two ranks meet while these connections are silent. How long that takes.
 fn met_beside(key: Key, connect: impl FnOnce() -> Vec<UnixStream> + Send) -> Duration {
     thread::scope(|scope| {
-        let meet = |rank| RankExchange::meet(key, rank, 2, RankExchange::PATIENCE);
+        let meet = |rank| RankExchange::meet(&Invitation::here(key), rank, 2, RankExchange::PATIENCE);
         let hub = scope.spawn(move || meet(0));
         let open = connect();
         let begin = Instant::now();
@@ -198,7 +201,8 @@ fn silent_connections_of_another_user_hold_nobody_up() {
 fn a_stranger_is_sent_away_before_it_is_told_anything() {
     let key = key("told");
     thread::scope(|scope| {
-        let hub = scope.spawn(move || RankExchange::meet(key, 0, 2, RankExchange::PATIENCE).is_ok());
+        let hub = scope
+            .spawn(move || RankExchange::meet(&Invitation::here(key), 0, 2, RankExchange::PATIENCE).is_ok());
         let told = as_stranger(|| {
             let mut socket = silent(key, 1).remove(0);
             let mut bytes = Vec::new();
@@ -209,7 +213,8 @@ fn a_stranger_is_sent_away_before_it_is_told_anything() {
             None => eprintln!("skipped: needs root"),
         }
         assert!(
-            RankExchange::meet(key, 1, 2, RankExchange::PATIENCE).is_ok() && hub.join().expect("no panic")
+            RankExchange::meet(&Invitation::here(key), 1, 2, RankExchange::PATIENCE).is_ok()
+                && hub.join().expect("no panic")
         );
     });
 }
@@ -223,7 +228,7 @@ fn sizes(name: &str, said: &[(usize, usize)]) -> (Vec<Option<u32>>, Duration) {
         let meet = |(rank, size): &(usize, usize)| {
             let (rank, size) = (*rank, *size);
             scope.spawn(move || {
-                let exchange = RankExchange::meet(key, rank, size, RankExchange::PATIENCE);
+                let exchange = RankExchange::meet(&Invitation::here(key), rank, size, RankExchange::PATIENCE);
                 exchange.and_then(|exchange| exchange.barrier("first").map(|()| exchange))
             })
         };
@@ -251,9 +256,10 @@ fn ranks_that_say_different_sizes_are_told_at_once() {
 #[test]
 fn ranks_that_count_more_than_have_met_are_told_at_once() {
     let key = key("met");
-    let first = RankExchange::meet(key, 0, 1, RankExchange::PATIENCE).expect("a rank of its own");
+    let first =
+        RankExchange::meet(&Invitation::here(key), 0, 1, RankExchange::PATIENCE).expect("a rank of its own");
     let begin = Instant::now();
-    let late = RankExchange::meet(key, 1, 2, RankExchange::PATIENCE);
+    let late = RankExchange::meet(&Invitation::here(key), 1, 2, RankExchange::PATIENCE);
     assert_eq!(late.map(drop).map_err(|error| error.code()), Err(6));
     assert!(begin.elapsed() < AT_ONCE);
     drop(first);
@@ -264,7 +270,7 @@ fn a_rank_that_comes_after_the_meeting_has_failed_is_told_at_once() {
     let (codes, _) = sizes("twice", &[(0, 3), (1, 3), (1, 3)]);
     assert_eq!(codes[0], Some(5));
     let begin = Instant::now();
-    let late = RankExchange::meet(key("twice"), 2, 3, RankExchange::PATIENCE).map(drop);
+    let late = RankExchange::meet(&Invitation::here(key("twice")), 2, 3, RankExchange::PATIENCE).map(drop);
     assert_eq!(late.map_err(|error| error.code()), Err(5));
     assert!(begin.elapsed() < AT_ONCE);
 }
@@ -285,7 +291,7 @@ fn parts_have_their_own_connections() {
     let told = ranks(key("split"), 5, RankExchange::PATIENCE, |exchange| {
         let colors = [(1, 0), (2, 9), (1, -3), (parts::NO_COLOR, 0), (2, 1)];
         exchange.can_split().expect("descriptors");
-        let part = exchange.part("split", &colors).expect("a part");
+        let part = exchange.part("split", &colors, key("a part")).expect("a part");
         let Some(part) = part else {
             assert_eq!(exchange.rank(), 3);
             return;

@@ -1,4 +1,5 @@
-//! Frames on a stream socket: a header, the name of a call, bytes, and descriptors.
+//! Frames on a stream socket: a header, the name of a call, bytes, and descriptors. To another
+//! machine a frame goes without its descriptors.
 //!
 //! Every length is checked before it is believed. Descriptors come with a frame's first byte.
 
@@ -34,7 +35,7 @@ pub struct Part {
 pub(super) enum Kind {
     /// A rank hands in its part of a round.
     Part = 1,
-    /// The hub says that a round has failed.
+    /// The hub, or a leader, says that a round has failed.
     Refusal = 2,
 }
 
@@ -80,6 +81,22 @@ impl RankFrame {
         Self { kind: Kind::Refusal, round, code: error.code(), name, bytes, descriptors }
     }
 
+    /// The error, if it is a refusal.
+    pub(super) fn refused(self) -> Result<Self> {
+        match self.kind {
+            Kind::Part => Ok(self),
+            Kind::Refusal => Err(self.reason()),
+        }
+    }
+
+    fn reason(self) -> Fault {
+        match self.code {
+            code @ (3 | 6) => Fault::of_code(code, self.name),
+            // The state of the exchange is unknown.
+            _ => Fault::Communication(self.name),
+        }
+    }
+
     /// Its first descriptor.
     pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
         self.descriptors.first()
@@ -100,20 +117,18 @@ impl RankFrame {
                 Ok(Part { bytes: self.bytes, descriptors: self.descriptors })
             }
             Kind::Part => Err(Fault::Communication(format!("an answer to {}, not to {call}", self.name))),
-            Kind::Refusal => Err(match self.code {
-                code @ (3 | 6) => Fault::of_code(code, self.name),
-                // The state of the exchange is unknown.
-                _ => Fault::Communication(self.name),
-            }),
+            Kind::Refusal => Err(self.reason()),
         }
     }
 
     pub(super) fn send(&self, mut link: &RankLink) -> io::Result<()> {
+        let open = if link.is_remote() { &[] } else { &*self.descriptors };
+        let descriptors: Vec<_> = open.iter().map(AsFd::as_fd).collect();
         let numbers = [
             self.kind as u32,
             self.round,
             self.code,
-            self.descriptors.len() as u32,
+            descriptors.len() as u32,
             self.name.len() as u32,
             self.bytes.len() as u32,
         ];
@@ -122,7 +137,6 @@ impl RankFrame {
         // A frame without many bytes is one call.
         let (with_text, rest) = self.bytes.split_at(self.bytes.len().min(SMALL));
         text.extend(with_text);
-        let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
         let send = |to: BorrowedFd<'_>| packet::send(to, &text, &descriptors);
         let sent = link.until_ready(PollFlags::OUT, send)?;
         link.write_all(&text[sent..])?;

@@ -1,13 +1,17 @@
 //! Ranks that are dealt to islands, as if they were on different machines.
 //!
 //! Hazards: a rank that counts another machine's ranks as its own; memory that a rank cannot map is
-//! promised.
+//! promised; a rank that waits for a machine which is lost.
 
 use std::ffi::c_int;
+use std::process::Command;
 use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
 
 use crate::api::Handle;
-use crate::rank::{CHUNKED, CONTINUOUS, DEVICE, HOST, NOT_SUPPORTED, Rank, SUCCESS, Verdict, must, want};
+use crate::rank::{
+    CHUNKED, COMMUNICATION_ERROR, CONTINUOUS, DEVICE, HOST, NOT_SUPPORTED, Rank, SUCCESS, Verdict, must, want,
+};
 
 /// Types that every rank maps, where they are on one island.
 const MAPPED: [(u32, u32); 4] =
@@ -66,4 +70,63 @@ pub(super) fn memory(rank: &Rank) -> Verdict {
     }
     want!(SUCCESS, rank.wholememory_destroy_communicator(own))?;
     rank.barrier()
+}
+
+/// The end of a rank or of a machine is an error of the others sooner than this.
+const SOON: Duration = Duration::from_secs(5);
+
+/// Splits in all ways, with rounds in every part.
+pub(super) fn calls(rank: &Rank) -> Verdict {
+    let number = rank.number as c_int;
+    for (round, colors) in [1, 2, 3, rank.size as c_int].into_iter().enumerate() {
+        let mut part = null_mut();
+        let key = if round % 2 == 0 { -number } else { number };
+        want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, number % colors, key))?;
+        for _ in 0..20 {
+            want!(SUCCESS, rank.wholememory_communicator_barrier(part))?;
+        }
+        let mut inner = null_mut();
+        want!(SUCCESS, rank.wholememory_split_communicator(&mut inner, part, number % 2, 0))?;
+        want!(SUCCESS, rank.wholememory_communicator_barrier(inner))?;
+        want!(SUCCESS, rank.wholememory_destroy_communicator(part))?;
+        want!(SUCCESS, rank.wholememory_communicator_barrier(inner))?;
+        want!(SUCCESS, rank.wholememory_destroy_communicator(inner))?;
+        rank.barrier()?;
+    }
+    Ok(())
+}
+
+fn fails_soon(rank: &Rank) -> Verdict {
+    let begin = Instant::now();
+    want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
+    must(begin.elapsed() < SOON, || format!("noticed after {:?}", begin.elapsed()))
+}
+
+/// Each rank ends in its turn of the test: the others are told, wherever they are.
+pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
+    rank.barrier()?;
+    let seed = std::env::var("WHOLEMEMORY_SUITE_SEED").ok().and_then(|seed| seed.parse().ok());
+    if rank.number == seed.unwrap_or(0) % rank.size {
+        return Ok(());
+    }
+    fails_soon(rank)
+}
+
+/// The last island's machine loses its network, whose interface the test names. Without a name
+/// nothing is lost.
+pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
+    let Ok(interface) = std::env::var("WHOLEMEMORY_SUITE_LINK") else { return rank.barrier() };
+    let own = island(rank)?;
+    rank.barrier()?;
+    if rank.number % rank.islands == rank.islands - 1 {
+        let first = rank.number < rank.islands;
+        if first {
+            let down = Command::new("ip").args(["link", "set", &interface, "down"]).status();
+            must(down.is_ok_and(|status| status.success()), || "the interface stays up".to_owned())?;
+        }
+        want!(SUCCESS, rank.wholememory_communicator_barrier(own))?;
+    }
+    fails_soon(rank)?;
+    // A machine that has lost the others still has its own ranks.
+    want!(SUCCESS, rank.wholememory_communicator_barrier(own))
 }

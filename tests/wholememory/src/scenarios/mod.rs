@@ -71,25 +71,27 @@ impl Scenario {
 /// All scenarios.
 pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("communicators.ranks_and_parts", communicators::ranks_and_parts),
-    Scenario::of_several("communicators.different_calls", communicators::different_calls),
+    Scenario::of_several("communicators.different_calls", communicators::different_calls).spanning(),
     Scenario {
         ends_early: true,
         ..Scenario::of_several("communicators.a_rank_ends", communicators::a_rank_ends)
     },
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
-    Scenario { ends_early: true, ..Scenario::of_several("deaths.in_splits", deaths::in_splits) },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.in_splits", deaths::in_splits) }.spanning(),
     Scenario { ends_early: true, ..Scenario::of_several("deaths.in_hierarchy", deaths::in_hierarchy) },
-    Scenario { ends_early: true, ..Scenario::of_several("deaths.with_a_small_child", deaths::with_a_child) },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.with_a_small_child", deaths::with_a_child) }
+        .spanning(),
     Scenario {
         ends_early: true,
         ..Scenario::of_several("deaths.with_a_whole_child", deaths::with_a_whole_child)
     },
     Scenario { ends_early: true, ..Scenario::of_several("deaths.in_any_call", deaths::in_any_call) },
-    Scenario { ends_early: true, ..Scenario::of_several("deaths.leaves", deaths::leaves_with_a_child) },
+    Scenario { ends_early: true, ..Scenario::of_several("deaths.leaves", deaths::leaves_with_a_child) }
+        .spanning(),
     Scenario { ends_early: true, ..Scenario::new("deaths.calls_of_a_child", deaths::calls_of_a_child) },
     Scenario { ends_early: true, ..Scenario::new("deaths.elsewhere", deaths::elsewhere) },
-    Scenario::new("deaths.split_by_mistake", deaths::split_by_mistake),
+    Scenario::new("deaths.split_by_mistake", deaths::split_by_mistake).spanning(),
     Scenario { ends_early: true, ..Scenario::new("deaths.no_context", deaths::split_without_a_context) },
     Scenario::new("deaths.without_peers", deaths::without_peers),
     Scenario::new("files.loads", files::loads),
@@ -115,6 +117,14 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("graph.misused", graph::misused),
     Scenario::new("islands.ranks", islands::ranks).spanning(),
     Scenario::new("islands.memory", islands::memory).spanning(),
+    Scenario::of_several("islands.calls", islands::calls).spanning(),
+    Scenario { ends_early: true, ..Scenario::of_several("islands.a_rank_ends", islands::a_rank_ends) }
+        .spanning(),
+    Scenario {
+        ends_early: true,
+        ..Scenario::of_several("islands.a_machine_is_lost", islands::a_machine_is_lost)
+    }
+    .spanning(),
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
     Scenario::new("memory.few_rows", memory::few_rows),

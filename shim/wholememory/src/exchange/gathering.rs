@@ -1,0 +1,303 @@
+//! The leader of a machine's ranks while ranks meet: it hears ranks of its machine and, as root,
+//! the leaders of other machines; or it calls the root.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use wm_sockets::descriptor::Descriptor;
+
+use super::arrival::{CALL, Met, RankArrival, is_early, is_over, roster};
+use super::forked::closed_in_child;
+use super::greeting::Caller;
+use super::guests::{Guests, KnownGuest};
+use super::link::{RankLink, left};
+use super::links::{RankLinks, Spoke};
+use super::roster::Roster;
+use super::terms::Terms;
+use super::wire::{Part, RankFrame};
+use super::{door, markers, tcp};
+use crate::error::{Error, Result};
+
+/// The longest wait: there is more to watch than sockets.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The way to the root.
+#[derive(Debug)]
+enum Uplink {
+    /// This leader is the root, or there is none.
+    Absent,
+    /// To be called.
+    Wanted,
+    /// The root has not proved yet that it has the key. It may not have come.
+    Called(Caller),
+    Open(RankLink),
+}
+
+/// The ranks that have come to a leader.
+#[derive(Debug)]
+pub(super) struct Gathering<'a> {
+    arrival: RankArrival<'a>,
+    own: Terms,
+    listener: Descriptor,
+    /// Of the root.
+    door: Option<Descriptor>,
+    guests: Guests,
+    spokes: Vec<Spoke>,
+    /// By rank, the leader of a rank that has come.
+    leaders: Vec<Option<usize>>,
+    up: Uplink,
+}
+
+impl<'a> Gathering<'a> {
+    pub(super) fn new(arrival: RankArrival<'a>, listener: UnixListener) -> Result<Self> {
+        listener.set_nonblocking(true)?;
+        let mut leaders = vec![None; arrival.size];
+        leaders[arrival.rank] = Some(arrival.rank);
+        Ok(Self {
+            arrival,
+            own: Terms::new(arrival.size),
+            listener: closed_in_child(listener)?,
+            door: None,
+            guests: Guests::default(),
+            spokes: Vec::new(),
+            leaders,
+            up: Uplink::Absent,
+        })
+    }
+
+    /// Returns when all ranks have come.
+    ///
+    /// # Errors
+    /// [`Error::Communication`] where not all came in time, or a rank came twice; the other ranks
+    /// are told.
+    pub(super) fn run(mut self) -> Result<Met> {
+        let key = self.arrival.invitation.key;
+        match self.wait_for_all() {
+            Ok(roster) => {
+                let told =
+                    RankFrame::of_part(0, CALL, Part { bytes: roster.bytes(), descriptors: Vec::new() });
+                for spoke in &mut self.spokes {
+                    spoke.ranks.sort_unstable();
+                    // If one has ended, the first round says so.
+                    let _ended = told.send(&spoke.link);
+                }
+                let up = if let Uplink::Open(up) = self.up { Some(up) } else { None };
+                let marker = markers::mark_met(key, self.arrival.size);
+                Ok(Met { roster, links: RankLinks { spokes: self.spokes, up }, marker })
+            }
+            Err(error) => {
+                // Before the name is free.
+                markers::mark_failed(key);
+                let refusal = RankFrame::refusal(0, &error);
+                let up = if let Uplink::Open(up) = &self.up { Some(up) } else { None };
+                for link in self.spokes.iter().map(|spoke| &spoke.link).chain(up) {
+                    // One that has ended needs no reason.
+                    let _ended = refusal.send(link);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_for_all(&mut self) -> Result<Roster> {
+        let RankArrival { invitation, rank, size, .. } = self.arrival;
+        self.door = invitation.door.and_then(|_| door::take(invitation.key, rank, self.own));
+        if self.door.is_none() && invitation.door.is_some() && size > 1 {
+            self.up = Uplink::Wanted;
+        }
+        let mut next_look = Instant::now();
+        loop {
+            self.hear_guests()?;
+            self.hear_leaders()?;
+            if let Uplink::Open(up) = &self.up {
+                if up.is_readable() {
+                    return roster(RankFrame::receive(up).map_err(|error| root_ended(&error))?, size);
+                }
+            } else if self.leaders.iter().all(Option::is_some) {
+                return Ok(Roster::new(rank, self.leaders.iter().flatten().copied().collect()));
+            }
+            let now = Instant::now();
+            is_over(self.arrival, now >= next_look)?;
+            if now >= next_look {
+                next_look = now + LONGEST;
+            }
+            self.watch(now)?;
+            self.call()?;
+            self.wait()?;
+        }
+    }
+
+    /// Lets ranks and leaders in that have the key.
+    fn hear_guests(&mut self) -> Result {
+        let key = self.arrival.invitation.key;
+        self.guests.admit(self.listener.get()?, false)?;
+        if let Some(door) = &self.door {
+            self.guests.admit(door.get()?, true)?;
+        }
+        let mut outcome = Ok(());
+        // All of them are told before the first error is.
+        for guest in self.guests.known(key, self.own) {
+            outcome = outcome.and(self.seat(guest));
+        }
+        outcome
+    }
+
+    fn seat(&mut self, guest: KnownGuest) -> Result {
+        let KnownGuest { rank, terms, socket, is_remote } = guest;
+        let patience = self.arrival.patience;
+        let link =
+            if is_remote { RankLink::remote(socket, patience) } else { RankLink::to_peer(socket, patience) }?;
+        self.spokes.push(Spoke { link, ranks: Vec::new() });
+        self.own.compare(rank, terms)?;
+        let spoke = self.spokes.len() - 1;
+        self.came(spoke, rank, if is_remote { rank } else { self.arrival.rank })?;
+        match &self.up {
+            Uplink::Open(up) => say_came(up, &[rank]).map_err(|error| root_ended(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn came(&mut self, spoke: usize, rank: usize, leader: usize) -> Result {
+        match self.leaders.get_mut(rank) {
+            Some(place @ None) => *place = Some(leader),
+            Some(Some(_)) => return Err(Error::Communication(format!("rank {rank} came twice"))),
+            None => {
+                return Err(Error::Communication(format!("rank {rank} of {} came", self.arrival.size)));
+            }
+        }
+        self.spokes[spoke].ranks.push(rank);
+        Ok(())
+    }
+
+    /// The leaders of other machines say which ranks have come, or why they refuse.
+    fn hear_leaders(&mut self) -> Result {
+        for spoke in 0..self.spokes.len() {
+            while self.spokes[spoke].link.is_remote() && self.spokes[spoke].link.is_readable() {
+                let leader = self.spokes[spoke].ranks[0];
+                let ended = |error| while_ranks_meet(leader, &error);
+                let told = RankFrame::receive(&self.spokes[spoke].link).map_err(ended)?;
+                let told = told.into_part(0, CALL)?;
+                for rank in told.bytes.as_chunks::<4>().0 {
+                    self.came(spoke, u32::from_le_bytes(*rank) as usize, leader)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a rank ended, or has the time?
+    fn watch(&self, now: Instant) -> Result {
+        let local = |spoke: &&Spoke| !spoke.link.is_remote() && spoke.link.has_ended();
+        if let Some(rank) = self.spokes.iter().find(local).and_then(|spoke| spoke.ranks.first()) {
+            return Err(Error::Communication(format!("rank {rank} has ended while ranks meet")));
+        }
+        if now < self.arrival.deadline {
+            return Ok(());
+        }
+        let patience = self.arrival.patience;
+        Err(Error::Communication(match &self.up {
+            Uplink::Open(_) => format!("not all ranks of other machines came within {patience:?}"),
+            Uplink::Called(_) => format!(
+                "no rank came within {patience:?} on the machine where the unique id was made: let a rank of the \
+                 communicator make it"
+            ),
+            _ => {
+                let ranks = 0..self.arrival.size;
+                let missing: Vec<_> = ranks.filter(|rank| self.leaders[*rank].is_none()).collect();
+                format!("ranks {missing:?} did not come within {patience:?}")
+            }
+        }))
+    }
+
+    /// Calls the root, and goes on talking to it.
+    fn call(&mut self) -> Result {
+        let RankArrival { invitation, rank, patience, deadline, .. } = self.arrival;
+        if let (Uplink::Wanted, Some(door)) = (&self.up, invitation.door) {
+            let called = tcp::connect(door, deadline.saturating_duration_since(Instant::now()));
+            self.up = match called.and_then(|socket| Caller::new(socket, rank, self.own)) {
+                Ok(caller) => Uplink::Called(caller),
+                // Ranks of one machine need no root.
+                Err(_) if invitation.is_home => Uplink::Absent,
+                Err(error) => return Err(unreachable_root(door, &error)),
+            };
+        }
+        let Uplink::Called(caller) = &mut self.up else { return Ok(()) };
+        let root = match caller.go_on(invitation.key) {
+            Ok(None) => return Ok(()),
+            Ok(Some(root)) => root,
+            Err(error) if is_early(&error) => {
+                self.up = Uplink::Wanted;
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(Error::Communication(format!("the root of the ranks does not answer: {error}")));
+            }
+        };
+        root.compare(rank, self.own)?;
+        let Uplink::Called(caller) = std::mem::replace(&mut self.up, Uplink::Absent) else { return Ok(()) };
+        let up = RankLink::remote(caller.into_socket(), patience)?;
+        let local: Vec<_> = self.spokes.iter().flat_map(|spoke| spoke.ranks.iter().copied()).collect();
+        let said = say_came(&up, &local);
+        self.up = Uplink::Open(up);
+        said.map_err(|error| root_ended(&error))
+    }
+
+    /// Waits until a process connects, says something, or has been silent for too long, and no
+    /// longer than a second.
+    fn wait(&self) -> Result {
+        let mut all = vec![PollFd::from_borrowed_fd(self.listener.get()?, PollFlags::IN)];
+        if let Some(door) = &self.door {
+            all.push(PollFd::from_borrowed_fd(door.get()?, PollFlags::IN));
+        }
+        all.extend(self.guests.polled());
+        for spoke in &self.spokes {
+            all.extend(spoke.link.polled(PollFlags::IN)?);
+        }
+        match &self.up {
+            Uplink::Called(caller) => all.push(PollFd::from_borrowed_fd(caller.socket(), PollFlags::IN)),
+            Uplink::Open(up) => all.extend(up.polled(PollFlags::IN)?),
+            Uplink::Absent | Uplink::Wanted => {}
+        }
+        let until = self.guests.until().unwrap_or(self.arrival.deadline);
+        let until = until.min(self.arrival.deadline).min(Instant::now() + LONGEST);
+        match poll(&mut all, Some(&left(until))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A root that has heard of all ranks hears no more of the meeting: so nothing is said of none.
+fn say_came(up: &RankLink, ranks: &[usize]) -> io::Result<()> {
+    if ranks.is_empty() {
+        return Ok(());
+    }
+    let bytes = ranks.iter().flat_map(|rank| (*rank as u32).to_le_bytes()).collect();
+    RankFrame::of_part(0, CALL, Part { bytes, descriptors: Vec::new() }).send(up)
+}
+
+fn while_ranks_meet(rank: usize, error: &io::Error) -> Error {
+    Error::Communication(format!("rank {rank}, on another machine, has ended while ranks meet: {error}"))
+}
+
+fn root_ended(error: &io::Error) -> Error {
+    Error::Communication(format!("the root of the ranks has ended while ranks meet: {error}"))
+}
+
+fn unreachable_root(door: std::net::SocketAddr, error: &io::Error) -> Error {
+    Error::Communication(format!(
+        "this rank is on another machine, or in another network namespace, than the process that made the unique \
+         id, and does not reach {door} there ({error}): {}",
+        if door.ip().is_loopback() {
+            "that process has no network but loopback; let it, or its container, have the machine's network, or \
+             name an interface by NCCL_SOCKET_IFNAME"
+        } else if error.kind() == io::ErrorKind::ConnectionRefused {
+            "that process has ended, or its ranks have met or failed; make a new unique id for the next attempt"
+        } else {
+            "let the firewall pass TCP between the machines, or name another interface by NCCL_SOCKET_IFNAME"
+        }
+    ))
+}

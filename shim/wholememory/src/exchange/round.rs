@@ -1,0 +1,232 @@
+//! One round at one rank: parts go upwards to the root, and the parts of all ranks come down.
+//!
+//! Every rank does the same: it collects the parts of the ranks that it hears, of none in most
+//! cases; asks the rank above it, unless it is the root; and answers the ranks that it hears.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFlags, poll};
+use rustix::io::Errno;
+
+use super::link::{RankLink, left};
+use super::links::{RankLinks, Spoke};
+use super::parts::{self, Colors, Dealt};
+use super::roster::Roster;
+use super::wire::{Part, RankFrame};
+use super::{link, tcp};
+use crate::error::{Error, Result};
+
+/// A round as one rank makes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Round<'a> {
+    pub(super) rank: usize,
+    pub(super) roster: &'a Roster,
+    /// How long this rank waits for the others.
+    pub(super) patience: Duration,
+    pub(super) number: u32,
+    pub(super) call: &'a str,
+    /// Ranks are divided, and each gets its connections.
+    pub(super) colors: Option<&'a Colors>,
+}
+
+/// Why a round failed, and whether the rank above knows it.
+#[derive(Debug)]
+struct RoundFault {
+    error: Error,
+    is_known_above: bool,
+}
+
+impl RoundFault {
+    fn of_above(error: Error) -> Self {
+        Self { error, is_known_above: true }
+    }
+}
+
+impl From<Error> for RoundFault {
+    fn from(error: Error) -> Self {
+        Self { error, is_known_above: false }
+    }
+}
+
+type Heard = BTreeMap<usize, RankFrame>;
+
+impl Round<'_> {
+    /// All parts, by rank, and this rank's connections in its part.
+    pub(super) fn run(self, links: &RankLinks, own: RankFrame) -> Result<(Vec<Part>, Option<Dealt>)> {
+        let told = self.collect(links, own).and_then(|heard| match &links.up {
+            None => self.checked(heard).map_err(RoundFault::from),
+            Some(up) => self.ask(up, heard).map_err(RoundFault::of_above),
+        });
+        let frames = match told {
+            Ok(frames) => frames,
+            Err(fault) => {
+                let refusal = RankFrame::refusal(self.number, &fault.error);
+                let up = links.up.as_ref().filter(|_| !fault.is_known_above);
+                for link in links.spokes.iter().map(|spoke| &spoke.link).chain(up) {
+                    // One that has ended is why this round fails, or the next one will.
+                    let _ended = refusal.send(link);
+                }
+                return Err(fault.error);
+            }
+        };
+        let dealt = self.colors.map(|colors| self.answer_dealt(links, colors, &frames)).transpose()?;
+        if dealt.is_none() {
+            links.spokes.iter().for_each(|spoke| answer(spoke, frames.iter()));
+        }
+        let parts = frames.into_iter().map(|frame| frame.into_part(self.number, self.call));
+        Ok((parts.collect::<Result<_>>()?, dealt))
+    }
+
+    /// The frames of this rank and of all ranks that it hears, in any order of arrival.
+    fn collect(&self, links: &RankLinks, own: RankFrame) -> Result<Heard, RoundFault> {
+        let deadline = Instant::now() + self.patience;
+        let mut heard = Heard::from([(self.rank, own)]);
+        loop {
+            let is_waited_for = |spoke: &&Spoke| spoke.ranks.iter().any(|rank| !heard.contains_key(rank));
+            let waiting: Vec<_> = links.spokes.iter().filter(is_waited_for).collect();
+            if waiting.is_empty() {
+                return Ok(heard);
+            }
+            let (speaking, above) = wait_for_any(&waiting, links.up.as_ref(), deadline)?;
+            if above && let Some(up) = &links.up {
+                // Before it has heard this machine's parts, it can only refuse.
+                return Err(RoundFault::of_above(self.refused(up)));
+            }
+            if speaking.is_empty() {
+                let missing = waiting.iter().flat_map(|spoke| &spoke.ranks);
+                let missing: Vec<_> = missing.filter(|rank| !heard.contains_key(rank)).collect();
+                return Err(Error::Communication(format!(
+                    "ranks {missing:?} did not come within {:?}",
+                    self.patience
+                ))
+                .into());
+            }
+            for spoke in speaking {
+                // The ranks of another machine come in their order.
+                let rank = spoke.ranks.iter().find(|rank| !heard.contains_key(rank));
+                let Some(rank) = rank.copied() else { continue };
+                let frame = RankFrame::receive(&spoke.link).map_err(|error| ended(spoke.ranks[0], &error));
+                heard.insert(rank, frame.and_then(RankFrame::refused)?);
+            }
+        }
+    }
+
+    fn refused(&self, up: &RankLink) -> Error {
+        match RankFrame::receive(up).map_err(|error| self.ended_above(&error)).and_then(RankFrame::refused) {
+            Ok(early) => Error::Communication(format!("an answer to {} came too early", early.call())),
+            Err(error) => error,
+        }
+    }
+
+    /// At the root: do all ranks make the same call?
+    fn checked(&self, heard: Heard) -> Result<Vec<RankFrame>> {
+        match heard.iter().find(|(_, frame)| !frame.is_of(self.number, self.call)) {
+            None => Ok(heard.into_values().collect()),
+            Some((rank, frame)) => Err(Error::Logic(format!(
+                "rank {} calls {}, rank {rank} calls {}: all ranks of a communicator must make the same call",
+                self.rank,
+                self.call,
+                frame.call()
+            ))),
+        }
+    }
+
+    /// Hands the frames upwards, and receives those of all ranks.
+    fn ask(&self, up: &RankLink, mut heard: Heard) -> Result<Vec<RankFrame>> {
+        // A rank above that has left may have said why.
+        let sent = heard.values().try_for_each(|frame| frame.send(up)).or_else(|error| match error.kind() {
+            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Ok(()),
+            _ => Err(self.ended_above(&error)),
+        });
+        sent?;
+        let mut frames = Vec::with_capacity(self.roster.size());
+        for rank in 0..self.roster.size() {
+            let frame = RankFrame::receive(up).map_err(|error| self.ended_above(&error))?.refused()?;
+            if !frame.is_of(self.number, self.call) {
+                return Err(Error::Communication(format!(
+                    "an answer to {}, not to {}",
+                    frame.call(),
+                    self.call
+                )));
+            }
+            // From another machine it comes without its descriptors.
+            frames.push(heard.remove(&rank).unwrap_or(frame));
+        }
+        Ok(frames)
+    }
+
+    /// Answers a round in which ranks are divided. Returns this rank's own connections.
+    fn answer_dealt(&self, links: &RankLinks, colors: &Colors, frames: &[RankFrame]) -> Result<Dealt> {
+        if let Some(up) = links.up.as_ref().filter(|up| !up.is_remote()) {
+            let told = RankFrame::receive(up).map_err(|error| self.ended_above(&error))?;
+            let dealt = Dealt::of_part(told.into_part(self.number, self.call)?);
+            return dealt.ok_or_else(|| Error::System("connections of a part are missing".to_owned()));
+        }
+        let dealt = parts::deal(colors, self.roster, self.rank, frames).unwrap_or_else(|error| {
+            // Ranks without connections say so, and all of them fail alike.
+            log::warn!("wholememory: no connections for parts: {error}");
+            frames.iter().map(|_| Dealt::default()).collect()
+        });
+        let mut dealt: Vec<_> = dealt.into_iter().map(Some).collect();
+        for spoke in &links.spokes {
+            let own = dealt[spoke.ranks[0]].take().filter(|_| !spoke.link.is_remote());
+            let own = own.map(|own| RankFrame::of_part(self.number, self.call, own.into_part()));
+            answer(spoke, frames.iter().chain(&own));
+        }
+        Ok(dealt[self.rank].take().unwrap_or_default())
+    }
+
+    /// The rank above has ended.
+    fn ended_above(&self, error: &io::Error) -> Error {
+        let leader = self.roster.leader(self.rank);
+        let is_leader = leader == self.rank;
+        ended(if is_leader { self.roster.root() } else { leader }, error)
+    }
+}
+
+fn answer<'a>(spoke: &Spoke, mut frames: impl Iterator<Item = &'a RankFrame>) {
+    if let Err(error) = frames.try_for_each(|frame| frame.send(&spoke.link)) {
+        log::debug!("wholememory: rank {} does not take its answer: {error}", spoke.ranks[0]);
+    }
+}
+
+/// Those of some spokes that have sent something, or have ended, and whether the rank above has;
+/// none after the deadline.
+fn wait_for_any<'a>(
+    spokes: &[&'a Spoke],
+    up: Option<&RankLink>,
+    deadline: Instant,
+) -> Result<(Vec<&'a Spoke>, bool)> {
+    loop {
+        let (mut polled, mut owners) = (Vec::new(), Vec::new());
+        for (at, link) in spokes.iter().map(|spoke| &spoke.link).chain(up).enumerate() {
+            polled.extend(link.polled(PollFlags::IN)?);
+            owners.resize(polled.len(), at);
+        }
+        let is_remote = |link: &RankLink| link.is_remote();
+        let remote = up.is_some_and(is_remote) || spokes.iter().any(|spoke| is_remote(&spoke.link));
+        let until = if remote { deadline.min(Instant::now() + tcp::SECOND) } else { deadline };
+        match poll(&mut polled, Some(&left(until))) {
+            Ok(0) if Instant::now() < deadline => {
+                if let Some(spoke) = spokes.iter().find(|spoke| spoke.link.is_lost()) {
+                    return Err(ended(spoke.ranks[0], &link::lost()));
+                }
+            }
+            Ok(_) => {
+                let heard = owners.iter().zip(&polled).filter(|(_, poll)| !poll.revents().is_empty());
+                let mut heard: Vec<_> = heard.map(|(at, _)| *at).collect();
+                heard.dedup();
+                let speaking = heard.iter().filter_map(|at| spokes.get(*at).copied()).collect();
+                return Ok((speaking, heard.contains(&spokes.len())));
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn ended(rank: usize, error: &io::Error) -> Error {
+    Error::Communication(format!("rank {rank} has ended or does not answer: {error}"))
+}

@@ -1,0 +1,170 @@
+//! The streams of a part whose ranks are on several machines.
+//!
+//! The part's rank 0 listens at a new port and tells its address in a round of all ranks, with a
+//! nonce, as each rank tells one. The first ranks of the other machines connect and send their
+//! proof; the system does its half of that without rank 0. Then another round says whether all
+//! could. So when rank 0 accepts, all connections are there, and no rank waits to be found.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SocketFlags, accept_with};
+
+use super::key::{Key, random};
+use super::link::{RankLink, left};
+use super::links::Spoke;
+use super::roster::Roster;
+use super::{interfaces, tcp};
+use crate::error::{Error, Result};
+
+/// A connection that was opened is accepted sooner than this, unless its machine is lost.
+const SOON: Duration = Duration::from_secs(4);
+/// The rank and its proof.
+const WORDS: usize = 16;
+
+/// A rank's word to the ranks of its part.
+#[derive(Debug)]
+pub(super) struct PartOffer {
+    nonce: u64,
+    /// Of rank 0.
+    listener: Option<(OwnedFd, SocketAddr)>,
+}
+
+impl PartOffer {
+    /// Of rank 0, with a listener.
+    pub(super) fn new(is_root: bool) -> Result<Self> {
+        let listen = || match interfaces::own_address() {
+            Some(address) => Ok(tcp::listen(address)?),
+            None => Err(Error::System("no network interface is as NCCL_SOCKET_IFNAME says".to_owned())),
+        };
+        Ok(Self { nonce: random()?, listener: is_root.then(listen).transpose()? })
+    }
+
+    /// For a message.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let address = self.listener.as_ref().map(|(_, address)| address.to_string()).unwrap_or_default();
+        [&self.nonce.to_le_bytes()[..], address.as_bytes()].concat()
+    }
+}
+
+/// An offer as the other ranks hear it.
+fn heard(bytes: &[u8]) -> Option<(u64, Option<SocketAddr>)> {
+    let (nonce, address) = bytes.split_first_chunk()?;
+    Some((u64::from_le_bytes(*nonce), std::str::from_utf8(address).ok()?.parse().ok()))
+}
+
+fn lost(rank: usize) -> Error {
+    Error::Communication(format!("rank {rank} of the part says nothing of its place"))
+}
+
+/// Connects the first rank of a machine, of number `rank` in the part, to the part's rank 0, whose
+/// offer is `root`.
+///
+/// # Errors
+/// The system's, with the address.
+pub(super) fn connect(key: Key, rank: usize, root: &[u8], patience: Duration) -> Result<RankLink> {
+    let (nonce, address) = heard(root).ok_or_else(|| lost(0))?;
+    let address = address.ok_or_else(|| lost(0))?;
+    let connect = || -> io::Result<RankLink> {
+        let link = RankLink::remote(tcp::connect(address, patience)?, patience)?;
+        let words = [rank as u64, key.proof("part", nonce, [rank as u64, 0])].map(u64::to_le_bytes);
+        io::Write::write_all(&mut &link, words.as_flattened())?;
+        Ok(link)
+    };
+    connect()
+        .map_err(|error| Error::System(format!("no connection to {address} of another machine: {error}")))
+}
+
+/// Hears that rank 0 has the key, too.
+///
+/// # Errors
+/// [`Error::Communication`] where it has not, or has ended.
+pub(super) fn confirm(link: &RankLink, key: Key, rank: usize, own: &PartOffer) -> Result {
+    let mut proof = [0; 8];
+    io::Read::read_exact(&mut &*link, &mut proof)
+        .map_err(|error| Error::Communication(format!("rank 0 of the part has ended: {error}")))?;
+    if u64::from_le_bytes(proof) == key.proof("whole", own.nonce, [rank as u64, 0]) {
+        return Ok(());
+    }
+    Err(Error::Communication("a stranger answers for rank 0 of the part".to_owned()))
+}
+
+/// Accepts the first ranks of the other machines, and proves to each that this is rank 0. `offers`
+/// are those of the part's ranks.
+///
+/// # Errors
+/// [`Error::Communication`] where one has ended.
+pub(super) fn accept(
+    own: &PartOffer,
+    key: Key,
+    roster: &Roster,
+    offers: &[&[u8]],
+    patience: Duration,
+) -> Result<Vec<Spoke>> {
+    let deadline = Instant::now() + SOON;
+    let mut missing: Vec<_> =
+        roster.leaders().into_iter().filter(|leader| *leader != roster.root()).collect();
+    let mut spokes = Vec::new();
+    let Some((listener, _)) = &own.listener else { return Ok(spokes) };
+    while !missing.is_empty() {
+        let Some(stream) = next(listener, deadline)? else {
+            return Err(Error::Communication(format!("ranks {missing:?} of the part have ended")));
+        };
+        let Some(rank) = proved(&stream, key, own.nonce, deadline) else { continue };
+        let Some(at) = missing.iter().position(|leader| *leader == rank) else { continue };
+        missing.swap_remove(at);
+        let (nonce, _) = heard(offers[rank]).ok_or_else(|| lost(rank))?;
+        let link = RankLink::remote(stream, patience)?;
+        // If it has ended, the first round says so.
+        let _ended =
+            io::Write::write_all(&mut &link, &key.proof("whole", nonce, [rank as u64, 0]).to_le_bytes());
+        spokes.push(Spoke { link, ranks: roster.members(rank) });
+    }
+    Ok(spokes)
+}
+
+/// The next connection. `None` after the deadline.
+fn next(listener: &OwnedFd, deadline: Instant) -> io::Result<Option<OwnedFd>> {
+    while is_readable(listener, deadline)? {
+        match accept_with(listener, SocketFlags::CLOEXEC) {
+            Ok(stream) => return Ok(Some(stream)),
+            Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+fn is_readable(socket: &OwnedFd, deadline: Instant) -> io::Result<bool> {
+    loop {
+        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left(deadline))) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The rank of a connection that has the key.
+fn proved(stream: &OwnedFd, key: Key, nonce: u64, deadline: Instant) -> Option<usize> {
+    let (mut words, mut count) = ([0; WORDS], 0);
+    while count < WORDS {
+        // A stranger that is silent has a part of the time.
+        let until = deadline.min(Instant::now() + SOON / 4);
+        if !is_readable(stream, until).ok()? {
+            return None;
+        }
+        match rustix::net::recv(stream.as_fd(), &mut words[count..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return None,
+            Ok((bytes, _)) => count += bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return None,
+        }
+    }
+    let [rank, proof] = [0, 1].map(|at| u64::from_le_bytes(words.as_chunks::<8>().0[at]));
+    (proof == key.proof("part", nonce, [rank, 0])).then_some(rank as usize)
+}
