@@ -58,7 +58,19 @@ impl HandlePool {
         self.idle.entry(kind).or_default().by_age.remove(&(since, number));
     }
 
-    /// A piece of this kind has got its handle, or needs none any more.
+    /// A piece gets the idle handle `number`. It gives up the handle `before`, which is idle from
+    /// now on, or else the reservation that it had. Each handle is told with the time since when it
+    /// is idle.
+    pub fn bind(&mut self, kind: PieceKind, number: (u64, u64), before: Option<(u64, u64)>) {
+        let idle = self.idle.entry(kind).or_default();
+        idle.by_age.remove(&number);
+        match before {
+            Some(before) => drop(idle.by_age.insert(before)),
+            None => self.end_reservation(kind),
+        }
+    }
+
+    /// A piece of this kind needs no handle any more.
     pub fn end_reservation(&mut self, kind: PieceKind) {
         let idle = self.idle.entry(kind).or_default();
         idle.reserved = idle.reserved.saturating_sub(1);
@@ -69,11 +81,14 @@ impl HandlePool {
         self.idle.get(&kind)?.by_age.first().map(|(_, number)| *number)
     }
 
-    /// The longest idle handle of a tier that is of a kind which is not reserved.
-    pub fn oldest_spare(&self, tier: Tier) -> Option<(PieceKind, u64)> {
-        let spare = self.idle.iter().filter(|(kind, idle)| kind.tier == tier && idle.spare() > 0);
-        let oldest = spare.filter_map(|(kind, idle)| Some((*idle.by_age.first()?, *kind)));
-        oldest.min().map(|((_, number), kind)| (kind, number))
+    /// Takes the longest idle handle of a tier out of the pool, if there is one whose kind is not
+    /// reserved.
+    pub fn take_spare(&mut self, tier: Tier) -> Option<(PieceKind, u64)> {
+        let spare = self.idle.iter_mut().filter(|(kind, idle)| kind.tier == tier && idle.spare() > 0);
+        let oldest = spare.filter_map(|(kind, idle)| Some((*idle.by_age.first()?, *kind, idle)));
+        let (first, kind, idle) = oldest.min_by_key(|(first, kind, _)| (*first, *kind))?;
+        idle.by_age.remove(&first);
+        Some((kind, first.1))
     }
 
     /// Bytes on a tier that are idle and not reserved.
@@ -275,6 +290,7 @@ mod tests {
         Make(usize, u64),
         Reserve(usize, u64),
         Bind(usize),
+        Exchange(usize),
         Drop(usize),
         Park(usize),
         GiveBack(usize),
@@ -285,6 +301,7 @@ mod tests {
             4 => (0..2usize, 1..4u64).prop_map(|(tier, bytes)| Step::Make(tier, bytes)),
             4 => (0..2usize, 1..4u64).prop_map(|(tier, bytes)| Step::Reserve(tier, bytes)),
             3 => (0..20usize).prop_map(Step::Bind),
+            1 => (0..20usize).prop_map(Step::Exchange),
             1 => (0..20usize).prop_map(Step::Drop),
             4 => (0..20usize).prop_map(Step::Park),
             2 => (0..2usize).prop_map(Step::GiveBack),
@@ -346,9 +363,18 @@ mod tests {
                     let kind = self.reserved.swap_remove(index);
                     let number = self.pool.oldest(kind).expect("at least as many are idle as are reserved");
                     assert_eq!(self.idle(|other| *other == kind)[0].1, number, "the longest idle one");
-                    self.pool.end_reservation(kind);
                     let since = self.handles.get_mut(&number).and_then(|(_, since)| since.take());
-                    self.pool.unpark(kind, since.expect("it is idle, and in no other hand"), number);
+                    let since = since.expect("it is idle, and in no other hand");
+                    self.pool.bind(kind, (since, number), None);
+                }
+                Step::Exchange(index) => {
+                    let Some(before) = self.nth(index, false) else { return };
+                    let kind = self.handles[&before].0;
+                    let Some(number) = self.pool.oldest(kind) else { return };
+                    let since = self.handles.get_mut(&number).and_then(|(_, since)| since.take());
+                    let since = since.expect("it is idle, and in no other hand");
+                    self.handles.get_mut(&before).expect("just found").1 = Some(self.time);
+                    self.pool.bind(kind, (since, number), Some((self.time, before)));
                 }
                 Step::Drop(index) if index < self.reserved.len() => {
                     let kind = self.reserved.swap_remove(index);
@@ -363,13 +389,12 @@ mod tests {
                     self.pool.discharge(kind.tier, kind.bytes);
                 }
                 Step::GiveBack(tier) => {
-                    let Some((kind, number)) = self.pool.oldest_spare(TIERS[tier]) else {
+                    let Some((kind, number)) = self.pool.take_spare(TIERS[tier]) else {
                         assert_eq!(self.pool.idle(TIERS[tier]), 0);
                         return;
                     };
                     let (_, since) = self.handles.remove(&number).expect("it is there");
-                    assert_eq!(kind.tier, TIERS[tier]);
-                    self.pool.unpark(kind, since.expect("it is idle"), number);
+                    assert!(kind.tier == TIERS[tier] && since.is_some());
                 }
                 Step::Bind(_) | Step::Drop(_) => {}
             }

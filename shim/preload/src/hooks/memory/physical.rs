@@ -77,8 +77,11 @@ impl CreateRequest {
     /// Idle memory of a tier, if there is some.
     fn reserved(&self, tier: Tier) -> Option<u64> {
         let kind = self.kind?.on(tier);
+        // The lock comes first: memory that is reserved has an alias for all other threads.
+        let mut handles = cache().handles()?;
         let charge = self.manager?.reserve(kind)?;
-        let alias = cache().handles()?.reserve(kind);
+        let alias = handles.reserve(kind);
+        drop(handles);
         book().made(alias, self.asked(), tier, Some(charge));
         Some(alias)
     }

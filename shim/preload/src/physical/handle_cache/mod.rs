@@ -242,23 +242,28 @@ impl<V: Vmm> HandleCache<V> {
         if before == Some(number) {
             return;
         }
-        match before {
-            Some(before) => self.park(before),
-            None => self.end_reservation(kind),
-        }
+        let before = before.and_then(|before| Some((self.leave(before)?, before)));
         if let Some(memory) = self.memories.get_mut(&number) {
             memory.holder = Some(alias);
             let since = memory.idle_since;
-            self.vmm.pool(kind.device, |pool| pool.unpark(kind, since, number));
+            // In one step: another thread may reserve idle memory before and after it.
+            self.vmm.pool(kind.device, |pool| pool.bind(kind, (since, number), before));
         }
     }
 
     fn park(&mut self, number: u64) {
-        let since = self.next();
-        if let Some(memory) = self.memories.get_mut(&number) {
-            (memory.holder, memory.idle_since) = (None, since);
+        let since = self.leave(number);
+        if let Some((since, memory)) = since.zip(self.memories.get(&number)) {
             self.vmm.pool(memory.kind.device, |pool| pool.park(memory.kind, since, number));
         }
+    }
+
+    /// Memory has no holder any more. The value is the time since when it is idle.
+    fn leave(&mut self, number: u64) -> Option<u64> {
+        let since = self.next();
+        let memory = self.memories.get_mut(&number)?;
+        (memory.holder, memory.idle_since) = (None, since);
+        Some(since)
     }
 
     fn used(&mut self, address: u64, alias: u64) {
@@ -465,7 +470,7 @@ impl<V: Vmm> HandleCache<V> {
     pub(crate) fn give_back(&mut self, device: CUdevice, tier: Tier, bytes: u64) -> u64 {
         let mut given = 0;
         while given < bytes {
-            let spare = self.vmm.pool(device, |pool| pool.oldest_spare(tier)).flatten();
+            let spare = self.vmm.pool(device, |pool| pool.take_spare(tier)).flatten();
             let Some((kind, number)) = spare else { break };
             if self.give_up_handle(number).is_ok() {
                 given += kind.bytes;

@@ -1,6 +1,6 @@
 //! Hazard: two of the program's pieces are one memory, a piece is not what was written to it, or
 //! memory is lost.
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
@@ -14,7 +14,24 @@ const ALL: [(CUdevice, u32); 1] = [(0, 3)];
 
 /// A driver that knows where handles are mapped, and refuses the calls that the real one refuses.
 #[derive(Default)]
-struct Model(RefCell<State>, RefCell<HandlePool>);
+struct Model(RefCell<State>, RefCell<HandlePool>, Intruder);
+
+/// Another thread, which reserves idle memory after so many changes of the pool.
+#[derive(Default)]
+struct Intruder {
+    changes_left: Cell<Option<usize>>,
+    has_reserved: Cell<bool>,
+}
+
+impl Intruder {
+    fn changed(&self, pool: &mut HandlePool) {
+        let left = self.changes_left.take();
+        self.changes_left.set(left.and_then(|left| left.checked_sub(1)));
+        if left == Some(0) {
+            self.has_reserved.set(pool.reserve(KIND));
+        }
+    }
+}
 
 #[derive(Default)]
 struct State {
@@ -56,7 +73,10 @@ fn check(holds: bool) -> Result<(), CUresult> {
 
 impl Vmm for Model {
     fn pool<T>(&self, _: CUdevice, change: impl FnOnce(&mut HandlePool) -> T) -> Option<T> {
-        Some(change(&mut self.1.borrow_mut()))
+        let mut pool = self.1.borrow_mut();
+        let changed = change(&mut pool);
+        self.2.changed(&mut pool);
+        Some(changed)
     }
 
     fn make(&self, kind: &PieceKind) -> Result<u64, CUresult> {
@@ -318,6 +338,44 @@ fn an_alias_is_released_before_it_is_unmapped_or_never_mapped() {
     assert_eq!(program.cache.release(alias), Some(Ok(())));
     assert_eq!(program.cache.give_back(0, Tier::Device, 1), KIND.bytes);
     assert!(program.cache.vmm.0.borrow().mapped.is_empty());
+}
+
+/// A program of which all idle memory is reserved maps an alias where other idle memory is mapped,
+/// maps another one anywhere, and releases a piece, which is given back. Another thread reserves
+/// idle memory after `changes` changes of the pool. `None`: it was too late.
+fn with_an_intruder(changes: usize) -> Option<Program> {
+    let mut program = Program::new();
+    program.map(0..2);
+    (0..2).for_each(|page| program.unmap(page));
+    let [first, second] = [(); 2].map(|()| program.reserve(KIND).expect("idle memory"));
+    let made = program.cache.vmm.new_handle(KIND);
+    let third = program.cache.made(KIND, made);
+    program.cache.vmm.2.changes_left.set(Some(changes));
+    for (page, alias) in [(0, third), (9, first)] {
+        assert_eq!(program.cache.map(Program::address(page), KIND.bytes, alias), Some(Ok(())), "{changes}");
+    }
+    assert!(!program.cache.vmm.2.has_reserved.get(), "all was reserved: {changes}");
+    assert_eq!(program.cache.unmap(Program::address(0), KIND.bytes), Some(Ok(())));
+    assert_eq!(program.cache.release(third), Some(Ok(())));
+    let given = program.cache.give_back(0, Tier::Device, u64::MAX);
+    let is_late = program.cache.vmm.2.changes_left.take().is_some();
+    let others = program.cache.vmm.2.has_reserved.get().then(|| program.cache.reserve(KIND));
+    assert_eq!(given, if others.is_some() { 0 } else { KIND.bytes }, "after {changes} changes");
+    let unbound = [second].into_iter().chain(others);
+    unbound.zip(10..).for_each(|(alias, page)| {
+        let mapped = program.cache.map(Program::address(page), KIND.bytes, alias);
+        assert_eq!(mapped, Some(Ok(())), "after {changes} changes");
+    });
+    (!is_late).then_some(program)
+}
+
+/// Hazard: a piece that was promised idle memory cannot be mapped, because that memory went
+/// elsewhere when it was promised.
+#[test]
+fn what_is_reserved_in_the_middle_of_another_change_is_there() {
+    let runs: Vec<Program> = (0..).map_while(with_an_intruder).collect();
+    let count = |reserved| runs.iter().filter(|run| run.cache.vmm.2.has_reserved.get() == reserved).count();
+    assert!(count(true) > 0 && count(false) > 0, "{} runs", runs.len());
 }
 
 #[derive(Debug, Clone)]
