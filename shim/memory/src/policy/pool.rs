@@ -56,6 +56,7 @@ impl HandlePool {
     /// The handle is idle no more.
     pub fn unpark(&mut self, kind: PieceKind, since: u64, number: u64) {
         self.idle.entry(kind).or_default().by_age.remove(&(since, number));
+        self.note_least();
     }
 
     /// A piece gets the idle handle `number`. It gives up the handle `before`, which is idle from
@@ -88,6 +89,7 @@ impl HandlePool {
         let oldest = spare.filter_map(|(kind, idle)| Some((*idle.by_age.first()?, *kind, idle)));
         let (first, kind, idle) = oldest.min_by_key(|(first, kind, _)| (*first, *kind))?;
         idle.by_age.remove(&first);
+        self.note_least();
         Some((kind, first.1))
     }
 
@@ -130,8 +132,13 @@ impl HandlePool {
         idle.reserved += 1;
         *self.account.held.part(kind.tier) += kind.bytes;
         self.count(kind.tier);
-        self.least = self.least.min(self.idle(Tier::Device));
+        self.note_least();
         true
+    }
+
+    /// Less is idle than before.
+    fn note_least(&mut self) {
+        self.least = self.least.min(self.idle(Tier::Device));
     }
 
     /// A piece was made for which memory is charged. `is_cached`: its handle becomes idle when the
@@ -267,6 +274,17 @@ mod tests {
         assert_eq!(pool.take_unused(0, GIB), 3 * GIB, "some were used since");
     }
 
+    /// Hazard: after a shortage the stated amount goes back to the driver as well, and the program
+    /// has each page made anew.
+    #[test]
+    fn pieces_that_went_back_since_a_period_do_not_go_twice() {
+        let mut pool = HandlePool::default();
+        (0..8).for_each(|number| pool.park(kind(Tier::Device, GIB), number, number));
+        (0..2).for_each(|_| pool.end_period(0, GIB));
+        (0..7).for_each(|_| assert!(pool.take_spare(Tier::Device).is_some()));
+        assert_eq!((pool.take_unused(0, GIB), pool.idle(Tier::Device)), (0, GIB));
+    }
+
     /// Hazard: the driver has no memory left for a kernel's code, although pieces could have gone
     /// to the host.
     #[test]
@@ -294,6 +312,9 @@ mod tests {
         Drop(usize),
         Park(usize),
         GiveBack(usize),
+        Vanish(usize),
+        EndPeriod,
+        TakeUnused(u64, u64),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -305,6 +326,9 @@ mod tests {
             1 => (0..20usize).prop_map(Step::Drop),
             4 => (0..20usize).prop_map(Step::Park),
             2 => (0..2usize).prop_map(Step::GiveBack),
+            1 => (0..20usize).prop_map(Step::Vanish),
+            1 => Just(Step::EndPeriod),
+            1 => (0..4u64, 0..4u64).prop_map(|(blocks, stated)| Step::TakeUnused(blocks, stated)),
         ];
         prop::collection::vec(step, 1..100)
     }
@@ -395,6 +419,21 @@ mod tests {
                     };
                     let (_, since) = self.handles.remove(&number).expect("it is there");
                     assert!(kind.tier == TIERS[tier] && since.is_some());
+                }
+                Step::Vanish(index) => {
+                    let Some(number) = self.nth(index, true) else { return };
+                    let kind = self.handles[&number].0;
+                    let reserved = self.reserved.iter().filter(|other| **other == kind).count();
+                    if self.idle(|other| *other == kind).len() > reserved {
+                        let since = self.handles.remove(&number).and_then(|(_, since)| since);
+                        self.pool.unpark(kind, since.expect("it is idle"), number);
+                    }
+                }
+                Step::EndPeriod => self.pool.end_period(0, 0),
+                Step::TakeUnused(blocks, stated) => {
+                    let idle = self.pool.idle(Tier::Device);
+                    let goes = self.pool.take_unused(blocks, stated);
+                    assert!(goes <= idle.saturating_sub(stated.saturating_sub(blocks)), "{goes} of {idle}");
                 }
                 Step::Bind(_) | Step::Drop(_) => {}
             }
