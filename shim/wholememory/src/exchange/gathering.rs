@@ -148,8 +148,11 @@ impl<'a> Gathering<'a> {
     fn seat(&mut self, guest: KnownGuest) -> Result {
         let KnownGuest { rank, terms, socket, is_remote } = guest;
         let patience = self.arrival.patience;
-        let link =
-            if is_remote { RankLink::remote(socket, patience) } else { RankLink::to_peer(socket, patience) }?;
+        let link = if is_remote {
+            RankLink::remote(closed_in_child(socket)?, patience)
+        } else {
+            RankLink::to_peer(closed_in_child(socket)?, patience)
+        }?;
         self.spokes.push(Spoke { link, ranks: Vec::new() });
         self.own.compare(rank, terms)?;
         let spoke = self.spokes.len() - 1;
@@ -257,7 +260,7 @@ impl<'a> Gathering<'a> {
             all.extend(spoke.link.polled(PollFlags::IN)?);
         }
         match &self.up {
-            Uplink::Called(caller) => all.push(PollFd::from_borrowed_fd(caller.socket(), PollFlags::IN)),
+            Uplink::Called(caller) => all.push(PollFd::from_borrowed_fd(caller.socket()?, PollFlags::IN)),
             Uplink::Open(up) => all.extend(up.polled(PollFlags::IN)?),
             Uplink::Absent | Uplink::Wanted => {}
         }

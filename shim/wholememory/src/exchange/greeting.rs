@@ -5,13 +5,15 @@
 //! its proof; the listener sends its terms and its proof.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use wm_sockets::descriptor::Descriptor;
 
+use super::forked::closed_in_child;
 use super::key::{Key, random};
 use super::link::left;
 use super::terms::Terms;
@@ -24,7 +26,7 @@ const WHOLE: usize = 24;
 /// A connection whose listener has not proved yet that it has the key.
 #[derive(Debug)]
 pub(super) struct Caller {
-    socket: OwnedFd,
+    socket: Descriptor,
     rank: u64,
     own: Terms,
     random: u64,
@@ -33,18 +35,23 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// A caller with a new connection, which does not block from now on.
+    /// A caller with a new connection, which does not block from now on, and which children of a
+    /// fork close: the listener may answer late.
     ///
     /// # Errors
     /// The system's.
     pub(super) fn new(socket: OwnedFd, rank: usize, own: Terms) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
+        let socket = closed_in_child(socket)?;
         Ok(Self { socket, rank: rank as u64, own, random: random()?, heard: [0; WHOLE], count: 0 })
     }
 
     /// The socket, to poll for the listener's words.
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    ///
+    /// # Errors
+    /// The program has closed it.
+    pub(super) fn socket(&self) -> io::Result<BorrowedFd<'_>> {
+        self.socket.get()
     }
 
     /// Hears what has arrived, and answers. Returns the listener's terms when it has proved itself.
@@ -54,7 +61,8 @@ impl Caller {
     pub(super) fn go_on(&mut self, key: Key) -> io::Result<Option<Terms>> {
         loop {
             let end = if self.count < NONCE { NONCE } else { WHOLE };
-            match rustix::net::recv(&self.socket, &mut self.heard[self.count..end], RecvFlags::empty()) {
+            match rustix::net::recv(self.socket.get()?, &mut self.heard[self.count..end], RecvFlags::empty())
+            {
                 Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok((bytes, _)) => self.count += bytes,
                 Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -77,7 +85,7 @@ impl Caller {
         let proof = key.proof("rank", self.word(0), [self.rank, self.own.word()]);
         let text = [self.rank, self.random, self.own.word(), proof].map(u64::to_le_bytes).concat();
         // There is room for few bytes in a socket that is new.
-        let sent = rustix::net::send(&self.socket, &text, SendFlags::NOSIGNAL)?;
+        let sent = rustix::net::send(self.socket.get()?, &text, SendFlags::NOSIGNAL)?;
         if sent == text.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
     }
 
@@ -88,7 +96,7 @@ impl Caller {
     }
 
     /// The connection.
-    pub(super) fn into_socket(self) -> OwnedFd {
+    pub(super) fn into_socket(self) -> Descriptor {
         self.socket
     }
 }
@@ -105,7 +113,7 @@ pub(super) fn talk(caller: &mut Caller, key: Key, deadline: Instant) -> io::Resu
         if Instant::now() >= deadline {
             return Err(ErrorKind::TimedOut.into());
         }
-        let mut polled = [PollFd::from_borrowed_fd(caller.socket(), PollFlags::IN)];
+        let mut polled = [PollFd::from_borrowed_fd(caller.socket()?, PollFlags::IN)];
         match poll(&mut polled, Some(&left(deadline))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -8,7 +8,7 @@
 //! down, which its children cannot undo.
 
 use std::io::{self, Error, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +17,6 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use wm_sockets::descriptor::Descriptor;
 
-use super::forked::closed_in_child;
 use super::tcp;
 
 /// The longest wait between two looks at the clock.
@@ -45,31 +44,30 @@ pub(super) fn own_life() -> Option<OwnedFd> {
 
 impl RankLink {
     /// A link over a Unix socket.
-    pub(super) fn new(
-        socket: impl Into<OwnedFd>,
-        life: Option<OwnedFd>,
-        patience: Duration,
-    ) -> io::Result<Self> {
-        Self::over(socket.into(), life, false, patience)
+    pub(super) fn new(socket: Descriptor, life: Option<OwnedFd>, patience: Duration) -> io::Result<Self> {
+        Self::over(socket, life, false, patience)
     }
 
     /// The link over a Unix socket to the process that connected, or listens.
-    pub(super) fn to_peer(socket: impl Into<OwnedFd>, patience: Duration) -> io::Result<Self> {
-        let socket = socket.into();
-        let life = wm_trust::peer::life(socket.as_fd());
+    pub(super) fn to_peer(socket: Descriptor, patience: Duration) -> io::Result<Self> {
+        let life = wm_trust::peer::life(socket.get()?);
         Self::over(socket, life, false, patience)
     }
 
     /// The link over a TCP stream.
-    pub(super) fn remote(stream: OwnedFd, patience: Duration) -> io::Result<Self> {
-        tcp::tune(stream.as_fd())?;
+    pub(super) fn remote(stream: Descriptor, patience: Duration) -> io::Result<Self> {
+        tcp::tune(stream.get()?)?;
         Self::over(stream, None, true, patience)
     }
 
-    fn over(socket: OwnedFd, life: Option<OwnedFd>, is_remote: bool, patience: Duration) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&socket, true)?;
-        let process = std::process::id();
-        Ok(Self { socket: closed_in_child(socket)?, life, is_remote, patience, process })
+    fn over(
+        socket: Descriptor,
+        life: Option<OwnedFd>,
+        is_remote: bool,
+        patience: Duration,
+    ) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(socket.get()?, true)?;
+        Ok(Self { socket, life, is_remote, patience, process: std::process::id() })
     }
 
     /// Is the other rank on another machine?
@@ -99,10 +97,13 @@ impl RankLink {
         Ok(std::iter::once(PollFd::from_borrowed_fd(self.socket.get()?, flags)).chain(life).collect())
     }
 
-    /// Has the other rank left or ended? Bytes that it has sent may be unread.
+    /// Has the other rank left or ended, or is its machine lost? Bytes that it has sent may be
+    /// unread.
     pub(super) fn has_ended(&self) -> bool {
-        let polled = self.polled(PollFlags::empty());
-        polled.is_err()
+        // Of a TCP stream that the other end has closed, this end is open.
+        let polled = self.polled(PollFlags::RDHUP);
+        self.is_lost()
+            || polled.is_err()
             || polled.is_ok_and(|mut polled| {
                 poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
             })

@@ -142,6 +142,30 @@ fn a_rank_that_ends_is_an_error_of_all_others_soon() {
     }
 }
 
+/// A leader sees at any time that another machine's leader has left, without a round.
+#[test]
+fn a_link_tells_that_its_other_end_has_left() {
+    let (listener, at) = listen(local()).expect("a port");
+    let here = tcp::connect(at, SOON).expect("connected");
+    let here = RankLink::remote(forked::closed_in_child(here).expect("a slot"), SOON).expect("a link");
+    let there = loop {
+        match rustix::net::accept(&listener) {
+            Ok(there) => {
+                break RankLink::remote(forked::closed_in_child(there).expect("a slot"), SOON)
+                    .expect("a link");
+            }
+            Err(error) => assert_eq!(error, rustix::io::Errno::WOULDBLOCK),
+        }
+    };
+    assert!(!here.has_ended());
+    drop(there);
+    let begin = Instant::now();
+    while !here.has_ended() {
+        assert!(begin.elapsed() < SOON);
+        thread::yield_now();
+    }
+}
+
 /// Meets as ranks with sizes of their own. Each error's code, and the time until all have one.
 fn sizes(said: &[(usize, usize)]) -> (Vec<Option<u32>>, Duration) {
     let (place, begin) = (door(local()), Instant::now());

@@ -10,10 +10,11 @@
 //! and is not believed.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+use wm_sockets::descriptor::Descriptor;
 use wm_trust::peer::may_be_own;
 
 use super::arrival::{Invitation, Met, RankArrival, is_early, is_over, roster};
@@ -83,7 +84,10 @@ fn alone(rank: usize) -> Met {
 
 /// The terms of this machine's leader, which is a process of this user's or root's, and the
 /// connection.
-fn join(arrival: RankArrival<'_>, address: &std::os::unix::net::SocketAddr) -> io::Result<(Terms, OwnedFd)> {
+fn join(
+    arrival: RankArrival<'_>,
+    address: &std::os::unix::net::SocketAddr,
+) -> io::Result<(Terms, Descriptor)> {
     let socket = UnixStream::connect_addr(address)?;
     if !may_be_own(socket.as_fd()) {
         return Err(ErrorKind::PermissionDenied.into());
@@ -94,7 +98,7 @@ fn join(arrival: RankArrival<'_>, address: &std::os::unix::net::SocketAddr) -> i
 }
 
 /// A rank that is not the first of its machine waits for the roster.
-fn member(arrival: RankArrival<'_>, socket: OwnedFd) -> Result<Met> {
+fn member(arrival: RankArrival<'_>, socket: Descriptor) -> Result<Met> {
     let link = RankLink::to_peer(socket, arrival.patience)?;
     let told = RankFrame::receive(&link).map_err(|error| match error.kind() {
         ErrorKind::TimedOut => {

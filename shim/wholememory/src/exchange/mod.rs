@@ -208,7 +208,8 @@ impl RankExchange {
             return Err(Error::System("the connections of a part were not opened".to_owned()));
         };
         let links = dealt.sockets.into_iter().zip(dealt.lives);
-        let links = links.map(|(socket, life)| RankLink::new(socket, life, self.patience));
+        let links =
+            links.map(|(socket, life)| RankLink::new(forked::closed_in_child(socket)?, life, self.patience));
         let mut links = links.collect::<std::io::Result<Vec<_>>>()?;
         if leader != rank {
             return Ok(RankLinks { spokes: Vec::new(), up: links.pop() });
@@ -242,16 +243,12 @@ impl RankExchange {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        state.round = state.round.wrapping_add(1);
-        let own = RankFrame::contribution(state.round, call, bytes, descriptors)?;
-        let round = Round {
-            rank: self.rank,
-            roster: &self.roster,
-            patience: self.patience,
-            number: state.round,
-            call,
-            colors,
-        };
+        let number = state.round.wrapping_add(1);
+        // A part that cannot be sent is no round: the others find this rank at its next call.
+        let own = RankFrame::contribution(number, call, bytes, descriptors)?;
+        state.round = number;
+        let round =
+            Round { rank: self.rank, roster: &self.roster, patience: self.patience, number, call, colors };
         let outcome = round.run(&state.links, own);
         // If ranks made different calls, all of them have been answered. After any other failure
         // the state of the exchange is unknown.

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with};
 
+use super::forked::closed_in_child;
 use super::key::{Key, random};
 use super::link::{RankLink, left};
 use super::links::Spoke;
@@ -70,7 +71,7 @@ pub(super) fn connect(key: Key, rank: usize, root: &[u8], patience: Duration) ->
     let (nonce, address) = heard(root).ok_or_else(|| lost(0))?;
     let address = address.ok_or_else(|| lost(0))?;
     let connect = || -> io::Result<RankLink> {
-        let link = RankLink::remote(tcp::connect(address, patience)?, patience)?;
+        let link = RankLink::remote(closed_in_child(tcp::connect(address, patience)?)?, patience)?;
         let words = [rank as u64, key.proof("part", nonce, [rank as u64, 0])].map(u64::to_le_bytes);
         io::Write::write_all(&mut &link, words.as_flattened())?;
         Ok(link)
@@ -118,7 +119,7 @@ pub(super) fn accept(
         let Some(at) = missing.iter().position(|leader| *leader == rank) else { continue };
         missing.swap_remove(at);
         let (nonce, _) = heard(offers[rank]).ok_or_else(|| lost(rank))?;
-        let link = RankLink::remote(stream, patience)?;
+        let link = RankLink::remote(closed_in_child(stream)?, patience)?;
         // If it has ended, the first round says so.
         let _ended =
             io::Write::write_all(&mut &link, &key.proof("whole", nonce, [rank as u64, 0]).to_le_bytes());

@@ -21,8 +21,8 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 const UNANSWERED: u8 = 2;
 /// Connections that wait to be accepted: more than machines of a job.
 const BACKLOG: i32 = 4096;
-/// How long a connection may take to be opened: the system asks four times meanwhile.
-const OPENING: Duration = Duration::from_secs(10);
+/// How long a connection may take to be opened: the system asks three times meanwhile.
+const OPENING: Duration = Duration::from_secs(4);
 
 /// Listens at a new port of an address. The listener does not block.
 ///

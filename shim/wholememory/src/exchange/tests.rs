@@ -275,6 +275,22 @@ fn a_rank_that_comes_after_the_meeting_has_failed_is_told_at_once() {
     assert!(begin.elapsed() < AT_ONCE);
 }
 
+/// The rank's next call is compared with that which the others still make.
+#[test]
+fn a_part_that_is_too_large_is_an_error_of_all_and_the_next_round_is_sound() {
+    let told = ranks(key("large"), 3, RankExchange::PATIENCE, |exchange| {
+        let code = |outcome: Result<Vec<Part>>| outcome.map(drop).map_err(|error| error.code());
+        if exchange.rank() == 1 {
+            assert_eq!(code(exchange.round("round", &vec![0; (64 << 20) + 1], &[])), Err(7));
+            assert_eq!(code(exchange.round("next", &[], &[])), Err(3));
+        } else {
+            assert_eq!(code(exchange.round("round", &[], &[])), Err(3));
+        }
+        exchange.barrier("after").expect("sound again");
+    });
+    assert!(told.iter().all(Result::is_ok));
+}
+
 #[test]
 fn an_error_names_its_kind_once() {
     let told = ranks(key("texts"), 3, RankExchange::PATIENCE, |exchange| {
