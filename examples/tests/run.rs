@@ -35,21 +35,36 @@ fn c_advises() {
     assert_eq!(outcome.expect_success(), expected);
 }
 
-#[test]
-fn c_makes_a_table_of_two_ranks() {
+/// Compiles a program with the shipped headers, and runs it on two simulated devices.
+fn linked_with_wholememory(name: &str) -> String {
     let (scratch, library) = (Scratch::new(), places::built("libwholegraph.so"));
-    let program = scratch.path().join("wholememory");
+    let program = scratch.path().join(name);
     let mut gcc = Command::new("gcc");
-    gcc.arg(places::workspace("examples/c/wholememory.c"))
-        .arg("-I")
-        .arg(places::workspace("shim/wholegraph/include"));
+    gcc.arg(places::workspace(&format!("examples/c/{name}.c"))).arg("-I");
+    gcc.arg(places::workspace("shim/wholegraph/include"));
     gcc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&library).arg(places::shim());
     gcc.arg("-lpthread").env_remove("LD_LIBRARY_PATH").env_remove("LD_PRELOAD");
-    assert!(gcc.status().expect("gcc").success(), "examples/c/wholememory.c does not compile");
+    assert!(gcc.status().expect("gcc").success(), "examples/c/{name}.c does not compile");
     let folder = library.parent().expect("a folder");
-    let host = Host::shimmed(&program, &scratch, &driver::simulated(&scratch)).env("LD_LIBRARY_PATH", folder);
-    let outcome = run(host);
-    assert_eq!(outcome.expect_success(), "rows 0, 999 and 499 are of ranks 0, 1 and 0");
+    let host = Host::shimmed(&program, &scratch, &driver::simulated(&scratch));
+    let outcome = run(host.env("LD_LIBRARY_PATH", folder).env("SIMCUDA_DEVICES", "2"));
+    outcome.expect_success().to_owned()
+}
+
+#[test]
+fn c_makes_a_table_of_two_ranks() {
+    let said = linked_with_wholememory("wholememory");
+    assert_eq!(said, "rows 0, 999 and 499 are of ranks 0, 1 and 0");
+}
+
+#[test]
+fn c_has_memory_of_two_gpus_in_one_thread() {
+    let said = linked_with_wholememory("one_thread");
+    let lines = [
+        "GPU 0 has 32 MiB from byte 0 on, and reads 40",
+        "GPU 1 has 32 MiB from byte 33554432 on, and reads 41",
+    ];
+    assert_eq!(said, lines.join("\n"));
 }
 
 #[test]

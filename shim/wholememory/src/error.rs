@@ -76,6 +76,12 @@ impl Error {
         Self::of_code(code, format!("rank {rank} failed"))
     }
 
+    /// Is it one of [`Error::of_rank`], whose reason another rank has?
+    pub(crate) fn is_of_rank(&self) -> bool {
+        let number = self.reason().strip_prefix("rank ").and_then(|rest| rest.strip_suffix(" failed"));
+        number.is_some_and(|number| number.parse::<usize>().is_ok())
+    }
+
     /// The error of a code.
     pub(crate) fn of_code(code: u32, text: String) -> Self {
         match code {

@@ -10,7 +10,7 @@ use hazards::places::{built, workspace};
 use hazards::{Host, Scratch, elf};
 
 /// Every header, the order of a program's own.
-const HEADERS: [&str; 9] = [
+const HEADERS: [&str; 10] = [
     "embedding",
     "env_func_ptrs",
     "global_reference",
@@ -20,6 +20,7 @@ const HEADERS: [&str; 9] = [
     "wholememory",
     "wholememory_op",
     "wholememory_tensor",
+    "wmshim_process",
 ];
 
 /// Words that a declaration of a header begins with: types of results.

@@ -323,6 +323,45 @@ with wm.Communicator.create() as comm, wm.Table.create([4, 2], "float32", comm) 
 """)
 
     @NEEDS_LIBRARY
+    def test_one_thread_has_tables_of_several_gpus(self):
+        self.succeed(BEGIN + """
+def on(device, body):
+    wm._cuda.enter(device)
+    return body()
+
+wm._cuda.enter(1)
+with wm.Group.create() as group:
+    # The current device is the program's.
+    assert wm._cuda.enter(None) == 1 and [rank.device for rank in group.ranks] == [0, 1] and len(group) == 2
+    for type in wm._api.TYPES:
+        for location in wm._api.LOCATIONS:
+            with group.create_table([7, 2], "int64", type, location) as table:
+                assert [list(each.local_rows) for each in table] == [[0, 1, 2, 3], [4, 5, 6]]
+                on(0, lambda: table[0].scatter(up("int64", range(8), 2), up("int64", [6, 0, 4, 2])))
+                on(1, lambda: table[1].scatter(up("int64", range(10, 16), 2), up("int64", [1, 5, 3])))
+                group.synchronize()
+                for rank in range(2):
+                    found = on(rank, lambda: down(table[rank].gather(up("int64", range(7)))))
+                    assert found == [2, 3, 10, 11, 6, 7, 14, 15, 4, 5, 12, 13, 0, 1], (type, location, rank, found)
+    with group.create_table([6], "float32", partition=[1, 5]) as table:
+        on(0, lambda: table.scatter(up("float32", range(6)), up("int64", range(6))))
+        assert on(0, lambda: down(table.gather(up("int64", [5, 0])))) == [5, 0]
+        assert [len(each.local_rows) for each in table] == [1, 5]
+    fails(wm.InvalidInput, lambda: group.create_table([6], "float32", partition=[1, 4]), "has 5 rows")
+    fails(ValueError, lambda: group.create_table([6], "float32", partition=[6]), "each of the 2 ranks")
+    fails(ValueError, lambda: group.create_table([2, 2, 2], "float32"))
+    fails(wm.OutOfMemory, lambda: group.create_table([1 << 40], "int64"))
+    assert wm._api.library().get_wholememory_tensor_count() == 0
+# Several ranks share a GPU, and more ranks than devices are one communicator, too.
+with wm.Group.create([1, 0, 1]) as group, group.create_table([5], "int64") as table:
+    on(1, lambda: table[2].scatter(up("int64", [8]), up("int64", [0])))
+    group.synchronize()
+    assert on(0, lambda: down(table[1].gather(up("int64", [0])))) == [8]
+fails(wm.CudaError, lambda: wm.Group.create([0, 7]))
+fails(ValueError, lambda: wm.Group.create([]))
+""")
+
+    @NEEDS_LIBRARY
     def test_under_the_preloaded_library(self):
         preloaded = {"LD_PRELOAD": PRELOADED, "WMSHIM_DRIVER": DRIVER, "WMSHIM_STATS_SOCKET": "off"}
         self.succeed(BEGIN + """

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Files that ship besides the pages in `docs/`.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
@@ -17,6 +17,7 @@ const FILES: [&str; 10] = [
     "docs/dev/measurements.md",
     "examples/README.md",
     "examples/c/advise.c",
+    "examples/c/one_thread.c",
     "examples/c/wholememory.c",
     "examples/python/statistics.py",
     "examples/rust/spill.rs",

@@ -26,7 +26,7 @@ pub(crate) const HEADERS: &str = "shim/wholegraph/include/wholememory";
 const PAGE: &str = "docs/wholememory-c-api.md";
 
 /// Files of functions, in the order of the page.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "communicators",
     "reasons",
     "memories",
@@ -38,6 +38,7 @@ const FILES: [&str; 11] = [
     "graphs",
     "random",
     "properties",
+    "process",
 ];
 
 /// Other files of types.

@@ -57,6 +57,15 @@ unsafe fn give_all(place: *mut usize, numbers: impl Iterator<Item = u64>) -> Res
     Ok(())
 }
 
+/// Closes memory, and the communicators that it has handed out.
+pub(super) fn free(handle: MemoryHandle) -> Result {
+    let memory = MEMORIES.close(handle)?;
+    if let Ok(parts) = memory.parts() {
+        parts.iter().for_each(|part| COMMUNICATORS.forget(part));
+    }
+    Ok(())
+}
+
 /// How a kernel of the caller's finds a byte.
 pub(super) fn reference(memory: &Memory) -> Result<GlobalReference> {
     let tables = memory.tables();
@@ -121,13 +130,7 @@ exports! {
     ///
     /// * Errors: the common ones.
     fn wholememory_free(handle: MemoryHandle) -> ErrorCode {
-        answer("wholememory_free", || {
-            let memory = MEMORIES.close(handle)?;
-            if let Ok(parts) = memory.parts() {
-                parts.iter().for_each(|part| COMMUNICATORS.forget(part));
-            }
-            Ok(())
-        })
+        answer("wholememory_free", || free(handle))
     }
 
     /// Writes the communicator that the memory was made with.

@@ -29,6 +29,7 @@ mod logger;
 pub mod memories;
 pub mod names;
 pub mod operations;
+pub mod process;
 pub mod properties;
 pub mod random;
 pub mod reasons;
@@ -44,6 +45,7 @@ pub const EXPORTS: &[&[&str]] = &[
     graphs::NAMES,
     memories::NAMES,
     operations::NAMES,
+    process::NAMES,
     properties::NAMES,
     random::NAMES,
     reasons::NAMES,

@@ -35,6 +35,7 @@ from .errors import (
     WholeMemoryError,
 )
 from .graph import Samples, Unique, add_self_loops, append_unique, sample_neighbors
+from .group import Group, GroupTable
 from .table import Table
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "Communicator",
     "CudaError",
     "Embedding",
+    "Group",
+    "GroupTable",
     "InvalidInput",
     "InvalidValue",
     "LazyAdam",

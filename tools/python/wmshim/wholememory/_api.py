@@ -57,7 +57,7 @@ _place, _sizes, _shape = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.
 _any = ctypes.c_void_p
 _numbers = ctypes.POINTER(ctypes.c_int)
 
-# The result and the parameters of each function. The API's headers are those of the libwholegraph wheel.
+# The result and the parameters of each function, as the headers in `include/wholememory` declare them.
 _SAMPLED = [_any, _any, _any, ctypes.c_uint64, _any, _any]
 FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "wholememory_init": (_code, [_code, _code]),
@@ -105,6 +105,13 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "csr_add_self_loop": (_code, [_handle, _handle, _handle, _handle, _any]),
 }
 
+# Functions that libwholegraph does not have.
+OURS: Dict[str, Tuple[Any, List[Any]]] = {
+    "wmshim_wholememory_create_communicators": (_code, [_place, _numbers, _int]),
+    "wmshim_wholememory_create_tensors": (_code, [_place, _shape, _place, _int, _code, _code, _sizes]),
+    "wmshim_wholememory_synchronize": (_code, [_place, _int]),
+}
+
 _lock = threading.Lock()
 _library: Optional[ctypes.CDLL] = None
 
@@ -144,6 +151,10 @@ def _open() -> ctypes.CDLL:
     for name, (gives, takes) in FUNCTIONS.items():
         function = getattr(opened, name)
         function.restype, function.argtypes = gives, takes
+    for name, (gives, takes) in OURS.items():
+        if hasattr(opened, name):
+            function = getattr(opened, name)
+            function.restype, function.argtypes = gives, takes
     # The incumbent's library has no such function.
     if hasattr(opened, "wholememory_get_last_error_message"):
         opened.wholememory_get_last_error_message.restype = _text
@@ -170,6 +181,13 @@ def call(name: str, *arguments: Any) -> None:
     code = getattr(_library or library(), name)(*arguments)
     if code != 0:
         raise error_of(name, code, _reason(library()))
+
+
+def ours(name: str, *arguments: Any) -> None:
+    """Calls a function of `OURS`. Raises NotSupported where the library has no such function."""
+    if not hasattr(library(), name):
+        raise error_of(name, 9, f"{library_path()} is not wmshim's library")
+    call(name, *arguments)
 
 
 def make(name: str, *arguments: Any) -> int:

@@ -56,6 +56,14 @@ def _entered() -> Optional[int]:
     return device.value
 
 
+def count() -> int:
+    """How many devices this process sees."""
+    found = ctypes.c_int()
+    _call("cuInit", 0)
+    _call("cuDeviceGetCount", ctypes.byref(found))
+    return found.value
+
+
 def allocate(size: int) -> int:
     """Memory of the GPU that is current."""
     address = ctypes.c_uint64()
