@@ -16,7 +16,7 @@ use rustc_hash::FxBuildHasher;
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::BlockFacts;
 use wm_driver::Device;
-use wm_memory::{Manager, MoveRefusal, Quiet};
+use wm_memory::{Manager, MoveRefusal, MovedRange, Quiet};
 
 /// A block, from its first copy to its free.
 pub(super) struct TrackedBlock {
@@ -42,10 +42,17 @@ pub(super) enum UnshareStep {
 }
 
 impl UnshareStep {
-    fn after(refusal: Option<MoveRefusal>) -> Self {
-        match refusal {
-            None | Some(MoveRefusal::InUse | MoveRefusal::Busy) => Self::More,
-            Some(_) => Self::Refused,
+    /// The outcome of a step, for a block that ends at an address.
+    ///
+    /// If the caller has seen the work end and the GPU was asked nevertheless, the copy of a move
+    /// that was given up may be under way. Another step soon would get the same answer.
+    fn of(outcome: Result<MovedRange, MoveRefusal>, end: u64, quiet: Quiet) -> Self {
+        match outcome {
+            Ok(moved) if moved.refusal.is_none() && moved.next >= end => Self::Done,
+            Ok(moved) if moved.count > 0 => Self::More,
+            Ok(MovedRange { refusal: None | Some(MoveRefusal::InUse | MoveRefusal::Busy), .. }) => Self::More,
+            Err(MoveRefusal::InUse) if quiet == Quiet::Look => Self::More,
+            Ok(_) | Err(_) => Self::Refused,
         }
     }
 }
@@ -94,12 +101,8 @@ impl TrackedBlock {
     /// Gives shared chunks memory of their own, as far as possible in `limit`. To be called behind
     /// the closed gate.
     pub(super) fn unshare_some(&self, quiet: Quiet, limit: Duration) -> UnshareStep {
-        match self.manager.unshare(self.range.clone(), false, quiet, limit) {
-            Ok(moved) if moved.refusal.is_none() && moved.next >= self.range.end => UnshareStep::Done,
-            Ok(moved) if moved.count > 0 => UnshareStep::More,
-            Ok(moved) => UnshareStep::after(moved.refusal),
-            Err(refusal) => UnshareStep::after(Some(refusal)),
-        }
+        let outcome = self.manager.unshare(self.range.clone(), false, quiet, limit);
+        UnshareStep::of(outcome, self.range.end, quiet)
     }
 
     pub(super) fn chunk_address(&self, index: u64) -> u64 {
@@ -227,5 +230,34 @@ impl TrackedBlocks {
         let mut blocks = self.all();
         blocks.retain(|block| block.is_shared());
         blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (latency): calls of all threads are held again and again for a block that cannot
+    //! become private.
+    use super::*;
+
+    #[test]
+    fn a_step_is_repeated_only_where_the_next_one_may_do_more() {
+        let moved = |count, next, refusal| Ok(MovedRange { count, next, refusal, ..MovedRange::default() });
+        let [busy, full] = [MoveRefusal::InUse, MoveRefusal::Full].map(Some);
+        let look = |outcome| UnshareStep::of(outcome, 8, Quiet::Look);
+        assert_eq!(look(moved(2, 8, None)), UnshareStep::Done);
+        for more in [moved(2, 4, None), moved(0, 0, None), moved(1, 8, full), moved(0, 8, busy)] {
+            assert_eq!(look(more), UnshareStep::More, "{more:?}");
+        }
+        assert_eq!(look(moved(0, 8, full)), UnshareStep::Refused);
+        assert_eq!(look(Err(MoveRefusal::InUse)), UnshareStep::More, "the work ends");
+        assert_eq!(look(Err(MoveRefusal::Fixed)), UnshareStep::Refused);
+    }
+
+    #[test]
+    fn after_work_that_was_seen_to_end_a_busy_gpu_is_a_refusal() {
+        let seen = |outcome| UnshareStep::of(outcome, 8, Quiet::Seen);
+        assert_eq!(seen(Err(MoveRefusal::InUse)), UnshareStep::Refused);
+        let busy = MovedRange { next: 8, refusal: Some(MoveRefusal::InUse), ..MovedRange::default() };
+        assert_eq!(seen(Ok(busy)), UnshareStep::More, "one chunk");
     }
 }
