@@ -21,8 +21,8 @@ fn every_handler_is_named_after_its_call() {
     assert!(wrong.is_empty(), "{TABLE}: {wrong:?}");
 }
 
-/// Hazard (wrong result): a call begins a capture that the library does not know of, and driver calls of
-/// its own go into the graph.
+/// Hazard (wrong result): a call begins a capture that the library does not know of, and driver
+/// calls of its own go into the graph.
 #[test]
 fn every_call_that_begins_or_ends_a_capture_has_a_handler() {
     let table = architecture::text(Path::new(TABLE)).expect(TABLE);
