@@ -37,12 +37,17 @@ typedef struct wholememory_nvshmem_ref_t {
   bool same_chunk;
 } wholememory_nvshmem_ref_t;
 
+/* NVRTC compiles for GPUs alone. */
+#ifndef __CUDACC_RTC__
+
 /* Functions: written by `cargo xtask wholememory` from shim/wholememory/src/capi. Do not edit. */
 
 /* Returns a reference to memory at one address, for kernels that take a `wholememory_gref_t`. */
 wholememory_gref_t wholememory_create_continuous_global_reference(void* pointer);
 
 /* End of the functions. */
+
+#endif
 
 #ifdef __cplusplus
 }
