@@ -60,9 +60,9 @@ pub(crate) fn run(arguments: &RapidsArguments) -> Result<()> {
     let mut place = prepare()?;
     let Some(tests) = &arguments.tests else { return cases(&place) };
     let tests = tests.canonicalize().with_context(|| tests.display().to_string())?;
-    place.modules.push(wheels(&place.folder, "pytest", &["pytest"])?);
+    place.modules.push(wheels(&place.folder, "pytest", &["pytest<9", "pytest-forked"])?);
     let mut pytest = place.python(arguments.gpus)?;
-    pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).arg("--rootdir").arg(&tests);
+    pytest.args(["-m", "pytest", "-q", "--forked", "-p", "no:cacheprovider"]).arg("--rootdir").arg(&tests);
     pytest.args(&arguments.more).arg(&tests);
     step::run("published tests", pytest)
 }
