@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Files that ship besides the pages in `docs/`.
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
@@ -19,8 +19,10 @@ const FILES: [&str; 11] = [
     "examples/c/advise.c",
     "examples/c/one_thread.c",
     "examples/c/wholememory.c",
+    "examples/python/nodes.py",
     "examples/python/statistics.py",
     "examples/rust/spill.rs",
+    "examples/slurm/nodes.sh",
 ];
 
 /// Copies the pages below `root` to `dist`.

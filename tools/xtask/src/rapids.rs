@@ -71,9 +71,11 @@ fn cases(place: &RapidsPython) -> Result<()> {
     let mut python = place.python(2)?;
     python.arg(crate::root().join(SOURCES).join("cases.py"));
     step::run("RAPIDS' Python layer", python)?;
-    let mut layer = place.python(2)?;
-    layer.arg(crate::root().join(SOURCES).join("layer.py"));
-    step::run("layers of PyTorch", layer)?;
+    for (title, file) in [("layers of PyTorch", "layer.py"), ("launchers", "launchers.py")] {
+        let mut python = place.python(2)?;
+        python.arg(crate::root().join(SOURCES).join(file));
+        step::run(title, python)?;
+    }
     let mut compare = step::command("python3", &[]);
     compare.arg(crate::root().join(SOURCES).join("headers.py"));
     compare.env("WHOLEGRAPH_HEADERS", place.folder.join("site/libwholegraph/include"));
