@@ -36,9 +36,9 @@ const MOST: usize = 1 << 15;
 /// The facts about a handle.
 struct LayoutEntry {
     handle: usize,
-    /// Null: nothing, until `since` says otherwise.
+    /// Null until the driver was asked.
     known: AtomicPtr<Known>,
-    /// The value of [`Layouts::forgotten`] for which `known` holds; written after it.
+    /// The value of [`Layouts::forgotten`] for which `known` holds; written after it. 0: none.
     since: AtomicU64,
 }
 
@@ -47,7 +47,7 @@ const RECENT: usize = 1024;
 
 /// The layouts of a process's functions.
 pub(crate) struct Layouts {
-    /// How often everything was forgotten.
+    /// How often everything was forgotten, and 1: a new entry's 0 is no such number.
     forgotten: AtomicU64,
     /// The entries that were looked up last, by a part of the handle: two functions that share a
     /// place take turns.
@@ -63,7 +63,7 @@ pub(crate) struct Layouts {
 impl Layouts {
     pub(super) const fn new() -> Self {
         Self {
-            forgotten: AtomicU64::new(0),
+            forgotten: AtomicU64::new(1),
             recent: [const { AtomicPtr::new(std::ptr::null_mut()) }; RECENT],
             entries: OnceLock::new(),
             kernels: OnceLock::new(),
@@ -97,7 +97,7 @@ impl Layouts {
         self.kernels().get(&function.0).map(|library| *library)
     }
 
-    /// How often everything was forgotten.
+    /// A number that changes whenever everything is forgotten; never 0.
     #[inline]
     pub(super) fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Acquire)
@@ -249,6 +249,15 @@ mod tests {
         layouts.forget_library(library);
         assert_eq!(layouts.library_of(CUfunction(kernel.0)), None);
         assert_eq!(answer(0x40, None), None);
+    }
+
+    /// Hazard: a new entry is read between the two stores that make it known.
+    #[test]
+    fn nothing_holds_for_an_entry_that_was_never_completed() {
+        let known: Known = None;
+        let known = AtomicPtr::new(std::ptr::from_ref(Box::leak(Box::new(known))).cast_mut());
+        let entry = LayoutEntry { handle: 1, known, since: AtomicU64::new(0) };
+        assert!(entry.at(Layouts::new().forgotten()).is_none());
     }
 
     /// More handles than places.
