@@ -16,19 +16,13 @@ use wm_driver::gpu::Event;
 use wm_driver::{Device, Gpu};
 use wm_memory::{Manager, Quiet};
 
-use super::tracked_blocks::{TrackedBlock, UnshareStep};
+use super::tracked_blocks::{CLOSE, HELD, TrackedBlock, UnshareStep};
 use crate::gate::GATE;
 use crate::process::streams;
-
-/// How long to wait for calls that are being made.
-const CLOSE: Duration = Duration::from_millis(10);
 
 /// How long to wait for such a moment, and then for the work before the capture. Without them the
 /// driver refuses the captured call.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// How long calls are held at once.
-const HELD: Duration = Duration::from_millis(2);
 
 /// Events behind all work of a device that was submitted before the first of the captures under
 /// way.

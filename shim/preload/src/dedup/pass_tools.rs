@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use thiserror::Error;
 use wm_abi::{CUcontext, CUresult};
 use wm_dedup::policy::schedule::Schedule;
 use wm_driver::{Api, Device};
@@ -16,20 +17,27 @@ pub(super) struct PassTools {
     pub(super) schedule: Schedule,
     /// The UUID of the device.
     pub(super) device: [u8; 16],
-    /// The device is a part of a GPU.
-    pub(super) is_partial: bool,
+}
+
+/// Why there are no tools. Sharing is over then.
+#[derive(Debug, Error)]
+pub(super) enum LoadError {
+    /// The UUID of the device is not that of its GPU.
+    #[error("the device is a part of a GPU (MIG)")]
+    PartialGpu,
+    /// By the driver.
+    #[error("the library's kernels could not be loaded: {0}")]
+    Driver(#[from] CUresult),
 }
 
 impl PassTools {
     /// Loads the kernels into a context, the current one.
-    pub(super) fn load(manager: &Manager<Device>, context: CUcontext) -> Result<Self, CUresult> {
+    pub(super) fn load(manager: &Manager<Device>, context: CUcontext) -> Result<Self, LoadError> {
         let ordinal = manager.gpu().ordinal();
         let device = driver().device_uuid(ordinal)?.bytes;
-        Ok(Self {
-            is_partial: driver().gpu_uuid(ordinal)?.bytes != device,
-            device,
-            kernels: ChunkKernels::load(context)?,
-            schedule: Schedule::new(Instant::now()),
-        })
+        if driver().gpu_uuid(ordinal)?.bytes != device {
+            return Err(LoadError::PartialGpu);
+        }
+        Ok(Self { device, kernels: ChunkKernels::load(context)?, schedule: Schedule::new(Instant::now()) })
     }
 }

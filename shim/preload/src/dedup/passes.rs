@@ -22,7 +22,7 @@ use wm_memory::Manager;
 use super::exchange::ChunkExchange;
 use super::kernels::MOST;
 use super::mailbox::BackgroundRequest;
-use super::pass_tools::PassTools;
+use super::pass_tools::{LoadError, PassTools};
 use super::sharing::Sharing;
 use super::tracked_blocks::TrackedBlock;
 use crate::gate::GATE;
@@ -85,12 +85,12 @@ impl Sharing {
     /// `None`: sharing is over.
     fn load_tools(&self, manager: &Manager<Device>, context: CUcontext) -> Option<PassTools> {
         match PassTools::load(manager, context) {
-            Ok(tools) if tools.is_partial => {
+            Ok(tools) => Some(tools),
+            Err(LoadError::PartialGpu) => {
                 self.status.end("the device is a part of a GPU (MIG)");
                 None
             }
-            Ok(tools) => Some(tools),
-            Err(code) => {
+            Err(LoadError::Driver(code)) => {
                 log::warn!("nothing is shared: its kernels could not be loaded: {code}");
                 self.status.end("the library's kernels could not be loaded");
                 None

@@ -18,6 +18,12 @@ use wm_dedup::policy::tracked_blocks::BlockFacts;
 use wm_driver::Device;
 use wm_memory::{Manager, MoveRefusal, MovedRange, Quiet};
 
+/// How long a step on the way back to private memory waits for calls that are being made.
+pub(super) const CLOSE: Duration = Duration::from_millis(10);
+
+/// How long such a step holds calls.
+pub(super) const HELD: Duration = Duration::from_millis(2);
+
 /// A block, from its first copy to its free.
 pub(super) struct TrackedBlock {
     pub(super) manager: &'static Manager<Device>,

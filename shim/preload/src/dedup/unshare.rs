@@ -14,15 +14,9 @@ use wm_driver::Gpu;
 use wm_memory::Quiet;
 
 use super::sharing::Sharing;
-use super::tracked_blocks::{TrackedBlock, UnshareStep};
+use super::tracked_blocks::{CLOSE, HELD, TrackedBlock, UnshareStep};
 use crate::gate::GATE;
 use crate::process::streams;
-
-/// How long to wait for calls that are being made.
-const CLOSE: Duration = Duration::from_millis(10);
-
-/// How long calls are held at once.
-const HELD: Duration = Duration::from_millis(2);
 
 /// The longest wait for the end of the GPU's work between two tries.
 const SETTLE: Duration = Duration::from_millis(50);

@@ -102,7 +102,7 @@ pub(crate) fn location(device: CUdevice, tier: Tier) -> Option<CUmemLocation> {
 
 fn answered<T>(at: u64, bytes: u64, result: Result<T, Failed>) -> Result<T, CUresult> {
     result.map_err(|failed| {
-        log::debug!("{bytes} bytes at {at:#x} of a kept piece: {failed}");
+        log::debug!("{bytes} bytes at {at:#x} of a cached piece: {failed}");
         failed.code
     })
 }
