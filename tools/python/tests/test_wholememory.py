@@ -357,6 +357,20 @@ with wm.Group.create([1, 0, 1]) as group, group.create_table([5], "int64") as ta
     on(1, lambda: table[2].scatter(up("int64", [8]), up("int64", [0])))
     group.synchronize()
     assert on(0, lambda: down(table[1].gather(up("int64", [0])))) == [8]
+# A call for some ranks alone, or for ranks in another order, would wait for ranks that do not call.
+import ctypes
+library = wm._api.library()
+handles = lambda *ranks: (ctypes.c_void_p * len(ranks))(*(rank.handle for rank in ranks))
+with wm.Group.create([0, 1]) as group, wm.Group.create([0, 1]) as other:
+    memory, size = (ctypes.c_void_p * 2)(), ctypes.c_size_t(1024)
+    def malloc(*ranks, type=1):
+        return library.wmshim_wholememory_malloc(memory, size, handles(*ranks), len(ranks), type, 1, ctypes.c_size_t(8), None)
+    first, second = group.ranks
+    for wrong in [(first,), (second, first), (first, first), (first, other.ranks[1]), ()]:
+        assert malloc(*wrong) == 6, wrong
+    assert malloc(first, second, type=9) == 6 and malloc(first, second) == 0
+    assert library.wmshim_wholememory_free(memory, 2) == 0 and library.wmshim_wholememory_free(memory, 2) == 6
+    assert malloc(first, second) == 0 and library.wmshim_wholememory_free(memory, 2) == 0
 fails(wm.CudaError, lambda: wm.Group.create([0, 7]))
 fails(ValueError, lambda: wm.Group.create([]))
 """)

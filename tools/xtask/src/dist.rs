@@ -192,3 +192,21 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     found.sort();
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (source drift): a page tells of a header that is not shipped.
+    use super::*;
+
+    #[test]
+    fn headers_of_both_libraries_ship() {
+        let dist = std::env::temp_dir().join(format!("wm-headers-{}-dist", std::process::id()));
+        headers(&dist).unwrap();
+        let shipped = files(&dist.join("include")).unwrap();
+        fs::remove_dir_all(&dist).unwrap();
+        let names: Vec<_> = shipped.iter().filter_map(|path| path.strip_prefix(&dist).ok()).collect();
+        for name in ["wmshim.h", "wholememory/wholememory.h", "wholememory/device_reference.cuh"] {
+            assert!(names.contains(&Path::new("include").join(name).as_path()), "{name}: {names:?}");
+        }
+    }
+}

@@ -96,12 +96,19 @@ fn prepare() -> Result<RapidsPython> {
     let stand_in = crate::root().join(SOURCES).join("stand_in");
     let ours = crate::root().join("tools/python");
     let mut place = RapidsPython { folder, libraries: vec![own], modules: vec![stand_in, alone, ours] };
-    if !place.has_torch()? {
-        let debian = debian_torch(&place.folder)?;
-        place.libraries.extend(DEBIAN.map(|path| debian.join(path)));
-        place.modules.push(debian.join(DEBIAN_PYTHON));
-        ensure!(place.has_torch()?, "PyTorch was unpacked into {}, and is not usable", debian.display());
+    if place.has_torch()? {
+        return Ok(place);
     }
+    // The machine may have Debian's, and another Python first.
+    place.modules.push(Path::new("/").join(DEBIAN_PYTHON));
+    if place.has_torch()? {
+        return Ok(place);
+    }
+    place.modules.pop();
+    let debian = debian_torch(&place.folder)?;
+    place.libraries.extend(DEBIAN.map(|path| debian.join(path)));
+    place.modules.push(debian.join(DEBIAN_PYTHON));
+    ensure!(place.has_torch()?, "PyTorch was unpacked into {}, and is not usable", debian.display());
     Ok(place)
 }
 
