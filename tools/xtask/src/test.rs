@@ -7,11 +7,16 @@
 //! a list (`hazards::skip`, `tools/python/tests/__main__.py`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
+use std::num::NonZero;
 
 use anyhow::{Context, Result};
 
 use crate::{step, toolbox};
+
+/// nextest's variable for the number of tests that run at once.
+const AT_ONCE: &str = "NEXTEST_TEST_THREADS";
 
 /// Builds the workspace and runs its tests; `filter` is handed to nextest, none means all.
 pub(crate) fn run(filter: &[String]) -> Result<()> {
@@ -20,6 +25,8 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     fs::write(&list, "").with_context(|| list.display().to_string())?;
     let mut nextest = toolbox::cargo("nextest", &["run"])?;
     nextest.args(filter).env("TEST_SKIPS", &list);
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    nextest.env(AT_ONCE, at_once(std::env::var_os(AT_ONCE), cores));
     let outcome = step::run("tests", nextest);
     if filter.is_empty() {
         // nextest does not run the examples in comments.
@@ -28,6 +35,12 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     let skips = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
     println!("{}", summary(&skips));
     outcome
+}
+
+/// How many tests run at once, if the caller does not say: half as many again as there are cores,
+/// since many a test waits for its programs more than it computes.
+fn at_once(said: Option<OsString>, cores: usize) -> OsString {
+    said.unwrap_or_else(|| (cores + cores / 2).to_string().into())
 }
 
 /// How many tests skipped something, and how many of them for each reason, from lines of `test TAB
@@ -44,7 +57,14 @@ fn summary(skips: &str) -> String {
 #[cfg(test)]
 mod tests {
     //! Hazard: a test that never runs, and counts as one that passes.
-    use super::summary;
+    use super::{at_once, summary};
+
+    /// Hazard (latency): the tests take longer than the machine needs for them.
+    #[test]
+    fn cores_are_busy_while_tests_wait_and_the_caller_decides() {
+        assert_eq!([1, 2, 3, 16].map(|cores| at_once(None, cores)), ["1", "3", "4", "24"]);
+        assert_eq!(at_once(Some("num-cpus".into()), 2), "num-cpus");
+    }
 
     #[test]
     fn each_test_is_counted_once_and_under_each_of_its_reasons() {
