@@ -75,7 +75,8 @@ uint32_t bit(uint32_t lane) { return 1u << lane; }
 void become(Engine* e, uint32_t thread) {
     const Index3 d = e->block_dim;
     e->linear_thread = thread;
-    e->thread = {thread % d.x, thread / d.x % d.y, thread / d.x / d.y};
+    // Most blocks have one dimension, and divisions are slow.
+    e->thread = d.x == e->threads ? Index3{thread, 0, 0} : Index3{thread % d.x, thread / d.x % d.y, thread / d.x / d.y};
 }
 
 void make_ready(Engine* e, uint32_t thread) {
@@ -89,12 +90,19 @@ uint32_t take_ready(Engine* e) {
     return thread;
 }
 
+// Parks the running fiber. A ready thread goes on at once; if there is none, the scheduler does.
+void park_running(Engine* e) {
+    Fiber* self = e->running;
+    if (e->ready_count == 0) return park(self, e->scheduler);
+    e->running = e->parked[take_ready(e)];
+    pass(self, e->running);
+}
+
 // Parks the running thread until another thread marks it as ready.
 void wait_until_ready(Engine* e) {
     const uint32_t thread = e->linear_thread;
-    Fiber* fiber = e->running;
-    e->parked[thread] = fiber;
-    park(fiber, e->scheduler);
+    e->parked[thread] = e->running;
+    park_running(e);
     become(e, thread);
 }
 
@@ -103,23 +111,24 @@ void release_barrier(Engine* e) {
     e->at_barrier = 0;
 }
 
-uint32_t lanes_alike(const Warp& w, uint32_t group, unsigned long long value) {
+// Hands each lane of `group` that has the value of `lane` a bit for each of them.
+uint32_t deliver_alike(Warp& w, uint32_t group, uint32_t lane) {
     uint32_t alike = 0;
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        if (group & bit(lane) && w.value[lane] == value) alike |= bit(lane);
+    for (uint32_t other = lane; other < LANES; other++)
+        if (group & bit(other) && w.value[other] == w.value[lane]) alike |= bit(other);
+    for (uint32_t left = alike; left != 0; left &= left - 1) w.result[__builtin_ctz(left)] = alike;
     return alike;
 }
 
 // Hands each lane of `group` the value of the lane it asked for, or which lanes are alike.
 void deliver(Warp& w, uint32_t group) {
-    for (uint32_t lane = 0; lane < LANES; lane++) {
-        if (!(group & bit(lane))) continue;
-        const uint32_t source = w.source[lane];
-        if (source == LANES_ALIKE) {
-            w.result[lane] = lanes_alike(w, group, w.value[lane]);
-            continue;
-        }
-        w.result[lane] = w.value[group & bit(source) ? source : lane];
+    uint32_t done = 0;
+    for (uint32_t left = group; left != 0; left &= left - 1) {
+        const uint32_t lane = uint32_t(__builtin_ctz(left)), source = w.source[lane];
+        if (source != LANES_ALIKE)
+            w.result[lane] = w.value[group & bit(source) ? source : lane];
+        else if (!(done & bit(lane)))
+            done |= deliver_alike(w, group, lane);
     }
     w.waiting &= ~group;
 }
@@ -165,16 +174,15 @@ void run_threads(void* argument) {
             e->thunk(e->arguments);
             end_thread(e);
         }
-        Fiber* self = e->running;
-        e->idle[e->idle_count++] = self;
-        park(self, e->scheduler);
+        e->idle[e->idle_count++] = e->running;
+        park_running(e);
     }
 }
 
 Fiber* idle_fiber(Engine* e) {
     if (e->idle_count != 0) return e->idle[--e->idle_count];
     Fiber* fiber = &e->fibers[e->created];
-    if (!create(fiber)) leave(&e->run, {OUT_OF_MEMORY, 0});
+    if (!create(fiber, e->created)) leave(&e->run, {OUT_OF_MEMORY, 0});
     e->created++;
     return fiber;
 }

@@ -15,6 +15,10 @@ namespace {
 // frame with AVX-512 state.
 constexpr size_t STACK_BYTES = 64 * 1024;
 
+// Stacks lie whole pages apart. If all began at the same place of a page, the parts in use of a
+// warp's stacks would share a few sets of the processor's cache, and each switch would miss.
+constexpr size_t PLACES = 32, PLACE_BYTES = 192;
+
 // makecontext passes ints only.
 void enter_halves(uint32_t body_high, uint32_t body_low, uint32_t argument_high, uint32_t argument_low) {
     const auto body = reinterpret_cast<void (*)(void*)>(uintptr_t(body_high) << 32 | body_low);
@@ -25,7 +29,7 @@ void enter_halves(uint32_t body_high, uint32_t body_low, uint32_t argument_high,
     ucontext_t context;
     getcontext(&context);
     context.uc_stack.ss_sp = fiber->stack;
-    context.uc_stack.ss_size = STACK_BYTES;
+    context.uc_stack.ss_size = fiber->bytes;
     context.uc_link = nullptr;
     const auto code = reinterpret_cast<uintptr_t>(body);
     const auto data = reinterpret_cast<uintptr_t>(argument);
@@ -38,14 +42,16 @@ void enter_halves(uint32_t body_high, uint32_t body_low, uint32_t argument_high,
 
 }  // namespace
 
-bool create(Fiber* fiber) {
+bool create(Fiber* fiber, size_t number) {
     const size_t guard = size_t(sysconf(_SC_PAGESIZE));
-    void* base = mmap(nullptr, guard + STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const size_t bytes = STACK_BYTES + PLACES * PLACE_BYTES;
+    void* base = mmap(nullptr, guard + bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return false;
     fiber->stack = static_cast<char*>(base) + guard;
+    fiber->bytes = STACK_BYTES + number % PLACES * PLACE_BYTES;
     fiber->entered = false;
-    if (mprotect(fiber->stack, STACK_BYTES, PROT_READ | PROT_WRITE) == 0) return true;
-    munmap(base, guard + STACK_BYTES);
+    if (mprotect(fiber->stack, bytes, PROT_READ | PROT_WRITE) == 0) return true;
+    munmap(base, guard + bytes);
     return false;
 }
 
@@ -57,6 +63,10 @@ void resume(Fiber* fiber, jmp_buf caller, void (*body)(void*), void* argument) {
 
 void park(Fiber* fiber, jmp_buf caller) {
     if (_setjmp(fiber->parked) == 0) _longjmp(caller, 1);
+}
+
+void pass(Fiber* from, Fiber* to) {
+    if (_setjmp(from->parked) == 0) _longjmp(to->parked, 1);
 }
 
 }  // namespace wm_cpu
