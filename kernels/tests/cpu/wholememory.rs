@@ -7,6 +7,7 @@ mod support;
 
 mod cache;
 mod converted;
+mod divide;
 mod gradients;
 mod optimizers;
 mod random;

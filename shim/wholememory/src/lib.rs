@@ -10,9 +10,9 @@
 //! * A handle is a number that is looked up: one that was closed, or never given, is an error.
 //! * No file is left by a process that is killed.
 //!
-//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`] and [`stream`],
-//! [`environment`]; [`communicator`]; [`storage`]; [`memory`]; [`tensor`]; [`files`],
-//! [`operations`]; [`embedding`]; [`capi`].
+//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`nccl`] and [`spanning`] between
+//! islands of ranks, [`kernels`] and [`stream`], [`environment`]; [`communicator`]; [`storage`];
+//! [`memory`]; [`tensor`]; [`files`], [`operations`]; [`embedding`]; [`capi`].
 
 #![deny(unsafe_code)]
 
@@ -28,7 +28,9 @@ pub mod files;
 #[allow(unsafe_code, reason = "kernels are launched")]
 pub mod kernels;
 pub mod memory;
+pub mod nccl;
 pub mod operations;
+pub mod spanning;
 pub mod storage;
 pub mod stream;
 pub mod tensor;

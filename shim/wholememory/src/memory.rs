@@ -1,12 +1,14 @@
 //! Memory of all ranks: rows that are divided among them, on their GPUs or in memory of the host.
 //!
-//! Every rank maps all of it. The memory's type says which pointers the API returns: one, one for
-//! each rank, or the rank's own.
+//! Every rank maps all parts of its island. The memory's type says which pointers the API returns:
+//! one, one for each rank, or the rank's own. Distributed and hierarchical memory may *span*
+//! several islands: then kernels find the rows of one island, and only operations that pass rows
+//! between islands are supported.
 
 use std::fmt::Debug;
 use std::sync::{Arc, OnceLock, Weak};
 
-use wm_kernels::wholememory::{Chunks, Table};
+use wm_kernels::wholememory::{Chunks, IslandRows, Table};
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Result, require};
@@ -14,6 +16,7 @@ use crate::storage::Storage;
 use crate::storage::layout::StorageLayout;
 use crate::storage::tables::{DeviceTables, Tables};
 use crate::vocabulary::codes::{Location, MemoryType};
+use crate::vocabulary::islands::Islands;
 use crate::vocabulary::partition::Partition;
 
 /// The request for memory, alike on all ranks.
@@ -57,9 +60,13 @@ pub struct Memory {
     communicator: Arc<Communicator>,
     request: MemoryRequest,
     partition: Partition,
+    /// Rows of the members of this rank's island.
+    island: Partition,
     layout: StorageLayout,
     storage: Storage,
     tables: Tables,
+    /// Of memory that spans islands: its number among such memory of the communicator.
+    span: Option<u64>,
     /// Of hierarchical memory: the ranks of this machine, and those of this number on every
     /// machine.
     parts: Option<[Arc<Communicator>; 2]>,
@@ -79,22 +86,25 @@ impl Memory {
         communicator.agree("malloc", partition.as_ref().map(drop).map_err(Clone::clone), text.as_bytes())?;
         let partition = partition?;
         let page = Storage::page(communicator, request.location)?;
-        let layout = StorageLayout::new(
-            (request.memory_type, request.location),
-            &partition,
-            request.granularity,
-            page,
-        );
+        let islands = communicator.islands(request.location);
+        let members = islands.members(islands.of(communicator.rank()));
+        let (island, row) = (partition.of_members(members), request.granularity);
+        let layout = StorageLayout::new((request.memory_type, request.location), &island, row, page);
+        let span = if islands.count() > 1 {
+            Some(communicator.connect(islands, request.granularity)?)
+        } else {
+            None
+        };
         let parts = match request.memory_type {
-            MemoryType::Hierarchy => Some(divide(communicator)?),
+            MemoryType::Hierarchy => Some(divide(communicator, islands)?),
             _ => None,
         };
-        let storage = Storage::new(communicator, request.location, &layout)?;
-        let tables = Tables::new(communicator, &layout, &partition, request.granularity, storage.base());
+        let storage = Storage::new(communicator, members, request.location, &layout)?;
+        let tables =
+            Tables::new(communicator, (&layout, &island, storage.base()), (islands, &partition), row);
         communicator.agree("malloc tables", tables.as_ref().map(drop).map_err(Clone::clone), &[])?;
-        let (communicator, tables) = (Arc::clone(communicator), tables?);
-        let copies = OnceLock::new();
-        Ok(Self { communicator, request, partition, layout, storage, tables, parts, copies })
+        let (communicator, tables, copies) = (Arc::clone(communicator), tables?, OnceLock::new());
+        Ok(Self { communicator, request, partition, island, layout, storage, tables, span, parts, copies })
     }
 
     /// Sets the owner of copies of its rows, once.
@@ -137,11 +147,38 @@ impl Memory {
         self.parts.as_ref().ok_or_else(|| Error::NotSupported(reason.to_owned()))
     }
 
-    /// A rank's part, wherever it lies: for operations of ours.
+    /// How the ranks lie on islands, for this memory.
+    pub fn islands(&self) -> &Islands {
+        self.communicator.islands(self.request.location)
+    }
+
+    /// Of memory that spans islands: its number.
+    pub fn span(&self) -> Option<u64> {
+        self.span
+    }
+
+    /// Refuses memory that spans islands, for an operation that finds all rows by addresses.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`], the same at every rank.
+    pub fn is_mapped(&self) -> Result {
+        match self.span {
+            None => Ok(()),
+            Some(_) => Err(Error::NotSupported(format!(
+                "this operation reaches rows by their addresses, and the memory spans {} islands of ranks: over \
+                 these, rows are gathered, scattered, loaded and stored",
+                self.islands().count()
+            ))),
+        }
+    }
+
+    /// A rank's part, wherever it lies: for operations of ours. The address is 0 in another island.
     pub fn part(&self, rank: usize) -> RankMemory {
-        let row = self.request.granularity;
+        let (row, islands) = (self.request.granularity, self.islands());
+        let is_mapped = islands.of(rank) == islands.of(self.communicator.rank());
+        let address = || self.storage.base() + self.layout.parts[islands.number(rank)];
         RankMemory {
-            address: self.storage.base() + self.layout.parts[rank],
+            address: if is_mapped { address() } else { 0 },
             bytes: self.partition.count(rank) * row,
             offset: self.partition.start(rank) * row,
         }
@@ -183,32 +220,72 @@ impl Memory {
         Ok(self.storage.base())
     }
 
-    /// Whether parts follow each other without gaps, also where the API does not show it.
-    pub fn is_one_range(&self) -> bool {
+    /// Whether the island's parts follow each other without gaps, also where the API does not show
+    /// it.
+    fn is_one_range(&self) -> bool {
         let row = self.request.granularity;
-        let follows = |rank: usize| {
-            self.partition.count(rank) == 0 || self.layout.parts[rank] == self.partition.start(rank) * row
+        let follows = |member: usize| {
+            self.island.count(member) == 0 || self.layout.parts[member] == self.island.start(member) * row
         };
-        (0..self.partition.ranks()).all(follows)
+        (0..self.island.ranks()).all(follows)
     }
 
     /// Arrays by which a kernel finds a row.
-    pub fn tables(&self) -> DeviceTables {
-        self.tables.places()
+    ///
+    /// # Errors
+    /// As of [`Memory::is_mapped`].
+    pub fn tables(&self) -> Result<DeviceTables> {
+        self.is_mapped().map(|()| self.tables.places())
     }
 
     /// The parts, as kernels find them.
-    pub fn chunks(&self) -> Chunks {
-        let DeviceTables { bases, starts, .. } = self.tables();
-        Chunks { bases, starts, equal: self.partition.equal_count(), count: self.partition.ranks() as u32 }
+    ///
+    /// # Errors
+    /// As of [`Memory::is_mapped`].
+    pub fn chunks(&self) -> Result<Chunks> {
+        self.is_mapped().map(|()| self.island_chunks())
     }
 
     /// A table of rows of `stride` bytes, from byte `offset` on, as kernels find it.
-    pub fn table(&self, rows: u64, stride: u64, offset: u64) -> Table {
+    ///
+    /// # Errors
+    /// As of [`Memory::is_mapped`].
+    pub fn table(&self, rows: u64, stride: u64, offset: u64) -> Result<Table> {
+        self.is_mapped().map(|()| self.island_table(rows, stride, offset))
+    }
+
+    fn island_chunks(&self) -> Chunks {
+        let DeviceTables { bases, starts, .. } = self.tables.places();
+        Chunks { bases, starts, equal: self.island.equal_count(), count: self.island.ranks() as u32 }
+    }
+
+    fn island_table(&self, rows: u64, stride: u64, offset: u64) -> Table {
         if self.is_one_range() {
-            return Table { offset, ..Table::at(self.part(0).address, rows, stride) };
+            let base = self.storage.base() + self.layout.parts[0];
+            return Table { offset, ..Table::at(base, rows, stride) };
         }
-        Table::over(self.chunks(), rows, stride, offset)
+        Table::over(self.island_chunks(), rows, stride, offset)
+    }
+
+    /// The rows of this rank's island, numbered from 0 in the order of its ranks, each from byte
+    /// `offset` on, as kernels find them.
+    pub fn table_of_island(&self, offset: u64) -> Table {
+        self.island_table(self.island.rows(), self.request.granularity, offset)
+    }
+
+    /// Which island has which of `rows` rows from row `first` on, as kernels find it.
+    pub fn rows_of_islands(&self, first: u64, rows: u64) -> IslandRows {
+        let (tables, islands) = (self.tables.islands(), self.islands());
+        let (equal, count) = (self.partition.equal_count(), self.partition.ranks() as u32);
+        IslandRows {
+            chunks: Chunks { bases: 0, starts: tables.starts, equal, count },
+            islands: tables.islands,
+            firsts: tables.firsts,
+            rows,
+            first,
+            own: islands.of(self.communicator.rank()) as u32,
+            count: islands.count() as u32,
+        }
     }
 
     /// Bytes from one part to the next where that is the same between all, and the parts lie so;
@@ -227,6 +304,10 @@ fn plan(communicator: &Communicator, request: &MemoryRequest) -> Result<Partitio
         return Err(Error::Memory(format!("{bytes} bytes")));
     }
     communicator.supports(request.memory_type, request.location)?;
+    let most_islands = 1024;
+    if communicator.islands(request.location).count() > most_islands {
+        return Err(Error::NotSupported(format!("more than {most_islands} islands")));
+    }
     let (rows, ranks) = (bytes / granularity, communicator.size());
     match &request.partition {
         None => Ok(Partition::equal(rows, ranks)),
@@ -237,11 +318,12 @@ fn plan(communicator: &Communicator, request: &MemoryRequest) -> Result<Partitio
     }
 }
 
-/// All ranks are on one machine: one level has all of them, the other is each rank alone.
-fn divide(communicator: &Communicator) -> Result<[Arc<Communicator>; 2]> {
+/// One level has the ranks of an island, the other those of the same number on every island.
+fn divide(communicator: &Communicator, islands: &Islands) -> Result<[Arc<Communicator>; 2]> {
     let lost = || Error::Communication("a part without this rank".to_owned());
-    let rank = communicator.rank() as i32;
-    let local = communicator.split(Ok((0, rank)))?.ok_or_else(lost)?;
-    let cross = communicator.split(Ok((rank, 0)))?.ok_or_else(lost)?;
+    let rank = communicator.rank();
+    let (island, number, key) = (islands.of(rank) as i32, islands.number(rank) as i32, rank as i32);
+    let local = communicator.split(Ok((island, key)))?.ok_or_else(lost)?;
+    let cross = communicator.split(Ok((number, key)))?.ok_or_else(lost)?;
     Ok([Arc::new(local), Arc::new(cross)])
 }

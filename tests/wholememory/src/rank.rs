@@ -41,6 +41,10 @@ pub(crate) const KINDS: [(c_uint, c_uint); 8] = [
     (HIERARCHY, HOST),
 ];
 
+/// Those that may span several islands.
+const SPANNING: [(c_uint, c_uint); 4] =
+    [(DISTRIBUTED, DEVICE), (DISTRIBUTED, HOST), (HIERARCHY, DEVICE), (HIERARCHY, HOST)];
+
 /// Calls a function of the library and requires a code.
 macro_rules! want {
     ($code:expr, $rank:ident.$name:ident($($argument:expr),* $(,)?)) => {{
@@ -105,6 +109,11 @@ impl Rank {
     /// Leaves.
     pub(crate) fn end(self) -> Verdict {
         want!(SUCCESS, self.wholememory_destroy_communicator(self.comm))
+    }
+
+    /// The kinds of memory that the ranks can make.
+    pub(crate) fn kinds(&self) -> &'static [(c_uint, c_uint)] {
+        if self.islands.min(self.size) == 1 { &KINDS } else { &SPANNING }
     }
 
     pub(crate) fn barrier(&self) -> Verdict {

@@ -84,11 +84,3 @@ fn a_rank_ends_and_a_child_of_its_lives() {
     rounds("deaths.with_a_small_child", &["2", "3"], 6);
     rounds("deaths.with_a_whole_child", &["2", "3"], 6);
 }
-
-/// The simulator serves four GPUs of which none reaches another.
-#[test]
-fn gpus_without_peer_access() {
-    for ranks in ["1", "2", "4"] {
-        play((ranks, "1"), "deaths.without_peers", &[("SIMCUDA_PEERS", "0")]);
-    }
-}

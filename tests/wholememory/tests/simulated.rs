@@ -69,14 +69,6 @@ fn eight_ranks_that_are_processes() {
     passes(&bare(&["--ranks", "8"]));
 }
 
-/// As if they were on different machines.
-#[test]
-fn ranks_of_several_islands() {
-    for (ranks, islands) in [("2", "2"), ("5", "2"), ("4", "3"), ("8", "4")] {
-        passes(&bare(&["--ranks", ranks, "--islands", islands]));
-    }
-}
-
 fn preloaded(arguments: &[&str]) -> Output {
     let mut command = suite(arguments);
     command.env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", built("libsimcuda.so"));

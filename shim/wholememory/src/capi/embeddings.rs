@@ -23,6 +23,7 @@ use crate::embedding::training::Training;
 use crate::embedding::{Embedding, EmbeddingRequest};
 use crate::environment::Functions;
 use crate::error::{Error, require};
+use crate::operations::rows::{RowDirection, refuse};
 use crate::operations::scratch::Workspace;
 use crate::vocabulary::codes::{AccessType, Location, MemoryType, OptimizerType};
 use crate::vocabulary::description::TensorDescription;
@@ -180,13 +181,16 @@ exports! {
         functions: *mut Functions, stream: i64,
     ) -> ErrorCode {
         answer("wholememory_embedding_gather", || {
-            let (indices, output) = (TENSORS.get(indices)?, TENSORS.get(output)?);
             let embedding = EMBEDDINGS.get(handle)?;
+            let others = TENSORS.get(indices).and_then(|indices| Ok((indices, TENSORS.get(output)?)));
             // SAFETY: the caller's word.
             let environment = unsafe { temporary(functions) };
             let (communicator, stream) = (embedding.rows().memory()?.communicator(), CUstream(stream as usize));
             let workspace = Workspace { communicator, stream, environment: environment.as_ref() };
-            embedding.gather(&indices, &output, adjust_cache, &workspace)
+            match others {
+                Ok((indices, output)) => embedding.gather(&indices, &output, adjust_cache, &workspace),
+                Err(error) => refuse(RowDirection::Gather, embedding.rows(), error, &workspace),
+            }
         })
     }
 

@@ -68,7 +68,7 @@ pub(super) fn free(handle: MemoryHandle) -> Result {
 
 /// How a kernel of the caller's finds a byte.
 pub(super) fn reference(memory: &Memory) -> Result<GlobalReference> {
-    let tables = memory.tables();
+    let tables = memory.tables()?;
     let world_size = memory.communicator().size() as c_int;
     let same_chunk = memory.stride() != 0;
     if let Ok(address) = memory.global_pointer() {

@@ -9,7 +9,7 @@ use super::exports::exports;
 use super::names::{ErrorCode, TensorHandle};
 use super::registry::TENSORS;
 use crate::environment::{Environment, Functions};
-use crate::operations::rows::{RowDirection, copy};
+use crate::operations::rows::{RowDirection, copy, refuse};
 use crate::operations::scratch::Workspace;
 
 /// The caller's functions, where there are any for temporary memory.
@@ -45,12 +45,16 @@ exports! {
         stream: *mut c_void, gather_sms: c_int = -1,
     ) -> ErrorCode {
         answer("wholememory_gather", || {
-            let [table, indices, output] = [TENSORS.get(table)?, TENSORS.get(indices)?, TENSORS.get(output)?];
+            let table = TENSORS.get(table)?;
+            let others = TENSORS.get(indices).and_then(|indices| Ok((indices, TENSORS.get(output)?)));
             // SAFETY: the caller's word.
             let environment = unsafe { temporary(functions) };
             let (communicator, stream) = (table.memory()?.communicator(), CUstream(stream as usize));
             let workspace = Workspace { communicator, stream, environment: environment.as_ref() };
-            copy(RowDirection::Gather, &table, &indices, &output, &workspace, gather_sms)
+            match others {
+                Ok((indices, output)) => copy(RowDirection::Gather, &table, &indices, &output, &workspace, gather_sms),
+                Err(error) => refuse(RowDirection::Gather, &table, error, &workspace),
+            }
         })
     }
 
@@ -68,12 +72,16 @@ exports! {
         stream: *mut c_void, scatter_sms: c_int = -1,
     ) -> ErrorCode {
         answer("wholememory_scatter", || {
-            let [table, indices, input] = [TENSORS.get(table)?, TENSORS.get(indices)?, TENSORS.get(input)?];
+            let table = TENSORS.get(table)?;
+            let others = TENSORS.get(indices).and_then(|indices| Ok((indices, TENSORS.get(input)?)));
             // SAFETY: the caller's word.
             let environment = unsafe { temporary(functions) };
             let (communicator, stream) = (table.memory()?.communicator(), CUstream(stream as usize));
             let workspace = Workspace { communicator, stream, environment: environment.as_ref() };
-            copy(RowDirection::Scatter, &table, &indices, &input, &workspace, scatter_sms)
+            match others {
+                Ok((indices, input)) => copy(RowDirection::Scatter, &table, &indices, &input, &workspace, scatter_sms),
+                Err(error) => refuse(RowDirection::Scatter, &table, error, &workspace),
+            }
         })
     }
 }

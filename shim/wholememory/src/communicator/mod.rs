@@ -4,11 +4,12 @@
 //! it, so a collective call fails on all ranks or on none. A rank with a reason of its own returns
 //! that reason.
 
+mod fabric;
 mod identity;
 mod ranks;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice};
@@ -21,6 +22,8 @@ use crate::error::{Error, Result, require};
 use crate::exchange::parts::{NO_COLOR, ranks_of};
 use crate::exchange::{Invitation, Key, Part, RankExchange};
 use crate::kernels::Kernels;
+use crate::nccl::library::Nccl;
+use crate::spanning::fabric::Fabric;
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
 use crate::vocabulary::islands::Islands;
 
@@ -39,6 +42,8 @@ pub struct Communicator {
     ranks: Vec<RankInfo>,
     islands: RankIslands,
     backend: AtomicU32,
+    /// The connection of islands, once memory spans them.
+    fabric: Mutex<Option<Fabric>>,
     /// Loaded when they are first needed.
     kernels: OnceLock<Result<Arc<Kernels>>>,
     /// How often it was split: the key of each part follows from it.
@@ -93,8 +98,9 @@ impl Communicator {
         ranks: Vec<RankInfo>,
     ) -> Self {
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
-        let (islands, kernels) = (RankIslands::of(&ranks, exchange.roster()), OnceLock::new());
-        Self { driver, exchange, key, device, context, ranks, islands, backend, kernels, splits }
+        let islands = RankIslands::of(&ranks, exchange.roster());
+        let (kernels, fabric) = (OnceLock::new(), Mutex::new(None));
+        Self { driver, exchange, key, device, context, ranks, islands, backend, fabric, kernels, splits }
     }
 
     /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys
@@ -208,8 +214,8 @@ impl Communicator {
         self.islands.at(location)
     }
 
-    /// Whether memory of a kind can be made: if all ranks are on one island, because every rank
-    /// maps all of it.
+    /// Whether memory of a kind can be made. Continuous and chunked memory is mapped by all ranks,
+    /// so these must be on one island. Rows of the other types pass between islands by NCCL.
     ///
     /// # Errors
     /// [`Error::NotSupported`] with the reason.
@@ -218,14 +224,18 @@ impl Communicator {
         if islands == 1 {
             return Ok(());
         }
+        if matches!(memory_type, MemoryType::Distributed | MemoryType::Hierarchy) {
+            return Nccl::of_process().map(drop);
+        }
         Err(Error::NotSupported(if machines > 1 {
             format!(
-                "the ranks are on {machines} machines, and {memory_type:?} memory is mapped by all of them"
+                "the ranks are on {machines} machines, and {memory_type:?} memory is mapped by all of them: make \
+                 distributed memory"
             )
         } else {
             format!(
                 "the ranks' GPUs do not all reach each other's memory (no peer access), which {memory_type:?} memory \
-                 needs: place it on the host"
+                 needs: make distributed memory, or place it on the host"
             )
         }))
     }

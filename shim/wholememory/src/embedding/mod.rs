@@ -19,7 +19,7 @@ use crate::embedding::policy::CachePolicy;
 use crate::embedding::round_robin::RoundRobin;
 use crate::embedding::training::Training;
 use crate::error::{Error, Result, require};
-use crate::operations::rows::{RowDirection, copy, gather_cached};
+use crate::operations::rows::{RowDirection, copy, gather_cached, refuse};
 use crate::operations::scratch::Workspace;
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
@@ -121,7 +121,10 @@ impl Embedding {
         let Some(round_robin) = &self.round_robin else {
             return self.gather_places(indices, output, adjusts, workspace);
         };
-        let (places, _scratch) = round_robin.places_of(indices, workspace)?;
+        let (places, _scratch) = match round_robin.places_of(indices, workspace) {
+            Ok(places) => places,
+            Err(error) => return refuse(RowDirection::Gather, &self.rows, error, workspace),
+        };
         self.gather_places(&places, output, adjusts, workspace)
     }
 
@@ -135,7 +138,7 @@ impl Embedding {
         let Some(cache) = &self.cache else {
             return copy(RowDirection::Gather, &self.rows, places, output, workspace, self.multiprocessors);
         };
-        gather_cached(cache.rows(), &self.rows, places, output, workspace, self.multiprocessors)?;
+        gather_cached(cache.rows()?, &self.rows, places, output, workspace, self.multiprocessors)?;
         if adjusts { cache.adjust(places, workspace.stream) } else { Ok(()) }
     }
 
@@ -164,6 +167,7 @@ impl Embedding {
             ),
         };
         let memory = self.rows.memory()?;
+        let can = can.and_then(|()| memory.is_mapped());
         let can = can.and_then(|()| self.policy().map_or(Ok(()), |policy| policy.trains(memory)));
         let alike = [optimizer.kind().code() as u8];
         self.rows.memory()?.communicator().agree("set_optimizer", can, &alike)?;

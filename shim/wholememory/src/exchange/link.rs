@@ -101,12 +101,26 @@ impl RankLink {
     /// unread.
     pub(super) fn has_ended(&self) -> bool {
         // Of a TCP stream that the other end has closed, this end is open.
-        let polled = self.polled(PollFlags::RDHUP);
-        self.is_lost()
-            || polled.is_err()
-            || polled.is_ok_and(|mut polled| {
-                poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-            })
+        self.is_lost() || self.is_heard(PollFlags::RDHUP)
+    }
+
+    /// Has the other rank sent something, left or ended?
+    pub(super) fn has_news(&self) -> bool {
+        self.is_lost() || self.is_heard(PollFlags::IN)
+    }
+
+    fn is_heard(&self, flags: PollFlags) -> bool {
+        let polled = self.polled(flags);
+        polled.map_or(true, |mut polled| {
+            poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+        })
+    }
+
+    /// Ends the connection at both ranks.
+    pub(super) fn shut_down(&self) {
+        if let Ok(socket) = self.socket.get() {
+            let _already_closed = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
     }
 
     /// Waits until the socket is ready. The bytes that a rank has sent before its end are read.

@@ -64,7 +64,7 @@ pub fn table(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<(Tabl
     let table = match tensor.place() {
         Place::Memory(memory) => {
             let offset = tensor.description().storage_offset.unsigned_abs() * bytes;
-            memory.table(entries, bytes, offset)
+            memory.table(entries, bytes, offset)?
         }
         _ => Table::at(Array::new(tensor, kinds, what)?.address, entries, bytes),
     };

@@ -2,7 +2,9 @@
 //! caller's stream. No rank waits for another, since each reaches all rows by their addresses; the
 //! host waits once where the size of an output must be known.
 
+pub(crate) mod across;
 pub mod array;
+pub(crate) mod moves;
 pub mod order;
 pub mod rows;
 pub mod sample;

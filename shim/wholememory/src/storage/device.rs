@@ -53,18 +53,19 @@ pub fn page(communicator: &Communicator) -> Result<u64> {
 }
 
 impl DeviceStorage {
-    /// Makes this rank's piece and maps the pieces of all ranks. A collective call.
+    /// Makes this rank's piece and maps the pieces of all members of its island. A collective call.
     ///
     /// # Errors
     /// The same on every rank, with nothing left behind.
-    pub fn new(communicator: &Communicator, layout: &StorageLayout) -> Result<Self> {
+    pub fn new(communicator: &Communicator, members: &[usize], layout: &StorageLayout) -> Result<Self> {
         let driver = communicator.driver();
         let (_current, _relaxed) = enter(communicator)?;
-        let own = make(&driver, communicator, layout.pieces[communicator.rank()]);
+        let own = own_piece(communicator, members, layout);
+        let own = make(&driver, communicator, own);
         let parts = hand_out(communicator, own.as_ref().map(Option::as_ref))?;
         // If mapping fails, the memory is released when it is dropped, here and at the other ranks.
         let memory = own?.map(|(memory, _)| memory);
-        let mapped = Self::map(communicator, layout, memory.as_ref(), &parts);
+        let mapped = Self::map(communicator, (members, layout), memory.as_ref(), &parts);
         communicator.agree("map", mapped.as_ref().map(drop).map_err(Clone::clone), &[])?;
         mapped
     }
@@ -76,7 +77,7 @@ impl DeviceStorage {
 
     fn map(
         communicator: &Communicator,
-        layout: &StorageLayout,
+        (members, layout): (&[usize], &StorageLayout),
         own: Option<&PhysicalMemory<'_, Named<'static>>>,
         parts: &[Part],
     ) -> Result<Self> {
@@ -87,11 +88,11 @@ impl DeviceStorage {
             return Ok(storage);
         }
         storage.base = driver.mem_address_reserve_aligned(bytes, layout.alignment as usize)?;
-        for (rank, piece) in layout.pieces.iter().enumerate().filter(|(_, piece)| piece.bytes > 0) {
+        for (rank, piece) in members.iter().zip(&layout.pieces).filter(|(_, piece)| piece.bytes > 0) {
             match own {
-                Some(own) if rank == communicator.rank() => storage.add(own.raw(), piece.bytes as usize)?,
+                Some(own) if *rank == communicator.rank() => storage.add(own.raw(), piece.bytes as usize)?,
                 _ => {
-                    let descriptor = parts[rank].descriptors.first();
+                    let descriptor = parts[*rank].descriptors.first();
                     let lost = || Error::Communication(format!("rank {rank} sent no memory"));
                     let handle = driver.mem_import(descriptor.ok_or_else(lost)?.as_fd())?;
                     let memory = PhysicalMemory::from_raw(&driver, handle);
@@ -134,6 +135,12 @@ fn enter(communicator: &Communicator) -> Result<(Current<'static>, Relaxed<'stat
     let current =
         current.map_err(|code| Error::Cuda(format!("the communicator's context is not usable: {code}")))?;
     Ok((current, Relaxed::always(driver.0)))
+}
+
+/// This rank's piece.
+fn own_piece(communicator: &Communicator, members: &[usize], layout: &StorageLayout) -> LayoutPiece {
+    let own = members.iter().position(|rank| *rank == communicator.rank());
+    own.map_or(LayoutPiece { offset: 0, bytes: 0 }, |own| layout.pieces[own])
 }
 
 type Made<'a> = (PhysicalMemory<'a, Named<'static>>, OwnedFd);

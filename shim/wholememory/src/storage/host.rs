@@ -1,8 +1,8 @@
 //! Memory of the host that all ranks of a machine map and their GPUs use.
 //!
-//! It is a file without a name (`memfd`), which rank 0 makes and hands to the others: nothing is
-//! left of it when they end, however they do. Each rank fills its own part first, so the part lies
-//! near that rank, and pins all of it for its GPU.
+//! It is a file without a name (`memfd`), which an island's first rank makes and hands to the
+//! others: nothing is left of it when they end, however they do. Each rank fills its own part
+//! first, so the part lies near that rank, and pins all of it for its GPU.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -34,15 +34,14 @@ impl HostStorage {
     ///
     /// # Errors
     /// The same on every rank, with nothing left behind.
-    pub fn new(communicator: &Communicator, layout: &StorageLayout) -> Result<Self> {
+    pub fn new(communicator: &Communicator, members: &[usize], layout: &StorageLayout) -> Result<Self> {
         let driver = communicator.driver();
         let mut storage = Self { driver, context: communicator.context(), mapping: None, is_pinned: false };
-        let file = if communicator.rank() == 0 { make(layout.bytes).map(Some) } else { Ok(None) };
+        let first = members.first().copied().unwrap_or_default();
+        let file = if communicator.rank() == first { make(layout.bytes).map(Some) } else { Ok(None) };
         let file = hand_out(communicator, file.as_ref().map(Option::as_ref))?;
-        if layout.bytes == 0 {
-            return Ok(storage);
-        }
-        let filled = storage.fill(&file, layout, layout.pieces[communicator.rank()]);
+        let own = members.iter().position(|rank| *rank == communicator.rank()).unwrap_or_default();
+        let filled = storage.fill(&file[first], layout, layout.pieces[own]);
         communicator.agree("fill host memory", filled, &[])?;
         let pinned = storage.pin(communicator.device());
         communicator.agree("pin host memory", pinned, &[])?;
@@ -54,9 +53,13 @@ impl HostStorage {
         self.mapping.as_ref().map_or(0, FileMapping::address)
     }
 
-    fn fill(&mut self, file: &[Part], layout: &StorageLayout, own: LayoutPiece) -> Result {
-        let file = file.first().and_then(|part| part.descriptors.first());
-        let file = file.ok_or_else(|| Error::Communication("rank 0 sent no file".to_owned()))?;
+    fn fill(&mut self, file: &Part, layout: &StorageLayout, own: LayoutPiece) -> Result {
+        // Other islands may have rows where this one has none.
+        if layout.bytes == 0 {
+            return Ok(());
+        }
+        let lost = || Error::Communication("the first rank of the island sent no file".to_owned());
+        let file = file.descriptors.first().ok_or_else(lost)?;
         let mapping = FileMapping::new(file.as_fd(), layout.bytes as usize)?;
         mapping.touch(own.offset as usize, own.bytes as usize);
         self.mapping = Some(mapping);
@@ -120,8 +123,9 @@ fn hand_out(communicator: &Communicator, own: Result<Option<&OwnedFd>, &Error>) 
     if let Err(error) = own {
         return Err(error.clone());
     }
-    match parts[0].bytes.first_chunk().map_or(5, |code| u32::from_le_bytes(*code)) {
-        0 => Ok(parts),
-        code => Err(Error::of_rank(0, code)),
+    let codes = parts.iter().map(|part| part.bytes.first_chunk().map_or(5, |code| u32::from_le_bytes(*code)));
+    match codes.enumerate().find(|(_, code)| *code != 0) {
+        None => Ok(parts),
+        Some((rank, code)) => Err(Error::of_rank(rank, code)),
     }
 }

@@ -1,7 +1,8 @@
 //! The bytes behind a memory: on the ranks' GPUs, or in memory of the host, mapped at every rank.
 //!
-//! All ranks are on one machine: each maps the physical memory of the others, so an operation
-//! reaches every row by an address. Making storage is a collective call; its release is not: a
+//! Each rank maps the physical memory of all ranks of its island, so an operation reaches every row
+//! there by an address. Ranks here are the members of one island, by their numbers in it: all
+//! ranks, where there is one island. Making storage is a collective call; its release is not: a
 //! rank's physical memory lives until the last rank that maps it has unmapped it.
 //!
 //! * [`layout`]: the places of pieces and parts. * [`tables`]: the same for kernels. * [`device`]:
@@ -41,14 +42,20 @@ impl Storage {
         }
     }
 
-    /// Makes storage and maps all of it. A collective call.
+    /// Makes storage of an island's members and maps all of it. A collective call of the ranks of
+    /// all islands.
     ///
     /// # Errors
     /// The same on every rank, with nothing left behind.
-    pub fn new(communicator: &Communicator, location: Location, layout: &StorageLayout) -> Result<Self> {
+    pub fn new(
+        communicator: &Communicator,
+        members: &[usize],
+        location: Location,
+        layout: &StorageLayout,
+    ) -> Result<Self> {
         match location {
-            Location::Device => device::DeviceStorage::new(communicator, layout).map(Self::Device),
-            Location::Host => host::HostStorage::new(communicator, layout).map(Self::Host),
+            Location::Device => device::DeviceStorage::new(communicator, members, layout).map(Self::Device),
+            Location::Host => host::HostStorage::new(communicator, members, layout).map(Self::Host),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The addresses of the ranks' parts, in memory of a rank's own GPU: kernels read them there.
+//! The places of the ranks' parts, in memory of a rank's own GPU: kernels read them there.
 
 use wm_driver::Api;
 use wm_driver::api::Named;
@@ -7,6 +7,7 @@ use wm_driver::api::scope::{Current, Relaxed};
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 use crate::storage::layout::StorageLayout;
+use crate::vocabulary::islands::Islands;
 use crate::vocabulary::partition::Partition;
 
 /// Arrays by which a kernel finds a row, in memory of the rank's own GPU.
@@ -20,58 +21,91 @@ pub struct DeviceTables {
     pub offsets: u64,
 }
 
+/// Arrays by which a kernel finds the island of a row, in memory of the rank's own GPU. All are of
+/// 64-bit numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IslandTables {
+    /// First row of each rank, and the number of all rows.
+    pub starts: u64,
+    /// The island of each rank.
+    pub islands: u64,
+    /// The number of each rank's first row among the rows of its island.
+    pub firsts: u64,
+}
+
 /// The tables' memory on this rank's GPU.
 #[derive(Debug)]
 pub struct Tables {
-    communicator: Option<(Named<'static>, wm_abi::CUcontext)>,
+    driver: Named<'static>,
+    context: wm_abi::CUcontext,
     places: DeviceTables,
+    islands: IslandTables,
 }
 
 impl Tables {
-    /// Makes them for this rank.
+    /// Makes them for this rank. `part` are the rows of the members of its island, whose parts the
+    /// layout has from `base` on; `whole` are those of all ranks.
     ///
     /// # Errors
     /// The driver's.
     pub fn new(
         communicator: &Communicator,
-        layout: &StorageLayout,
-        partition: &Partition,
+        (layout, part, base): (&StorageLayout, &Partition, u64),
+        (islands, whole): (&Islands, &Partition),
         row: u64,
-        base: u64,
     ) -> Result<Self> {
-        let driver = communicator.driver();
-        let bases = layout.parts.iter().map(|part| base + part);
-        let starts = partition.starts().iter().copied();
-        let words: Vec<u64> = bases.chain(starts.clone()).chain(starts.map(|start| start * row)).collect();
-        let _current =
-            Current::make(driver.0, communicator.context()).map_err(|code| Error::Cuda(code.to_string()))?;
+        let starts = part.starts().iter().copied();
+        let first_of = |rank: usize| {
+            let before = islands.members(islands.of(rank)).iter().take(islands.number(rank));
+            before.map(|other| whole.count(*other)).sum::<u64>()
+        };
+        let ranks = 0..whole.ranks();
+        let arrays = [
+            layout.parts.iter().map(|part| base + part).collect::<Vec<_>>(),
+            starts.clone().collect(),
+            starts.map(|start| start * row).collect(),
+            whole.starts().to_vec(),
+            ranks.clone().map(|rank| islands.of(rank) as u64).collect(),
+            ranks.map(first_of).collect(),
+        ];
+        let (driver, context) = (communicator.driver(), communicator.context());
+        let _current = Current::make(driver.0, context).map_err(|code| Error::Cuda(code.to_string()))?;
         let _relaxed = Relaxed::always(driver.0);
-        let address = driver.mem_alloc(size_of_val(&*words))?;
-        let word = size_of::<u64>() as u64;
-        let starts = address + layout.parts.len() as u64 * word;
-        let offsets = starts + partition.starts().len() as u64 * word;
-        let places = DeviceTables { bases: address, starts, offsets };
-        let tables = Self { communicator: Some((driver, communicator.context())), places };
-        tables.write(&driver, &words)?;
+        let address = driver.mem_alloc(size_of_val(&*arrays.concat()))?;
+        let mut next = address;
+        let [bases, starts, offsets, all_starts, islands, firsts] = arrays.each_ref().map(|array| {
+            let place = next;
+            next += size_of_val(&**array) as u64;
+            place
+        });
+        let (places, islands) =
+            (DeviceTables { bases, starts, offsets }, IslandTables { starts: all_starts, islands, firsts });
+        let tables = Self { driver, context, places, islands };
+        tables.write(&arrays.concat())?;
         Ok(tables)
     }
 
-    /// Their addresses.
+    /// The places of parts.
     pub fn places(&self) -> DeviceTables {
         self.places
     }
 
-    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Result {
+    /// The islands of rows.
+    pub fn islands(&self) -> IslandTables {
+        self.islands
+    }
+
+    fn write(&self, words: &[u64]) -> Result {
+        let (to, bytes) = (self.places.bases, size_of_val(words));
         // SAFETY: the memory was made for these words; the call returns when they have been read.
-        Ok(unsafe { driver.memcpy_htod(self.places.bases, words.as_ptr().cast(), size_of_val(words)) }?)
+        Ok(unsafe { self.driver.memcpy_htod(to, words.as_ptr().cast(), bytes) }?)
     }
 }
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        let Some((driver, context)) = self.communicator else { return };
-        let _current = Current::make(driver.0, context);
-        let _relaxed = Relaxed::always(driver.0);
-        let _ = driver.mem_free(self.places.bases);
+        let _current = Current::make(self.driver.0, self.context);
+        let _relaxed = Relaxed::always(self.driver.0);
+        let _ = self.driver.mem_free(self.places.bases);
     }
 }

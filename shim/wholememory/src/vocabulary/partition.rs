@@ -34,6 +34,16 @@ impl Partition {
         Ok(Self { starts: starts.into() })
     }
 
+    /// The rows of some ranks alone, numbered anew in the order of these ranks.
+    pub fn of_members(&self, members: &[usize]) -> Self {
+        let mut end = 0;
+        let ends = members.iter().map(|rank| {
+            end += self.count(*rank);
+            end
+        });
+        Self { starts: std::iter::once(0).chain(ends).collect() }
+    }
+
     /// How many ranks there are.
     pub fn ranks(&self) -> usize {
         self.starts.len() - 1
@@ -91,6 +101,15 @@ mod tests {
                 prop_assert_eq!(partition.start(rank), (rank as u64 * each).min(rows));
             }
             prop_assert_eq!(partition.equal_count(), partition.count(0));
+        }
+
+        #[test]
+        fn members_keep_their_counts(each in prop::collection::vec(1_u64..1000, 2..9), seed in any::<u16>()) {
+            let whole = Partition::custom(each.iter().sum(), &each).expect("a sound one");
+            let members: Vec<_> = (0..each.len()).filter(|rank| seed >> rank & 1 != 0).collect();
+            let part = whole.of_members(&members);
+            let counts: Vec<_> = (0..part.ranks()).map(|member| part.count(member)).collect();
+            prop_assert_eq!(counts, members.iter().map(|rank| each[*rank]).collect::<Vec<_>>());
         }
 
         #[test]

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use wm_driver::Api;
 
 use crate::rank::{
-    COMMUNICATION_ERROR, CONTINUOUS, DEVICE, HIERARCHY, HOST, INVALID_INPUT, LOGIC_ERROR, Rank, SUCCESS,
-    Verdict, must, want,
+    COMMUNICATION_ERROR, CONTINUOUS, DEVICE, DISTRIBUTED, HIERARCHY, HOST, INVALID_INPUT, LOGIC_ERROR, Rank,
+    SUCCESS, Verdict, must, want,
 };
 
 /// The end of a rank is an error of the others sooner than this.
 const SOON: Duration = Duration::from_secs(5);
 
 /// The seed of the moment at which a rank ends, from the test.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     std::env::var("WHOLEMEMORY_SUITE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0)
 }
 
 /// Ends the process as a kill does: no handler runs, and the kernel closes what it has.
-fn end_now() -> ! {
+pub(super) fn end_now() -> ! {
     // SAFETY: the call does not return.
     unsafe { libc::_exit(0) }
 }
@@ -55,7 +55,7 @@ fn fork_a_sleeper(handlers: bool) -> Verdict<c_int> {
 }
 
 /// Makes calls until one fails, which must be soon after a rank has ended.
-fn until_the_end(rank: &Rank, mut call: impl FnMut() -> u32) -> Verdict {
+pub(super) fn until_the_end(rank: &Rank, mut call: impl FnMut() -> u32) -> Verdict {
     loop {
         let begin = Instant::now();
         let code = call();
@@ -299,7 +299,7 @@ pub(super) fn without_peers(rank: &Rank) -> Verdict {
     let used = devices.min(rank.size as c_int);
     let has_peers = used < 2 || reaches(0, 1).map_err(fail)?;
     for kind in crate::rank::KINDS {
-        let works = has_peers || kind.1 == HOST;
+        let works = has_peers || kind.1 == HOST || [DISTRIBUTED, HIERARCHY].contains(&kind.0);
         let wanted = if works { SUCCESS } else { crate::rank::NOT_SUPPORTED };
         want!(wanted, rank.wholememory_communicator_support_type_location(rank.comm, kind.0, kind.1))?;
         let mut memory = null_mut();

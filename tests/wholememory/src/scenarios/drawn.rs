@@ -11,7 +11,7 @@ use fastrand::Rng;
 
 use crate::api::{Description, Handle};
 use crate::environment::Caller;
-use crate::rank::{KINDS, Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, must, want};
+use crate::rank::{Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, must, want};
 
 /// `WHOLEMEMORY_DT_*`
 const INT: c_uint = 5;
@@ -37,8 +37,8 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn new(random: &mut Rng, salt: usize) -> Self {
-        let kind = of(random, &KINDS);
+    fn new(rank: &Rank, random: &mut Rng, salt: usize) -> Self {
+        let kind = of(random, rank.kinds());
         let columns = match random.u32(..3) {
             0 => of(random, &[1, 2, 4, 8, 16, 32, 64, 128, 512, 2048]),
             1 => 4 * (1 + random.u64(..300)),
@@ -90,7 +90,7 @@ impl Drawn {
 pub(super) fn tables(rank: &Rank) -> Verdict {
     for seed in 0..TABLES {
         let random = &mut Rng::with_seed(seed);
-        let mut drawn = Drawn::new(random, seed as usize);
+        let mut drawn = Drawn::new(rank, random, seed as usize);
         let table = drawn.make(rank)?;
         let what = format!(
             "table {seed} of {} rows of {} bytes, {} apart, {:?}",

@@ -3,6 +3,7 @@
 mod cache_policies;
 mod caches;
 mod communicators;
+mod crossings;
 mod dealt;
 mod deaths;
 mod drawn;
@@ -105,7 +106,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::new("files.no_room", files::no_room) },
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
     Scenario::new("dealt.rows", dealt::rows),
-    Scenario::new("drawn.tables", drawn::tables),
+    Scenario::new("drawn.tables", drawn::tables).spanning(),
     Scenario::new("environment.tested", environment::tested),
     // Ranks that are threads share a context, in which no rank may wait while another one captures.
     Scenario { ends_early: true, ..Scenario::new("environment.captured", environment::captured) },
@@ -125,6 +126,16 @@ pub(crate) static ALL: &[Scenario] = &[
         ..Scenario::of_several("islands.a_machine_is_lost", islands::a_machine_is_lost)
     }
     .spanning(),
+    Scenario::new("crossings.many_steps", crossings::many_steps).spanning(),
+    Scenario::new("crossings.narrow_rows", crossings::narrow_rows).spanning(),
+    Scenario::new("crossings.different_calls", crossings::different_calls).spanning(),
+    Scenario::new("crossings.refused", crossings::refused).spanning(),
+    Scenario::new("crossings.beside_an_island", crossings::beside_an_island).spanning(),
+    Scenario::new("crossings.without_nccl", crossings::without_nccl).spanning(),
+    Scenario { ends_early: true, ..Scenario::new("crossings.network_fails", crossings::network_fails) }
+        .spanning(),
+    Scenario { ends_early: true, ..Scenario::new("crossings.a_rank_ends", crossings::a_rank_ends) }
+        .spanning(),
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
     Scenario::new("memory.few_rows", memory::few_rows),
@@ -153,11 +164,11 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("training.misused", training::misused),
     Scenario::new("nodes.unique", nodes::unique),
     Scenario::new("nodes.self_loops", nodes::self_loops),
-    Scenario::new("rows.gathered", rows::gathered),
-    Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table),
-    Scenario::new("rows.scattered", rows::scattered),
-    Scenario::new("rows.converted", rows::converted),
-    Scenario::new("rows.misused", rows::misused),
+    Scenario::new("rows.gathered", rows::gathered).spanning(),
+    Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table).spanning(),
+    Scenario::new("rows.scattered", rows::scattered).spanning(),
+    Scenario::new("rows.converted", rows::converted).spanning(),
+    Scenario::new("rows.misused", rows::misused).spanning(),
     Scenario::of_few("ordered.gathered", ordered::gathered),
     Scenario { ends_early: true, ..Scenario::new("ordered.captured", ordered::captured) },
     Scenario::of_few("ordered.scattered", ordered::scattered),

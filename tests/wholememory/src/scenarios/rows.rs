@@ -8,10 +8,7 @@ use std::ffi::c_uint;
 use std::ptr::{null, null_mut};
 
 use crate::api::{Description, Handle};
-use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, KINDS, Local, Rank, SUCCESS, Verdict,
-    byte_at, bytes_at, must, want,
-};
+use crate::rank::{INVALID_INPUT, Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, must, want};
 
 /// `WHOLEMEMORY_DT_*`
 const FLOAT: c_uint = 1;
@@ -73,7 +70,7 @@ fn local_numbers<'a>(rank: &'a Rank, numbers: &[i64], dtype: c_uint) -> Verdict<
 
 pub(super) fn gathered(rank: &Rank) -> Verdict {
     let rows = 997;
-    for (at, kind) in KINDS.into_iter().enumerate() {
+    for (at, kind) in rank.kinds().iter().copied().enumerate() {
         for (columns, stride, extra) in [(1, 1, 0), (5, 7, 1), (12, 16, 0), (33, 33, 3), (256, 256, 0)] {
             // Bytes, so that rows of every length and alignment occur.
             let each: Vec<usize> = (0..rank.size).map(|other| 40 + other).collect();
@@ -121,7 +118,7 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn of_part_of_a_table(rank: &Rank) -> Verdict {
-    for kind in [(CONTINUOUS, DEVICE), (CHUNKED, DEVICE), (DISTRIBUTED, DEVICE), (CHUNKED, HOST)] {
+    for kind in rank.kinds().iter().copied() {
         let whole = table(rank, &Description::matrix(500, 24, 24, INT8), kind, None)?;
         fill(rank, whole, 9)?;
         let mut part = null_mut();
@@ -150,7 +147,7 @@ pub(super) fn of_part_of_a_table(rank: &Rank) -> Verdict {
 
 pub(super) fn scattered(rank: &Rank) -> Verdict {
     let rows = 500;
-    for kind in KINDS {
+    for kind in rank.kinds().iter().copied() {
         let table = table(rank, &Description::matrix(rows as i64, 10, 12, INT8), kind, None)?;
         fill(rank, table, 1)?;
         // Each rank writes other rows, all over the table; every tenth stays unchanged.
@@ -187,7 +184,11 @@ pub(super) fn scattered(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn converted(rank: &Rank) -> Verdict {
-    let table = table(rank, &Description::matrix(100, 6, 6, FLOAT), (CHUNKED, DEVICE), None)?;
+    rank.kinds().iter().try_for_each(|kind| converted_in(rank, *kind))
+}
+
+fn converted_in(rank: &Rank, kind: (c_uint, c_uint)) -> Verdict {
+    let table = table(rank, &Description::matrix(100, 6, 6, FLOAT), kind, None)?;
     let own = rank.own_part(memory_of(rank, table))?;
     let value = |at: usize| at as f32 * 0.37 - 40.0;
     let values: Vec<u8> =
@@ -229,7 +230,8 @@ pub(super) fn converted(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn misused(rank: &Rank) -> Verdict {
-    let table = table(rank, &Description::matrix(100, 8, 8, FLOAT), (CONTINUOUS, DEVICE), None)?;
+    let kind = rank.kinds()[0];
+    let table = table(rank, &Description::matrix(100, 8, 8, FLOAT), kind, None)?;
     let indices = local_numbers(rank, &[1, 2, 3], INT64)?;
     let local = |rows, columns, dtype| {
         Local::new(rank, &[0; 512], &Description::matrix(rows, columns, columns, dtype))

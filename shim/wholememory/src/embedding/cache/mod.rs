@@ -49,7 +49,10 @@ pub struct Cache {
 pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<Arc<Cache>>> {
     let home = whole.memory()?;
     let communicator = home.communicator();
-    let plan = policy.map_or(Ok(CachePlan::None), |policy| policy.plan(home));
+    let plan = policy.map_or(Ok(CachePlan::None), |policy| {
+        can_have(home, policy)?;
+        policy.plan(home)
+    });
     let told = format!("{plan:?} {:?}", policy.map(|policy| (policy.memory_type, policy.ratio)));
     communicator.agree("cache", plan.as_ref().map(drop).map_err(Clone::clone), told.as_bytes())?;
     let (Some(policy), plan @ (CachePlan::OfOwners | CachePlan::Spread)) = (policy, plan?) else {
@@ -62,6 +65,17 @@ pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<
     let copies: Weak<Cache> = Arc::downgrade(&cache);
     home.has_copies(copies);
     Ok(Some(cache))
+}
+
+/// Refuses a cache whose lines, or whose rows, not all of its ranks reach.
+fn can_have(home: &Memory, policy: &CachePolicy) -> Result {
+    home.is_mapped()?;
+    match policy.communicator.islands(Location::Device).count() {
+        1 => Ok(()),
+        count => Err(Error::NotSupported(format!(
+            "the ranks of a cache are on {count} islands: give it a communicator of one machine's ranks"
+        ))),
+    }
 }
 
 impl RowCopies for Cache {
@@ -120,16 +134,20 @@ impl Cache {
     }
 
     /// The parts, as kernels find them.
-    fn tables(&self) -> CacheTables {
-        let (sets, owned) = (self.memory.chunks(), self.shape.owned.as_ref());
-        let starts = owned.map_or(0, |_| self.home.tables().starts);
+    fn tables(&self) -> Result<CacheTables> {
+        let (sets, owned) = (self.memory.chunks()?, self.shape.owned.as_ref());
+        let starts = if owned.is_some() { self.home.tables()?.starts } else { 0 };
         let parts = Chunks { starts, equal: owned.map_or(0, Partition::equal_count), ..sets };
-        CacheTables { parts, set_starts: sets.starts, stride: self.home.request().granularity }
+        Ok(CacheTables { parts, set_starts: sets.starts, stride: self.home.request().granularity })
     }
 
     /// The copies of rows, for a gather.
-    pub fn rows(&self) -> RowCache {
-        RowCache { tables: self.tables(), is_small: self.shape.is_small(self.home.partition().rows()) }
+    ///
+    /// # Errors
+    /// As of [`Memory::chunks`].
+    pub fn rows(&self) -> Result<RowCache> {
+        let is_small = self.shape.is_small(self.home.partition().rows());
+        Ok(RowCache { tables: self.tables()?, is_small })
     }
 
     /// Counts lookups, and fills lines of this rank's part with the rows that are looked up most.
@@ -142,7 +160,7 @@ impl Cache {
         if lookups == 0 {
             return Ok(());
         }
-        let (kernels, cache, part) = (self.kernels()?, self.tables(), self.own() as u32);
+        let (kernels, cache, part) = (self.kernels()?, self.tables()?, self.own() as u32);
         let (rows_in_table, shift) = (self.home.partition().rows(), count_shift(lookups));
         let seed = self.seed.fetch_add(lookups, Ordering::Relaxed);
         // The kernel counts all lookups while the cache learns.
@@ -153,7 +171,7 @@ impl Cache {
             stream,
         )?;
         let turns = turns(lookups, self.shape.sets[self.own()]);
-        let table = self.home.table(rows_in_table, cache.stride, 0);
+        let table = self.home.table(rows_in_table, cache.stride, 0)?;
         kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * WARP, 0, stream)
     }
 
@@ -173,7 +191,7 @@ impl Cache {
             own_rows: self.home.own_part().address,
             first_row: owned.start(part),
             rows_in_part: owned.count(part),
-            cache: self.tables(),
+            cache: self.tables()?,
             part: part as u32,
         };
         self.kernels()?.launch(&renew, most * WARP, 0, stream)

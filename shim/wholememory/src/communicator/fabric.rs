@@ -1,0 +1,80 @@
+//! The fabric of a communicator whose ranks are on several islands: made by the first memory that
+//! spans them.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::Communicator;
+use crate::error::{Error, Result};
+use crate::nccl::library::{ID_BYTES, Nccl, UniqueId};
+use crate::spanning::fabric::{Fabric, RankPlace};
+use crate::spanning::rails;
+use crate::spanning::steps::StagingShape;
+use crate::vocabulary::codes::Location;
+use crate::vocabulary::islands::Islands;
+
+/// Bytes of all chunks of a step that one rank has of a kind: enough that a step lasts longer than
+/// its begin, few enough that the first rows come soon.
+const STEP_BYTES: u64 = 8 << 20;
+
+impl Communicator {
+    /// The staging memory for rows of so many bytes between islands.
+    pub(crate) fn staging(islands: &Islands, longest_row: u64) -> StagingShape {
+        StagingShape::new(rails::most_partners(islands), STEP_BYTES, longest_row)
+    }
+
+    /// Connects the islands, if none of this communicator's memory has, and has room for their
+    /// exchanges. Returns a number for the memory. A collective call.
+    ///
+    /// # Errors
+    /// The same on every rank: [`Error::NotSupported`] without NCCL; [`Error::Communication`] where
+    /// ranks do not meet, which ends the communicator; the driver's.
+    pub(crate) fn connect(&self, islands: &Islands, longest_row: u64) -> Result<u64> {
+        let nccl = Nccl::of_process();
+        self.agree("open NCCL", nccl.as_ref().map(drop).map_err(Clone::clone), &[])?;
+        let mut fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
+        if fabric.is_none() {
+            *fabric = Some(self.meet_by(nccl?)?);
+        }
+        let fabric = fabric.as_mut().ok_or_else(|| Error::Logic("no fabric".to_owned()))?;
+        let reserved = fabric.is_whole();
+        let reserved = reserved.and_then(|()| fabric.reserve(Self::staging(islands, longest_row).bytes()));
+        self.agree("memory between islands", reserved, &[])?;
+        Ok(fabric.number_of_memory())
+    }
+
+    fn meet_by(&self, nccl: &'static Nccl) -> Result<Fabric> {
+        let id = if self.rank() == 0 { nccl.unique_id() } else { Ok(UniqueId([0; ID_BYTES])) };
+        self.agree("ncclGetUniqueId", id.as_ref().map(drop).map_err(Clone::clone), &[])?;
+        let told = self.round("NCCL's id", &id?.0)?;
+        let id = told.first().and_then(|part| part.bytes.first_chunk());
+        let id = UniqueId(*id.ok_or_else(|| Error::Communication("rank 0 sent no id of NCCL".to_owned()))?);
+        let place = RankPlace { driver: self.driver(), device: self.device(), context: self.context() };
+        let most = [Location::Device, Location::Host].map(|location| self.islands(location).count());
+        let most = most.into_iter().max().unwrap_or(1);
+        let begun = Fabric::begin(place, self.patience(), (nccl, id), (self.rank(), self.size()), most);
+        self.agree("begin NCCL", begun.as_ref().map(drop).map_err(Clone::clone), &[])?;
+        let fabric = begun?;
+        // A rank that fails here cannot tell the others, which wait for it in NCCL.
+        fabric.meet(&|| self.check()).inspect_err(|error| self.break_off(error))?;
+        self.agree("meet by NCCL", Ok(()), &[]).map(|()| fabric)
+    }
+
+    /// The fabric, for one operation: collective calls of one communicator are made one after the
+    /// other.
+    pub(crate) fn fabric(&self) -> MutexGuard<'_, Option<Fabric>> {
+        self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Are all ranks there, as far as this one sees? Does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Communication`] where one has ended.
+    pub(crate) fn check(&self) -> Result {
+        self.exchange.check()
+    }
+
+    /// Ends the communicator for all ranks.
+    pub(crate) fn break_off(&self, error: &Error) {
+        self.exchange.break_off(error);
+    }
+}

@@ -1,0 +1,181 @@
+//! A communicator of NCCL's that is told to block nowhere: each call begins something, and
+//! [`NcclLink::is_ready`] says whether it is done.
+//!
+//! Invariant: an end or an abort returns within its deadline. A communicator whose abort does not
+//! return is left to a thread, with a line in the log.
+
+use std::ffi::c_int;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use wm_abi::{CUdeviceptr, CUstream};
+
+use super::abi::{BYTES, IN_PROGRESS, NcclConfig, NcclHandle, SUCCESS};
+use super::library::{Nccl, UniqueId};
+use crate::error::Result;
+
+/// How long an abort, or an end in good order, may take.
+pub const DEADLINE: Duration = Duration::from_secs(3);
+/// The pause between two looks at a state.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Bytes that pass between this rank and another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NcclTransfer {
+    /// The other rank.
+    pub peer: usize,
+    /// The bytes' address, on this rank's GPU.
+    pub address: CUdeviceptr,
+    /// How many bytes; not 0.
+    pub bytes: u64,
+    /// Do they leave this rank?
+    pub is_sent: bool,
+}
+
+/// A communicator of NCCL's. Without an [end](NcclLink::end) it is aborted when it is dropped.
+#[derive(Debug)]
+pub struct NcclLink {
+    nccl: &'static Nccl,
+    handle: NcclHandle,
+}
+
+impl NcclLink {
+    /// Begins to meet the other ranks that have the id. The GPU is that of the current context.
+    ///
+    /// # Errors
+    /// NCCL's.
+    pub fn begin(nccl: &'static Nccl, id: UniqueId, rank: usize, size: usize) -> Result<Self> {
+        let (mut handle, config) = (NcclHandle(0), NcclConfig::nonblocking());
+        // SAFETY: places are live locals.
+        let code = unsafe { (nccl.init)(&mut handle, size as c_int, id, rank as c_int, &config) };
+        let link = Self { nccl, handle };
+        link.begun("ncclCommInitRankConfig", code).map(|()| link)
+    }
+
+    /// Is everything done that was begun by calls? Work in streams may go on.
+    ///
+    /// # Errors
+    /// [`Error::Communication`]: the communicator's error, which may be another rank's end.
+    pub fn is_ready(&self) -> Result<bool> {
+        let mut state = SUCCESS;
+        // SAFETY: the place is a live local, and the communicator lives.
+        let code = unsafe { (self.nccl.async_error)(self.handle, &mut state) };
+        match (code, state) {
+            (SUCCESS, SUCCESS) => Ok(true),
+            (SUCCESS | IN_PROGRESS, IN_PROGRESS) => Ok(false),
+            (SUCCESS, state) => Err(self.nccl.error("NCCL", state)),
+            (code, _) => Err(self.nccl.error("ncclCommGetAsyncError", code)),
+        }
+    }
+
+    /// Begins to put transfers into a stream, as one group: they are made side by side. Those
+    /// between two ranks meet in their order.
+    ///
+    /// # Errors
+    /// NCCL's.
+    pub fn transfer(&self, transfers: impl IntoIterator<Item = NcclTransfer>, stream: CUstream) -> Result {
+        let Nccl { group_start, group_end, .. } = self.nccl;
+        // SAFETY: a function without arguments.
+        self.begun("ncclGroupStart", unsafe { group_start() })?;
+        let added = transfers.into_iter().try_for_each(|transfer| self.add(transfer, stream));
+        // SAFETY: as above. A group that was started is ended on all ways.
+        let ended = self.begun("ncclGroupEnd", unsafe { group_end() });
+        added.and(ended)
+    }
+
+    fn add(&self, transfer: NcclTransfer, stream: CUstream) -> Result {
+        let NcclTransfer { peer, address, bytes, is_sent } = transfer;
+        let (count, peer) = (bytes as usize, peer as c_int);
+        // SAFETY: the memory is the operation's, which lives until the stream has passed, or until
+        // the communicator was aborted.
+        let (function, code) = unsafe {
+            if is_sent {
+                ("ncclSend", (self.nccl.send)(address as *const _, count, BYTES, peer, self.handle, stream))
+            } else {
+                ("ncclRecv", (self.nccl.receive)(address as *mut _, count, BYTES, peer, self.handle, stream))
+            }
+        };
+        self.begun(function, code)
+    }
+
+    /// Begins to hand `bytes` bytes of each rank to all ranks, by rank, in a stream.
+    ///
+    /// # Errors
+    /// NCCL's.
+    pub fn all_gather(&self, from: CUdeviceptr, to: CUdeviceptr, bytes: u64, stream: CUstream) -> Result {
+        let (count, from, to) = (bytes as usize, from as *const _, to as *mut _);
+        // SAFETY: as in `add`.
+        let code = unsafe { (self.nccl.all_gather)(from, to, count, BYTES, self.handle, stream) };
+        self.begun("ncclAllGather", code)
+    }
+
+    fn begun(&self, function: &str, code: c_int) -> Result {
+        match code {
+            SUCCESS | IN_PROGRESS => Ok(()),
+            code => Err(self.nccl.error(function, code)),
+        }
+    }
+
+    /// Frees the streams and ends, whatever the other ranks do. False if that took too long: then
+    /// memory of transfers may still be in use.
+    pub fn abort(self) -> bool {
+        let (nccl, handle) = (self.nccl, self.handle);
+        std::mem::forget(self);
+        abort(nccl, handle)
+    }
+
+    /// Ends in good order, after the work in streams; else aborts.
+    pub fn end(self) {
+        let (nccl, handle) = (self.nccl, self.handle);
+        let deadline = Instant::now() + DEADLINE;
+        // SAFETY: the communicator lives.
+        let begun = self.begun("ncclCommFinalize", unsafe { (nccl.finalize)(handle) });
+        let mut state = begun.and_then(|()| self.is_ready());
+        while matches!(state, Ok(false)) && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+            state = self.is_ready();
+        }
+        if !matches!(state, Ok(true)) {
+            self.abort();
+            return;
+        }
+        std::mem::forget(self);
+        within_deadline("ncclCommDestroy", move || {
+            // SAFETY: nothing uses the communicator any more.
+            unsafe { (nccl.destroy)(handle) };
+        });
+    }
+}
+
+impl Drop for NcclLink {
+    fn drop(&mut self) {
+        abort(self.nccl, self.handle);
+    }
+}
+
+fn abort(nccl: &'static Nccl, handle: NcclHandle) -> bool {
+    if handle == NcclHandle(0) {
+        return true;
+    }
+    within_deadline("ncclCommAbort", move || {
+        // SAFETY: no other call uses the communicator any more.
+        unsafe { (nccl.abort)(handle) };
+    })
+}
+
+/// Makes a call in a thread of its own. Returns whether it came back in time.
+fn within_deadline(function: &'static str, call: impl FnOnce() + Send + 'static) -> bool {
+    let (told, heard) = mpsc::channel();
+    let body = move || {
+        call();
+        let _gone = told.send(());
+    };
+    let started = std::thread::Builder::new().name("wholememory-end".to_owned()).spawn(body);
+    let returned = started.is_ok() && heard.recv_timeout(DEADLINE).is_ok();
+    if !returned {
+        log::warn!(
+            "{function} did not return within {DEADLINE:?}: the communicator of NCCL is left as it is"
+        );
+    }
+    returned
+}

@@ -1,0 +1,318 @@
+//! Gather and scatter over memory that spans islands: collective calls, which return when this
+//! rank's rows have moved.
+//!
+//! 1. A kernel divides the numbers by the island that has the row. The own island's rows are moved
+//!    at
+//!    once, by their addresses.
+//! 2. All ranks tell each other their counts, and that they make the same call: the one wait of the
+//!    host for other ranks' numbers. A rank that cannot take part says so, and all get an error.
+//! 3. Numbers and rows pass between each rank and its servers, in [steps](crate::spanning::steps).
+//!    A
+//!    row crosses in the narrower of the two types and is converted once, as within an island.
+//!
+//! After an error of the network all ranks abort together, and the communicator is lost.
+
+use wm_abi::{CUdeviceptr, CUstream};
+use wm_kernels::wholememory::{DivideCount, DivideMove, Numbers, Strided};
+
+use crate::communicator::Communicator;
+use crate::error::{Error, Result};
+use crate::kernels::THREADS;
+use crate::memory::Memory;
+use crate::nccl::link::NcclTransfer;
+use crate::operations::moves::{PackedRows, Places, RowDirection, RowLaunch, RowRequest};
+use crate::operations::scratch::{Scratch, Workspace};
+use crate::operations::upload;
+use crate::spanning::fabric::Fabric;
+use crate::spanning::record::{self, CallHeader, RowOperation};
+use crate::spanning::steps::{ExchangePlan, Message, RowChunk, StagingShape, Task, Use};
+use crate::stream::CallerStream;
+use crate::tensor::Tensor;
+use crate::vocabulary::codes::ElementType;
+
+/// Numbers that a block divides at once.
+const DIVIDE_TILE: u64 = 1024;
+
+/// Copies rows. `request` is why this rank cannot, if it cannot.
+pub(super) fn copy(
+    direction: RowDirection,
+    table: &Tensor,
+    request: Result<RowRequest>,
+    workspace: &Workspace<'_>,
+    multiprocessors: i32,
+) -> Result {
+    let memory = table.memory()?;
+    let communicator = memory.communicator();
+    let mut fabric = communicator.fabric();
+    let fabric = fabric.as_mut().ok_or_else(|| Error::Logic("no connection of islands".to_owned()))?;
+    fabric.is_whole()?;
+    let _current = communicator.enter()?;
+    let begun = request.and_then(|request| {
+        let call = RowCall::new(direction, memory, table, request, workspace, multiprocessors)?;
+        let divided = call.divide()?;
+        Ok((call, divided))
+    });
+    let sequence = fabric.number_of_operation();
+    let told = tell(memory, fabric, begun.as_ref(), sequence, workspace.stream);
+    let lost = match (told, &begun) {
+        // All ranks have heard of this rank's error, or of another one's.
+        (Ok(Err(error)), Ok(_)) => return Err(error),
+        (Ok(_), Err(error)) => return Err(error.clone()),
+        (Ok(Ok(counts)), Ok((call, divided))) => match call.pass(fabric, divided, &counts) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        },
+        (Err(error), _) => error,
+    };
+    communicator.break_off(&lost);
+    if !fabric.give_up(&lost, workspace.stream) {
+        // The network may still write to memory that was handed out.
+        std::mem::forget(begun);
+    }
+    Err(lost)
+}
+
+/// Tells all ranks this one's record, and returns the counts of all, or the error that all ranks
+/// have. Rows of the own island move meanwhile.
+///
+/// # Errors
+/// Those after which ranks do not understand each other any more.
+fn tell(
+    memory: &Memory,
+    fabric: &mut Fabric,
+    begun: Result<&(RowCall<'_>, Divided), &Error>,
+    sequence: u64,
+    stream: CUstream,
+) -> Result<Result<Vec<Vec<u64>>>> {
+    let communicator = memory.communicator();
+    let (header, counts) = match begun {
+        Ok((call, divided)) => {
+            fabric.after(stream)?;
+            call.move_own(divided)?;
+            (record::header(Ok(call.header(sequence))), divided.counts)
+        }
+        Err(error) => (record::header(Err(error)), 0),
+    };
+    let records = fabric.tell(header, (counts, memory.islands().count()), &|| communicator.check())?;
+    Ok(record::judge(&records, fabric.islands()))
+}
+
+/// A call, ready to be made.
+struct RowCall<'a> {
+    direction: RowDirection,
+    memory: &'a Memory,
+    workspace: &'a Workspace<'a>,
+    multiprocessors: i32,
+    request: RowRequest,
+    /// The island's rows.
+    places: Places,
+    /// The first row of the tensor in its memory, and how many it has.
+    rows: (u64, u64),
+    wire: ElementType,
+}
+
+/// Numbers, divided by islands.
+struct Divided {
+    _scratch: Scratch,
+    counts: CUdeviceptr,
+    /// Rows of this rank's island, in the places of their numbers.
+    own: Numbers,
+    /// Rows of the other islands, island by island.
+    sent: CUdeviceptr,
+    /// Where each of them came from.
+    positions: CUdeviceptr,
+}
+
+/// The bytes of the narrowest signed numbers below a limit.
+fn number_bytes(limit: u64) -> u32 {
+    if i32::try_from(limit).is_ok() { 4 } else { 8 }
+}
+
+impl<'a> RowCall<'a> {
+    fn new(
+        direction: RowDirection,
+        memory: &'a Memory,
+        table: &Tensor,
+        request: RowRequest,
+        workspace: &'a Workspace<'a>,
+        multiprocessors: i32,
+    ) -> Result<Self> {
+        CallerStream::with(memory.communicator().kernels()?, workspace.stream).can_wait()?;
+        let (matrix, kind) = (table.description().rows()?, table.description().element_type()?);
+        let first = matrix.storage_offset as u64 * kind.bytes() as u64 / memory.request().granularity;
+        let rows = (first, matrix.sizes[0] as u64);
+        let places = Places::of_island(memory, table)?;
+        // Rows cross in as few bytes as one of the sides has.
+        let wire = if request.packed.kind.bytes() < kind.bytes() { request.packed.kind } else { kind };
+        Ok(Self { direction, memory, workspace, multiprocessors, request, places, rows, wire })
+    }
+
+    fn row_bytes(&self) -> u64 {
+        self.places.columns * self.wire.bytes() as u64
+    }
+
+    /// Bytes of a row number that crosses: alike on all ranks.
+    fn number_bytes(&self) -> u32 {
+        number_bytes(self.memory.partition().rows())
+    }
+
+    fn header(&self, sequence: u64) -> CallHeader {
+        CallHeader {
+            sequence,
+            operation: operation(self.direction),
+            memory: self.memory.span().unwrap_or_default(),
+            wire_type: self.wire.code().into(),
+            row_bytes: self.row_bytes(),
+            offset: self.places.table.offset,
+        }
+    }
+
+    /// Divides the numbers, in the caller's stream.
+    fn divide(&self) -> Result<Divided> {
+        let (count, islands) = (self.request.numbers.count, self.memory.islands().count() as u64);
+        let (row_bytes, position_bytes) = (self.number_bytes(), self.position_bytes());
+        let list = count * u64::from(row_bytes);
+        let sizes = [8 * islands, 8 * islands, list, list, count * u64::from(position_bytes)];
+        let (scratch, [counts, cursors, own, sent, positions]) = self.workspace.allocate(sizes)?;
+        let (communicator, stream) = (self.memory.communicator(), self.workspace.stream);
+        for zeros in [counts, cursors] {
+            upload::fill_bytes(communicator, zeros, 8 * islands, 0, stream)?;
+        }
+        let (numbers, rows) = (self.request.numbers, self.memory.rows_of_islands(self.rows.0, self.rows.1));
+        let (kernels, tiles) = (communicator.kernels()?, count.div_ceil(DIVIDE_TILE));
+        if count > 0 {
+            kernels.launch_blocks(&DivideCount { numbers, rows, counts }, tiles, THREADS, stream)?;
+            let moving = DivideMove {
+                numbers,
+                rows,
+                counts,
+                cursors,
+                own,
+                sent,
+                row_bytes,
+                positions,
+                position_bytes,
+            };
+            kernels.launch_blocks(&moving, tiles, THREADS, stream)?;
+        }
+        let own = Numbers { address: own, count, bytes: row_bytes };
+        Ok(Divided { _scratch: scratch, counts, own, sent, positions })
+    }
+
+    fn position_bytes(&self) -> u32 {
+        number_bytes(self.request.numbers.count)
+    }
+
+    fn launch(
+        &self,
+        direction: RowDirection,
+        places: Places,
+        packed: PackedRows,
+        numbers: Numbers,
+    ) -> Result {
+        let (workspace, multiprocessors) = (self.workspace, self.multiprocessors);
+        RowLaunch { workspace, multiprocessors, places, packed, numbers }.run(direction)
+    }
+
+    /// Moves the rows of this rank's island.
+    fn move_own(&self, divided: &Divided) -> Result {
+        self.launch(self.direction, self.places, self.request.packed, divided.own)
+    }
+
+    /// Exchanges the other islands' rows, and waits for them.
+    fn pass(&self, fabric: &Fabric, divided: &Divided, counts: &[Vec<u64>]) -> Result {
+        let communicator = self.memory.communicator();
+        let (islands, stream) = (self.memory.islands(), self.workspace.stream);
+        let shape = Communicator::staging(islands, self.memory.request().granularity);
+        let chunk_rows = shape.chunk_rows(self.row_bytes(), self.number_bytes().into());
+        let operation = operation(self.direction);
+        let plan = ExchangePlan::new(operation, islands, communicator.rank(), counts, chunk_rows);
+        let buffers = Buffers { call: self, divided, shape, base: fabric.staging()? };
+        let watch = || communicator.check();
+        for step in plan.steps() {
+            fabric.before(stream)?;
+            fabric.after(stream)?;
+            let transfers: Vec<_> = step.messages.iter().map(|message| buffers.transfer(*message)).collect();
+            fabric.pass(&transfers, &watch)?;
+            step.tasks.iter().try_for_each(|task| buffers.run(*task))?;
+        }
+        fabric.before(stream)?;
+        fabric.finish(stream, &watch)
+    }
+}
+
+fn operation(direction: RowDirection) -> RowOperation {
+    match direction {
+        RowDirection::Gather => RowOperation::Gather,
+        RowDirection::Scatter => RowOperation::Scatter,
+    }
+}
+
+/// Where the chunks of an exchange lie.
+struct Buffers<'a> {
+    call: &'a RowCall<'a>,
+    divided: &'a Divided,
+    shape: StagingShape,
+    base: CUdeviceptr,
+}
+
+impl Buffers<'_> {
+    fn at(&self, purpose: Use, chunk: &RowChunk) -> CUdeviceptr {
+        self.base + self.shape.at(purpose, chunk.pair.partner, chunk.number)
+    }
+
+    fn transfer(&self, message: Message) -> NcclTransfer {
+        let number_bytes = u64::from(self.call.number_bytes());
+        let (chunk, address, row, is_sent) = match message {
+            Message::SendNumbers(chunk) => {
+                let first = chunk.pair.first + chunk.start;
+                (chunk, self.divided.sent + first * number_bytes, number_bytes, true)
+            }
+            Message::ReceiveNumbers(chunk) => (chunk, self.at(Use::Numbers, &chunk), number_bytes, false),
+            Message::SendRows(chunk) => (chunk, self.at(Use::Leaving, &chunk), self.call.row_bytes(), true),
+            Message::ReceiveRows(chunk) => {
+                (chunk, self.at(Use::Arriving, &chunk), self.call.row_bytes(), false)
+            }
+        };
+        NcclTransfer { peer: chunk.pair.peer, address, bytes: chunk.rows * row, is_sent }
+    }
+
+    fn run(&self, task: Task) -> Result {
+        use RowDirection::{Gather, Scatter};
+        let call = self.call;
+        let caller = || Places::at(&call.request.packed, call.request.numbers.count);
+        match task {
+            Task::Serve(chunk) => {
+                call.launch(Gather, call.places, self.rows(Use::Leaving, &chunk), self.numbers(&chunk))
+            }
+            Task::Apply(chunk) => {
+                call.launch(Scatter, call.places, self.rows(Use::Arriving, &chunk), self.numbers(&chunk))
+            }
+            Task::Pack(chunk) => {
+                call.launch(Gather, caller(), self.rows(Use::Leaving, &chunk), self.positions(&chunk))
+            }
+            Task::Deliver(chunk) => {
+                call.launch(Scatter, caller(), self.rows(Use::Arriving, &chunk), self.positions(&chunk))
+            }
+        }
+    }
+
+    /// Rows of a chunk, as they cross.
+    fn rows(&self, purpose: Use, chunk: &RowChunk) -> PackedRows {
+        let rows = Strided { address: self.at(purpose, chunk), stride: self.call.row_bytes() };
+        PackedRows { columns: self.call.places.columns, kind: self.call.wire, rows }
+    }
+
+    /// Numbers that have arrived.
+    fn numbers(&self, chunk: &RowChunk) -> Numbers {
+        let address = self.at(Use::Numbers, chunk);
+        Numbers { address, count: chunk.rows, bytes: self.call.number_bytes() }
+    }
+
+    /// Where the rows of a chunk are in the caller's memory.
+    fn positions(&self, chunk: &RowChunk) -> Numbers {
+        let (bytes, first) = (self.call.position_bytes(), chunk.pair.first + chunk.start);
+        let address = self.divided.positions + first * u64::from(bytes);
+        Numbers { address, count: chunk.rows, bytes }
+    }
+}

@@ -1,0 +1,19 @@
+//! How rows pass between islands: which rank sends what to which other one, in which step. Values,
+//! and the resources of one rank.
+//!
+//! A rank asks, of each other island, the rank with its own number there (its *server*): that one
+//! reaches all rows of its island. All ranks first tell each other their counts, in one message
+//! with a description of the call. Then numbers and rows pass in steps, so that what they need of
+//! memory is bounded and known when memory is made: no rank runs out of it in the middle of an
+//! operation.
+//!
+//! * [`rails`]: which rank serves which. * [`record`]: the first message. * [`steps`]: what passes,
+//!   and which kernels run, step by step. * [`fabric`]: a rank's stream, events, buffers and NCCL
+//!   communicator.
+
+#[allow(unsafe_code, reason = "memory of the device and pinned memory are written")]
+pub mod fabric;
+mod memory;
+pub mod rails;
+pub mod record;
+pub mod steps;

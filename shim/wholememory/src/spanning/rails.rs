@@ -1,0 +1,56 @@
+//! Which rank serves which. Pure.
+//!
+//! Invariant: all ranks find the same.
+
+use crate::vocabulary::islands::Islands;
+
+/// The rank of an island that serves a rank of another one: that with its number, round and round
+/// where the island has fewer ranks.
+pub fn server(islands: &Islands, rank: usize, island: usize) -> usize {
+    let members = islands.members(island);
+    members[islands.number(rank) % members.len()]
+}
+
+/// The ranks that a rank serves, ascending.
+pub fn clients(islands: &Islands, rank: usize) -> Vec<usize> {
+    let own = islands.of(rank);
+    let others = (0..islands.count()).filter(|island| *island != own);
+    let mut clients: Vec<usize> = others.flat_map(|island| islands.members(island)).copied().collect();
+    clients.retain(|client| server(islands, *client, own) == rank);
+    clients.sort_unstable();
+    clients
+}
+
+/// With how many ranks one exchanges rows in a direction, at most, over all ranks: at least 1.
+pub fn most_partners(islands: &Islands) -> usize {
+    let ranks = (0..islands.count()).flat_map(|island| islands.members(island));
+    let most = ranks.map(|rank| clients(islands, *rank).len()).max().unwrap_or_default();
+    most.max(islands.count().saturating_sub(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (deadlock): a rank waits for one that does not send to it.
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_pair_of_rank_and_island_has_one_server(machines in prop::collection::vec(0_usize..5, 1..20)) {
+            let islands = Islands::new(machines.len(), |one, other| machines[one] == machines[other]);
+            for rank in 0..machines.len() {
+                for island in (0..islands.count()).filter(|island| *island != islands.of(rank)) {
+                    let servers: Vec<_> = islands.members(island).iter()
+                        .filter(|server| clients(&islands, **server).contains(&rank)).collect();
+                    prop_assert_eq!(servers, [&server(&islands, rank, island)]);
+                }
+                prop_assert!(clients(&islands, rank).iter().all(|client| islands.of(*client) != islands.of(rank)));
+                prop_assert!(clients(&islands, rank).len() <= most_partners(&islands));
+            }
+            if islands.are_equal() && islands.count() > 1 {
+                prop_assert_eq!(most_partners(&islands), islands.count() - 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The steps of an exchange between islands: in each, what passes over the network and which
+//! kernels run beside it. Pure.
+//!
+//! A pair of ranks, one of which asks and one of which serves, exchanges its rows in chunks of the
+//! same number of rows; the pair alone knows how many chunks it has. Buffers of a chunk are two a
+//! pair and use, taken in turns.
+//!
+//! | | the network, in step `t` | kernels, in step `t` |
+//! |---|---|---|
+//! | gather | numbers of chunk `t`, rows of chunk `t - 2` | serve chunk `t - 1`, deliver chunk `t - 3` |
+//! | scatter | numbers and rows of chunk `t` | pack chunk `t + 1`, apply chunk `t - 1` |
+//!
+//! A scatter has a step before the first, which packs chunk 0. Kernels of a step run after the
+//! network of the step before; the network of a step runs after the kernels of the step before.
+//!
+//! Invariants: a buffer is written in a step only if its last use was in an earlier step of the
+//! other kind, or two steps before; between two ranks both send and receive in the same order, in
+//! each step numbers before rows.
+
+use crate::spanning::rails;
+use crate::spanning::record::RowOperation;
+use crate::vocabulary::islands::Islands;
+
+/// Buffers of a pair for one use.
+const TURNS: u64 = 2;
+/// Uses: numbers that arrive, rows that leave, rows that arrive.
+const USES: u64 = 3;
+/// Alignment of a buffer, bytes.
+const ALIGNMENT: u64 = 256;
+
+/// What a buffer is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// Numbers that arrive.
+    Numbers = 0,
+    /// Rows that leave.
+    Leaving = 1,
+    /// Rows that arrive.
+    Arriving = 2,
+}
+
+/// The memory of an exchange: buffers of equal size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StagingShape {
+    /// Pairs of a rank in a direction.
+    partners: u64,
+    /// Bytes of a buffer.
+    buffer: u64,
+}
+
+impl StagingShape {
+    /// For so many partners: `bytes` for the chunks of all of them, and room for a row of
+    /// `longest_row` bytes in each.
+    pub fn new(partners: usize, bytes: u64, longest_row: u64) -> Self {
+        let partners = partners as u64;
+        let buffer = (bytes / partners).max(longest_row).max(ALIGNMENT).next_multiple_of(ALIGNMENT);
+        Self { partners, buffer }
+    }
+
+    /// All buffers, bytes.
+    pub fn bytes(&self) -> u64 {
+        USES * TURNS * self.partners * self.buffer
+    }
+
+    /// Where a chunk's buffer begins, for the partner with a number.
+    pub fn at(&self, purpose: Use, partner: usize, chunk: u64) -> u64 {
+        ((purpose as u64 * TURNS + chunk % TURNS) * self.partners + partner as u64) * self.buffer
+    }
+
+    /// Rows of a chunk, whose numbers and rows fit into a buffer each.
+    pub fn chunk_rows(&self, row_bytes: u64, number_bytes: u64) -> u64 {
+        (self.buffer / row_bytes.max(number_bytes).max(1)).max(1)
+    }
+}
+
+/// A pair that this rank is one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// The other rank.
+    pub peer: usize,
+    /// Its number among the pairs of this direction.
+    pub partner: usize,
+    /// Rows that are exchanged.
+    pub rows: u64,
+    /// Of a pair in which this rank asks: its first number among all that are sent.
+    pub first: u64,
+}
+
+/// A part of a pair's rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowChunk {
+    /// The pair.
+    pub pair: Pair,
+    /// The chunk's number, from 0.
+    pub number: u64,
+    /// The first of its rows, among those of the pair.
+    pub start: u64,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// Something that passes over the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {
+    /// Numbers of a chunk leave for the server.
+    SendNumbers(RowChunk),
+    /// Numbers of a chunk arrive at the server.
+    ReceiveNumbers(RowChunk),
+    /// Rows of a chunk leave.
+    SendRows(RowChunk),
+    /// Rows of a chunk arrive.
+    ReceiveRows(RowChunk),
+}
+
+/// Work on a chunk by a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// The server's table to rows that leave (gather).
+    Serve(RowChunk),
+    /// Rows that have arrived to the caller's memory (gather).
+    Deliver(RowChunk),
+    /// The caller's memory to rows that leave (scatter).
+    Pack(RowChunk),
+    /// Rows that have arrived to the server's table (scatter).
+    Apply(RowChunk),
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangeStep {
+    /// What passes, in order.
+    pub messages: Vec<Message>,
+    /// Kernels.
+    pub tasks: Vec<Task>,
+}
+
+/// The exchange of one rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExchangePlan {
+    operation: RowOperation,
+    chunk_rows: u64,
+    /// This rank asks.
+    asking: Vec<Pair>,
+    /// This rank serves.
+    serving: Vec<Pair>,
+}
+
+impl ExchangePlan {
+    /// The plan of a rank; `counts[rank][island]` are the rows that each rank has for each island.
+    pub fn new(
+        operation: RowOperation,
+        islands: &Islands,
+        rank: usize,
+        counts: &[Vec<u64>],
+        chunk_rows: u64,
+    ) -> Self {
+        let own = islands.of(rank);
+        let mut first = 0;
+        let others = (0..islands.count()).filter(|island| *island != own).enumerate();
+        let asking = others.map(|(partner, island)| {
+            let rows = counts[rank][island];
+            let pair = Pair { peer: rails::server(islands, rank, island), partner, rows, first };
+            first += rows;
+            pair
+        });
+        let asking = asking.collect();
+        let clients = rails::clients(islands, rank).into_iter().enumerate();
+        let serve =
+            |(partner, peer): (usize, usize)| Pair { peer, partner, rows: counts[peer][own], first: 0 };
+        Self { operation, chunk_rows, asking, serving: clients.map(serve).collect() }
+    }
+
+    /// The steps, in order.
+    pub fn steps(&self) -> impl Iterator<Item = ExchangeStep> + '_ {
+        let chunks = self.asking.iter().chain(&self.serving).map(|pair| pair.rows.div_ceil(self.chunk_rows));
+        let most = chunks.max().unwrap_or_default().cast_signed();
+        let steps = match self.operation {
+            RowOperation::Gather => 0..most + 3,
+            RowOperation::Scatter => -1..most + 1,
+        };
+        steps.filter(move |_| most > 0).map(|step| self.step(step))
+    }
+
+    fn step(&self, step: i64) -> ExchangeStep {
+        let asked = |number| chunks(&self.asking, self.chunk_rows, number);
+        let served = |number| chunks(&self.serving, self.chunk_rows, number);
+        match self.operation {
+            RowOperation::Gather => ExchangeStep {
+                messages: asked(step)
+                    .map(Message::SendNumbers)
+                    .chain(served(step).map(Message::ReceiveNumbers))
+                    .chain(served(step - 2).map(Message::SendRows))
+                    .chain(asked(step - 2).map(Message::ReceiveRows))
+                    .collect(),
+                tasks: served(step - 1).map(Task::Serve).chain(asked(step - 3).map(Task::Deliver)).collect(),
+            },
+            RowOperation::Scatter => ExchangeStep {
+                messages: asked(step)
+                    .map(Message::SendNumbers)
+                    .chain(served(step).map(Message::ReceiveNumbers))
+                    .chain(asked(step).map(Message::SendRows))
+                    .chain(served(step).map(Message::ReceiveRows))
+                    .collect(),
+                tasks: asked(step + 1).map(Task::Pack).chain(served(step - 1).map(Task::Apply)).collect(),
+            },
+        }
+    }
+}
+
+/// The chunks with a number of those pairs that have so many.
+fn chunks(pairs: &[Pair], rows: u64, number: i64) -> impl Iterator<Item = RowChunk> + '_ {
+    let number = u64::try_from(number).ok();
+    pairs.iter().filter_map(move |pair| {
+        let number = number?;
+        let start = number.checked_mul(rows).filter(|start| *start < pair.rows)?;
+        Some(RowChunk { pair: *pair, number, start, rows: rows.min(pair.rows - start) })
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! Rows that cross between islands: many steps, calls that differ, a network that fails, ranks that
+//! end, and what is refused.
+//!
+//! Hazards: a rank that waits in the network for ever; an error that one rank alone gets; a row of
+//! another island that is read at an address.
+
+use std::ffi::c_uint;
+use std::ptr::{null, null_mut};
+use std::thread;
+use std::time::Duration;
+
+use super::deaths::{end_now, seed, until_the_end};
+use crate::api::{Description, Handle};
+use crate::rank::{
+    CHUNKED, COMMUNICATION_ERROR, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local,
+    NOT_SUPPORTED, Rank, SUCCESS, Verdict, bytes_at, local, must, want,
+};
+
+/// `WHOLEMEMORY_DT_*`
+const FLOAT: c_uint = 1;
+const INT: c_uint = 5;
+const INT64: c_uint = 6;
+const INT8: c_uint = 8;
+
+/// A table of bytes, of which each rank has filled its part.
+struct Table<'a> {
+    rank: &'a Rank,
+    handle: Handle,
+    rows: usize,
+    columns: usize,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Table<'a> {
+    fn new(rank: &'a Rank, (rows, columns): (usize, usize), location: c_uint) -> Verdict<Self> {
+        let shape = Description::matrix(rows as i64, columns as i64, columns as i64, INT8);
+        let mut handle = null_mut();
+        want!(
+            SUCCESS,
+            rank.wholememory_create_tensor(&mut handle, &shape, rank.comm, DISTRIBUTED, location, null())
+        )?;
+        let table = Self { rank, handle, rows, columns, bytes: bytes_at(0, rows * columns, 0) };
+        let own = rank.own_part(table.memory())?;
+        rank.write(own.address, &table.bytes[own.offset..own.offset + own.bytes])?;
+        rank.barrier()?;
+        Ok(table)
+    }
+
+    fn memory(&self) -> Handle {
+        // SAFETY: a handle.
+        unsafe { (self.rank.library.wholememory_tensor_get_memory_handle)(self.handle) }
+    }
+
+    fn row(&self, number: i64) -> Option<&[u8]> {
+        let is_row = (0..self.rows as i64).contains(&number);
+        is_row.then(|| &self.bytes[number as usize * self.columns..][..self.columns])
+    }
+
+    /// Numbers of rows, some of which are none.
+    fn numbers(&self, count: usize, round: usize) -> Vec<i64> {
+        let random = &mut fastrand::Rng::with_seed((round * 31 + self.rank.number) as u64);
+        (0..count).map(|_| random.i64(-3..self.rows as i64 + 3)).collect()
+    }
+
+    /// The code of a gather, whose rows are right if it is a success.
+    fn gather(&self, count: usize, round: usize) -> Verdict<c_uint> {
+        let (rank, numbers) = (self.rank, self.numbers(count, round));
+        let indices = local(rank, &numbers, if round.is_multiple_of(2) { INT } else { INT64 })?;
+        let shape = Description::matrix(count as i64, self.columns as i64, self.columns as i64, INT8);
+        let output = Local::new(rank, &vec![0xa5; count * self.columns], &shape)?;
+        let (table, numbered, to) = (self.handle, indices.tensor, output.tensor);
+        // SAFETY: handles.
+        let code = unsafe { (rank.library.wholememory_gather)(table, numbered, to, null(), null_mut(), -1) };
+        if code == SUCCESS {
+            for (number, row) in numbers.iter().zip(output.read()?.chunks(self.columns)) {
+                let is_right = match self.row(*number) {
+                    Some(wanted) => row == wanted,
+                    None => row.iter().all(|byte| *byte == 0xa5),
+                };
+                must(is_right, || format!("round {round}: row {number} is another one"))?;
+            }
+        }
+        Ok(code)
+    }
+
+    /// The code of a scatter, of the bytes that the rows have.
+    fn scatter(&self, count: usize, round: usize) -> Verdict<c_uint> {
+        let (rank, numbers) = (self.rank, self.numbers(count, round));
+        let indices = local(rank, &numbers, INT64)?;
+        let none = vec![0; self.columns];
+        let row = |number: &i64| self.row(*number).unwrap_or(&none);
+        let shape = Description::matrix(count as i64, self.columns as i64, self.columns as i64, INT8);
+        let input = Local::new(rank, &numbers.iter().map(row).collect::<Vec<_>>().concat(), &shape)?;
+        let (from, numbered, table) = (input.tensor, indices.tensor, self.handle);
+        // SAFETY: handles.
+        Ok(unsafe { (rank.library.wholememory_scatter)(from, numbered, table, null(), null_mut(), -1) })
+    }
+
+    fn end(self) -> Verdict {
+        self.rank.barrier()?;
+        let rank = self.rank;
+        want!(SUCCESS, rank.wholememory_destroy_tensor(self.handle))
+    }
+}
+
+/// More rows than a step has, another number of them at each rank.
+pub(super) fn many_steps(rank: &Rank) -> Verdict {
+    for location in [DEVICE, HOST] {
+        let table = Table::new(rank, (300, 20_000), location)?;
+        // At most 8 MiB pass in a step.
+        let count = 300 + 700 * (rank.number % 3);
+        must(table.gather(count, 1)? == SUCCESS, || "the gather failed".to_owned())?;
+        must(table.scatter(count, 2)? == SUCCESS, || "the scatter failed".to_owned())?;
+        rank.barrier()?;
+        // The rows are as before.
+        must(table.gather(100, 3)? == SUCCESS, || "the second gather failed".to_owned())?;
+        table.end()?;
+    }
+    Ok(())
+}
+
+/// Rows that are shorter than their numbers, and one row that all want.
+pub(super) fn narrow_rows(rank: &Rank) -> Verdict {
+    let table = Table::new(rank, (70_000, 1), DEVICE)?;
+    for round in 0..3 {
+        must(table.gather(30_000, round)? == SUCCESS, || format!("gather {round} failed"))?;
+    }
+    table.end()?;
+    let one = Table::new(rank, (1, 3), DEVICE)?;
+    for round in 0..3 {
+        must(one.gather(2000, round)? == SUCCESS, || "the gather of one row failed".to_owned())?;
+        must(one.scatter(2000, round)? == SUCCESS, || "the scatter to one row failed".to_owned())?;
+        rank.barrier()?;
+    }
+    one.end()
+}
+
+/// A rank that makes another call, or a wrong one: all ranks get an error, and go on.
+pub(super) fn different_calls(rank: &Rank) -> Verdict {
+    let spans = rank.islands.min(rank.size) > 1;
+    let (table, other) = (Table::new(rank, (300, 8), DEVICE)?, Table::new(rank, (300, 12), DEVICE)?);
+    for round in 0..rank.size {
+        let is_odd = rank.number == round;
+        let wanted = if spans { LOGIC_ERROR } else { SUCCESS };
+        let code = if is_odd { table.scatter(20, round)? } else { table.gather(20, round)? };
+        must(code == wanted, || format!("gather beside a scatter gave {code}"))?;
+        rank.barrier()?;
+        let code = if is_odd { other.gather(20, round)? } else { table.gather(20, round)? };
+        must(code == wanted, || format!("gathers of two tables gave {code}"))?;
+        rank.barrier()?;
+        // SAFETY: handles that there are not, on purpose.
+        let none = || unsafe {
+            let none = null_mut();
+            (rank.library.wholememory_gather)(table.handle, none, none, null(), null_mut(), -1)
+        };
+        let code = if is_odd { none() } else { table.gather(20, round)? };
+        let wanted = if spans || is_odd { INVALID_INPUT } else { SUCCESS };
+        must(code == wanted, || format!("a gather beside a wrong one gave {code}"))?;
+        rank.barrier()?;
+        must(table.gather(20, round)? == SUCCESS, || "the ranks do not go on".to_owned())?;
+    }
+    other.end()?;
+    table.end()
+}
+
+/// All that needs the addresses of all rows is refused at every rank.
+pub(super) fn refused(rank: &Rank) -> Verdict {
+    if rank.islands.min(rank.size) == 1 {
+        return Ok(());
+    }
+    let table = Table::new(rank, (300, 8), DEVICE)?;
+    let (mut address, mut bytes, mut offset) = (null_mut(), 0, 0);
+    let other = (rank.number + 1) as i32 % rank.size as i32;
+    want!(
+        INVALID_INPUT,
+        rank.wholememory_get_rank_memory(&mut address, &mut bytes, &mut offset, other, table.memory())
+    )?;
+    want!(INVALID_INPUT, rank.wholememory_get_global_pointer(&mut address, table.memory()))?;
+    table.end()?;
+
+    let (shape, mut embedding, mut optimizer) =
+        (Description::matrix(300, 8, 8, FLOAT), null_mut(), null_mut());
+    let place = &mut embedding;
+    want!(
+        SUCCESS,
+        rank.wholememory_create_embedding(
+            place,
+            &shape,
+            rank.comm,
+            DISTRIBUTED,
+            DEVICE,
+            null_mut(),
+            null(),
+            -1,
+            0
+        )
+    )?;
+    want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut optimizer, 1))?;
+    want!(NOT_SUPPORTED, rank.wholememory_embedding_set_optimizer(embedding, optimizer))?;
+    rank.barrier()?;
+    want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
+    let mut policy = null_mut();
+    want!(
+        SUCCESS,
+        rank.wholememory_create_embedding_cache_policy(&mut policy, rank.comm, DISTRIBUTED, DEVICE, 1, 0.5)
+    )?;
+    let place = &mut embedding;
+    want!(
+        NOT_SUPPORTED,
+        rank.wholememory_create_embedding(place, &shape, rank.comm, DISTRIBUTED, HOST, policy, null(), -1, 0)
+    )?;
+    want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
+    rank.barrier()
+}
+
+/// The test has set a version of NCCL that is too old.
+pub(super) fn without_nccl(rank: &Rank) -> Verdict {
+    let is_old = std::env::var("SIMNCCL_VERSION").is_ok();
+    let wanted = if is_old && rank.islands.min(rank.size) > 1 { NOT_SUPPORTED } else { SUCCESS };
+    let mut memory = null_mut();
+    want!(wanted, rank.wholememory_communicator_support_type_location(rank.comm, DISTRIBUTED, DEVICE))?;
+    want!(wanted, rank.wholememory_malloc(&mut memory, 4096, rank.comm, DISTRIBUTED, DEVICE, 64, null()))?;
+    rank.barrier()?;
+    if wanted == SUCCESS { rank.free(memory) } else { Ok(()) }
+}
+
+/// Gathers and scatters, until one fails.
+fn until_one_fails(rank: &Rank) -> Verdict {
+    let (mut table, mut round) = (None, 0);
+    until_the_end(rank, || {
+        round += 1;
+        let made = match &table {
+            Some(table) => Ok(table),
+            None => Table::new(rank, (400, 40), DEVICE).map(|made| &*table.insert(made)),
+        };
+        let code = made.and_then(|table| match round % 3 {
+            0 => table.scatter(50, round),
+            _ => table.gather(200, round),
+        });
+        // A table that could not be made: the error of the call is known by the next one.
+        code.unwrap_or_else(
+            |reason| {
+                if reason.contains(" gave 5,") { COMMUNICATION_ERROR } else { NOT_SUPPORTED }
+            },
+        )
+    })
+}
+
+/// The test lets NCCL fail.
+pub(super) fn network_fails(rank: &Rank) -> Verdict {
+    if ["SIMNCCL_FAIL", "SIMNCCL_DROP"].iter().all(|name| std::env::var(name).is_err()) {
+        return Ok(());
+    }
+    until_one_fails(rank)
+}
+
+/// A rank ends at a random moment.
+pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
+    if rank.islands.min(rank.size) == 1 {
+        return Ok(());
+    }
+    let random = &mut fastrand::Rng::with_seed(seed());
+    let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
+    rank.barrier()?;
+    if rank.number == victim {
+        thread::spawn(move || {
+            thread::sleep(moment);
+            end_now()
+        });
+    }
+    until_one_fails(rank)
+}
+
+/// Chunked memory inside an island, beside memory over all of them.
+pub(super) fn beside_an_island(rank: &Rank) -> Verdict {
+    let mut part = null_mut();
+    let color = (rank.number % rank.islands) as i32;
+    want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, color, 0))?;
+    let (table, mut memory) = (Table::new(rank, (300, 8), DEVICE)?, null_mut());
+    want!(SUCCESS, rank.wholememory_malloc(&mut memory, 4096, part, CHUNKED, DEVICE, 64, null()))?;
+    must(table.gather(100, 1)? == SUCCESS, || "the gather failed".to_owned())?;
+    want!(SUCCESS, rank.wholememory_communicator_barrier(part))?;
+    rank.free(memory)?;
+    want!(SUCCESS, rank.wholememory_destroy_communicator(part))?;
+    table.end()
+}
