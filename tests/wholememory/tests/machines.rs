@@ -1,6 +1,7 @@
 //! Hazard (deadlock): ranks of several machines do not find each other, or wait for a
 //! machine that is lost. Machines are network namespaces that are joined by a bridge.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use hazards::places::built;
@@ -27,6 +28,14 @@ done
 # Not by exec: the bridge's namespace lives as long as a process is in it.
 nsenter --net=/run/netns/m0 "$@"
 "#;
+
+/// A folder with the simulated NCCL, under the name that libraries ask for.
+fn folder_of_nccl() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nccl");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let _linked_before = std::os::unix::fs::symlink(built("libsimnccl.so"), folder.join("libnccl.so.2"));
+    folder
+}
 
 fn on_machines(machines: &str, command: &[&str], settings: &[(&str, &str)]) -> Output {
     let mut made = Command::new("unshare");
@@ -73,6 +82,23 @@ fn ranks_of_machines_meet_over_the_newer_protocol() {
     }
     let settings = [("PREFIX", "fd00:99::"), ("BITS", "64"), ("NODAD", "nodad")];
     play("4", "2", "islands.", &settings);
+}
+
+/// Rows pass between machines by the simulated NCCL, which connects over the bridge, too.
+#[test]
+fn rows_pass_between_machines() {
+    if !can_make_machines() {
+        return;
+    }
+    let folder = folder_of_nccl();
+    let folder = folder.to_str().expect("a path");
+    // NCCL refuses ranks that share a GPU.
+    let settings = [("LD_LIBRARY_PATH", folder), ("SIMCUDA_DEVICES", "8"), ("NCCL_SOCKET_IFNAME", "net")];
+    for (ranks, machines) in [("2", "2"), ("5", "2"), ("4", "3")] {
+        for filter in ["rows.", "crossings.different_calls", "crossings.a_rank_ends", "files.loads"] {
+            play(ranks, machines, filter, &settings);
+        }
+    }
 }
 
 #[test]

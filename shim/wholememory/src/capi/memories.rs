@@ -68,12 +68,11 @@ pub(super) fn free(handle: MemoryHandle) -> Result {
 
 /// How a kernel of the caller's finds a byte.
 pub(super) fn reference(memory: &Memory) -> Result<GlobalReference> {
-    let tables = memory.tables()?;
     let world_size = memory.communicator().size() as c_int;
     let same_chunk = memory.stride() != 0;
     if let Ok(address) = memory.global_pointer() {
         let pointer = address as *mut c_void;
-        let rank_memory_offsets = tables.offsets as *mut usize;
+        let rank_memory_offsets = memory.tables()?.offsets as *mut usize;
         return Ok(GlobalReference { pointer, rank_memory_offsets, world_size, stride: 0, same_chunk });
     }
     crate::error::require(
@@ -83,6 +82,7 @@ pub(super) fn reference(memory: &Memory) -> Result<GlobalReference> {
     // Parts that are not alike are searched for; the distance is one of alike parts then.
     let stride = memory.request().bytes.div_ceil(memory.communicator().size() as u64).max(1);
     let stride = if same_chunk { memory.stride() } else { stride } as usize;
+    let tables = memory.tables()?;
     let (pointer, rank_memory_offsets) = (tables.bases as *mut c_void, tables.offsets as *mut usize);
     Ok(GlobalReference { pointer, rank_memory_offsets, world_size, stride, same_chunk })
 }

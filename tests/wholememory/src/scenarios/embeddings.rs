@@ -32,9 +32,11 @@ fn create(rank: &Rank, code: u32, shape: &Description, kind: (u32, u32), policy:
 pub(super) fn gathered(rank: &Rank) -> Verdict {
     // 26 bytes, which are padded to 32.
     let shape = Description::matrix(301, 13, 13, HALF);
-    for kind in [(CONTINUOUS, DEVICE), (CHUNKED, DEVICE), (DISTRIBUTED, DEVICE), (CHUNKED, HOST)] {
+    let of_one_island = [(CONTINUOUS, DEVICE), (CHUNKED, DEVICE), (DISTRIBUTED, DEVICE), (CHUNKED, HOST)];
+    let spans = rank.islands.min(rank.size) > 1;
+    for kind in if spans { rank.kinds() } else { &of_one_island }.iter().copied() {
         let mut policy = null_mut();
-        if kind.1 == HOST {
+        if kind == (CHUNKED, HOST) {
             want!(
                 SUCCESS,
                 rank.wholememory_create_embedding_cache_policy(

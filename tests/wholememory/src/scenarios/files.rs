@@ -11,7 +11,7 @@ use std::ptr::null;
 use super::folder::{Folder, c_name};
 use crate::api::Handle;
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, INVALID_VALUE, KINDS, Rank, SUCCESS,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, INVALID_VALUE, Rank, SUCCESS,
     SYSTEM_ERROR, Verdict, byte_at, bytes_at, must, want,
 };
 
@@ -139,7 +139,7 @@ pub(super) fn loads(rank: &Rank) -> Verdict {
     // Uneven parts have the same room in all: round robin fits if the smallest part has room.
     let uneven: Vec<usize> =
         (0..rank.size).map(|other| if other == 0 { 30 + 12 * rank.size } else { 30 }).collect();
-    for kind in KINDS {
+    for kind in rank.kinds().iter().copied() {
         for each in [None, Some(uneven.as_slice())] {
             let memory = rank.malloc(42 * rank.size, ROW, kind, each)?;
             let rows = (0..rank.size).map(|other| each.map_or(42, |each| each[other]));
@@ -233,7 +233,7 @@ pub(super) fn longer_than_ranks_wait(rank: &Rank) -> Verdict {
 pub(super) fn stores(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
     let rows = 42 * rank.size - rank.size / 2;
-    for kind in KINDS {
+    for kind in rank.kinds().iter().copied() {
         let memories = [rank.malloc(rows, ROW, kind, None)?, rank.malloc(rows, ROW, kind, None)?];
         for shape in [PACKED, GAPS, HALVES] {
             let name = |other| folder.name(&format!("stored_part_{other}_of_{}", rank.size));
@@ -328,7 +328,7 @@ pub(super) fn wrong_files(rank: &Rank) -> Verdict {
     folder.write("odd", &[7; ROW + 1])?;
     // It reports a page, and has a few bytes.
     let shrunk = c_name(Path::new("/sys/devices/system/cpu/online"));
-    for kind in KINDS {
+    for kind in rank.kinds().iter().copied() {
         let memory = rank.malloc(rows, ROW, kind, None)?;
         let before = reset(rank, memory)?;
         rank.barrier()?;

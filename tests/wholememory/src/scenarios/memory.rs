@@ -46,7 +46,7 @@ fn exchange(rank: &Rank, memory: Handle, kind: (c_uint, c_uint), salt: usize) ->
 }
 
 pub(super) fn parts(rank: &Rank) -> Verdict {
-    for (salt, kind) in KINDS.into_iter().enumerate() {
+    for (salt, kind) in rank.kinds().iter().copied().enumerate() {
         for (rows, row) in [(10_000, 52), (rank.size, 4096), (3, 1 << 18)] {
             let memory = rank.malloc(rows, row, kind, None)?;
             // SAFETY: a handle.
@@ -67,7 +67,7 @@ pub(super) fn parts(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn custom_partition(rank: &Rank) -> Verdict {
-    for (salt, kind) in KINDS.into_iter().enumerate() {
+    for (salt, kind) in rank.kinds().iter().copied().enumerate() {
         // As uneven as two ranks' can be, and each different from its neighbour.
         let each: Vec<usize> = (0..rank.size).map(|rank| 2_543 + rank * 401).collect();
         let rows = each.iter().sum();
@@ -82,7 +82,7 @@ pub(super) fn custom_partition(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn few_rows(rank: &Rank) -> Verdict {
-    for (salt, kind) in KINDS.into_iter().enumerate() {
+    for (salt, kind) in rank.kinds().iter().copied().enumerate() {
         for rows in [0, 1, rank.size.saturating_sub(1)] {
             let memory = rank.malloc(rows, 24, kind, None)?;
             exchange(rank, memory, kind, salt)?;
@@ -93,7 +93,7 @@ pub(super) fn few_rows(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn what_each_type_shows(rank: &Rank) -> Verdict {
-    for kind in KINDS {
+    for kind in rank.kinds().iter().copied() {
         let memory = rank.malloc(5000, 64, kind, None)?;
         let own = rank.own_part(memory)?;
         let (mut pointer, mut reference): (*mut c_void, _) = (null_mut(), Reference::default());
@@ -134,7 +134,7 @@ pub(super) fn what_each_type_shows(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn does_not_fit(rank: &Rank) -> Verdict {
-    for kind in KINDS {
+    for kind in rank.kinds().iter().copied() {
         let before = rank.driver.mem_info().map_err(|error| error.to_string())?;
         let mut memory = null_mut();
         let (place, none) = (&mut memory, std::ptr::null());
@@ -152,7 +152,7 @@ pub(super) fn does_not_fit(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn freed_by_one_rank_first(rank: &Rank) -> Verdict {
-    for kind in KINDS {
+    for kind in rank.kinds().iter().copied() {
         let memory = rank.malloc(9000, 64, kind, None)?;
         let own = rank.own_part(memory)?;
         rank.write(own.address, &bytes_at(own.offset, own.bytes, 3))?;
