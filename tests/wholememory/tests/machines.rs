@@ -102,6 +102,25 @@ fn rows_pass_between_machines() {
 }
 
 #[test]
+fn a_machine_that_is_lost_while_rows_pass() {
+    if !can_make_machines() {
+        return;
+    }
+    let folder = folder_of_nccl();
+    let folder = folder.to_str().expect("a path");
+    for (ranks, machines, seed) in [("2", "2", "1"), ("5", "3", "2"), ("4", "2", "3")] {
+        let settings = [
+            ("LD_LIBRARY_PATH", folder),
+            ("SIMCUDA_DEVICES", "8"),
+            ("NCCL_SOCKET_IFNAME", "net"),
+            ("WHOLEMEMORY_SUITE_LINK", "net"),
+            ("WHOLEMEMORY_SUITE_SEED", seed),
+        ];
+        play(ranks, machines, "crossings.a_machine_is_lost", &settings);
+    }
+}
+
+#[test]
 fn a_machine_that_is_lost_is_an_error_of_all_others() {
     if !can_make_machines() {
         return;

@@ -5,6 +5,7 @@
 //! another island that is read at an address.
 
 use std::ffi::c_uint;
+use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::thread;
 use std::time::Duration;
@@ -222,6 +223,22 @@ pub(super) fn without_nccl(rank: &Rank) -> Verdict {
     want!(wanted, rank.wholememory_malloc(&mut memory, 4096, rank.comm, DISTRIBUTED, DEVICE, 64, null()))?;
     rank.barrier()?;
     if wanted == SUCCESS { rank.free(memory) } else { Ok(()) }
+}
+
+/// The last island's machine loses its network, whose interface the test names, while rows pass.
+pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
+    let Ok(interface) = std::env::var("WHOLEMEMORY_SUITE_LINK") else { return Ok(()) };
+    let random = &mut fastrand::Rng::with_seed(seed());
+    let moment = Duration::from_millis(300 + random.u64(..300));
+    if rank.number + 1 == rank.islands {
+        thread::spawn(move || {
+            thread::sleep(moment);
+            let down = Command::new("ip").args(["link", "set", &interface, "down"]).status();
+            // Without an end the other ranks would not get an error, and the scenario fails.
+            down.is_ok_and(|status| status.success())
+        });
+    }
+    until_one_fails(rank)
 }
 
 /// Gathers and scatters, until one fails.

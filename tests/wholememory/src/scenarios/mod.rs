@@ -134,6 +134,11 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("crossings.without_nccl", crossings::without_nccl).spanning(),
     Scenario { ends_early: true, ..Scenario::new("crossings.network_fails", crossings::network_fails) }
         .spanning(),
+    Scenario {
+        ends_early: true,
+        ..Scenario::new("crossings.a_machine_is_lost", crossings::a_machine_is_lost)
+    }
+    .spanning(),
     Scenario { ends_early: true, ..Scenario::new("crossings.a_rank_ends", crossings::a_rank_ends) }
         .spanning(),
     Scenario::new("memory.parts", memory::parts).spanning(),
