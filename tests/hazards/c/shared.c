@@ -11,6 +11,9 @@
  *   recapture WAY BLOCK SEED captures that graph again, so that it writes over this block
  *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
  *   empty BLOCK MIB          takes a block and writes nothing to it; `fill-in BLOCK SEED` loads it
+ *   abandon                  destroys a stream that is captured
+ *   cancelled LINE           has a thread obey that line that is to be cancelled, while the GPU copies; the thread ends after it
+ *   endless                  sets memory without an end, which the driver refuses
  *   free BLOCK
  *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
  *   stats                    the figures of the library
@@ -18,6 +21,7 @@
  * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`,
  * `host-async`, `device`, `device-async`. The end of the input ends the program. */
 
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,14 +32,18 @@
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 
+CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t bytes);
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream);
 CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t words, CUstream stream);
 CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t words);
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream);
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
 CUresult cuStreamBeginRecaptureToGraph(CUstream stream, int mode, CUgraph graph, void *callback, void *data);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuStreamDestroy_v2(CUstream stream);
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
 CUresult cuGraphExecDestroy(CUgraphExec executable);
@@ -343,12 +351,59 @@ static void launch(CUgraphExec it)
     MUST(cuStreamSynchronize(stream));
 }
 
+static void abandon(void)
+{
+    CUstream captured;
+    MUST(cuStreamCreate(&captured, 1));
+    MUST(cuStreamBeginCapture_v2(captured, 2));
+    MUST(cuStreamDestroy_v2(captured));
+}
+
+static void obey(char *line);
+
+static CUcontext primary;
+static volatile int has_returned;
+
+static void *to_be_cancelled(void *line)
+{
+    MUST(cuCtxSetCurrent(primary));
+    pthread_cancel(pthread_self());
+    obey(line);
+    has_returned = 1;
+    pthread_testcancel();
+    return NULL;
+}
+
+/* The answer is the line's own. */
+static void obey_cancelled(char *line)
+{
+    CUdeviceptr source;
+    CUstream busy;
+    void *host, *end = NULL;
+    pthread_t thread;
+    MUST(cuCtxGetCurrent(&primary));
+    MUST(cuStreamCreate(&busy, 1));
+    MUST(cuMemAlloc_v2(&source, MOST));
+    MUST(cuMemHostAlloc(&host, MOST, 0));
+    MUST(cuMemcpyDtoHAsync_v2(host, source, MOST, busy));
+    has_returned = 0;
+    pthread_create(&thread, NULL, to_be_cancelled, line);
+    pthread_join(thread, &end);
+    if (!has_returned || end != PTHREAD_CANCELED) {
+        fprintf(stderr, "%s: returned %d, cancelled %d\n", line, has_returned, end == PTHREAD_CANCELED);
+        exit(87);
+    }
+    MUST(cuStreamSynchronize(busy));
+}
+
 static void obey(char *line)
 {
     char word[16] = "", way[16] = "";
     unsigned number = 0;
     unsigned long long seed = 0, amount = 0;
     CUipcMemHandle handle;
+    if (!strncmp(line, "cancelled ", 10))
+        return obey_cancelled(line + 10);
     if (sscanf(line, "load %u %llu %llu", &number, &seed, &amount) == 3)
         load_block(number, seed, amount);
     else if (sscanf(line, "empty %u %llu", &number, &amount) == 2)
@@ -369,6 +424,10 @@ static void obey(char *line)
         free_block(number);
     else if (sscanf(line, "export %u", &number) == 1)
         MUST(cuIpcGetMemHandle(&handle, block_of(number)->address));
+    else if (!strcmp(line, "abandon"))
+        abandon();
+    else if (!strcmp(line, "endless"))
+        return (void)puts(cuMemsetD8_v2(0, 0, (size_t)-1) == CUDA_SUCCESS ? "done?" : "done");
     else if (!strcmp(line, "launch"))
         launch(executable);
     else if (!strcmp(line, "relaunch"))

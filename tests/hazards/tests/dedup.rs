@@ -194,6 +194,17 @@ fn a_graph_that_is_older_than_the_bytes_writes_right() {
     stage.end(sharers);
 }
 
+/// Hazard (latency): the driver refuses a set of memory without an end, and the library looks at
+/// each of its addresses first.
+#[test]
+fn a_set_without_an_end_is_refused_at_once() {
+    let stage = Stage::new();
+    let [mut sharer] = stage.loaded::<1>(&[(0, 7, 4)]);
+    sharer.obey("endless");
+    sharer.expect_right("nothing was set");
+    stage.end([sharer]);
+}
+
 /// Both write over the same block, one after the other.
 #[test]
 fn two_writers_have_a_copy_each() {

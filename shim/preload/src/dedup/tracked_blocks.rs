@@ -123,6 +123,9 @@ impl TrackedBlock {
 /// Entries of the table of bytes.
 const NEAR: usize = 1 << 17;
 
+/// Stretches of a range that are looked up one by one. In a longer range all blocks are compared.
+const MOST_STEPS: u64 = 1 << 12;
+
 /// The block of an address.
 struct BlockIndex {
     /// 1: a tracked block was in a stretch of [`CHUNK_BYTES`] whose number ends so.
@@ -177,13 +180,20 @@ impl TrackedBlocks {
         block.range.contains(&address).then(|| ask(&block))
     }
 
-    /// The tracked blocks that a range touches.
+    /// The tracked blocks that a range touches, by address. The program says how long the range is,
+    /// before the driver refuses it.
     pub(super) fn within(&self, range: &Range<u64>) -> Vec<Arc<TrackedBlock>> {
+        if range.end.saturating_sub(range.start) > MOST_STEPS * CHUNK_BYTES {
+            let mut blocks = self.all();
+            blocks.retain(|block| block.range.start < range.end && range.start < block.range.end);
+            return blocks;
+        }
         let mut found: Vec<Arc<TrackedBlock>> = Vec::new();
         let mut next = range.start;
         while next < range.end {
             let block = self.find(next);
-            next = block.as_ref().map_or((next / CHUNK_BYTES + 1) * CHUNK_BYTES, |block| block.range.end);
+            let stretch = (next / CHUNK_BYTES + 1).saturating_mul(CHUNK_BYTES);
+            next = block.as_ref().map_or(stretch, |block| block.range.end);
             found.extend(block);
         }
         found

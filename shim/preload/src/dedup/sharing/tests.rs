@@ -167,6 +167,19 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
     (registry::current_site().expect("a manager").manager, context)
 }
 
+/// Hazard (latency): a call with an absurd length, which the driver refuses, is looked up for
+/// hours.
+#[test]
+fn a_range_without_end_is_looked_up_at_once() {
+    let scene = Scene::loaded();
+    let found = |range| scene.sharing.blocks.within(&range).len();
+    assert_eq!(found(0x1000..u64::MAX), 1);
+    assert_eq!(found(scene.address + BYTES - 1..u64::MAX), 1);
+    assert_eq!(found(scene.address + BYTES..u64::MAX), 0);
+    assert_eq!(found(0x1000..scene.address), 0);
+    assert_eq!(found(u64::MAX - 1..u64::MAX), 0);
+}
+
 #[test]
 fn a_copied_block_is_fingerprinted_and_asked_about() {
     let scene = Scene::asked();
