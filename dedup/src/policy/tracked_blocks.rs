@@ -193,11 +193,12 @@ impl BlockFacts {
         }
     }
 
-    /// The block got a private copy before this kernel. Earlier launches have only read, because a
-    /// write into shared memory faults, so each later change is this kernel's.
-    pub fn copied_for(&mut self, parameter: ParameterKey, time: UseTime) {
+    /// The block got a private copy before a kernel with these parameters into it. Earlier launches
+    /// have only read, because a write into shared memory faults, so each later change is this
+    /// kernel's, through one of them.
+    pub fn copied_for(&mut self, parameters: impl IntoIterator<Item = ParameterKey>, time: UseTime) {
         self.window.clear();
-        self.used_by(parameter, time);
+        parameters.into_iter().for_each(|parameter| self.used_by(parameter, time));
     }
 
     /// The block becomes private for a write.

@@ -2,7 +2,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::readers::FunctionKey;
+use crate::readers::{FunctionKey, Readers, WindowOutcome};
 
 fn parameter(number: u32) -> ParameterKey {
     ParameterKey { function: FunctionKey(number.into()), offset: 0 }
@@ -67,9 +67,20 @@ fn a_captured_kernel_is_no_launch() {
 fn a_private_copy_blames_no_earlier_kernel() {
     let mut facts = loaded();
     facts.used_by(parameter(1), UseTime::Now);
-    facts.copied_for(parameter(2), UseTime::Now);
+    facts.copied_for([parameter(2)], UseTime::Now);
     assert_eq!(facts.window.launches().collect::<Vec<_>>(), [(parameter(2), 1)]);
     assert!(facts.parameters.contains(&parameter(1)), "it may still be launched");
+}
+
+/// Hazard (silent degradation): a kernel that writes in place, `w.add_(x)`, has two parameters into
+/// a block. If only one is known, it is certain to be a writer for all processes of the user.
+#[test]
+fn a_private_copy_blames_each_parameter_of_the_launch_and_none_for_certain() {
+    let (mut facts, readers) = (loaded(), Readers::new(1));
+    facts.copied_for([parameter(1), parameter(2)], UseTime::Now);
+    let lessons = readers.close(&facts.window, WindowOutcome::Changed);
+    assert_eq!(lessons.certain, []);
+    assert_eq!(lessons.writers, [parameter(1), parameter(2)]);
 }
 
 #[test]

@@ -22,8 +22,8 @@ use crate::launches::{ArgumentsRead, Launch, LaunchedWork, Submission};
 use crate::process::streams;
 use crate::registry;
 
-/// A shared block that a kernel may write, and the parameter that points into it.
-type PossibleWrite = (Arc<TrackedBlock>, ParameterKey);
+/// Shared blocks that a kernel may write, each once.
+type PossibleWrites = SmallVec<[Arc<TrackedBlock>; 4]>;
 
 /// When the work of a call runs.
 fn time(when: Submission) -> UseTime {
@@ -161,7 +161,10 @@ impl Sharing {
         if !self.add_graph_words(launch, function) {
             return self.give_up("graphs have too many kernels");
         }
-        self.make_writable(self.add_users(launch, function), launch.submission());
+        let writes = self.add_users(launch, function);
+        if !writes.is_empty() {
+            self.make_writable(&writes, launch, function);
+        }
     }
 
     /// Records the words of a kernel that becomes part of a graph. Returns `false` if there are too
@@ -180,8 +183,8 @@ impl Sharing {
     /// Records in each tracked block which parameter points into it. Returns the shared blocks that
     /// the kernel may write.
     #[inline]
-    fn add_users(&self, launch: &Launch, function: CUfunction) -> SmallVec<[PossibleWrite; 4]> {
-        let (mut writes, time) = (SmallVec::new(), time(launch.submission()));
+    fn add_users(&self, launch: &Launch, function: CUfunction) -> PossibleWrites {
+        let (mut writes, time) = (PossibleWrites::new(), time(launch.submission()));
         let mut known = self.kernels.known_key(function);
         for word in launch.words() {
             // A new key asks the driver, so it is made outside the index.
@@ -192,20 +195,27 @@ impl Sharing {
             let key = ParameterKey { function, offset: word.offset };
             self.blocks.with(word.address, |block| {
                 block.facts().used_by(key, time);
-                if block.is_shared() && self.kernels.readers().verdict(key) != ParameterVerdict::Reader {
-                    writes.push((Arc::clone(block), key));
+                if block.is_shared()
+                    && self.kernels.readers().verdict(key) != ParameterVerdict::Reader
+                    && !writes.iter().any(|known| Arc::ptr_eq(known, block))
+                {
+                    writes.push(Arc::clone(block));
                 }
             });
         }
         writes
     }
 
-    /// Makes shared blocks private that a kernel may write.
-    #[inline]
-    fn make_writable(&self, writes: SmallVec<[PossibleWrite; 4]>, when: Submission) {
-        for (block, key) in writes {
-            self.prepare_write(&block, when);
-            block.facts().copied_for(key, time(when));
+    /// Makes shared blocks private that a kernel may write. A later change of bytes may come
+    /// through any parameter into the block, so all of them count as launched since.
+    #[cold]
+    fn make_writable(&self, writes: &[Arc<TrackedBlock>], launch: &Launch, function: CUfunction) {
+        let function = self.kernels.key(function);
+        for block in writes {
+            self.prepare_write(block, launch.submission());
+            let words = launch.words().iter().filter(|word| block.range.contains(&word.address));
+            let parameters = words.map(|word| ParameterKey { function, offset: word.offset });
+            block.facts().copied_for(parameters, time(launch.submission()));
         }
     }
 
