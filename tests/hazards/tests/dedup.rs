@@ -124,6 +124,25 @@ fn a_graph_that_is_captured_again_is_the_writers_alone() {
     });
 }
 
+/// Hazard (process lifecycle): the library waits in a launch until the block is private, the thread
+/// is cancelled there, and the process ends.
+#[test]
+fn a_thread_is_not_cancelled_while_its_block_becomes_private() {
+    let stage = Stage::new();
+    // A copy of 8 MiB takes 20 ms, so the GPU is busy.
+    let slow = [("SIMCUDA_LINKS", "pcie=400MB/s,nvlink=20GB/s")];
+    let mut sharers = [stage.start_with(&slow), stage.start()];
+    sharers.iter_mut().for_each(|sharer| sharer.load(&blocks(3)));
+    share(&mut sharers, 3 * 2 * CHUNK);
+    sharers[0].obey("cancelled write kernel 0 901");
+    sharers[0].obey("cancelled node kernel 1 902");
+    sharers[0].obey("cancelled node any-memset32 2 903");
+    sharers[0].obey("relaunch");
+    sharers[0].obey("launch");
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("cancelled"));
+    stage.end(sharers);
+}
+
 /// The same for graphs that are made node by node.
 #[test]
 fn a_node_that_writes_into_a_shared_block_is_the_writers_alone() {

@@ -12,6 +12,7 @@ use rustc_hash::FxBuildHasher;
 use wm_abi::CUfunction;
 use wm_dedup::policy::kernel_effects::KernelEffects;
 use wm_dedup::readers::{FunctionKey, Readers};
+use wm_driver::thread::Uncancelled;
 
 use crate::{launches, settings};
 
@@ -80,6 +81,8 @@ impl ProcessKernels {
     #[cold]
     #[inline(never)]
     fn look_up(&self, function: CUfunction) -> FunctionKey {
+        // The driver is asked.
+        let _whole = Uncancelled::new();
         let keys = self.keys.get_or_init(DashMap::default);
         let identity = launches::CODE.identity(function);
         let known = keys.get(&identity).map(|entry| *entry);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::Gpu;
+use wm_driver::thread::Uncancelled;
 use wm_memory::Quiet;
 
 use super::sharing::Sharing;
@@ -29,8 +30,9 @@ const REFUSALS: u32 = 10;
 
 impl Sharing {
     /// Makes a block private. The caller is inside the gate, and has marked the block as not ready
-    /// to be shared.
+    /// to be shared. Launches come here, and it sleeps.
     pub(super) fn make_private(&self, block: &TrackedBlock) {
+        let _whole = Uncancelled::new();
         let until = Instant::now() + PATIENCE;
         let mut refusals = 0;
         loop {

@@ -254,9 +254,7 @@ pub(in crate::hooks) unsafe fn kernel_node(
     node: *const CUDA_KERNEL_NODE_PARAMS,
 ) {
     // SAFETY: by contract.
-    unsafe { kernel_of_node(node, false) };
-    changed.changes();
-    PROCESS.sharing.instantiating();
+    changing(changed, || unsafe { kernel_of_node(node, false) });
 }
 
 /// The same, in the first version.
@@ -269,9 +267,7 @@ pub(in crate::hooks) unsafe fn first_kernel_node(
     node: *const c_void,
 ) {
     // SAFETY: by contract.
-    unsafe { kernel_of_node(node.cast(), true) };
-    changed.changes();
-    PROCESS.sharing.instantiating();
+    changing(changed, || unsafe { kernel_of_node(node.cast(), true) });
 }
 
 /// A node that copies.
@@ -311,9 +307,16 @@ pub(in crate::hooks) unsafe fn set_node(_call: ToldCall, set: *const CUDA_MEMSET
 /// The description is null, or the one of the program's call.
 pub(in crate::hooks) unsafe fn node(call: ToldCall, changed: impl ChangedGraph, node: *const c_void) {
     // SAFETY: by contract.
-    unsafe { any_node(call, node.cast()) };
-    changed.changes();
-    PROCESS.sharing.instantiating();
+    changing(changed, || unsafe { any_node(call, node.cast()) });
+}
+
+/// Tells sharing of a node and that its graph changes, under the rules of a handler.
+fn changing(changed: impl ChangedGraph, tell: impl FnOnce()) {
+    boundary::observe(|| {
+        tell();
+        changed.changes();
+        PROCESS.sharing.instantiating();
+    });
 }
 
 /// A node of another kind, which may have kernels or stand for some.
@@ -364,7 +367,7 @@ unsafe fn any_node(call: ToldCall, node: *const CUgraphNodeParams) {
         // Functions of the host, other graphs, whose nodes were seen when they were made, events,
         // and allocations.
         CU_GRAPH_NODE_TYPE_HOST..=CU_GRAPH_NODE_TYPE_MEM_FREE | CU_GRAPH_NODE_TYPE_CONDITIONAL => None,
-        _ => return foreign(call),
+        _ => return PROCESS.sharing.give_up(call.name),
     };
     if let Some(effect) = effect {
         effect.tell(Submission::Node);
