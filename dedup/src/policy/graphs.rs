@@ -102,17 +102,22 @@ impl GraphFacts {
     /// A capture begins.
     pub fn begin_capture(&self) {
         let mut book = self.book();
+        if book.captures == 0 {
+            book.captured = CapturedKernels::default();
+        }
         book.captures += 1;
         book.is_mixed |= book.captures > 1;
     }
 
-    /// A capture has ended, with a graph or without.
+    /// A capture has ended, with a graph or without. One that was not known to begin leaves a graph
+    /// of unknown kernels.
     pub fn end_capture(&self, graph: Option<GraphHandle>) {
         let mut book = self.book();
+        let was_known = book.captures > 0;
         book.captures = book.captures.saturating_sub(1);
         let kernels = std::mem::take(&mut book.captured);
         match graph {
-            Some(graph) if book.is_mixed => drop(book.graphs.remove(&graph)),
+            Some(graph) if book.is_mixed || !was_known => drop(book.graphs.remove(&graph)),
             Some(graph) => drop(book.graphs.insert(graph, Arc::new(kernels))),
             None => {}
         }
@@ -301,6 +306,24 @@ mod tests {
         capture(&facts, 3, &[word(4096, 3)]);
         facts.instantiated(0x30, 3);
         assert_eq!(facts.launched(0x30), 1);
+    }
+
+    /// A capture that the library does not know of ends while another one is open.
+    #[test]
+    fn an_end_without_a_begin_moves_no_words() {
+        let facts = GraphFacts::new();
+        facts.add_kernel();
+        assert!(facts.add_word(word(4096, 1), true), "it was not known to begin");
+        facts.end_capture(Some(1));
+        capture(&facts, 2, &[word(4096, 2)]);
+        for (executable, graph, kernels) in [(0x10, 1, 0), (0x20, 2, 1)] {
+            facts.instantiated(executable, graph);
+            assert_eq!(facts.launched(executable), kernels, "graph {graph}");
+        }
+        facts.add_kernel();
+        capture(&facts, 3, &[]);
+        facts.instantiated(0x30, 3);
+        assert_eq!(facts.launched(0x30), 0, "what came before its begin is not the capture's");
     }
 
     #[test]

@@ -307,11 +307,13 @@ impl Streams {
         UnawareCall(self)
     }
 
-    /// The capture in `stream` is over, or the stream is. Without a capture there it has no effect.
-    pub fn capture_ended(&self, stream: CUstream) {
+    /// A capture in `stream` is over, or the stream is. Returns `false` if there was none.
+    pub fn capture_ended(&self, stream: CUstream) -> bool {
         let thread = thread_of(stream);
         let is_it = |captured: &Captured| captured.stream == stream && captured.thread == thread;
-        self.change_captures(|captures| captures.retain(|captured| !is_it(captured)));
+        self.change_captures(|captures| {
+            captures.iter().position(is_it).map(|at| captures.swap_remove(at)).is_some()
+        })
     }
 
     /// A context is gone, and with it the captures in its streams.
@@ -319,10 +321,11 @@ impl Streams {
         self.change_captures(|captures| captures.retain(|captured| captured.context != context));
     }
 
-    fn change_captures(&self, change: impl FnOnce(&mut Vec<Captured>)) {
+    fn change_captures<T>(&self, change: impl FnOnce(&mut Vec<Captured>) -> T) -> T {
         let mut captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut captures);
+        let answer = change(&mut captures);
         self.capturing.store(captures.len(), Ordering::SeqCst);
+        answer
     }
 
     /// A blocking stream has been created or used: work in the legacy default stream is a barrier
@@ -443,14 +446,25 @@ mod tests {
     fn a_capture_ends_with_its_stream_and_only_once() {
         let streams = Streams::default();
         assert!(!streams.has_captured());
-        streams.capture_ended(STREAM);
+        assert!(!streams.capture_ended(STREAM));
         streams.capture_began(CONTEXT, STREAM);
         assert!(streams.capturing());
-        streams.capture_ended(CUstream(1));
+        assert!(!streams.capture_ended(CUstream(1)));
         assert!(streams.capturing());
-        streams.capture_ended(STREAM);
+        assert!(streams.capture_ended(STREAM));
         assert!(!streams.capturing());
         assert!(streams.has_captured(), "a graph may have come of it");
+    }
+
+    /// Hazard (stream order): the driver refuses a second capture of a stream, and the first one is
+    /// taken for ended: calls of ours invalidate it.
+    #[test]
+    fn a_refused_second_begin_leaves_the_first_capture() {
+        let streams = Streams::default();
+        streams.capture_began(CONTEXT, STREAM);
+        streams.capture_began(CONTEXT, STREAM);
+        assert!(streams.capture_ended(STREAM), "the second begin is taken back");
+        assert!(streams.capturing());
     }
 
     #[test]
@@ -472,7 +486,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 streams.capture_began(CONTEXT, CUstream::PER_THREAD);
-                streams.capture_ended(CUstream::PER_THREAD);
+                assert!(streams.capture_ended(CUstream::PER_THREAD));
             });
         });
         assert!(streams.capturing());

@@ -171,6 +171,20 @@ fn a_graph_that_was_made_before_writes_right() {
     assert!(was_shared, "8 MiB are equal");
 }
 
+/// Hazard (silent degradation): a stream is destroyed while it is captured, and the library takes
+/// every later graph for one of several captures at a time: no graph proves a reader again.
+#[test]
+fn a_capture_after_an_abandoned_one_counts() {
+    let stage = Stage::new();
+    let [mut sharer] = stage.loaded::<1>(&[(0, 7, 4)]);
+    sharer.obey("abandon");
+    sharer.obey("capture kernel 0 901");
+    let before = sharer.figure("launches");
+    sharer.obey("launch");
+    assert_eq!(sharer.figure("launches") - before, 1, "its kernel is known");
+    stage.end([sharer]);
+}
+
 /// A graph has a kernel that writes, and another graph is launched again and again without changes:
 /// that proves nothing about the first one.
 #[test]

@@ -119,7 +119,7 @@ pub(in crate::hooks) fn stream_destroy(stream: CUstream) -> Outcome {
     if !stream.is_null() {
         registry::all().for_each(|manager| manager.gpu().end_stream(stream));
         registry::retire_streams(&streams().with_handle(stream));
-        streams().capture_ended(stream);
+        capture_is_over(stream, None);
     }
     Outcome::Forward
 }
@@ -207,8 +207,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     streams().await_unaware();
     let result = begin();
     if result != CUresult::SUCCESS {
-        streams().capture_ended(stream);
-        PROCESS.sharing.capture_ended(None);
+        capture_is_over(stream, None);
     }
     result
 }
@@ -244,7 +243,13 @@ where
 fn ended(stream: CUstream, result: CUresult, graph: Option<CUgraph>) {
     let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
     if !still {
-        streams().capture_ended(stream);
+        capture_is_over(stream, graph);
+    }
+}
+
+/// Forgets the capture in a stream, if there is one.
+fn capture_is_over(stream: CUstream, graph: Option<CUgraph>) {
+    if streams().capture_ended(stream) {
         PROCESS.sharing.capture_ended(graph);
     }
 }
