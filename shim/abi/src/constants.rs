@@ -354,6 +354,7 @@ pub const CU_GRAPH_NODE_TYPE_MEMCPY: c_uint = 1;
 pub const CU_GRAPH_NODE_TYPE_MEMSET: c_uint = 2;
 pub const CU_GRAPH_NODE_TYPE_HOST: c_uint = 3;
 pub const CU_GRAPH_NODE_TYPE_GRAPH: c_uint = 4;
+pub const CU_GRAPH_NODE_TYPE_EVENT_RECORD: c_uint = 7;
 pub const CU_GRAPH_NODE_TYPE_MEM_ALLOC: c_uint = 10;
 pub const CU_GRAPH_NODE_TYPE_MEM_FREE: c_uint = 11;
 pub const CU_GRAPH_NODE_TYPE_CONDITIONAL: c_uint = 13;
