@@ -70,19 +70,20 @@ impl PassTimes {
         Self { start: OnceLock::new(), next, next_with_replies }
     }
 
-    fn milliseconds(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(*self.start.get_or_init(|| at)).as_millis() as u64
+    fn start(&self, now: Instant) -> Instant {
+        *self.start.get_or_init(|| now)
     }
 
     /// Is a pass due? `has_replies` is asked only if it matters.
     pub fn is_due(&self, now: Instant, has_replies: impl FnOnce() -> bool) -> bool {
-        let now = self.milliseconds(now);
+        let now = now.saturating_duration_since(self.start(now)).as_millis() as u64;
         now >= self.next.load(Relaxed) || now >= self.next_with_replies.load(Relaxed) && has_replies()
     }
 
     /// The next pass comes after these pauses.
     pub fn pause(&self, now: Instant, pauses: PassPauses) {
-        let after = |pause| self.milliseconds(now + pause);
+        let since = now.saturating_duration_since(self.start(now));
+        let after = |pause| (since + pause).as_millis() as u64;
         self.next.store(after(pauses.idle.max(pauses.least)), Relaxed);
         self.next_with_replies.store(after(pauses.least), Relaxed);
     }
@@ -241,6 +242,14 @@ mod tests {
             let now = now + after * MILLISECOND;
             assert_eq!((times.is_due(now, || false), times.is_due(now, || true)), (without, with));
         }
+    }
+
+    #[test]
+    fn a_pause_before_the_first_question_counts() {
+        let (times, now) = (PassTimes::new(), Instant::now());
+        times.pause(now, PassPauses::LAST);
+        assert!(!times.is_due(now + LAST_PAUSE - MILLISECOND, || true));
+        assert!(times.is_due(now + LAST_PAUSE, || false));
     }
 
     #[test]
