@@ -37,9 +37,15 @@ exports! {
     /// Temporary memory comes from `functions`, and from the driver if it is null. `gather_sms`
     /// bounds the multiprocessors; all are used below 1.
     ///
-    /// * Stream: `stream` (a `cudaStream_t`) of the GPU of this rank. The call does not wait.
+    /// Collective if the table's memory spans islands of ranks: all ranks gather the same columns
+    /// of one table in the same types, each by numbers of its own.
+    ///
+    /// * Stream: `stream` (a `cudaStream_t`) of the GPU of this rank. The call does not wait,
+    ///   unless it is collective: then it returns when the rows have moved.
     /// * Errors: `INVALID_INPUT` for shapes or types that do not fit each other; `OUT_OF_MEMORY`;
-    ///   `CUDA_ERROR`.
+    ///   `CUDA_ERROR`. If the call is collective, also `LOGIC_ERROR` for calls that differ,
+    ///   `NOT_SUPPORTED` for a stream that is captured, and `COMMUNICATION_ERROR`; all ranks get an
+    ///   error.
     fn wholememory_gather(
         table: TensorHandle, indices: TensorHandle, output: TensorHandle, functions: *mut Functions,
         stream: *mut c_void, gather_sms: c_int = -1,
@@ -65,7 +71,8 @@ exports! {
     /// `wholememory_communicator_barrier`. Copies in a cache do not change: see
     /// `wholememory_embedding_drop_all_cache`.
     ///
-    /// * Stream: `stream` of the GPU of this rank. The call does not wait.
+    /// * Stream: `stream` of the GPU of this rank. The call waits, and is collective, where
+    ///   `wholememory_gather` is.
     /// * Errors: as of `wholememory_gather`.
     fn wholememory_scatter(
         input: TensorHandle, indices: TensorHandle, table: TensorHandle, functions: *mut Functions,

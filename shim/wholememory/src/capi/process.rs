@@ -85,6 +85,19 @@ unsafe fn ranks(handles: *const CommunicatorHandle, count: c_int) -> Result<Vec<
     Ok(ranks)
 }
 
+/// Refuses memory that spans islands: its rows are gathered by collective calls, which one thread
+/// cannot make.
+fn are_of_one_island(ranks: &[Arc<Communicator>], location: Location) -> Result {
+    match ranks[0].islands(location).count() {
+        1 => Ok(()),
+        _ => Err(Error::NotSupported(
+            "the GPUs do not all reach each other's memory (no peer access): place it on the host, or give each rank \
+             a thread of its own"
+                .to_owned(),
+        )),
+    }
+}
+
 /// Registers objects, and writes their handles.
 ///
 /// # Safety
@@ -156,6 +169,7 @@ exports! {
                 (ranks, partition)
             };
             let (memory_type, location) = (MemoryType::of(memory_type)?, Location::of(location)?);
+            are_of_one_island(&ranks, location)?;
             let (bytes, granularity) = (total_size as u64, granularity as u64);
             let request = MemoryRequest { bytes, memory_type, location, granularity, partition };
             let made = by_rank(ranks.len(), |rank| Memory::new(&ranks[rank], request.clone()))?;
@@ -196,6 +210,7 @@ exports! {
                 (ranks, read(description, "the description")?, partition)
             };
             let (memory_type, location) = (MemoryType::of(memory_type)?, Location::of(location)?);
+            are_of_one_island(&ranks, location)?;
             let made = by_rank(ranks.len(), |rank| {
                 Tensor::new(&ranks[rank], description, memory_type, location, partition.clone())
             })?;

@@ -103,7 +103,7 @@ class Table(Owned):
 
         ``indices`` is an int32 or int64 vector. ``out`` gets the rows and is the result; without it, new memory of ``dtype``
         (the table's) is. Types are converted within floating-point numbers or within integers. A number that is negative or too large
-        leaves its row of ``out`` as it was.
+        leaves its row of ``out`` as it was. It is collective only if the table spans islands of ranks.
 
         Raises TypeError for arrays that are not on a GPU, ValueError and InvalidInput for shapes and types that do not fit.
         """
@@ -124,7 +124,8 @@ class Table(Owned):
     def scatter(self, values: Any, indices: Any, stream: Optional[int] = None) -> None:
         """Writes rows by their numbers: ``values`` is ``[len(indices)]`` or ``[len(indices), columns]``.
 
-        Types and numbers are as of `gather`; rows that are named several times get one of the values. It is not collective.
+        Types and numbers are as of `gather`; rows that are named several times get one of the values. It is
+        collective only if the table spans islands of ranks.
         """
         order = _cuda.current_stream(stream, self.comm.device)
         numbers = view(indices, "indices", order, compact=stream is None)
