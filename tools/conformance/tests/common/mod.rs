@@ -38,7 +38,8 @@ pub(crate) fn shimmed() -> Command {
 fn on_two_devices() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
     command.env("SIMCUDA_DEVICES", "2").env("SIMCUDA_MEMORY", "2GiB").env_remove("SIMCUDA_FAIL");
-    command.args(["--threads", "2"]);
+    // Most cases wait more than they compute.
+    command.args(["--threads", "4"]);
     command
 }
 
