@@ -60,6 +60,11 @@ fn a_rank_of_several_islands_ends_at_a_random_moment_of_a_split() {
 }
 
 #[test]
+fn a_rank_ends_while_ranks_meet() {
+    rounds_of("deaths.while_ranks_meet", &[("2", "1"), ("5", "1"), ("2", "2"), ("5", "2"), ("5", "3")], 25);
+}
+
+#[test]
 fn a_rank_of_several_islands_ends_and_a_child_of_its_lives() {
     rounds_of("deaths.with_a_small_child", &DEALT, 8);
 }

@@ -138,5 +138,6 @@ fn a_rank_of_several_machines_ends_at_a_random_moment() {
     for seed in 0..8 {
         let ranks = ["2", "4", "7"][seed % 3];
         play(ranks, "2", "deaths.in_splits", &[("WHOLEMEMORY_SUITE_SEED", &seed.to_string())]);
+        play(ranks, "2", "deaths.while_ranks_meet", &[("WHOLEMEMORY_SUITE_SEED", &seed.to_string())]);
     }
 }

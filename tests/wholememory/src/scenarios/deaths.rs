@@ -278,6 +278,33 @@ pub(super) fn split_without_a_context(rank: &Rank) -> Verdict {
     want!(SUCCESS, rank.wholememory_destroy_communicator(part))
 }
 
+/// How long ranks have been meeting when one of them ends.
+const MEETING: Duration = Duration::from_millis(300);
+
+/// A rank ends while all wait for one that never comes.
+pub(super) fn while_ranks_meet(rank: &Rank) -> Verdict {
+    let folder = super::folder::Folder::new(rank)?;
+    let mut id = crate::api::UniqueId([0; 128]);
+    if rank.number == 0 {
+        want!(SUCCESS, rank.wholememory_create_unique_id(&mut id))?;
+        folder.write("id", &id.0)?;
+    }
+    rank.barrier()?;
+    let told = std::fs::read(folder.path("id")).map_err(|error| error.to_string())?;
+    id.0 = told.try_into().map_err(|_| "an id of the wrong length")?;
+    rank.barrier()?;
+    let begin = Instant::now();
+    if rank.number == seed() as usize % rank.size {
+        thread::spawn(|| {
+            thread::sleep(MEETING);
+            end_now()
+        });
+    }
+    let (mut comm, number, size) = (null_mut(), rank.number as c_int, rank.size as c_int + 1);
+    want!(COMMUNICATION_ERROR, rank.wholememory_create_communicator(&mut comm, id, number, size))?;
+    must(begin.elapsed() < MEETING + SOON, || format!("noticed after {:?}", begin.elapsed()))
+}
+
 /// A rank in another network namespace is refused at once.
 pub(super) fn elsewhere(rank: &Rank) -> Verdict {
     // SAFETY: a change of this thread.

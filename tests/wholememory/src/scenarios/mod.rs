@@ -80,6 +80,11 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
     Scenario { ends_early: true, ..Scenario::of_several("deaths.in_splits", deaths::in_splits) }.spanning(),
+    Scenario {
+        ends_early: true,
+        ..Scenario::of_several("deaths.while_ranks_meet", deaths::while_ranks_meet)
+    }
+    .spanning(),
     Scenario { ends_early: true, ..Scenario::of_several("deaths.in_hierarchy", deaths::in_hierarchy) },
     Scenario { ends_early: true, ..Scenario::of_several("deaths.with_a_small_child", deaths::with_a_child) }
         .spanning(),
