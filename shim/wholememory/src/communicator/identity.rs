@@ -141,18 +141,30 @@ pub fn unique_id() -> Result<[u8; UNIQUE_ID_BYTES]> {
 /// # Errors
 /// [`Error::Input`] for an id of another library; [`Error::Communication`] where the rank is in
 /// another place, and the id does not say how to reach its own.
-pub(super) fn invitation(id: &[u8; UNIQUE_ID_BYTES], size: usize, node: String) -> Result<Invitation> {
+pub(super) fn invitation(
+    id: &[u8; UNIQUE_ID_BYTES],
+    (rank, size): (usize, usize),
+    node: String,
+) -> Result<Invitation> {
     let (magic, rest) = id[32..].split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
     let version = rest.first_chunk().map_or(0, |version| u32::from_le_bytes(*version));
-    if magic != MAGIC || version != VERSION {
-        return Err(Error::Input(
+    let other = || {
+        Error::Input(
             "the unique id is of another library or version: make it by this library, and let all ranks load the same"
                 .to_owned(),
-        ));
+        )
+    };
+    if magic != MAGIC {
+        return Err(other());
     }
     let door = id[DOOR..].first_chunk().and_then(door_of);
     let place = id[PLACE..].first_chunk().map(RankOrigin::of);
     let differs = place.and_then(|place| RankOrigin::own().differs(place));
+    let invitation = Invitation { key: Key::of(id), node, door, is_home: differs.is_none() };
+    if version != VERSION {
+        exchange::turn_away(&invitation, rank, size, VERSION);
+        return Err(other());
+    }
     // A rank alone meets no other.
     if let (Some(reason), None) = (&differs, door)
         && size > 1
@@ -161,7 +173,7 @@ pub(super) fn invitation(id: &[u8; UNIQUE_ID_BYTES], size: usize, node: String) 
             "{reason}, which found no network interface for other machines: name one by NCCL_SOCKET_IFNAME there"
         )));
     }
-    Ok(Invitation { key: Key::of(id), node, door, is_home: differs.is_none() })
+    Ok(invitation)
 }
 
 #[cfg(test)]
@@ -170,7 +182,7 @@ mod tests {
     use super::*;
 
     fn here(id: &[u8; UNIQUE_ID_BYTES], size: usize) -> Result<Invitation> {
-        invitation(id, size, String::new())
+        invitation(id, (size - 1, size), String::new())
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl Communicator {
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < ranks);
         let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {ranks}")))?;
         let node = environment::text("WMSHIM_WHOLEMEMORY_NODE").unwrap_or_default();
-        Self::meet(Named(driver), &identity::invitation(id, ranks, node)?, rank, ranks)
+        Self::meet(Named(driver), &identity::invitation(id, (rank, ranks), node)?, rank, ranks)
     }
 
     fn meet(driver: Named<'static>, invitation: &Invitation, rank: usize, size: usize) -> Result<Self> {

@@ -223,6 +223,48 @@ fn ranks_that_stay_away_are_given_up() {
     });
 }
 
+/// The library of rank 1 is another version, which the id says.
+#[test]
+fn a_rank_of_another_version_is_an_error_of_all() {
+    let (place, begin) = (door(local()), Instant::now());
+    thread::scope(|scope| {
+        let come = |machine, rank| {
+            let invitation = invitation(place, machine);
+            scope.spawn(move || RankExchange::meet(&invitation, rank, 3, RankExchange::PATIENCE).map(drop))
+        };
+        let waiting = [come(0, 0), come(1, 2)];
+        // Rank 1 is where no marker of these ranks is seen.
+        let socket = tcp::connect(place.1, SOON).expect("the door");
+        let terms = terms::Terms::of_version(3, VERSION + 1);
+        let mut caller = greeting::Caller::new(socket, 1, terms).expect("a slot");
+        let root = greeting::talk(&mut caller, place.0, Instant::now() + SOON).expect("a root");
+        assert!(root.compare(1, terms).is_err());
+        for rank in waiting {
+            assert_eq!(rank.join().expect("no panic").map_err(|error| error.code()), Err(5));
+        }
+    });
+    let late = RankExchange::meet(&invitation(place, 2), 1, 3, RankExchange::PATIENCE).map(drop);
+    assert_eq!(late.map_err(|error| error.code()), Err(5));
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+}
+
+#[test]
+fn ranks_that_wait_learn_that_one_of_another_version_was_turned_away() {
+    let (place, begin) = (door(local()), Instant::now());
+    thread::scope(|scope| {
+        let come = |machine, rank| {
+            let invitation = invitation(place, machine);
+            scope.spawn(move || RankExchange::meet(&invitation, rank, 3, RankExchange::PATIENCE).map(drop))
+        };
+        let waiting = [come(0, 0), come(1, 2)];
+        turn_away(&invitation(place, 2), 1, 3, VERSION + 1);
+        for rank in waiting {
+            assert_eq!(rank.join().expect("no panic").map_err(|error| error.code()), Err(5));
+        }
+    });
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+}
+
 /// The door's keeper has ended, and the rank is elsewhere.
 #[test]
 fn a_rank_that_reaches_no_door_is_told_at_once() {

@@ -23,14 +23,16 @@ use super::greeting::{Caller, talk};
 use super::key::GREETING;
 use super::link::RankLink;
 use super::links::RankLinks;
-use super::markers;
 use super::roster::Roster;
 use super::terms::Terms;
 use super::wire::RankFrame;
+use super::{markers, tcp};
 use crate::error::{Error, Result};
 
 /// The time between two attempts to connect: there is no event for a name that appears.
 const PAUSE: Duration = Duration::from_millis(5);
+/// How long a rank that cannot meet the others tries to tell them.
+const WORD: Duration = Duration::from_secs(1);
 /// Attempts between two looks for a meeting that is over.
 const ATTEMPTS: usize = 20;
 
@@ -43,6 +45,21 @@ pub(super) fn meet(invitation: &Invitation, rank: usize, size: usize, patience: 
         markers::mark_failed(invitation.key);
     }
     met
+}
+
+/// A rank whose messages are of another `version` than the id says cannot meet the others, and they
+/// need not wait for it: they get their error now, as far as they have come.
+pub fn turn_away(invitation: &Invitation, rank: usize, size: usize, version: u32) {
+    markers::mark_failed(invitation.key);
+    let Some(door) = invitation.door else { return };
+    let say = || -> io::Result<Terms> {
+        let socket = tcp::connect(door, GREETING)?;
+        let mut caller = Caller::new(socket, rank, Terms::of_version(size, version))?;
+        talk(&mut caller, invitation.key, Instant::now() + WORD)
+    };
+    if let Err(error) = say() {
+        log::debug!("wholememory: the ranks of other machines do not hear of the version: {error}");
+    }
 }
 
 fn come(arrival: RankArrival<'_>) -> Result<Met> {

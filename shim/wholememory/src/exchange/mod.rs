@@ -54,6 +54,7 @@ pub use key::Key;
 use link::RankLink;
 use links::{RankLinks, Spoke};
 use markers::Marker;
+pub use meeting::turn_away;
 use parts::{Colors, Dealt};
 pub use roster::Roster;
 use round::Round;

@@ -3,7 +3,8 @@
 
 use crate::error::{Error, Result};
 
-/// The version of the messages. Ranks of different versions do not meet.
+/// The version of the messages. Ranks of different versions do not meet: the words of a greeting,
+/// by which they learn that, are the same in all versions from 4 on.
 pub const VERSION: u32 = 4;
 
 /// The terms of one rank.
@@ -16,6 +17,11 @@ pub(super) struct Terms {
 impl Terms {
     pub(super) fn new(size: usize) -> Self {
         Self { size: u32::try_from(size).unwrap_or(u32::MAX), version: VERSION }
+    }
+
+    /// Of a rank whose messages are of another version.
+    pub(super) fn of_version(size: usize, version: u32) -> Self {
+        Self { version, ..Self::new(size) }
     }
 
     pub(super) fn word(self) -> u64 {
