@@ -123,11 +123,6 @@ impl Client {
         self.broker.filter(|_| !self.is_lost())
     }
 
-    /// Leases that this process holds.
-    pub fn leases(&self) -> usize {
-        self.held.len()
-    }
-
     /// Looks chunks up, at most [`Self::BATCH`]. For each name that the broker has: a lease of the
     /// chunk, and its descriptor.
     ///

@@ -1,7 +1,8 @@
 //! The gate that calls of the program pass which submit work, while memory of live blocks may move.
 //!
-//! With `WMSHIM_MIGRATE=off` no call comes here: `hooks/gated.rs` stands in no slot then. If a call
-//! that passes relies on where memory is, all memory is pinned from then on.
+//! With `WMSHIM_MIGRATE=off` and `WMSHIM_DEDUP=off` no call comes here: `hooks/gated.rs` stands in
+//! no slot then. If a call that passes relies on where memory is, all memory is pinned from then
+//! on.
 //!
 //! Invariants:
 //! * A thread is counted once, even if the driver's call calls back into the library. Nothing is
