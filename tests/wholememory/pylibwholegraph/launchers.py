@@ -1,6 +1,6 @@
 """Hazard (source drift): the example for several machines does not run with torchrun or Slurm as its page says.
 
-PyTorch has simulated GPUs (`cargo xtask rapids`). Two machines are two names on this one. Slurm's own programs are stand-ins, which give
+PyTorch has simulated GPUs (`cargo xtask rapids`). Two machines are two names on this one; NCCL is simulated. Slurm's own programs are stand-ins, which give
 each rank the variables that Slurm does.
 """
 
@@ -26,7 +26,7 @@ SRUN = """#!/bin/bash
 [ "$1" = --kill-on-bad-exit=1 ] && shift
 for ((task = 0; task < SLURM_NTASKS; task++)); do
     node=$((task / 2))
-    WMSHIM_WHOLEMEMORY_NODE=machine$node SLURM_PROCID=$task SLURM_LOCALID=$((task % 2)) SLURM_NODEID=$node "$@" &
+    WMSHIM_WHOLEMEMORY_NODE=machine$node SIMCUDA_MACHINE=$node SLURM_PROCID=$task SLURM_LOCALID=$((task % 2)) SLURM_NODEID=$node "$@" &
 done
 failed=0
 for ((task = 0; task < SLURM_NTASKS; task++)); do wait -n || failed=1; done
@@ -47,7 +47,7 @@ class LauncherTest(unittest.TestCase):
         words += ["--rdzv_endpoint", f"localhost:{free_port()}", PROGRAM]
         machines = []
         for number in range(MACHINES):
-            environment = {**os.environ, "WMSHIM_WHOLEMEMORY_NODE": f"machine{number}"}
+            environment = {**os.environ, "WMSHIM_WHOLEMEMORY_NODE": f"machine{number}", "SIMCUDA_MACHINE": str(number)}
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             machines.append(subprocess.Popen([*TORCHRUN, *words], env=environment, **pipes))
         ended = [(*machine.communicate(), machine.returncode) for machine in machines]

@@ -56,7 +56,10 @@ struct RapidsPython {
 
 /// Runs the cases, or the published tests.
 pub(crate) fn run(arguments: &RapidsArguments) -> Result<()> {
-    step::run("build", step::cargo(&["build", "--package", "wholegraph", "--package", "simcuda"]))?;
+    step::run(
+        "build",
+        step::cargo(&["build", "--package", "wholegraph", "--package", "simcuda", "--package", "simnccl"]),
+    )?;
     let mut place = prepare()?;
     let Some(tests) = &arguments.tests else { return cases(&place) };
     let tests = tests.canonicalize().with_context(|| tests.display().to_string())?;
@@ -127,12 +130,13 @@ fn wheels(folder: &Path, name: &str, what: &[&str]) -> Result<PathBuf> {
     Ok(target)
 }
 
-/// The folder of the library under test, of the simulated driver, and of empty libraries.
+/// The folder of the library under test, of the simulated driver and NCCL, and of empty libraries.
 fn libraries(folder: &Path) -> Result<PathBuf> {
     let (own, built) = (folder.join("lib"), crate::target()?.join("debug"));
     fs::create_dir_all(&own)?;
     link(&built.join("libwholegraph.so"), &own.join("libwholegraph.so"))?;
     link(&built.join("libsimcuda.so"), &own.join("libcuda.so.1"))?;
+    link(&built.join("libsimnccl.so"), &own.join("libnccl.so.2"))?;
     for name in EMPTY.into_iter().filter(|name| !own.join(name).exists()) {
         let mut gcc =
             step::command("gcc", &["-shared", "-x", "c", "/dev/null", &format!("-Wl,-soname,{name}")]);
