@@ -87,7 +87,9 @@ impl BlockFacts {
         match outcome {
             // Any graph may have written.
             WindowOutcome::Changed if graph_launches != self.graph_launches => {
-                reaching.into_iter().for_each(|parameter| self.window.add(parameter));
+                for parameter in reaching {
+                    self.window.add(parameter);
+                }
             }
             WindowOutcome::Unchanged => self.credit_graphs(ran),
             _ => {}
@@ -121,7 +123,9 @@ impl BlockFacts {
 
     fn credit_graphs(&mut self, ran: Vec<(ParameterKey, u64)>) {
         for (parameter, launches) in ran {
-            (0..launches.min(MOST_LAUNCHES)).for_each(|_| self.window.add(parameter));
+            for _ in 0..launches.min(MOST_LAUNCHES) {
+                self.window.add(parameter);
+            }
         }
     }
 

@@ -147,7 +147,9 @@ mod tests {
 
         fn learns(&self, parameter: ParameterKey, outcome: WindowOutcome) {
             let mut window = LaunchWindow::new();
-            (0..PROOF).for_each(|_| window.add(parameter));
+            for _ in 0..PROOF {
+                window.add(parameter);
+            }
             self.effects.publish(&self.effects.readers().close(&window, outcome));
         }
 

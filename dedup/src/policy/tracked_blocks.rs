@@ -185,8 +185,9 @@ impl BlockFacts {
 
     /// A kernel has a parameter that points here.
     pub fn used_by(&mut self, parameter: ParameterKey, time: UseTime) {
-        if time == UseTime::Now {
-            self.window.add(parameter);
+        // A parameter of the window is one of the block's.
+        if time == UseTime::Now && self.window.add(parameter) {
+            return;
         }
         if self.parameters.insert(parameter) && self.parameters.len() > MOST_PARAMETERS {
             self.exclude(Exclusion::ManyKernels);

@@ -174,7 +174,9 @@ proptest! {
 
 fn window(numbers: &[u8]) -> LaunchWindow {
     let mut window = LaunchWindow::new();
-    numbers.iter().for_each(|number| window.add(parameter(*number)));
+    for number in numbers {
+        window.add(parameter(*number));
+    }
     window
 }
 

@@ -183,6 +183,12 @@ impl SubmissionGate {
         }
     }
 
+    /// Has a call said that memory is pinned in this process?
+    #[inline]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.load(SeqCst) != 0
+    }
+
     /// Why memory is pinned in this process, if a call has said so.
     pub(crate) fn pin_reason(&self) -> Option<&'static str> {
         Self::first_pin(self.pins.load(SeqCst))

@@ -194,3 +194,37 @@ proptest! {
         prop_assert_eq!(back, held);
     }
 }
+
+proptest! {
+    /// Hazard (wrong result): a launch that the window expects is not counted among the block's
+    /// parameters, and the block passes for one that only readers use.
+    #[test]
+    fn each_kernel_since_the_first_copy_is_remembered_whatever_windows_end(
+        steps in prop::collection::vec((0..6_u8, 0..8_u32), 0..200),
+    ) {
+        let (mut facts, mut model, mut launches) = (loaded(), std::collections::BTreeSet::new(), 0);
+        for (step, number) in steps {
+            match step {
+                0 => {
+                    facts.window.clear();
+                    launches = 0;
+                }
+                1 => facts.used_by(parameter(number), UseTime::InGraph),
+                2 => {
+                    facts.copied_for([parameter(number)], UseTime::Now);
+                    launches = 1;
+                }
+                _ => {
+                    facts.used_by(parameter(number), UseTime::Now);
+                    launches += 1;
+                }
+            }
+            if step > 0 {
+                model.insert(parameter(number));
+            }
+            let found: std::collections::BTreeSet<_> = facts.parameters.iter().copied().collect();
+            prop_assert_eq!(&found, &model);
+            prop_assert_eq!(facts.window.launches().map(|(_, count)| count).sum::<u32>(), launches);
+        }
+    }
+}

@@ -161,7 +161,8 @@ impl Sharing {
         if !self.add_graph_words(launch, function) {
             return self.give_up("graphs have too many kernels");
         }
-        let writes = self.add_users(launch, function);
+        let mut writes = PossibleWrites::new();
+        self.add_users(launch, function, &mut writes);
         if !writes.is_empty() {
             self.make_writable(&writes, launch, function);
         }
@@ -180,11 +181,12 @@ impl Sharing {
         words().all(|word| self.graphs.add_word(word, is_captured))
     }
 
-    /// Records in each tracked block which parameter points into it. Returns the shared blocks that
-    /// the kernel may write.
+    /// Records in each tracked block which parameter points into it. Adds the shared blocks that
+    /// the kernel may write to `writes`, which stays where it is: to move it costs as much as a
+    /// look-up.
     #[inline]
-    fn add_users(&self, launch: &Launch, function: CUfunction) -> PossibleWrites {
-        let (mut writes, time) = (PossibleWrites::new(), time(launch.submission()));
+    fn add_users(&self, launch: &Launch, function: CUfunction, writes: &mut PossibleWrites) {
+        let time = time(launch.submission());
         let mut known = self.kernels.known_key(function);
         for word in launch.words() {
             // A new key asks the driver, so it is made outside the index.
@@ -203,7 +205,6 @@ impl Sharing {
                 }
             });
         }
-        writes
     }
 
     /// Makes shared blocks private that a kernel may write. A later change of bytes may come

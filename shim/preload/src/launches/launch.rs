@@ -137,9 +137,8 @@ impl Launch {
     }
 
     /// The device and the stream of the launch, if the device has a manager.
+    #[inline]
     pub(crate) fn device_and_stream(&self) -> Option<(CUdevice, StreamId)> {
-        let stream = self.place.stream;
-        let (site, named) = registry::existing_site_of_stream(stream, stream)?;
-        Some((site.device, named.id))
+        registry::existing_device_of_stream(self.place.stream)
     }
 }

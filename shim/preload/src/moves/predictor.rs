@@ -11,7 +11,6 @@ use std::ops::Range;
 use std::time::Instant;
 
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 use wm_abi::CUdevice;
 use wm_driver::{Device, Tier};
 use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
@@ -61,14 +60,14 @@ impl Predictor {
     /// no stop can be made.
     #[inline]
     pub(super) fn launched(&mut self, blocks: &[TouchedBlock], can_stop: bool, moves: &mut Vec<TierMove>) {
-        let is_recorded = |block: &&TouchedBlock| block.device == self.device && block.bytes >= SMALLEST;
-        let mut ids = SmallVec::<[u64; 8]>::new();
-        blocks.iter().filter(is_recorded).for_each(|block| ids.push(block.id));
+        let (device, since) = (self.device, self.since);
+        let is_recorded = |block: &&TouchedBlock| block.device == device && block.bytes >= SMALLEST;
+        let ids = blocks.iter().filter(is_recorded).map(|block| block.id);
         if can_stop {
-            self.placer.tell_time(|| self.since.elapsed().as_secs_f64());
-            self.placer.launch(&ids, moves);
+            self.placer.tell_time(|| since.elapsed().as_secs_f64());
+            self.placer.launch(ids, moves);
         } else {
-            self.placer.used(&ids);
+            self.placer.used(ids);
         }
     }
 

@@ -82,7 +82,7 @@ impl Migrations {
             return;
         }
         let Some(blocks) = launch.blocks() else { return };
-        if GATE.pin_reason().is_some() {
+        if GATE.is_pinned() {
             return self.abandon();
         }
         let can_stop = !self.is_backing_off();

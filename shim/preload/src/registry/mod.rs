@@ -35,6 +35,6 @@ pub(crate) use devices::{
 pub(crate) use peers::{can_access_peer, grant};
 pub(crate) use sites::{current_site, existing_site, of_device};
 pub(crate) use streams::{
-    NamedStream, context_of_stream, existing_site_of_stream, known_stream, site_of_stream,
+    NamedStream, context_of_stream, existing_device_of_stream, known_stream, site_of_stream,
 };
 pub(crate) use tables::{Callbacks, REGISTRY, all, any, existing, owner, rest, set_callbacks, withdraw};

@@ -25,6 +25,17 @@ pub(super) fn last_site(context: CUcontext) -> Option<LastSite> {
         .filter(|last| last.site.context == context && last.epoch == epoch)
 }
 
+/// The same for a stream that the program made: its work runs in the stream's own context,
+/// whichever is current, so that context is not asked for.
+#[inline]
+pub(super) fn last_site_of(stream: CUstream) -> Option<LastSite> {
+    let is_made = !matches!(stream, CUstream::NULL | CUstream::LEGACY | CUstream::PER_THREAD);
+    let epoch = streams().epoch() as u32;
+    THREAD_HOT
+        .with(|thread| thread.last.get())
+        .filter(|last| is_made && last.stream == stream && last.epoch == epoch)
+}
+
 /// Caches where this call acts. `last.epoch` must have been read before the rest was looked up:
 /// [`last_site`] ignores the entry once the epoch has advanced.
 pub(super) fn remember(last: LastSite) {

@@ -9,12 +9,12 @@
 //! context is current; its handle is never null. A cached answer is for the thread's current
 //! context and the epoch in which it was looked up.
 
-use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
+use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUstream};
 use wm_driver::{Api, StreamId};
 use wm_memory::Order;
 
 use super::devices::device_of;
-use super::sites::{current_context, last_site, remember, site_in, site_of_context};
+use super::sites::{current_context, last_site, last_site_of, remember, site_in, site_of_context};
 use super::tables::{any, existing};
 use crate::process::{LastSite, Site, StreamKind, driver, streams};
 
@@ -67,18 +67,25 @@ pub(crate) fn site_of_stream(stream: CUstream, default: CUstream) -> Option<(Sit
     }
 }
 
-/// As [`site_of_stream`], but only if the device has a manager: none is made for the question.
+/// The device of work in `stream`, and which stream that is, if the device has a manager: none is
+/// made for the question.
 #[inline]
-pub(crate) fn existing_site_of_stream(stream: CUstream, default: CUstream) -> Option<(Site, NamedStream)> {
-    let stream = if stream.is_null() { default } else { stream };
+pub(crate) fn existing_device_of_stream(stream: CUstream) -> Option<(CUdevice, StreamId)> {
+    match last_site_of(stream) {
+        Some(last) => Some((last.site.device, last.id)),
+        None => existing_device_in_context(stream),
+    }
+}
+
+#[inline(never)]
+fn existing_device_in_context(stream: CUstream) -> Option<(CUdevice, StreamId)> {
     let context = any().then(current_context)??;
     match last_site(context) {
-        Some(last) if last.stream == stream => {
-            Some((last.site, NamedStream { context, stream, id: last.id, kind: last.kind }))
-        }
+        Some(last) if last.stream == stream => Some((last.site.device, last.id)),
         _ => {
             let device = device_of(context_of_stream(stream)?)?;
-            existing(device).and_then(|_| look_up(context, stream))
+            existing(device)?;
+            look_up(context, stream).map(|(site, named)| (site.device, named.id))
         }
     }
 }

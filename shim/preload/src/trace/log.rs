@@ -23,6 +23,9 @@ const SETS: usize = 1 << 16;
 /// compress.
 const CHUNK: usize = 4096;
 
+/// A set of blocks, lowest number first.
+type BlockNumbers = SmallVec<[u64; 4]>;
+
 /// The chunk under way.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -35,9 +38,11 @@ pub(super) struct Log {
     streams: FxHashMap<StreamId, u64>,
     /// The stream of the last event that has one: mostly the next one's, too.
     last_stream: Option<(StreamId, u64)>,
-    /// Numbers of sets by what is in them. Block numbers do not come again, so a set that is met
-    /// again has live blocks.
-    sets: FxHashMap<Box<[u64]>, u64>,
+    /// The beginning of a launch's line in that stream.
+    launch_begin: ShortText,
+    /// Ends of the lines of launches by their sets of blocks. Block numbers do not come again, so a
+    /// set that is met again has live blocks.
+    sets: FxHashMap<BlockNumbers, ShortText>,
     /// Number of the next set.
     next_set: u64,
 }
@@ -52,6 +57,7 @@ impl Log {
             next: 0,
             streams: FxHashMap::default(),
             last_stream: None,
+            launch_begin: ShortText::default(),
             sets: FxHashMap::default(),
             next_set: 0,
         }
@@ -85,26 +91,30 @@ impl Log {
     pub(super) fn launched(&mut self, stream: StreamId, blocks: Option<&[TouchedBlock]>) {
         let stream = self.stream(Some(stream));
         let Some(blocks) = blocks else { return self.line(b"l ", [stream, TraceWord::Sign(b'?')]) };
-        let mut ids = SmallVec::<[u64; 8]>::new();
+        let mut ids = BlockNumbers::new();
         for block in blocks {
             self.blocks.get(&block.address).into_iter().for_each(|id| ids.push(*id));
         }
-        ids.sort_unstable();
+        if ids.len() > 1 {
+            ids.sort_unstable();
+        }
         if ids.is_empty() {
             self.line(b"l ", [stream, TraceWord::Sign(b'-')]);
-        } else if let Some(number) = self.sets.get(&*ids) {
-            self.line(b"l ", [stream, TraceWord::Set(*number)]);
+        } else if let Some(end) = self.sets.get(&*ids) {
+            self.events += 1;
+            self.text.extend_from_slice(self.launch_begin.bytes());
+            self.text.extend_from_slice(end.bytes());
         } else {
             self.list_line(stream, &ids);
-            self.note_set(&ids);
+            self.note_set(ids);
         }
     }
 
-    fn note_set(&mut self, ids: &[u64]) {
+    fn note_set(&mut self, ids: BlockNumbers) {
         if self.sets.len() >= SETS {
             self.sets.clear();
         }
-        self.sets.insert(ids.into(), self.next_set);
+        self.sets.insert(ids, ShortText::of([TraceWord::Set(self.next_set), TraceWord::Sign(b'\n')]));
         self.next_set += 1;
     }
 
@@ -130,6 +140,8 @@ impl Log {
         let fresh = self.streams.len() as u64;
         let number = *self.streams.entry(stream).or_insert(fresh);
         self.last_stream = Some((stream, number));
+        let words = [b'l', b' '].map(TraceWord::Sign);
+        self.launch_begin = ShortText::of([words[0], words[1], TraceWord::Number(number), words[1]]);
         TraceWord::Number(number)
     }
 
@@ -176,6 +188,32 @@ enum TraceWord {
 
 /// Digits of the largest number.
 const DIGITS: usize = u64::MAX.ilog10() as usize + 1;
+
+/// A part of a launch's line that many lines have.
+#[derive(Debug, Clone, Copy, Default)]
+struct ShortText {
+    bytes: [u8; Self::MOST],
+    length: u8,
+}
+
+impl ShortText {
+    /// A kind with its blank, a number, and a blank, or less.
+    const MOST: usize = 2 + DIGITS + 1;
+
+    /// The words without blanks between them.
+    fn of<const WORDS: usize>(words: [TraceWord; WORDS]) -> Self {
+        let mut line = LineEnd::new();
+        words.into_iter().rev().for_each(|word| line.prepend_word(word));
+        let mut text = Self { length: line.bytes().len() as u8, ..Self::default() };
+        text.bytes[..line.bytes().len()].copy_from_slice(line.bytes());
+        text
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
 
 /// The end of a line, written from its last byte to its first, as the digits of a number come: a
 /// launch cannot pay for `write!`, nor for a copy of each word.
@@ -281,6 +319,31 @@ mod tests {
         let launches: Vec<_> =
             text(&mut log).lines().filter(|line| line.starts_with('l')).map(str::to_owned).collect();
         assert_eq!(launches, ["l 0 0,1", "l 0 =0", "l 0 -", "l 0 ?", "l 0 1,2", "l 0 =1"]);
+    }
+
+    #[test]
+    fn a_set_that_is_met_again_is_written_for_the_stream_of_the_launch() {
+        let block = |address| TouchedBlock { address, bytes: 512, id: address, device: 0 };
+        let (mut log, streams) = (Log::new(true), [StreamId(9), StreamId(3)]);
+        (0..12).for_each(|index| log.allocated(0x1000 * (index + 1), 1, None));
+        text(&mut log);
+        let mut expected = Vec::new();
+        for round in 0..3 {
+            for index in 0..12_u64 {
+                let name = (index % 2) as usize;
+                log.launched(streams[name], Some(&[block(0x1000 * (index + 1))]));
+                expected.push(format!("l {name} {}{index}", if round == 0 { "" } else { "=" }));
+            }
+        }
+        assert_eq!(log.events, 12 * 3, "each line counts for the chunk");
+        assert_eq!(text(&mut log).lines().collect::<Vec<_>>(), expected);
+        let longest = ShortText::of([
+            TraceWord::Sign(b'l'),
+            TraceWord::Sign(b' '),
+            TraceWord::Number(u64::MAX),
+            TraceWord::Sign(b' '),
+        ]);
+        assert_eq!(longest.bytes(), format!("l {} ", u64::MAX).as_bytes());
     }
 
     proptest! {

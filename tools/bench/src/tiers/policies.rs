@@ -83,13 +83,12 @@ impl Placement for LeastRecentlyUsed {
 pub(super) struct Ours {
     placer: TierPlacer,
     moves: Vec<TierMove>,
-    keys: Vec<u64>,
 }
 
 impl Ours {
     pub(super) fn new(capacity: u64) -> Self {
         let placer = TierPlacer::new(TierSettings::of_capacity(capacity));
-        Self { placer, moves: Vec::new(), keys: Vec::new() }
+        Self { placer, moves: Vec::new() }
     }
 
     /// Makes the moves; `true` if there were any.
@@ -122,9 +121,7 @@ impl Placement for Ours {
     }
 
     fn launch(&mut self, board: &mut Board, blocks: &[u32]) {
-        self.keys.clear();
-        self.keys.extend(blocks.iter().map(|block| u64::from(*block)));
-        self.placer.launch(&self.keys, &mut self.moves);
+        self.placer.launch(blocks.iter().map(|block| u64::from(*block)), &mut self.moves);
         self.stop(board);
     }
 

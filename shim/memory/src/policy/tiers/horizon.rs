@@ -8,6 +8,7 @@
 //! Invariants: moves are possible in their order; a block that leaves at a stop does not come at
 //! it, and a block that comes does not leave; a block is named once.
 
+use super::keys::BlockKey;
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
 use super::residency::{CHUNK, PlacedBlock, Residency, SMALLEST, TierMove};
@@ -90,7 +91,7 @@ impl<'a> Stop<'a> {
     }
 
     /// The blocks of a launch stay. Returns how long ago each was used.
-    pub(super) fn hold(&mut self, blocks: &[u64]) -> Vec<(u64, u64)> {
+    pub(super) fn hold(&mut self, blocks: &[BlockKey]) -> Vec<(BlockKey, u64)> {
         let mut ages = Vec::with_capacity(blocks.len());
         for block in blocks {
             let Some(placed) = self.residency.get(*block) else { continue };
@@ -160,7 +161,7 @@ impl<'a> Stop<'a> {
 
     /// The missing part of a block comes, if the block is used again, at `until`, before the blocks
     /// that leave for it. Returns its bytes.
-    pub(super) fn come(&mut self, block: u64, until: u64) -> u64 {
+    pub(super) fn come(&mut self, block: BlockKey, until: u64) -> u64 {
         let Some(placed) = self.residency.get(block) else { return 0 };
         let missing = placed.elsewhere();
         if missing == 0 || self.leaves.has(block) {
@@ -181,7 +182,7 @@ impl<'a> Stop<'a> {
     }
 
     /// Does a block come in place of any block that is used later?
-    pub(super) fn is_eager_for(&self, block: u64) -> bool {
+    pub(super) fn is_eager_for(&self, block: BlockKey) -> bool {
         let part = self.residency.capacity() / EAGER_PART;
         self.eager && self.residency.get(block).is_some_and(|placed| placed.bytes <= part)
     }
@@ -262,8 +263,10 @@ impl<'a> Stop<'a> {
 /// However a stop ends, its chosen moves are told: first the leaves, since they make the room.
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
-        self.moves.extend(self.leaves.moving().map(|(block, bytes)| TierMove::Leave { block, bytes }));
-        self.moves.extend(self.comes.moving().map(|(block, bytes)| TierMove::Come { block, bytes }));
+        self.moves
+            .extend(self.leaves.moving().map(|(block, bytes)| TierMove::Leave { block: block.name, bytes }));
+        self.moves
+            .extend(self.comes.moving().map(|(block, bytes)| TierMove::Come { block: block.name, bytes }));
     }
 }
 
@@ -281,8 +284,8 @@ mod tests {
     ) -> Vec<TierMove> {
         let (mut residency, mut order) = (Residency::new(capacity * CHUNK), LeavingOrder::default());
         for (block, chunks, on_device, next) in blocks {
-            residency.insert_as(*block, chunks * CHUNK, on_device * CHUNK, 0);
-            order.used(*block, 0, Some(*next), *on_device > 0);
+            residency.insert_as((*block).into(), chunks * CHUNK, on_device * CHUNK, 0);
+            order.used((*block).into(), 0, Some(*next), *on_device > 0);
         }
         let mut moves = Vec::new();
         ask(&mut Stop::new(&mut residency, &mut order, &mut moves, 100, false));
@@ -291,14 +294,14 @@ mod tests {
 
     #[test]
     fn a_block_does_not_leave_for_itself() {
-        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1, 100), 0);
+        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1.into(), 100), 0);
         assert_eq!(moves(4, &[(1, 8, 4, 1000)], come), []);
     }
 
     /// Hazard: a stop for less than a handle, again at each launch.
     #[test]
     fn less_than_a_handle_does_not_come() {
-        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1, 100), 0);
+        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1.into(), 100), 0);
         assert_eq!(moves(20, &[(1, 64, 17, 110)], come), [], "room for 3 chunks, and handles of 16");
     }
 
@@ -306,7 +309,7 @@ mod tests {
     fn what_is_used_with_a_huge_block_takes_of_its_room() {
         let serve = |stop: &mut Stop<'_>| {
             stop.reserve(12 * CHUNK);
-            assert_eq!(stop.come(1, 110), 2 * CHUNK);
+            assert_eq!(stop.come(1.into(), 110), 2 * CHUNK);
         };
         let come = TierMove::Come { block: 1, bytes: 2 * CHUNK };
         assert_eq!(moves(16, &[(1, 2, 0, 110), (2, 4, 4, 500)], serve), [come]);
@@ -314,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_huge_block_does_not_come_for_small_ones_that_are_used() {
-        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1, 100), 0);
+        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1.into(), 100), 0);
         assert_eq!(moves(16, &[(1, 16, 14, 110), (2, 2, 2, 500)], come), []);
     }
 

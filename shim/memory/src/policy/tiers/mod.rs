@@ -12,6 +12,7 @@
 //! | [`horizon`] | the next events, turned into the blocks that have to leave and to come |
 //! | [`stop_list`] | the blocks that move one way at a stop |
 //! | [`order`] | which block leaves first |
+//! | [`keys`] | the names of live blocks, as small numbers |
 //! | [`eagerness`] | whether a used block comes before its use, or is read where it lies |
 //! | [`placer`] | all of them together |
 //!
@@ -23,6 +24,7 @@
 
 mod eagerness;
 mod horizon;
+mod keys;
 mod order;
 mod placer;
 mod repetition;

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use rustc_hash::FxHashMap;
+use super::keys::{BlockKey, BySlot};
 
 /// Events for which a block that was used does not leave, if another one can: a block that was used
 /// a moment ago may be used again before the past says so, and in a loop that is much longer
@@ -51,21 +51,26 @@ impl OrderEntry {
 /// Times are numbers of events.
 #[derive(Debug, Default)]
 pub(super) struct LeavingOrder {
-    entries: FxHashMap<u64, OrderEntry>,
+    entries: BySlot<OrderEntry>,
+    count: usize,
     /// Blocks whose entries have changed since the last update. Some of them may be freed.
-    changed: Vec<u64>,
+    changed: Vec<BlockKey>,
     /// Blocks by their next use.
-    foretold: BTreeSet<(u64, u64)>,
+    foretold: BTreeSet<(u64, BlockKey)>,
     /// Blocks by their last use.
-    strangers: BTreeSet<(u64, u64)>,
+    strangers: BTreeSet<(u64, BlockKey)>,
 }
 
 impl LeavingOrder {
     /// Used now, and next at that time.
     #[inline]
-    pub(super) fn used(&mut self, block: u64, now: u64, next: Option<u64>, can_leave: bool) {
-        let fresh = OrderEntry { last: now, next, can_leave, listed: None, is_changed: false };
-        let entry = self.entries.entry(block).or_insert(fresh);
+    pub(super) fn used(&mut self, block: BlockKey, now: u64, next: Option<u64>, can_leave: bool) {
+        let Some(entry) = self.entries.get_mut(block) else {
+            self.count += 1;
+            let fresh = OrderEntry { last: now, next, can_leave, listed: None, is_changed: true };
+            self.entries.insert(block, fresh);
+            return self.note_change(block);
+        };
         (entry.last, entry.next, entry.can_leave) = (now, next, can_leave);
         if !std::mem::replace(&mut entry.is_changed, true) {
             self.note_change(block);
@@ -73,8 +78,8 @@ impl LeavingOrder {
     }
 
     /// Some of it is on the device, or nothing is.
-    pub(super) fn set_can_leave(&mut self, block: u64, can_leave: bool) {
-        let Some(entry) = self.entries.get_mut(&block) else { return };
+    pub(super) fn set_can_leave(&mut self, block: BlockKey, can_leave: bool) {
+        let Some(entry) = self.entries.get_mut(block) else { return };
         entry.can_leave = can_leave;
         if !std::mem::replace(&mut entry.is_changed, true) {
             self.note_change(block);
@@ -82,20 +87,21 @@ impl LeavingOrder {
     }
 
     /// Freed blocks may make the list longer than the entries.
-    fn note_change(&mut self, block: u64) {
+    fn note_change(&mut self, block: BlockKey) {
         self.changed.push(block);
-        if self.changed.len() > CHANGES.max(2 * self.entries.len()) {
+        if self.changed.len() > CHANGES.max(2 * self.count) {
             self.update();
         }
     }
 
-    pub(super) fn remove(&mut self, block: u64) {
-        if let Some(old) = self.entries.remove(&block) {
+    pub(super) fn remove(&mut self, block: BlockKey) {
+        if let Some(old) = self.entries.remove(block) {
+            self.count -= 1;
             self.unlist(block, old.listed);
         }
     }
 
-    fn unlist(&mut self, block: u64, place: Option<ListPlace>) {
+    fn unlist(&mut self, block: BlockKey, place: Option<ListPlace>) {
         match place {
             Some(ListPlace::Foretold(next)) => self.foretold.remove(&(next, block)),
             Some(ListPlace::Stranger(last)) => self.strangers.remove(&(last, block)),
@@ -110,8 +116,8 @@ impl LeavingOrder {
         }
     }
 
-    fn list(&mut self, block: u64) {
-        let Some(entry) = self.entries.get_mut(&block) else { return };
+    fn list(&mut self, block: BlockKey) {
+        let Some(entry) = self.entries.get_mut(block) else { return };
         entry.is_changed = false;
         let place = entry.place();
         let old = std::mem::replace(&mut entry.listed, place);
@@ -127,26 +133,30 @@ impl LeavingOrder {
     }
 
     /// When the block was used last.
-    pub(super) fn last_use(&self, block: u64) -> Option<u64> {
-        self.entries.get(&block).map(|entry| entry.last)
+    pub(super) fn last_use(&self, block: BlockKey) -> Option<u64> {
+        self.entries.get(block).map(|entry| entry.last)
     }
 
     /// Forgets the predictions that did not come true.
     pub(super) fn prepare(&mut self, now: u64) {
         self.update();
         while let Some(&(_, block)) = self.foretold.first().filter(|(next, _)| *next < now) {
-            self.entries.get_mut(&block).into_iter().for_each(|entry| entry.next = None);
+            self.entries.get_mut(block).into_iter().for_each(|entry| entry.next = None);
             self.list(block);
         }
     }
 
     /// The block on the device that is used last, and when, of those that may leave.
-    pub(super) fn farthest(&mut self, now: u64, may_leave: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
+    pub(super) fn farthest(
+        &mut self,
+        now: u64,
+        may_leave: impl Fn(BlockKey, u64) -> bool,
+    ) -> Option<(u64, BlockKey)> {
         self.update();
-        let may_leave = |(next, block): &(u64, u64)| may_leave(*block, *next);
+        let may_leave = |(next, block): &(u64, BlockKey)| may_leave(*block, *next);
         let strangers = self.strangers.iter().map(|(last, block)| (2 * now - last, *block));
         let stranger = strangers.take(LOOKS).find(may_leave);
-        let is_young = |block: u64| self.last_use(block).is_some_and(|last| last + YOUNG > now);
+        let is_young = |block: BlockKey| self.last_use(block).is_some_and(|last| last + YOUNG > now);
         let mut foretold = self.foretold.iter().rev().copied().filter(may_leave).take(LOOKS);
         let old = foretold.find(|(_, block)| !is_young(*block));
         old.max(stranger).or_else(|| self.foretold.iter().rev().copied().find(may_leave))
@@ -171,9 +181,9 @@ mod tests {
             for (now, (kind, block, next)) in (0..).zip(steps) {
                 for order in [&mut late, &mut at_once] {
                     match kind {
-                        0 | 1 => order.used(block, now, next.map(|next| now + next), block % 5 > 0),
-                        2 => order.set_can_leave(block, next.is_some()),
-                        3 => order.remove(block),
+                        0 | 1 => order.used(block.into(), now, next.map(|next| now + next), block % 5 > 0),
+                        2 => order.set_can_leave(block.into(), next.is_some()),
+                        3 => order.remove(block.into()),
                         _ => order.prepare(now),
                     }
                 }
@@ -189,8 +199,8 @@ mod tests {
     fn changes_are_bounded_where_no_victim_is_ever_asked_for() {
         let mut order = LeavingOrder::default();
         for block in 0..20 * CHANGES as u64 {
-            order.used(block, block, None, true);
-            order.remove(block);
+            order.used(block.into(), block, None, true);
+            order.remove(block.into());
         }
         assert!(order.changed.len() <= CHANGES + 1 && order.strangers.is_empty());
     }
@@ -198,24 +208,31 @@ mod tests {
     #[test]
     fn the_farthest_that_is_not_young_leaves() {
         let mut order = LeavingOrder::default();
-        order.used(1, 0, Some(1000), true);
-        order.used(2, 90, Some(2000), true);
-        order.used(3, 95, Some(3000), false);
+        order.used(1.into(), 0, Some(1000), true);
+        order.used(2.into(), 90, Some(2000), true);
+        order.used(3.into(), 95, Some(3000), false);
         order.prepare(100);
-        assert_eq!(order.farthest(100, |_, _| true), Some((1000, 1)), "3 cannot leave, and 2 is young");
-        assert_eq!(order.farthest(90 + YOUNG, |_, _| true), Some((2000, 2)));
-        assert_eq!(order.farthest(90 + YOUNG, |block, next| block != 2 && next > 100), Some((1000, 1)));
-        order.remove(1);
-        assert_eq!(order.farthest(100, |_, _| true), Some((2000, 2)), "there is no other");
+        assert_eq!(
+            order.farthest(100, |_, _| true),
+            Some((1000, 1.into())),
+            "3 cannot leave, and 2 is young"
+        );
+        assert_eq!(order.farthest(90 + YOUNG, |_, _| true), Some((2000, 2.into())));
+        assert_eq!(
+            order.farthest(90 + YOUNG, |block, next| block.name != 2 && next > 100),
+            Some((1000, 1.into()))
+        );
+        order.remove(1.into());
+        assert_eq!(order.farthest(100, |_, _| true), Some((2000, 2.into())), "there is no other");
     }
 
     #[test]
     fn what_did_not_come_true_is_no_longer_believed() {
         let mut order = LeavingOrder::default();
         order.prepare(0);
-        order.used(1, 0, Some(50), true);
-        order.used(2, 10, Some(400), true);
+        order.used(1.into(), 0, Some(50), true);
+        order.used(2.into(), 10, Some(400), true);
         order.prepare(300);
-        assert_eq!(order.farthest(300, |_, _| true), Some((600, 1)), "as far away as the last use");
+        assert_eq!(order.farthest(300, |_, _| true), Some((600, 1.into())), "as far away as the last use");
     }
 }

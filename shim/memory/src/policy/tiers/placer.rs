@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::eagerness::{Eagerness, ProgramClock};
 use super::horizon::Stop;
+use super::keys::{BlockKey, BlockKeys};
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
 use super::residency::{PlacedBlock, Residency, TierMove};
@@ -39,6 +40,9 @@ const SLACK: u64 = 8;
 /// Events for which a block that was used does not leave for that.
 const RECENT: u64 = 256;
 
+/// The blocks of a launch.
+type Used = SmallVec<[BlockKey; 8]>;
+
 /// Decides which blocks lie on the device. Blocks are named by their users, and a name may come
 /// again after its free.
 ///
@@ -60,6 +64,7 @@ const RECENT: u64 = 256;
 #[derive(Debug)]
 pub struct TierPlacer {
     settings: TierSettings,
+    keys: BlockKeys,
     residency: Residency,
     past: Repetition,
     order: LeavingOrder,
@@ -77,6 +82,7 @@ impl TierPlacer {
     pub fn new(settings: TierSettings) -> Self {
         Self {
             settings,
+            keys: BlockKeys::default(),
             residency: Residency::new(settings.capacity),
             past: Repetition::default(),
             order: LeavingOrder::default(),
@@ -94,35 +100,58 @@ impl TierPlacer {
         if missing > 0 && self.is_due(missing) {
             self.stop(&[], bytes, moves);
         }
+        let block = self.keys.give(block);
         let placed = self.residency.insert(block, bytes, self.past.now());
-        self.add(EventKind::Allocate, block, placed);
+        self.add(EventKind::Allocate, block, &placed);
         placed.on_device
     }
 
     /// A kernel is about to be launched that uses these blocks.
-    pub fn launch(&mut self, blocks: &[u64], moves: &mut Vec<TierMove>) {
-        let mut used = self.live(blocks);
-        let after = self.past.now() + blocks.len() as u64;
-        let is_foreseen = self.past.position().is_some() && after <= self.planned;
-        let missing = elsewhere(&used);
-        if missing > 0 && !is_foreseen && self.is_due(missing) {
-            self.stop(blocks, 0, moves);
-            used = self.live(blocks);
+    #[inline]
+    pub fn launch(&mut self, blocks: impl IntoIterator<Item = u64>, moves: &mut Vec<TierMove>) {
+        let mut used = Used::new();
+        let events = self.find(blocks, &mut used);
+        if self.elsewhere(&used) > 0 {
+            self.launch_elsewhere(&used, self.past.now() + events, moves);
         }
-        self.from_host += elsewhere(&used);
-        for (block, placed) in &used {
-            self.add(EventKind::Use, *block, *placed);
-        }
+        self.add_uses(&used);
     }
 
-    /// Those of some blocks that live, and where they lie.
-    #[inline]
-    fn live(&self, blocks: &[u64]) -> SmallVec<[(u64, PlacedBlock); 4]> {
-        let mut live = SmallVec::new();
-        for block in blocks {
-            self.residency.get(*block).into_iter().for_each(|placed| live.push((*block, placed)));
+    /// The same where some of the blocks are not on the device. `after`: number of the event that
+    /// follows the launch.
+    fn launch_elsewhere(&mut self, used: &Used, after: u64, moves: &mut Vec<TierMove>) {
+        let is_foreseen = self.past.position().is_some() && after <= self.planned;
+        if !is_foreseen && self.is_due(self.elsewhere(used)) {
+            self.stop(used, 0, moves);
         }
-        live
+        self.from_host += self.elsewhere(used);
+    }
+
+    /// Adds those of some blocks that live to an empty list, which stays where it is: to move it
+    /// costs as much as a look-up. Returns how many there are, with the others.
+    #[inline]
+    fn find(&self, blocks: impl IntoIterator<Item = u64>, used: &mut Used) -> u64 {
+        let mut count = 0;
+        for block in blocks {
+            count += 1;
+            self.keys.of(block).into_iter().for_each(|block| used.push(block));
+        }
+        count
+    }
+
+    /// Bytes of some blocks that are not on the device.
+    #[inline]
+    fn elsewhere(&self, blocks: &[BlockKey]) -> u64 {
+        blocks.iter().filter_map(|block| self.residency.get(*block)).map(|placed| placed.elsewhere()).sum()
+    }
+
+    #[inline]
+    fn add_uses(&mut self, blocks: &[BlockKey]) {
+        for block in blocks {
+            if let Some(placed) = self.residency.get(*block) {
+                self.add(EventKind::Use, *block, &placed);
+            }
+        }
     }
 
     /// A clock that tells the seconds since a fixed moment; it is read where a measurement begins
@@ -137,17 +166,18 @@ impl TierPlacer {
     }
 
     /// A kernel was launched that uses these blocks, and nothing can move.
-    pub fn used(&mut self, blocks: &[u64]) {
-        for (block, placed) in &self.live(blocks) {
-            self.add(EventKind::Use, *block, *placed);
-        }
+    pub fn used(&mut self, blocks: impl IntoIterator<Item = u64>) {
+        let mut used = Used::new();
+        self.find(blocks, &mut used);
+        self.add_uses(&used);
     }
 
     /// A block was allocated of which so many bytes lie on the device.
     pub fn placed(&mut self, block: u64, bytes: u64, on_device: u64) {
         self.free(block);
+        let block = self.keys.give(block);
         let placed = self.residency.insert_as(block, bytes, on_device, self.past.now());
-        self.add(EventKind::Allocate, block, placed);
+        self.add(EventKind::Allocate, block, &placed);
     }
 
     /// A block of so many bytes is about to be allocated, and has no room.
@@ -163,14 +193,18 @@ impl TierPlacer {
 
     /// So many bytes of a block lie on the device, even if a move asked for another number.
     pub fn correct(&mut self, block: u64, on_device: u64) {
-        self.residency.correct(block, on_device);
-        self.list(block);
+        if let Some(block) = self.keys.of(block) {
+            self.residency.correct(block, on_device);
+            self.list(block);
+        }
     }
 
     /// A block cannot move.
     pub fn keep(&mut self, block: u64) {
-        self.residency.keep(block);
-        self.list(block);
+        if let Some(block) = self.keys.of(block) {
+            self.residency.keep(block);
+            self.list(block);
+        }
     }
 
     /// The device holds so many bytes of blocks from now on.
@@ -179,7 +213,7 @@ impl TierPlacer {
         self.residency.set_capacity(capacity);
     }
 
-    fn list(&mut self, block: u64) {
+    fn list(&mut self, block: BlockKey) {
         if let Some(placed) = self.residency.get(block) {
             self.order.set_can_leave(block, placed.can_leave());
         }
@@ -187,10 +221,12 @@ impl TierPlacer {
 
     /// A block is freed.
     pub fn free(&mut self, block: u64) {
-        let Some(placed) = self.residency.get(block) else { return };
-        self.past.add(EventKind::Free, block, placed.bytes);
+        let Some(block) = self.keys.of(block) else { return };
+        let bytes = self.residency.get(block).map_or(0, |placed| placed.bytes);
+        self.past.add(EventKind::Free, block, bytes);
         self.residency.remove(block);
         self.order.remove(block);
+        self.keys.take_back(block);
     }
 
     /// Nothing is in flight, and moves cost only their bytes.
@@ -201,7 +237,8 @@ impl TierPlacer {
         self.plan(&[], 0, true, moves);
     }
 
-    fn add(&mut self, kind: EventKind, block: u64, placed: PlacedBlock) {
+    #[inline]
+    fn add(&mut self, kind: EventKind, block: BlockKey, placed: &PlacedBlock) {
         let now = self.past.now();
         let next = self.past.add(kind, block, placed.bytes);
         self.order.used(block, now, next, placed.can_leave());
@@ -215,12 +252,12 @@ impl TierPlacer {
 
     /// Moves for a launch of these blocks, or for a new one of so many bytes, and for the events
     /// that follow.
-    fn stop(&mut self, blocks: &[u64], bytes: u64, moves: &mut Vec<TierMove>) {
+    fn stop(&mut self, blocks: &[BlockKey], bytes: u64, moves: &mut Vec<TierMove>) {
         self.plan(blocks, bytes, false, moves);
     }
 
     /// The same; `waited`: the host has waited.
-    fn plan(&mut self, blocks: &[u64], bytes: u64, waited: bool, moves: &mut Vec<TierMove>) {
+    fn plan(&mut self, blocks: &[BlockKey], bytes: u64, waited: bool, moves: &mut Vec<TierMove>) {
         self.debt = 0;
         let (now, eager) = (self.past.now(), self.eagerness.is_eager());
         let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now, eager);
@@ -244,11 +281,6 @@ impl TierPlacer {
         // The allocation that this stop is for is the first of the next events.
         self.planned = stop.serve(&self.past, u64::from(bytes > 0), self.settings.batch);
     }
-}
-
-/// Bytes of some blocks that are not on the device.
-fn elsewhere(blocks: &[(u64, PlacedBlock)]) -> u64 {
-    blocks.iter().map(|(_, placed)| placed.elsewhere()).sum()
 }
 
 #[cfg(test)]
@@ -333,7 +365,7 @@ mod tests {
                     }
                     Op::Launch(set) if !live.is_empty() => {
                         let set: Vec<_> = set.iter().map(|index| live[index % live.len()]).collect();
-                        placer.launch(&set, &mut moves);
+                        placer.launch(set, &mut moves);
                     }
                     Op::Free(index) if !live.is_empty() => {
                         let block = live.swap_remove(index % live.len());
@@ -388,7 +420,7 @@ mod tests {
             let (before, mut elsewhere) = (mirror.moved, 0);
             for block in 0..BLOCKS {
                 placer.tell_time(|| seconds);
-                placer.launch(&[block], &mut moves);
+                placer.launch([block], &mut moves);
                 mirror.make(&mut moves, capacity);
                 let (all, on_device) = mirror.blocks[&block];
                 elsewhere += all - on_device;
@@ -432,7 +464,7 @@ mod tests {
     fn strange_names_change_nothing() {
         let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(4 * CHUNK)), Vec::new());
         placer.free(7);
-        placer.launch(&[7, 8], &mut moves);
+        placer.launch([7, 8], &mut moves);
         assert_eq!(placer.allocate(7, 3 * CHUNK, &mut moves), 3 * CHUNK);
         assert_eq!(placer.allocate(7, 4 * CHUNK, &mut moves), 4 * CHUNK);
         assert_eq!(placer.allocate(8, 0, &mut moves), 0);

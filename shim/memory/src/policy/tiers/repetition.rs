@@ -13,11 +13,9 @@
 //! Invariants: an event costs a bounded number of looks at the past; so much of it is kept and no
 //! more; a forgotten event is found by no link.
 
-use std::collections::VecDeque;
+use super::keys::{BlockKey, BySlot};
 
-use rustc_hash::FxHashMap;
-
-/// Events that are kept: 14 MB.
+/// Events that are kept, a power of two: 10 MB.
 const KEPT: usize = 1 << 18;
 
 /// Events that have to match before a period is believed.
@@ -62,14 +60,15 @@ pub(super) enum EventKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PastEvent {
     pub(super) kind: EventKind,
-    pub(super) block: u64,
+    /// Of an allocation: the block was freed.
+    freed: bool,
+    /// The block's number then.
+    slot: u32,
     pub(super) bytes: u64,
     /// Number of the event that allocated the block.
     born: u64,
     /// Of an allocation, `born` of the block that answers to this one.
     heir: u64,
-    /// Of an allocation: the block was freed.
-    freed: bool,
     /// Events since the block's one before, and until its next; 0 is none.
     since: u32,
     until: u32,
@@ -98,10 +97,11 @@ struct FollowedBlock {
 
 #[derive(Debug, Default)]
 pub(super) struct Repetition {
-    events: VecDeque<PastEvent>,
-    /// Number of the first event that is kept.
-    first: u64,
-    live: FxHashMap<u64, FollowedBlock>,
+    /// Each at its number modulo [`KEPT`].
+    events: Vec<PastEvent>,
+    /// Number of the next event.
+    now: u64,
+    live: BySlot<FollowedBlock>,
     position: Option<u64>,
     /// A bit for each of the last events: it did not match.
     slips: u64,
@@ -112,7 +112,7 @@ pub(super) struct Repetition {
 impl Repetition {
     /// Number of the next event.
     pub(super) fn now(&self) -> u64 {
-        self.first + self.events.len() as u64
+        self.now
     }
 
     /// The event of the past that the last one answers to, if the program repeats itself.
@@ -120,12 +120,29 @@ impl Repetition {
         self.position
     }
 
+    #[inline]
     pub(super) fn get(&self, number: u64) -> Option<&PastEvent> {
-        self.events.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+        if self.is_kept(number) { self.events.get(number as usize % KEPT) } else { None }
     }
 
+    #[inline]
     fn get_mut(&mut self, number: u64) -> Option<&mut PastEvent> {
-        self.events.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
+        if self.is_kept(number) { self.events.get_mut(number as usize % KEPT) } else { None }
+    }
+
+    #[inline]
+    fn is_kept(&self, number: u64) -> bool {
+        self.now.wrapping_sub(number).wrapping_sub(1) < KEPT as u64
+    }
+
+    /// The new event, in place of the oldest one.
+    #[inline]
+    fn push(&mut self, event: PastEvent) {
+        match self.events.get_mut(self.now as usize % KEPT) {
+            Some(oldest) => *oldest = event,
+            None => self.events.push(event),
+        }
+        self.now += 1;
     }
 
     /// Number of the event that follows this one for its block.
@@ -136,54 +153,58 @@ impl Repetition {
 
     /// Something happens to a block; all but an allocation to one that was allocated. Returns the
     /// number that the block's next event will have, if the past tells.
-    pub(super) fn add(&mut self, kind: EventKind, block: u64, bytes: u64) -> Option<u64> {
-        let number = self.now();
-        let new = FollowedBlock { born: number, last: number, answers: None };
+    pub(super) fn add(&mut self, kind: EventKind, block: BlockKey, bytes: u64) -> Option<u64> {
+        let number = self.now;
         let live = match kind {
-            EventKind::Allocate => *self.live.entry(block).insert_entry(new).get(),
-            EventKind::Use | EventKind::Free => *self.live.get(&block)?,
+            EventKind::Allocate => FollowedBlock { born: number, last: number, answers: None },
+            EventKind::Use | EventKind::Free => *self.live.get(block)?,
         };
         let since = u32::try_from(number - live.last).unwrap_or(0);
         if let Some(last) = self.get_mut(live.last) {
             last.until = since;
         }
-        let (born, heir) = (live.born, NOBODY);
-        self.events.push_back(PastEvent { kind, block, bytes, born, heir, freed: false, since, until: 0 });
-        let answers = self.follow(number, live);
-        if kind == EventKind::Free {
-            self.live.remove(&block);
-            self.get_mut(born).into_iter().for_each(|birth| birth.freed = true);
-        } else if let Some(entry) = self.live.get_mut(&block) {
-            (entry.last, entry.answers) = (number, answers);
-        }
-        if self.events.len() > KEPT {
-            self.events.pop_front();
-            self.first += 1;
+        let (born, heir, slot) = (live.born, NOBODY, block.slot);
+        let event = PastEvent { kind, freed: false, slot, bytes, born, heir, since, until: 0 };
+        self.push(event);
+        let answers = self.follow(number, &event, live.answers);
+        match kind {
+            EventKind::Allocate => {
+                self.live.insert(block, FollowedBlock { answers, ..live });
+            }
+            EventKind::Use => {
+                let followed = FollowedBlock { born, last: number, answers };
+                self.live.get_mut(block).into_iter().for_each(|live| *live = followed);
+            }
+            EventKind::Free => {
+                self.live.remove(block);
+                self.get_mut(born).into_iter().for_each(|birth| birth.freed = true);
+            }
         }
         let answered = answers?;
         Some(number + (self.next_of(answered)? - answered))
     }
 
-    /// Number of the event that this one answers to.
-    fn follow(&mut self, number: u64, live: FollowedBlock) -> Option<u64> {
+    /// Number of the event that this one answers to. `answered`: that which its block's event
+    /// before answered to.
+    fn follow(&mut self, number: u64, event: &PastEvent, answered: Option<u64>) -> Option<u64> {
         let Some(position) = self.position else {
             self.position = self.search(number);
             self.slips = 0;
             return self.position;
         };
         let own = || {
-            let own = live.answers.and_then(|answers| self.next_of(answers))?;
-            let is_near = own.abs_diff(position) <= JUMP && self.get(own)?.kind == self.get(number)?.kind;
+            let own = answered.and_then(|answered| self.next_of(answered))?;
+            let is_near = own.abs_diff(position) <= JUMP && self.get(own)?.kind == event.kind;
             is_near.then_some(own)
         };
         let next = position + 1;
-        let found = if self.answers(number, next, live.answers.is_some()) { Some(next) } else { own() };
+        let found = if self.answers(number, event, next, answered.is_some()) { Some(next) } else { own() };
         self.slips = self.slips << 1 | u64::from(found != Some(next));
         if let Some(found) = found {
             self.position = Some(found);
-            self.pair(number, found);
+            self.pair(event.born, found);
         }
-        if self.slips.count_ones() > SLIPS || self.position < Some(self.first) {
+        if self.slips.count_ones() > SLIPS || self.position.is_some_and(|position| !self.is_kept(position)) {
             self.position = None;
         }
         found
@@ -191,29 +212,30 @@ impl Repetition {
 
     /// Whether the event answers to that one of the past; `is_paired` if its block answers to one
     /// already.
-    fn answers(&self, number: u64, before: u64, is_paired: bool) -> bool {
-        let (Some(event), Some(old)) = (self.get(number), self.get(before)) else { return false };
-        if event.kind != old.kind || before >= number {
+    #[inline]
+    fn answers(&self, number: u64, event: &PastEvent, before: u64, is_paired: bool) -> bool {
+        let Some(old) = self.get(before).filter(|_| before < number) else { return false };
+        if event.kind != old.kind {
             return false;
         }
         if event.kind == EventKind::Allocate {
             return event.has_size_of(old);
         }
-        if event.born == old.born {
-            return true;
-        }
+        event.born == old.born || self.can_answer(event, old, before, is_paired)
+    }
+
+    /// The same of two blocks that are not one.
+    fn can_answer(&self, event: &PastEvent, old: &PastEvent, before: u64, is_paired: bool) -> bool {
         let Some(birth) = self.get(old.born) else { return false };
         let has_heir = birth.heir != NOBODY && self.get(birth.heir).is_some_and(|heir| !heir.freed);
         birth.heir == event.born || (birth.freed && !has_heir && !is_paired && event.born > before)
     }
 
-    /// From now on the block of `number` answers to the block of `before`.
-    fn pair(&mut self, number: u64, before: u64) {
-        let (Some(event), Some(old)) = (self.get(number), self.get(before)) else { return };
-        let (born, old_born) = (event.born, old.born);
-        if born != old_born {
-            self.get_mut(old_born).into_iter().for_each(|birth| birth.heir = born);
-        }
+    /// From now on the block that was born then answers to the block of `before`.
+    #[inline]
+    fn pair(&mut self, born: u64, before: u64) {
+        let Some(old_born) = self.get(before).map(|old| old.born).filter(|old| *old != born) else { return };
+        self.get_mut(old_born).into_iter().for_each(|birth| birth.heir = born);
     }
 
     /// The place from which the program came here, as long a way as can be.
@@ -262,17 +284,21 @@ impl Repetition {
 
     /// The live block that the event will be of, if it comes again; `None` of one that will be
     /// allocated before.
-    pub(super) fn heir(&self, event: &PastEvent) -> Option<u64> {
+    pub(super) fn heir(&self, event: &PastEvent) -> Option<BlockKey> {
         let born = self.get(event.born).map_or(NOBODY, |birth| birth.heir);
-        let heir = self.get(born).filter(|heir| !heir.freed).map(|heir| heir.block);
-        let itself =
-            || self.live.get(&event.block).filter(|live| live.born == event.born).map(|_| event.block);
-        heir.or_else(itself)
+        let heir = self.get(born).filter(|heir| !heir.freed).and_then(|heir| self.born_at(heir.slot, born));
+        heir.or_else(|| self.born_at(event.slot, event.born))
+    }
+
+    /// The live block with a number, if it was born then.
+    fn born_at(&self, slot: u32, born: u64) -> Option<BlockKey> {
+        let (block, live) = self.live.at(slot)?;
+        (live.born == born).then_some(block)
     }
 
     #[cfg(test)]
     pub(super) fn blocks(&self) -> usize {
-        self.live.len()
+        self.live.iter().count()
     }
 }
 
@@ -291,26 +317,26 @@ mod tests {
         let (mut foretold, mut kept) = (HashMap::<u64, u64>::new(), 0);
         let mut count = 0;
         for weight in 0..layers {
-            past.add(EventKind::Allocate, weight, 100);
+            past.add(EventKind::Allocate, BlockKey::from(weight), 100);
         }
         for step in 0..steps {
             for weight in 0..layers {
                 let temporary = names.next().unwrap_or_default();
-                past.add(EventKind::Allocate, temporary, 7 + step);
+                past.add(EventKind::Allocate, BlockKey::from(temporary), 7 + step);
                 let now = past.now();
                 kept += u64::from(foretold.get(&weight) == Some(&now));
-                if let Some(next) = past.add(EventKind::Use, weight, 100) {
+                if let Some(next) = past.add(EventKind::Use, BlockKey::from(weight), 100) {
                     count += 1;
                     foretold.insert(weight, next);
                 }
                 if workspace && weight == step % layers {
                     let other = names.next().unwrap_or_default();
-                    past.add(EventKind::Allocate, other, 1 << step);
-                    past.add(EventKind::Use, other, 1 << step);
-                    past.add(EventKind::Free, other, 1 << step);
+                    past.add(EventKind::Allocate, BlockKey::from(other), 1 << step);
+                    past.add(EventKind::Use, BlockKey::from(other), 1 << step);
+                    past.add(EventKind::Free, BlockKey::from(other), 1 << step);
                 }
-                past.add(EventKind::Use, temporary, 7 + step);
-                past.add(EventKind::Free, temporary, 7 + step);
+                past.add(EventKind::Use, BlockKey::from(temporary), 7 + step);
+                past.add(EventKind::Free, BlockKey::from(temporary), 7 + step);
             }
         }
         (count, kept)
@@ -341,14 +367,14 @@ mod tests {
     fn temporaries_foretold(bytes: u64) -> usize {
         let mut past = Repetition::default();
         (0..20).for_each(|weight| {
-            past.add(EventKind::Allocate, weight, 100);
+            past.add(EventKind::Allocate, BlockKey::from(weight), 100);
         });
         let mut step = |bytes: u64| {
             let mut layer = |weight: u64| {
-                let foretold = past.add(EventKind::Allocate, 100, bytes);
-                past.add(EventKind::Use, weight, 100);
-                past.add(EventKind::Use, 100, bytes);
-                past.add(EventKind::Free, 100, bytes);
+                let foretold = past.add(EventKind::Allocate, BlockKey::from(100_u64), bytes);
+                past.add(EventKind::Use, BlockKey::from(weight), 100);
+                past.add(EventKind::Use, BlockKey::from(100_u64), bytes);
+                past.add(EventKind::Free, BlockKey::from(100_u64), bytes);
                 foretold.is_some()
             };
             (0..20).filter(|weight| layer(*weight)).count()
@@ -369,7 +395,11 @@ mod tests {
         let mut past = Repetition::default();
         play(&mut past, 3, 20, false);
         for step in 0..4 * u64::from(SLIPS) {
-            past.add(EventKind::Use, (step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 20, 100);
+            past.add(
+                EventKind::Use,
+                BlockKey::from((step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 20),
+                100,
+            );
         }
         assert_eq!(past.position(), None);
     }
@@ -378,7 +408,7 @@ mod tests {
     fn the_past_is_bounded() {
         let mut past = Repetition::default();
         play(&mut past, KEPT as u64 * 2 / 80, 20, false);
-        assert!(past.events.len() <= KEPT && past.live.len() == 20);
+        assert!(past.events.len() <= KEPT && past.blocks() == 20);
         assert!(past.position().is_some());
     }
 }

@@ -5,7 +5,7 @@
 //! Invariants: the resident part is whole chunks of a block, or all of it; the sum of these parts
 //! is at most the capacity, except where a caller has told another figure.
 
-use rustc_hash::FxHashMap;
+use super::keys::{BlockKey, BySlot};
 
 /// The unit of a move, bytes: a handle.
 pub const CHUNK: u64 = 2 << 20;
@@ -68,12 +68,12 @@ pub(super) struct Residency {
     used: u64,
     /// Bytes of all blocks.
     live: u64,
-    blocks: FxHashMap<u64, PlacedBlock>,
+    blocks: BySlot<PlacedBlock>,
 }
 
 impl Residency {
     pub(super) fn new(capacity: u64) -> Self {
-        Self { capacity, used: 0, live: 0, blocks: FxHashMap::default() }
+        Self { capacity, used: 0, live: 0, blocks: BySlot::default() }
     }
 
     pub(super) fn room(&self) -> u64 {
@@ -92,19 +92,20 @@ impl Residency {
         self.used == self.live
     }
 
-    pub(super) fn get(&self, block: u64) -> Option<PlacedBlock> {
-        self.blocks.get(&block).copied()
+    #[inline]
+    pub(super) fn get(&self, block: BlockKey) -> Option<PlacedBlock> {
+        self.blocks.get(block).copied()
     }
 
     /// A new block, as much of it on the device as there is room for.
-    pub(super) fn insert(&mut self, block: u64, bytes: u64, now: u64) -> PlacedBlock {
+    pub(super) fn insert(&mut self, block: BlockKey, bytes: u64, now: u64) -> PlacedBlock {
         let old = self.get(block).map_or(0, |old| old.on_device);
         let on_device = chunks_below(bytes, self.room() + old);
         self.insert_as(block, bytes, on_device, now)
     }
 
     /// A new block that lies as it was told.
-    pub(super) fn insert_as(&mut self, block: u64, bytes: u64, on_device: u64, now: u64) -> PlacedBlock {
+    pub(super) fn insert_as(&mut self, block: BlockKey, bytes: u64, on_device: u64, now: u64) -> PlacedBlock {
         self.remove(block);
         let on_device = on_device.min(bytes);
         self.used += on_device;
@@ -115,37 +116,37 @@ impl Residency {
     }
 
     /// A block lies otherwise than was thought.
-    pub(super) fn correct(&mut self, block: u64, on_device: u64) {
-        if let Some(block) = self.blocks.get_mut(&block) {
+    pub(super) fn correct(&mut self, block: BlockKey, on_device: u64) {
+        if let Some(block) = self.blocks.get_mut(block) {
             self.used = self.used - block.on_device + on_device.min(block.bytes);
             block.on_device = on_device.min(block.bytes);
         }
     }
 
     /// A block cannot move.
-    pub(super) fn keep(&mut self, block: u64) {
-        if let Some(block) = self.blocks.get_mut(&block) {
+    pub(super) fn keep(&mut self, block: BlockKey) {
+        if let Some(block) = self.blocks.get_mut(block) {
             block.stays = true;
         }
     }
 
-    pub(super) fn remove(&mut self, block: u64) {
-        if let Some(block) = self.blocks.remove(&block) {
+    pub(super) fn remove(&mut self, block: BlockKey) {
+        if let Some(block) = self.blocks.remove(block) {
             self.used -= block.on_device;
             self.live -= block.bytes;
         }
     }
 
     /// Blocks that are not wholly on the device.
-    pub(super) fn elsewhere(&self) -> impl Iterator<Item = (u64, PlacedBlock)> {
-        let blocks = self.blocks.iter().map(|(block, placed)| (*block, *placed));
+    pub(super) fn elsewhere(&self) -> impl Iterator<Item = (BlockKey, PlacedBlock)> {
+        let blocks = self.blocks.iter().map(|(block, placed)| (block, *placed));
         blocks.filter(|(_, placed)| placed.elsewhere() > 0 && !placed.stays)
     }
 
     /// Up to `bytes` of a block come, as far as there is room. Returns how many do.
-    pub(super) fn come(&mut self, block: u64, bytes: u64) -> u64 {
+    pub(super) fn come(&mut self, block: BlockKey, bytes: u64) -> u64 {
         let room = self.room();
-        let Some(block) = self.blocks.get_mut(&block).filter(|block| !block.stays) else { return 0 };
+        let Some(block) = self.blocks.get_mut(block).filter(|block| !block.stays) else { return 0 };
         let after = chunks_below(block.bytes, block.on_device + bytes.min(room));
         let moved = after.saturating_sub(block.on_device);
         block.on_device += moved;
@@ -154,8 +155,8 @@ impl Residency {
     }
 
     /// At least `bytes` of a block leave, in whole chunks, or all of it. Returns how many do.
-    pub(super) fn leave(&mut self, block: u64, bytes: u64, now: u64) -> u64 {
-        let Some(block) = self.blocks.get_mut(&block) else { return 0 };
+    pub(super) fn leave(&mut self, block: BlockKey, bytes: u64, now: u64) -> u64 {
+        let Some(block) = self.blocks.get_mut(block) else { return 0 };
         let stays = block.on_device.saturating_sub(bytes) / CHUNK * CHUNK;
         let moved = block.on_device - stays;
         block.away = now;
