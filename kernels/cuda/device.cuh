@@ -85,6 +85,12 @@ __device__ __forceinline__ u32 lanes_alike(u32 value) {
 #endif
 }
 
+// The same for a `value` of 64 bits.
+__device__ __forceinline__ u32 lanes_alike(u64 value) {
+    const u32 low = __match_any_sync(ALL_LANES, u32(value)), high = __match_any_sync(ALL_LANES, u32(value >> 32));
+    return low & high;
+}
+
 __device__ __forceinline__ u32 ones(u32 x) {
 #ifdef __CUDACC__
     return u32(__popc(x));
@@ -248,48 +254,36 @@ struct alignas(16) Word16 {
     u32 x, y, z, w;
 };
 
-// Loads and stores of large tables: each word is used once, so it takes no line of L1, and a stored
-// word leaves L2 before others. Nothing happens where `live` is false: the condition stands inside
-// the instruction, so that several loads are under way before the first one's value is used.
-// `load_once` is for memory that no thread of the same launch writes. An address that is no
-// multiple of the word's size is a fault, on a GPU and on the CPU.
+// Loads and stores of large tables. A word of `load_once` is used once, so it takes no line of L1;
+// one of `load_again`, or its neighbour in the line, is likely to be loaded again soon, so it takes
+// one. A word of `store_once` leaves L2 before others. Nothing happens where `live` is false: the
+// condition stands inside the instruction, so that several loads are under way before the first
+// one's value is used. The loads are for memory that no thread of the same launch writes. An
+// address that is no multiple of the word's size is a fault, on a GPU and on the CPU.
 #ifdef __CUDACC__
 #define WM_IF "{\n\t.reg .pred live;\n\tsetp.ne.u32 live, %"
-#define WM_LOAD ", 0;\n\t@live ld.global.nc.L1::no_allocate"
-__device__ __forceinline__ void load_once(bool live, u64 at, Word16& v) {
-    asm volatile(WM_IF "5" WM_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at), "r"(u32(live)));
-}
-__device__ __forceinline__ void load_once(bool live, u64 at, u64& v) {
-    asm volatile(WM_IF "2" WM_LOAD ".u64 %0, [%1];\n\t}" : "=l"(v) : "l"(at), "r"(u32(live)));
-}
-__device__ __forceinline__ void load_once(bool live, u64 at, u32& v) {
-    asm volatile(WM_IF "2" WM_LOAD ".u32 %0, [%1];\n\t}" : "=r"(v) : "l"(at), "r"(u32(live)));
-}
-__device__ __forceinline__ void load_once(bool live, u64 at, u16& v) {
-    asm volatile(WM_IF "2" WM_LOAD ".u16 %0, [%1];\n\t}" : "=h"(v) : "l"(at), "r"(u32(live)));
-}
-__device__ __forceinline__ void load_once(bool live, u64 at, u8& v) {
-    u32 wide;
-    asm volatile(WM_IF "2" WM_LOAD ".u8 %0, [%1];\n\t}" : "=r"(wide) : "l"(at), "r"(u32(live)));
-    v = u8(wide);
-}
-#undef WM_LOAD
-// As `load_once`, for a word that is likely to be loaded again soon: it occupies a line of L1.
-#define WM_LOAD ", 0;\n\t@live ld.global.nc"
-__device__ __forceinline__ void load_again(bool live, u64 at, Word16& v) {
-    asm volatile(WM_IF "5" WM_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at), "r"(u32(live)));
-}
-__device__ __forceinline__ void load_again(bool live, u64 at, u32& v) {
-    asm volatile(WM_IF "2" WM_LOAD ".u32 %0, [%1];\n\t}" : "=r"(v) : "l"(at), "r"(u32(live)));
-}
-__device__ __forceinline__ void load_again(bool live, u64 at, u8& v) {
-    u32 wide;
-    asm volatile(WM_IF "2" WM_LOAD ".u8 %0, [%1];\n\t}" : "=r"(wide) : "l"(at), "r"(u32(live)));
-    v = u8(wide);
-}
-#undef WM_LOAD
+#define WM_LOADS(NAME, LOAD)                                                                        \
+    __device__ __forceinline__ void NAME(bool live, u64 at, Word16& v) {                            \
+        asm volatile(WM_IF "5" LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"                          \
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at), "r"(u32(live)));       \
+    }                                                                                               \
+    __device__ __forceinline__ void NAME(bool live, u64 at, u64& v) {                               \
+        asm volatile(WM_IF "2" LOAD ".u64 %0, [%1];\n\t}" : "=l"(v) : "l"(at), "r"(u32(live)));     \
+    }                                                                                               \
+    __device__ __forceinline__ void NAME(bool live, u64 at, u32& v) {                               \
+        asm volatile(WM_IF "2" LOAD ".u32 %0, [%1];\n\t}" : "=r"(v) : "l"(at), "r"(u32(live)));     \
+    }                                                                                               \
+    __device__ __forceinline__ void NAME(bool live, u64 at, u16& v) {                               \
+        asm volatile(WM_IF "2" LOAD ".u16 %0, [%1];\n\t}" : "=h"(v) : "l"(at), "r"(u32(live)));     \
+    }                                                                                               \
+    __device__ __forceinline__ void NAME(bool live, u64 at, u8& v) {                                \
+        u32 wide;                                                                                   \
+        asm volatile(WM_IF "2" LOAD ".u8 %0, [%1];\n\t}" : "=r"(wide) : "l"(at), "r"(u32(live)));   \
+        v = u8(wide);                                                                               \
+    }
+WM_LOADS(load_once, ", 0;\n\t@live ld.global.nc.L1::no_allocate")
+WM_LOADS(load_again, ", 0;\n\t@live ld.global.nc")
+#undef WM_LOADS
 #define WM_STORE ", 0;\n\t@live st.global.cs"
 __device__ __forceinline__ void store_once(bool live, u64 at, const Word16& v) {
     asm volatile(WM_IF "5" WM_STORE ".v4.u32 [%4], {%0, %1, %2, %3};\n\t}"

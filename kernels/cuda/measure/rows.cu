@@ -2,16 +2,52 @@
 // a table, a check of rows that came from it, and plain gather and scatter, which measure the
 // bandwidth of the links for a kernel.
 //
-// A table here has the same number of rows at every rank; a row is a power of two of words of 16
-// bytes.
+// A table here has the same number of rows at every rank. A row that the plain kernels move is a
+// power of two of words of 16 bytes.
 #include "../device.cuh"
 
 namespace wm {
 
-// Word `index` of a table. Neighbours and salts differ in all bits.
-__device__ __forceinline__ u64 content(u64 salt, u64 index) {
+// wholememory_dtype_t.
+enum Kind : u32 { FLOAT = 1, HALF = 2, DOUBLE = 3, BF16 = 4, INT = 5, INT64 = 6, INT16 = 7, INT8 = 8 };
+
+// The value of element `index` of a table, of `bits` bits. Neighbours and salts differ in all bits.
+__device__ __forceinline__ u32 content(u64 salt, u64 index, u32 bits) {
     const u64 mixed = (index + 1) * 0x9e3779b97f4a7c15ull ^ salt * 0xd6e8feb86659fd93ull;
-    return mixed ^ (mixed >> 29);
+    return u32((mixed ^ (mixed >> 29)) >> 29) >> (32 - bits);
+}
+
+// The bits of the value as an element of a type, which has it exactly.
+__device__ __forceinline__ u64 element(u32 value, u32 kind) {
+    switch (kind) {
+        case FLOAT:
+            return bits_of(f32(value));
+        case HALF:
+            return f16_from(f32(value));
+        case DOUBLE:
+            return bits_of(f64(value));
+        case BF16:
+            return bf16_from(f32(value));
+        default:
+            return value;
+    }
+}
+
+// Elements of a kind, which are `W`s.
+template <class W>
+__device__ __forceinline__ void write_elements(void* memory, u64 count, u64 first, u64 salt, u32 kind, u32 bits) {
+    for (u64 i : share_of(count)) static_cast<W*>(memory)[i] = W(element(content(salt, first + i, bits), kind));
+}
+
+template <class W>
+__device__ __forceinline__ u64 wrong_elements(const void* rows, const i64* numbers, u64 count, u64 columns, u64 salt,
+                                              u32 kind, u32 bits) {
+    u64 wrong = 0;
+    for (u64 i : share_of(count * columns)) {
+        const u64 place = u64(numbers[i / columns]) * columns + i % columns;
+        wrong += static_cast<const W*>(rows)[i] != W(element(content(salt, place, bits), kind));
+    }
+    return wrong;
 }
 
 constexpr u32 UNDER_WAY = 4;
@@ -35,7 +71,7 @@ __device__ __forceinline__ void move_words(u64 packed, const u64* bases, u32 row
             const u64 in_table = bases[rank] + ((u64(row - rank * rows_each) << shift) + (at & mask)) * sizeof(Word16);
             const u64 in_packed = packed + at * sizeof(Word16);
             to[i] = FROM_TABLE ? in_packed : in_table;
-            load_once(live[i], FROM_TABLE ? in_table : in_packed, word[i]);
+            load_again(live[i], FROM_TABLE ? in_table : in_packed, word[i]);
         }
 #pragma unroll
         for (u32 i = 0; i < UNDER_WAY; i++) store_once(live[i], to[i], word[i]);
@@ -44,19 +80,42 @@ __device__ __forceinline__ void move_words(u64 packed, const u64* bases, u32 row
 
 }  // namespace wm
 
-/// Sets `words` words to those of a table from its word `first` on.
-extern "C" __global__ void wm_write_table(u64* memory, u64 words, u64 first, u64 salt) {
-    for (u64 i : wm::share_of(words)) memory[i] = wm::content(salt, first + i);
+/// Sets `count` elements of a type (wholememory_dtype_t) to those of a table from its element
+/// `first` on. Their values are whole numbers of `bits` bits (1 to 32), which the type has exactly.
+extern "C" __global__ void wm_write_table(void* memory, u64 count, u64 first, u64 salt, u32 kind, u32 bits) {
+    switch (kind) {
+        case wm::DOUBLE:
+        case wm::INT64:
+            return wm::write_elements<u64>(memory, count, first, salt, kind, bits);
+        case wm::FLOAT:
+        case wm::INT:
+            return wm::write_elements<u32>(memory, count, first, salt, kind, bits);
+        case wm::INT8:
+            return wm::write_elements<u8>(memory, count, first, salt, kind, bits);
+        default:
+            return wm::write_elements<u16>(memory, count, first, salt, kind, bits);
+    }
 }
 
-/// Adds to `*wrong` the number of words, of `count` rows of `row_words`, that are not those of the
-/// rows named.
-extern "C" __global__ void wm_check_rows(const u64* rows, const i64* numbers, u64 count, u64 row_words, u64 salt,
-                                         u64* wrong) {
+/// Adds to `*wrong` the number of elements of a type, of `count` rows of `columns`, whose values
+/// are not those of the rows named.
+extern "C" __global__ void wm_check_rows(const void* rows, const i64* numbers, u64 count, u64 columns, u64 salt,
+                                         u32 kind, u32 bits, u64* wrong) {
     u64 found = 0;
-    for (u64 i : wm::share_of(count * row_words)) {
-        const u64 row = u64(numbers[i / row_words]);
-        found += rows[i] != wm::content(salt, row * row_words + i % row_words);
+    switch (kind) {
+        case wm::DOUBLE:
+        case wm::INT64:
+            found = wm::wrong_elements<u64>(rows, numbers, count, columns, salt, kind, bits);
+            break;
+        case wm::FLOAT:
+        case wm::INT:
+            found = wm::wrong_elements<u32>(rows, numbers, count, columns, salt, kind, bits);
+            break;
+        case wm::INT8:
+            found = wm::wrong_elements<u8>(rows, numbers, count, columns, salt, kind, bits);
+            break;
+        default:
+            found = wm::wrong_elements<u16>(rows, numbers, count, columns, salt, kind, bits);
     }
     if (found != 0) atomicAdd(wrong, found);
 }

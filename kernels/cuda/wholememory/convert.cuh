@@ -48,22 +48,6 @@ __device__ __forceinline__ T& at_address(u64 address) {
     return *reinterpret_cast<T*>(address);
 }
 
-__device__ __forceinline__ void store_integer(u64 at, u32 type, i64 x) {
-    if (type == INT64) at_address<i64>(at) = x;
-    if (type == INT) at_address<i32>(at) = i32(x);
-    if (type == INT16) at_address<i16>(at) = i16(x);
-    if (type == INT8) at_address<i8>(at) = i8(x);
-}
-
-// `x` is f32 or f64, in which the value is exact.
-template <class T>
-__device__ __forceinline__ void store_float(u64 at, u32 type, T x) {
-    if (type == FLOAT) at_address<f32>(at) = f32(x);
-    if (type == DOUBLE) at_address<f64>(at) = f64(x);
-    if (type == HALF) at_address<u16>(at) = f16_from(x);
-    if (type == BF16) at_address<u16>(at) = bf16_from(x);
-}
-
 // An element of type FLOAT, HALF or BF16.
 __device__ __forceinline__ f32 load_f32(u64 at, u32 type) {
     if (type == FLOAT) return at_address<const f32>(at);

@@ -1,5 +1,5 @@
 // The operation by which a program tests that its allocation callbacks and streams work.
-#include "convert.cuh"
+#include "elements.cuh"
 #include "table.cuh"
 
 namespace wm {
@@ -24,7 +24,7 @@ __device__ __forceinline__ void add_number(u64 input, u64 output, u32 type, u64 
             at_address<u8>(output) = u8(at_address<const u8>(input) + number);
             return;
         default:
-            store_float(output, type, load_f32(input, type) + f32(number));
+            store_floats(output, type, Elements<f32, 1>{{load_f32(input, type) + f32(number)}});
     }
 }
 

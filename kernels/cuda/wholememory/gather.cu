@@ -14,26 +14,14 @@ struct Copy {
     static constexpr bool FROM_TABLE = OUT_OF_TABLE;
     static constexpr bool HAS_SETS = sizeof(W) >= 4;
     static constexpr u32 table_bytes = sizeof(W), from_bytes = sizeof(W), to_bytes = sizeof(W);
-    __device__ __forceinline__ void load(bool live, u64 at, W& word) const { load_once(live, at, word); }
+    // A row that many numbers name is in L1 after the first; packed rows share lines.
+    __device__ __forceinline__ void load(bool live, u64 at, W& word) const { load_again(live, at, word); }
     // A scattered row will be gathered again: it stays in L2 like other memory.
     __device__ __forceinline__ void store(bool live, u64 at, const W& word) const {
         if (FROM_TABLE) {
             store_once(live, at, word);
         } else if (live) {
             *reinterpret_cast<W*>(at) = word;
-        }
-    }
-};
-
-// The same in an order that makes equal rows neighbours: a word that is loaded for the first is in
-// L1 for the others.
-template <class W, bool OUT_OF_TABLE>
-struct SortedCopy : Copy<W, OUT_OF_TABLE> {
-    __device__ __forceinline__ void load(bool live, u64 at, W& word) const {
-        if (OUT_OF_TABLE) {
-            load_again(live, at, word);
-        } else {
-            load_once(live, at, word);
         }
     }
 };
@@ -57,9 +45,9 @@ __device__ __forceinline__ void copy_rows(const RowSet& rows, u64 row_bytes, u32
 // There are walks for words of 16, 4 and 1 bytes: an image has room for no more.
 template <bool OUT_OF_TABLE>
 __device__ __forceinline__ void copy_ordered_rows(const RowSet& rows, u64 row_bytes, u32 width) {
-    if (width == 16) return move_ordered_rows(rows, row_bytes / 16, SortedCopy<Word16, OUT_OF_TABLE>());
-    if (width >= 4) return move_ordered_rows(rows, row_bytes / 4, SortedCopy<u32, OUT_OF_TABLE>());
-    move_ordered_rows(rows, row_bytes, SortedCopy<u8, OUT_OF_TABLE>());
+    if (width == 16) return move_ordered_rows(rows, row_bytes / 16, Copy<Word16, OUT_OF_TABLE>());
+    if (width >= 4) return move_ordered_rows(rows, row_bytes / 4, Copy<u32, OUT_OF_TABLE>());
+    move_ordered_rows(rows, row_bytes, Copy<u8, OUT_OF_TABLE>());
 }
 
 }  // namespace wm

@@ -7,6 +7,9 @@
 // sequence of steps, and four steps' loads are under way before the first store. The next batch's
 // row numbers are loaded before this batch moves.
 //
+// The batches of a table of several chunks are taken from eight parts of the numbers in turn: of
+// sorted numbers a GPU then asks several chunks at once, instead of one after the other.
+//
 // Rules: blocks are whole warps (the rest of a block has no work); the whole warp passes every
 // shuffle.
 #pragma once
@@ -19,6 +22,9 @@ constexpr u32 IN_FLIGHT = 4;
 
 // Bytes of a batch that is large enough: small batches spread evenly over the warps of the grid.
 constexpr u64 BATCH_BYTES = 8192;
+
+// Parts of the numbers from which batches are taken in turn.
+constexpr u64 PARTS = 8;
 
 // How a warp divides into groups, and how many rows it takes at a time. A row has fewer than 2^32
 // words.
@@ -67,7 +73,8 @@ struct Walk {
         : all(rows), words(words), mover(mover), warps(blocks_in_grid() * (threads_in_block() / WARP)),
           division(words, mover.table_bytes, rows.numbers.count, warps, WARP * SETS, batch_bytes) {}
 
-    // A batch's row numbers, and in an ordered walk where they are in `indices`.
+    // A batch's row numbers, and in an ordered walk where they are in `indices`. Of equal ones in
+    // turn an ordered scatter has the last one alone.
     __device__ __forceinline__ void load_numbers(u64 first, i64 (&numbers)[SETS], u64* places = nullptr) const {
         for (u32 set = 0; set < SETS; set++) {
             const u32 in_batch = set * WARP + lane();
@@ -75,25 +82,47 @@ struct Walk {
             u64 at = first + in_batch;
             if constexpr (ORDERED) at = places[set] = is_mine ? all.order[at] : 0;
             numbers[set] = is_mine ? all.numbers.at(at) : -1;
+            if constexpr (ORDERED && !Mover::FROM_TABLE) {
+                const bool has_next = is_mine && first + in_batch + 1 < all.numbers.count;
+                if (has_next && all.numbers.at(all.order[first + in_batch + 1]) == numbers[set]) numbers[set] = -1;
+            }
         }
     }
 
+    // The first number of the batch that is taken at a turn. Each part has a batch more or less
+    // than another one.
+    __device__ __forceinline__ u64 first_of(u64 turn, u64 batches) const {
+        if (ORDERED || all.table.chunks.count == 1) return turn * division.batch;
+        const u64 part = turn % PARTS, longer = batches % PARTS;
+        return (part * (batches / PARTS) + (part < longer ? part : longer) + turn / PARTS) * division.batch;
+    }
+
+    // Of a batch's rows that go to the same place only the last one is moved: writes to one place
+    // wait for each other.
+    __device__ __forceinline__ void keep_last(u64& row) const {
+        if (lanes_alike(row) >> lane() != 1) row = 0;
+    }
+
     __device__ __forceinline__ void run() const {
-        const u64 step = warps * division.batch;
-        u64 first = (block_in_grid() * (threads_in_block() / WARP) + warp()) * division.batch;
+        const u64 batches = quotient(all.numbers.count + division.batch - 1, division.batch);
+        u64 turn = block_in_grid() * (threads_in_block() / WARP) + warp();
+        u64 first = first_of(turn, batches);
         i64 numbers[SETS];
         u64 next_places[SETS];
         load_numbers(first, numbers, next_places);
 #pragma unroll 1
-        while (first < all.numbers.count) {
+        while (turn < batches) {
             u64 rows[SETS], places[SETS];
             for (u32 set = 0; set < SETS; set++) {
                 rows[set] = all.table.row(numbers[set]);
                 if constexpr (ORDERED) places[set] = next_places[set];
             }
-            load_numbers(first + step, numbers, next_places);
+            if constexpr (!Mover::FROM_TABLE && SETS == 1) keep_last(rows[0]);
+            turn += warps;
+            const u64 next = first_of(turn, batches);
+            load_numbers(next, numbers, next_places);
             move_batch(first, rows, places);
-            first += step;
+            first = next;
         }
     }
 

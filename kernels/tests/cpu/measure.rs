@@ -5,10 +5,16 @@ use wm_kernels::measure::{CheckRows, PlainGather, PlainScatter, WriteTable};
 
 use crate::support::{for_each_case, read, run, written};
 
-/// Ranks, rows of each, and words of 8 bytes of a row.
+/// Ranks, rows of each, and elements of 8 bytes of a row.
 const RANKS: usize = 3;
 const ROWS: usize = 7;
 const WORDS: usize = 4;
+/// `WHOLEMEMORY_DT_INT64`, and the bits of a value.
+const INT64: u32 = 6;
+const BITS: u32 = 32;
+/// All types with the bits of a value that each has exactly, and its bytes.
+const TYPES: [(u32, u32, usize); 8] =
+    [(1, 24, 4), (2, 11, 2), (3, 32, 8), (4, 8, 2), (5, 31, 4), (6, 32, 8), (7, 15, 2), (8, 7, 1)];
 
 /// A word of 16 bytes, as kernels move them.
 #[repr(align(16))]
@@ -21,10 +27,11 @@ fn pairs(count: usize) -> Vec<Pair> {
 
 /// Each rank's part of a table.
 fn parts(salt: u64, shape: (u32, u32)) -> Vec<Vec<Pair>> {
-    let words = (ROWS * WORDS) as u64;
+    let count = (ROWS * WORDS) as u64;
     let part = |rank: usize| {
         let mut part = pairs(ROWS * WORDS / 2);
-        run(shape, &WriteTable { memory: written(&mut part), words, first: rank as u64 * words, salt });
+        let (memory, first) = (written(&mut part), rank as u64 * count);
+        run(shape, &WriteTable { memory, count, first, salt, kind: INT64, bits: BITS });
         part
     };
     (0..RANKS).map(part).collect()
@@ -35,14 +42,30 @@ fn numbers(count: usize) -> Vec<i64> {
 }
 
 fn wrong(rows: &[Pair], numbers: &[i64], salt: u64, shape: (u32, u32)) -> u64 {
-    let mut wrong = [0_u64];
-    let (count, row_words) = (numbers.len() as u64, WORDS as u64);
-    let counter = written(&mut wrong);
-    run(
-        shape,
-        &CheckRows { rows: read(rows), numbers: read(numbers), count, row_words, salt, wrong: counter },
-    );
-    wrong[0]
+    let mut found = [0_u64];
+    let (count, columns) = (numbers.len() as u64, WORDS as u64);
+    let (rows, numbers, wrong) = (read(rows), read(numbers), written(&mut found));
+    run(shape, &CheckRows { rows, numbers, count, columns, salt, kind: INT64, bits: BITS, wrong });
+    found[0]
+}
+
+#[test]
+fn values_are_as_exact_as_their_type() {
+    for (kind, bits, size) in TYPES {
+        let (count, salt, shape) = (400, 9, (2, 64));
+        let mut memory = pairs(count as usize * size / 16 + 1);
+        let memory = written(&mut memory);
+        run(shape, &WriteTable { memory, count, first: 0, salt, kind, bits });
+        let places: Vec<i64> = (0..count as i64).collect();
+        let differing = |bits| {
+            let mut found = [0_u64];
+            let (numbers, wrong) = (read(&places), written(&mut found));
+            run(shape, &CheckRows { rows: memory, numbers, count, columns: 1, salt, kind, bits, wrong });
+            found[0]
+        };
+        assert_eq!(differing(bits), 0, "type {kind}");
+        assert!(differing(bits - 1) > count * 9 / 10, "type {kind}: its values do not have {bits} bits");
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Hazard (wrong result): a value is rounded twice or in the wrong direction, a NaN becomes a
 //! number, or an element has the wrong size.
 
-use wm_kernels::wholememory::{GatherConverted, RowSet, ScatterConverted, Strided};
+use wm_kernels::wholememory::{
+    GatherConverted, GatherConvertedRuns, RowSet, ScatterConverted, ScatterConvertedRuns, Strided,
+};
 
 use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, packed, row};
 use super::types::{DOUBLE, FLOAT, FLOATS, HALF, INT, INTEGERS, decode, draw, encode, same, size};
@@ -27,14 +29,18 @@ struct Case {
     index_bytes: u32,
     indices: Vec<u8>,
     types: (u32, u32),
+    in_runs: bool,
 }
 
 impl Case {
-    fn draw(seed: u64, (table_type, other_type): (u32, u32), columns: usize) -> Self {
+    /// A conversion of single elements, or of runs: then both sides are aligned for the longest.
+    fn draw(seed: u64, (table_type, other_type): (u32, u32), columns: usize, in_runs: bool) -> Self {
         let draws = &mut Draws::new(seed);
         let (table_size, other_size) = (size(table_type), size(other_type));
-        let padding = draws.below(3) as usize * table_size;
-        let misalignment = draws.below(16 / table_size as u64) as usize * table_size;
+        let unit = |size: usize| if in_runs { (4 * size).min(16) } else { size };
+        let (table_unit, other_unit) = (unit(table_size), unit(other_size));
+        let padding = draws.below(3) as usize * table_unit;
+        let misalignment = draws.below(16 / table_unit as u64) as usize * table_unit;
         let layout = Layout::draw(draws, columns * table_size + padding, misalignment);
         let rows = layout.rows();
         let model = drawn_rows(draws, table_type, rows as usize, columns, padding);
@@ -44,9 +50,9 @@ impl Case {
         let mut taken = std::collections::BTreeSet::new();
         numbers.iter_mut().for_each(|number| *number = if taken.insert(*number) { *number } else { -1 });
         let indices = packed(&numbers, index_bytes);
-        let packed_padding = draws.below(3) as usize * other_size;
+        let packed_padding = draws.below(3) as usize * other_unit;
         let content = drawn_rows(draws, other_type, count, columns, packed_padding);
-        let packed = Placed::new(&content, draws.below(16 / other_size as u64) as usize * other_size);
+        let packed = Placed::new(&content, draws.below(16 / other_unit as u64) as usize * other_unit);
         let packed_stride = columns * other_size + packed_padding;
         Self {
             table,
@@ -58,6 +64,7 @@ impl Case {
             index_bytes,
             indices,
             types: (table_type, other_type),
+            in_runs,
         }
     }
 
@@ -83,7 +90,13 @@ impl Case {
             let element = encode(to, decode(from, &self.model[*table..][..size(from)]));
             expected[*packed..][..size(to)].copy_from_slice(&element);
         }
-        run(shape, &self.arguments());
+        let arguments = self.arguments();
+        let GatherConverted { rows, columns, table_type, packed_type } = arguments;
+        if self.in_runs {
+            run(shape, &GatherConvertedRuns { rows, columns, table_type, packed_type });
+        } else {
+            run(shape, &arguments);
+        }
         let found = self.packed.content();
         let hide = elements.iter().map(|(packed, _)| *packed);
         compare(self.types, to, hide.collect(), &expected, found);
@@ -99,7 +112,11 @@ impl Case {
             self.model[*table..][..size(to)].copy_from_slice(&element);
         }
         let GatherConverted { rows, columns, table_type, packed_type } = self.arguments();
-        run(shape, &ScatterConverted { rows, columns, table_type, packed_type });
+        if self.in_runs {
+            run(shape, &ScatterConvertedRuns { rows, columns, table_type, packed_type });
+        } else {
+            run(shape, &ScatterConverted { rows, columns, table_type, packed_type });
+        }
         compare(
             self.types,
             to,
@@ -139,24 +156,34 @@ fn compare(types: (u32, u32), kind: u32, places: Vec<usize>, expected: &[u8], fo
     assert!(beside.0 == beside.1, "{types:?}: something beside the rows changed");
 }
 
-#[test]
-fn every_pair_of_a_family_converts_both_ways() {
+/// Every pair of types of a family, and columns with a shape of the launch.
+fn for_each_pair(columns: [usize; 5], in_runs: bool) {
     let mut seed = 0;
     for family in [FLOATS, INTEGERS] {
         for pair in family.into_iter().flat_map(|a| family.map(|b| (a, b))) {
-            for (columns, shape) in [1, 2, 5, 33, 70].into_iter().zip(WARPS) {
+            for (columns, shape) in columns.into_iter().zip(WARPS) {
                 seed += 1;
-                Case::draw(seed, pair, columns).gather(shape);
-                Case::draw(seed, pair, columns).scatter(shape);
+                Case::draw(seed, pair, columns, in_runs).gather(shape);
+                Case::draw(seed, pair, columns, in_runs).scatter(shape);
             }
         }
     }
 }
 
 #[test]
+fn every_pair_of_a_family_converts_both_ways() {
+    for_each_pair([1, 2, 5, 33, 70], false);
+}
+
+#[test]
+fn every_pair_converts_in_runs() {
+    for_each_pair([4, 8, 20, 132, 280], true);
+}
+
+#[test]
 fn types_of_two_families_move_nothing() {
     for pair in [(FLOAT, INT), (INT, DOUBLE), (0, HALF), (HALF, 9)] {
-        let mut case = Case::draw(7, (HALF, HALF), 5);
+        let mut case = Case::draw(7, (HALF, HALF), 5, false);
         case.types = pair;
         let before = case.packed.content().to_vec();
         run((2, 64), &case.arguments());

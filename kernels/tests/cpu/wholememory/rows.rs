@@ -2,7 +2,7 @@
 //! row, or uses an address that a GPU refuses.
 
 use wm_kernels::cpu::Fault;
-use wm_kernels::wholememory::{GatherRows, Numbers, RowSet, ScatterRows, Strided, Table};
+use wm_kernels::wholememory::{GatherRows, Numbers, RowSet, ScatterOrderedRows, ScatterRows, Strided, Table};
 
 use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, numbers, packed, row, width};
 use crate::support::{launch, read, run};
@@ -102,6 +102,35 @@ impl Case {
         assert!(self.packed.content() == before, "the input is only read");
     }
 
+    /// Scatters with numbers that repeat: of rows for one place each word is that of one of them.
+    /// An ordered one has them in the order of their places.
+    fn scatter_repeated(&mut self, shape: (u32, u32), is_ordered: bool) {
+        let before = self.packed.content().to_vec();
+        let mut sources = std::collections::BTreeMap::<usize, Vec<usize>>::new();
+        for (from, to) in self.moves() {
+            sources.entry(to).or_default().push(from);
+        }
+        let GatherRows { rows, row_bytes, width } = self.arguments();
+        let mut order: Vec<u32> = (0..self.numbers.len() as u32).collect();
+        order.sort_by_key(|at| self.numbers[*at as usize]);
+        if is_ordered {
+            let rows = RowSet { order: read(&order), ..rows };
+            run(shape, &ScatterOrderedRows { rows, row_bytes, width });
+        } else {
+            run(shape, &ScatterRows { rows, row_bytes, width });
+        }
+        let mut found = self.table.content();
+        for (to, sources) in sources {
+            for at in (0..self.row_bytes).step_by(width as usize) {
+                let word = &mut found[to + at..to + at + width as usize];
+                let is_word = |from: &usize| before[from + at..from + at + width as usize] == *word;
+                assert!(sources.iter().any(is_word), "{:?}, {shape:?}", self.table.layout);
+                word.copy_from_slice(&self.model[to + at..to + at + width as usize]);
+            }
+        }
+        assert!(found == self.model, "{:?}, {shape:?}: a row that no number names", self.table.layout);
+    }
+
     fn arguments(&mut self) -> GatherRows {
         let rows = RowSet {
             table: self.table.table(self.rows, self.offset),
@@ -139,6 +168,12 @@ fn gather_takes_the_named_rows_and_no_others() {
 #[test]
 fn scatter_writes_the_named_rows_and_no_others() {
     for_each_draw(|mut case, shape| case.scatter(shape));
+}
+
+#[test]
+fn a_row_that_is_scattered_twice_is_there() {
+    for_each_draw(|mut case, shape| case.scatter_repeated(shape, false));
+    for_each_draw(|mut case, shape| case.scatter_repeated(shape, true));
 }
 
 #[test]

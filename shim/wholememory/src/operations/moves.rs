@@ -3,7 +3,8 @@
 
 use wm_kernels::Arguments;
 use wm_kernels::wholememory::{
-    GatherConverted, GatherRows, Numbers, RowSet, ScatterConverted, ScatterRows, Strided, Table,
+    GatherConverted, GatherConvertedRuns, GatherRows, Numbers, RowSet, ScatterConverted,
+    ScatterConvertedRuns, ScatterRows, Strided, Table,
 };
 
 use crate::error::{Result, require};
@@ -11,7 +12,7 @@ use crate::memory::Memory;
 use crate::operations::array::numbers;
 use crate::operations::scratch::Workspace;
 use crate::tensor::Tensor;
-use crate::vocabulary::codes::ElementType;
+use crate::vocabulary::codes::{ElementType, Location};
 
 /// Widest word that a thread moves, bytes.
 const WIDEST: u64 = 16;
@@ -32,7 +33,7 @@ pub(super) struct Places {
     pub(super) kind: ElementType,
     pub(super) table: Table,
     /// The address of every chunk is a multiple of it.
-    pub(super) alignment: u64,
+    chunk_alignment: u64,
 }
 
 impl Places {
@@ -43,8 +44,14 @@ impl Places {
     pub(super) fn new(memory: &Memory, tensor: &Tensor) -> Result<Self> {
         let (matrix, kind) = (tensor.description().rows()?, tensor.description().element_type()?);
         let offset = matrix.storage_offset as u64 * kind.bytes() as u64;
-        let table = memory.table(matrix.sizes[0] as u64, memory.request().granularity, offset)?;
-        Ok(Self { columns: matrix.sizes[1] as u64, kind, table, alignment: alignment(memory, &table) })
+        let (rows, stride) = (matrix.sizes[0] as u64, memory.request().granularity);
+        // The kernels ask all GPUs at once of a table in chunks, also where these are one range.
+        let table = match memory.request().location == Location::Device && memory.partition().ranks() > 1 {
+            true => Table::over(memory.chunks()?, rows, stride, offset),
+            false => memory.table(rows, stride, offset)?,
+        };
+        let chunk_alignment = alignment(memory, &table);
+        Ok(Self { columns: matrix.sizes[1] as u64, kind, table, chunk_alignment })
     }
 
     /// The columns of a tensor in all rows of this rank's island, which are numbered from 0.
@@ -55,14 +62,21 @@ impl Places {
         let (matrix, kind) = (tensor.description().rows()?, tensor.description().element_type()?);
         let offset = matrix.storage_offset as u64 * kind.bytes() as u64;
         let table = memory.table_of_island(offset % memory.request().granularity);
-        Ok(Self { columns: matrix.sizes[1] as u64, kind, table, alignment: alignment(memory, &table) })
+        let chunk_alignment = alignment(memory, &table);
+        Ok(Self { columns: matrix.sizes[1] as u64, kind, table, chunk_alignment })
     }
 
     /// So many rows at one address.
     pub(super) fn at(packed: &PackedRows, rows: u64) -> Self {
         let PackedRows { columns, kind, rows: Strided { address, stride } } = *packed;
         let table = Table::at(address, rows, stride);
-        Self { columns, kind, table, alignment: alignment_of(address) }
+        Self { columns, kind, table, chunk_alignment: alignment_of(address) }
+    }
+
+    /// The rows of this side of a copy.
+    fn side(&self) -> RowSide {
+        let alignment = alignment_of(self.chunk_alignment | self.table.offset | self.table.stride);
+        RowSide { kind: self.kind, alignment }
     }
 }
 
@@ -81,6 +95,13 @@ pub(super) struct PackedRows {
     pub(super) columns: u64,
     pub(super) kind: ElementType,
     pub(super) rows: Strided,
+}
+
+impl PackedRows {
+    /// The rows of this side of a copy.
+    fn side(&self) -> RowSide {
+        RowSide { kind: self.kind, alignment: alignment_of(self.rows.address | self.rows.stride) }
+    }
 }
 
 /// The numbers of rows, and their packed memory.
@@ -155,27 +176,56 @@ impl RowLaunch<'_> {
     pub(super) fn convert_rows(&self, direction: RowDirection) -> Result {
         let (rows, columns) = (self.rows(0), self.places.columns);
         let (table_type, packed_type) = (self.places.kind.code(), self.packed.kind.code());
-        match direction {
-            RowDirection::Gather => {
-                self.launch(&GatherConverted { rows, columns, table_type, packed_type }, columns)
+        let run = run_of(direction, columns, [self.places.side(), self.packed.side()]);
+        let words = columns / run;
+        match (direction, run > 1) {
+            (RowDirection::Gather, true) => {
+                self.launch(&GatherConvertedRuns { rows, columns, table_type, packed_type }, words)
             }
-            RowDirection::Scatter => {
-                self.launch(&ScatterConverted { rows, columns, table_type, packed_type }, columns)
+            (RowDirection::Gather, false) => {
+                self.launch(&GatherConverted { rows, columns, table_type, packed_type }, words)
+            }
+            (RowDirection::Scatter, true) => {
+                self.launch(&ScatterConvertedRuns { rows, columns, table_type, packed_type }, words)
+            }
+            (RowDirection::Scatter, false) => {
+                self.launch(&ScatterConverted { rows, columns, table_type, packed_type }, words)
             }
         }
     }
 
     /// Bytes of a row, bytes of the widest words that it can be moved in, and the number of these.
     pub(super) fn words(&self) -> (u64, u32, u64) {
-        let (table, packed) = (self.places.table, self.packed.rows);
         let row_bytes = self.places.columns * self.places.kind.bytes() as u64;
-        let sides = [self.places.alignment, table.offset, table.stride, packed.address, packed.stride];
-        let width = sides.into_iter().chain([row_bytes]).map(alignment_of).min().unwrap_or(1);
+        let width = alignment_of(self.places.side().alignment | self.packed.side().alignment | row_bytes);
         (row_bytes, width as u32, row_bytes.div_ceil(width))
     }
 }
 
-/// The largest power of two up to [`WIDEST`] that divides a number of bytes.
+/// The rows of one side of a conversion.
+#[derive(Debug, Clone, Copy)]
+struct RowSide {
+    kind: ElementType,
+    /// Each row's address is a multiple of it.
+    alignment: u64,
+}
+
+/// Elements that a thread converts at a time: those of a run in `wm_gather_converted_runs` and
+/// `wm_scatter_converted_runs` where rows divide into runs and both sides (the table's first) are
+/// aligned for them, else 1.
+fn run_of(direction: RowDirection, columns: u64, sides: [RowSide; 2]) -> u64 {
+    let [table, packed] = sides.map(|side| side.kind.bytes());
+    let is_long = match direction {
+        RowDirection::Gather => table < 8,
+        RowDirection::Scatter => table <= 2 && packed < 8,
+    };
+    let run = if is_long { 4 } else { 2 };
+    let is_aligned = |side: &RowSide| side.alignment >= (run * side.kind.bytes() as u64).min(WIDEST);
+    if columns.is_multiple_of(run) && sides.iter().all(is_aligned) { run } else { 1 }
+}
+
+/// The largest power of two up to [`WIDEST`] that divides a number of bytes, or several whose bits
+/// are united.
 fn alignment_of(bytes: u64) -> u64 {
     (bytes | WIDEST) & (bytes | WIDEST).wrapping_neg()
 }
@@ -190,5 +240,34 @@ mod tests {
     fn words_fit_addresses() {
         let found = [0, 1, 2, 6, 8, 12, 16, 24, 48, 4096].map(alignment_of);
         assert_eq!(found, [16, 1, 2, 2, 8, 4, 16, 8, 16, 16]);
+    }
+
+    #[test]
+    fn runs_fit_both_sides() {
+        let found = |direction, columns, table: (ElementType, u64), packed: (ElementType, u64)| {
+            let side = |(kind, alignment)| RowSide { kind, alignment };
+            run_of(direction, columns, [side(table), side(packed)])
+        };
+        let (half, float, double) = (ElementType::Half, ElementType::Float, ElementType::Double);
+        for (columns, table, packed, gathered, scattered) in [
+            (128, (half, 16), (float, 16), 4, 4),
+            (126, (half, 16), (float, 16), 1, 1),
+            (127, (half, 16), (float, 16), 1, 1),
+            (126, (half, 16), (double, 16), 1, 2),
+            (126, (float, 16), (half, 16), 1, 2),
+            (128, (float, 16), (half, 4), 1, 2),
+            (128, (half, 4), (float, 16), 1, 1),
+            (128, (half, 8), (float, 8), 1, 1),
+            (128, (double, 16), (half, 4), 2, 2),
+            (128, (double, 8), (half, 16), 1, 1),
+            (128, (float, 16), (double, 16), 4, 2),
+        ] {
+            assert_eq!(found(RowDirection::Gather, columns, table, packed), gathered, "{table:?} {packed:?}");
+            assert_eq!(
+                found(RowDirection::Scatter, columns, table, packed),
+                scattered,
+                "{table:?} {packed:?}"
+            );
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! The command line of `bench wholememory`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::ValueEnum;
+
+use super::orders::{ElementKind, RowNumbers};
 
 /// The operations that can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -15,6 +18,26 @@ pub(super) enum BenchPart {
     Cached,
     /// Steps of optimizers
     Training,
+    /// Microseconds of a gather or scatter of 1, 10, and up to 100,000 rows
+    Calls,
+}
+
+/// Types of an element, in the table and where rows are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TypePair(pub(super) [ElementKind; 2]);
+
+impl FromStr for TypePair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (table, packed) = text.split_once(':').unwrap_or((text, text));
+        let pair = [ElementKind::from_str(table, true)?, ElementKind::from_str(packed, true)?];
+        if pair[0].is_float() == pair[1].is_float() {
+            return Ok(Self(pair));
+        }
+        Err("floating-point numbers are not converted to integers, nor back: name two types of one family"
+            .to_owned())
+    }
 }
 
 /// Arguments of `bench wholememory`.
@@ -30,9 +53,16 @@ pub(crate) struct WholeMemoryArguments {
     /// Ranks, which take GPUs in turn; default: one a GPU
     #[arg(long)]
     pub(super) ranks: Option<usize>,
-    /// Bytes of a row: powers of two
+    /// Bytes of a table's row: multiples of 4
     #[arg(long, value_delimiter = ',', default_values_t = [64, 128, 256, 512, 1024, 4096])]
     pub(super) rows: Vec<u64>,
+    /// Row numbers of gather and scatter
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "uniform")]
+    pub(super) numbers: Vec<RowNumbers>,
+    /// Types of elements: `half`, or `half:float` for a table of the one and packed rows of the
+    /// other
+    #[arg(long, value_delimiter = ',', default_value = "float")]
+    pub(super) types: Vec<TypePair>,
     /// Size of tables on devices, of all ranks, GiB
     #[arg(long, default_value_t = 8.0)]
     pub(super) table_gib: f64,
@@ -42,7 +72,7 @@ pub(crate) struct WholeMemoryArguments {
     /// What a rank gathers in a call, MiB
     #[arg(long, default_value_t = 1024.0)]
     pub(super) gather_mib: f64,
-    /// Only these parts; all if none are named
+    /// Only these parts; all but calls if none are named
     #[arg(long, value_delimiter = ',')]
     pub(super) only: Vec<BenchPart>,
     /// Seconds of one measurement
@@ -65,4 +95,20 @@ pub(crate) struct WholeMemoryArguments {
 /// Bytes of a size on the command line, in units of 2 to the `power` bytes.
 pub(super) fn bytes(size: f64, power: u32) -> u64 {
     (size * f64::from(1 << power)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a pair of types that no library converts is asked for.
+    use super::*;
+
+    #[test]
+    fn types_are_one_or_a_pair_of_a_family() {
+        assert_eq!("half".parse(), Ok(TypePair([ElementKind::Half; 2])));
+        assert_eq!("half:float".parse(), Ok(TypePair([ElementKind::Half, ElementKind::Float])));
+        assert_eq!("int8:int64".parse(), Ok(TypePair([ElementKind::Int8, ElementKind::Int64])));
+        for wrong in ["", "word", "half:", "half:int8", "int64:double"] {
+            assert!(wrong.parse::<TypePair>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -86,10 +86,13 @@ impl LibrarySide {
         Ok(answers)
     }
 
-    /// Words that were not right, of all ranks.
+    /// Elements that were not right, of all ranks.
     fn check(&mut self, operation: TableOperation) -> Result<u64> {
         let answers = self.together(&RankOrder::Check(operation))?;
-        Ok(answers.iter().map(|answer| if let RankAnswer::Wrong(words) = answer { *words } else { 0 }).sum())
+        Ok(answers
+            .iter()
+            .map(|answer| if let RankAnswer::Wrong(elements) = answer { *elements } else { 0 })
+            .sum())
     }
 
     /// Seconds from the first rank's begin to the last one's end.
@@ -194,7 +197,7 @@ impl Contestant {
         }
         let wrong = side.check(self.operation)?;
         if wrong > 0 {
-            eprintln!("wrong: {}, {:?}: {wrong} words", side.library.display(), self.operation);
+            eprintln!("wrong: {}, {:?}: {wrong} elements", side.library.display(), self.operation);
             self.outcome = Some(LibraryOutcome::Wrong);
             return Ok(());
         }

@@ -3,6 +3,23 @@
 
 use fastrand::Rng;
 
+use super::orders::RowNumbers;
+
+/// `count` rows of `rows` (fewer than 2^32), of a kind.
+pub(super) fn draw(kind: RowNumbers, count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
+    match kind {
+        RowNumbers::Uniform => uniform(count, rows, seed),
+        RowNumbers::Zipf => zipf(count, rows, seed),
+        RowNumbers::Sorted => {
+            let mut numbers = uniform(count, rows, seed);
+            numbers.sort_unstable();
+            numbers
+        }
+        // With several ranks it is another one's row for most of them.
+        RowNumbers::One => vec![(rows - 1) as i64; count as usize],
+    }
+}
+
 /// A generator for one purpose. Hashing makes the sequences of neighbouring seeds independent.
 fn generator(seed: [u64; 3]) -> Rng {
     let mut mixed = Rng::with_seed(0x1234_5678);
@@ -12,17 +29,19 @@ fn generator(seed: [u64; 3]) -> Rng {
     mixed
 }
 
-/// `count` rows of `rows` (fewer than 2^32), all as likely.
-pub(super) fn uniform(count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
+/// All as likely.
+fn uniform(count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
     let mut random = generator(seed);
     (0..count).map(|_| random.u64(..rows) as i64).collect()
 }
 
-/// The same as Zipf's law has them with exponent 1: the k-th row of the order of frequency about
-/// 1/k times as often as the first. Frequent rows lie all over the table.
-pub(super) fn zipf(count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
-    // A prime that divides no such number of rows: each row has one place in the order.
-    const STEP: u64 = 4_294_967_291;
+/// As Zipf's law has them with exponent 1: the k-th row of the order of frequency about 1/k times
+/// as often as the first. Frequent rows lie all over the table.
+fn zipf(count: u64, rows: u64, seed: [u64; 3]) -> Vec<i64> {
+    // A prime: each row has one place in the order, if there are not exactly so many rows. It is
+    // near the golden ratio's part of 2^32, so that neighbours in the order lie far apart where the
+    // number of rows is a power of two.
+    const STEP: u64 = 2_654_435_761;
     let mut random = generator(seed);
     let (span, last) = (((rows + 1) as f64).ln(), rows.saturating_sub(1));
     let one = |_| {
@@ -38,24 +57,49 @@ mod tests {
     //! another one's.
     use super::*;
 
+    const KINDS: [RowNumbers; 4] =
+        [RowNumbers::Uniform, RowNumbers::Zipf, RowNumbers::Sorted, RowNumbers::One];
+
     #[test]
     fn numbers_are_rows() {
         for rows in [1, 7, 1000, 1 << 20] {
-            for numbers in [uniform(5000, rows, [1, 2, 3]), zipf(5000, rows, [1, 2, 3])] {
-                assert!(numbers.iter().all(|number| (0..rows as i64).contains(number)), "{rows}");
+            for kind in KINDS {
+                let numbers = draw(kind, 5000, rows, [1, 2, 3]);
+                assert_eq!(numbers.len(), 5000, "{kind:?}");
+                assert!(numbers.iter().all(|number| (0..rows as i64).contains(number)), "{kind:?} {rows}");
             }
         }
     }
 
     #[test]
     fn some_are_asked_for_often_where_they_are_to_be() {
-        let most = |numbers: Vec<i64>| {
+        let most = |kind| {
             let mut counts = vec![0; 1000];
-            numbers.iter().for_each(|number| counts[*number as usize] += 1);
+            draw(kind, 100_000, 1000, [1; 3]).iter().for_each(|number| counts[*number as usize] += 1);
             counts.into_iter().max().unwrap_or(0)
         };
         // The first of a thousand has ln(2) / ln(1001), a tenth.
-        let (even, uneven) = (most(uniform(100_000, 1000, [1; 3])), most(zipf(100_000, 1000, [1; 3])));
-        assert!(even < 200 && (9_000..11_500).contains(&uneven), "{even} {uneven}");
+        assert!(most(RowNumbers::Uniform) < 200 && most(RowNumbers::Sorted) < 200);
+        assert!((9_000..11_500).contains(&most(RowNumbers::Zipf)), "{}", most(RowNumbers::Zipf));
+        assert_eq!(most(RowNumbers::One), 100_000);
+    }
+
+    #[test]
+    fn only_sorted_ones_are_in_order() {
+        let found = KINDS.map(|kind| draw(kind, 5000, 1 << 20, [1, 2, 3]).is_sorted());
+        assert_eq!(found, [false, false, true, true]);
+        let mut uniform = draw(RowNumbers::Uniform, 5000, 1 << 20, [1, 2, 3]);
+        uniform.sort_unstable();
+        assert_eq!(uniform, draw(RowNumbers::Sorted, 5000, 1 << 20, [1, 2, 3]));
+    }
+
+    #[test]
+    fn frequent_rows_lie_all_over_the_table() {
+        let rows = 1 << 20;
+        let mut eighths = [0; 8];
+        draw(RowNumbers::Zipf, 100_000, rows, [1; 3])
+            .iter()
+            .for_each(|number| eighths[*number as usize * 8 / rows as usize] += 1);
+        assert!(eighths.iter().all(|share| *share > 5_000), "{eighths:?}");
     }
 }

@@ -3,8 +3,11 @@
 
 use anyhow::{Result, ensure};
 
-use super::arguments::{BenchPart, WholeMemoryArguments, bytes};
-use super::orders::{TableForm, TableLocation, TableOperation, TableOptimizer, TableRequest, TableType};
+use super::arguments::{BenchPart, TypePair, WholeMemoryArguments, bytes};
+use super::orders::{
+    ElementKind, RowNumbers, TableForm, TableLocation, TableOperation, TableOptimizer, TableRequest,
+    TableType,
+};
 
 /// Row of embeddings, bytes, and the part of theirs that a cache has.
 const EMBEDDING_ROW: u64 = 512;
@@ -15,7 +18,18 @@ const ON_DEVICE: [TableType; 3] = [TableType::Chunked, TableType::Continuous, Ta
 const ON_HOST: [TableType; 2] = [TableType::Continuous, TableType::Distributed];
 const TRAINED: [TableType; 2] = [TableType::Chunked, TableType::Distributed];
 
-const ALL: [BenchPart; 4] = [BenchPart::Device, BenchPart::Host, BenchPart::Cached, BenchPart::Training];
+const ALL: [BenchPart; 5] =
+    [BenchPart::Device, BenchPart::Host, BenchPart::Cached, BenchPart::Training, BenchPart::Calls];
+
+/// Rows of one call, and the tables that are asked for so few.
+const CALLS: [u64; 6] = [1, 10, 100, 1000, 10_000, 100_000];
+const CALLED: [(TableType, TableLocation); 3] = [
+    (TableType::Continuous, TableLocation::Device),
+    (TableType::Distributed, TableLocation::Device),
+    (TableType::Continuous, TableLocation::Host),
+];
+
+const FLOATS: [ElementKind; 2] = [ElementKind::Float; 2];
 
 /// Tables of one kind, which the same ranks make one after the other.
 #[derive(Debug)]
@@ -29,9 +43,14 @@ pub(super) struct KindPlan {
 /// # Errors
 /// Sizes that make no table.
 pub(super) fn plan(arguments: &WholeMemoryArguments, ranks: usize) -> Result<Vec<KindPlan>> {
-    let is_fit = |row: &u64| row.is_power_of_two() && (16..=1 << 20).contains(row);
-    ensure!(arguments.rows.iter().all(is_fit), "--rows are powers of two from 16 bytes to 1 MiB");
-    let chosen = |part: &BenchPart| arguments.only.is_empty() || arguments.only.contains(part);
+    let is_fit = |row: &u64| row.is_multiple_of(4) && (4..=1 << 20).contains(row);
+    ensure!(arguments.rows.iter().all(is_fit), "--rows are multiples of 4 bytes, up to 1 MiB");
+    let has_columns =
+        |row: &u64| arguments.types.iter().all(|TypePair([table, _])| row.is_multiple_of(table.bytes()));
+    ensure!(arguments.rows.iter().all(has_columns), "--rows are whole elements of the table's --types");
+    let chosen = |part: &BenchPart| {
+        arguments.only.contains(part) || (arguments.only.is_empty() && *part != BenchPart::Calls)
+    };
     let plans: Vec<_> =
         ALL.into_iter().filter(chosen).flat_map(|part| kinds(arguments, part, ranks)).collect();
     let fits = |table: &TableRequest| (1..1 << 32).contains(&table.rows);
@@ -49,18 +68,32 @@ fn kinds(arguments: &WholeMemoryArguments, part: BenchPart, ranks: usize) -> Vec
         let all = if location == TableLocation::Device { arguments.table_gib } else { arguments.host_gib };
         let rows = bytes(all, 30) / row_bytes / ranks as u64 * ranks as u64;
         let count = (bytes(arguments.gather_mib, 20) / row_bytes).max(1);
-        TableRequest { memory_type, location, form, row_bytes, rows, count }
+        let (types, numbers) = (FLOATS, RowNumbers::Uniform);
+        TableRequest { memory_type, location, form, row_bytes, types, numbers, rows, count }
     };
-    let moved = |memory_type: &TableType, location| {
-        let tables = arguments.rows.iter().map(|row| table(*memory_type, location, TableForm::Tensor, *row));
-        KindPlan { tables: tables.collect(), operations: MOVES }
+    let shaped = |memory_type, location, form| {
+        let shapes =
+            arguments.rows.iter().flat_map(|row| arguments.types.iter().map(move |types| (*row, types.0)));
+        let tables = shapes.flat_map(move |(row_bytes, types)| {
+            // No side of a conversion is larger than what is asked for.
+            let longest = row_bytes / types[0].bytes() * types[0].bytes().max(types[1].bytes());
+            let count = (bytes(arguments.gather_mib, 20) / longest).max(1);
+            let request = TableRequest { types, count, ..table(memory_type, location, form, row_bytes) };
+            arguments.numbers.iter().map(move |numbers| TableRequest { numbers: *numbers, ..request })
+        });
+        tables.collect::<Vec<_>>()
+    };
+    let moved = |memory_type: &TableType, location| KindPlan {
+        tables: shaped(*memory_type, location, TableForm::Tensor),
+        operations: MOVES,
     };
     match part {
         BenchPart::Device => ON_DEVICE.iter().map(|kind| moved(kind, TableLocation::Device)).collect(),
         BenchPart::Host => ON_HOST.iter().map(|kind| moved(kind, TableLocation::Host)).collect(),
         BenchPart::Cached => {
             let form = TableForm::Cached(CACHED);
-            let tables = vec![table(TableType::Chunked, TableLocation::Host, form, EMBEDDING_ROW)];
+            let table = table(TableType::Chunked, TableLocation::Host, form, EMBEDDING_ROW);
+            let tables = vec![TableRequest { numbers: RowNumbers::Zipf, ..table }];
             vec![KindPlan { tables, operations: &[TableOperation::Gather] }]
         }
         BenchPart::Training => {
@@ -70,6 +103,70 @@ fn kinds(arguments: &WholeMemoryArguments, part: BenchPart, ranks: usize) -> Vec
             let both = [TableOptimizer::Sgd, TableOptimizer::Adam];
             let tables = |kind| both.map(|optimizer| trained(kind, optimizer)).to_vec();
             TRAINED.map(|kind| KindPlan { tables: tables(kind), operations: &[TableOperation::Step] }).into()
+        }
+        BenchPart::Calls => {
+            let called = |(kind, location)| {
+                let tables = shaped(kind, location, TableForm::Calls);
+                let some = |most: TableRequest| {
+                    let counts = CALLS.into_iter().filter(move |count| *count <= most.count);
+                    counts.map(move |count| TableRequest { count, ..most })
+                };
+                KindPlan { tables: tables.into_iter().flat_map(some).collect(), operations: MOVES }
+            };
+            CALLED.map(called).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a run leaves a shape out that was asked for, or asks for memory that the machine
+    //! does not have.
+    use clap::{Args as _, FromArgMatches as _};
+
+    use super::*;
+
+    fn planned(line: &str) -> Result<Vec<TableRequest>> {
+        let command = WholeMemoryArguments::augment_args(clap::Command::new("wholememory"));
+        let words = std::iter::once("wholememory").chain(line.split_whitespace());
+        let arguments = WholeMemoryArguments::from_arg_matches(&command.try_get_matches_from(words)?)?;
+        Ok(plan(&arguments, 2)?.into_iter().flat_map(|plan| plan.tables).collect())
+    }
+
+    #[test]
+    fn every_shape_that_is_named_is_measured() {
+        let line =
+            "--only device --rows 64,100 --numbers uniform,one --types float,half:double --gather-mib 1";
+        let tables = planned(line).expect("a plan");
+        assert_eq!(tables.len(), 3 * 2 * 2 * 2);
+        let has = |row, numbers, types| {
+            let is_it = |table: &&TableRequest| {
+                (table.row_bytes, table.numbers, table.types) == (row, numbers, types)
+            };
+            tables.iter().filter(is_it).map(|table| table.count).collect::<Vec<_>>()
+        };
+        let (float, double) = ([ElementKind::Float; 2], [ElementKind::Half, ElementKind::Double]);
+        assert_eq!(has(100, RowNumbers::One, float), [10485; 3]);
+        // Packed rows of 400 bytes.
+        assert_eq!(has(100, RowNumbers::Uniform, double), [2621; 3]);
+    }
+
+    #[test]
+    fn calls_are_measured_where_they_are_asked_for() {
+        let all = planned("--rows 512").expect("a plan");
+        assert!(all.iter().all(|table| table.form != TableForm::Calls));
+        let calls = planned("--rows 512 --only calls").expect("a plan");
+        let counts: Vec<_> = calls.iter().map(|table| table.count).collect();
+        assert_eq!(counts, [CALLS, CALLS, CALLS].concat());
+        let few = planned("--rows 512 --only calls --gather-mib 1").expect("a plan");
+        assert!(few.iter().all(|table| table.count <= 1000), "more than 1 MiB a call");
+        assert!(calls.iter().all(|table| table.form == TableForm::Calls));
+    }
+
+    #[test]
+    fn a_row_is_of_whole_elements() {
+        for wrong in ["--rows 6", "--rows 0", "--rows 2097152", "--rows 100 --types double"] {
+            assert!(planned(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -1,8 +1,12 @@
 //! The measurements as plain values, and their tables.
 
+use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 
-use super::orders::{TableForm, TableLocation, TableOperation, TableOptimizer, TableRequest, TableType};
+use super::orders::{
+    ElementKind, RowNumbers, TableForm, TableLocation, TableOperation, TableOptimizer, TableRequest,
+    TableType,
+};
 use wmctl::bench::comparison::percent;
 use wmctl::table::TextTable;
 
@@ -11,7 +15,7 @@ use wmctl::table::TextTable;
 pub(super) enum LibraryOutcome {
     /// Of one rank, by the slowest one's end: bytes a second, or rows a second of a step.
     Rate(f64),
-    /// Bytes were not right.
+    /// Elements were not right.
     Wrong,
     Failed,
 }
@@ -21,11 +25,30 @@ impl LibraryOutcome {
         if let Self::Rate(rate) = self { Some(rate) } else { None }
     }
 
-    fn shown(self, unit: f64) -> String {
+    fn shown(self, figure: impl Fn(f64) -> f64) -> String {
         match self {
-            Self::Rate(rate) => format!("{:.1}", rate / unit),
+            Self::Rate(rate) => format!("{:.1}", figure(rate)),
             Self::Wrong => "wrong".to_owned(),
             Self::Failed => "failed".to_owned(),
+        }
+    }
+}
+
+/// The tables of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Rates,
+    Steps,
+    Calls,
+}
+
+impl Section {
+    /// Its first heading, and the figure of each library.
+    fn headings(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Rates => ("OPERATION", "GB/s"),
+            Self::Steps => ("OPTIMIZER", "MILLION ROWS/s"),
+            Self::Calls => ("OPERATION", "us"),
         }
     }
 }
@@ -49,6 +72,10 @@ pub(super) struct BenchRow {
     location: TableLocation,
     form: TableForm,
     row_bytes: u64,
+    types: [ElementKind; 2],
+    numbers: RowNumbers,
+    /// Rows of a call of one rank.
+    count: u64,
     ours: LibraryOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
     beside: Option<LibraryOutcome>,
@@ -64,27 +91,54 @@ impl BenchRow {
         beside: Option<LibraryOutcome>,
         kernel: Option<LibraryOutcome>,
     ) -> Self {
-        let TableRequest { memory_type, location, form, row_bytes, .. } = request;
+        let TableRequest { memory_type, location, form, row_bytes, types, numbers, count, .. } = request;
         let kernel = kernel.and_then(LibraryOutcome::rate);
-        Self { operation, memory_type, location, form, row_bytes, ours, beside, kernel }
+        Self {
+            operation,
+            memory_type,
+            location,
+            form,
+            row_bytes,
+            types,
+            numbers,
+            count,
+            ours,
+            beside,
+            kernel,
+        }
     }
 
     /// So that a run which is ended early has said something.
     pub(super) fn tell(&self) {
-        let unit = self.unit();
-        let beside = self.beside.map_or_else(String::new, |other| format!(", beside {}", other.shown(unit)));
-        let kernel = self.kernel.map_or_else(String::new, |rate| format!(", kernel {:.1}", rate / unit));
-        let [operation, memory_type, location, size] = self.names();
-        let ours = self.ours.shown(unit);
-        let word = if self.operation == TableOperation::Step { "million rows/s" } else { "GB/s" };
-        eprintln!("{operation} {memory_type} {location} {size}: {ours} {word}{beside}{kernel}");
+        let beside = self.beside.map_or_else(String::new, |other| format!(", beside {}", self.shown(other)));
+        let kernel =
+            self.kernel.map_or_else(String::new, |rate| format!(", kernel {:.1}", self.figure(rate)));
+        let (ours, unit) = (self.shown(self.ours), self.section().headings().1);
+        eprintln!("{}: {ours} {unit}{beside}{kernel}", self.names().join(" "));
     }
 
-    fn unit(&self) -> f64 {
-        if self.operation == TableOperation::Step { 1e6 } else { 1e9 }
+    fn section(&self) -> Section {
+        match (self.operation, self.form) {
+            (TableOperation::Step, _) => Section::Steps,
+            (_, TableForm::Calls) => Section::Calls,
+            _ => Section::Rates,
+        }
     }
 
-    fn names(&self) -> [String; 4] {
+    /// The figure for a rate: gigabytes or million rows a second, or the microseconds of a call.
+    fn figure(&self, rate: f64) -> f64 {
+        match self.section() {
+            Section::Rates => rate / 1e9,
+            Section::Steps => rate / 1e6,
+            Section::Calls => (self.count * self.row_bytes) as f64 / rate * 1e6,
+        }
+    }
+
+    fn shown(&self, outcome: LibraryOutcome) -> String {
+        outcome.shown(|rate| self.figure(rate))
+    }
+
+    fn names(&self) -> Vec<String> {
         let operation = match (self.operation, self.form) {
             (TableOperation::Step, TableForm::Trained(TableOptimizer::Sgd)) => "SGD",
             (TableOperation::Step, _) => "lazy Adam",
@@ -98,52 +152,73 @@ impl BenchRow {
             TableType::Distributed => "distributed",
         };
         let location = if self.location == TableLocation::Device { "device" } else { "host" };
-        [operation, memory_type, location, &format!("{} B", self.row_bytes)].map(str::to_owned)
+        let row = match self.types {
+            [ElementKind::Float, ElementKind::Float] => format!("{} B", self.row_bytes),
+            [table, packed] => format!("{} B {}", self.row_bytes, type_names(table, packed)),
+        };
+        let mut names =
+            [operation, memory_type, location, &row, &name_of(&self.numbers)].map(str::to_owned).to_vec();
+        if self.section() == Section::Calls {
+            names.push(self.count.to_string());
+        }
+        names
     }
 
     fn cells(&self) -> Vec<String> {
-        let mut cells = self.names().to_vec();
-        cells.push(self.ours.shown(self.unit()));
+        let mut cells = self.names();
+        cells.push(self.shown(self.ours));
         if let Some(beside) = self.beside {
             let ratio = self.ours.rate().zip(beside.rate());
-            cells.push(beside.shown(self.unit()));
+            cells.push(self.shown(beside));
             cells.push(ratio.map_or_else(String::new, |(ours, beside)| format!("{:.2}", ours / beside)));
         }
-        if self.operation != TableOperation::Step {
+        if self.section() != Section::Steps {
             let of_kernel = self.ours.rate().zip(self.kernel);
-            cells.push(self.kernel.map_or_else(String::new, |rate| format!("{:.1}", rate / 1e9)));
+            cells.push(self.kernel.map_or_else(String::new, |rate| format!("{:.1}", self.figure(rate))));
             cells.push(of_kernel.map_or_else(String::new, |(ours, kernel)| percent(ours / kernel)));
         }
         cells
     }
 }
 
+/// A value as the command line has it.
+fn name_of(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+fn type_names(table: ElementKind, packed: ElementKind) -> String {
+    if table == packed { name_of(&table) } else { format!("{}:{}", name_of(&table), name_of(&packed)) }
+}
+
 /// Gives tables that no kernel reaches the best rate of the same rows in others.
 pub(super) fn complete(rows: &mut [BenchRow]) {
     let measured = rows.to_vec();
-    for row in rows.iter_mut().filter(|row| row.kernel.is_none() && row.form == TableForm::Tensor) {
-        let same = measured.iter().filter(|other| {
-            (other.operation, other.location, other.row_bytes) == (row.operation, row.location, row.row_bytes)
-        });
+    let shape = |row: &BenchRow| {
+        (row.operation, row.location, row.row_bytes, row.types, row.numbers, row.count, row.section())
+    };
+    let is_tensor = |row: &&mut BenchRow| matches!(row.form, TableForm::Tensor | TableForm::Calls);
+    for row in rows.iter_mut().filter(|row| row.kernel.is_none()).filter(is_tensor) {
+        let same = measured.iter().filter(|other| shape(other) == shape(row));
         row.kernel = same.filter_map(|other| other.kernel).max_by(f64::total_cmp);
     }
 }
 
-/// A table of rates, and one of steps; of each if there is any.
+/// A table of rates, one of steps, and one of calls; of each if there is any.
 pub(super) fn render(rows: &[BenchRow], with_beside: bool) -> String {
-    let table = |is_step: bool, first: &'static str, unit: &str, last: &[&str]| {
-        let own = format!(">{unit}");
-        let other = format!(">BESIDE {unit}");
+    let table = |section: Section| {
+        let (first, unit) = section.headings();
+        let [own, other, kernel] = ["", "BESIDE ", "KERNEL "].map(|side| format!(">{side}{unit}"));
         let compared: &[&str] = if with_beside { &[&other, ">RATIO"] } else { &[] };
-        let headings = [&[first, "TYPE", "MEMORY", ">ROW", &own], compared, last].concat();
+        let count: &[&str] = if section == Section::Calls { &[">ROWS"] } else { &[] };
+        let last: &[&str] = if section == Section::Steps { &[] } else { &[&kernel, ">OF KERNEL"] };
+        let headings =
+            [&[first, "TYPE", "MEMORY", ">ROW", "NUMBERS"], count, &[&own], compared, last].concat();
         let mut table = TextTable::new(&headings);
-        let chosen = rows.iter().filter(|row| (row.operation == TableOperation::Step) == is_step);
-        chosen.for_each(|row| table.row(row.cells()));
+        rows.iter().filter(|row| row.section() == section).for_each(|row| table.row(row.cells()));
         if table.is_empty() { None } else { Some(table.to_string()) }
     };
-    let rates = table(false, "OPERATION", "GB/s", &[">KERNEL GB/s", ">OF KERNEL"]);
-    let steps = table(true, "OPTIMIZER", "MILLION ROWS/s", &[]);
-    [rates, steps].into_iter().flatten().collect::<Vec<_>>().join("\n")
+    let tables = [Section::Rates, Section::Steps, Section::Calls].map(table);
+    tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -159,7 +234,9 @@ mod tests {
         kernel: Option<LibraryOutcome>,
     ) -> BenchRow {
         let (location, form) = (TableLocation::Device, TableForm::Tensor);
-        let request = TableRequest { memory_type, location, form, row_bytes, rows: 8, count: 4 };
+        let (types, numbers) = ([ElementKind::Float; 2], RowNumbers::Uniform);
+        let request =
+            TableRequest { memory_type, location, form, row_bytes, types, numbers, rows: 8, count: 4 };
         BenchRow::new(TableOperation::Gather, request, ours, Some(LibraryOutcome::Rate(50e9)), kernel)
     }
 
@@ -177,9 +254,36 @@ mod tests {
                 line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()
             })
         };
-        assert_eq!(cells(0)[4..], ["GB/s", "BESIDE GB/s", "RATIO", "KERNEL GB/s", "OF KERNEL"]);
-        assert_eq!(cells(1)[3..], ["64 B", "100.0", "50.0", "2.00", "200.0", "50 %"]);
-        assert_eq!(cells(2)[3..], ["128 B", "wrong", "50.0", "400.0"]);
-        assert_eq!(cells(3)[1..], ["distributed", "device", "64 B", "20.0", "50.0", "0.40", "200.0", "10 %"]);
+        assert_eq!(cells(0)[5..], ["GB/s", "BESIDE GB/s", "RATIO", "KERNEL GB/s", "OF KERNEL"]);
+        assert_eq!(cells(1)[3..], ["64 B", "uniform", "100.0", "50.0", "2.00", "200.0", "50 %"]);
+        assert_eq!(cells(2)[3..], ["128 B", "uniform", "wrong", "50.0", "400.0"]);
+        assert_eq!(
+            cells(3)[1..],
+            ["distributed", "device", "64 B", "uniform", "20.0", "50.0", "0.40", "200.0", "10 %"]
+        );
+    }
+
+    #[test]
+    fn a_call_is_in_microseconds_and_a_row_names_its_shape() {
+        let mut call = row(TableType::Continuous, 512, LibraryOutcome::Rate(1e9), None);
+        (call.form, call.count, call.beside) = (TableForm::Calls, 1000, Some(LibraryOutcome::Rate(0.5e9)));
+        (call.types, call.numbers) = ([ElementKind::Half, ElementKind::Float], RowNumbers::Sorted);
+        let text = render(&[call], true);
+        for shown in [">us", "BESIDE us", "512 B half:float", "sorted", "1000", "512.0", "1024.0", "2.00"] {
+            assert!(text.contains(shown.trim_start_matches('>')), "{shown} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_is_compared_with_the_same_numbers_only() {
+        let rate = LibraryOutcome::Rate(100e9);
+        let mut rows = [
+            row(TableType::Chunked, 64, rate, Some(LibraryOutcome::Rate(200e9))),
+            row(TableType::Distributed, 64, rate, None),
+            row(TableType::Distributed, 64, rate, None),
+        ];
+        rows[1].numbers = RowNumbers::One;
+        complete(&mut rows);
+        assert_eq!((rows[1].kernel, rows[2].kernel), (None, Some(200e9)));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::{c_int, c_uint};
 
+use super::orders::ElementKind;
+
 /// `wholememory_tensor_description_t`
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -13,21 +15,17 @@ pub(super) struct TensorShape {
     pub(super) dtype: c_uint,
 }
 
-/// `WHOLEMEMORY_DT_FLOAT`, `WHOLEMEMORY_DT_INT64`
-pub(super) const FLOAT: c_uint = 1;
-const INT64: c_uint = 6;
-
 impl TensorShape {
     /// Row numbers.
     pub(super) fn numbers(count: u64) -> Self {
-        Self { dim: 1, dtype: INT64, ..Self::floats(count, 1) }
+        Self { dim: 1, ..Self::rows(count, 1, ElementKind::Int64) }
     }
 
-    /// Rows of 32-bit floats without gaps.
-    pub(super) fn floats(rows: u64, columns: u64) -> Self {
+    /// Rows without gaps.
+    pub(super) fn rows(rows: u64, columns: u64, kind: ElementKind) -> Self {
         let (mut sizes, mut strides) = ([1; 8], [1; 8]);
         (sizes[0], sizes[1], strides[0]) = (rows as i64, columns as i64, columns as i64);
-        Self { sizes, strides, storage_offset: 0, dim: 2, dtype: FLOAT }
+        Self { sizes, strides, storage_offset: 0, dim: 2, dtype: kind as c_uint }
     }
 
     /// Its size without gaps.

@@ -1,7 +1,8 @@
 //! The subject of a measurement on one rank: a table or an embedding with known contents, row
 //! numbers, and memory for gathered rows.
 //!
-//! A word of the table follows from its place, so that any row can be checked where it arrives.
+//! An element of the table follows from its place, so that any row can be checked where it arrives.
+//! Its value is exact in the table's type and in the one of packed rows.
 //! Contents have a salt: a scatter is checked on a table with the contents of another salt.
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -40,7 +41,7 @@ pub(super) struct Subject {
     numbers: LocalTensor,
     packed: LocalTensor,
     warm: Vec<LocalTensor>,
-    /// Where each rank's rows begin, in device memory, if a kernel reaches them all.
+    /// Where each rank's rows begin, in device memory, if a plain kernel moves them all.
     bases: Option<CUdeviceptr>,
     /// A counter in device memory.
     wrong: CUdeviceptr,
@@ -88,9 +89,8 @@ impl Subject {
         let TableRequest { row_bytes, rows, count, .. } = request;
         let none = null_mut();
         let seed = |batch: u64| [rank.number as u64, row_bytes, batch];
-        let draw =
-            if matches!(request.form, TableForm::Cached(_)) { numbers::zipf } else { numbers::uniform };
-        let batch = |batch| LocalTensor::numbers(rank, &draw(count, rows, seed(batch)));
+        let batch =
+            |batch| LocalTensor::numbers(rank, &numbers::draw(request.numbers, count, rows, seed(batch)));
         let batches = if matches!(request.form, TableForm::Cached(_)) { WARM_BATCHES } else { 0 };
         let mut subject = Self {
             request,
@@ -99,7 +99,7 @@ impl Subject {
             policy: none,
             optimizer: none,
             numbers: batch(0)?,
-            packed: LocalTensor::new(rank, TensorShape::floats(count, row_bytes / 4))?,
+            packed: LocalTensor::new(rank, TensorShape::rows(count, request.columns(), request.types[1]))?,
             warm: (1..=batches).map(batch).collect::<Result<_>>()?,
             bases: None,
             wrong: rank.driver.mem_alloc(8)?,
@@ -114,10 +114,10 @@ impl Subject {
     }
 
     fn make_table(&mut self, rank: &RankProcess) -> Result<()> {
-        let TableRequest { memory_type, location, form, row_bytes, rows, .. } = self.request;
-        let mut shape = TensorShape::floats(rows, row_bytes / 4);
+        let TableRequest { memory_type, location, types, rows, .. } = self.request;
+        let mut shape = TensorShape::rows(rows, self.request.columns(), types[0]);
         let (memory_type, location) = (memory_type as c_uint, location as c_uint);
-        if form == TableForm::Tensor {
+        if self.request.is_tensor() {
             let (place, none) = (&mut self.table, null_mut());
             return call!(
                 rank.library,
@@ -181,8 +181,9 @@ impl Subject {
     /// Writes this rank's part.
     fn fill(&self, rank: &RankProcess, salt: u64) -> Result<()> {
         let (memory, bytes, offset) = self.own_part(rank)?;
-        let (words, first) = (bytes / 8, offset / 8);
-        rank.kernels.launch(&WriteTable { memory, words, first, salt }, words)
+        let (kind, bits) = (self.request.types[0], self.request.exact_bits());
+        let (count, first) = (bytes / kind.bytes(), offset / kind.bytes());
+        rank.kernels.launch(&WriteTable { memory, count, first, salt, kind: kind as u32, bits }, count)
     }
 
     /// The same on all ranks, with nothing under way before or after.
@@ -196,7 +197,8 @@ impl Subject {
 
     fn find_bases(&self, rank: &RankProcess) -> Result<Option<CUdeviceptr>> {
         // A library hands out no other rank's part of these.
-        if self.request.memory_type == TableType::Distributed || self.request.form != TableForm::Tensor {
+        let is_shown = self.request.memory_type != TableType::Distributed && self.request.is_tensor();
+        if !is_shown || !self.request.is_plain() {
             return Ok(None);
         }
         let memory = self.memory(rank);
@@ -284,7 +286,7 @@ impl Subject {
         rank.kernels.launch(&PlainScatter { input, bases, rows_each, numbers, count, shift }, work)
     }
 
-    /// Does it once, and counts the words that are not right afterwards. A collective call.
+    /// Does it once, and counts the elements that are not right afterwards. A collective call.
     pub(super) fn check(&mut self, rank: &RankProcess, operation: TableOperation) -> Result<u64> {
         match operation {
             TableOperation::Scatter | TableOperation::PlainScatter => self.check_scatter(rank, operation),
@@ -301,13 +303,13 @@ impl Subject {
     }
 
     fn count_wrong(&self, rank: &RankProcess, numbers: &LocalTensor) -> Result<u64> {
-        let TableRequest { row_bytes, count, .. } = self.request;
-        let (row_words, wrong) = (row_bytes / 8, self.wrong);
+        let (count, columns, wrong) = (self.request.count, self.request.columns(), self.wrong);
+        let (kind, bits) = (self.request.types[1] as u32, self.request.exact_bits());
         let (rows, numbers) = (self.packed.address, numbers.address);
         // SAFETY: a counter of 8 bytes, that only this stream uses.
         unsafe { rank.driver.memset_d32_async(wrong, 0, 2, rank.stream) }?;
-        let arguments = CheckRows { rows, numbers, count, row_words, salt: SALT, wrong };
-        rank.kernels.launch(&arguments, count * row_words)?;
+        let arguments = CheckRows { rows, numbers, count, columns, salt: SALT, kind, bits, wrong };
+        rank.kernels.launch(&arguments, count * columns)?;
         rank.drain()?;
         let mut found = 0_u64;
         // SAFETY: a live local of as many bytes; the call returns when they are there.
@@ -335,11 +337,11 @@ impl Subject {
     /// Makes a first step of rows that no other rank touches, from 0: by any optimizer it leads to
     /// -1.
     fn check_step(&mut self, rank: &RankProcess) -> Result<u64> {
-        let (ranks, columns) = (rank.ranks as u64, self.request.row_bytes / 4);
+        let (ranks, columns, kind) = (rank.ranks as u64, self.request.columns(), self.request.types[1]);
         let count = (self.request.rows / ranks).min(CHECKED_ROWS).min(self.request.count);
         let own: Vec<_> = (0..count).map(|at| (at * ranks + rank.number as u64) as i64).collect();
         let numbers = LocalTensor::numbers(rank, &own)?;
-        let rows = LocalTensor::new(rank, TensorShape::floats(count, columns))?;
+        let rows = LocalTensor::new(rank, TensorShape::rows(count, columns, kind))?;
         let (part, bytes, _) = self.own_part(rank)?;
         // SAFETY: the library's memory of as many bytes.
         unsafe { rank.driver.memset_d8_async(part, 0, bytes as usize, rank.stream) }?;
