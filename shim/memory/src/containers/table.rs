@@ -91,7 +91,7 @@ impl<T: Keyed> ProbingTable<T> {
     fn close(&mut self, mut hole: usize) {
         let mut at = self.after(hole);
         while let Some(value) = &self.cells[at] {
-            if self.steps(self.home(value.key()), at) >= self.steps(hole, at) {
+            if self.steps(self.first_cell(value.key()), at) >= self.steps(hole, at) {
                 self.cells.swap(hole, at);
                 hole = at;
             }
@@ -124,7 +124,7 @@ impl<T: Keyed> ProbingTable<T> {
     /// Index of the value of a key, or of the empty cell where it would be; beyond the cells, if
     /// there are none.
     fn place(&self, key: T::Key) -> usize {
-        let mut at = self.home(key);
+        let mut at = self.first_cell(key);
         while let Some(Some(value)) = self.cells.get(at)
             && value.key() != key
         {
@@ -134,7 +134,7 @@ impl<T: Keyed> ProbingTable<T> {
     }
 
     /// By the low bits of the hash: `FxHasher` puts its best mixed bits there.
-    fn home(&self, key: T::Key) -> usize {
+    fn first_cell(&self, key: T::Key) -> usize {
         FxBuildHasher.hash_one(key) as usize & self.cells.len().wrapping_sub(1)
     }
 

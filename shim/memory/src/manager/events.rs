@@ -103,7 +103,7 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn run_queries(&self, queries: Vec<Query>) {
         let mut results = EventResults::default();
         queries.iter().for_each(|query| self.run_query(query, &mut results));
-        self.note(results, queries);
+        self.commit_results(results, queries);
     }
 
     fn run_query(&self, query: &Query, results: &mut EventResults) {
@@ -122,7 +122,7 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    fn note(&self, results: EventResults, queries: Vec<Query>) {
+    fn commit_results(&self, results: EventResults, queries: Vec<Query>) {
         if results.is_empty() && queries.is_empty() {
             return;
         }
@@ -143,7 +143,7 @@ impl<G: Gpu> Manager<G> {
         let mut state = self.lock();
         state.counters.waits += 1;
         drop(state);
-        self.note(
+        self.commit_results(
             EventResults { past, ..EventResults::default() },
             fences.into_iter().map(Query::Ask).collect(),
         );

@@ -53,12 +53,12 @@ impl<G: Gpu> Manager<G> {
             let started = self.begin_move(address, &order, 0)?;
             self.finish_move(started, Instant::now() + PATIENCE)
         });
-        self.note_move(to, moved);
+        self.count_move(to, moved);
         moved
     }
 
-    pub(super) fn note_move(&self, to: Tier, moved: Result<Moved, MoveRefusal>) {
-        self.lock().moves.note(to, moved);
+    pub(super) fn count_move(&self, to: Tier, moved: Result<Moved, MoveRefusal>) {
+        self.lock().moves.count(to, moved);
         self.waiters.notify();
     }
 

@@ -69,7 +69,7 @@ impl<G: Gpu> Manager<G> {
     /// Why nothing can move now.
     pub fn swap(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool) -> Result<(), MoveRefusal> {
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
-        self.settle().inspect_err(|refusal| self.note_move(to, Err(*refusal)))?;
+        self.settle().inspect_err(|refusal| self.count_move(to, Err(*refusal)))?;
         for range in ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over()) {
             self.evict_views_of(
                 &(range.moved.next..range.order.range.end),
@@ -156,7 +156,7 @@ impl<G: Gpu> Manager<G> {
                     return NextMove::Stands(handle.end - handle.start);
                 }
                 Err(refusal) => {
-                    self.note_move(order.to, Err(refusal));
+                    self.count_move(order.to, Err(refusal));
                     moved.refusal = Some(refusal);
                     if refusal.is_general() {
                         moved.next = handle.start;
@@ -178,7 +178,7 @@ impl<G: Gpu> Manager<G> {
         let (indices, moves): (Vec<_>, Vec<_>) = std::iter::once(first).chain(rest).unzip();
         self.strand(moves.into_iter().map(|one| *one));
         for index in indices {
-            self.note_move(ranges[index].order.to, Err(MoveRefusal::Slow));
+            self.count_move(ranges[index].order.to, Err(MoveRefusal::Slow));
             ranges[index].moved.refusal = Some(MoveRefusal::Slow);
         }
     }
@@ -186,7 +186,7 @@ impl<G: Gpu> Manager<G> {
     /// Ends a move whose copies are over. Will others move?
     fn conclude_in(&self, range: &mut RangeMove, started: StartedMove) -> bool {
         let one = self.conclude(started);
-        self.note_move(range.order.to, one);
+        self.count_move(range.order.to, one);
         let moved = &mut range.moved;
         match one {
             Ok(one) => {
@@ -218,7 +218,7 @@ impl<G: Gpu> Manager<G> {
     fn note_standing(&self, lanes: &[MoveLane], ranges: &mut [RangeMove]) {
         for lane in lanes.iter().filter(|lane| lane.goes_on && lane.stands.is_some()) {
             let Some(range) = ranges.get_mut(lane.at) else { continue };
-            self.note_move(range.order.to, Err(MoveRefusal::Full));
+            self.count_move(range.order.to, Err(MoveRefusal::Full));
             range.moved.refusal = Some(MoveRefusal::Full);
         }
     }

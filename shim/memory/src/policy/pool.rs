@@ -114,7 +114,7 @@ impl HandlePool {
     /// limit then. Says whether it did.
     pub(crate) fn charge(&mut self, tier: Tier, bytes: u64, blocks: u64, limit: u64) -> bool {
         let other = if limit == u64::MAX { 0 } else { self.idle(tier).saturating_add(blocks) };
-        let held = self.account.held.part(tier);
+        let held = self.account.held.bytes_mut(tier);
         let fits = held.checked_add(bytes).is_some_and(|sum| sum <= limit.saturating_sub(other));
         *held += if fits { bytes } else { 0 };
         fits
@@ -122,7 +122,7 @@ impl HandlePool {
 
     /// The piece is gone, or was never made.
     pub(crate) fn discharge(&mut self, tier: Tier, bytes: u64) {
-        let held = self.account.held.part(tier);
+        let held = self.account.held.bytes_mut(tier);
         *held = held.saturating_sub(bytes);
     }
 
@@ -130,7 +130,7 @@ impl HandlePool {
     pub fn reserve(&mut self, kind: PieceKind) -> bool {
         let Some(idle) = self.idle.get_mut(&kind).filter(|idle| idle.spare() > 0) else { return false };
         idle.reserved += 1;
-        *self.account.held.part(kind.tier) += kind.bytes;
+        *self.account.held.bytes_mut(kind.tier) += kind.bytes;
         self.count(kind.tier);
         self.note_least();
         true
@@ -152,7 +152,7 @@ impl HandlePool {
 
     fn count(&mut self, tier: Tier) {
         self.account.overflows += u64::from(tier != Tier::Device);
-        self.account.peaks.note(&self.account.held);
+        self.account.peaks.raise_to(&self.account.held);
     }
 
     /// A piece was refused, because all tiers were full.

@@ -24,7 +24,7 @@ pub(crate) struct Scarcity {
 }
 
 impl Scarcity {
-    pub(crate) fn note(&mut self, bytes: u64, found_room: bool, now: impl FnOnce() -> Instant) {
+    pub(crate) fn record_answer(&mut self, bytes: u64, found_room: bool, now: impl FnOnce() -> Instant) {
         let smallest = if self.spares > 0 { self.bytes.min(bytes) } else { bytes };
         *self = if found_room {
             Self { ceiling: self.ceiling, ..Self::default() }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_record_is_good_for_a_few_requests_and_a_short_time() {
         let (mut scarcity, now) = (Scarcity::default(), Instant::now());
-        let full = |scarcity: &mut Scarcity| scarcity.note(100, false, || now);
+        let full = |scarcity: &mut Scarcity| scarcity.record_answer(100, false, || now);
         full(&mut scarcity);
         assert!(scarcity.spares(100, || now) && !scarcity.spares(99, || now));
         assert!(!scarcity.spares(100, || now + SCARCE_TIME));
@@ -75,7 +75,7 @@ mod tests {
         let spared = (0..2 * SCARCE_FOR).filter(|_| scarcity.spares(100, || now)).count();
         assert_eq!(spared as u32, SCARCE_FOR);
         full(&mut scarcity);
-        scarcity.note(100, true, || now);
+        scarcity.record_answer(100, true, || now);
         assert!(!scarcity.spares(100, || now));
     }
 }

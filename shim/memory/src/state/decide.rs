@@ -271,7 +271,7 @@ impl State {
         let left = allowance(&self.facts(), attempt, rules, Tier::Device);
         self.scarcity.ceiling = Some(self.holdings.held().device + left);
         let made = self.stitch(attempt, rules, &[Tier::Device], NewHandles::AsNeeded);
-        self.scarcity.note(attempt.request.bytes, made.is_some(), Instant::now);
+        self.scarcity.record_answer(attempt.request.bytes, made.is_some(), Instant::now);
         made
     }
 

@@ -33,7 +33,7 @@ impl HandleSource {
         }
     }
 
-    fn part(&self) -> ExtentPart {
+    fn extent_part(&self) -> ExtentPart {
         match self {
             Self::Taken(taken) => ExtentPart::Existing { handle: taken.raw, bytes: taken.bytes },
             Self::New(tier, bytes) => ExtentPart::New { tier: *tier, bytes: *bytes },
@@ -53,11 +53,11 @@ pub(crate) struct Draft {
 
 impl Draft {
     pub(crate) fn build(&self) -> Build {
-        Build { parts: self.sources.iter().map(HandleSource::part).collect(), gap: self.gap }
+        Build { parts: self.sources.iter().map(HandleSource::extent_part).collect(), gap: self.gap }
     }
 
     fn mapped(&self) -> u64 {
-        self.sources.iter().map(|source| source.part().bytes()).sum()
+        self.sources.iter().map(|source| source.extent_part().bytes()).sum()
     }
 
     fn created(&self) -> impl Iterator<Item = (Tier, u64)> {
@@ -139,7 +139,7 @@ impl State {
             };
             self.holdings.ledger.map(key, address);
             self.holdings.ledger.activate(key, address, segments);
-            address += source.part().bytes();
+            address += source.extent_part().bytes();
         }
     }
 

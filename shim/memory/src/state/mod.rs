@@ -119,7 +119,9 @@ impl State {
     /// Bytes of blocks' handles and of pieces, those included that plans under way will make.
     pub(crate) fn held(&self) -> TierBytes {
         let mut held = self.holdings.held();
-        [Tier::Device, Tier::Host].into_iter().for_each(|tier| *held.part(tier) += self.pool.bytes(tier));
+        [Tier::Device, Tier::Host]
+            .into_iter()
+            .for_each(|tier| *held.bytes_mut(tier) += self.pool.bytes(tier));
         held
     }
 

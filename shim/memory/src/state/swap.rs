@@ -131,7 +131,7 @@ impl State {
         let (spare, unmap_first) = match chosen {
             Spare::Idle(key) => {
                 let taken = self.holdings.ledger.take_for_plan(key).ok_or(MoveRefusal::Busy)?;
-                (Some(taken), self.holdings.ledger.part(&handle, key))
+                (Some(taken), self.holdings.ledger.detach(&handle, key))
             }
             Spare::New => {
                 self.holdings.plan(&only(to, handle.bytes()));

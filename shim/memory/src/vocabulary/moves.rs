@@ -177,7 +177,7 @@ pub struct Moves {
 }
 
 impl Moves {
-    pub(crate) fn note(&mut self, to: Tier, moved: Result<Moved, MoveRefusal>) {
+    pub(crate) fn count(&mut self, to: Tier, moved: Result<Moved, MoveRefusal>) {
         match moved {
             Ok(moved) if to == Tier::Device => self.in_bytes += moved.bytes,
             Ok(moved) => self.out_bytes += moved.bytes,

@@ -34,11 +34,11 @@ impl TierBytes {
     /// Bytes on the kind that `tier` is of.
     pub fn on(&self, tier: Tier) -> u64 {
         let mut copy = *self;
-        *copy.part(tier)
+        *copy.bytes_mut(tier)
     }
 
     /// The bytes on the kind that `tier` is of, to change them.
-    pub fn part(&mut self, tier: Tier) -> &mut u64 {
+    pub fn bytes_mut(&mut self, tier: Tier) -> &mut u64 {
         match tier {
             Tier::Device => &mut self.device,
             Tier::Peer(_) => &mut self.peer,
@@ -84,7 +84,7 @@ pub struct Peaks {
 
 impl Peaks {
     /// There is so much now.
-    pub fn note(&mut self, now: &TierBytes) {
+    pub fn raise_to(&mut self, now: &TierBytes) {
         self.tiers.raise_to(now);
         self.total = self.total.max(now.total());
     }
@@ -151,7 +151,7 @@ impl Level {
 /// `bytes` of one tier.
 pub(crate) fn only(tier: Tier, bytes: u64) -> TierBytes {
     let mut all = TierBytes::default();
-    *all.part(tier) = bytes;
+    *all.bytes_mut(tier) = bytes;
     all
 }
 

@@ -439,8 +439,8 @@ impl World {
             let told = self.manager.block(live.address).expect("a live block").tiers;
             let mut found = TierBytes::default();
             for (tier, bytes) in self.model().tiers(live.address, live.bytes) {
-                *found.part(tier) += bytes;
-                *sum.part(tier) += bytes;
+                *found.bytes_mut(tier) += bytes;
+                *sum.bytes_mut(tier) += bytes;
             }
             assert_eq!(told, found, "{:#x}", live.address);
         }

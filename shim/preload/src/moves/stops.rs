@@ -232,7 +232,7 @@ impl MovePlan<'_> {
             predictor.refresh(room, |address| self.manager.block(address));
             for (id, range) in self.ids.iter().zip(&self.ranges) {
                 if self.cannot_move(range) {
-                    predictor.placer.keep(*id);
+                    predictor.placer.pin(*id);
                 }
             }
         });

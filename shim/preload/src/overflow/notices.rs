@@ -74,7 +74,7 @@ pub(super) struct Needs {
 impl Needs {
     /// Another time of the same memory: a device before and after a reset. Its manager counts on.
     pub(super) fn or(&mut self, other: &Self) {
-        self.peaks.note(&other.peaks.tiers);
+        self.peaks.raise_to(&other.peaks.tiers);
         self.peaks.total = self.peaks.total.max(other.peaks.total);
         self.overflows = self.overflows.max(other.overflows);
         self.headroom = self.headroom.max(other.headroom);

@@ -50,7 +50,7 @@ impl HandleRecord {
     }
 
     /// Its oldest mapping, if it is idle and not active there.
-    pub(crate) fn home(&self) -> Option<u64> {
+    pub(crate) fn primary_mapping(&self) -> Option<u64> {
         let home = self.mapped.first().copied().filter(|_| self.is_idle());
         home.filter(|home| self.active != Some(*home))
     }

@@ -117,9 +117,9 @@ impl Ledger {
                 memory.used += length;
                 memory.tier
             });
-            tier.into_iter().for_each(|tier| *tiers.part(tier) += length);
+            tier.into_iter().for_each(|tier| *tiers.bytes_mut(tier) += length);
         }
-        (tiers, self.runs.take(address, bytes, base + extent.bytes).pending())
+        (tiers, self.runs.claim(address, bytes, base + extent.bytes).pending())
     }
 
     /// How many of the bytes at an address, which are free, are on a tier.
@@ -142,7 +142,7 @@ impl Ledger {
             let length = part.end - part.start;
             let (tier, home, barred) = handles.change(key, |memory| {
                 memory.used = memory.used.saturating_sub(length);
-                (memory.tier, memory.home(), memory.barred)
+                (memory.tier, memory.primary_mapping(), memory.barred)
             })?;
             if barred {
                 left.push(part.start);
@@ -216,7 +216,7 @@ impl Ledger {
             self.handles.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
         let found = taken.and_then(|(at, bytes)| Some((at, bytes, self.extents.at_mut(at)?)));
         let Some((address, bytes, (base, extent))) = found else { return Segments::default() };
-        let segments = self.runs.take(address, bytes, base + extent.bytes);
+        let segments = self.runs.claim(address, bytes, base + extent.bytes);
         extent.retired_uses.join(&segments.pending());
         segments
     }

@@ -100,7 +100,7 @@ impl Runs {
 
     /// Takes a range out of the runs that cover it. These may be several where tiers meet, all in
     /// the extent that ends at `limit`. Returns the points that its bytes wait for.
-    pub(crate) fn take(&mut self, address: u64, bytes: u64, limit: u64) -> Segments {
+    pub(crate) fn claim(&mut self, address: u64, bytes: u64, limit: u64) -> Segments {
         let (mut next, end) = (address, address + bytes);
         let mut segments = Segments::default();
         while next < end {
@@ -168,7 +168,7 @@ mod tests {
         let mut runs = Runs::default();
         runs.give(0x1000, run(0x2000, Tier::Device), &(0x1000..0x5000));
         runs.give(0x3000, run(0x2000, Tier::Host), &(0x1000..0x5000));
-        runs.take(0x2000, 0x2000, 0x5000);
+        runs.claim(0x2000, 0x2000, 0x5000);
         assert_eq!(shape(&runs), [(0x1000, 0x1000), (0x4000, 0x1000)]);
     }
 

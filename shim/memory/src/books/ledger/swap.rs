@@ -60,7 +60,7 @@ impl Ledger {
 
     /// Forgets the mappings of another handle, which a plan has taken, in extents that this one is
     /// mapped in. Returns the steps that unmap it there.
-    pub(crate) fn part(&mut self, handle: &OccupiedHandle, other: HandleKey) -> Vec<Undo> {
+    pub(crate) fn detach(&mut self, handle: &OccupiedHandle, other: HandleKey) -> Vec<Undo> {
         let Some((raw, _, bytes, _)) = self.memory(other) else { return Vec::new() };
         let places: Vec<u64> = self.meetings(handle, other).collect();
         places.iter().for_each(|address| self.unmap(*address));
@@ -112,7 +112,7 @@ impl Ledger {
     pub(crate) fn hold(&mut self, key: HandleKey, held: bool) {
         let home = self.handles.change(key, |memory| {
             memory.held = held;
-            memory.home()
+            memory.primary_mapping()
         });
         if let Some(home) = home.flatten() {
             self.activate_at(key, home);
@@ -134,7 +134,7 @@ impl Ledger {
         let mut free = Vec::new();
         for part in parts {
             let limit = limit(self, part.start);
-            let segments = self.runs.take(part.start, part.end - part.start, limit);
+            let segments = self.runs.claim(part.start, part.end - part.start, limit);
             free.push((part, segments));
         }
         let foreign = self.is_foreign(key);

@@ -72,7 +72,7 @@ impl Eagerness {
     }
 
     /// `period`: its events, if the program repeats itself.
-    pub(super) fn note(&mut self, now: ProgramClock, period: Option<u64>) {
+    pub(super) fn record_stop(&mut self, now: ProgramClock, period: Option<u64>) {
         let Some(period) = period else {
             (self.is_eager, self.begin) = (false, now);
             return;
@@ -131,7 +131,7 @@ mod tests {
                 now.event += 1;
                 now.seconds += if is_eager { eager } else { lazy } / 100.0;
                 now.from_host += if is_eager { 0 } else { bytes / 100 };
-                eagerness.note(now, Some(100));
+                eagerness.record_stop(now, Some(100));
             }
             is_eager
         };
@@ -165,7 +165,7 @@ mod tests {
                 seconds: now.seconds + an_event,
                 from_host: now.from_host + (1 << 20),
             };
-            eagerness.note(now, Some(100));
+            eagerness.record_stop(now, Some(100));
         }
         assert!((3.0..10.0).contains(&seconds), "{seconds} s of tries in 10 periods of 2 s");
     }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn without_a_period_nothing_is_eager() {
         let mut eagerness = Eagerness { is_eager: true, ..Eagerness::default() };
-        eagerness.note(ProgramClock { seconds: 1.0, event: 1000, from_host: 1 << 40 }, None);
+        eagerness.record_stop(ProgramClock { seconds: 1.0, event: 1000, from_host: 1 << 40 }, None);
         assert!(!eagerness.is_eager());
     }
 }

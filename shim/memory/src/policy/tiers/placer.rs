@@ -161,7 +161,7 @@ impl TierPlacer {
         let period = self.past.position().map(|position| event - position - 1);
         if self.eagerness.needs_time(event, period) {
             let now = ProgramClock { seconds: clock(), event, from_host: self.from_host };
-            self.eagerness.note(now, period);
+            self.eagerness.record_stop(now, period);
         }
     }
 
@@ -200,9 +200,9 @@ impl TierPlacer {
     }
 
     /// A block cannot move.
-    pub fn keep(&mut self, block: u64) {
+    pub fn pin(&mut self, block: u64) {
         if let Some(block) = self.keys.of(block) {
-            self.residency.keep(block);
+            self.residency.pin(block);
             self.list(block);
         }
     }
@@ -445,7 +445,7 @@ mod tests {
         placer.make_room(2 * CHUNK, &mut moves);
         assert_eq!(moves, [TierMove::Leave { block: 1, bytes: 2 * CHUNK }]);
         placer.correct(1, 4 * CHUNK);
-        placer.keep(1);
+        placer.pin(1);
         moves.clear();
         placer.make_room(2 * CHUNK, &mut moves);
         assert_eq!(moves, [TierMove::Leave { block: 2, bytes: 2 * CHUNK }], "the first one cannot");
@@ -455,7 +455,7 @@ mod tests {
         placer.make_room(2 * CHUNK, &mut moves);
         assert_eq!(moves, [TierMove::Leave { block: 2, bytes: CHUNK }]);
         placer.correct(7, CHUNK);
-        placer.keep(7);
+        placer.pin(7);
         assert_eq!(placer.residency.room(), 2 * CHUNK);
     }
 

@@ -124,7 +124,7 @@ impl Residency {
     }
 
     /// A block cannot move.
-    pub(super) fn keep(&mut self, block: BlockKey) {
+    pub(super) fn pin(&mut self, block: BlockKey) {
         if let Some(block) = self.blocks.get_mut(block) {
             block.stays = true;
         }
