@@ -26,6 +26,8 @@ use crate::error::{Error, Result};
 const SOON: Duration = Duration::from_secs(4);
 /// The rank and its proof.
 const WORDS: usize = 16;
+/// Connections that are read side by side: more than machines whose ranks connect at once.
+const MOST: usize = 256;
 
 /// A rank's word to the ranks of its part.
 #[derive(Debug)]
@@ -109,13 +111,12 @@ pub(super) fn accept(
     let deadline = Instant::now() + SOON;
     let mut missing: Vec<_> =
         roster.leaders().into_iter().filter(|leader| *leader != roster.root()).collect();
-    let mut spokes = Vec::new();
+    let (mut spokes, mut strangers) = (Vec::new(), Vec::new());
     let Some((listener, _)) = &own.listener else { return Ok(spokes) };
     while !missing.is_empty() {
-        let Some(stream) = next(listener, deadline)? else {
+        let Some((stream, rank)) = next(listener, &mut strangers, key, own.nonce, deadline)? else {
             return Err(Error::Communication(format!("ranks {missing:?} of the part have ended")));
         };
-        let Some(rank) = proved(&stream, key, own.nonce, deadline) else { continue };
         let Some(at) = missing.iter().position(|leader| *leader == rank) else { continue };
         missing.swap_remove(at);
         let (nonce, _) = heard(offers[rank]).ok_or_else(|| lost(rank))?;
@@ -128,44 +129,101 @@ pub(super) fn accept(
     Ok(spokes)
 }
 
-/// The next connection. `None` after the deadline.
-fn next(listener: &OwnedFd, deadline: Instant) -> io::Result<Option<OwnedFd>> {
-    while is_readable(listener, deadline)? {
+/// A connection that has not shown the key yet.
+#[derive(Debug)]
+struct Stranger {
+    stream: OwnedFd,
+    words: [u8; WORDS],
+    count: usize,
+}
+
+impl Stranger {
+    /// Reads the words that have come: its rank, if it has the key. `None`: more words are to come.
+    ///
+    /// # Errors
+    /// It has ended, or has another key.
+    fn hear(&mut self, key: Key, nonce: u64) -> io::Result<Option<usize>> {
+        match rustix::net::recv(self.stream.as_fd(), &mut self.words[self.count..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok((bytes, _)) => self.count += bytes,
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if self.count < WORDS {
+            return Ok(None);
+        }
+        let [rank, proof] = [0, 1].map(|at| u64::from_le_bytes(self.words.as_chunks::<8>().0[at]));
+        let is_known = proof == key.proof("part", nonce, [rank, 0]);
+        if is_known { Ok(Some(rank as usize)) } else { Err(ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+/// The next connection that has the key, and its rank. All connections are read side by side, so a
+/// silent or slow one delays no other. `None` after the deadline.
+fn next(
+    listener: &OwnedFd,
+    strangers: &mut Vec<Stranger>,
+    key: Key,
+    nonce: u64,
+    deadline: Instant,
+) -> io::Result<Option<(OwnedFd, usize)>> {
+    loop {
+        let sockets = strangers.iter().map(|stranger| &stranger.stream).chain([listener]);
+        let mut polled: Vec<_> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        match poll(&mut polled, Some(&left(deadline))) {
+            Ok(0) => return Ok(None),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for at in (0..strangers.len()).rev() {
+            match strangers[at].hear(key, nonce) {
+                Ok(None) => {}
+                Ok(Some(rank)) => return Ok(Some((strangers.swap_remove(at).stream, rank))),
+                Err(_) => drop(strangers.swap_remove(at)),
+            }
+        }
         match accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(stream) => return Ok(Some(stream)),
+            Ok(stream) => {
+                if strangers.len() == MOST {
+                    strangers.remove(0);
+                }
+                strangers.push(Stranger { stream, words: [0; WORDS], count: 0 });
+            }
             Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(None)
 }
 
-fn is_readable(socket: &OwnedFd, deadline: Instant) -> io::Result<bool> {
-    loop {
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left(deadline))) {
-            Ok(ready) => return Ok(ready > 0),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    //! Hazard (privilege boundary): connections of others keep the ranks of a part from each other.
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpStream};
 
-/// The rank of a connection that has the key.
-fn proved(stream: &OwnedFd, key: Key, nonce: u64, deadline: Instant) -> Option<usize> {
-    let (mut words, mut count) = ([0; WORDS], 0);
-    while count < WORDS {
-        // A stranger that is silent has a part of the time.
-        let until = deadline.min(Instant::now() + SOON / 4);
-        if !is_readable(stream, until).ok()? {
-            return None;
-        }
-        match rustix::net::recv(stream.as_fd(), &mut words[count..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return None,
-            Ok((bytes, _)) => count += bytes,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return None,
-        }
+    use super::*;
+
+    #[test]
+    fn silent_and_slow_connections_delay_no_rank() {
+        let (listener, address) = tcp::listen(Ipv4Addr::LOCALHOST.into()).expect("a port");
+        let (key, nonce) = (Key::of(b"streams"), 7);
+        let connect = || TcpStream::connect(address).expect("it listens");
+        let silent: Vec<_> = (0..8).map(|_| connect()).collect();
+        let mut slow = connect();
+        slow.write_all(&[1; WORDS - 1]).expect("sent");
+        let mut wrong = connect();
+        wrong.write_all(&[1; WORDS]).expect("sent");
+        let mut known = connect();
+        let words = [3, key.proof("part", nonce, [3, 0])].map(u64::to_le_bytes);
+        known.write_all(words.as_flattened()).expect("sent");
+        let mut strangers = Vec::new();
+        let begin = Instant::now();
+        let found = next(&listener, &mut strangers, key, nonce, begin + SOON).expect("no error");
+        assert_eq!(found.map(|(_, rank)| rank), Some(3));
+        assert!(begin.elapsed() < SOON / 4, "{:?}", begin.elapsed());
+        // The deadline holds, too.
+        let none = next(&listener, &mut strangers, key, nonce, Instant::now()).expect("no error");
+        assert!(none.is_none());
+        drop((silent, slow, wrong));
     }
-    let [rank, proof] = [0, 1].map(|at| u64::from_le_bytes(words.as_chunks::<8>().0[at]));
-    (proof == key.proof("part", nonce, [rank, 0])).then_some(rank as usize)
 }
