@@ -73,6 +73,9 @@ fn enter(door: &Arc<Door>) -> io::Result<()> {
         && let Some(oldest) = kept.pop_front()
         && let Ok(asked_at) = oldest.asked_at.get()
     {
+        log::warn!(
+            "wholememory: {MOST} unique ids wait for ranks of other machines; the oldest one no longer does"
+        );
         // Its thread wakes up, and ends.
         rustix::net::shutdown(asked_at, Shutdown::Both)?;
     }

@@ -18,6 +18,8 @@ use crate::error::Result;
 pub const DEADLINE: Duration = Duration::from_secs(3);
 /// The pause between two looks at a state.
 const PAUSE: Duration = Duration::from_micros(50);
+/// Bytes of the stack of a thread that ends a communicator: NCCL's own code runs there.
+const STACK: usize = 2 << 20;
 
 /// Bytes that pass between this rank and another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,14 +165,15 @@ fn abort(nccl: &'static Nccl, handle: NcclHandle) -> bool {
     })
 }
 
-/// Makes a call in a thread of its own. Returns whether it came back in time.
+/// Makes a call in a detached thread of its own, which takes no signal of the program's. Returns
+/// whether it came back in time.
 fn within_deadline(function: &'static str, call: impl FnOnce() + Send + 'static) -> bool {
     let (told, heard) = mpsc::channel();
     let body = move || {
         call();
         let _gone = told.send(());
     };
-    let started = std::thread::Builder::new().name("wholememory-end".to_owned()).spawn(body);
+    let started = wm_driver::thread::spawn(c"wm-nccl-end", STACK, body);
     let returned = started.is_ok() && heard.recv_timeout(DEADLINE).is_ok();
     if !returned {
         log::warn!(
