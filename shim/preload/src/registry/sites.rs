@@ -2,8 +2,9 @@
 //!
 //! A thread caches the site of its last call in its hot cache line. Contexts and streams end, and
 //! the driver gives their handles out again, so a cached site is valid only in the epoch of the
-//! streams that was read *before* the look-up, and only for the context that it names. Whatever
-//! ends a context or a stream advances the epoch.
+//! streams that was read *before* the look-up. For a stream that the program made its handle says
+//! the context (`last_site_of`); in all other cases the site is valid only while the context that
+//! it names is current. Each end of a context or a stream advances the epoch.
 
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::thread::Uncancelled;

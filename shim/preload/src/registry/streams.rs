@@ -6,8 +6,8 @@
 //! is asked.
 //!
 //! Invariants: the context of a [`NamedStream`] is the one that the stream's work runs in, whatever
-//! context is current; its handle is never null. A cached answer is for the thread's current
-//! context and the epoch in which it was looked up.
+//! context is current; its handle is never null. A cached answer is for the epoch in which it
+//! was looked up, and for the thread's current context.
 
 use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUstream};
 use wm_driver::{Api, StreamId};

@@ -23,8 +23,9 @@ const SETS: usize = 1 << 16;
 /// compress.
 const CHUNK: usize = 4096;
 
-/// A set of blocks, lowest number first.
-type BlockNumbers = SmallVec<[u64; 4]>;
+/// A set of blocks, lowest number first. A launch with more blocks than fit inline allocates memory
+/// under the log's lock.
+type BlockNumbers = SmallVec<[u64; 8]>;
 
 /// The chunk under way.
 #[derive(Debug)]
