@@ -59,6 +59,15 @@ fn messages_that_come_late() {
     }
 }
 
+/// A call that goes on for longer than a rank is given whose end was seen.
+#[test]
+fn ranks_that_leave_while_rows_of_another_pass() {
+    passes(
+        &["--ranks", "4", "--islands", "2", "--filter", "crossings.others_leave"],
+        &[("SIMNCCL_DELAY_US", "300000"), ("SIMNCCL_SEED", "1")],
+    );
+}
+
 #[test]
 fn an_nccl_that_is_too_old() {
     passes(

@@ -1,5 +1,5 @@
-//! Gather and scatter over memory that spans islands: collective calls, which return when this
-//! rank's rows have moved.
+//! Gather and scatter over memory that spans islands: collective calls, which return when the rows
+//! of all ranks have moved.
 //!
 //! 1. A kernel divides the numbers by the island that has the row. The own island's rows are moved
 //!    at

@@ -288,12 +288,21 @@ impl Fabric {
         self.mark()
     }
 
-    /// Waits for all that is in the caller's stream so far.
+    /// Waits for the work in the caller's stream so far, at all ranks: when this returns, no rank
+    /// has rows under way, so each rank may leave. All ranks call.
     ///
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended.
     pub fn finish(&self, stream: CUstream, watch: Watch<'_>) -> Result {
+        self.after(stream)?;
         let (_current, _relaxed) = self.enter()?;
+        let records = self.records.as_ref().ok_or_else(|| Error::Logic("no records".to_owned()))?;
+        let (own, bytes) = (records.device.address(), records.bytes() as u64);
+        // The bytes are of no use. The end of the collective call is.
+        self.link()?.all_gather(own, records.all(), bytes, self.stream)?;
+        self.wait(watch, || self.link()?.is_ready())?;
+        self.mark()?;
+        self.before(stream)?;
         self.place.driver.event_record(self.ready, stream)?;
         self.wait(watch, || Ok(self.place.driver.event_query(self.ready)?))
     }

@@ -120,6 +120,13 @@ pub(super) fn many_steps(rank: &Rank) -> Verdict {
     Ok(())
 }
 
+/// One rank wants many rows. The others want one, have it soon, and leave.
+pub(super) fn others_leave(rank: &Rank) -> Verdict {
+    let table = Table::new(rank, (300, 20_000), DEVICE)?;
+    let count = if rank.number == 0 { 6000 } else { 1 };
+    must(table.gather(count, 1)? == SUCCESS, || "the gather failed".to_owned())
+}
+
 /// Rows that are shorter than their numbers, and one row that all want.
 pub(super) fn narrow_rows(rank: &Rank) -> Verdict {
     let table = Table::new(rank, (70_000, 1), DEVICE)?;
