@@ -1,4 +1,4 @@
-//! What one allocation costs on each path in bookkeeping alone: the model GPU's calls take next to
+//! The cost of one allocation on each path in bookkeeping alone: the model GPU's calls take next to
 //! nothing.
 
 #[path = "../tests/support/model/mod.rs"]

@@ -2,8 +2,8 @@
 //! [`wm_driver::Gpu`].
 //!
 //! Words: a *handle* is physical memory; a *reservation* a range of addresses; a *mapping* a handle
-//! in a reservation; an *extent* a reservation mapped handle after handle; a *block* what the
-//! program got; a *tier* where a handle is.
+//! in a reservation; an *extent* a reservation mapped handle after handle; a *block* the memory
+//! that the program got from one call; a *tier* the kind of place where a handle is.
 //!
 //! Handles and extents are many-to-many: a handle may be mapped in several extents, and is *active*
 //! in at most one, where its bytes are used or free. So a large block can be *stitched* from free

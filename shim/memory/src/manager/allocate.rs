@@ -1,5 +1,5 @@
-//! The way of a request that the free cache could not answer: decide, call the driver, note what
-//! came of it, until it is met.
+//! The way of a request that the free cache could not answer: decide, call the driver, note the
+//! result, until the request is met.
 
 use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
@@ -163,7 +163,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// How far blocks and pieces on the device may grow, without regard to the user's limit; the
-    /// host was not asked. What plans under way will make is not in the driver's figure yet.
+    /// host was not asked. Memory that plans under way will make is not in the driver's figure yet.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
         let left = self.left_beside_headroom()?;
         Ok(Room { device: self.made_on(Tier::Device).saturating_add(left), ..Room::default() })

@@ -155,8 +155,8 @@ impl<G: Gpu> Manager<G> {
         owned.flat_map(|fence| fence.events).for_each(|event| self.gpu.recycle(event));
     }
 
-    /// The stream is about to be destroyed. What was freed in it gets an event while one can still
-    /// be recorded there.
+    /// The stream is about to be destroyed. The frees in it get an event while one can still be
+    /// recorded there.
     pub fn retire_stream(&self, stream: StreamId) {
         let order = Order::Stream(stream);
         let mut state = self.lock();

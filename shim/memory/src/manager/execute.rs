@@ -11,8 +11,8 @@ use wm_driver::{Gpu, Handle, Tier};
 use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 
 /// Makes an extent. Of each other GPU that it takes memory of, `headroom` bytes are made first and
-/// released in the end: so much is left to that GPU, and what one has left is not told where no
-/// context is. Comes with the steps that release it and failed.
+/// released in the end: so much is left to that GPU, and the driver does not tell how much memory a
+/// GPU has left where no context is. Comes with the steps that release it and failed.
 pub(crate) fn build<G: Gpu>(
     gpu: &G,
     build: &Build,

@@ -5,9 +5,9 @@
 //! does not help; a whole sequence of unmap, reserve, map and set-access has to be alone. So one
 //! lock covers each such sequence.
 //!
-//! This is the one lock of the crate that is held across driver calls. What it covers never waits
-//! for the GPU, and a thread that holds it takes no other lock: it can neither deadlock nor be held
-//! up by a kernel.
+//! This is the one lock of the crate that is held across driver calls. The calls that it covers
+//! never wait for the GPU, and a thread that holds it takes no other lock: it can neither deadlock
+//! nor be held up by a kernel.
 
 use wm_abi::CUresult;
 use wm_driver::Gpu;

@@ -5,7 +5,7 @@
 //! mapped. A failure before that changes nothing, one during it is undone. Nothing is waited for
 //! but the copy, and that for a bounded time.
 //!
-//! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
+//! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::vocabulary::plan::{Built, Undo};
 pub(super) const LOOK: Duration = Duration::from_micros(500);
 
 /// How long the copies of a batch may take. It waits for nothing, so more means that the link is
-/// not what it was.
+/// slower than it was.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A move whose copies were started.
@@ -40,7 +40,7 @@ impl<G: Gpu> Manager<G> {
     /// tier. Their addresses stay.
     ///
     /// The caller sees to it that from before this call until it returns no thread of the process
-    /// submits work to the GPU, looks for [`Manager::borders`] or uses what it found there, and
+    /// submits work to the GPU, looks for [`Manager::borders`] or uses borders that it found, and
     /// that no other process uses the memory. Whether earlier work is over is looked at here: if it
     /// is not, the memory stays. Frees and allocations of other threads do no harm, as long as they
     /// submit nothing.
@@ -62,8 +62,8 @@ impl<G: Gpu> Manager<G> {
         self.waiters.notify();
     }
 
-    /// The block at an address stays on the device until it is freed: moves out leave what it lies
-    /// on. It may be elsewhere now. `false`: no block begins there.
+    /// The block at an address stays on the device until it is freed: moves out leave the handles
+    /// that it lies on. It may be elsewhere now. `false`: no block begins there.
     pub fn pin_to_device(&self, address: u64) -> bool {
         let mut state = self.lock();
         let block = state.program.directory().look_up(address).filter(|block| block.address == address);
@@ -122,7 +122,8 @@ impl<G: Gpu> Manager<G> {
         own: usize,
     ) -> Result<StartedMove, MoveRefusal> {
         let draft = |room| self.lock().draft_swap(address, order, own, room, &self.rules);
-        // What is left is asked for where no idle handle fits: it takes longer than all else here.
+        // The room that is left is asked for where no idle handle fits: that takes longer than all
+        // else here.
         let swap = match draft(Room::default()) {
             Err(MoveRefusal::Full) => draft(self.room_on(order.to)?),
             drafted => drafted,

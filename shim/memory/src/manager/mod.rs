@@ -1,8 +1,8 @@
 //! The manager of one GPU's memory: everything public, and the loop around decisions and plans.
 //!
-//! One lock guards one [`State`]. It is never held across a call of [`Gpu`]: a decision takes what
-//! it needs out of the state, the calls are made without the lock, and the outcome is committed or
-//! rolled back under it. Any number of threads may call any method at any time.
+//! One lock guards one [`State`]. It is never held across a call of [`Gpu`]: a decision takes
+//! the values that it needs out of the state, the calls are made without the lock, and the outcome
+//! is committed or rolled back under it. Any number of threads may call any method at any time.
 
 mod allocate;
 pub(crate) mod backing;
@@ -195,9 +195,9 @@ impl<G: Gpu> Manager<G> {
         self.lock().holdings.owns(address)
     }
 
-    /// The host saw the stream drain: whatever was freed in it so far is reusable anywhere. Where
-    /// other threads may be freeing in the stream meanwhile, take a [`Manager::mark`] before the
-    /// wait instead.
+    /// The host saw the stream drain: all memory that was freed in it so far is reusable anywhere.
+    /// Where other threads may be freeing in the stream meanwhile, take a [`Manager::mark`] before
+    /// the wait instead.
     pub fn passed(&self, stream: StreamId) {
         self.reached(&self.mark(stream));
     }
@@ -220,15 +220,15 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Empties the free cache. To be called where the host waits for the device, while the GPU
-    /// still works: what the cache holds, and where, is accidental, so a program that repeats
-    /// itself would find other free runs in every period, and need other extents. Not where the
-    /// host waits for one stream: a model may do so for every token.
+    /// still works: the blocks that the cache holds, and their addresses, are accidental, so a
+    /// program that repeats itself would find other free runs in every period, and need other
+    /// extents. Not where the host waits for one stream: a model may do so for every token.
     pub fn flush(&self) {
         self.lock().flush(FlushScope::All);
     }
 
-    /// The stream is gone, with its context, and its work is over: whatever was freed in it is
-    /// reusable anywhere.
+    /// The stream is gone, with its context, and its work is over: all memory that was freed in it
+    /// is reusable anywhere.
     pub fn stream_ended(&self, stream: StreamId) {
         self.passed(stream);
         self.lock().timeline.retire(stream);

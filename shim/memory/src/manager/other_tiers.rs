@@ -6,9 +6,9 @@ use super::Manager;
 use crate::vocabulary::sizes::round_up;
 
 impl<G: Gpu> Manager<G> {
-    /// Is there another GPU on which so many bytes more may lie, beside its headroom? Nothing tells
-    /// what it has left where it has no context: so much is made there and released, in some
-    /// microseconds.
+    /// Is there another GPU on which so many bytes more may lie, beside its headroom? The driver
+    /// does not tell how much memory a GPU has left where no context is: so much is made there and
+    /// released, in some microseconds.
     pub fn has_peer_room(&self, bytes: u64) -> bool {
         let settings = &self.rules.settings;
         let peers = settings.overflow.iter().filter(|tier| matches!(tier, Tier::Peer(_)));
@@ -27,8 +27,8 @@ impl<G: Gpu> Manager<G> {
             return false;
         };
         let made = self.gpu.create(tier, wanted as usize);
-        // What is not released is lost to all until the process ends, so nothing more is taken
-        // there.
+        // A handle that is not released is lost to all until the process ends, so nothing more is
+        // taken there.
         made.is_ok_and(|handle| self.gpu.release(handle).is_ok())
     }
 

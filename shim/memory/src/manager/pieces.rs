@@ -92,7 +92,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Bytes of pieces that are idle on a tier beyond the stated amount. `is_learned`: and beyond
-    /// what the program soon made again when it was given back.
+    /// the bytes that the program soon made again when they were given back.
     pub fn excess_of_pieces(&self, tier: Tier, is_learned: bool) -> u64 {
         let (settings, state) = (&self.rules.settings, self.lock());
         let blocks = if tier == Tier::Device { state.idle_on_device() } else { 0 };

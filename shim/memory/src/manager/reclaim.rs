@@ -19,8 +19,8 @@ use crate::vocabulary::settings::Rules;
 
 impl<G: Gpu> Manager<G> {
     /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the
-    /// bytes given back. Asks how far streams have come, and waits for none: what may still be
-    /// touched stays.
+    /// bytes given back. Asks how far streams have come, and waits for none: memory that may
+    /// still be touched stays.
     pub fn trim(&self, keep: u64) -> u64 {
         self.give_back(None, |state| state.holdings.held().total().saturating_sub(keep))
     }
@@ -40,9 +40,9 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// The program has freed memory without a stream, and waited, or it has done nothing for a
-    /// while: gives back what is idle on the device beyond what is kept for its next need, and of
-    /// other tiers what it has not used for a while. Returns when to look again, if something is
-    /// left that may go by then.
+    /// while: gives back the idle memory of the device beyond the part that is kept for its next
+    /// need, and the memory of other tiers that it has not used for a while. Returns when to look
+    /// again, if some memory is left that may go by then.
     pub fn give_back_idle(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -59,8 +59,8 @@ impl<G: Gpu> Manager<G> {
         }
         let tiers = self.rules.settings.overflow.iter().filter(|_| elsewhere > 0);
         given += tiers.map(|tier| self.release(Some(*tier), &|_| elsewhere)).sum::<u64>();
-        // What work may still touch stays, and the end of that work is seen in a call of the
-        // program's.
+        // Memory that work may still touch stays, and the end of that work is seen in a call of
+        // the program's.
         let is_stuck = excess + elsewhere > 0 && given == 0;
         if is_stuck { None } else { self.lock().next_look(self.rules.settings.keep_idle) }
     }
@@ -140,8 +140,8 @@ impl<G: Gpu> Manager<G> {
         first.map_or(Ok(()), Err)
     }
 
-    /// The context is gone: forgets everything, and gives back what can be given back. Errors are
-    /// expected and ignored.
+    /// The context is gone: forgets everything, and gives back the handles and addresses that can
+    /// be given back. Errors are expected and ignored.
     pub fn discard(&self) {
         let (steps, fences) = self.wait_until(|state| !state.under_way.is_moving()).forget_all();
         drop(self.dismantle(&steps));
@@ -190,8 +190,8 @@ impl State {
         device.into_iter().chain(elsewhere).min()
     }
 
-    /// Notes what came of giving back; returns the bytes that were released. Where the context went
-    /// meanwhile, nothing of it is counted any more.
+    /// Notes the results of the steps that give back; returns the bytes that were released. Where
+    /// the context went meanwhile, nothing of it is counted any more.
     pub(super) fn taken_apart(&mut self, steps: &[Undo], failed: Vec<Undo>, epoch: u64) -> u64 {
         self.under_way.end();
         let mut bytes = 0;

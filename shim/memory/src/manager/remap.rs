@@ -2,8 +2,8 @@
 //! while anything uses them.
 //!
 //! Either all places have the new memory afterwards, or all have the old one. Between the two a
-//! place has none, so a failure there is mended by trying again; what fails every time is told as
-//! lost.
+//! place has none, so a failure there is mended by trying again; a place where every try fails is
+//! told as lost.
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;

@@ -3,10 +3,9 @@
 //!
 //! A chunk is one handle of the driver's granularity, wholly under one block. Nothing is copied on
 //! the way there: the caller has compared the bytes. On the way back a chunk is a handle that moves
-//! (`migrate.rs`), with the shared memory as what it leaves.
+//! (`migrate.rs`), with the shared memory as the memory that it leaves.
 //!
-//! Only where nothing is in flight: see [`Manager::share_chunks`] for what the caller has to see
-//! to.
+//! Only where nothing is in flight: see [`Manager::share_chunks`] for the duties of the caller.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -44,9 +43,9 @@ impl<G: Gpu> Manager<G> {
     /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a
     /// chunk that stays is the caller's still.
     ///
-    /// The foreign memory must not be any that this process holds itself, under whatever name: that
-    /// would be given to other blocks, for writing. What was this process's own is given away by
-    /// [`Manager::donate_chunks`].
+    /// The foreign memory must not be any that this process holds itself, under any name: that
+    /// would be given to other blocks, for writing. Memory that was this process's own is given
+    /// away by [`Manager::donate_chunks`].
     ///
     /// The caller sees to it that from before it compares until this returns no thread of the
     /// process submits work to the GPU, and that no other process uses the blocks. Frees and
@@ -124,9 +123,9 @@ impl<G: Gpu> Manager<G> {
         BlockChunk { address, block: self.block(address).map_or(0, |block| block.id) }
     }
 
-    /// Does what reads blocks that live: nothing of what is mapped when it begins is unmapped until
-    /// it has ended, also where other threads free those blocks. Other threads that want to give
-    /// memory back wait for it.
+    /// Calls `body`, which reads live blocks: no memory that is mapped when it begins is unmapped
+    /// until it has ended, also where other threads free those blocks. Other threads that want to
+    /// give memory back wait for it.
     pub fn keep_mapped<R>(&self, body: impl FnOnce() -> R) -> R {
         self.wait_until(|state| !state.under_way.is_moving()).under_way.pin();
         let _pin = MappingPin(self);
@@ -141,8 +140,8 @@ impl<G: Gpu> Manager<G> {
         self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
     }
 
-    /// The way back. What is mapped for reading everywhere is told as lost where it fails: others
-    /// have not got it, but here it cannot be written.
+    /// The way back. Memory that is mapped for reading everywhere is told as lost where it fails:
+    /// others have not got it, but here it cannot be written.
     fn map_for_writing(&self, handle: &OccupiedHandle) -> Result<(), CUresult> {
         let [old, new] =
             [MappedAccess::Reading, MappedAccess::Full].map(|access| Mappable { handle: handle.raw, access });
@@ -272,8 +271,8 @@ impl<G: Gpu> Manager<G> {
 
     /// Gives up memory that freed blocks shared: it is unmapped, its addresses are not used again.
     /// Nothing is copied and no memory is needed. Asks how far streams have come, and waits for
-    /// none: what work may be touching stays parked. May be called at any time, whatever the
-    /// program submits.
+    /// none: memory that work may be touching stays parked. May be called at any time, also while
+    /// the program submits work.
     pub fn unpark(&self, limit: Duration) -> Unparked {
         let until = Instant::now() + limit;
         let mut unparked = Unparked::default();

@@ -1,11 +1,11 @@
 //! Moves of many handles, out of the device and into it at the same time: the link carries both
-//! ways at once, and what leaves makes the room, and the spares, for what comes.
+//! ways at once, and the handles that leave make the room, and the spares, for those that come.
 //!
 //! Each way is a lane: its handles are begun in the order of their ranges, a few at a time, and
 //! while the oldest of all takes its place the others are being copied. A lane for whose next
 //! handle there is no memory stands until a move has ended.
 //!
-//! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
+//! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Layer 2, ordering: the known progress of the GPU in each stream. Does not know what
-//! memory waits for it.
+//! Layer 2, ordering: the known progress of the GPU in each stream. Does not know
+//! which memory waits for it.
 
 mod clock;
 pub(crate) mod fence;

@@ -14,14 +14,14 @@
 //! Pure data: nothing here calls the driver.
 //!
 //! A program may use a stream for one block and end it, a hundred thousand times. So a clock goes
-//! as soon as all its frees are past, and what goes with it is found by its order: nothing is
-//! searched. Of a stream that has ended, and of a thread's own one, no wait tells how far it has
-//! come; their fences stand in a queue of their own, of which a few are asked each time that one
-//! joins it.
+//! as soon as all its frees are past, and the fences and waiters that go with it are found by its
+//! order: nothing is searched. Of a stream that has ended, and of a thread's own one, no wait tells
+//! how far it has come; their fences stand in a queue of their own, of which a few are asked each
+//! time that one joins it.
 //!
 //! Invariants: a point is reported past only if the host knows that the GPU passed it. A clock that
 //! is not known counts as past: it never had a free, or all of them are past. Numbers never come
-//! again, so what was learned of a clock that went tells nothing of the next one of its order. A
+//! again, so a mark or a fence of a clock that went tells nothing of the next one of its order. A
 //! fence that is noted is of a clock, and has something to tell of it.
 
 use std::collections::VecDeque;
@@ -51,8 +51,8 @@ pub(crate) struct Timeline {
     behind: FxHashMap<Order, Vec<(StreamId, u64)>>,
     /// The first stream that asked for memory or freed some.
     first: Option<StreamId>,
-    /// Another stream has, too. What names no stream does not count: it cannot be ordered behind an
-    /// event.
+    /// Another stream has, too. An order that names no stream does not count: it cannot be ordered
+    /// behind an event.
     several: bool,
     /// Which life this is: with the device's contexts everything is forgotten.
     life: u64,
@@ -143,8 +143,8 @@ impl Timeline {
         self.fences_of(order).iter().find(|fence| fence.exact && fence.upto == number)
     }
 
-    /// The fences that `user` must be ordered behind before it may touch what is `pending`; `None`
-    /// where one is missing, because it was given up since.
+    /// The fences that `user` must be ordered behind before it may touch the memory that is
+    /// `pending`; `None` where a fence is missing, because it was given up since.
     pub(crate) fn needs(&self, user: Order, pending: &Pending) -> Option<Vec<Arc<Fence>>> {
         let open = pending.points().iter().filter(|point| !self.is_behind(user, **point));
         open.map(|point| self.exact(*point).cloned()).collect()
@@ -233,8 +233,8 @@ impl Timeline {
         Marks { points: clocks.map(StreamClock::close).collect(), life: self.life }
     }
 
-    /// All frees up to now, in streams and in the order of the device: what is past once the whole
-    /// device has nothing left to do.
+    /// All frees up to now, in streams and in the order of the device: those that are past once the
+    /// whole device has nothing left to do.
     pub(crate) fn everything(&mut self) -> Marks {
         Marks { points: self.clocks.iter_mut().map(StreamClock::close).collect(), life: self.life }
     }

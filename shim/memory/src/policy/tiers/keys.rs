@@ -1,7 +1,7 @@
 //! Keys of the live blocks: the name that a user gave, and a small number by which each part of the
-//! policy finds what it knows of the block.
+//! policy finds its value for the block.
 //!
-//! A launch looks a name up once, whatever the number of parts. Numbers of freed blocks are given
+//! A launch looks a name up once, however many parts there are. Numbers of freed blocks are given
 //! out again. Invariant: a key of a freed block finds nothing, whichever block has its number by
 //! now, unless that block has the same name.
 
