@@ -3,8 +3,9 @@
 //! Every process on the machine can read a Unix name and connect, and every machine of the network
 //! can connect to a TCP port. Unix connections of other users are closed before anything is read
 //! from them. All other connections are read at the same time, so that a silent one delays no
-//! other. There is room for [`MOST`] connections: if more arrive, the one that has been silent
-//! longest is closed, and a rank that was only busy connects again.
+//! other. There is room for [`MOST`] Unix connections and for as many over TCP: if more of a kind
+//! arrive, the one of this kind that has been silent longest is closed, and a rank that was only
+//! busy connects again. So strangers of the network take no place of the machine's own ranks.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -20,8 +21,8 @@ use super::key::{GREETING, Key, random};
 use super::terms::Terms;
 use crate::error::Result;
 
-/// Connections that wait for their first words: more than ranks of a machine, and few enough to
-/// leave descriptors to the program.
+/// Connections of a kind that wait for their first words: more than ranks of a machine, and few
+/// enough to leave descriptors to the program.
 const MOST: usize = 128;
 /// The rank, its nonce, its terms, its proof.
 const ANSWER: usize = 32;
@@ -47,48 +48,62 @@ struct Guest {
     until: Instant,
 }
 
-/// All of them, the oldest first.
+/// All of them, each kind with the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Guests(VecDeque<Guest>);
+pub(super) struct Guests {
+    local: VecDeque<Guest>,
+    remote: VecDeque<Guest>,
+}
 
 impl Guests {
+    fn all(&self) -> impl Iterator<Item = &Guest> {
+        self.local.iter().chain(&self.remote)
+    }
+
+    fn of_kind(&mut self, is_remote: bool) -> &mut VecDeque<Guest> {
+        if is_remote { &mut self.remote } else { &mut self.local }
+    }
+
     /// When the one that has been silent longest is sent away.
     pub(super) fn until(&self) -> Option<Instant> {
-        self.0.front().map(|oldest| oldest.until)
+        self.all().map(|guest| guest.until).min()
     }
 
     /// The descriptors to poll for their words.
     pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.0.iter().map(|guest| PollFd::new(&guest.socket, PollFlags::IN))
+        self.all().map(|guest| PollFd::new(&guest.socket, PollFlags::IN))
     }
 
     /// Lets in those that have connected, and sends away those that were silent for too long.
     pub(super) fn admit(&mut self, listener: BorrowedFd<'_>, is_remote: bool) -> Result<()> {
         let now = Instant::now();
-        self.0.retain(|guest| guest.until > now);
+        self.of_kind(is_remote).retain(|guest| guest.until > now);
         // More than have room could be sent away before they were heard.
         for _ in 0..MOST / 2 {
             match accept_with(listener, SocketFlags::CLOEXEC) {
                 Ok(socket) => self.greet(socket, is_remote),
                 Err(Errno::WOULDBLOCK) => return Ok(()),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // No descriptors are left: one that is silent gives its own.
-                Err(error) if self.0.pop_front().is_none() => return Err(error.into()),
+                Err(error) if !self.give_up_one() => return Err(error.into()),
                 Err(_) => {}
             }
         }
         Ok(())
     }
 
+    /// No descriptors are left: one that is silent gives its own, a stranger of the network first.
+    fn give_up_one(&mut self) -> bool {
+        self.remote.pop_front().or_else(|| self.local.pop_front()).is_some()
+    }
+
     fn greet(&mut self, socket: OwnedFd, is_remote: bool) {
         if !is_remote && !may_be_own(socket.as_fd()) {
             return;
         }
-        if let Ok(guest) = Guest::new(socket, is_remote) {
-            self.0.extend([guest]);
-        }
-        if self.0.len() > MOST {
-            self.0.pop_front();
+        let guests = self.of_kind(is_remote);
+        guests.extend(Guest::new(socket, is_remote));
+        if guests.len() > MOST {
+            guests.pop_front();
         }
     }
 
@@ -96,9 +111,10 @@ impl Guests {
     /// is sent away.
     pub(super) fn known(&mut self, key: Key, own: Terms) -> Vec<KnownGuest> {
         let mut known = Vec::new();
-        for mut guest in std::mem::take(&mut self.0) {
+        let Self { local, remote } = std::mem::take(self);
+        for mut guest in local.into_iter().chain(remote) {
             match guest.hear().and_then(|is_whole| is_whole.then(|| guest.rank(key, own)).transpose()) {
-                Ok(None) => self.0.push_back(guest),
+                Ok(None) => self.of_kind(guest.is_remote).push_back(guest),
                 Ok(Some((rank, terms))) => {
                     let Guest { socket, is_remote, .. } = guest;
                     known.push(KnownGuest { rank, terms, socket, is_remote });
@@ -148,5 +164,37 @@ impl Guest {
         let words = [own.word(), key.proof("hub", theirs, [rank, own.word()])];
         self.say(&words.map(u64::to_le_bytes).concat())?;
         Ok((usize::try_from(rank).map_err(io::Error::other)?, Terms::of_word(terms)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (privilege boundary): strangers of the network keep this machine's ranks out.
+    use std::net::{Ipv4Addr, TcpStream};
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::super::greeting::Caller;
+    use super::super::tcp;
+    use super::*;
+
+    #[test]
+    fn a_flood_of_the_network_takes_no_place_of_a_local_rank() {
+        let (key, own) = (Key::of(&random().expect("random bytes").to_le_bytes()), Terms::new(2));
+        let name = key.address("guests").expect("an abstract name");
+        let here = UnixListener::bind_addr(&name).expect("a name");
+        here.set_nonblocking(true).expect("a socket");
+        let (door, address) = tcp::listen(Ipv4Addr::LOCALHOST.into()).expect("a port");
+        let mut guests = Guests::default();
+        let socket = UnixStream::connect_addr(&name).expect("it listens");
+        let mut rank = Caller::new(socket.into(), 1, own).expect("a slot");
+        guests.admit(here.as_fd(), false).expect("admitted");
+        let mut strangers = Vec::new();
+        while strangers.len() <= 2 * MOST {
+            strangers.push(TcpStream::connect(address).expect("it listens"));
+            guests.admit(door.as_fd(), true).expect("admitted");
+        }
+        assert_eq!(rank.go_on(key).expect("a nonce"), None);
+        assert_eq!(guests.known(key, own).iter().map(|guest| guest.rank).collect::<Vec<_>>(), [1]);
+        assert_eq!(rank.go_on(key).expect("a proof"), Some(own));
     }
 }
