@@ -9,32 +9,20 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use wm_sockets::descriptor::Descriptor;
 
-use super::arrival::{CALL, Met, RankArrival, is_early, is_over, roster};
+use super::arrival::{CALL, Met, RankArrival, is_over, roster};
 use super::forked::closed_in_child;
-use super::greeting::Caller;
 use super::guests::{Guests, KnownGuest};
 use super::link::{RankLink, left};
 use super::links::{RankLinks, Spoke};
 use super::roster::Roster;
 use super::terms::Terms;
+use super::uplink::{Uplink, root_ended, say_came};
 use super::wire::{Part, RankFrame};
-use super::{door, markers, tcp};
+use super::{door, markers};
 use crate::error::{Error, Result};
 
 /// The longest wait: there is more to watch than sockets.
 const LONGEST: Duration = Duration::from_secs(1);
-
-/// The way to the root.
-#[derive(Debug)]
-enum Uplink {
-    /// This leader is the root, or there is none.
-    Absent,
-    /// To be called.
-    Wanted,
-    /// The root has not proved yet that it has the key. It may not have come.
-    Called(Caller),
-    Open(RankLink),
-}
 
 /// The ranks that have come to a leader.
 #[derive(Debug)]
@@ -84,7 +72,7 @@ impl<'a> Gathering<'a> {
                     // If one has ended, the first round says so.
                     let _ended = told.send(&spoke.link);
                 }
-                let up = if let Uplink::Open(up) = self.up { Some(up) } else { None };
+                let up = self.up.into_link();
                 let marker = markers::mark_met(key, self.arrival.size);
                 Ok(Met { roster, links: RankLinks { spokes: self.spokes, up }, marker })
             }
@@ -92,8 +80,7 @@ impl<'a> Gathering<'a> {
                 // Before the name is free.
                 markers::mark_failed(key);
                 let refusal = RankFrame::refusal(0, &error);
-                let up = if let Uplink::Open(up) = &self.up { Some(up) } else { None };
-                for link in self.spokes.iter().map(|spoke| &spoke.link).chain(up) {
+                for link in self.spokes.iter().map(|spoke| &spoke.link).chain(self.up.link()) {
                     // One that has ended needs no reason.
                     let _ended = refusal.send(link);
                 }
@@ -106,13 +93,13 @@ impl<'a> Gathering<'a> {
         let RankArrival { invitation, rank, size, .. } = self.arrival;
         self.door = invitation.door.and_then(|_| door::take(invitation.key, rank, self.own));
         if self.door.is_none() && invitation.door.is_some() && size > 1 {
-            self.up = Uplink::Wanted;
+            self.up = Uplink::wanted();
         }
         let mut next_look = Instant::now();
         loop {
             self.hear_guests()?;
             self.hear_leaders()?;
-            if let Uplink::Open(up) = &self.up {
+            if let Some(up) = self.up.link() {
                 if up.is_readable() {
                     return roster(RankFrame::receive(up).map_err(|error| root_ended(&error))?, size);
                 }
@@ -157,10 +144,7 @@ impl<'a> Gathering<'a> {
         self.own.compare(rank, terms)?;
         let spoke = self.spokes.len() - 1;
         self.came(spoke, rank, if is_remote { rank } else { self.arrival.rank })?;
-        match &self.up {
-            Uplink::Open(up) => say_came(up, &[rank]).map_err(|error| root_ended(&error)),
-            _ => Ok(()),
-        }
+        self.up.link().map_or(Ok(()), |up| say_came(up, &[rank]))
     }
 
     fn came(&mut self, spoke: usize, rank: usize, leader: usize) -> Result {
@@ -200,52 +184,19 @@ impl<'a> Gathering<'a> {
         if now < self.arrival.deadline {
             return Ok(());
         }
-        let patience = self.arrival.patience;
-        Err(Error::Communication(match &self.up {
-            Uplink::Open(_) => format!("not all ranks of other machines came within {patience:?}"),
-            Uplink::Called(_) => format!(
-                "no rank came within {patience:?} on the machine where the unique id was made: let a rank of the \
-                 communicator make it"
-            ),
-            _ => {
-                let ranks = 0..self.arrival.size;
-                let missing: Vec<_> = ranks.filter(|rank| self.leaders[*rank].is_none()).collect();
-                format!("ranks {missing:?} did not come within {patience:?}")
-            }
+        Err(self.up.unheard(self.arrival).unwrap_or_else(|| {
+            let ranks = 0..self.arrival.size;
+            let missing: Vec<_> = ranks.filter(|rank| self.leaders[*rank].is_none()).collect();
+            Error::Communication(format!("ranks {missing:?} did not come within {:?}", self.arrival.patience))
         }))
     }
 
     /// Calls the root, and goes on talking to it.
     fn call(&mut self) -> Result {
-        let RankArrival { invitation, rank, patience, deadline, .. } = self.arrival;
-        if let (Uplink::Wanted, Some(door)) = (&self.up, invitation.door) {
-            let called = tcp::connect(door, deadline.saturating_duration_since(Instant::now()));
-            self.up = match called.and_then(|socket| Caller::new(socket, rank, self.own)) {
-                Ok(caller) => Uplink::Called(caller),
-                // Ranks of one machine need no root.
-                Err(_) if invitation.is_home => Uplink::Absent,
-                Err(error) => return Err(unreachable_root(door, &error)),
-            };
-        }
-        let Uplink::Called(caller) = &mut self.up else { return Ok(()) };
-        let root = match caller.go_on(invitation.key) {
-            Ok(None) => return Ok(()),
-            Ok(Some(root)) => root,
-            Err(error) if is_early(&error) => {
-                self.up = Uplink::Wanted;
-                return Ok(());
-            }
-            Err(error) => {
-                return Err(Error::Communication(format!("the root of the ranks does not answer: {error}")));
-            }
-        };
-        root.compare(rank, self.own)?;
-        let Uplink::Called(caller) = std::mem::replace(&mut self.up, Uplink::Absent) else { return Ok(()) };
-        let up = RankLink::remote(caller.into_socket(), patience)?;
+        let Some(root) = self.up.call(self.arrival, self.own)? else { return Ok(()) };
+        root.compare(self.arrival.rank, self.own)?;
         let local: Vec<_> = self.spokes.iter().flat_map(|spoke| spoke.ranks.iter().copied()).collect();
-        let said = say_came(&up, &local);
-        self.up = Uplink::Open(up);
-        said.map_err(|error| root_ended(&error))
+        self.up.open(self.arrival.patience)?.map_or(Ok(()), |up| say_came(up, &local))
     }
 
     /// Waits until a process connects, says something, or has been silent for too long, and no
@@ -259,13 +210,9 @@ impl<'a> Gathering<'a> {
         for spoke in &self.spokes {
             all.extend(spoke.link.polled(PollFlags::IN)?);
         }
-        match &self.up {
-            Uplink::Called(caller) => all.push(PollFd::from_borrowed_fd(caller.socket()?, PollFlags::IN)),
-            Uplink::Open(up) => all.extend(up.polled(PollFlags::IN)?),
-            Uplink::Absent | Uplink::Wanted => {}
-        }
-        let until = self.guests.until().unwrap_or(self.arrival.deadline);
-        let until = until.min(self.arrival.deadline).min(Instant::now() + LONGEST);
+        all.extend(self.up.polled()?);
+        let until = [self.guests.until(), self.up.until()].into_iter().flatten();
+        let until = until.fold(self.arrival.deadline.min(Instant::now() + LONGEST), Instant::min);
         match poll(&mut all, Some(&left(until))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -273,34 +220,6 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// A root that has heard of all ranks hears no more of the meeting: so nothing is said of none.
-fn say_came(up: &RankLink, ranks: &[usize]) -> io::Result<()> {
-    if ranks.is_empty() {
-        return Ok(());
-    }
-    let bytes = ranks.iter().flat_map(|rank| (*rank as u32).to_le_bytes()).collect();
-    RankFrame::of_part(0, CALL, Part { bytes, descriptors: Vec::new() }).send(up)
-}
-
 fn while_ranks_meet(rank: usize, error: &io::Error) -> Error {
     Error::Communication(format!("rank {rank}, on another machine, has ended while ranks meet: {error}"))
-}
-
-fn root_ended(error: &io::Error) -> Error {
-    Error::Communication(format!("the root of the ranks has ended while ranks meet: {error}"))
-}
-
-fn unreachable_root(door: std::net::SocketAddr, error: &io::Error) -> Error {
-    Error::Communication(format!(
-        "this rank is on another machine, or in another network namespace, than the process that made the unique \
-         id, and does not reach {door} there ({error}): {}",
-        if door.ip().is_loopback() {
-            "that process has no network but loopback; let it, or its container, have the machine's network, or \
-             name an interface by NCCL_SOCKET_IFNAME"
-        } else if error.kind() == io::ErrorKind::ConnectionRefused {
-            "that process has ended, or its ranks have met or failed; make a new unique id for the next attempt"
-        } else {
-            "let the firewall pass TCP between the machines, or name another interface by NCCL_SOCKET_IFNAME"
-        }
-    ))
 }

@@ -54,6 +54,11 @@ impl Caller {
         self.socket.get()
     }
 
+    /// Has the other machine taken the connection?
+    pub(super) fn is_connected(&self) -> bool {
+        self.socket.get().is_ok_and(|socket| rustix::net::getpeername(socket).is_ok())
+    }
+
     /// Hears what has arrived, and answers. Returns the listener's terms when it has proved itself.
     ///
     /// # Errors

@@ -278,6 +278,38 @@ fn a_rank_that_reaches_no_door_is_told_at_once() {
     assert!(begin.elapsed() < SOON);
 }
 
+/// The system refuses streams to this address, as it does without a route.
+const NO_ROUTE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::BROADCAST), 9);
+
+fn without_a_route(key: &[u8]) -> Invitation {
+    Invitation { key: Key::of(key), node: String::new(), door: Some(NO_ROUTE), is_home: false }
+}
+
+/// The first rank's call fails before the second rank comes, with which it needs no network.
+#[test]
+fn a_call_that_fails_is_not_the_end_of_the_meeting() {
+    let error = tcp::begin(NO_ROUTE).expect_err("no route");
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable);
+    let invitation = without_a_route(&key::random().expect("random bytes").to_le_bytes());
+    thread::scope(|scope| {
+        let meet = |rank| RankExchange::meet(&invitation, rank, 2, RankExchange::PATIENCE).map(drop);
+        let ranks = [0, 1].map(|rank| scope.spawn(move || meet(rank)));
+        for (rank, met) in ranks.into_iter().enumerate() {
+            let met = met.join().expect("no panic");
+            assert!(met.is_ok(), "rank {rank}: {met:?}");
+        }
+    });
+}
+
+#[test]
+fn a_root_that_is_never_reached_is_the_reason_in_the_end() {
+    let patience = Duration::from_millis(400);
+    let (begin, invitation) = (Instant::now(), without_a_route(b"no route"));
+    let error = RankExchange::meet(&invitation, 1, 2, patience).expect_err("no route");
+    assert!(error.code() == 5 && error.to_string().contains("does not reach"), "{error}");
+    assert!(begin.elapsed() >= patience, "{:?}", begin.elapsed());
+}
+
 #[test]
 fn strangers_at_the_door_hold_nobody_up() {
     let place = door(local());

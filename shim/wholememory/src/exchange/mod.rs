@@ -39,6 +39,7 @@ mod streams;
 #[allow(unsafe_code, reason = "an option of a socket")]
 mod tcp;
 mod terms;
+mod uplink;
 mod watch;
 mod wire;
 

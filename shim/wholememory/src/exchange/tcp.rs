@@ -11,7 +11,8 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 /// Without an answer for this time a machine is taken for lost.
 const LOST: Duration = Duration::from_secs(3);
@@ -22,7 +23,7 @@ const UNANSWERED: u8 = 2;
 /// Connections that wait to be accepted: more than machines of a job.
 const BACKLOG: i32 = 4096;
 /// How long a connection may take to be opened: the system asks three times meanwhile.
-const OPENING: Duration = Duration::from_secs(4);
+pub(super) const OPENING: Duration = Duration::from_secs(4);
 
 /// Listens at a new port of an address. The listener does not block.
 ///
@@ -44,6 +45,22 @@ pub(super) fn connect(to: SocketAddr, longest: Duration) -> io::Result<OwnedFd> 
     let stream = TcpStream::connect_timeout(&to, longest.clamp(Duration::from_millis(1), OPENING))?;
     tune(stream.as_fd())?;
     Ok(stream.into())
+}
+
+/// Begins to connect to a listener, and does not wait: the system's answer comes when the stream is
+/// read.
+///
+/// # Errors
+/// The system's.
+pub(super) fn begin(to: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    tune(stream.as_fd())?;
+    match rustix::net::connect(&stream, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(stream),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Small messages are sent at once, and the end of the other machine is noticed.
