@@ -99,6 +99,39 @@ fn calls_of_few_rows_have_rates() {
     assert!(rows.iter().all(|row| row["ours"].as_f64().is_some_and(|rate| rate > 0.0)), "{rows:?}");
 }
 
+/// The scratch folder has the simulated NCCL, under the name that libraries ask for.
+fn bench_over_islands(scratch: &Scratch, arguments: &[&str]) -> Output {
+    let linked =
+        std::os::unix::fs::symlink(places::built("libsimnccl.so"), scratch.path().join("libnccl.so.2"));
+    linked.expect("a link");
+    let mut command = support::bench(scratch);
+    command.env("SIMCUDA_DEVICES", "4").env("LD_LIBRARY_PATH", scratch.path());
+    command.args(["wholememory", "--rows", "128", "--gather-mib", "0.2", "--table-gib", "0.001", "--json"]);
+    command.args(["--seconds", "0.0001", "--repeat", "1", "--library", text(&library())]);
+    command.args(arguments).output().expect("ran")
+}
+
+#[test]
+fn gathers_over_islands_are_beside_nccl() {
+    for shape in
+        [&["--ranks", "2", "--islands", "2"][..], &["--ranks", "4", "--islands", "2", "--wire", "links"]]
+    {
+        let output = bench_over_islands(&Scratch::new(), shape);
+        let rows = rows(&output);
+        let shapes: Vec<_> = rows.iter().map(|row| (&row["memory_type"], &row["count"])).collect();
+        let expected = ["distributed", "hierarchy"].map(|kind| [(kind, 1), (kind, 1000)]).concat();
+        assert_eq!(shapes.len(), expected.len(), "{shapes:?}");
+        for (found, expected) in shapes.into_iter().zip(expected) {
+            assert!(found.0 == expected.0 && found.1 == expected.1, "{found:?}");
+        }
+        // Wrong rows, and words of NCCL that do not arrive, leave a word or nothing there.
+        for row in &rows {
+            assert!(row["ours"].as_f64().is_some_and(|rate| rate > 0.0), "{row} {}", stderr(&output));
+            assert!(row["kernel"].as_f64().is_some_and(|rate| rate > 0.0), "{row} {}", stderr(&output));
+        }
+    }
+}
+
 #[test]
 fn what_another_library_does_wrong_is_its_own() {
     let scratch = Scratch::new();

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 
+use super::islands::IslandWire;
 use super::orders::{ElementKind, RowNumbers};
 
 /// The operations that can be measured.
@@ -53,6 +54,13 @@ pub(crate) struct WholeMemoryArguments {
     /// Ranks, which take GPUs in turn; default: one a GPU
     #[arg(long)]
     pub(super) ranks: Option<usize>,
+    /// Islands as which the ranks pose: gathers of memory that spans them, and NCCL alone on the
+    /// same rows
+    #[arg(long, default_value_t = 1, conflicts_with = "only")]
+    pub(super) islands: usize,
+    /// The wire between islands
+    #[arg(long, value_enum, default_value = "network")]
+    pub(super) wire: IslandWire,
     /// Bytes of a table's row: multiples of 4
     #[arg(long, value_delimiter = ',', default_values_t = [64, 128, 256, 512, 1024, 4096])]
     pub(super) rows: Vec<u64>,

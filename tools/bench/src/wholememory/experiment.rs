@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::group::RankGroup;
+use super::islands::IslandShape;
 use super::orders::{RankAnswer, RankOrder, TableForm, TableOperation, TableRequest};
 use super::rows::{BenchRow, LibraryOutcome};
 use wmctl::bench::comparison::median;
@@ -26,7 +27,7 @@ const MOST_CALLS: f64 = 100_000.0;
 pub(super) struct Effort {
     pub(super) seconds: f64,
     pub(super) repeat: usize,
-    pub(super) ranks: usize,
+    pub(super) shape: IslandShape,
     pub(super) patience: Duration,
 }
 
@@ -34,6 +35,8 @@ pub(super) struct Effort {
 pub(super) struct LibrarySide {
     pub(super) library: PathBuf,
     group: Option<RankGroup>,
+    /// Its ranks also meet over NCCL, which is measured by itself.
+    pub(super) has_network: bool,
     /// Its ranks did not meet: it is not tried any more.
     is_refused: bool,
     pub(super) failures: Vec<String>,
@@ -50,7 +53,7 @@ struct Contestant {
 
 impl LibrarySide {
     pub(super) fn new(library: PathBuf) -> Self {
-        Self { library, group: None, is_refused: false, failures: Vec::new() }
+        Self { library, group: None, has_network: false, is_refused: false, failures: Vec::new() }
     }
 
     /// Opens the library in a rank of its own.
@@ -58,7 +61,7 @@ impl LibrarySide {
     /// # Errors
     /// Why that rank does not come as far as to make a unique id.
     pub(super) fn probe(&self, effort: &Effort) -> Result<()> {
-        RankGroup::probe(&self.library, effort.patience)
+        RankGroup::probe(&self.library, effort.shape, effort.patience)
     }
 
     /// Ends its ranks. The next table gets fresh ones.
@@ -71,8 +74,12 @@ impl LibrarySide {
     /// Makes a table, with fresh ranks if there are none. Does a plain kernel reach all of it?
     fn make(&mut self, request: TableRequest, effort: &Effort) -> Result<bool> {
         if self.group.is_none() {
-            let group = RankGroup::start(&self.library, effort.ranks, effort.patience);
-            self.group = Some(group.inspect_err(|_| self.is_refused = true)?);
+            let group = RankGroup::start(&self.library, effort.shape, effort.patience);
+            let mut group = group.inspect_err(|_| self.is_refused = true)?;
+            if self.has_network {
+                group.meet_network()?;
+            }
+            self.group = Some(group);
         }
         let answers = self.together(&RankOrder::Make(request))?;
         Ok(answers.iter().all(|answer| *answer == RankAnswer::Made { is_mapped: true }))
@@ -144,7 +151,7 @@ fn compare(
 ) -> BenchRow {
     let entry = |side, operation| Contestant { side, operation, count: 0, rates: Vec::new(), outcome: None };
     let mut contestants: Vec<_> = (0..sides.len()).map(|side| entry(side, operation)).collect();
-    contestants.extend(plainest(operation).filter(|_| is_mapped).map(|plain| entry(0, plain)));
+    contestants.extend(plainest(operation, request.form, is_mapped).map(|plain| entry(0, plain)));
     for contestant in &mut contestants {
         contestant.attempt(sides, |contestant, side| contestant.prepare(side, request.form, effort));
     }
@@ -161,10 +168,12 @@ fn compare(
     row
 }
 
-fn plainest(operation: TableOperation) -> Option<TableOperation> {
+/// The plainest way to do the same: by a kernel that reaches all of the table, or by NCCL.
+fn plainest(operation: TableOperation, form: TableForm, is_mapped: bool) -> Option<TableOperation> {
     match operation {
-        TableOperation::Gather => Some(TableOperation::PlainGather),
-        TableOperation::Scatter => Some(TableOperation::PlainScatter),
+        TableOperation::Gather if form == TableForm::Spanning => Some(TableOperation::PlainExchange),
+        TableOperation::Gather if is_mapped => Some(TableOperation::PlainGather),
+        TableOperation::Scatter if is_mapped => Some(TableOperation::PlainScatter),
         _ => None,
     }
 }

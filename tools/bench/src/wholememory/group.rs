@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
+use super::islands::IslandShape;
 use super::orders::{MARK, RankAnswer, RankOrder};
 
 /// How long ranks may take to leave after their last order.
@@ -42,9 +43,9 @@ impl RankGroup {
     ///
     /// # Errors
     /// The reason of the first rank that fails.
-    pub(super) fn start(library: &Path, count: usize, patience: Duration) -> Result<Self> {
-        let mut group = Self::spawn(library, count, patience)?;
-        let id = group.identify()?;
+    pub(super) fn start(library: &Path, shape: IslandShape, patience: Duration) -> Result<Self> {
+        let mut group = Self::spawn(library, shape.ranks, shape, patience)?;
+        let id = group.identify(&RankOrder::Identify)?;
         group.together(&RankOrder::Meet(id))?;
         Ok(group)
     }
@@ -53,23 +54,32 @@ impl RankGroup {
     ///
     /// # Errors
     /// The reason if it fails.
-    pub(super) fn probe(library: &Path, patience: Duration) -> Result<()> {
-        let mut group = Self::spawn(library, 1, patience)?;
-        group.identify()?;
+    pub(super) fn probe(library: &Path, shape: IslandShape, patience: Duration) -> Result<()> {
+        let mut group = Self::spawn(library, 1, shape, patience)?;
+        group.identify(&RankOrder::Identify)?;
         group.end();
         Ok(())
     }
 
-    fn spawn(library: &Path, count: usize, patience: Duration) -> Result<Self> {
+    /// Lets the ranks meet over NCCL, too.
+    ///
+    /// # Errors
+    /// The reason of the first rank that fails. The group is of no use then.
+    pub(super) fn meet_network(&mut self) -> Result<()> {
+        let id = self.identify(&RankOrder::IdentifyNetwork)?;
+        self.together(&RankOrder::MeetNetwork(id)).map(drop)
+    }
+
+    fn spawn(library: &Path, count: usize, shape: IslandShape, patience: Duration) -> Result<Self> {
         let (sender, heard) = channel();
-        let start = |number| RankChild::start(library, number, count, sender.clone());
+        let start = |number| RankChild::start(library, number, shape, sender.clone());
         let ranks = (0..count).map(start).collect::<Result<_>>()?;
         Ok(Self { ranks, heard, patience })
     }
 
     /// A unique id, of the first rank.
-    fn identify(&mut self) -> Result<String> {
-        let answers = self.order(&RankOrder::Identify, 1)?;
+    fn identify(&mut self, order: &RankOrder) -> Result<String> {
+        let answers = self.order(order, 1)?;
         let [RankAnswer::Identity(id)] = &answers[..] else { bail!("rank 0 answered {answers:?}") };
         Ok(id.clone())
     }
@@ -126,9 +136,15 @@ impl RankGroup {
 }
 
 impl RankChild {
-    fn start(library: &Path, number: usize, count: usize, heard: Sender<(usize, Heard)>) -> Result<Self> {
+    fn start(
+        library: &Path,
+        number: usize,
+        shape: IslandShape,
+        heard: Sender<(usize, Heard)>,
+    ) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
-        command.args(["wholememory", "--rank", &number.to_string(), "--ranks", &count.to_string()]);
+        command.args(["wholememory", "--rank", &number.to_string(), "--ranks", &shape.ranks.to_string()]);
+        command.args(["--islands", &shape.islands.to_string()]).envs(shape.settings(number));
         command.arg("--library").arg(library).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().context("a rank")?;
         let (orders, answers) =

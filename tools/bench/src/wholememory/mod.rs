@@ -2,12 +2,13 @@
 //! `libwholegraph.so`. Measurements of a second library and of the plainest kernel for the same
 //! work alternate with them.
 //!
-//! * [`arguments`], [`plan`], [`orders`], [`rows`]: plain values: the command line, the tables to
-//!   measure, the orders and answers of ranks, the results.
+//! * [`arguments`], [`islands`], [`plan`], [`orders`], [`rows`]: plain values: the command line,
+//!   the machines as whose ranks the ranks pose, the tables to measure, the orders and answers of
+//!   ranks, the results.
 //! * [`group`], [`experiment`]: the measuring process, which opens no library.
 //! * [`rank`], [`process`], [`subject`], [`numbers`], [`environment`], [`kernels`], [`api`],
-//!   [`shape`]: a rank. Each rank is a process with one library, so the two libraries never share a
-//!   process, and a rank that aborts costs one rate.
+//!   [`shape`], [`exchange`], [`nccl`]: a rank. Each rank is a process with one library, so the two
+//!   libraries never share a process, and a rank that aborts costs one rate.
 //!
 //! A rate is the payload of one rank over the time from the common start to the last rank's end.
 //! All bytes are compared once before the first timed call.
@@ -15,9 +16,12 @@
 mod api;
 mod arguments;
 mod environment;
+mod exchange;
 mod experiment;
 mod group;
+mod islands;
 mod kernels;
+mod nccl;
 mod numbers;
 mod opened;
 mod orders;
@@ -39,6 +43,7 @@ use wmctl::{human, output};
 pub(crate) use arguments::WholeMemoryArguments;
 use arguments::bytes;
 use experiment::{Effort, LibrarySide, measure};
+use islands::IslandShape;
 use opened::driver;
 use rows::BenchRow;
 
@@ -55,15 +60,17 @@ pub(crate) fn wholememory(arguments: &WholeMemoryArguments) -> Result<()> {
         None => installed()?,
     };
     if let Some((rank, ranks)) = arguments.rank.zip(arguments.ranks) {
-        return rank::serve(&library, rank, ranks);
+        return rank::serve(&library, rank, IslandShape::new(ranks, arguments.islands, arguments.wire)?);
     }
     let effort = arguments.effort()?;
     let beside = arguments.beside.as_deref().map(existing).transpose()?;
     let mut sides: Vec<_> = [Some(library), beside].into_iter().flatten().map(LibrarySide::new).collect();
-    let plans = plan::plan(arguments, effort.ranks)?;
+    // Beside the first one NCCL is measured by itself.
+    sides[0].has_network = effort.shape.islands > 1;
+    let plans = plan::plan(arguments, effort.shape.ranks)?;
     sides.iter().try_for_each(|side| side.probe(&effort))?;
     let tables: usize = plans.iter().map(|plan| plan.tables.len()).sum();
-    eprintln!("{} ranks begin; each of {tables} tables takes seconds ...", effort.ranks);
+    eprintln!("{} ranks begin; each of {tables} tables takes seconds ...", effort.shape.ranks);
     let mut rows = Vec::new();
     for plan in &plans {
         for table in &plan.tables {
@@ -107,7 +114,8 @@ impl WholeMemoryArguments {
         };
         ensure!(ranks > 0, "no GPU is there: WMSHIM_DRIVER=sim takes the simulated driver");
         let patience = Duration::from_secs(self.patience);
-        Ok(Effort { seconds: self.seconds, repeat: self.repeat, ranks, patience })
+        let shape = IslandShape::new(ranks, self.islands, self.wire)?;
+        Ok(Effort { seconds: self.seconds, repeat: self.repeat, shape, patience })
     }
 
     fn show(&self, rows: &[BenchRow], sides: &[LibrarySide], effort: &Effort) -> Result<()> {
@@ -116,7 +124,8 @@ impl WholeMemoryArguments {
             let failures: Vec<_> = sides.iter().flat_map(|side| &side.failures).collect();
             return output::print_json(&json!({
                 "schema": "bench-wholememory/1",
-                "ranks": effort.ranks,
+                "ranks": effort.shape.ranks,
+                "islands": effort.shape.islands,
                 "table_bytes": bytes(self.table_gib, 30),
                 "host_bytes": bytes(self.host_gib, 30),
                 "gather_bytes": bytes(self.gather_mib, 20),
@@ -132,7 +141,7 @@ impl WholeMemoryArguments {
         output::print(&format!(
             "{} ranks; tables of {table} on devices and {host} on the host, {gather} a call of one rank; rates are those of one rank, \
              by the slowest one's end\n{}{beside}\n\n{}",
-            effort.ranks,
+            effort.shape.ranks,
             libraries[0],
             rows::render(rows, sides.len() > 1)
         ))

@@ -16,6 +16,7 @@ pub(super) enum TableType {
     Continuous = 1,
     Chunked = 2,
     Distributed = 3,
+    Hierarchy = 4,
 }
 
 /// `wholememory_memory_location_t`
@@ -99,6 +100,8 @@ pub(super) enum TableForm {
     Tensor,
     /// A tensor, of which so few rows are moved at a time that a call's own time counts.
     Calls,
+    /// A tensor whose memory spans islands.
+    Spanning,
     /// An embedding of which this part may be cached on devices.
     Cached(f32),
     /// An embedding that is trained.
@@ -124,7 +127,7 @@ pub(super) struct TableRequest {
 
 impl TableRequest {
     pub(super) fn is_tensor(&self) -> bool {
-        matches!(self.form, TableForm::Tensor | TableForm::Calls)
+        matches!(self.form, TableForm::Tensor | TableForm::Calls | TableForm::Spanning)
     }
 
     /// Elements of a row.
@@ -156,6 +159,8 @@ pub(super) enum TableOperation {
     /// The plainest kernel that gathers, and that scatters.
     PlainGather,
     PlainScatter,
+    /// The rows of a gather that pass between islands, by NCCL alone.
+    PlainExchange,
 }
 
 /// An order to a rank. All but the first are for all ranks at once.
@@ -166,6 +171,10 @@ pub(super) enum RankOrder {
     Identify,
     /// Meet the ranks that have this one.
     Meet(String),
+    /// Make a unique id of NCCL's.
+    IdentifyNetwork,
+    /// Meet the ranks that have this one, over NCCL.
+    MeetNetwork(String),
     /// Make a table, with its contents and row numbers.
     Make(TableRequest),
     /// Do it once, and compare all bytes.

@@ -29,6 +29,10 @@ const CALLED: [(TableType, TableLocation); 3] = [
     (TableType::Continuous, TableLocation::Host),
 ];
 
+/// Rows of one call, and the types of table, of memory that spans islands.
+const CROSSINGS: [u64; 4] = [1, 1000, 100_000, 1_000_000];
+const SPANNING: [TableType; 2] = [TableType::Distributed, TableType::Hierarchy];
+
 const FLOATS: [ElementKind; 2] = [ElementKind::Float; 2];
 
 /// Tables of one kind, which the same ranks make one after the other.
@@ -51,8 +55,11 @@ pub(super) fn plan(arguments: &WholeMemoryArguments, ranks: usize) -> Result<Vec
     let chosen = |part: &BenchPart| {
         arguments.only.contains(part) || (arguments.only.is_empty() && *part != BenchPart::Calls)
     };
-    let plans: Vec<_> =
-        ALL.into_iter().filter(chosen).flat_map(|part| kinds(arguments, part, ranks)).collect();
+    let plans: Vec<_> = if arguments.islands > 1 {
+        SPANNING.map(|kind| spanning(arguments, kind, ranks)).into()
+    } else {
+        ALL.into_iter().filter(chosen).flat_map(|part| kinds(arguments, part, ranks)).collect()
+    };
     let fits = |table: &TableRequest| (1..1 << 32).contains(&table.rows);
     let all_fit = plans.iter().flat_map(|plan| &plan.tables).all(fits);
     ensure!(
@@ -118,6 +125,25 @@ fn kinds(arguments: &WholeMemoryArguments, part: BenchPart, ranks: usize) -> Vec
     }
 }
 
+/// Gathers of tables on devices that span islands. One row is the last one of the table, so that it
+/// passes from island to island.
+fn spanning(arguments: &WholeMemoryArguments, memory_type: TableType, ranks: usize) -> KindPlan {
+    let table = |(row_bytes, count): (u64, u64)| TableRequest {
+        memory_type,
+        location: TableLocation::Device,
+        form: TableForm::Spanning,
+        row_bytes,
+        types: FLOATS,
+        numbers: if count == 1 { RowNumbers::One } else { RowNumbers::Uniform },
+        rows: bytes(arguments.table_gib, 30) / row_bytes / ranks as u64 * ranks as u64,
+        count,
+    };
+    let most = bytes(arguments.gather_mib, 20);
+    let calls = |row: &u64| CROSSINGS.map(|count| (*row, count));
+    let shapes = arguments.rows.iter().flat_map(calls).filter(|(row, count)| row * count <= most);
+    KindPlan { tables: shapes.map(table).collect(), operations: &[TableOperation::Gather] }
+}
+
 #[cfg(test)]
 mod tests {
     //! Hazard: a run leaves a shape out that was asked for, or asks for memory that the machine
@@ -161,6 +187,21 @@ mod tests {
         let few = planned("--rows 512 --only calls --gather-mib 1").expect("a plan");
         assert!(few.iter().all(|table| table.count <= 1000), "more than 1 MiB a call");
         assert!(calls.iter().all(|table| table.form == TableForm::Calls));
+    }
+
+    #[test]
+    fn memory_over_islands_is_gathered_by_calls_of_all_sizes() {
+        let tables = planned("--islands 2 --rows 128,2048 --gather-mib 512").expect("a plan");
+        let shapes = |row| {
+            let of_row = tables.iter().filter(move |table| table.row_bytes == row);
+            of_row.map(|table| (table.memory_type as u32, table.count)).collect::<Vec<_>>()
+        };
+        let each = |counts: &[u64]| {
+            [3, 4].map(|kind| counts.iter().map(|count| (kind, *count)).collect::<Vec<_>>()).concat()
+        };
+        assert_eq!(shapes(128), each(&CROSSINGS));
+        assert_eq!(shapes(2048), each(&CROSSINGS[..3]), "no call of more than 512 MiB");
+        assert!(planned("--islands 2 --only host").is_err(), "parts that do not span islands");
     }
 
     #[test]

@@ -12,7 +12,9 @@ use wm_driver::api::Named;
 
 use super::api::{ApiHandle, GroupId, WholeGraphLibrary, call};
 use super::environment::EnvironmentFunctions;
+use super::islands::IslandShape;
 use super::kernels::MeasureKernels;
+use super::nccl::PlainNetwork;
 use super::opened::driver;
 
 /// `LEVEL_WARN`, `CU_STREAM_NON_BLOCKING`
@@ -28,7 +30,9 @@ pub(super) struct RankProcess {
     pub(super) stream: CUstream,
     pub(super) comm: ApiHandle,
     pub(super) number: usize,
-    pub(super) ranks: usize,
+    pub(super) shape: IslandShape,
+    /// NCCL by itself, if it is measured.
+    pub(super) network: Option<PlainNetwork>,
     environment: EnvironmentFunctions,
 }
 
@@ -37,7 +41,7 @@ impl RankProcess {
     ///
     /// # Errors
     /// The first call that failed, with its code.
-    pub(super) fn enter(library: &Path, number: usize, ranks: usize) -> Result<Self> {
+    pub(super) fn enter(library: &Path, number: usize, shape: IslandShape) -> Result<Self> {
         let driver = driver()?;
         driver.init()?;
         let device = number as c_int % driver.device_count()?.max(1);
@@ -48,7 +52,8 @@ impl RankProcess {
         let library = WholeGraphLibrary::open(library)?;
         call!(library, wholememory_init(0, WARNINGS))?;
         let environment = EnvironmentFunctions::new(driver);
-        Ok(Self { library, driver, kernels, stream, comm: null_mut(), number, ranks, environment })
+        let (comm, network) = (null_mut(), None);
+        Ok(Self { library, driver, kernels, stream, comm, number, shape, network, environment })
     }
 
     /// A unique id for a new communicator, as hexadecimal digits.
@@ -60,8 +65,14 @@ impl RankProcess {
 
     /// Joins the communicator with this id. All ranks do it at once.
     pub(super) fn meet(&mut self, id: &str) -> Result<()> {
-        let (id, number, ranks) = (GroupId::from_hex(id)?, self.number as c_int, self.ranks as c_int);
+        let (id, number, ranks) = (GroupId::from_hex(id)?, self.number as c_int, self.shape.ranks as c_int);
         call!(self.library, wholememory_create_communicator(&mut self.comm, id, number, ranks))
+    }
+
+    /// Joins the communicator of NCCL's with this id. All ranks do it at once.
+    pub(super) fn meet_network(&mut self, id: &str) -> Result<()> {
+        self.network = Some(PlainNetwork::meet(id, self.number, self.shape.ranks)?);
+        Ok(())
     }
 
     pub(super) fn barrier(&self) -> Result<()> {
@@ -80,6 +91,7 @@ impl RankProcess {
 
     /// Leaves the communicator and ends the library.
     pub(super) fn leave(self) -> Result<()> {
+        self.network.map_or(Ok(()), PlainNetwork::leave)?;
         if !self.comm.is_null() {
             call!(self.library, wholememory_destroy_communicator(self.comm))?;
         }

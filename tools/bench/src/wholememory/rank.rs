@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use super::islands::IslandShape;
+use super::nccl::PlainNetwork;
 use super::orders::{MARK, RankAnswer, RankOrder, TableOperation};
 use super::process::RankProcess;
 use super::subject::Subject;
@@ -21,8 +23,8 @@ struct Rank {
 ///
 /// # Errors
 /// Standard input or output that fails. A failed order is an answer.
-pub(super) fn serve(library: &Path, number: usize, ranks: usize) -> Result<()> {
-    let mut rank = match RankProcess::enter(library, number, ranks) {
+pub(super) fn serve(library: &Path, number: usize, shape: IslandShape) -> Result<()> {
+    let mut rank = match RankProcess::enter(library, number, shape) {
         Ok(process) => Rank { process, subject: None },
         Err(error) => return say(&RankAnswer::Failed(format!("{error:#}"))),
     };
@@ -44,6 +46,8 @@ impl Rank {
         match order {
             RankOrder::Identify => process.identify().map(RankAnswer::Identity),
             RankOrder::Meet(id) => process.meet(&id).map(|()| RankAnswer::Done),
+            RankOrder::IdentifyNetwork => PlainNetwork::identify().map(RankAnswer::Identity),
+            RankOrder::MeetNetwork(id) => process.meet_network(&id).map(|()| RankAnswer::Done),
             RankOrder::Make(request) => {
                 let made = self.subject.insert(Subject::make(process, request)?);
                 Ok(RankAnswer::Made { is_mapped: made.is_mapped() })

@@ -40,6 +40,7 @@ enum Section {
     Rates,
     Steps,
     Calls,
+    Spanning,
 }
 
 impl Section {
@@ -48,8 +49,18 @@ impl Section {
         match self {
             Self::Rates => ("OPERATION", "GB/s"),
             Self::Steps => ("OPTIMIZER", "MILLION ROWS/s"),
-            Self::Calls => ("OPERATION", "us"),
+            Self::Calls | Self::Spanning => ("OPERATION", "us"),
         }
+    }
+
+    /// The name of the plainest way to do the same.
+    fn plainest(self) -> &'static str {
+        if self == Self::Spanning { "NCCL" } else { "KERNEL" }
+    }
+
+    /// Whether rows of a call differ from line to line.
+    fn has_counts(self) -> bool {
+        matches!(self, Self::Calls | Self::Spanning)
     }
 }
 
@@ -80,6 +91,7 @@ pub(super) struct BenchRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     beside: Option<LibraryOutcome>,
     /// Of the plainest kernel, on the same rows; of a distributed table, on those of another type.
+    /// Over islands, of NCCL alone: the same payload over the time of the rows that cross.
     kernel: Option<f64>,
 }
 
@@ -111,8 +123,9 @@ impl BenchRow {
     /// So that a run which is ended early has said something.
     pub(super) fn tell(&self) {
         let beside = self.beside.map_or_else(String::new, |other| format!(", beside {}", self.shown(other)));
-        let kernel =
-            self.kernel.map_or_else(String::new, |rate| format!(", kernel {:.1}", self.figure(rate)));
+        let kernel = self.kernel.map_or_else(String::new, |rate| {
+            format!(", {} {:.1}", self.section().plainest(), self.figure(rate))
+        });
         let (ours, unit) = (self.shown(self.ours), self.section().headings().1);
         eprintln!("{}: {ours} {unit}{beside}{kernel}", self.names().join(" "));
     }
@@ -121,6 +134,7 @@ impl BenchRow {
         match (self.operation, self.form) {
             (TableOperation::Step, _) => Section::Steps,
             (_, TableForm::Calls) => Section::Calls,
+            (_, TableForm::Spanning) => Section::Spanning,
             _ => Section::Rates,
         }
     }
@@ -130,7 +144,7 @@ impl BenchRow {
         match self.section() {
             Section::Rates => rate / 1e9,
             Section::Steps => rate / 1e6,
-            Section::Calls => (self.count * self.row_bytes) as f64 / rate * 1e6,
+            Section::Calls | Section::Spanning => (self.count * self.row_bytes) as f64 / rate * 1e6,
         }
     }
 
@@ -150,6 +164,7 @@ impl BenchRow {
             TableType::Continuous => "continuous",
             TableType::Chunked => "chunked",
             TableType::Distributed => "distributed",
+            TableType::Hierarchy => "hierarchy",
         };
         let location = if self.location == TableLocation::Device { "device" } else { "host" };
         let row = match self.types {
@@ -158,7 +173,7 @@ impl BenchRow {
         };
         let mut names =
             [operation, memory_type, location, &row, &name_of(&self.numbers)].map(str::to_owned).to_vec();
-        if self.section() == Section::Calls {
+        if self.section().has_counts() {
             names.push(self.count.to_string());
         }
         names
@@ -176,6 +191,9 @@ impl BenchRow {
             let of_kernel = self.ours.rate().zip(self.kernel);
             cells.push(self.kernel.map_or_else(String::new, |rate| format!("{:.1}", self.figure(rate))));
             cells.push(of_kernel.map_or_else(String::new, |(ours, kernel)| percent(ours / kernel)));
+        }
+        if self.section() == Section::Spanning {
+            cells.push(self.ours.shown(|rate| rate / 1e9));
         }
         cells
     }
@@ -207,17 +225,24 @@ pub(super) fn complete(rows: &mut [BenchRow]) {
 pub(super) fn render(rows: &[BenchRow], with_beside: bool) -> String {
     let table = |section: Section| {
         let (first, unit) = section.headings();
-        let [own, other, kernel] = ["", "BESIDE ", "KERNEL "].map(|side| format!(">{side}{unit}"));
+        let plainest = section.plainest();
+        let [own, other, kernel] =
+            ["", "BESIDE ", &format!("{plainest} ")].map(|side| format!(">{side}{unit}"));
+        let of_kernel = format!(">OF {plainest}");
         let compared: &[&str] = if with_beside { &[&other, ">RATIO"] } else { &[] };
-        let count: &[&str] = if section == Section::Calls { &[">ROWS"] } else { &[] };
-        let last: &[&str] = if section == Section::Steps { &[] } else { &[&kernel, ">OF KERNEL"] };
+        let count: &[&str] = if section.has_counts() { &[">ROWS"] } else { &[] };
+        let last: &[&str] = match section {
+            Section::Steps => &[],
+            Section::Spanning => &[&kernel, &of_kernel, ">GB/s"],
+            Section::Rates | Section::Calls => &[&kernel, &of_kernel],
+        };
         let headings =
             [&[first, "TYPE", "MEMORY", ">ROW", "NUMBERS"], count, &[&own], compared, last].concat();
         let mut table = TextTable::new(&headings);
         rows.iter().filter(|row| row.section() == section).for_each(|row| table.row(row.cells()));
         if table.is_empty() { None } else { Some(table.to_string()) }
     };
-    let tables = [Section::Rates, Section::Steps, Section::Calls].map(table);
+    let tables = [Section::Rates, Section::Steps, Section::Calls, Section::Spanning].map(table);
     tables.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
@@ -272,6 +297,17 @@ mod tests {
         for shown in [">us", "BESIDE us", "512 B half:float", "sorted", "1000", "512.0", "1024.0", "2.00"] {
             assert!(text.contains(shown.trim_start_matches('>')), "{shown} in {text}");
         }
+    }
+
+    #[test]
+    fn rows_that_cross_are_compared_with_nccl() {
+        let mut call =
+            row(TableType::Hierarchy, 500, LibraryOutcome::Rate(2e9), Some(LibraryOutcome::Rate(4e9)));
+        (call.form, call.count) = (TableForm::Spanning, 4000);
+        let text = render(&[call], true);
+        let words: Vec<_> = text.split_whitespace().collect();
+        assert!(text.contains("NCCL us  OF NCCL  GB/s") && !text.contains("KERNEL"), "{text}");
+        assert!(words.ends_with(&["4000", "1000.0", "40.0", "0.04", "500.0", "50", "%", "2.0"]), "{text}");
     }
 
     #[test]

@@ -8,13 +8,13 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use wm_abi::CUdeviceptr;
 use wm_driver::Api;
 use wm_kernels::measure::{CheckRows, PlainGather, PlainScatter, WriteTable};
 
 use super::api::{ApiHandle, call};
-use super::numbers;
+use super::exchange::{PlainExchange, drawn};
 use super::orders::{TableForm, TableLocation, TableOperation, TableRequest, TableType};
 use super::process::RankProcess;
 use super::shape::TensorShape;
@@ -43,6 +43,8 @@ pub(super) struct Subject {
     warm: Vec<LocalTensor>,
     /// Where each rank's rows begin, in device memory, if a plain kernel moves them all.
     bases: Option<CUdeviceptr>,
+    /// NCCL alone on the same rows, if the ranks have met over it.
+    exchange: Option<PlainExchange>,
     /// A counter in device memory.
     wrong: CUdeviceptr,
 }
@@ -86,11 +88,8 @@ impl LocalTensor {
 impl Subject {
     /// Makes a table with its contents. A collective call.
     pub(super) fn make(rank: &RankProcess, request: TableRequest) -> Result<Self> {
-        let TableRequest { row_bytes, rows, count, .. } = request;
-        let none = null_mut();
-        let seed = |batch: u64| [rank.number as u64, row_bytes, batch];
-        let batch =
-            |batch| LocalTensor::numbers(rank, &numbers::draw(request.numbers, count, rows, seed(batch)));
+        let (count, none) = (request.count, null_mut());
+        let batch = |batch| LocalTensor::numbers(rank, &drawn(&request, rank.number, batch));
         let batches = if matches!(request.form, TableForm::Cached(_)) { WARM_BATCHES } else { 0 };
         let mut subject = Self {
             request,
@@ -102,12 +101,16 @@ impl Subject {
             packed: LocalTensor::new(rank, TensorShape::rows(count, request.columns(), request.types[1]))?,
             warm: (1..=batches).map(batch).collect::<Result<_>>()?,
             bases: None,
+            exchange: None,
             wrong: rank.driver.mem_alloc(8)?,
         };
         subject.make_table(rank)?;
         subject.fill(rank, SALT)?;
         subject.packed.set(rank, GRADIENT.to_bits())?;
         subject.bases = subject.find_bases(rank)?;
+        if rank.network.is_some() {
+            subject.exchange = Some(PlainExchange::make(rank, &request)?);
+        }
         rank.drain()?;
         rank.barrier()?;
         Ok(subject)
@@ -197,13 +200,14 @@ impl Subject {
 
     fn find_bases(&self, rank: &RankProcess) -> Result<Option<CUdeviceptr>> {
         // A library hands out no other rank's part of these.
-        let is_shown = self.request.memory_type != TableType::Distributed && self.request.is_tensor();
+        let is_shown = matches!(self.request.memory_type, TableType::Continuous | TableType::Chunked)
+            && self.request.is_tensor();
         if !is_shown || !self.request.is_plain() {
             return Ok(None);
         }
         let memory = self.memory(rank);
         let mut bases = Vec::new();
-        for other in 0..rank.ranks as c_int {
+        for other in 0..rank.shape.ranks as c_int {
             let (mut address, mut bytes, mut offset) = (null_mut(), 0, 0);
             call!(
                 rank.library,
@@ -229,6 +233,7 @@ impl Subject {
             TableOperation::Scatter => self.scatter(rank),
             TableOperation::Step => self.step(rank, &self.numbers, &self.packed),
             TableOperation::PlainGather | TableOperation::PlainScatter => self.plain(rank, operation),
+            TableOperation::PlainExchange => self.exchanged()?.perform(rank),
         }
     }
 
@@ -275,7 +280,7 @@ impl Subject {
     fn plain(&self, rank: &RankProcess, operation: TableOperation) -> Result<()> {
         let TableRequest { row_bytes, rows, count, .. } = self.request;
         let Some(bases) = self.bases else { bail!("a kernel does not reach all of this table") };
-        let (rows_each, shift) = ((rows / rank.ranks as u64) as u32, (row_bytes / 16).ilog2());
+        let (rows_each, shift) = ((rows / rank.shape.ranks as u64) as u32, (row_bytes / 16).ilog2());
         let (numbers, work) = (self.numbers.address, count << shift);
         if operation == TableOperation::PlainGather {
             let output = self.packed.address;
@@ -291,8 +296,13 @@ impl Subject {
         match operation {
             TableOperation::Scatter | TableOperation::PlainScatter => self.check_scatter(rank, operation),
             TableOperation::Step => self.check_step(rank),
+            TableOperation::PlainExchange => self.exchanged()?.check(rank),
             _ => self.check_gather(rank, operation),
         }
+    }
+
+    fn exchanged(&self) -> Result<&PlainExchange> {
+        self.exchange.as_ref().context("the ranks have not met over NCCL")
     }
 
     fn check_gather(&self, rank: &RankProcess, operation: TableOperation) -> Result<u64> {
@@ -337,7 +347,7 @@ impl Subject {
     /// Makes a first step of rows that no other rank touches, from 0: by any optimizer it leads to
     /// -1.
     fn check_step(&mut self, rank: &RankProcess) -> Result<u64> {
-        let (ranks, columns, kind) = (rank.ranks as u64, self.request.columns(), self.request.types[1]);
+        let (ranks, columns, kind) = (rank.shape.ranks as u64, self.request.columns(), self.request.types[1]);
         let count = (self.request.rows / ranks).min(CHECKED_ROWS).min(self.request.count);
         let own: Vec<_> = (0..count).map(|at| (at * ranks + rank.number as u64) as i64).collect();
         let numbers = LocalTensor::numbers(rank, &own)?;
@@ -387,6 +397,7 @@ impl Subject {
         for local in self.warm.into_iter().chain([self.numbers, self.packed]) {
             local.close(rank)?;
         }
+        self.exchange.map_or(Ok(()), |exchange| exchange.close(rank))?;
         for address in self.bases.into_iter().chain([self.wrong]) {
             rank.driver.mem_free(address)?;
         }
