@@ -12,6 +12,7 @@
 //!
 //! A zero stands for what is not known, and is not compared.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::linux::fs::MetadataExt;
 
@@ -120,20 +121,35 @@ pub fn unique_id() -> Result<[u8; UNIQUE_ID_BYTES]> {
     id[40..44].copy_from_slice(&VERSION.to_le_bytes());
     id[PLACE..DOOR].copy_from_slice(&RankOrigin::own().bytes());
     rustix::rand::getrandom(&mut id[..32], rustix::rand::GetRandomFlags::empty())?;
-    match exchange::own_address().map(exchange::listen) {
-        Some(Ok((listener, door))) => {
-            id[DOOR..DOOR + 20].copy_from_slice(&door_bytes(door));
-            if let Err(error) = exchange::keep_door(Key::of(&id), listener) {
+    match exchange::own_address() {
+        Some(address) => {
+            let opened = exchange::listen(address).and_then(|(listener, door)| {
+                name_door(&mut id, door, |key| exchange::keep_door(key, listener))
+            });
+            if let Err(error) = opened {
                 log::warn!("wholememory: ranks of other machines cannot come: {error}");
             }
         }
-        Some(Err(error)) => log::warn!("wholememory: ranks of other machines cannot come: {error}"),
         None => log::info!(
             "wholememory: ranks of other machines cannot come: no network interface is as NCCL_SOCKET_IFNAME and \
              NCCL_SOCKET_FAMILY say"
         ),
     }
     Ok(id)
+}
+
+/// Writes the door into the id, and keeps the door for the key that the id then gives. If the door
+/// is not kept, the id names none.
+///
+/// # Errors
+/// That of `keep`.
+fn name_door(
+    id: &mut [u8; UNIQUE_ID_BYTES],
+    door: SocketAddr,
+    keep: impl FnOnce(Key) -> io::Result<()>,
+) -> io::Result<()> {
+    id[DOOR..DOOR + 20].copy_from_slice(&door_bytes(door));
+    keep(Key::of(id)).inspect_err(|_| id[DOOR..].fill(0))
 }
 
 /// What a rank with an id knows of the meeting. `node` is the machine that it says it is on.
@@ -206,6 +222,22 @@ mod tests {
             assert!(error.code() == 5 && error.to_string().contains(reason), "{error}");
             assert!(here(&elsewhere, 1).is_ok(), "a rank alone");
         }
+    }
+
+    /// Ranks elsewhere would call a door that nobody keeps, and ranks here would look for it.
+    #[test]
+    fn an_id_names_no_door_that_is_not_kept() {
+        let door = "192.0.2.7:4000".parse().expect("an address");
+        let mut id = [0; UNIQUE_ID_BYTES];
+        name_door(&mut id, door, |_| Err(io::ErrorKind::AddrInUse.into())).expect_err("not kept");
+        assert_eq!(id[DOOR..].first_chunk().and_then(door_of), None);
+        let mut key = None;
+        name_door(&mut id, door, |known| {
+            key = Some(known);
+            Ok(())
+        })
+        .expect("kept");
+        assert_eq!((id[DOOR..].first_chunk().and_then(door_of), key), (Some(door), Some(Key::of(&id))));
     }
 
     #[test]
