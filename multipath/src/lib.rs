@@ -38,6 +38,7 @@ mod transfer;
 mod vocabulary;
 
 pub use arbitration::page::ClaimsPage;
+pub use arbitration::plain_calls::PlainCall;
 pub use driver::CopyDriver;
 pub use driver::table::TableDriver;
 pub use engine::Engine;

@@ -75,8 +75,12 @@ impl<D: CopyDriver + 'static> Inner<D> {
             return CopyOutcome::Plain;
         };
         let split = split.over(&lanes.iter().map(RelayPipeline::relay).collect::<Vec<_>>());
+        let Some(turn) = self.turns.take(&copy.user) else {
+            self.pool.give_event(start);
+            self.give_back(lanes);
+            return CopyOutcome::Plain;
+        };
         let mut timer = self.timer(copy);
-        let turn = self.turns.take(&copy.user);
         let free = timer.as_mut().filter(|timer| timer.is_free());
         let free = free.map(|timer| timer.followed(copy));
         let outcome = enqueue(&self.driver, copy, &split, self.settings.chunk, &mut lanes, &start, free);

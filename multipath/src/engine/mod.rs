@@ -22,11 +22,12 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use wm_abi::CUdevice;
+use wm_abi::{CUcontext, CUdevice, CUstream};
 
 use crate::arbitration::link_claims::LinkClaims;
 use crate::arbitration::opening::DeferredBenefit;
 use crate::arbitration::opposing::OpposingTraffic;
+use crate::arbitration::plain_calls::PlainCall;
 use crate::arbitration::stream_turns::StreamTurns;
 use crate::arbitration::threads::ThreadBudget;
 use crate::driver::CopyDriver;
@@ -137,13 +138,19 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.corrections.factor(target, direction)
     }
 
-    /// Copies, over several paths if that pays.
+    /// Copies, over several paths if that pays. Before the answer that the caller has to make the
+    /// plain call, it has [followed](Inner::follow) the turns of other threads.
     pub fn copy(&self, request: &CopyRequest) -> CopyOutcome {
         let concerns = request.memory == HostMemory::Pageable || !self.is_alone();
         if request.copy.bytes < self.least() || !concerns {
             return CopyOutcome::Plain;
         }
-        self.driver.quietly(|| self.large(request))
+        self.turns.decide(&request.copy.user);
+        let outcome = self.driver.quietly(|| self.large(request));
+        if outcome == CopyOutcome::Plain {
+            self.follow(&request.copy.user);
+        }
+        outcome
     }
 
     /// Is a thread enqueueing a copy of several parts into any stream? Then the work of other
@@ -153,8 +160,24 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.turns.any()
     }
 
+    /// May copies have parts that their own stream does not order? Then each plain call has an
+    /// entry ([`Inner::enter`]).
+    #[inline]
+    pub fn has_relays(&self) -> bool {
+        !self.is_alone()
+    }
+
+    /// The calling thread is about to make a plain call into a stream, until the value is dropped.
+    /// It has to ask afterwards whether there are turns. Default streams under their own names; the
+    /// context is null if it is not known.
+    #[inline]
+    pub fn enter(&self, stream: CUstream, context: CUcontext) -> PlainCall<'_> {
+        self.turns.enter(stream, context)
+    }
+
     /// Waits until no other thread is enqueueing a copy of several parts into this stream, or into
-    /// one whose work this stream waits for.
+    /// one whose work this stream waits for. Copies of other threads are plain from here on until
+    /// the calling thread's call is over, if it has an entry.
     pub fn follow(&self, user: &ProgramStream) {
         self.turns.follow(user);
     }

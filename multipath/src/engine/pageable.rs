@@ -63,15 +63,15 @@ impl<D: CopyDriver + 'static> Inner<D> {
     }
 
     /// The turn is used only while the stream is empty: then the copy's remaining waits end by
-    /// themselves, and so does the turn. If another thread has enqueued work meanwhile, that work
-    /// comes first, and the wait for it is made without the turn. After [`TRIES`] attempts the
-    /// driver makes the copy.
+    /// themselves, and so does the turn. If another thread has enqueued work meanwhile, or is about
+    /// to, that work comes first, and the wait for it is made without the turn. After [`TRIES`]
+    /// attempts the driver makes the copy.
     fn in_turn(&self, request: &CopyRequest, paths: &[Path], start: &Arc<StreamEvent>) -> CopyOutcome {
         let user = request.copy.user;
         for _ in 0..TRIES {
             let turn = self.turns.take(&user);
             // The device has reached its start, so it holds only later work of other threads.
-            if self.driver.is_empty(user.home.context, user.stream) == Ok(true) {
+            if turn.is_some() && self.driver.is_empty(user.home.context, user.stream) == Ok(true) {
                 return self.fill(request, paths, start);
             }
             drop(turn);

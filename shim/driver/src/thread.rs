@@ -48,17 +48,32 @@ pub fn beside<F: FnOnce() + Send>(
 
 /// The kernel's number of a thread, which the kernel may reuse once the thread has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KernelThread(libc::pid_t);
+pub struct KernelThread(libc::pid_t);
 
 impl KernelThread {
-    pub(crate) fn current() -> Self {
+    /// The calling thread.
+    #[must_use]
+    pub fn current() -> Self {
         // SAFETY: a system call without arguments.
         Self(unsafe { libc::gettid() })
     }
 
+    /// The thread with this number.
+    #[must_use]
+    pub const fn numbered(number: i32) -> Self {
+        Self(number)
+    }
+
+    /// The number, which is positive.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        self.0
+    }
+
     /// Is there no thread of this process with the number? A later thread with the same number
     /// hides the end.
-    pub(crate) fn has_ended(self) -> bool {
+    #[must_use]
+    pub fn has_ended(self) -> bool {
         // SAFETY: no signal is sent; the call only checks whether one could be.
         let found = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.0, 0) };
         found != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)

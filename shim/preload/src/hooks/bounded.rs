@@ -69,7 +69,7 @@ macro_rules! bounded_entry {
             if unsafe { bounds::$check($($range),*) } {
                 return CUresult::INVALID_VALUE;
             }
-            follow!($name, $stream);
+            let _call = enter!($name, $stream);
             // SAFETY: the same.
             unsafe { next::$name.get()($($argument),*) }
         }
@@ -77,15 +77,17 @@ macro_rules! bounded_entry {
     };
 }
 
-/// Work that goes into a stream comes behind the copies there that are under way. A call that makes
-/// or changes a node puts no work into one.
-macro_rules! follow {
-    ($name:ident, none) => {};
+/// Work that goes into a stream comes behind the copies there that are under way, and before those
+/// that begin during the call. A call that makes or changes a node puts no work into one.
+macro_rules! enter {
+    ($name:ident, none) => {
+        ()
+    };
     ($name:ident, default) => {
-        multipath::follow(const { default_of(stringify!($name)) })
+        multipath::enter(const { default_of(stringify!($name)) })
     };
     ($name:ident, $stream:ident) => {
-        multipath::follow(if $stream.is_null() { const { default_of(stringify!($name)) } } else { $stream })
+        multipath::enter(if $stream.is_null() { const { default_of(stringify!($name)) } } else { $stream })
     };
 }
 

@@ -185,7 +185,7 @@ macro_rules! retry_entry {
     (($($argument:ident: $type:ty),*) $parameters:tt $name:ident) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             record_per_thread(const { is_per_thread(stringify!($name)) });
-            record_stream!($parameters);
+            let _call = record_stream!($parameters);
             observe_launch!($name $parameters);
             oom::retry_counted(
                 &hot::$name.calls,
@@ -197,13 +197,13 @@ macro_rules! retry_entry {
     };
 }
 
-/// Notes the stream that a call names, or that its launch configuration names; nothing if no
-/// parameter is either.
+/// Notes the stream that a call names, or that its launch configuration names, for as long as the
+/// value lives; nothing if no parameter is either.
 macro_rules! record_stream {
-    (($stream:ident: CUstream $($rest:tt)*)) => { stream::record_work($stream) };
-    (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::record_work($config) };
+    (($stream:ident: CUstream $($rest:tt)*)) => { stream::enter_with_work($stream) };
+    (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::enter_with_work($config) };
     (($other:ident: $type:ty $(, $($rest:tt)*)?)) => { record_stream!(($($($rest)*)?)) };
-    (()) => {};
+    (()) => { () };
 }
 
 /// Shows a launch to those that have subscribed.

@@ -27,7 +27,7 @@ use wm_driver::thread::Uncancelled;
 use wm_multipath::measured::cache;
 use wm_multipath::{
     ClaimsPage, CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
-    LinkDirection, ProgramStream, RelayUsage, RouteUsage, StreamOrdering, TableDriver,
+    LinkDirection, PlainCall, ProgramStream, RelayUsage, RouteUsage, StreamOrdering, TableDriver,
 };
 
 use crate::copies::LinearCopy;
@@ -78,6 +78,38 @@ pub(crate) fn follow(stream: CUstream) {
     }
 }
 
+/// The same for a call that goes to the driver next, and lasts until the value is dropped. With
+/// relays, copies of other threads that would get its work in between their parts are plain
+/// meanwhile.
+#[inline]
+pub(crate) fn enter(stream: CUstream) -> Option<PlainCall<'static>> {
+    let engine = COPIES.engine()?;
+    let call = engine.has_relays().then(|| enter_with(engine, stream));
+    if engine.has_turns() {
+        follow_turns(stream);
+    }
+    call
+}
+
+#[inline(never)]
+fn enter_with(engine: &'static Engine<TableDriver>, stream: CUstream) -> PlainCall<'static> {
+    match stream {
+        CUstream::NULL | CUstream::LEGACY | CUstream::PER_THREAD => {
+            let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
+            engine.enter(stream, registry::context_of_stream(stream).unwrap_or_default())
+        }
+        // Its context would take two driver calls. A handle is another stream's in no context.
+        created => engine.enter(created, CUcontext::NULL),
+    }
+}
+
+/// A call that has made a copy over several links makes plain calls into the stream, too.
+pub(crate) fn go_on_plainly(stream: CUstream) {
+    if COPIES.engine().is_some_and(|engine| engine.has_relays()) {
+        follow_turns(stream);
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn follow_turns(stream: CUstream) {
@@ -111,12 +143,7 @@ fn copy_large(copy: &LinearCopy) -> bool {
     {
         return false;
     }
-    let is_done = engine.copy(&request) == CopyOutcome::Done;
-    if !is_done {
-        // Another thread may have begun a copy of several parts since the entry of this call asked.
-        follow(copy.stream);
-    }
-    is_done
+    engine.copy(&request) == CopyOutcome::Done
 }
 
 /// The copy as wm-multipath takes it. `None`: the driver is to make it.

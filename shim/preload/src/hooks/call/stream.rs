@@ -9,6 +9,7 @@ use wm_abi::{
     CUstream,
 };
 use wm_driver::Api;
+use wm_multipath::PlainCall;
 
 use super::boundary::Outcome;
 use crate::multipath;
@@ -72,10 +73,23 @@ impl NamesStream for *const CUlaunchConfig {
 #[inline]
 pub(in crate::hooks) fn record_work(stream: impl NamesStream) {
     let stream = stream.stream();
+    note_per_thread(stream);
+    multipath::follow(stream);
+}
+
+/// The same for a call that goes to the driver next, for as long as the value lives.
+#[inline]
+pub(in crate::hooks) fn enter_with_work(stream: impl NamesStream) -> Option<PlainCall<'static>> {
+    let stream = stream.stream();
+    note_per_thread(stream);
+    multipath::enter(stream)
+}
+
+#[inline]
+fn note_per_thread(stream: CUstream) {
     if stream == CUstream::PER_THREAD {
         streams().note_blocking();
     }
-    multipath::follow(stream);
 }
 
 /// Is any stream of the process being captured?

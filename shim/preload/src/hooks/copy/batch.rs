@@ -147,6 +147,7 @@ fn spread(batch: &Batch, copies: &[LinearCopy]) -> Outcome {
     }
     let rest = copies.iter().enumerate().filter(|(index, _)| !served[*index]);
     for (index, copy) in rest {
+        multipath::go_on_plainly(copy.stream);
         let result = plain(copy);
         if result != CUresult::SUCCESS {
             batch.report_failed(index);
