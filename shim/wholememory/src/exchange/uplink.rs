@@ -2,8 +2,8 @@
 //!
 //! A network may come up later than the ranks, and a connection may be lost in it: so a leader
 //! that does not reach the root tries again until its patience ends. If the root's machine refuses
-//! the connection, nobody listens there any more, and the leader ends at once: the port was open
-//! before the unique id was known.
+//! the connection, the port is closed for good, and the leader ends at once: it was open before the
+//! unique id was known.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
