@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Ranks elsewhere would call a door that nobody keeps, and ranks here would look for it.
+    /// Ranks elsewhere would call a closed port, and ranks here would look for its keeper.
     #[test]
     fn an_id_names_no_door_that_is_not_kept() {
         let door = "192.0.2.7:4000".parse().expect("an address");
