@@ -1,13 +1,15 @@
 //! Hazard (wrong result): rows that pass between islands are other rows, or go to other places.
 //! Ranks of one machine pose as islands, over the simulated NCCL.
 //!
+//! Hazard: more messages or bytes than the model of the page has, with more islands.
+//!
 //! Hazard: a rank that waits for ever in NCCL, or goes on after another one failed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use hazards::places::built;
-use hazards::said;
+use hazards::{Scratch, said};
 
 const SUITE: &str = env!("CARGO_BIN_EXE_wholememory-suite");
 
@@ -47,6 +49,48 @@ fn ranks_of_three_islands() {
 #[test]
 fn ranks_of_four_islands() {
     passes(&["--ranks", "8", "--islands", "4"], &[]);
+}
+
+/// Messages and bytes that each rank has sent, by rank.
+fn sent(ranks: usize, islands: usize, gathers: usize) -> Vec<(u64, u64)> {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("sent");
+    let settings = [
+        ("SIMNCCL_STATS", file.to_str().expect("a plain path")),
+        ("WHOLEMEMORY_SUITE_GATHERS", &*gathers.to_string()),
+        ("SIMCUDA_DEVICES", "16"),
+    ];
+    let (ranks, islands) = (ranks.to_string(), islands.to_string());
+    passes(&["--ranks", &ranks, "--islands", &islands, "--filter", "crossings.counted"], &settings);
+    let lines = std::fs::read_to_string(file).expect("counts");
+    let number =
+        |word: &str| word.split_once('=').and_then(|(_, number)| number.parse().ok()).expect("a count");
+    let mut found: Vec<Vec<u64>> = lines.lines().map(|line| line.split(' ').map(number).collect()).collect();
+    found.sort_unstable();
+    let whole = (0..found.len()).all(|rank| found[rank][..2] == [rank as u64, found.len() as u64]);
+    assert!(whole && found.len().to_string() == ranks, "a line a rank: {lines}");
+    found.into_iter().map(|line| (line[2], line[3])).collect()
+}
+
+/// The model of docs/dev/measurements.md: a rank gathers 960 rows of 128 bytes, as many of each
+/// island.
+fn model(ranks: u64, islands: u64) -> (u64, u64) {
+    let (others, record) = (ranks - 1, 8 * (8 + islands));
+    let crossing = (islands - 1) * (960 / islands);
+    // A record to each rank, and the end; numbers to each other island, and rows for it.
+    (2 * others + 2 * (islands - 1), 2 * others * record + crossing * (4 + 128))
+}
+
+#[test]
+fn messages_and_bytes_of_a_gather_are_those_of_the_model() {
+    for (ranks, islands) in [(2, 2), (4, 4), (8, 8), (16, 16), (16, 2), (16, 4), (16, 8)] {
+        let [once, thrice] = [1, 3].map(|gathers| sent(ranks, islands, gathers));
+        for (rank, (once, thrice)) in once.into_iter().zip(thrice).enumerate() {
+            let two = (thrice.0 - once.0, thrice.1 - once.1);
+            let (messages, bytes) = model(ranks as u64, islands as u64);
+            assert_eq!(two, (2 * messages, 2 * bytes), "rank {rank} of {ranks} on {islands} islands");
+        }
+    }
 }
 
 #[test]

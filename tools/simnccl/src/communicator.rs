@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::operation::{Operation, Plan, Shape};
 use crate::process::PROCESS;
 use crate::rendezvous::Member;
-use crate::report::{error, line};
+use crate::report::{append, error, line};
 use crate::state::{Next, State};
 use crate::thread;
 use crate::transport::{Counters, Transport};
@@ -154,6 +154,13 @@ impl Communicator {
         (self.counters.messages.load(Ordering::Relaxed), self.counters.bytes.load(Ordering::Relaxed))
     }
 
+    /// Appends this rank's counts to the file that `SIMNCCL_STATS` names.
+    fn record(&self) -> Outcome {
+        let Some(file) = &PROCESS.settings()?.stats else { return Ok(()) };
+        let (Member { rank, size, .. }, (messages, bytes)) = (&self.member, self.counted());
+        append(file, &format!("rank={rank} size={size} messages={messages} bytes={bytes}"))
+    }
+
     /// Begins to flush; waits for the end if the communicator is a blocking one.
     pub(crate) fn finalize(&self) -> Outcome {
         self.state.ready()?;
@@ -175,7 +182,7 @@ impl Communicator {
     /// Frees the streams and ends.
     pub(crate) fn abort(&self) -> Outcome {
         match self.state.stop(ABORT) {
-            true => Ok(()),
+            true => self.record(),
             false => Err(error(Code::INTERNAL, "the communicator's thread did not end in time")),
         }
     }

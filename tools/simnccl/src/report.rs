@@ -1,10 +1,13 @@
 //! The text of the last error, for `ncclGetLastError`, and the lines of `SIMNCCL_LOG`.
 
 use std::ffi::{CStr, CString};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::abi::Code;
+use crate::abi::{Code, Outcome};
 
 /// The process's report of errors. A text stays allocated, because callers hold pointers to it.
 #[derive(Debug)]
@@ -45,6 +48,16 @@ pub(crate) fn error(code: Code, text: &str) -> Code {
     REPORT.put(text);
     line(text);
     code
+}
+
+/// Appends a line to a file, in one write: processes that share the file do not mix their lines.
+///
+/// # Errors
+/// `ncclSystemError`, if the file cannot be written.
+pub(crate) fn append(file: &Path, line: &str) -> Outcome {
+    let open = OpenOptions::new().create(true).append(true).open(file);
+    let written = open.and_then(|mut open| open.write_all(format!("{line}\n").as_bytes()));
+    written.map_err(|reason| error(Code::SYSTEM, &format!("SIMNCCL_STATS={}: {reason}", file.display())))
 }
 
 /// A line on standard error, if `SIMNCCL_LOG` asks for them.

@@ -4,6 +4,7 @@
 //! misread setting would make a test pass that tests nothing.
 
 use std::ffi::c_int;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::faults::{Drop, Rule};
@@ -23,6 +24,8 @@ pub(crate) struct Settings {
     pub(crate) version: c_int,
     /// Print a line for each error?
     pub(crate) log: bool,
+    /// The file to which each communicator appends its counts at its end.
+    pub(crate) stats: Option<PathBuf>,
     /// `NCCL_SOCKET_IFNAME`.
     pub(crate) interfaces: String,
     /// `NCCL_HOSTID`: processes with one value are on one machine.
@@ -49,6 +52,7 @@ impl Settings {
             version: value(&get, "SIMNCCL_VERSION", "a version such as 21903", |text| text.parse().ok())?
                 .unwrap_or(VERSION),
             log: switch("SIMNCCL_LOG")? == Some(1),
+            stats: get("SIMNCCL_STATS").filter(|text| !text.is_empty()).map(PathBuf::from),
             interfaces: get("NCCL_SOCKET_IFNAME").unwrap_or_default(),
             host: get("NCCL_HOSTID").filter(|text| !text.is_empty()),
             shared_gpus: switch("NCCL_MULTI_RANK_GPU_ENABLE")? == Some(1),
@@ -102,6 +106,7 @@ mod tests {
     fn absent_and_empty_values_are_the_defaults() {
         let settings = read("SIMNCCL_FAIL", "").expect("valid");
         assert!(settings.failures.is_empty() && settings.drop.is_none() && settings.delay.is_zero());
+        assert!(settings.stats.is_none());
         assert_eq!(settings.version, 21903);
         assert_eq!(read("SIMNCCL_FAIL", "send:1,recv@2:3").expect("valid").failures.len(), 2);
     }

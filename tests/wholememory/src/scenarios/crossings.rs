@@ -65,8 +65,13 @@ impl<'a> Table<'a> {
 
     /// The code of a gather, whose rows are right if it is a success.
     fn gather(&self, count: usize, round: usize) -> Verdict<c_uint> {
-        let (rank, numbers) = (self.rank, self.numbers(count, round));
-        let indices = local(rank, &numbers, if round.is_multiple_of(2) { INT } else { INT64 })?;
+        self.gather_of(&self.numbers(count, round), round)
+    }
+
+    /// The same, of these rows.
+    fn gather_of(&self, numbers: &[i64], round: usize) -> Verdict<c_uint> {
+        let (rank, count) = (self.rank, numbers.len());
+        let indices = local(rank, numbers, if round.is_multiple_of(2) { INT } else { INT64 })?;
         let shape = Description::matrix(count as i64, self.columns as i64, self.columns as i64, INT8);
         let output = Local::new(rank, &vec![0xa5; count * self.columns], &shape)?;
         let (table, numbered, to) = (self.handle, indices.tensor, output.tensor);
@@ -118,6 +123,17 @@ pub(super) fn many_steps(rank: &Rank) -> Verdict {
         table.end()?;
     }
     Ok(())
+}
+
+/// Each rank gathers all rows, as often as the test says: so rows that cross are known.
+pub(super) fn counted(rank: &Rank) -> Verdict {
+    let gathers = std::env::var("WHOLEMEMORY_SUITE_GATHERS").ok().and_then(|count| count.parse().ok());
+    let table = Table::new(rank, (960, 128), DEVICE)?;
+    let all: Vec<_> = (0..960).collect();
+    for round in 0..gathers.unwrap_or(1) {
+        must(table.gather_of(&all, round)? == SUCCESS, || format!("gather {round} failed"))?;
+    }
+    table.end()
 }
 
 /// One rank wants many rows. The others want one, have it soon, and leave.

@@ -132,6 +132,7 @@ pub(crate) static ALL: &[Scenario] = &[
     }
     .spanning(),
     Scenario::new("crossings.many_steps", crossings::many_steps).spanning(),
+    Scenario::new("crossings.counted", crossings::counted).spanning(),
     Scenario::new("crossings.others_leave", crossings::others_leave).spanning(),
     Scenario::new("crossings.narrow_rows", crossings::narrow_rows).spanning(),
     Scenario::new("crossings.different_calls", crossings::different_calls).spanning(),
