@@ -117,11 +117,7 @@ fn serve(key: Key, door: &Door) -> Result<()> {
         for guest in guests.known(key, own) {
             let handed = RankFrame::contribution(0, CALL, &[], &[door.listener.get()?])?;
             // If the leader has ended, another one may ask.
-            if closed_in_child(guest.socket)
-                .and_then(|socket| RankLink::to_peer(socket, GREETING))
-                .and_then(|link| handed.send(&link))
-                .is_ok()
-            {
+            if RankLink::to_peer(guest.socket, GREETING).and_then(|link| handed.send(&link)).is_ok() {
                 return Ok(());
             }
         }

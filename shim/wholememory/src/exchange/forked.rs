@@ -29,27 +29,35 @@ extern "C" fn in_child() {
 }
 
 #[cfg(test)]
+/// Whether a child of a fork finds that.
+fn in_a_child(finds: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child makes calls that are safe after a fork, and does not return.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: as above.
+        unsafe { libc::_exit(i32::from(!finds())) };
+    }
+    let mut status = -1;
+    // SAFETY: a child of ours, and a live local.
+    let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(waited, child);
+    status == 0
+}
+
+/// Does a child of a fork have this descriptor?
+#[cfg(test)]
+pub(super) fn is_open_in_child(descriptor: std::os::fd::BorrowedFd<'_>) -> bool {
+    let file = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor));
+    in_a_child(|| rustix::fs::readlink(&file, Vec::new()).is_ok())
+}
+
+#[cfg(test)]
 mod tests {
     //! Hazard (process lifecycle): a fork closes a file of the program's.
     use std::os::fd::{AsFd, AsRawFd};
     use std::os::unix::net::UnixStream;
 
     use super::*;
-
-    /// What a child of a fork finds.
-    fn in_a_child(finds: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child makes calls that are safe after a fork, and does not return.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            // SAFETY: as above.
-            unsafe { libc::_exit(i32::from(!finds())) };
-        }
-        let mut status = -1;
-        // SAFETY: a child of ours, and a live local.
-        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
-        assert_eq!(waited, child);
-        status == 0
-    }
 
     #[test]
     fn a_child_has_no_socket_of_ours_and_all_files_of_the_program() {

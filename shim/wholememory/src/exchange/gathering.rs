@@ -135,11 +135,8 @@ impl<'a> Gathering<'a> {
     fn seat(&mut self, guest: KnownGuest) -> Result {
         let KnownGuest { rank, terms, socket, is_remote } = guest;
         let patience = self.arrival.patience;
-        let link = if is_remote {
-            RankLink::remote(closed_in_child(socket)?, patience)
-        } else {
-            RankLink::to_peer(closed_in_child(socket)?, patience)
-        }?;
+        let link =
+            if is_remote { RankLink::remote(socket, patience) } else { RankLink::to_peer(socket, patience) }?;
         self.spokes.push(Spoke { link, ranks: Vec::new() });
         self.own.compare(rank, terms)?;
         let spoke = self.spokes.len() - 1;

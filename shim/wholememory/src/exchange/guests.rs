@@ -15,8 +15,10 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with};
+use wm_sockets::descriptor::Descriptor;
 use wm_trust::peer::may_be_own;
 
+use super::forked::closed_in_child;
 use super::key::{GREETING, Key, random};
 use super::terms::Terms;
 use crate::error::Result;
@@ -32,7 +34,7 @@ const ANSWER: usize = 32;
 pub(super) struct KnownGuest {
     pub(super) rank: usize,
     pub(super) terms: Terms,
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Descriptor,
     /// It came over TCP.
     pub(super) is_remote: bool,
 }
@@ -40,7 +42,7 @@ pub(super) struct KnownGuest {
 /// One that has been sent a nonce.
 #[derive(Debug)]
 struct Guest {
-    socket: OwnedFd,
+    socket: Descriptor,
     is_remote: bool,
     nonce: u64,
     answer: [u8; ANSWER],
@@ -71,7 +73,8 @@ impl Guests {
 
     /// The descriptors to poll for their words.
     pub(super) fn polled(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.all().map(|guest| PollFd::new(&guest.socket, PollFlags::IN))
+        let open = self.all().filter_map(|guest| guest.socket.get().ok());
+        open.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))
     }
 
     /// Lets in those that have connected, and sends away those that were silent for too long.
@@ -130,6 +133,7 @@ impl Guest {
     fn new(socket: OwnedFd, is_remote: bool) -> io::Result<Self> {
         let (nonce, until) = (random()?, Instant::now() + GREETING);
         rustix::io::ioctl_fionbio(&socket, true)?;
+        let socket = closed_in_child(socket)?;
         let guest = Self { socket, is_remote, nonce, answer: [0; ANSWER], heard: 0, until };
         guest.say(&nonce.to_le_bytes())?;
         Ok(guest)
@@ -137,13 +141,14 @@ impl Guest {
 
     /// There is room for few bytes in a socket that is new.
     fn say(&self, bytes: &[u8]) -> io::Result<()> {
-        let sent = rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?;
+        let sent = rustix::net::send(self.socket.get()?, bytes, SendFlags::NOSIGNAL)?;
         if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
     }
 
     /// Reads the bytes that have arrived. Returns whether the answer is complete.
     fn hear(&mut self) -> io::Result<bool> {
-        match rustix::net::recv(&self.socket, &mut self.answer[self.heard..], RecvFlags::empty()) {
+        let room = &mut self.answer[self.heard..];
+        match rustix::net::recv(self.socket.get()?, room, RecvFlags::empty()) {
             Ok((0, _)) => Err(ErrorKind::UnexpectedEof.into()),
             Ok((bytes, _)) => {
                 self.heard += bytes;
@@ -173,6 +178,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
 
+    use super::super::forked::is_open_in_child;
     use super::super::greeting::Caller;
     use super::super::tcp;
     use super::*;
@@ -196,5 +202,18 @@ mod tests {
         assert_eq!(rank.go_on(key).expect("a nonce"), None);
         assert_eq!(guests.known(key, own).iter().map(|guest| guest.rank).collect::<Vec<_>>(), [1]);
         assert_eq!(rank.go_on(key).expect("a proof"), Some(own));
+    }
+
+    /// Hazard (process lifecycle): a child holds a stranger's connection open.
+    #[test]
+    fn a_forked_child_has_no_guest() {
+        let (listener, address) = tcp::listen(Ipv4Addr::LOCALHOST.into()).expect("a port");
+        let mut guests = Guests::default();
+        let _stranger = TcpStream::connect(address).expect("it listens");
+        while guests.all().next().is_none() {
+            guests.admit(listener.as_fd(), true).expect("admitted");
+        }
+        let guest = guests.all().next().expect("one");
+        assert!(!is_open_in_child(guest.socket.get().expect("open")));
     }
 }

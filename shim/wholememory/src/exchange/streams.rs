@@ -7,12 +7,12 @@
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags, accept_with};
+use wm_sockets::descriptor::Descriptor;
 
 use super::forked::closed_in_child;
 use super::key::{Key, random};
@@ -34,15 +34,16 @@ const MOST: usize = 256;
 pub(super) struct PartOffer {
     nonce: u64,
     /// Of rank 0.
-    listener: Option<(OwnedFd, SocketAddr)>,
+    listener: Option<(Descriptor, SocketAddr)>,
 }
 
 impl PartOffer {
     /// Of rank 0, with a listener.
     pub(super) fn new(is_root: bool) -> Result<Self> {
-        let listen = || match interfaces::own_address() {
-            Some(address) => Ok(tcp::listen(address)?),
-            None => Err(Error::System("no network interface is as NCCL_SOCKET_IFNAME says".to_owned())),
+        let listen = || -> Result<(Descriptor, SocketAddr)> {
+            let none = || Error::System("no network interface is as NCCL_SOCKET_IFNAME says".to_owned());
+            let (listener, address) = tcp::listen(interfaces::own_address().ok_or_else(none)?)?;
+            Ok((closed_in_child(listener)?, address))
         };
         Ok(Self { nonce: random()?, listener: is_root.then(listen).transpose()? })
     }
@@ -120,7 +121,7 @@ pub(super) fn accept(
         let Some(at) = missing.iter().position(|leader| *leader == rank) else { continue };
         missing.swap_remove(at);
         let (nonce, _) = heard(offers[rank]).ok_or_else(|| lost(rank))?;
-        let link = RankLink::remote(closed_in_child(stream)?, patience)?;
+        let link = RankLink::remote(stream, patience)?;
         // If it has ended, the first round says so.
         let _ended =
             io::Write::write_all(&mut &link, &key.proof("whole", nonce, [rank as u64, 0]).to_le_bytes());
@@ -132,7 +133,7 @@ pub(super) fn accept(
 /// A connection that has not shown the key yet.
 #[derive(Debug)]
 struct Stranger {
-    stream: OwnedFd,
+    stream: Descriptor,
     words: [u8; WORDS],
     count: usize,
 }
@@ -143,7 +144,7 @@ impl Stranger {
     /// # Errors
     /// It has ended, or has another key.
     fn hear(&mut self, key: Key, nonce: u64) -> io::Result<Option<usize>> {
-        match rustix::net::recv(self.stream.as_fd(), &mut self.words[self.count..], RecvFlags::DONTWAIT) {
+        match rustix::net::recv(self.stream.get()?, &mut self.words[self.count..], RecvFlags::DONTWAIT) {
             Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok((bytes, _)) => self.count += bytes,
             Err(Errno::WOULDBLOCK | Errno::INTR) => {}
@@ -161,15 +162,16 @@ impl Stranger {
 /// The next connection that has the key, and its rank. All connections are read side by side, so a
 /// silent or slow one delays no other. `None` after the deadline.
 fn next(
-    listener: &OwnedFd,
+    listener: &Descriptor,
     strangers: &mut Vec<Stranger>,
     key: Key,
     nonce: u64,
     deadline: Instant,
-) -> io::Result<Option<(OwnedFd, usize)>> {
+) -> io::Result<Option<(Descriptor, usize)>> {
     loop {
         let sockets = strangers.iter().map(|stranger| &stranger.stream).chain([listener]);
-        let mut polled: Vec<_> = sockets.map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        let polled = sockets.map(|socket| Ok(PollFd::from_borrowed_fd(socket.get()?, PollFlags::IN)));
+        let mut polled = polled.collect::<io::Result<Vec<_>>>()?;
         match poll(&mut polled, Some(&left(deadline))) {
             Ok(0) => return Ok(None),
             Ok(_) | Err(Errno::INTR) => {}
@@ -182,11 +184,12 @@ fn next(
                 Err(_) => drop(strangers.swap_remove(at)),
             }
         }
-        match accept_with(listener, SocketFlags::CLOEXEC) {
+        match accept_with(listener.get()?, SocketFlags::CLOEXEC) {
             Ok(stream) => {
                 if strangers.len() == MOST {
                     strangers.remove(0);
                 }
+                let stream = closed_in_child(stream)?;
                 strangers.push(Stranger { stream, words: [0; WORDS], count: 0 });
             }
             Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => {}
@@ -201,11 +204,13 @@ mod tests {
     use std::io::Write;
     use std::net::{Ipv4Addr, TcpStream};
 
+    use super::super::forked::is_open_in_child;
     use super::*;
 
     #[test]
     fn silent_and_slow_connections_delay_no_rank() {
         let (listener, address) = tcp::listen(Ipv4Addr::LOCALHOST.into()).expect("a port");
+        let listener = closed_in_child(listener).expect("a slot");
         let (key, nonce) = (Key::of(b"streams"), 7);
         let connect = || TcpStream::connect(address).expect("it listens");
         let silent: Vec<_> = (0..8).map(|_| connect()).collect();
@@ -225,5 +230,18 @@ mod tests {
         let none = next(&listener, &mut strangers, key, nonce, Instant::now()).expect("no error");
         assert!(none.is_none());
         drop((silent, slow, wrong));
+        // Hazard (process lifecycle): a child holds the listener, or a connection, open.
+        let open = strangers.iter().map(|stranger| &stranger.stream).chain([&listener]);
+        assert!(!strangers.is_empty());
+        for descriptor in open {
+            assert!(!is_open_in_child(descriptor.get().expect("open")));
+        }
+    }
+
+    #[test]
+    fn a_forked_child_has_no_listener_of_a_part() {
+        let offer = PartOffer::new(true).expect("a port");
+        let (listener, _) = offer.listener.as_ref().expect("of rank 0");
+        assert!(!is_open_in_child(listener.get().expect("open")));
     }
 }
