@@ -31,7 +31,7 @@ wire() { # name, seconds, arguments...
 # A library that does not begin ends the run: the other one is measured alone then.
 both() { # name, seconds
     wire "$1" "$2" ${BESIDE:+--beside "$BESIDE"}
-    if [ -n "${BESIDE:-}" ] && ! grep -q '^gather' "$out/$1.txt"; then wire "$1" "$2"; fi
+    if [ -n "${BESIDE:-}" ] && ! grep -qs '^gather' "$out/$1.txt"; then wire "$1" "$2"; fi
 }
 
 (export NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo && both network "${SECONDS_NETWORK:-70}")
