@@ -22,6 +22,10 @@ use super::tcp;
 /// The longest wait between two looks at the clock.
 const LONGEST: Duration = Duration::from_secs(3600);
 
+/// For bytes to a rank that says nothing before it has them all, but that it refuses them: a word
+/// of it ends the wait with `BrokenPipe`.
+pub(super) const UNLESS_ANSWERED: PollFlags = PollFlags::OUT.union(PollFlags::IN);
+
 /// A connection.
 #[derive(Debug)]
 pub(super) struct RankLink {
@@ -136,7 +140,11 @@ impl RankLink {
                 Ok(_) => {}
                 Err(error) => return Err(error.into()),
             }
-            if !polled[0].revents().is_empty() {
+            let found = polled[0].revents();
+            if flags.contains(UNLESS_ANSWERED) && !found.is_empty() && !found.contains(PollFlags::OUT) {
+                return Err(Error::new(ErrorKind::BrokenPipe, "it has answered before it was told all"));
+            }
+            if !found.is_empty() {
                 return Ok(());
             }
             // The process has ended after its last byte was sent, perhaps since the socket was
@@ -146,6 +154,16 @@ impl RankLink {
             let ended = || Error::new(ErrorKind::UnexpectedEof, "its process has ended");
             return if is_ready { Ok(()) } else { Err(ended()) };
         }
+    }
+
+    /// Sends all bytes. `flags` are those of the waits: [`PollFlags::OUT`] or [`UNLESS_ANSWERED`].
+    /// It raises no `SIGPIPE`: the process is not ours.
+    pub(super) fn send_all(&self, mut bytes: &[u8], flags: PollFlags) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let send = |socket: BorrowedFd<'_>| Ok(rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)?);
+            bytes = &bytes[self.until_ready(flags, send)?..];
+        }
+        Ok(())
     }
 
     /// Repeats a call of the socket until it does not block.

@@ -120,6 +120,14 @@ impl Round<'_> {
         }
     }
 
+    /// Why the rank above does not take a frame to its end. No other frame may follow it.
+    fn torn(&self, up: &RankLink) -> Error {
+        match self.refused(up) {
+            error @ (Error::Communication(_) | Error::System(_)) => error,
+            error => Error::Communication(error.reason().to_owned()),
+        }
+    }
+
     /// At the root: do all ranks make the same call?
     fn checked(&self, heard: Heard) -> Result<Vec<RankFrame>> {
         match heard.iter().find(|(_, frame)| !frame.is_of(self.number, self.call)) {
@@ -135,12 +143,14 @@ impl Round<'_> {
 
     /// Hands the frames upwards, and receives those of all ranks.
     fn ask(&self, up: &RankLink, mut heard: Heard) -> Result<Vec<RankFrame>> {
-        // A rank above that has left may have said why.
-        let sent = heard.values().try_for_each(|frame| frame.send(up)).or_else(|error| match error.kind() {
-            ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => Ok(()),
-            _ => Err(self.ended_above(&error)),
-        });
-        sent?;
+        match heard.values().try_for_each(|frame| frame.send_unless_answered(up)) {
+            Ok(()) => {}
+            // Before the rank above has heard all, it can only refuse, or end.
+            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+                return Err(self.torn(up));
+            }
+            Err(error) => return Err(self.ended_above(&error)),
+        }
         let mut frames = Vec::with_capacity(self.roster.size());
         for rank in 0..self.roster.size() {
             let frame = RankFrame::receive(up).map_err(|error| self.ended_above(&error))?.refused()?;
@@ -229,4 +239,39 @@ fn wait_for_any<'a>(
 
 fn ended(rank: usize, error: &io::Error) -> Error {
     Error::Communication(format!("rank {rank} has ended or does not answer: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (deadlock): a rank sends its part to one that reads no more.
+    use std::os::unix::net::UnixStream;
+
+    use super::super::forked::closed_in_child;
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_refusal_is_heard_while_a_large_part_goes_up() {
+        let (here, above) = UnixStream::pair().expect("sockets");
+        let [up, down] = [here, above].map(|socket| {
+            RankLink::new(closed_in_child(socket).expect("a slot"), None, PATIENCE).expect("a link")
+        });
+        // The rank above refuses, and makes no call in which it would read.
+        for error in [Error::Communication("rank 2 has ended".to_owned()), Error::Logic("other".to_owned())] {
+            RankFrame::refusal(1, &error).send(&down).expect("there is room");
+        }
+        let roster = Roster::of_one(2, 0);
+        let round =
+            Round { rank: 1, roster: &roster, patience: PATIENCE, number: 1, call: "large", colors: None };
+        let links = RankLinks { spokes: Vec::new(), up: Some(up) };
+        for reason in ["rank 2 has ended", "other"] {
+            let own = RankFrame::contribution(1, "large", &vec![7; 8 << 20], &[]).expect("not too large");
+            let begin = Instant::now();
+            let error = round.run(&links, own).expect_err("refused");
+            // The exchange is at its end: a frame was torn.
+            assert!(error.code() == 5 && error.reason() == reason, "{error}");
+            assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+        }
+    }
 }

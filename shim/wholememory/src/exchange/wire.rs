@@ -3,13 +3,13 @@
 //!
 //! Every length is checked before it is believed. Descriptors come with a frame's first byte.
 
-use std::io::{self, Error, ErrorKind, Read, Write};
+use std::io::{self, Error, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 use wm_sockets::packet::{self, DESCRIPTORS, ReceivedPacket};
 
-use super::link::RankLink;
+use super::link::{RankLink, UNLESS_ANSWERED};
 use crate::error::{Error as Fault, Result};
 
 /// Bytes of a frame, at most.
@@ -121,7 +121,19 @@ impl RankFrame {
         }
     }
 
-    pub(super) fn send(&self, mut link: &RankLink) -> io::Result<()> {
+    pub(super) fn send(&self, link: &RankLink) -> io::Result<()> {
+        self.send_while(link, PollFlags::OUT)
+    }
+
+    /// Sends it to a rank that may refuse it before it has read it.
+    ///
+    /// # Errors
+    /// `BrokenPipe` where the other rank has spoken or ended meanwhile.
+    pub(super) fn send_unless_answered(&self, link: &RankLink) -> io::Result<()> {
+        self.send_while(link, UNLESS_ANSWERED)
+    }
+
+    fn send_while(&self, link: &RankLink, flags: PollFlags) -> io::Result<()> {
         let open = if link.is_remote() { &[] } else { &*self.descriptors };
         let descriptors: Vec<_> = open.iter().map(AsFd::as_fd).collect();
         let numbers = [
@@ -138,9 +150,9 @@ impl RankFrame {
         let (with_text, rest) = self.bytes.split_at(self.bytes.len().min(SMALL));
         text.extend(with_text);
         let send = |to: BorrowedFd<'_>| packet::send(to, &text, &descriptors);
-        let sent = link.until_ready(PollFlags::OUT, send)?;
-        link.write_all(&text[sent..])?;
-        link.write_all(rest)
+        let sent = link.until_ready(flags, send)?;
+        link.send_all(&text[sent..], flags)?;
+        link.send_all(rest, flags)
     }
 
     pub(super) fn receive(link: &RankLink) -> io::Result<Self> {
