@@ -5,6 +5,7 @@
 //!
 //! Hazard: a rank that waits for ever in NCCL, or goes on after another one failed.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -103,6 +104,36 @@ fn messages_that_come_late() {
     }
 }
 
+/// The bits of all rows and states after steps of training.
+fn trained(ranks: &str, islands: &str, seed: &str) -> BTreeMap<String, String> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bits {ranks} {islands}"));
+    let _from_before = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let settings = [
+        ("WHOLEMEMORY_SUITE_BITS", folder.to_str().expect("a name")),
+        ("SIMNCCL_DELAY_US", "2000"),
+        ("SIMNCCL_SEED", seed),
+        ("SIMCUDA_SEED", seed),
+    ];
+    passes(&["--ranks", ranks, "--islands", islands, "--filter", "training.steps"], &settings);
+    let files = std::fs::read_dir(&folder).expect("files").map(|file| file.expect("a file"));
+    let bits = |path: &Path| std::fs::read_to_string(path).expect("bits");
+    files.map(|file| (file.file_name().to_string_lossy().into_owned(), bits(&file.path()))).collect()
+}
+
+/// Hazard (wrong result): a step over islands gives other bits than within one.
+#[test]
+fn training_gives_the_bits_of_one_island() {
+    for (ranks, islands) in [("3", &["2", "3"][..]), ("5", &["2", "4"])] {
+        let wanted = trained(ranks, "1", "0");
+        // Rows of four optimizers and five states, of each rank.
+        assert_eq!(wanted.len(), ranks.parse::<usize>().expect("a number") * 9);
+        for (seed, islands) in ["1", "2"].into_iter().zip(islands) {
+            assert!(trained(ranks, islands, seed) == wanted, "{ranks} ranks on {islands} islands");
+        }
+    }
+}
+
 /// A call that goes on for longer than a rank is given whose end was seen.
 #[test]
 fn ranks_that_leave_while_rows_of_another_pass() {
@@ -137,6 +168,17 @@ fn a_network_that_fails() {
     }
 }
 
+/// The same in a step of training.
+#[test]
+fn a_network_that_fails_in_training() {
+    for fault in ["send@1:2", "recv@0:3", "send@2:5", "allgather@1:2"] {
+        let settings = [("SIMNCCL_FAIL", fault)];
+        passes(&["--ranks", "3", "--islands", "2", "--filter", "training.network_fails"], &settings);
+    }
+    let settings = [("SIMNCCL_DROP", "6@1"), ("WMSHIM_WHOLEMEMORY_TIMEOUT", "3")];
+    passes(&["--ranks", "3", "--islands", "2", "--filter", "training.network_fails"], &settings);
+}
+
 /// The network between ranks is cut, and closes nothing.
 #[test]
 fn a_network_that_is_cut() {
@@ -151,6 +193,8 @@ fn a_rank_ends_at_a_random_moment() {
     for seed in 0..12_u64 {
         let (ranks, islands) = [("2", "2"), ("3", "2"), ("4", "3"), ("5", "2")][seed as usize % 4];
         let settings = [("WHOLEMEMORY_SUITE_SEED", &*seed.to_string())];
-        passes(&["--ranks", ranks, "--islands", islands, "--filter", "crossings.a_rank_ends"], &settings);
+        for filter in ["crossings.a_rank_ends", "training.a_rank_ends"] {
+            passes(&["--ranks", ranks, "--islands", islands, "--filter", filter], &settings);
+        }
     }
 }

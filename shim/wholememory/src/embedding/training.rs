@@ -1,38 +1,37 @@
 //! A step of training: the gradients that all ranks have for rows are summed up at the row's owner,
 //! which changes it.
 //!
-//! Ranks hand in their row numbers and gradients through memory that all map. Each owner sorts the
-//! numbers of all ranks, leaves out the rows of others, sums the gradients of each row in the order
+//! Ranks hand in their row numbers and gradients through [memory](super::staging) that all ranks of an
+//! island map, in which each rank of every island has a slot. Each owner sorts the numbers of all
+//! ranks, leaves out the rows of others, sums the gradients of each row in the order
 //! of ranks and positions, and makes one step of the optimizer on it. So a step gives the same bits
-//! with any timing.
+//! with any timing, and on any islands.
 //!
 //! Invariant: no rank reads the gradients before all ranks have written theirs, and no rank writes
 //! again before all have read.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use wm_abi::{CUdeviceptr, CUstream};
+use wm_abi::CUstream;
 use wm_driver::Api;
 use wm_kernels::wholememory::{
-    AdaGrad, AdvancePowers, GatherRows, Gradients, LazyAdam, Numbers, OptimizeAdagrad, OptimizeLazyAdam,
-    OptimizeRmsprop, OptimizeSgd, Powers, RmsProp, RowNames, RowSet, Sgd, SortBegin, SortKeys, Step, Strided,
-    Table,
+    AdaGrad, AdvancePowers, Gradients, LazyAdam, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop,
+    OptimizeSgd, Powers, RmsProp, RowNames, Sgd, Step, Strided,
 };
 
 use crate::communicator::Communicator;
 use crate::embedding::Embedding;
 use crate::embedding::optimizer::Optimizer;
+use crate::embedding::staging::{HandedIn, Lost, Staging};
 use crate::embedding::states::{self, RowState};
 use crate::error::{Error, Result, require};
 use crate::kernels::WARP;
-use crate::memory::{Memory, MemoryRequest};
-use crate::operations::array::numbers;
+use crate::memory::Memory;
 use crate::operations::scratch::Workspace;
 use crate::operations::sort::{RowRuns, Unsorted, runs};
-use crate::operations::upload;
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
-use crate::vocabulary::codes::{ElementType, Location, MemoryType, OptimizerType};
+use crate::vocabulary::codes::{ElementType, Location, OptimizerType};
 
 /// Places for gradients of all ranks: the sort counts in 32 bits.
 const MOST: u64 = 1 << 31;
@@ -43,46 +42,8 @@ pub struct Training {
     optimizer: Arc<Optimizer>,
     states: Vec<RowState>,
     staging: Mutex<Option<Staging>>,
-}
-
-/// Memory through which ranks hand in: as many row numbers and rows of gradients for each rank.
-#[derive(Debug)]
-struct Staging {
-    indices: Memory,
-    gradients: Memory,
-    capacity: u64,
-}
-
-/// The numbers and gradients that a rank hands in.
-#[derive(Debug, Clone, Copy)]
-struct HandedIn {
-    numbers: Numbers,
-    rows: Strided,
-    kind: ElementType,
-    columns: u64,
-}
-
-impl HandedIn {
-    fn new(embedding: &Embedding, indices: &Tensor, gradients: &Tensor) -> Result<Self> {
-        let numbers = numbers(indices)?;
-        let (matrix, kind) = (gradients.description().rows()?, gradients.description().element_type()?);
-        require(
-            matrix.sizes[0].cast_unsigned() == numbers.count,
-            "not as many gradients as numbers of rows",
-        )?;
-        require(
-            matrix.sizes[1] == embedding.rows().description().sizes[1],
-            "gradients of another length than the rows",
-        )?;
-        require(kind.is_float() && kind.bytes() <= 4, "gradients are 16 or 32-bit floating-point numbers")?;
-        let stride = (matrix.stride * kind.bytes() as i64).unsigned_abs();
-        let rows = Strided { address: gradients.address()?, stride };
-        Ok(Self { numbers, rows, kind, columns: matrix.sizes[1].unsigned_abs() })
-    }
-
-    fn row_bytes(&self) -> u64 {
-        self.columns * self.kind.bytes() as u64
-    }
+    /// Of rows that span islands: the ranks of this rank's island.
+    island: Option<Arc<Communicator>>,
 }
 
 impl Training {
@@ -91,8 +52,10 @@ impl Training {
     /// # Errors
     /// As [`Embedding::new`].
     pub fn new(embedding: &Embedding, optimizer: Arc<Optimizer>) -> Result<Self> {
+        let memory = embedding.rows().memory()?;
+        let island = memory.span().map(|_| of_island(memory.communicator())).transpose()?;
         let states = states::make(embedding, optimizer.kind())?;
-        Ok(Self { optimizer, states, staging: Mutex::default() })
+        Ok(Self { optimizer, states, staging: Mutex::default(), island })
     }
 
     /// The states of each row.
@@ -119,18 +82,19 @@ impl Training {
         workspace: &Workspace<'_>,
     ) -> Result {
         let communicator = embedding.rows().memory()?.communicator();
+        let columns = embedding.rows().description().sizes[1];
         // A wait would end a capture.
         let can_wait = communicator
             .kernels()
             .and_then(|kernels| CallerStream::with(kernels, workspace.stream).can_wait());
-        let own = can_wait.and_then(|()| HandedIn::new(embedding, indices, gradients));
+        let own = can_wait.and_then(|()| HandedIn::new(columns, indices, gradients));
         let alike = own
             .as_ref()
             .map(|own| format!("{} {:?} {rate}", own.numbers.bytes, own.kind))
             .unwrap_or_default();
         let count = own.as_ref().map(|own| own.numbers.count).map_err(Clone::clone);
         let counts = communicator.agree_on("gradients", count, alike.as_bytes())?;
-        let (own, most) = (own?, counts.into_iter().max().unwrap_or_default());
+        let (own, most) = (own?, counts.iter().copied().max().unwrap_or_default());
         if most == 0 || own.columns == 0 {
             return Ok(());
         }
@@ -138,10 +102,20 @@ impl Training {
         let all =
             most.checked_next_power_of_two().and_then(|most| most.checked_mul(communicator.size() as u64));
         require(all.is_some_and(|all| all < MOST), "more gradients than 31 bits can count")?;
-        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
-        let staging = Staging::of(&mut staging, communicator, &own, most)?;
-        let handed_in = staging.hand_in(&own, workspace);
+        let mut place = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let staging = Staging::of(&mut place, (communicator, self.island.as_ref()), &own, most)?;
+        let handed_in = staging.hand_in(&own, &counts, workspace);
         communicator.agree("gradients are there", handed_in, &[])?;
+        if self.island.is_some() {
+            let passed = staging.pass(communicator, &counts, workspace.stream);
+            if let Err(Lost { error, is_over }) = passed {
+                if !is_over {
+                    // The network may still write there.
+                    std::mem::forget(place.take());
+                }
+                return Err(error);
+            }
+        }
         let applied = self.apply(embedding, staging, &own, rate, workspace);
         communicator.agree("gradients are applied", applied, &[])
     }
@@ -163,13 +137,11 @@ impl Training {
         if rows == 0 {
             return Ok(());
         }
-        let indices = staging.indices.part(0).address;
-        let count = staging.capacity * communicator.size() as u64;
-        let numbers = Numbers { address: indices, count, bytes: own.numbers.bytes };
+        let (numbers, gradients) = staging.of_all(communicator.size());
+        let count = numbers.count;
         let named = runs(workspace, Unsorted { numbers, first_row: partition.start(rank), rows })?;
         // The GPU alone has their number: a wait for it would leave the GPU without work.
         let most = count.min(rows);
-        let gradients = Strided { address: staging.gradients.part(0).address, stride: own.row_bytes() };
         let step = StepLaunch { named: &named, most, gradients, kind: own.kind, columns: own.columns, rate };
         self.optimize(embedding, &step, stream)?;
         if let Some(cache) = embedding.cache() {
@@ -231,6 +203,14 @@ impl Training {
     }
 }
 
+/// The ranks of this rank's island, of which each maps the others' memory of GPUs. A collective
+/// call.
+fn of_island(communicator: &Communicator) -> Result<Arc<Communicator>> {
+    let (rank, islands) = (communicator.rank(), communicator.islands(Location::Device));
+    let part = communicator.split(Ok((islands.of(rank) as i32, rank as i32)))?;
+    part.map(Arc::new).ok_or_else(|| Error::Communication("an island without this rank".to_owned()))
+}
+
 /// This rank's rows of memory.
 fn own_rows(memory: &Memory) -> Strided {
     Strided { address: memory.own_part().address, stride: memory.request().granularity }
@@ -255,84 +235,6 @@ fn lane_columns(columns: u64, places: &[(Strided, ElementType)]) -> u32 {
         (rows.address | rows.stride).is_multiple_of(4 * kind.bytes() as u64)
     };
     if columns.is_multiple_of(4) && places.iter().all(is_aligned) { 4 } else { 1 }
-}
-
-impl Staging {
-    /// Staging for as many as a rank has at most. A collective call, if there is not enough.
-    fn of<'a>(
-        place: &'a mut Option<Self>,
-        communicator: &Arc<Communicator>,
-        own: &HandedIn,
-        most: u64,
-    ) -> Result<&'a Self> {
-        let fits = |staging: &Self| {
-            let rows = staging.gradients.request().granularity;
-            staging.capacity >= most
-                && rows == own.row_bytes()
-                && staging.indices.request().granularity == u64::from(own.numbers.bytes)
-        };
-        if !place.as_ref().is_some_and(fits) {
-            *place = None;
-            let capacity = most.next_power_of_two();
-            let memory = |granularity: u64| {
-                let bytes = granularity * capacity * communicator.size() as u64;
-                let (memory_type, location) = (MemoryType::Continuous, Location::Device);
-                Memory::new(
-                    communicator,
-                    MemoryRequest { bytes, memory_type, location, granularity, partition: None },
-                )
-            };
-            *place = Some(Self {
-                indices: memory(u64::from(own.numbers.bytes))?,
-                gradients: memory(own.row_bytes())?,
-                capacity,
-            });
-        }
-        place.as_ref().ok_or_else(|| Error::Memory("no memory for gradients".to_owned()))
-    }
-
-    /// Writes this rank's numbers and gradients, and numbers that name nothing behind them.
-    fn hand_in(&self, own: &HandedIn, workspace: &Workspace<'_>) -> Result {
-        let &Workspace { communicator, stream, .. } = workspace;
-        let _current = communicator.enter()?;
-        let (indices, rows) = (self.indices.own_part().address, self.gradients.own_part().address);
-        let (bytes, caller) = (
-            own.numbers.count * u64::from(own.numbers.bytes),
-            CallerStream::with(communicator.kernels()?, stream),
-        );
-        if own.numbers.count < self.capacity {
-            let rest = (self.capacity - own.numbers.count) * u64::from(own.numbers.bytes);
-            upload::fill_bytes(communicator, indices + bytes, rest, 0xff, stream)?;
-        }
-        if own.numbers.count > 0 {
-            caller.copy(indices, own.numbers.address, bytes)?;
-            if own.rows.stride == own.row_bytes() {
-                caller.copy(rows, own.rows.address, own.numbers.count * own.row_bytes())?;
-            } else {
-                pack(own, rows, workspace)?;
-            }
-        }
-        Ok(communicator.driver().stream_synchronize(stream)?)
-    }
-}
-
-/// Rows with gaps go side by side.
-fn pack(own: &HandedIn, output: CUdeviceptr, workspace: &Workspace<'_>) -> Result {
-    let count = own.numbers.count;
-    let (_scratch, [numbers, positions]) = workspace.allocate([count * 4; 2])?;
-    let (kernels, stream) = (workspace.communicator.kernels()?, workspace.stream);
-    // Its positions are all numbers from 0 on.
-    let keys = SortKeys { numbers, positions, n: count, kept: 0, bytes: 4 };
-    let begin = SortBegin { rows: own.numbers, first_row: 0, rows_in_part: 0, keys };
-    kernels.launch(&begin, count, 0, stream)?;
-    let rows = RowSet {
-        table: Table::at(own.rows.address, count, own.rows.stride),
-        numbers: Numbers { address: positions, count, bytes: 4 },
-        packed: Strided { address: output, stride: own.row_bytes() },
-        order: 0,
-    };
-    let gather = GatherRows { rows, row_bytes: own.row_bytes(), width: own.kind.bytes() as u32 };
-    kernels.launch(&gather, count * own.columns, 0, stream)
 }
 
 #[cfg(test)]

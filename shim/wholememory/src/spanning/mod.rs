@@ -7,13 +7,14 @@
 //! memory is bounded and known when memory is made: no rank runs out of it in the middle of an
 //! operation.
 //!
-//! * [`rails`]: which rank serves which. * [`record`]: the first message. * [`steps`]: what passes,
-//!   and which kernels run, step by step. * [`fabric`]: a rank's stream, events, buffers and NCCL
-//!   communicator.
+//! * [`rails`]: which rank serves which. * [`slots`]: which gradients pass. * [`record`]: the first
+//!   message. * [`steps`]: what passes, and which kernels run, step by step. * [`fabric`]: a rank's
+//!   stream, events, buffers and NCCL communicator.
 
 #[allow(unsafe_code, reason = "memory of the device and pinned memory are written")]
 pub mod fabric;
 mod memory;
 pub mod rails;
 pub mod record;
+pub mod slots;
 pub mod steps;

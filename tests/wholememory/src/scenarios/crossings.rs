@@ -204,27 +204,7 @@ pub(super) fn refused(rank: &Rank) -> Verdict {
     want!(INVALID_INPUT, rank.wholememory_get_global_pointer(&mut address, table.memory()))?;
     table.end()?;
 
-    let (shape, mut embedding, mut optimizer) =
-        (Description::matrix(300, 8, 8, FLOAT), null_mut(), null_mut());
-    let place = &mut embedding;
-    want!(
-        SUCCESS,
-        rank.wholememory_create_embedding(
-            place,
-            &shape,
-            rank.comm,
-            DISTRIBUTED,
-            DEVICE,
-            null_mut(),
-            null(),
-            -1,
-            0
-        )
-    )?;
-    want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut optimizer, 1))?;
-    want!(NOT_SUPPORTED, rank.wholememory_embedding_set_optimizer(embedding, optimizer))?;
-    rank.barrier()?;
-    want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
+    let (shape, mut embedding) = (Description::matrix(300, 8, 8, FLOAT), null_mut());
     let mut policy = null_mut();
     want!(
         SUCCESS,

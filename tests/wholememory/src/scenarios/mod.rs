@@ -170,10 +170,14 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::new("caches.captured", caches::captured) },
     Scenario::new("caches.misused", cache_policies::misused),
     Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", cache_policies::a_call_fails) },
-    Scenario::new("training.steps", training::steps),
-    Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) },
+    Scenario::new("training.steps", training::steps).spanning(),
+    Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) }.spanning(),
     Scenario::of_few("training.through_a_cache", training::through_a_cache),
-    Scenario::new("training.misused", training::misused),
+    Scenario { ends_early: true, ..Scenario::new("training.network_fails", training::network_fails) }
+        .spanning(),
+    Scenario { ends_early: true, ..Scenario::of_several("training.a_rank_ends", training::a_rank_ends) }
+        .spanning(),
+    Scenario::new("training.misused", training::misused).spanning(),
     Scenario::new("nodes.unique", nodes::unique),
     Scenario::new("nodes.self_loops", nodes::self_loops),
     Scenario::new("rows.gathered", rows::gathered).spanning(),

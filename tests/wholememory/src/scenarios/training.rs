@@ -5,11 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
+use std::path::Path;
 use std::ptr::{null, null_mut};
+use std::thread;
+use std::time::Duration;
 
 use wm_abi::{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_NON_BLOCKING, CUgraph, CUresult, symbol};
 use wm_driver::Api;
 
+use super::deaths::{end_now, seed, until_the_end};
 use crate::api::{Description, Handle};
 use crate::rank::{
     CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, NOT_SUPPORTED, Rank,
@@ -46,8 +50,11 @@ fn first(row: usize, column: usize) -> f32 {
 }
 
 /// The rows for which a rank has gradients in a step: some of them more than once; one number has
-/// no row.
+/// no row. In the last step rank 0 has none.
 fn chosen(rank: usize, step: usize) -> Vec<i64> {
+    if (rank, step) == (0, 2) {
+        return Vec::new();
+    }
     let some = (0..30 + 3 * rank).map(|at| ((at * at + 7 * rank + 5 * step) % ROWS) as i64);
     some.chain([-1]).collect()
 }
@@ -144,6 +151,11 @@ fn fill(rank: &Rank, tensor: Handle) -> Verdict {
 }
 
 fn train(rank: &Rank, embedding: Handle, step: usize) -> Verdict {
+    let code = try_train(rank, embedding, step)?;
+    must(code == SUCCESS, || format!("a step gave {code}"))
+}
+
+fn try_train(rank: &Rank, embedding: Handle, step: usize) -> Verdict<u32> {
     let rows = chosen(rank.number, step);
     let narrow = step % 2 == 1;
     let indices: Vec<u8> = match narrow {
@@ -159,22 +171,35 @@ fn train(rank: &Rank, embedding: Handle, step: usize) -> Verdict {
     let indices = Local::new(rank, &indices, &Description::array(count, if narrow { INT } else { INT64 }))?;
     let shape = Description::matrix(count, COLUMNS as i64, stride as i64, FLOAT);
     let gradients = Local::new(rank, &gradients, &shape)?;
-    want!(
-        SUCCESS,
-        rank.wholememory_embedding_gather_gradient_apply(
-            embedding,
-            indices.tensor,
-            gradients.tensor,
-            true,
-            RATE,
-            null(),
-            0
-        )
-    )
+    let apply = rank.library.wholememory_embedding_gather_gradient_apply;
+    // SAFETY: handles.
+    Ok(unsafe { apply(embedding, indices.tensor, gradients.tensor, true, RATE, null(), 0) })
+}
+
+fn spans(rank: &Rank) -> bool {
+    rank.islands.min(rank.size) > 1
+}
+
+/// Memory that the ranks can make, however they lie on islands.
+fn any_kind(rank: &Rank) -> (u32, u32) {
+    if spans(rank) { (DISTRIBUTED, DEVICE) } else { (CHUNKED, DEVICE) }
+}
+
+/// Writes the bits of this rank's rows into a folder that a test names, to compare runs.
+fn tell_bits(rank: &Rank, what: &str, rows: &[Vec<f32>]) -> Verdict {
+    let Some(folder) = std::env::var_os("WHOLEMEMORY_SUITE_BITS") else { return Ok(()) };
+    let bits: Vec<_> = rows.iter().flatten().map(|number| format!("{:08x}", number.to_bits())).collect();
+    let path = Path::new(&folder).join(format!("{what} of rank {}", rank.number));
+    let bits = bits.join(" ");
+    // Memory of another type gave the same.
+    let differs = std::fs::read_to_string(&path).is_ok_and(|before| before != bits);
+    must(!differs, || format!("{what}: other bits than in memory of another type"))?;
+    std::fs::write(path, bits).map_err(|error| error.to_string())
 }
 
 pub(super) fn steps(rank: &Rank) -> Verdict {
-    for kind in [(CHUNKED, DEVICE), (CONTINUOUS, DEVICE), (DISTRIBUTED, HOST)] {
+    let of_one_island = [(CHUNKED, DEVICE), (CONTINUOUS, DEVICE), (DISTRIBUTED, HOST)];
+    for kind in if spans(rank) { rank.kinds() } else { &of_one_island }.iter().copied() {
         for (optimizer, states) in OPTIMIZERS {
             let (mut handle, decay) = (null_mut(), DECAY as f32);
             want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut handle, optimizer))?;
@@ -193,6 +218,7 @@ pub(super) fn steps(rank: &Rank) -> Verdict {
             let wanted = reference(rank.size, 3, optimizer);
             let compare = |tensor, what: &str, of: &dyn Fn(&Row) -> Vec<f64>| {
                 let (start, found) = own_rows(rank, tensor, of(&wanted[0]).len())?;
+                tell_bits(rank, &format!("{optimizer} {what}"), &found)?;
                 for (row, found) in (start..).zip(found) {
                     let near = |(found, wanted): (&f32, f64)| {
                         (f64::from(*found) - wanted).abs() <= TOLERANCE * wanted.abs().max(1.0)
@@ -292,8 +318,39 @@ pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
     Ok(())
 }
 
+/// Steps, until one fails.
+fn until_one_fails(rank: &Rank) -> Verdict {
+    let (embedding, mut adam, mut step) = (create(rank, any_kind(rank), null_mut())?, null_mut(), 0);
+    want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut adam, 2))?;
+    want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, adam))?;
+    until_the_end(rank, || {
+        step += 1;
+        try_train(rank, embedding, step).unwrap_or(LOGIC_ERROR)
+    })
+}
+
+/// The test lets NCCL fail in a step.
+pub(super) fn network_fails(rank: &Rank) -> Verdict {
+    let is_set = |name: &&str| std::env::var(name).is_ok();
+    if ["SIMNCCL_FAIL", "SIMNCCL_DROP"].iter().any(is_set) { until_one_fails(rank) } else { Ok(()) }
+}
+
+/// A rank ends at a random moment.
+pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
+    let random = &mut fastrand::Rng::with_seed(seed());
+    let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
+    rank.barrier()?;
+    if rank.number == victim {
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(300) + moment);
+            end_now()
+        });
+    }
+    until_one_fails(rank)
+}
+
 pub(super) fn misused(rank: &Rank) -> Verdict {
-    let embedding = create(rank, (CHUNKED, DEVICE), null_mut())?;
+    let embedding = create(rank, any_kind(rank), null_mut())?;
     let indices = Local::new(rank, &[0; 24], &Description::array(3, INT64))?;
     let shape = |rows, columns, dtype| Description::matrix(rows, columns, columns, dtype);
     let gradients = Local::new(rank, &[0; 60], &shape(3, 5, FLOAT))?;
@@ -335,7 +392,7 @@ pub(super) fn misused(rank: &Rank) -> Verdict {
 
 /// A step waits, which would end a capture: it is refused, and the capture goes on.
 pub(super) fn captured(rank: &Rank) -> Verdict {
-    let embedding = create(rank, (CHUNKED, DEVICE), null_mut())?;
+    let embedding = create(rank, any_kind(rank), null_mut())?;
     let mut sgd = null_mut();
     want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut sgd, 1))?;
     want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, sgd))?;
