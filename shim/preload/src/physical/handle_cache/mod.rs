@@ -13,12 +13,13 @@
 //! Which memory is idle, and which is reserved, is in the device's pool ([`HandlePool`]). Nothing
 //! here waits for the GPU: a program that unmaps has waited.
 
+mod give_back;
+
 use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
 
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
-use wm_driver::Tier;
 use wm_memory::{HandlePool, PieceKind};
 
 use super::book::HandleMap;
@@ -247,14 +248,21 @@ impl<V: Vmm> HandleCache<V> {
             memory.holder = Some(alias);
             let since = memory.idle_since;
             // In one step: another thread may reserve idle memory before and after it.
-            self.vmm.pool(kind.device, |pool| pool.bind(kind, (since, number), before));
+            let bound = self.vmm.pool(kind.device, |pool| pool.bind(kind, (since, number), before));
+            if let Some((_, before)) = before.filter(|_| bound.is_none()) {
+                let _left = self.give_up_handle(before);
+            }
         }
     }
 
+    /// Memory has no holder any more, and lies idle. If its device has no pool, it goes back to the
+    /// driver: the contexts have ended, and the pool of later ones does not know the memory.
     fn park(&mut self, number: u64) {
         let since = self.leave(number);
-        if let Some((since, memory)) = since.zip(self.memories.get(&number)) {
-            self.vmm.pool(memory.kind.device, |pool| pool.park(memory.kind, since, number));
+        let Some((since, memory)) = since.zip(self.memories.get(&number)) else { return };
+        let parked = self.vmm.pool(memory.kind.device, |pool| pool.park(memory.kind, since, number));
+        if parked.is_none() {
+            let _left = self.give_up_handle(number);
         }
     }
 
@@ -390,17 +398,6 @@ impl<V: Vmm> HandleCache<V> {
         }
     }
 
-    /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not
-    /// given out again.
-    fn give_up_handle(&mut self, number: u64) -> Result<(), CUresult> {
-        let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
-        self.vmm.pool(memory.kind.device, |pool| pool.unpark(memory.kind, memory.idle_since, number));
-        let unmap = |at: u64| self.mappings.remove(&at).map_or(Ok(()), |view| self.vmm.unmap(at, view.bytes));
-        let unmapped: Vec<Result<(), CUresult>> = memory.mappings.into_iter().map(unmap).collect();
-        let released = self.vmm.release(memory.handle);
-        unmapped.into_iter().chain([released]).collect()
-    }
-
     /// The driver's handle that an alias stands for, which is bound now.
     pub(crate) fn bound(&mut self, alias: u64) -> Option<u64> {
         let found = *self.aliases.get(&alias).filter(|found| !found.released)?;
@@ -463,33 +460,6 @@ impl<V: Vmm> HandleCache<V> {
                 view.access.clear();
             }
         }
-    }
-
-    /// Gives at least so many idle bytes on a device's tier back to the driver, the longest idle
-    /// first, except reserved ones; returns how many.
-    pub(crate) fn give_back(&mut self, device: CUdevice, tier: Tier, bytes: u64) -> u64 {
-        let mut given = 0;
-        while given < bytes {
-            let spare = self.vmm.pool(device, |pool| pool.take_spare(tier)).flatten();
-            let Some((kind, number)) = spare else { break };
-            if self.give_up_handle(number).is_ok() {
-                given += kind.bytes;
-            }
-        }
-        given
-    }
-
-    /// The contexts of a device are gone: gives its idle memory back, and forgets the rest.
-    pub(crate) fn end_device(&mut self, device: CUdevice) {
-        let of_device = self.memories.iter().filter(|(_, memory)| memory.kind.device == device);
-        let idle = of_device.filter(|(_, memory)| memory.holder.is_none()).map(|(number, _)| *number);
-        for number in idle.collect::<Vec<_>>() {
-            let _left = self.give_up_handle(number);
-        }
-        self.memories.retain(|_, memory| memory.kind.device != device);
-        self.aliases.retain(|_, alias| alias.kind.device != device);
-        let memories = &self.memories;
-        self.mappings.retain(|_, view| memories.contains_key(&view.memory));
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use wm_driver::Tier;
 
 use super::*;
 
@@ -21,6 +22,8 @@ struct Model(RefCell<State>, RefCell<HandlePool>, Intruder);
 struct Intruder {
     changes_left: Cell<Option<usize>>,
     has_reserved: Cell<bool>,
+    /// It has ended the device's contexts.
+    has_no_pool: Cell<bool>,
 }
 
 impl Intruder {
@@ -73,6 +76,9 @@ fn check(holds: bool) -> Result<(), CUresult> {
 
 impl Vmm for Model {
     fn pool<T>(&self, _: CUdevice, change: impl FnOnce(&mut HandlePool) -> T) -> Option<T> {
+        if self.2.has_no_pool.get() {
+            return None;
+        }
         let mut pool = self.1.borrow_mut();
         let changed = change(&mut pool);
         self.2.changed(&mut pool);
@@ -437,4 +443,20 @@ proptest! {
             prop_assert!(program.cache.vmm.0.borrow().spoiled.is_empty());
         }
     }
+}
+
+/// Hazard (resource leak): a thread makes a piece while another one ends the device's contexts, and
+/// releases it when the device has no pool. The driver gets the memory back at the next end of the
+/// contexts only, which may never come.
+#[test]
+fn memory_that_is_released_while_its_device_has_no_pool_goes_back_to_the_driver() {
+    let mut cache = HandleCache::new(Model::default());
+    let handle = cache.vmm.new_handle(KIND);
+    cache.vmm.2.has_no_pool.set(true);
+    cache.end_device(KIND.device);
+    // The driver made the piece before the end, and it is noted here after it.
+    let alias = cache.made(KIND, handle);
+    assert_eq!(cache.release(alias), Some(Ok(())));
+    assert_eq!(cache.vmm.0.borrow().handles.len(), 0);
+    assert!(cache.memories.is_empty() && cache.aliases.is_empty());
 }

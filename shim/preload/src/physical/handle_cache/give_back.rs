@@ -1,0 +1,47 @@
+//! Memory that goes back to the driver: idle memory that is too much, and all of a device whose
+//! contexts have ended.
+
+use wm_abi::{CUdevice, CUresult};
+use wm_driver::Tier;
+
+use super::{HandleCache, Vmm};
+
+impl<V: Vmm> HandleCache<V> {
+    /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not
+    /// given out again.
+    pub(super) fn give_up_handle(&mut self, number: u64) -> Result<(), CUresult> {
+        let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
+        self.vmm.pool(memory.kind.device, |pool| pool.unpark(memory.kind, memory.idle_since, number));
+        let unmap = |at: u64| self.mappings.remove(&at).map_or(Ok(()), |view| self.vmm.unmap(at, view.bytes));
+        let unmapped: Vec<Result<(), CUresult>> = memory.mappings.into_iter().map(unmap).collect();
+        let released = self.vmm.release(memory.handle);
+        unmapped.into_iter().chain([released]).collect()
+    }
+
+    /// Gives at least so many idle bytes on a device's tier back to the driver, the longest idle
+    /// first, except reserved ones; returns how many.
+    pub(crate) fn give_back(&mut self, device: CUdevice, tier: Tier, bytes: u64) -> u64 {
+        let mut given = 0;
+        while given < bytes {
+            let spare = self.vmm.pool(device, |pool| pool.take_spare(tier)).flatten();
+            let Some((kind, number)) = spare else { break };
+            if self.give_up_handle(number).is_ok() {
+                given += kind.bytes;
+            }
+        }
+        given
+    }
+
+    /// The contexts of a device are gone: gives its idle memory back, and forgets the rest.
+    pub(crate) fn end_device(&mut self, device: CUdevice) {
+        let of_device = self.memories.iter().filter(|(_, memory)| memory.kind.device == device);
+        let idle = of_device.filter(|(_, memory)| memory.holder.is_none()).map(|(number, _)| *number);
+        for number in idle.collect::<Vec<_>>() {
+            let _left = self.give_up_handle(number);
+        }
+        self.memories.retain(|_, memory| memory.kind.device != device);
+        self.aliases.retain(|_, alias| alias.kind.device != device);
+        let memories = &self.memories;
+        self.mappings.retain(|_, view| memories.contains_key(&view.memory));
+    }
+}
