@@ -15,6 +15,7 @@ pub(crate) type Verdict<T = ()> = Result<T, String>;
 /// `WHOLEMEMORY_*`
 pub(crate) const SUCCESS: c_uint = 0;
 pub(crate) const LOGIC_ERROR: c_uint = 3;
+pub(crate) const CUDA_ERROR: c_uint = 4;
 pub(crate) const COMMUNICATION_ERROR: c_uint = 5;
 pub(crate) const INVALID_INPUT: c_uint = 6;
 pub(crate) const INVALID_VALUE: c_uint = 7;

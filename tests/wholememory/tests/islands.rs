@@ -159,6 +159,17 @@ fn gpus_without_peer_access() {
     }
 }
 
+/// The launches of a gather before a rank tells its counts: two divide the numbers, one moves the
+/// rows of the rank's island.
+#[test]
+fn a_launch_fails_before_the_counts_are_told() {
+    for number in 1..=3 {
+        let fault = format!("1:cuLaunchKernel:{number}");
+        let scenario = ["--filter", "crossings.a_launch_fails", "--fault", &fault];
+        passes(&[&["--ranks", "3", "--islands", "2"][..], &scenario].concat(), &[]);
+    }
+}
+
 /// A rank's operation fails in NCCL: all ranks get an error.
 #[test]
 fn a_network_that_fails() {

@@ -85,16 +85,18 @@ fn tell(
     stream: CUstream,
 ) -> Result<Result<Vec<Vec<u64>>>> {
     let communicator = memory.communicator();
-    let (header, counts) = match begun {
+    let ready = match begun {
         Ok((call, divided)) => {
-            fabric.after(stream)?;
-            call.move_own(divided)?;
-            (record::header(Ok(call.header(sequence))), divided.counts)
+            let moved = fabric.after(stream).and_then(|()| call.move_own(divided));
+            moved.map(|()| (call.header(sequence), divided.counts))
         }
-        Err(error) => (record::header(Err(error)), 0),
+        Err(error) => Err(error.clone()),
     };
+    let counts = ready.as_ref().map_or(0, |(_, counts)| *counts);
+    let header = record::header(ready.as_ref().map(|(header, _)| *header));
     let records = fabric.tell(header, (counts, memory.islands().count()), &|| communicator.check())?;
-    Ok(record::judge(&records, fabric.islands()))
+    // This rank's own error says more than its record.
+    Ok(ready.and_then(|_| record::judge(&records, fabric.islands())))
 }
 
 /// A call, ready to be made.

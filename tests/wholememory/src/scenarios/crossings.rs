@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::deaths::{end_now, seed, until_the_end};
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, COMMUNICATION_ERROR, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local,
+    CHUNKED, COMMUNICATION_ERROR, CUDA_ERROR, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local,
     NOT_SUPPORTED, Rank, SUCCESS, Verdict, bytes_at, local, must, want,
 };
 
@@ -186,6 +186,17 @@ pub(super) fn different_calls(rank: &Rank) -> Verdict {
         must(table.gather(20, round)? == SUCCESS, || "the ranks do not go on".to_owned())?;
     }
     other.end()?;
+    table.end()
+}
+
+/// The test lets a launch of the first gather fail at one rank, before the rank has told its counts:
+/// the call fails at all ranks, and the next one is sound.
+pub(super) fn a_launch_fails(rank: &Rank) -> Verdict {
+    let table = Table::new(rank, (300, 8), DEVICE)?;
+    let code = table.gather(20, 0)?;
+    must(code == CUDA_ERROR, || format!("the first gather gave {code}"))?;
+    rank.barrier()?;
+    must(table.gather(20, 1)? == SUCCESS, || "the ranks do not go on".to_owned())?;
     table.end()
 }
 

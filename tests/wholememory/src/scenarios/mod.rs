@@ -136,6 +136,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("crossings.others_leave", crossings::others_leave).spanning(),
     Scenario::new("crossings.narrow_rows", crossings::narrow_rows).spanning(),
     Scenario::new("crossings.different_calls", crossings::different_calls).spanning(),
+    Scenario { needs_fault: true, ..Scenario::new("crossings.a_launch_fails", crossings::a_launch_fails) }
+        .spanning(),
     Scenario::new("crossings.refused", crossings::refused).spanning(),
     Scenario::new("crossings.beside_an_island", crossings::beside_an_island).spanning(),
     Scenario::new("crossings.without_nccl", crossings::without_nccl).spanning(),
