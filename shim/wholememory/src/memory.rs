@@ -243,7 +243,7 @@ impl Memory {
     /// # Errors
     /// As of [`Memory::is_mapped`].
     pub fn chunks(&self) -> Result<Chunks> {
-        self.is_mapped().map(|()| self.island_chunks())
+        self.is_mapped().map(|()| self.chunks_of_island())
     }
 
     /// A table of rows of `stride` bytes, from byte `offset` on, as kernels find it.
@@ -254,7 +254,13 @@ impl Memory {
         self.is_mapped().map(|()| self.island_table(rows, stride, offset))
     }
 
-    fn island_chunks(&self) -> Chunks {
+    /// Rows of the members of this rank's island, in the order of its ranks.
+    pub fn island(&self) -> &Partition {
+        &self.island
+    }
+
+    /// The parts of this rank's island, as kernels find them.
+    pub fn chunks_of_island(&self) -> Chunks {
         let DeviceTables { bases, starts, .. } = self.tables.places();
         Chunks { bases, starts, equal: self.island.equal_count(), count: self.island.ranks() as u32 }
     }
@@ -264,7 +270,7 @@ impl Memory {
             let base = self.storage.base() + self.layout.parts[0];
             return Table { offset, ..Table::at(base, rows, stride) };
         }
-        Table::over(self.island_chunks(), rows, stride, offset)
+        Table::over(self.chunks_of_island(), rows, stride, offset)
     }
 
     /// The rows of this rank's island, numbered from 0 in the order of its ranks, each from byte

@@ -40,6 +40,8 @@ fn passes(arguments: &[&str], settings: &[(&str, &str)]) {
 fn ranks_of_two_islands() {
     passes(&["--ranks", "2", "--islands", "2"], &[]);
     passes(&["--ranks", "5", "--islands", "2"], &[]);
+    // An island of two ranks, which read each other's copies, and one of one rank.
+    passes(&["--ranks", "3", "--islands", "2", "--filter", "caches."], &[]);
 }
 
 #[test]
@@ -50,6 +52,8 @@ fn ranks_of_three_islands() {
 #[test]
 fn ranks_of_four_islands() {
     passes(&["--ranks", "8", "--islands", "4"], &[]);
+    // Caches are played by four ranks at most.
+    passes(&["--ranks", "4", "--islands", "4", "--filter", "caches.holds_all"], &[]);
 }
 
 /// Messages and bytes that each rank has sent, by rank.

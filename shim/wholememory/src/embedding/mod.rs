@@ -139,8 +139,7 @@ impl Embedding {
         let Some(cache) = &self.cache else {
             return copy(RowDirection::Gather, &self.rows, places, output, workspace, self.multiprocessors);
         };
-        gather_cached(cache.rows()?, &self.rows, places, output, workspace, self.multiprocessors)?;
-        if adjusts { cache.adjust(places, workspace.stream) } else { Ok(()) }
+        gather_cached(cache.rows(adjusts), &self.rows, places, output, workspace, self.multiprocessors)
     }
 
     /// Multiprocessors that an operation may use.

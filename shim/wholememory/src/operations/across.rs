@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::kernels::THREADS;
 use crate::memory::Memory;
 use crate::nccl::link::NcclTransfer;
+use crate::operations::lookups::RowCache;
 use crate::operations::moves::{PackedRows, Places, RowDirection, RowLaunch, RowRequest};
 use crate::operations::scratch::{Scratch, Workspace};
 use crate::operations::upload;
@@ -33,9 +34,11 @@ use crate::vocabulary::codes::ElementType;
 /// Numbers that a block divides at once.
 const DIVIDE_TILE: u64 = 1024;
 
-/// Copies rows. `request` is why this rank cannot, if it cannot.
+/// Copies rows; a gather reads rows of each island through the island's cache, if there is one.
+/// `request` is why this rank cannot, if it cannot.
 pub(super) fn copy(
     direction: RowDirection,
+    cache: Option<RowCache<'_>>,
     table: &Tensor,
     request: Result<RowRequest>,
     workspace: &Workspace<'_>,
@@ -49,6 +52,7 @@ pub(super) fn copy(
     let _current = communicator.enter()?;
     let begun = request.and_then(|request| {
         let call = RowCall::new(direction, memory, table, request, workspace, multiprocessors)?;
+        let call = RowCall { cache, ..call };
         let divided = call.divide()?;
         Ok((call, divided))
     });
@@ -106,6 +110,8 @@ struct RowCall<'a> {
     workspace: &'a Workspace<'a>,
     multiprocessors: i32,
     request: RowRequest,
+    /// Copies of the island's rows, for a gather.
+    cache: Option<RowCache<'a>>,
     /// The island's rows.
     places: Places,
     /// The first row of the tensor in its memory, and how many it has.
@@ -146,7 +152,8 @@ impl<'a> RowCall<'a> {
         let places = Places::of_island(memory, table)?;
         // Rows cross in as few bytes as one of the sides has.
         let wire = if request.packed.kind.bytes() < kind.bytes() { request.packed.kind } else { kind };
-        Ok(Self { direction, memory, workspace, multiprocessors, request, places, rows, wire })
+        let cache = None;
+        Ok(Self { direction, memory, workspace, multiprocessors, request, cache, places, rows, wire })
     }
 
     fn row_bytes(&self) -> u64 {
@@ -218,7 +225,22 @@ impl<'a> RowCall<'a> {
 
     /// Moves the rows of this rank's island.
     fn move_own(&self, divided: &Divided) -> Result {
-        self.launch(self.direction, self.places, self.request.packed, divided.own)
+        match self.direction {
+            RowDirection::Gather => self.look_up(self.request.packed, divided.own),
+            RowDirection::Scatter => {
+                self.launch(RowDirection::Scatter, self.places, self.request.packed, divided.own)
+            }
+        }
+    }
+
+    /// Gathers rows of this rank's island, through its cache if it has one.
+    fn look_up(&self, packed: PackedRows, numbers: Numbers) -> Result {
+        let (workspace, multiprocessors, places) = (self.workspace, self.multiprocessors, self.places);
+        let launch = RowLaunch { workspace, multiprocessors, places, packed, numbers };
+        match &self.cache {
+            Some(cache) => cache.look_up(&launch),
+            None => launch.run(RowDirection::Gather),
+        }
     }
 
     /// Exchanges the other islands' rows, and waits for them.
@@ -284,9 +306,7 @@ impl Buffers<'_> {
         let call = self.call;
         let caller = || Places::at(&call.request.packed, call.request.numbers.count);
         match task {
-            Task::Serve(chunk) => {
-                call.launch(Gather, call.places, self.rows(Use::Leaving, &chunk), self.numbers(&chunk))
-            }
+            Task::Serve(chunk) => call.look_up(self.rows(Use::Leaving, &chunk), self.numbers(&chunk)),
             Task::Apply(chunk) => {
                 call.launch(Scatter, call.places, self.rows(Use::Arriving, &chunk), self.numbers(&chunk))
             }

@@ -4,6 +4,7 @@
 
 pub(crate) mod across;
 pub mod array;
+pub mod lookups;
 pub(crate) mod moves;
 pub mod order;
 pub mod rows;

@@ -5,13 +5,12 @@
 //!
 //! Over memory that spans islands both are collective ([`across`]).
 
-use wm_kernels::wholememory::{
-    CacheGather, CacheTables, GatherOrderedRows, GatherRows, ScatterOrderedRows, ScatterRows,
-};
+use wm_kernels::wholememory::{GatherOrderedRows, GatherRows, ScatterOrderedRows, ScatterRows};
 
 use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::operations::across;
+use crate::operations::lookups::RowCache;
 use crate::operations::moves::{Places, RowLaunch, RowRequest};
 use crate::operations::order::RowOrder;
 use crate::operations::scratch::Workspace;
@@ -38,7 +37,7 @@ pub fn copy(
     let request = RowRequest::new(table, indices, packed);
     let memory = table.memory()?;
     if memory.span().is_some() {
-        return across::copy(direction, table, request, workspace, multiprocessors);
+        return across::copy(direction, None, table, request, workspace, multiprocessors);
     }
     copy_by(direction, None, table, request?, workspace, multiprocessors)
 }
@@ -50,40 +49,39 @@ pub fn copy(
 /// The error; that of another rank's end.
 pub fn refuse(direction: RowDirection, table: &Tensor, error: Error, workspace: &Workspace<'_>) -> Result {
     match table.memory()?.span() {
-        Some(_) => across::copy(direction, table, Err(error), workspace, 0),
+        Some(_) => across::copy(direction, None, table, Err(error), workspace, 0),
         None => Err(error),
     }
 }
 
-/// The copies of rows in a cache.
-#[derive(Debug, Clone, Copy)]
-pub struct RowCache {
-    /// Its parts.
-    pub tables: CacheTables,
-    /// It has so few lines that many rows come from the table.
-    pub is_small: bool,
-}
-
-/// Gathers rows as [`copy`] does, through a cache of all columns of the table. Rows that are
-/// converted come from the table.
+/// Gathers rows as [`copy`] does, through a cache of all columns of the table, which may be
+/// adjusted afterwards. Rows that are converted come from the table.
+///
+/// Over memory that spans islands the rows of each island pass through the island's cache.
 ///
 /// # Errors
 /// As [`copy`].
 pub fn gather_cached(
-    cache: RowCache,
+    cache: RowCache<'_>,
     table: &Tensor,
     indices: &Tensor,
     packed: &Tensor,
     workspace: &Workspace<'_>,
     multiprocessors: i32,
 ) -> Result {
-    let request = RowRequest::new(table, indices, packed)?;
-    copy_by(RowDirection::Gather, Some(cache), table, request, workspace, multiprocessors)
+    let request = RowRequest::new(table, indices, packed);
+    if table.memory()?.span().is_some() {
+        let gather = RowDirection::Gather;
+        return across::copy(gather, Some(cache), table, request, workspace, multiprocessors);
+    }
+    let request = request?;
+    copy_by(RowDirection::Gather, Some(cache), table, request, workspace, multiprocessors)?;
+    cache.adjust(request.numbers, workspace.stream)
 }
 
 fn copy_by(
     direction: RowDirection,
-    cache: Option<RowCache>,
+    cache: Option<RowCache<'_>>,
     table: &Tensor,
     request: RowRequest,
     workspace: &Workspace<'_>,
@@ -119,9 +117,8 @@ fn move_rows(direction: RowDirection, memory: &Memory, launch: &RowLaunch<'_>) -
     }
 }
 
-fn gather_by(cache: &RowCache, memory: &Memory, launch: &RowLaunch<'_>) -> Result {
-    let (row_bytes, width, words) = launch.words();
+fn gather_by(cache: &RowCache<'_>, memory: &Memory, launch: &RowLaunch<'_>) -> Result {
+    let (row_bytes, ..) = launch.words();
     let order = if cache.is_small { order(memory, launch, row_bytes)? } else { None };
-    let rows = launch.rows(order.as_ref().map_or(0, |order| order.positions));
-    launch.launch(&CacheGather { rows, row_bytes, width, cache: cache.tables }, words)
+    cache.gather(launch, order.as_ref().map_or(0, |order| order.positions))
 }

@@ -18,8 +18,8 @@ use super::cache_policies::{READ_ONLY, READ_WRITE, create, policy};
 use super::folder::Folder;
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, local,
-    must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HIERARCHY, HOST, Local, Rank, SUCCESS, Verdict, byte_at,
+    bytes_at, local, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -58,6 +58,23 @@ const KINDS: [Kind; 10] = [
     (Of::All, (DISTRIBUTED, HOST), CHUNKED),
     (Of::Readers, (CHUNKED, HOST), DISTRIBUTED),
 ];
+
+/// Kinds of rows that span islands: each island has copies of its own.
+const SPANNING: [Kind; 5] = [
+    (Of::Owners, (DISTRIBUTED, HOST), DISTRIBUTED),
+    (Of::Readers, (DISTRIBUTED, HOST), DISTRIBUTED),
+    (Of::Owners, (DISTRIBUTED, DEVICE), DISTRIBUTED),
+    (Of::Owners, (HIERARCHY, HOST), HIERARCHY),
+    (Of::Readers, (HIERARCHY, DEVICE), HIERARCHY),
+];
+
+/// Some kinds, by number; where the ranks are on several islands, as many of those that span them.
+fn kinds(rank: &Rank, numbers: impl IntoIterator<Item = usize>) -> Vec<Kind> {
+    match rank.islands.min(rank.size) {
+        1 => numbers.into_iter().map(|number| KINDS[number]).collect(),
+        _ => numbers.into_iter().zip(SPANNING).map(|(_, kind)| kind).collect(),
+    }
+}
 
 /// An embedding with a cache, and the communicator that is the cache's alone.
 struct Cached<'a> {
@@ -203,7 +220,7 @@ fn zipf(random: &mut Rng, rows: usize, count: usize) -> Vec<i64> {
 pub(super) fn gathered(rank: &Rank) -> Verdict {
     // Rows of 26 bytes in 32; of 16 and 64 bytes; and longer than a warp's words.
     let shapes = [(13, HALF), (4, FLOAT), (16, FLOAT), (130, FLOAT)];
-    for (number, kind) in KINDS.into_iter().enumerate() {
+    for (number, kind) in kinds(rank, 0..KINDS.len()).into_iter().enumerate() {
         let (columns, dtype) = shapes[number % shapes.len()];
         // Other numbers of ranks have the other ratios.
         let ratio = [1.0 / 512.0, 0.1, 1.0][(number / 3 + number + rank.size) % 3];
@@ -235,7 +252,7 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
 /// A small cache of which every line is taken again and again, by rows that all ranks read
 /// meanwhile.
 pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
-    for kind in [KINDS[2], KINDS[8], KINDS[9]] {
+    for kind in kinds(rank, [2, 8, 9]) {
         let cached = Cached::new(rank, Description::matrix(64, 128, 128, FLOAT), kind, 0.1, None)?;
         let mut random = Rng::with_seed(17 + rank.number as u64);
         // Two ranks that share two cores meet in a line most often.
@@ -254,7 +271,8 @@ pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
 /// arrives where it was asked for.
 pub(super) fn ordered(rank: &Rank) -> Verdict {
     // Rows of 26 bytes in 32, and of 64 bytes.
-    for (kind, columns, dtype) in [(KINDS[2], 13, HALF), (KINDS[8], 16, FLOAT), (KINDS[9], 16, FLOAT)] {
+    for (number, kind) in kinds(rank, [2, 8, 9]).into_iter().enumerate() {
+        let (columns, dtype) = if number == 0 { (13, HALF) } else { (16, FLOAT) };
         let rows = 5000;
         let cached = Cached::new(rank, Description::matrix(rows, columns, columns, dtype), kind, 0.1, None)?;
         let mut random = Rng::with_seed(91 + rank.number as u64);
@@ -272,7 +290,7 @@ pub(super) fn ordered(rank: &Rank) -> Verdict {
 
 /// With a line for each row all rows come from lines, until these are dropped.
 pub(super) fn holds_all_rows(rank: &Rank) -> Verdict {
-    for kind in KINDS {
+    for kind in kinds(rank, 0..KINDS.len()) {
         let rows = 515;
         let cached = Cached::new(rank, Description::matrix(rows, 8, 8, FLOAT), kind, 1.0, None)?;
         let all: Vec<_> = (0..rows).collect();
@@ -295,7 +313,7 @@ pub(super) fn holds_all_rows(rank: &Rank) -> Verdict {
 /// A tenth of the rows, of which few are asked for most of the time. Hot rows are neighbours,
 /// unless each rank has lines for its own rows alone: then every rank has some of them.
 pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
-    for kind in [KINDS[2], KINDS[7], KINDS[9]] {
+    for kind in kinds(rank, [2, 7, 9]) {
         let rows = 4000;
         let cached = Cached::new(rank, Description::matrix(rows as i64, 4, 4, FLOAT), kind, 0.1, None)?;
         let mut random = Rng::with_seed(3 + rank.number as u64);
@@ -322,7 +340,7 @@ pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
 /// A load writes rows at every rank: no copy of the old rows remains when it returns.
 pub(super) fn loaded(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
-    for kind in [KINDS[2], KINDS[4], KINDS[5], KINDS[8], KINDS[9]] {
+    for kind in kinds(rank, [2, 4, 5, 8, 9]) {
         let (rows, row) = (333, 32);
         let cached = Cached::new(rank, Description::matrix(rows, 8, 8, FLOAT), kind, 1.0, None)?;
         folder.write("rows", &bytes_at(0, rows as usize * row, AFTER))?;

@@ -216,10 +216,12 @@ pub(super) fn refused(rank: &Rank) -> Verdict {
     table.end()?;
 
     let (shape, mut embedding) = (Description::matrix(300, 8, 8, FLOAT), null_mut());
-    let mut policy = null_mut();
+    // Of other ranks than the rows'.
+    let (mut policy, mut alone) = (null_mut(), null_mut());
+    want!(SUCCESS, rank.wholememory_split_communicator(&mut alone, rank.comm, rank.number as i32, 0))?;
     want!(
         SUCCESS,
-        rank.wholememory_create_embedding_cache_policy(&mut policy, rank.comm, DISTRIBUTED, DEVICE, 1, 0.5)
+        rank.wholememory_create_embedding_cache_policy(&mut policy, alone, CHUNKED, DEVICE, 1, 0.5)
     )?;
     let place = &mut embedding;
     want!(
@@ -227,6 +229,7 @@ pub(super) fn refused(rank: &Rank) -> Verdict {
         rank.wholememory_create_embedding(place, &shape, rank.comm, DISTRIBUTED, HOST, policy, null(), -1, 0)
     )?;
     want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
+    want!(SUCCESS, rank.wholememory_destroy_communicator(alone))?;
     rank.barrier()
 }
 

@@ -4,6 +4,9 @@
 //! is wrong). The rank that owns a part of the cache fills and evicts lines there. Rows are written
 //! in the table first, so an evicted line loses no data.
 //!
+//! Over memory that spans islands each island has a cache of its own rows, which are numbered from
+//! 0 among them. All reads of a row are made in its island, so they pass through that one.
+//!
 //! Invariant: a cache is made on all ranks or on none; its operations are launches in the caller's
 //! stream.
 //!
@@ -16,7 +19,7 @@ use std::sync::{Arc, Weak};
 
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
-use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheRenew, CacheTables, Chunks};
+use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheRenew, CacheTables, Chunks, Numbers};
 
 use crate::communicator::Communicator;
 use crate::embedding::cache::shape::{CacheShape, TAG_BYTES, WAYS, count_shift, turns};
@@ -24,8 +27,7 @@ use crate::embedding::policy::{CachePlan, CachePolicy};
 use crate::error::{Error, Result};
 use crate::kernels::{Kernels, WARP};
 use crate::memory::{Memory, MemoryRequest, RowCopies};
-use crate::operations::array::numbers;
-use crate::operations::rows::RowCache;
+use crate::operations::lookups::{Lookups, RowCache};
 use crate::operations::upload;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{Location, MemoryType};
@@ -58,7 +60,8 @@ pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<
     let (Some(policy), plan @ (CachePlan::OfOwners | CachePlan::Spread)) = (policy, plan?) else {
         return Ok(None);
     };
-    let made = Cache::new(home, policy, plan);
+    let ranks = sharers(home, policy)?;
+    let made = Cache::new(home, &ranks, (plan, policy.ratio));
     // Caches of other ranks' communicators may have failed.
     communicator.agree("cache is made", made.as_ref().map(drop).map_err(Clone::clone), &[])?;
     let cache = Arc::new(made?);
@@ -69,12 +72,56 @@ pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<
 
 /// Refuses a cache whose lines, or whose rows, not all of its ranks reach.
 fn can_have(home: &Memory, policy: &CachePolicy) -> Result {
-    home.is_mapped()?;
-    match policy.communicator.islands(Location::Device).count() {
-        1 => Ok(()),
-        count => Err(Error::NotSupported(format!(
+    let (islands, of_rows) = (policy.communicator.islands(Location::Device), home.islands());
+    match (islands.count(), home.span()) {
+        (1, None) => Ok(()),
+        (_, Some(_)) if policy.is_of(home.communicator()) && islands == of_rows => Ok(()),
+        (_, Some(_)) if policy.is_of(home.communicator()) => Err(Error::NotSupported(format!(
+            "the rows are on {} islands and the GPUs of their ranks on {}: a cache needs the same islands",
+            of_rows.count(),
+            islands.count()
+        ))),
+        (_, Some(_)) => Err(Error::NotSupported(
+            "the rows span islands, and their cache is of other ranks: give it the rows' own communicator"
+                .to_owned(),
+        )),
+        (count, None) => Err(Error::NotSupported(format!(
             "the ranks of a cache are on {count} islands: give it a communicator of one machine's ranks"
         ))),
+    }
+}
+
+/// The ranks that share a cache. A collective call, where the rows span islands.
+fn sharers(home: &Memory, policy: &CachePolicy) -> Result<Arc<Communicator>> {
+    let (communicator, islands) = (home.communicator(), home.islands());
+    if home.span().is_none() {
+        return Ok(Arc::clone(&policy.communicator));
+    }
+    let rank = communicator.rank();
+    let part = communicator.split(Ok((islands.of(rank) as i32, islands.number(rank) as i32)))?;
+    let lost = || Error::Communication("an island without this rank".to_owned());
+    part.map(Arc::new).ok_or_else(lost)
+}
+
+impl Lookups for Cache {
+    fn adjust(&self, numbers: Numbers, stream: CUstream) -> Result {
+        let lookups = numbers.count;
+        if lookups == 0 {
+            return Ok(());
+        }
+        let (kernels, cache, part) = (self.kernels()?, self.tables(), self.own() as u32);
+        let (rows_in_table, shift) = (self.home.island().rows(), count_shift(lookups));
+        let seed = self.seed.fetch_add(lookups, Ordering::Relaxed);
+        // The kernel counts all lookups while the cache learns.
+        kernels.launch(
+            &CacheCount { numbers, shift, seed, rows_in_table, cache, part },
+            lookups,
+            0,
+            stream,
+        )?;
+        let turns = turns(lookups, self.shape.sets[self.own()]);
+        let table = self.home.table_of_island(0);
+        kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * WARP, 0, stream)
     }
 }
 
@@ -88,12 +135,15 @@ impl RowCopies for Cache {
 }
 
 impl Cache {
-    fn new(home: &Arc<Memory>, policy: &CachePolicy, plan: CachePlan) -> Result<Self> {
-        let communicator = &policy.communicator;
-        let (partition, stride) = (home.partition(), home.request().granularity);
+    fn new(
+        home: &Arc<Memory>,
+        communicator: &Arc<Communicator>,
+        (plan, ratio): (CachePlan, f32),
+    ) -> Result<Self> {
+        let (rows, stride) = (home.island(), home.request().granularity);
         let shape = match plan {
-            CachePlan::OfOwners => CacheShape::of_owners(partition.clone(), policy.ratio, stride)?,
-            _ => CacheShape::spread(partition.rows(), communicator.size(), policy.ratio, stride)?,
+            CachePlan::OfOwners => CacheShape::of_owners(rows.clone(), ratio, stride)?,
+            _ => CacheShape::spread(rows.rows(), communicator.size(), ratio, stride)?,
         };
         let request = MemoryRequest {
             bytes: shape.sets.iter().sum::<u64>() * shape.set_bytes,
@@ -134,45 +184,17 @@ impl Cache {
     }
 
     /// The parts, as kernels find them.
-    fn tables(&self) -> Result<CacheTables> {
-        let (sets, owned) = (self.memory.chunks()?, self.shape.owned.as_ref());
-        let starts = if owned.is_some() { self.home.tables()?.starts } else { 0 };
+    fn tables(&self) -> CacheTables {
+        let (sets, owned) = (self.memory.chunks_of_island(), self.shape.owned.as_ref());
+        let starts = if owned.is_some() { self.home.chunks_of_island().starts } else { 0 };
         let parts = Chunks { starts, equal: owned.map_or(0, Partition::equal_count), ..sets };
-        Ok(CacheTables { parts, set_starts: sets.starts, stride: self.home.request().granularity })
+        CacheTables { parts, set_starts: sets.starts, stride: self.home.request().granularity }
     }
 
-    /// The copies of rows, for a gather.
-    ///
-    /// # Errors
-    /// As of [`Memory::chunks`].
-    pub fn rows(&self) -> Result<RowCache> {
-        let is_small = self.shape.is_small(self.home.partition().rows());
-        Ok(RowCache { tables: self.tables()?, is_small })
-    }
-
-    /// Counts lookups, and fills lines of this rank's part with the rows that are looked up most.
-    ///
-    /// # Errors
-    /// [`Error::Input`] for numbers that are none; the driver's.
-    pub fn adjust(&self, indices: &Tensor, stream: CUstream) -> Result {
-        let numbers = numbers(indices)?;
-        let lookups = numbers.count;
-        if lookups == 0 {
-            return Ok(());
-        }
-        let (kernels, cache, part) = (self.kernels()?, self.tables()?, self.own() as u32);
-        let (rows_in_table, shift) = (self.home.partition().rows(), count_shift(lookups));
-        let seed = self.seed.fetch_add(lookups, Ordering::Relaxed);
-        // The kernel counts all lookups while the cache learns.
-        kernels.launch(
-            &CacheCount { numbers, shift, seed, rows_in_table, cache, part },
-            lookups,
-            0,
-            stream,
-        )?;
-        let turns = turns(lookups, self.shape.sets[self.own()]);
-        let table = self.home.table(rows_in_table, cache.stride, 0)?;
-        kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * WARP, 0, stream)
+    /// The copies of rows, for a gather, to which the cache may be adjusted.
+    pub fn rows(&self, adjusts: bool) -> RowCache<'_> {
+        let is_small = self.shape.is_small(self.home.island().rows());
+        RowCache { tables: self.tables(), is_small, lookups: adjusts.then_some(self) }
     }
 
     /// Fills the lines of rows again that this rank has changed. `count` points to the number of
@@ -191,7 +213,7 @@ impl Cache {
             own_rows: self.home.own_part().address,
             first_row: owned.start(part),
             rows_in_part: owned.count(part),
-            cache: self.tables()?,
+            cache: self.tables(),
             part: part as u32,
         };
         self.kernels()?.launch(&renew, most * WARP, 0, stream)
