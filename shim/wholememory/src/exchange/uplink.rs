@@ -37,6 +37,7 @@ pub(super) enum Uplink {
     Called {
         caller: Caller,
         since: Instant,
+        is_repeated: bool,
     },
     Open(RankLink),
 }
@@ -65,7 +66,7 @@ impl Uplink {
     pub(super) fn until(&self) -> Option<Instant> {
         match self {
             Self::Wanted { at, .. } => Some(*at),
-            Self::Called { caller, since } if !caller.is_connected() => Some(*since + tcp::OPENING),
+            Self::Called { caller, since, .. } if !caller.is_connected() => Some(*since + tcp::OPENING),
             _ => None,
         }
     }
@@ -78,15 +79,16 @@ impl Uplink {
     pub(super) fn call(&mut self, arrival: RankArrival<'_>, own: Terms) -> Result<Option<Terms>> {
         let Some(door) = arrival.invitation.door else { return Ok(None) };
         let now = Instant::now();
-        if let Self::Wanted { at, .. } = self
+        if let Self::Wanted { at, failed } = self
             && *at <= now
         {
+            let is_repeated = failed.is_some();
             match tcp::begin(door).and_then(|socket| Caller::new(socket, arrival.rank, own)) {
-                Ok(caller) => *self = Self::Called { caller, since: now },
+                Ok(caller) => *self = Self::Called { caller, since: now, is_repeated },
                 Err(error) => return self.call_later(arrival, door, error),
             }
         }
-        let Self::Called { caller, since } = self else { return Ok(None) };
+        let Self::Called { caller, since, .. } = self else { return Ok(None) };
         match caller.go_on(arrival.invitation.key) {
             Ok(Some(root)) => Ok(Some(root)),
             Ok(None) if caller.is_connected() || now < *since + tcp::OPENING => Ok(None),
@@ -95,6 +97,15 @@ impl Uplink {
                 Err(Error::Communication(format!("the root of the ranks does not answer: {error}")))
             }
             Err(error) => self.call_later(arrival, door, error),
+        }
+    }
+
+    /// Has a call failed before?
+    fn is_repeated(&self) -> bool {
+        match self {
+            Self::Wanted { failed, .. } => failed.is_some(),
+            Self::Called { is_repeated, .. } => *is_repeated,
+            Self::Absent | Self::Open(_) => false,
         }
     }
 
@@ -111,7 +122,9 @@ impl Uplink {
             *self = Self::Absent;
             return if is_home { Ok(None) } else { Err(unreachable_root(door, &error)) };
         }
-        log::debug!("wholememory: {door} is not reached, and is called again: {error}");
+        // One line: the calls after the first one fail for the same reason.
+        let level = if self.is_repeated() { log::Level::Debug } else { log::Level::Warn };
+        log::log!(level, "wholememory: {door} is not reached, and is called again: {error}");
         *self = Self::Wanted { at: Instant::now() + PAUSE, failed: Some(error) };
         Ok(None)
     }
