@@ -14,7 +14,6 @@
 //! A thread that is cancelled in the driver, or ends there, leaves its entry behind. The entry is
 //! removed when a copy meets it.
 
-use std::array;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -101,14 +100,16 @@ impl CallEntry {
 /// The entries of a process.
 #[derive(Debug)]
 pub(crate) struct PlainCalls {
-    entries: [CallEntry; ENTRIES],
+    /// On the heap: the thread that makes the engine may have little stack.
+    entries: Box<[CallEntry]>,
     /// Calls that found no entry.
     beyond: AtomicUsize,
 }
 
 impl Default for PlainCalls {
     fn default() -> Self {
-        Self { entries: array::from_fn(|_| CallEntry::default()), beyond: AtomicUsize::new(0) }
+        let entries = (0..ENTRIES).map(|_| CallEntry::default()).collect();
+        Self { entries, beyond: AtomicUsize::new(0) }
     }
 }
 
