@@ -189,8 +189,8 @@ pub(super) fn different_calls(rank: &Rank) -> Verdict {
     table.end()
 }
 
-/// The test lets a launch of the first gather fail at one rank, before the rank has told its counts:
-/// the call fails at all ranks, and the next one is sound.
+/// The test lets a launch of the first gather fail at one rank, before the rank has told its
+/// counts: the call fails at all ranks, and the next one is sound.
 pub(super) fn a_launch_fails(rank: &Rank) -> Verdict {
     let table = Table::new(rank, (300, 8), DEVICE)?;
     let code = table.gather(20, 0)?;

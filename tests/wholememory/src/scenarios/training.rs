@@ -318,11 +318,12 @@ pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// Steps, until one fails.
-fn until_one_fails(rank: &Rank) -> Verdict {
+/// Steps, until one fails. `begin` is called before the first one.
+fn until_one_fails(rank: &Rank, begin: impl FnOnce() -> Verdict) -> Verdict {
     let (embedding, mut adam, mut step) = (create(rank, any_kind(rank), null_mut())?, null_mut(), 0);
     want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut adam, 2))?;
     want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, adam))?;
+    begin()?;
     until_the_end(rank, || {
         step += 1;
         try_train(rank, embedding, step).unwrap_or(LOGIC_ERROR)
@@ -332,21 +333,28 @@ fn until_one_fails(rank: &Rank) -> Verdict {
 /// The test lets NCCL fail in a step.
 pub(super) fn network_fails(rank: &Rank) -> Verdict {
     let is_set = |name: &&str| std::env::var(name).is_ok();
-    if ["SIMNCCL_FAIL", "SIMNCCL_DROP"].iter().any(is_set) { until_one_fails(rank) } else { Ok(()) }
+    if ["SIMNCCL_FAIL", "SIMNCCL_DROP"].iter().any(is_set) {
+        until_one_fails(rank, || Ok(()))
+    } else {
+        Ok(())
+    }
 }
 
-/// A rank ends at a random moment.
+/// A rank ends at a random moment of the steps.
 pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
     let random = &mut fastrand::Rng::with_seed(seed());
     let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
-    rank.barrier()?;
-    if rank.number == victim {
-        thread::spawn(move || {
-            thread::sleep(Duration::from_millis(300) + moment);
-            end_now()
-        });
-    }
-    until_one_fails(rank)
+    until_one_fails(rank, || {
+        // All ranks have the optimizer.
+        rank.barrier()?;
+        if rank.number == victim {
+            thread::spawn(move || {
+                thread::sleep(moment);
+                end_now()
+            });
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn misused(rank: &Rank) -> Verdict {
