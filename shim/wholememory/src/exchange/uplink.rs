@@ -1,9 +1,8 @@
 //! The way of a leader to the root, while ranks meet.
 //!
-//! A network may come up later than the ranks, and a connection may be lost in it: so a leader
-//! that does not reach the root tries again until its patience ends. If the root's machine refuses
-//! the connection, the port is closed for good, and the leader ends at once: it was open before the
-//! unique id was known.
+//! A connection may be lost in the network: so a leader that does not reach the root tries again
+//! until its patience ends. Without a route to the root's machine it ends at once, and also if that
+//! machine refuses the connection: the port was open before the unique id was known.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -170,22 +169,19 @@ impl Uplink {
     }
 }
 
-/// May a call succeed later that has failed so?
+/// May a call succeed later that has failed so? Without a route it does not.
 fn may_pass(error: &io::Error) -> bool {
     use ErrorKind::{
-        AddrNotAvailable, BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted,
-        NetworkDown, NetworkUnreachable, TimedOut, UnexpectedEof, WouldBlock,
+        BrokenPipe, ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, TimedOut,
+        UnexpectedEof, WouldBlock,
     };
     matches!(
         error.kind(),
-        AddrNotAvailable
-            | BrokenPipe
+        BrokenPipe
             | ConnectionAborted
             | ConnectionReset
             | HostUnreachable
             | Interrupted
-            | NetworkDown
-            | NetworkUnreachable
             | TimedOut
             | UnexpectedEof
             | WouldBlock
