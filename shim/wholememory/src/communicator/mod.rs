@@ -133,6 +133,17 @@ impl Communicator {
         Ok(part?.map(|exchange| Self::of_exchange(exchange, key, place, ranks)))
     }
 
+    /// The ranks of this rank's island, in their order: those that map each other's memory at a
+    /// location. A collective call.
+    ///
+    /// # Errors
+    /// As [`split`](Self::split).
+    pub fn of_island(&self, location: Location) -> Result<Arc<Self>> {
+        let (rank, islands) = (self.rank(), self.islands(location));
+        let part = self.split(Ok((islands.of(rank) as i32, rank as i32)))?;
+        part.map(Arc::new).ok_or_else(|| Error::Communication("an island without this rank".to_owned()))
+    }
+
     /// This rank.
     pub fn rank(&self) -> usize {
         self.exchange.rank()

@@ -24,7 +24,7 @@ use crate::embedding::Embedding;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::staging::{HandedIn, Lost, Staging};
 use crate::embedding::states::{self, RowState};
-use crate::error::{Error, Result, require};
+use crate::error::{Result, require};
 use crate::kernels::WARP;
 use crate::memory::Memory;
 use crate::operations::scratch::Workspace;
@@ -53,7 +53,9 @@ impl Training {
     /// As [`Embedding::new`].
     pub fn new(embedding: &Embedding, optimizer: Arc<Optimizer>) -> Result<Self> {
         let memory = embedding.rows().memory()?;
-        let island = memory.span().map(|_| of_island(memory.communicator())).transpose()?;
+        let communicator = memory.communicator();
+        // Gradients are handed in through memory of GPUs.
+        let island = memory.span().map(|_| communicator.of_island(Location::Device)).transpose()?;
         let states = states::make(embedding, optimizer.kind())?;
         Ok(Self { optimizer, states, staging: Mutex::default(), island })
     }
@@ -201,14 +203,6 @@ impl Training {
             }
         }
     }
-}
-
-/// The ranks of this rank's island, of which each maps the others' memory of GPUs. A collective
-/// call.
-fn of_island(communicator: &Communicator) -> Result<Arc<Communicator>> {
-    let (rank, islands) = (communicator.rank(), communicator.islands(Location::Device));
-    let part = communicator.split(Ok((islands.of(rank) as i32, rank as i32)))?;
-    part.map(Arc::new).ok_or_else(|| Error::Communication("an island without this rank".to_owned()))
 }
 
 /// This rank's rows of memory.

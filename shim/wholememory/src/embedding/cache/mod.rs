@@ -93,14 +93,10 @@ fn can_have(home: &Memory, policy: &CachePolicy) -> Result {
 
 /// The ranks that share a cache. A collective call, where the rows span islands.
 fn sharers(home: &Memory, policy: &CachePolicy) -> Result<Arc<Communicator>> {
-    let (communicator, islands) = (home.communicator(), home.islands());
-    if home.span().is_none() {
-        return Ok(Arc::clone(&policy.communicator));
+    match home.span() {
+        None => Ok(Arc::clone(&policy.communicator)),
+        Some(_) => home.communicator().of_island(home.request().location),
     }
-    let rank = communicator.rank();
-    let part = communicator.split(Ok((islands.of(rank) as i32, islands.number(rank) as i32)))?;
-    let lost = || Error::Communication("an island without this rank".to_owned());
-    part.map(Arc::new).ok_or_else(lost)
 }
 
 impl Lookups for Cache {
