@@ -167,7 +167,6 @@ impl Embedding {
             ),
         };
         let memory = self.rows.memory()?;
-        let can = can.and_then(|()| if self.cache.is_some() { memory.is_mapped() } else { Ok(()) });
         let can = can.and_then(|()| self.policy().map_or(Ok(()), |policy| policy.trains(memory)));
         let alike = [optimizer.kind().code() as u8];
         self.rows.memory()?.communicator().agree("set_optimizer", can, &alike)?;

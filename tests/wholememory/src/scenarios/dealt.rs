@@ -88,7 +88,9 @@ fn step(rank: &Rank, embedding: Handle, rows: &[i64]) -> Verdict {
 }
 
 pub(super) fn rows(rank: &Rank) -> Verdict {
-    for kind in [(CONTINUOUS, DEVICE), (CHUNKED, DEVICE), (DISTRIBUTED, DEVICE), (CHUNKED, HOST)] {
+    let of_one_island = [(CONTINUOUS, DEVICE), (CHUNKED, DEVICE), (DISTRIBUTED, DEVICE), (CHUNKED, HOST)];
+    let is_one = rank.islands.min(rank.size) == 1;
+    for kind in if is_one { &of_one_island } else { rank.kinds() }.iter().copied() {
         for (rows, turn) in [(200, 1), (203, 16), (64, 16), (7, 50), (100, 9)] {
             let embedding = create(rank, SUCCESS, rows, turn, kind)?;
             fill(rank, embedding, rows, turn as usize)?;
@@ -114,9 +116,9 @@ pub(super) fn rows(rank: &Rank) -> Verdict {
             want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
         }
     }
-    create(rank, INVALID_INPUT, 10, -1, (CHUNKED, DEVICE))?;
+    create(rank, INVALID_INPUT, 10, -1, (DISTRIBUTED, DEVICE))?;
     if rank.size > 1 {
-        create(rank, INVALID_INPUT, 10, i32::from(rank.number == 0) + 1, (CHUNKED, DEVICE))?;
+        create(rank, INVALID_INPUT, 10, i32::from(rank.number == 0) + 1, (DISTRIBUTED, DEVICE))?;
     }
     rank.barrier()
 }

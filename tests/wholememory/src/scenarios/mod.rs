@@ -110,7 +110,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("files.a_store_fails", files::a_store_fails),
     Scenario { ends_early: true, ..Scenario::new("files.no_room", files::no_room) },
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
-    Scenario::new("dealt.rows", dealt::rows),
+    Scenario::new("dealt.rows", dealt::rows).spanning(),
     Scenario::new("drawn.tables", drawn::tables).spanning(),
     Scenario::new("environment.tested", environment::tested),
     // Ranks that are threads share a context, in which no rank may wait while another one captures.
@@ -174,7 +174,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", cache_policies::a_call_fails) },
     Scenario::new("training.steps", training::steps).spanning(),
     Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) }.spanning(),
-    Scenario::of_few("training.through_a_cache", training::through_a_cache),
+    Scenario::of_few("training.through_a_cache", training::through_a_cache).spanning(),
     Scenario { ends_early: true, ..Scenario::new("training.network_fails", training::network_fails) }
         .spanning(),
     Scenario { ends_early: true, ..Scenario::of_several("training.a_rank_ends", training::a_rank_ends) }

@@ -16,8 +16,8 @@ use wm_driver::Api;
 use super::deaths::{end_now, seed, until_the_end};
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, NOT_SUPPORTED, Rank,
-    SUCCESS, Verdict, local, must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HIERARCHY, HOST, INVALID_INPUT, LOGIC_ERROR, Local,
+    NOT_SUPPORTED, Rank, SUCCESS, Verdict, local, must, want,
 };
 use crate::scenarios::cache_policies;
 
@@ -280,47 +280,76 @@ fn gathered(rank: &Rank, embedding: Handle, adjusts: bool) -> Verdict<Vec<f32>> 
     Ok(output.read()?.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
 }
 
-/// Copies of rows equal the rows after each step: lines filled before a step are filled again.
+/// Kinds of rows with a cache, and the cache's type, that the ranks can make.
+fn cached_kinds(rank: &Rank) -> &'static [((u32, u32), u32)] {
+    if spans(rank) {
+        &[((DISTRIBUTED, HOST), DISTRIBUTED), ((HIERARCHY, DEVICE), HIERARCHY)]
+    } else {
+        &[((CHUNKED, HOST), CHUNKED)]
+    }
+}
+
+/// Copies of rows equal the rows after each step: lines filled before a step are filled again. The
+/// rows have the bits that they have without a cache.
 pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
-    for (ratio, (optimizer, _)) in [0.1, 1.0].into_iter().flat_map(|ratio| OPTIMIZERS.map(|of| (ratio, of))) {
-        let policy =
-            cache_policies::policy(rank, rank.comm, (CHUNKED, DEVICE), cache_policies::READ_WRITE, ratio)?;
-        let embedding = create(rank, (CHUNKED, HOST), policy)?;
-        want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
-        let (mut handle, decay) = (null_mut(), DECAY as f32);
-        want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut handle, optimizer))?;
-        want!(SUCCESS, rank.wholememory_optimizer_set_parameter(handle, c"weight_decay".as_ptr(), &decay))?;
-        // SAFETY: a handle.
-        let tensor = unsafe { (rank.library.wholememory_embedding_get_embedding_tensor)(embedding) };
-        fill(rank, tensor)?;
-        want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, handle))?;
-        for step in 0..3 {
-            // Every row has a line, if there is one for each.
-            gathered(rank, embedding, true)?;
-            gathered(rank, embedding, true)?;
-            train(rank, embedding, step)?;
-            let wanted = reference(rank.size, step + 1, optimizer);
-            let wanted: Vec<_> = wanted.iter().flat_map(|row| row.weights.clone()).collect();
-            let found = gathered(rank, embedding, false)?;
-            let near = |(found, wanted): (&f32, &f64)| {
-                (f64::from(*found) - wanted).abs() <= TOLERANCE * wanted.abs().max(1.0)
-            };
-            let wrong = found.iter().zip(&wanted).position(|pair| !near(pair));
-            must(wrong.is_none(), || {
-                format!("ratio {ratio}, optimizer {optimizer}, step {step}: element {wrong:?} of all rows")
-            })?;
-            rank.barrier()?;
+    for (kind, cache) in cached_kinds(rank).iter().copied() {
+        for (ratio, (optimizer, _)) in
+            [0.1, 1.0].into_iter().flat_map(|ratio| OPTIMIZERS.map(|of| (ratio, of)))
+        {
+            trained_through_a_cache(rank, kind, (cache, ratio), optimizer)
+                .map_err(|reason| format!("{kind:?}, ratio {ratio}, optimizer {optimizer}: {reason}"))?;
         }
-        // SAFETY: a handle.
-        unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(handle) };
-        want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
     }
     Ok(())
 }
 
+fn trained_through_a_cache(
+    rank: &Rank,
+    kind: (u32, u32),
+    (cache, ratio): (u32, f32),
+    optimizer: u32,
+) -> Verdict {
+    let policy = cache_policies::policy(rank, rank.comm, (cache, DEVICE), cache_policies::READ_WRITE, ratio)?;
+    let embedding = create(rank, kind, policy)?;
+    want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
+    let (mut handle, decay) = (null_mut(), DECAY as f32);
+    want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut handle, optimizer))?;
+    want!(SUCCESS, rank.wholememory_optimizer_set_parameter(handle, c"weight_decay".as_ptr(), &decay))?;
+    // SAFETY: a handle.
+    let tensor = unsafe { (rank.library.wholememory_embedding_get_embedding_tensor)(embedding) };
+    fill(rank, tensor)?;
+    want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, handle))?;
+    for step in 0..3 {
+        // Every row has a line, if there is one for each.
+        gathered(rank, embedding, true)?;
+        gathered(rank, embedding, true)?;
+        train(rank, embedding, step)?;
+        let wanted = reference(rank.size, step + 1, optimizer);
+        let wanted: Vec<_> = wanted.iter().flat_map(|row| row.weights.clone()).collect();
+        let found = gathered(rank, embedding, false)?;
+        let near = |(found, wanted): (&f32, &f64)| {
+            (f64::from(*found) - wanted).abs() <= TOLERANCE * wanted.abs().max(1.0)
+        };
+        let wrong = found.iter().zip(&wanted).position(|pair| !near(pair));
+        must(wrong.is_none(), || format!("step {step}: element {wrong:?} of all rows"))?;
+        // What is gathered, at each rank, and what the owner has.
+        let (start, own) = own_rows(rank, tensor, COLUMNS)?;
+        let is_own = own.concat() == found[start * COLUMNS..][..own.len() * COLUMNS];
+        must(is_own, || format!("step {step}: a line differs from its row"))?;
+        rank.barrier()?;
+    }
+    tell_bits(rank, &format!("{optimizer} row"), &own_rows(rank, tensor, COLUMNS)?.1)?;
+    rank.barrier()?;
+    // SAFETY: a handle.
+    unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(handle) };
+    want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))
+}
+
 /// Steps, until one fails. `begin` is called before the first one.
 fn until_one_fails(rank: &Rank, begin: impl FnOnce() -> Verdict) -> Verdict {
-    let (embedding, mut adam, mut step) = (create(rank, any_kind(rank), null_mut())?, null_mut(), 0);
+    let [(kind, cache), ..] = *cached_kinds(rank) else { return Err("no kind".to_owned()) };
+    let policy = cache_policies::policy(rank, rank.comm, (cache, DEVICE), cache_policies::READ_WRITE, 0.5)?;
+    let (embedding, mut adam, mut step) = (create(rank, kind, policy)?, null_mut(), 0);
     want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut adam, 2))?;
     want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, adam))?;
     begin()?;
