@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     /// ranks are processes
     #[arg(long, conflicts_with = "threads")]
     fault: Option<Fault>,
-    /// List the scenarios
+    /// List the scenarios that would be played
     #[arg(long)]
     list: bool,
     /// Be one rank of a scenario: its name, the unique id and the rank
@@ -78,7 +78,7 @@ impl std::str::FromStr for Fault {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.list {
-        scenarios::ALL.iter().for_each(|scenario| println!("{}", scenario.name));
+        start::chosen(&arguments).iter().for_each(|scenario| println!("{}", scenario.name));
         return ExitCode::SUCCESS;
     }
     let outcome = match &arguments.rank {

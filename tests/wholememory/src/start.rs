@@ -14,10 +14,15 @@ use crate::api::{Library, UniqueId};
 use crate::rank::{Rank, Verdict};
 use crate::scenarios::{ALL, Scenario};
 
+/// The scenarios that have the name and fit the ranks.
+pub(crate) fn chosen(arguments: &Arguments) -> Vec<&'static Scenario> {
+    let named = ALL.iter().filter(|scenario| scenario.name.contains(&arguments.filter));
+    named.filter(|scenario| scenario.fits(arguments)).collect()
+}
+
 /// Plays every selected scenario.
 pub(crate) fn play_all(arguments: &Arguments) -> Verdict {
-    let chosen = ALL.iter().filter(|scenario| scenario.name.contains(&arguments.filter));
-    let chosen: Vec<_> = chosen.filter(|scenario| scenario.fits(arguments)).collect();
+    let chosen = chosen(arguments);
     let mut failed = Vec::new();
     for scenario in &chosen {
         let start = Instant::now();

@@ -24,7 +24,7 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// The build products and their places in `dist/`.
-const BUILT: [(&str, &str); 12] = [
+const BUILT: [(&str, &str); 13] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
     ("libwholegraph.so", "wholegraph/libwholegraph.so"),
@@ -37,6 +37,7 @@ const BUILT: [(&str, &str); 12] = [
     ("stress", "bin/stress"),
     ("oracle", "bin/oracle"),
     ("bench", "dev/bench"),
+    ("wholememory-suite", "dev/wholememory-suite"),
 ];
 
 /// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader
@@ -74,6 +75,7 @@ fn build() -> Result<PathBuf> {
         "stress",
         "oracle",
         "bench",
+        "wholememory-suite",
     ];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
     zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
