@@ -14,10 +14,17 @@ host-cpu        graph and sampling as in `ours-features`; features in memory of 
 host-uva        as `host-cpu`, but the GPU itself reads the rows from the registered memory of the host
 device          as `host-cpu`, but every GPU has all features: what there is to gain
 
+With --islands GPUs pose as machines, to either library and to NCCL: features lie in memory over all islands, whose --type is distributed or
+hierarchy, and each island has the whole graph, unless --graph is spanning. PyTorch averages gradients over the same wire.
+
+    python3 tests/workloads/graphsage.py --islands 2 --theirs FOLDER --ways theirs,theirs-on-ours,ours-features
+
 Between `ours-features`, `host-cpu`, `host-uva` and `device` only the features differ. Sampling by plain PyTorch draws with replacement where
 a node has more neighbours than the fanout. pylibwholegraph must be importable for its ways (PYTHONPATH, or --theirs). Its binding
 names `librmm.so` and `librapids_logger.so`, of which it uses nothing: for `theirs-on-ours` they are in --stubs, or made by the C compiler.
-Every way checks gathered rows against the features' formula before it begins. The table's last column says by how much the loss fell.
+Every way checks gathered rows against the features' formula before it begins. The table's last column says by how much the loss fell. Below
+it, ways are compared with `theirs`: whether the steps before the timed ones had the same samples and rows, to the last bit, and how far
+losses lie apart, whose sums PyTorch makes in any order.
 """
 import argparse
 import atexit
@@ -55,7 +62,11 @@ def parser():
     options.add_argument("--fanouts", default="15,10", help="neighbours of the first and of the second hop")
     options.add_argument("--epochs", type=int, default=3)
     options.add_argument("--steps", type=int, default=40, help="steps of an epoch")
-    options.add_argument("--type", default="chunked", help="memory type: continuous, chunked or distributed")
+    options.add_argument("--type", help="memory type: continuous, chunked, distributed or hierarchy; chunked, over islands distributed, without it")
+    options.add_argument("--islands", type=int, default=1, help="pose as so many machines, each with as many of the GPUs")
+    options.add_argument("--wire", choices=["network", "links"], default="network",
+                         help="between islands: NCCL's network over the loopback interface, or what NCCL finds, an upper bound")
+    options.add_argument("--graph", choices=["own", "spanning"], default="own", help="over islands: each has the whole graph, or all together")
     options.add_argument("--library", type=pathlib.Path, default=pathlib.Path("dist/wholegraph/libwholegraph.so"))
     options.add_argument("--theirs", default="", help="folders with pylibwholegraph and what it needs, for PYTHONPATH")
     options.add_argument("--stubs", default="", help="folder with librmm.so and librapids_logger.so, and nothing else")
@@ -70,6 +81,7 @@ def parser():
 
 def main():
     options = parser().parse_args()
+    options.type = options.type or ("chunked" if options.islands == 1 else "distributed")
     if INNER in os.environ:
         import graphsage_rank
 
@@ -120,6 +132,18 @@ def environment(options, ways):
     return variables
 
 
+def pose(options, ranks, rank):
+    """The variables by which a rank runs on the machine of its island: to this library, to RAPIDS', and to NCCL if its network is wanted."""
+    if options.islands == 1:
+        return {}
+    name = f"island{rank * options.islands // ranks}"
+    both = {"WMSHIM_WHOLEMEMORY_NODE": name, "WHOLEMEMORY_BOOTID": name}
+    if options.wire == "links":
+        return both
+    network = {"NCCL_HOSTID": name, "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "lo"}
+    return {**both, **network}
+
+
 def stubs():
     """A folder with the libraries that the binding names and does not use. Raises RuntimeError without a C compiler."""
     folder = tempfile.mkdtemp(prefix="graphsage-")
@@ -139,6 +163,8 @@ def launch(options, ways):
         variables, ranks = environment(options, ways), options.gpus or (2 if options.cpu else gpus())
     except RuntimeError as error:
         return [{"way": way, "problem": f"skipped: {error}"} for way in ways]
+    if ranks % options.islands:
+        return [{"way": way, "problem": f"skipped: {ranks} ranks are not dealt to {options.islands} islands of one size"} for way in ways]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -146,7 +172,7 @@ def launch(options, ways):
     start, processes = time.monotonic(), []
     try:
         for rank in range(ranks):
-            ids = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            ids = {"RANK": str(rank), "LOCAL_RANK": str(rank), **pose(options, ranks, rank)}
             out = subprocess.PIPE if rank == 0 else sys.stderr
             command = [sys.executable, *sys.argv]
             processes.append(subprocess.Popen(command, env={**variables, **ids}, text=True, stdout=out, start_new_session=True))
@@ -197,14 +223,31 @@ def end(processes):
 def table(options, figures):
     print(f"{options.nodes:,} nodes, {options.edges:,} edges, fp32 [nodes, {options.columns}], {options.batch} seeds a rank, fanouts {options.fanouts}, "
           f"{options.epochs} epochs of {options.steps} steps; times are medians, of the slowest rank")
-    print(f"{'way':15} {'epoch s':>8} {'sample ms':>10} {'gather ms':>10} {'train ms':>9} {'gathered GB':>12} {'GB/s a rank':>12}  loss")
+    if options.islands > 1:
+        print(f"{options.islands} islands, {options.wire}; features {options.type}, graph {options.graph}")
+    print(f"{'way':15} {'epoch s':>8} {'step ms':>8} {'sample ms':>10} {'gather ms':>10} {'train ms':>9} {'gathered GB':>12} {'GB/s a rank':>12}  loss")
     for figure in figures:
         if "problem" in figure:
             print(f"{figure['way']:15} {figure['problem']}")
             continue
         times = figure["sample_ms"], figure["gather_ms"], figure["train_ms"]
-        print(f"{figure['way']:15} {statistics.median(figure['epochs_s']):8.3f} {times[0]:10.2f} {times[1]:10.2f} {times[2]:9.2f} "
+        print(f"{figure['way']:15} {statistics.median(figure['epochs_s']):8.3f} "
+              f"{statistics.median(figure['epochs_s']) / options.steps * 1000:8.2f} {times[0]:10.2f} {times[1]:10.2f} {times[2]:9.2f} "
               f"{figure['gathered_bytes'] / 1e9:12.2f} {figure['gather_gb_s']:12.1f}  {figure['losses'][0]:.3f} -> {figure['losses'][-1]:.3f}")
+    beside(figures)
+
+
+def beside(figures):
+    """How equal the ways are to `theirs`."""
+    played = {figure["way"]: figure for figure in figures if "problem" not in figure}
+    theirs = played.pop("theirs", None)
+    for way, figure in played.items() if theirs else ():
+        same = "the same" if figure["checksum"] == theirs["checksum"] else "others"
+        apart = max(abs(a - b) for a, b in zip(figure["losses"], theirs["losses"]))
+        first = abs(figure["first_loss"] - theirs["first_loss"])
+        ratio = statistics.median(theirs["epochs_s"]) / statistics.median(figure["epochs_s"])
+        print(f"{way} beside theirs: samples and rows {same}; losses apart by {first:.1e} before the timed steps, then at most {apart:.1e}; "
+              f"theirs takes {ratio:.3f} times as long")
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ class Rank:
         must(len(nodes.unique()) == len(nodes), "a node is there twice")
 
     def train(self, sampler, features):
-        options = self.options
+        options, self.sums = self.options, torch.zeros(2, dtype=torch.int64, device=self.device)
         torch.manual_seed(0)
         network = torch.nn.parallel.DistributedDataParallel(Network(options).to(self.device))
         optimizer = torch.optim.Adam(network.parameters(), lr=3e-3)
@@ -153,7 +153,7 @@ class Rank:
             self.wait()
             start = time.perf_counter()
             for step in range(steps):
-                count, loss = self.step(network, optimizer, sampler, features, seeds[step], epoch * 1000 + step, laps)
+                count, loss = self.step(network, optimizer, sampler, features, seeds[step], epoch * 1000 + step, laps, sums=epoch < 0)
                 gathered += count * options.columns * 4
                 total += loss
             self.wait()
@@ -164,8 +164,14 @@ class Rank:
         rate = gathered / (options.epochs * options.steps) / gather / 1e6
         return {
             "epochs_s": figures[:options.epochs], "sample_ms": sample, "gather_ms": gather, "train_ms": rest, "losses": losses[1:],
+            "first_loss": losses[0], "checksum": self.sums_of_all(),
             "gathered_bytes": int(self.summed(gathered)), "gather_gb_s": rate, "ranks": self.size,
         }
+
+    def sums_of_all(self):
+        """The sum of all ranks' sampled nodes, and that of the bits of their gathered rows."""
+        dist.all_reduce(self.sums)
+        return self.sums.tolist()
 
     def seeds(self, epoch):
         """Of each step, this rank's."""
@@ -175,13 +181,15 @@ class Rank:
         batch = self.options.batch
         return [order[(step * self.size + self.number) * batch:][:batch] for step in range(max(self.options.steps, WARM))]
 
-    def step(self, network, optimizer, sampler, features, seeds, number, laps):
+    def step(self, network, optimizer, sampler, features, seeds, number, laps, sums):
         laps.begin()
         near = sampler.hop(seeds, self.fanouts[0], (number * 2 + 10_000) * self.size + self.number)
         far = sampler.hop(near[0], self.fanouts[1], (number * 2 + 10_001) * self.size + self.number)
         laps.lap()
         rows = features.rows(far[0])
         laps.lap()
+        if sums:
+            self.sums += torch.stack([far[0].sum(), rows.view(torch.int32).sum(dtype=torch.int64)])
         loss = torch.nn.functional.cross_entropy(network(rows, (near, far), len(seeds)), labels(seeds, self.options))
         optimizer.zero_grad()
         loss.backward()

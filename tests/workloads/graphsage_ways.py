@@ -7,6 +7,7 @@ import contextlib
 import math
 
 import torch
+import torch.distributed as dist
 
 # Rows that are made, or checked, at once.
 PIECE = 1 << 20
@@ -87,6 +88,13 @@ class PlainSampler:
         return nodes[order], place[numbers[len(targets):]]
 
 
+def graph_type(options):
+    """The memory type of the graph: over islands each has its own, or it lies in all of them."""
+    if options.islands == 1:
+        return options.type
+    return "chunked" if options.graph == "own" else "distributed"
+
+
 class OurSampler:
     """The graph in WholeMemory, sampled through wmshim.wholememory."""
 
@@ -95,7 +103,7 @@ class OurSampler:
 
         self.module, self.tables = wholememory, []
         for values in make_graph(options, device):
-            table = wholememory.Table.create(list(values.shape), values.dtype, comm, type=options.type)
+            table = wholememory.Table.create(list(values.shape), values.dtype, comm, type=graph_type(options))
             table.local.copy_(values[table.local_rows.start:table.local_rows.stop])
             self.tables.append(table)
         comm.barrier()
@@ -129,7 +137,7 @@ class TheirSampler:
 
         self.package, self.append, self.graph, self.tensors = package, append_unique, package.GraphStructure(), []
         for values in make_graph(options, device):
-            tensor = package.create_wholememory_tensor(comm, options.type, "cuda", list(values.shape), values.dtype, [1])
+            tensor = package.create_wholememory_tensor(comm, graph_type(options), "cuda", list(values.shape), values.dtype, [1])
             local, first = tensor.get_local_tensor()
             local.copy_(values[first:first + local.shape[0]])
             self.tensors.append(tensor)
@@ -249,13 +257,31 @@ class Kept:
 
         return self.get("our comm", lambda: self.closing.enter_context(wholememory.Communicator.from_torch()))
 
+    def own_island(self):
+        """The number of this rank's island, this rank's number there, and how many ranks it has."""
+        rank, size = dist.get_rank(), dist.get_world_size() // self.options.islands
+        return rank // size, rank % size, size
+
+    def our_graph_comm(self):
+        """The ranks that hold a graph."""
+        if self.options.islands == 1 or self.options.graph == "spanning":
+            return self.our_comm()
+        return self.get("our island", lambda: self.closing.enter_context(self.our_comm().split(self.own_island()[0])))
+
+    def their_graph_comm(self):
+        import pylibwholegraph.torch as package
+
+        if self.options.islands == 1 or self.options.graph == "spanning":
+            return self.their_comm()
+        self.their_comm()
+        return self.get("their island", package.get_local_node_communicator)
+
     def their_comm(self):
         import pylibwholegraph.torch as package
-        import torch.distributed as dist
         from pylibwholegraph.binding import wholememory_binding
 
         def make():
-            package.init(dist.get_rank(), dist.get_world_size(), dist.get_rank(), dist.get_world_size(), "warn")
+            package.init(dist.get_rank(), dist.get_world_size(), *self.own_island()[1:], "warn")
             self.closing.callback(wholememory_binding.finalize)
             return package.get_global_communicator()
 
@@ -268,9 +294,9 @@ class Kept:
 
 def sampler(way, kept, device):
     if way == "ours":
-        return OurSampler(kept.options, kept.our_comm(), device)
+        return OurSampler(kept.options, kept.our_graph_comm(), device)
     if way.startswith("theirs"):
-        return TheirSampler(kept.options, kept.their_comm(), device)
+        return TheirSampler(kept.options, kept.their_graph_comm(), device)
     return kept.get("plain", lambda: PlainSampler(kept.options, device))
 
 
