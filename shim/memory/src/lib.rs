@@ -38,6 +38,7 @@ mod vocabulary;
 
 pub use gate::{Closed, Gate, STRIPES};
 pub use manager::backing::Backing;
+pub use manager::host_budget::HostBudget;
 pub use manager::pieces::Charge;
 pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;

@@ -7,12 +7,15 @@ use wm_driver::{Gpu, OomAnswer, Tier};
 
 use super::Manager;
 use super::events::GrantError;
+use super::host_budget::{HostPlan, HostPlans};
 use crate::ordering::results::EventResults;
 use crate::policy::attempt::{Attempt, HostFigure, Room};
 use crate::state::decide::{Decision, Question};
 use crate::state::draft::Draft;
 use crate::state::grant::Grant;
+use crate::sync::MutexGuard;
 use crate::vocabulary::error::AllocateError;
+use crate::vocabulary::moves::MoveRefusal;
 use crate::vocabulary::plan::{BuildFailure, Undo};
 use crate::vocabulary::request::Request;
 
@@ -44,8 +47,12 @@ impl<G: Gpu> Manager<G> {
 
     /// The next thing to do. A grant for which no call has to be made is the program's already.
     fn next(&self, attempt: &mut Attempt) -> Decision {
+        let mut plans = attempt.room.as_mut().and_then(|room| self.claim_host(room));
         let mut state = self.lock();
         let decision = state.decide(attempt, &self.rules);
+        if let (Some(plans), Decision::Build(draft)) = (&mut plans, &decision) {
+            plans.under_way += usize::from(draft.created_on(Tier::Host) > 0);
+        }
         let Decision::Grant(grant) = decision else { return decision };
         if grant.needs.as_ref().is_none_or(|needs| !needs.is_empty()) {
             return Decision::Grant(grant);
@@ -78,8 +85,23 @@ impl<G: Gpu> Manager<G> {
                 );
                 attempt.start_over();
             }
+            Question::HostPlan(seen) => {
+                drop(self.host_budget.wait(self.host_budget.lock(), seen));
+                attempt.start_over();
+            }
         }
         Ok(())
+    }
+
+    /// From here to the plan no other device takes of the host, where a limit binds them all: the
+    /// limit that they leave is asked for under the lock.
+    fn claim_host(&self, room: &mut Room) -> Option<MutexGuard<'_, HostPlans>> {
+        if room.host_figure == HostFigure::Unasked || !self.is_host_limited() {
+            return None;
+        }
+        let plans = self.host_budget.lock();
+        (room.host_limit, room.host_plans) = (self.limit(Tier::Host), plans.awaited());
+        Some(plans)
     }
 
     /// Makes granted memory usable for the request's order.
@@ -109,6 +131,8 @@ impl<G: Gpu> Manager<G> {
 
     /// Makes an extent, and the request's block at its start.
     fn construct(&self, attempt: &mut Attempt, draft: Draft) -> Result<Option<u64>, AllocateError> {
+        let is_counted = self.is_host_limited() && draft.created_on(Tier::Host) > 0;
+        let _plan = is_counted.then(|| HostPlan(&self.host_budget));
         let built = match self.build(&draft.build()) {
             Ok(built) => built,
             Err(failure) => return self.fall_back(attempt, draft, failure),
@@ -166,28 +190,37 @@ impl<G: Gpu> Manager<G> {
     /// host was not asked. Memory that plans under way will make is not in the driver's figure yet.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
         let left = self.left_beside_headroom()?;
-        Ok(Room { device: self.made_on(Tier::Device).saturating_add(left), ..Room::default() })
+        let device = self.made_on(Tier::Device).saturating_add(left);
+        Ok(Room { device, host_limit: self.rules.settings.host_limit, ..Room::default() })
     }
 
-    /// The same for memory of a tier.
-    pub(super) fn room_on(&self, tier: Tier) -> Result<Room, CUresult> {
-        let room = self.room()?;
-        Ok(if tier == Tier::Host { self.beside_host(room, HostFigure::Current) } else { room })
+    /// A draft of memory on a tier, by the room that is left there.
+    pub(super) fn draft_on<T>(
+        &self,
+        tier: Tier,
+        draft: impl FnOnce(Room) -> Result<T, MoveRefusal>,
+    ) -> Result<T, MoveRefusal> {
+        let mut room = self.room()?;
+        if tier == Tier::Host {
+            room = self.beside_host(room, HostFigure::Current);
+        }
+        let _plans = self.claim_host(&mut room);
+        draft(room)
     }
 
     /// The same with the host's free memory. Where the user's limit leaves nothing, the host is not
     /// asked.
     fn beside_host(&self, room: Room, figure: HostFigure) -> Room {
-        let limit = self.limit(Tier::Host);
-        if self.held_on_host() >= limit {
-            return Room { host: limit, host_figure: HostFigure::Current, ..room };
+        let host_limit = self.limit(Tier::Host);
+        if self.held_on_host() >= host_limit {
+            return Room { host: host_limit, host_figure: HostFigure::Current, host_limit, ..room };
         }
         let available = match figure {
             HostFigure::Recent => self.gpu.host_estimate(),
             _ => self.gpu.host_available(),
         };
-        let host = self.made_on(Tier::Host).saturating_add(available).min(limit);
-        Room { host, host_figure: figure, ..room }
+        let host = self.made_on(Tier::Host).saturating_add(available);
+        Room { host, host_figure: figure, host_limit, ..room }
     }
 
     /// The bytes that are held on a tier and were made.

@@ -125,7 +125,7 @@ impl<G: Gpu> Manager<G> {
         // The room that is left is asked for where no idle handle fits: that takes longer than all
         // else here.
         let swap = match draft(Room::default()) {
-            Err(MoveRefusal::Full) => draft(self.room_on(order.to)?),
+            Err(MoveRefusal::Full) => self.draft_on(order.to, draft),
             drafted => drafted,
         }?;
         self.start(swap)

@@ -10,6 +10,7 @@ mod borders;
 mod events;
 mod execute;
 mod guarded;
+pub(crate) mod host_budget;
 mod mapping_lock;
 mod migrate;
 mod other_tiers;
@@ -40,6 +41,7 @@ use crate::vocabulary::settings::ManagerSettings;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::tiers::TierBytes;
 use crate::vocabulary::usage::Usage;
+use host_budget::HostBudget;
 use waiters::Waiters;
 
 /// One GPU's memory.
@@ -54,6 +56,7 @@ pub struct Manager<G: Gpu> {
     mapping_lock: Mutex<()>,
     /// Something under way has ended, or a pin was taken away.
     waiters: Waiters,
+    host_budget: Arc<HostBudget>,
 }
 
 /// A moment, as frees know it: the frees up to it. Taken before a wait, given back after it.
@@ -68,7 +71,13 @@ impl<G: Gpu> Manager<G> {
         let state = State::default();
         let directory = Arc::clone(state.program.directory());
         let (state, mapping_lock, waiters) = (Mutex::new(state), Mutex::default(), Waiters::default());
-        Self { gpu, rules, state, directory, mapping_lock, waiters }
+        Self { gpu, rules, state, directory, mapping_lock, waiters, host_budget: Arc::default() }
+    }
+
+    /// The same manager, whose host limit is one with that of the process's other devices.
+    #[must_use]
+    pub fn sharing(self, host_budget: Arc<HostBudget>) -> Self {
+        Self { host_budget, ..self }
     }
 
     /// The GPU.

@@ -40,10 +40,29 @@ impl<G: Gpu> Manager<G> {
     /// Charges a piece that is about to be made; `None`: it `is_limited`, and the user's limit
     /// leaves no room for it.
     pub fn charge(&self, tier: Tier, bytes: u64, is_limited: bool) -> Option<Charge<'_, G>> {
-        let limit = if is_limited { self.limit(tier) } else { u64::MAX };
+        if !is_limited {
+            return self.charge_within(tier, bytes, u64::MAX);
+        }
+        if tier != Tier::Host || !self.is_host_limited() {
+            return self.charge_within(tier, bytes, self.limit(tier));
+        }
+        let mut plans = self.host_budget.lock();
+        loop {
+            let charge = self.charge_within(tier, bytes, self.limit(tier));
+            let Some(seen) = plans.awaited().filter(|_| charge.is_none()) else { return charge };
+            plans = self.host_budget.wait(plans, seen);
+        }
+    }
+
+    fn charge_within(&self, tier: Tier, bytes: u64, limit: u64) -> Option<Charge<'_, G>> {
         let mut state = self.lock();
         let blocks = state.holdings.held().on(tier);
         state.pool.charge(tier, bytes, blocks, limit).then(|| Charge { manager: self, tier, bytes })
+    }
+
+    /// Does the user limit the host memory of the process?
+    pub(super) fn is_host_limited(&self) -> bool {
+        self.rules.settings.host_limit != u64::MAX
     }
 
     /// Reserves an idle handle for a piece, and charges the piece. `None`: none is idle.
@@ -59,7 +78,7 @@ impl<G: Gpu> Manager<G> {
         match tier {
             Tier::Device => settings.device_limit,
             Tier::Peer(_) => settings.peer_limit,
-            Tier::Host if settings.host_limit == u64::MAX => u64::MAX,
+            Tier::Host if !self.is_host_limited() => u64::MAX,
             Tier::Host => settings.host_limit.saturating_sub(self.gpu.external_usage()),
         }
     }

@@ -258,10 +258,8 @@ impl<G: Gpu> Manager<G> {
         for to in [Tier::Device].iter().chain(others) {
             let part = chunk.start.max(range.start)..chunk.end.min(range.end);
             let order = MoveOrder { range: part, to: *to, alone: false, discards };
-            begun = self.room_on(*to).map_err(MoveRefusal::from).and_then(|room| {
-                let swap = self.lock().draft_unshare(&order, own, room, &self.rules)?;
-                self.start(swap)
-            });
+            let draft = |room| self.lock().draft_unshare(&order, own, room, &self.rules);
+            begun = self.draft_on(*to, draft).and_then(|swap| self.start(swap));
             if !matches!(begun, Err(MoveRefusal::Full)) {
                 break;
             }

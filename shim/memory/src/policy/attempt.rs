@@ -93,6 +93,17 @@ pub(crate) struct Room {
     /// 0 until the host was asked.
     pub(crate) host: u64,
     pub(crate) host_figure: HostFigure,
+    /// The part of the user's host limit that the process's other devices leave.
+    pub(crate) host_limit: u64,
+    /// The generation of plans that make host memory, if one was under way.
+    pub(crate) host_plans: Option<u64>,
+}
+
+impl Room {
+    /// Is it the user's limit, less memory that a plan may give back, that bounds the host?
+    pub(crate) fn awaited(&self) -> Option<u64> {
+        self.host_plans.filter(|_| self.host_figure != HostFigure::Unasked && self.host_limit <= self.host)
+    }
 }
 
 /// How recent the figure for the host is. A query of the host takes a hundred microseconds, so it

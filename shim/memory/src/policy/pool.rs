@@ -53,10 +53,13 @@ impl HandlePool {
         self.idle.entry(kind).or_default().by_age.insert((since, number));
     }
 
-    /// The handle is idle no more.
-    pub fn unpark(&mut self, kind: PieceKind, since: u64, number: u64) {
-        self.idle.entry(kind).or_default().by_age.remove(&(since, number));
+    /// An idle handle is about to be released, and counts as held until it is discharged. `false`:
+    /// it is not in the pool.
+    pub fn unpark(&mut self, kind: PieceKind, since: u64, number: u64) -> bool {
+        let is_idle = self.idle.entry(kind).or_default().by_age.remove(&(since, number));
+        *self.account.held.bytes_mut(kind.tier) += if is_idle { kind.bytes } else { 0 };
         self.note_least();
+        is_idle
     }
 
     /// A piece gets the idle handle `number`. It gives up the handle `before`, which is idle from
@@ -83,12 +86,13 @@ impl HandlePool {
     }
 
     /// Takes the longest idle handle of a tier out of the pool, if there is one whose kind is not
-    /// reserved.
+    /// reserved. It counts as held until it is discharged.
     pub fn take_spare(&mut self, tier: Tier) -> Option<(PieceKind, u64)> {
         let spare = self.idle.iter_mut().filter(|(kind, idle)| kind.tier == tier && idle.spare() > 0);
         let oldest = spare.filter_map(|(kind, idle)| Some((*idle.by_age.first()?, *kind, idle)));
         let (first, kind, idle) = oldest.min_by_key(|(first, kind, _)| (*first, *kind))?;
         idle.by_age.remove(&first);
+        *self.account.held.bytes_mut(kind.tier) += kind.bytes;
         self.note_least();
         Some((kind, first.1))
     }
@@ -120,8 +124,8 @@ impl HandlePool {
         fits
     }
 
-    /// The piece is gone, or was never made.
-    pub(crate) fn discharge(&mut self, tier: Tier, bytes: u64) {
+    /// The memory is gone, or was never made.
+    pub fn discharge(&mut self, tier: Tier, bytes: u64) {
         let held = self.account.held.bytes_mut(tier);
         *held = held.saturating_sub(bytes);
     }
@@ -419,6 +423,7 @@ mod tests {
                     };
                     let (_, since) = self.handles.remove(&number).expect("it is there");
                     assert!(kind.tier == TIERS[tier] && since.is_some());
+                    self.release(kind);
                 }
                 Step::Vanish(index) => {
                     let Some(number) = self.nth(index, true) else { return };
@@ -426,7 +431,8 @@ mod tests {
                     let reserved = self.reserved.iter().filter(|other| **other == kind).count();
                     if self.idle(|other| *other == kind).len() > reserved {
                         let since = self.handles.remove(&number).and_then(|(_, since)| since);
-                        self.pool.unpark(kind, since.expect("it is idle"), number);
+                        assert!(self.pool.unpark(kind, since.expect("it is idle"), number));
+                        self.release(kind);
                     }
                 }
                 Step::EndPeriod => self.pool.end_period(0, 0),
@@ -437,6 +443,15 @@ mod tests {
                 }
                 Step::Bind(_) | Step::Drop(_) => {}
             }
+        }
+
+        /// Hazard: memory that the driver has not taken back yet counts no more, and another device
+        /// pins as much.
+        fn release(&mut self, kind: PieceKind) {
+            let same_tier = self.handles.values().filter(|(other, _)| other.tier == kind.tier);
+            let others: u64 = same_tier.map(|(other, _)| other.bytes).sum();
+            assert_eq!(self.pool.bytes(kind.tier), others + kind.bytes);
+            self.pool.discharge(kind.tier, kind.bytes);
         }
 
         fn check(&self) {

@@ -164,7 +164,7 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
     let (limit, room) = match tier {
         Tier::Device => (rules.settings.device_limit, room.device),
         Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
-        Tier::Host => (rules.settings.host_limit, room.host),
+        Tier::Host => (room.host_limit, room.host),
     };
     let left = limit.min(room).saturating_sub(facts.held_on(tier));
     round_down(left.min(attempt.most_on(tier)), rules.granularity)

@@ -57,6 +57,8 @@ pub(crate) enum Question {
     Caller,
     /// The end of a plan of another thread that was under way in this generation.
     Busy(u64),
+    /// The end of a plan, of any device, that makes memory of the host.
+    HostPlan(u64),
 }
 
 impl State {
@@ -351,6 +353,11 @@ impl State {
     fn refuse(&mut self, attempt: &Attempt, rules: &Rules) -> Decision {
         if !self.under_way.is_none() {
             return Decision::FindOut(Question::Busy(self.under_way.generation()));
+        }
+        // Another device may give back the part of the host limit that its plan has.
+        let room = attempt.room.filter(|_| !attempt.full.contains(&Tier::Host));
+        if let Some(seen) = room.and_then(|room| room.awaited()) {
+            return Decision::FindOut(Question::HostPlan(seen));
         }
         self.counters.out_of_memory += 1;
         Decision::Full(Box::new(self.shortage(Some(attempt), rules)))

@@ -2,6 +2,8 @@
 //!
 //! A device that cannot be managed is tried once: its memory stays with the driver.
 
+use std::sync::Arc;
+
 use wm_abi::{CUcontext, CUdevice, CUresult};
 use wm_driver::{Api, Device, Gpu, Tier, Unsupported, host};
 use wm_memory::Manager;
@@ -89,7 +91,8 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     let gpu = gpu.leaving(host::reserve(limits.host_limit, host::whole()));
     devices::label(device);
     budget::tell(device, total, &limits);
-    Ok(Manager::new(gpu, limits))
+    let host_budget = REGISTRY.host_budget.get_or_init(Arc::default);
+    Ok(Manager::new(gpu, limits).sharing(Arc::clone(host_budget)))
 }
 
 /// The settings' limits for a device of `total` bytes.

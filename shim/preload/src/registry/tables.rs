@@ -1,11 +1,11 @@
 //! The registry as a value: the facts about devices that the process knows without a question to
 //! the driver.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use wm_abi::CUdevice;
 use wm_driver::{Device, OomAnswer, Shortfall};
-use wm_memory::Manager;
+use wm_memory::{HostBudget, Manager};
 
 use super::context_blocks::ContextBlocks;
 use super::context_users::ContextUsers;
@@ -36,6 +36,8 @@ pub(crate) struct Label {
 pub(crate) struct DeviceRegistry {
     pub(super) managers: Managers<Manager<Device>>,
     pub(super) callbacks: OnceLock<Callbacks>,
+    /// One limit of the host for all managers.
+    pub(super) host_budget: OnceLock<Arc<HostBudget>>,
     /// Devices whose manager could not be made.
     pub(super) unmanaged: DeviceSet,
     /// Devices whose default pool forbids internal dependencies (a stream that waits for another
@@ -58,6 +60,7 @@ pub(crate) struct DeviceRegistry {
 pub(crate) static REGISTRY: DeviceRegistry = DeviceRegistry {
     managers: Managers::new(),
     callbacks: OnceLock::new(),
+    host_budget: OnceLock::new(),
     unmanaged: DeviceSet::new(),
     independent: DeviceSet::new(),
     release_thresholds: DeviceValues::new(0),

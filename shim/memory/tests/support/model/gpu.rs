@@ -49,7 +49,7 @@ impl Gpu for Model {
     fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
         let mut inner = self.enter("create")?;
         let bytes = assert_whole(bytes);
-        if inner.held(tier) + bytes > inner.capacity[&tier] {
+        if inner.refused == Some(tier) || inner.held(tier) + bytes > inner.capacity[&tier] {
             return Err(CUresult::OUT_OF_MEMORY);
         }
         Ok(Handle(inner.new_physical(tier, bytes)))
@@ -216,6 +216,11 @@ impl Gpu for Model {
     fn oom_answer(&self, _: Shortfall) -> OomAnswer {
         (self.on_call)();
         self.lock().oom_answer.unwrap_or(OomAnswer::Spill)
+    }
+
+    fn external_usage(&self) -> u64 {
+        (self.on_call)();
+        self.external_usage.get().map_or(0, |of_others| of_others())
     }
 
     fn host_available(&self) -> u64 {

@@ -10,7 +10,7 @@ mod gpu;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use contents::Contents;
 use wm_abi::CUresult;
@@ -85,11 +85,14 @@ struct Inner {
     contents: Contents,
     counts: BTreeMap<&'static str, u64>,
     oom_answer: Option<OomAnswer>,
+    /// A tier whose memory the driver refuses, whatever it says to have left.
+    refused: Option<Tier>,
 }
 
 pub struct Model {
     inner: Mutex<Inner>,
     on_call: fn(),
+    external_usage: OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>,
 }
 
 impl Model {
@@ -106,7 +109,12 @@ impl Model {
             (Tier::Peer(2), host),
         ]);
         let inner = Inner { capacity, next: 1, next_address: 0x7000_0000_0000, ..Inner::default() };
-        Self { inner: Mutex::new(inner), on_call }
+        Self { inner: Mutex::new(inner), on_call, external_usage: OnceLock::new() }
+    }
+
+    /// The bytes of the host that the process's other devices have.
+    pub fn beside(&self, external_usage: impl Fn() -> u64 + Send + Sync + 'static) {
+        assert!(self.external_usage.set(Box::new(external_usage)).is_ok(), "told once");
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -134,6 +142,11 @@ impl Model {
     pub fn fail_in(&self, k: u64, count: u64) {
         let mut inner = self.lock();
         inner.fail = inner.calls + k..inner.calls + k + count;
+    }
+
+    /// The driver makes no more memory of a tier.
+    pub fn fail_creates_on(&self, tier: Tier) {
+        self.lock().refused = Some(tier);
     }
 
     /// No further call fails. Says whether any of those that were to fail was reached.

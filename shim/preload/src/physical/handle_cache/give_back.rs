@@ -3,15 +3,32 @@
 
 use wm_abi::{CUdevice, CUresult};
 use wm_driver::Tier;
+use wm_memory::PieceKind;
 
-use super::{HandleCache, Vmm};
+use super::{CachedHandle, HandleCache, Vmm};
 
 impl<V: Vmm> HandleCache<V> {
     /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not
     /// given out again.
     pub(super) fn give_up_handle(&mut self, number: u64) -> Result<(), CUresult> {
+        let Some(CachedHandle { kind, idle_since, .. }) = self.memories.get(&number) else { return Ok(()) };
+        let (kind, since) = (*kind, *idle_since);
+        if self.vmm.pool(kind.device, |pool| pool.unpark(kind, since, number)) == Some(true) {
+            self.release_memory(kind, number)
+        } else {
+            self.release_uncounted(number)
+        }
+    }
+
+    /// The same for memory that the pool has let go. It counts until the driver has it.
+    fn release_memory(&mut self, kind: PieceKind, number: u64) -> Result<(), CUresult> {
+        let released = self.release_uncounted(number);
+        self.vmm.pool(kind.device, |pool| pool.discharge(kind.tier, kind.bytes));
+        released
+    }
+
+    fn release_uncounted(&mut self, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
-        self.vmm.pool(memory.kind.device, |pool| pool.unpark(memory.kind, memory.idle_since, number));
         let unmap = |at: u64| self.mappings.remove(&at).map_or(Ok(()), |view| self.vmm.unmap(at, view.bytes));
         let unmapped: Vec<Result<(), CUresult>> = memory.mappings.into_iter().map(unmap).collect();
         let released = self.vmm.release(memory.handle);
@@ -25,7 +42,7 @@ impl<V: Vmm> HandleCache<V> {
         while given < bytes {
             let spare = self.vmm.pool(device, |pool| pool.take_spare(tier)).flatten();
             let Some((kind, number)) = spare else { break };
-            if self.give_up_handle(number).is_ok() {
+            if self.release_memory(kind, number).is_ok() {
                 given += kind.bytes;
             }
         }
