@@ -6,7 +6,8 @@
 #   tests/workloads/islands.sh [FOLDER]       SKIP="network links" leaves a wire out
 #
 # BESIDE is RAPIDS' libwholegraph.so, with librmm.so and librapids_logger.so beside it or in LD_LIBRARY_PATH; NCCL a folder with libnccl.so.2
-# (default: PyTorch's). BENCH and LIBRARY are the program and the library to measure, ISLANDS the number of GPUs.
+# (default: PyTorch's). BENCH and LIBRARY are the program and the library to measure, ISLANDS the number of GPUs, NUMBERS the row numbers (as
+# `uniform,zipf`; more kinds need longer limits: SECONDS_NETWORK, SECONDS_LINKS).
 set -u
 bench=${BENCH:-dist/dev/bench}
 out=${1:-$(mktemp -d)}
@@ -24,7 +25,7 @@ wire() { # name, seconds, arguments...
     began=$(date +%s)
     { timeout -k 5 "$limit" "$bench" wholememory --ranks "$islands" --islands "$islands" --wire "$name" --rows 128,512,2048 \
         --table-gib 1 --gather-mib 512 --seconds 0.05 --repeat 3 --patience 20 \
-        ${LIBRARY:+--library "$LIBRARY"} "$@" 2>&1; echo "$name: exit $?"; } | tee "$out/$name.txt"
+        ${LIBRARY:+--library "$LIBRARY"} ${NUMBERS:+--numbers "$NUMBERS"} "$@" 2>&1; echo "$name: exit $?"; } | tee "$out/$name.txt"
     echo "$name: $(($(date +%s) - began)) s"
 }
 

@@ -10,40 +10,14 @@
 //
 // Blocks are of 256 threads. A tile is 1024 numbers.
 #include "block.cuh"
-#include "table.cuh"
+#include "islands.cuh"
 
 namespace wm {
 
 constexpr u32 DIVIDE_THREADS = 256;
 constexpr u32 DIVIDE_RUN = 4;
 constexpr u64 DIVIDE_TILE = DIVIDE_THREADS * DIVIDE_RUN;
-constexpr u32 ISLAND_BITS = 10;
-constexpr u32 MOST_ISLANDS = 1 << ISLAND_BITS;
-constexpr u32 NO_ISLAND = MOST_ISLANDS;
 typedef u32 IslandCounts[MOST_ISLANDS];
-
-/// Which island has which rows of a table, whose chunks are those of all ranks. The chunks' bases
-/// are not read.
-struct IslandRows {
-    Chunks chunks;
-    const u64* islands;  // of each chunk
-    const u64* firsts;   // the number of each chunk's first row among the rows of its island
-    u64 rows;            // a row number is below it
-    u64 first;           // the row of the chunks that is number 0
-    u32 own;             // this rank's island
-    u32 count;           // 1024 islands at most
-
-    // The row's number in its island, which is `NO_ISLAND` for a number that is negative or not in
-    // the table.
-    __device__ __forceinline__ u64 find(i64 number, u32& island) const {
-        island = NO_ISLAND;
-        if (number < 0 || u64(number) >= rows) return 0;
-        const u64 row = u64(number) + first;
-        const u32 chunk = chunks.chunk_of(row);
-        island = u32(islands[chunk]);
-        return row - chunks.start_of(chunk) + firsts[chunk];
-    }
-};
 
 // How many numbers of each island a tile has; the first place of each island's numbers, and how
 // many of these places were taken before the tile.

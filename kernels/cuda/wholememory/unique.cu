@@ -11,6 +11,7 @@
 //
 // Rules: `capacity` is a power of two, more than there are targets and neighbours (twice as many is
 // a good size), and those are fewer than 2^31. No node is -2^63.
+#include "hash.cuh"
 #include "table.cuh"
 
 namespace wm {
@@ -25,10 +26,7 @@ struct NodeMap {
     u64 capacity;
 
     __device__ __forceinline__ u64 first_slot(u64 node) const {
-        u64 z = node + 0x9e3779b97f4a7c15ull;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-        z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-        return (z ^ z >> 31) & (capacity - 1);
+        return hash_of(node) & (capacity - 1);
     }
 
     __device__ __forceinline__ void insert(u64 node, u32 position) const {

@@ -3,6 +3,7 @@
 //! empty, at every alignment.
 
 mod graph;
+mod islands;
 mod support;
 
 mod cache;
@@ -11,6 +12,7 @@ mod divide;
 mod gradients;
 mod optimizers;
 mod random;
+mod repeats;
 mod rows;
 mod sampling;
 mod small;

@@ -6,12 +6,13 @@
 //! between islands are supported.
 
 use std::fmt::Debug;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use wm_kernels::wholememory::{Chunks, IslandRows, Table};
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Result, require};
+use crate::spanning::repeats::RepeatPolicy;
 use crate::storage::Storage;
 use crate::storage::layout::StorageLayout;
 use crate::storage::tables::{DeviceTables, Tables};
@@ -67,6 +68,8 @@ pub struct Memory {
     tables: Tables,
     /// Of memory that spans islands: its number among such memory of the communicator.
     span: Option<u64>,
+    /// Of such memory: whether gathers look for numbers that repeat.
+    repeats: Mutex<RepeatPolicy>,
     /// Of hierarchical memory: the ranks of this machine, and those of this number on every
     /// machine.
     parts: Option<[Arc<Communicator>; 2]>,
@@ -103,8 +106,19 @@ impl Memory {
         let tables =
             Tables::new(communicator, (&layout, &island, storage.base()), (islands, &partition), row);
         communicator.agree("malloc tables", tables.as_ref().map(drop).map_err(Clone::clone), &[])?;
-        let (communicator, tables, copies) = (Arc::clone(communicator), tables?, OnceLock::new());
-        Ok(Self { communicator, request, partition, island, layout, storage, tables, span, parts, copies })
+        Ok(Self {
+            communicator: Arc::clone(communicator),
+            request,
+            partition,
+            island,
+            layout,
+            storage,
+            tables: tables?,
+            span,
+            repeats: Mutex::default(),
+            parts,
+            copies: OnceLock::new(),
+        })
     }
 
     /// Sets the owner of copies of its rows, once.
@@ -155,6 +169,11 @@ impl Memory {
     /// Of memory that spans islands: its number.
     pub fn span(&self) -> Option<u64> {
         self.span
+    }
+
+    /// Of memory that spans islands: whether gathers look for numbers that repeat.
+    pub fn repeats(&self) -> MutexGuard<'_, RepeatPolicy> {
+        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses memory that spans islands, for an operation that finds all rows by addresses.

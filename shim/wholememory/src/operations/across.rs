@@ -22,6 +22,7 @@ use crate::memory::Memory;
 use crate::nccl::link::NcclTransfer;
 use crate::operations::lookups::RowCache;
 use crate::operations::moves::{PackedRows, Places, RowDirection, RowLaunch, RowRequest};
+use crate::operations::repeats::{self, Repeats};
 use crate::operations::scratch::{Scratch, Workspace};
 use crate::operations::upload;
 use crate::spanning::fabric::Fabric;
@@ -122,6 +123,8 @@ struct RowCall<'a> {
 /// Numbers, divided by islands.
 struct Divided {
     _scratch: Scratch,
+    /// Numbers that repeat, if they were looked for: of each row one position crosses.
+    repeats: Option<Repeats>,
     counts: CUdeviceptr,
     /// Rows of this rank's island, in the places of their numbers.
     own: Numbers,
@@ -187,7 +190,10 @@ impl<'a> RowCall<'a> {
         for zeros in [counts, cursors] {
             upload::fill_bytes(communicator, zeros, 8 * islands, 0, stream)?;
         }
-        let (numbers, rows) = (self.request.numbers, self.memory.rows_of_islands(self.rows.0, self.rows.1));
+        let rows = self.memory.rows_of_islands(self.rows.0, self.rows.1);
+        let repeats =
+            if self.searches() { Repeats::find(self.workspace, self.request.numbers, rows)? } else { None };
+        let numbers = repeats.as_ref().map_or(self.request.numbers, |repeats| repeats.asked);
         let (kernels, tiles) = (communicator.kernels()?, count.div_ceil(DIVIDE_TILE));
         if count > 0 {
             kernels.launch_blocks(&DivideCount { numbers, rows, counts }, tiles, THREADS, stream)?;
@@ -205,7 +211,24 @@ impl<'a> RowCall<'a> {
             kernels.launch_blocks(&moving, tiles, THREADS, stream)?;
         }
         let own = Numbers { address: own, count, bytes: row_bytes };
-        Ok(Divided { _scratch: scratch, counts, own, sent, positions })
+        Ok(Divided { _scratch: scratch, repeats, counts, own, sent, positions })
+    }
+
+    /// Does this call look for numbers that repeat? Rows that a scatter writes to one place
+    /// differ, so all of them cross.
+    fn searches(&self) -> bool {
+        let count = self.request.numbers.count;
+        let bytes = count.saturating_mul(self.row_bytes() + u64::from(self.number_bytes()));
+        self.direction == RowDirection::Gather
+            && repeats::can_be_found(count)
+            && self.memory.repeats().searches(bytes)
+    }
+
+    /// The policy learns from the counts that this rank has told.
+    fn learn(&self, counts: &[u64]) {
+        let own = counts[self.memory.islands().of(self.memory.communicator().rank())];
+        let crossing = counts.iter().sum::<u64>() - own;
+        self.memory.repeats().learn(self.request.numbers.count.saturating_sub(own), crossing);
     }
 
     fn position_bytes(&self) -> u32 {
@@ -250,6 +273,9 @@ impl<'a> RowCall<'a> {
         let shape = Communicator::staging(islands, self.memory.request().granularity);
         let chunk_rows = shape.chunk_rows(self.row_bytes(), self.number_bytes().into());
         let operation = operation(self.direction);
+        if divided.repeats.is_some() {
+            self.learn(&counts[communicator.rank()]);
+        }
         let plan = ExchangePlan::new(operation, islands, communicator.rank(), counts, chunk_rows);
         let buffers = Buffers { call: self, divided, shape, base: fabric.staging()? };
         let watch = || communicator.check();
@@ -259,6 +285,9 @@ impl<'a> RowCall<'a> {
             let transfers: Vec<_> = step.messages.iter().map(|message| buffers.transfer(*message)).collect();
             fabric.pass(&transfers, &watch)?;
             step.tasks.iter().try_for_each(|task| buffers.run(*task))?;
+        }
+        if let Some(repeats) = &divided.repeats {
+            repeats.copy(self.workspace, self.request.packed, self.multiprocessors)?;
         }
         fabric.before(stream)?;
         fabric.finish(stream, &watch)

@@ -7,6 +7,7 @@ pub mod array;
 pub mod lookups;
 pub(crate) mod moves;
 pub mod order;
+mod repeats;
 pub mod rows;
 pub mod sample;
 pub mod scan;

@@ -16,5 +16,6 @@ pub mod fabric;
 mod memory;
 pub mod rails;
 pub mod record;
+pub mod repeats;
 pub mod slots;
 pub mod steps;

@@ -112,10 +112,12 @@ impl<'a> Table<'a> {
 /// More rows than a step has, another number of them at each rank.
 pub(super) fn many_steps(rank: &Rank) -> Verdict {
     for location in [DEVICE, HOST] {
-        let table = Table::new(rank, (300, 20_000), location)?;
-        // At most 8 MiB pass in a step.
+        let rows = 1000;
+        let table = Table::new(rank, (rows, 20_000), location)?;
+        // At most 8 MiB pass in a step; a row that repeats is gathered once.
         let count = 300 + 700 * (rank.number % 3);
-        must(table.gather(count, 1)? == SUCCESS, || "the gather failed".to_owned())?;
+        let twice: Vec<_> = (0..count).map(|at| (at * 7 % rows) as i64).collect();
+        must(table.gather_of(&twice, 1)? == SUCCESS, || "the gather failed".to_owned())?;
         must(table.scatter(count, 2)? == SUCCESS, || "the scatter failed".to_owned())?;
         rank.barrier()?;
         // The rows are as before.
@@ -136,11 +138,24 @@ pub(super) fn counted(rank: &Rank) -> Verdict {
     table.end()
 }
 
+/// The same, but each rank gathers all rows several times over, in an order of its own.
+pub(super) fn repeated(rank: &Rank) -> Verdict {
+    let gathers = std::env::var("WHOLEMEMORY_SUITE_GATHERS").ok().and_then(|count| count.parse().ok());
+    let table = Table::new(rank, (960, 128), DEVICE)?;
+    let mut all: Vec<_> = (0..4 * 960).map(|at| at % 960).collect();
+    fastrand::Rng::with_seed(rank.number as u64).shuffle(&mut all);
+    for round in 0..gathers.unwrap_or(1) {
+        must(table.gather_of(&all, round)? == SUCCESS, || format!("gather {round} failed"))?;
+    }
+    table.end()
+}
+
 /// One rank wants many rows. The others want one, have it soon, and leave.
 pub(super) fn others_leave(rank: &Rank) -> Verdict {
-    let table = Table::new(rank, (300, 20_000), DEVICE)?;
-    let count = if rank.number == 0 { 6000 } else { 1 };
-    must(table.gather(count, 1)? == SUCCESS, || "the gather failed".to_owned())?;
+    let rows = 3000;
+    let table = Table::new(rank, (rows, 20_000), DEVICE)?;
+    let wanted: Vec<_> = (0..if rank.number == 0 { rows as i64 } else { 1 }).collect();
+    must(table.gather_of(&wanted, 1)? == SUCCESS, || "the gather failed".to_owned())?;
     // Within an island a gather is the rank's alone, and the table is given back as everywhere.
     if rank.islands.min(rank.size) == 1 { table.end() } else { Ok(()) }
 }
@@ -192,8 +207,9 @@ pub(super) fn different_calls(rank: &Rank) -> Verdict {
 /// The test lets a launch of the first gather fail at one rank, before the rank has told its
 /// counts: the call fails at all ranks, and the next one is sound.
 pub(super) fn a_launch_fails(rank: &Rank) -> Verdict {
-    let table = Table::new(rank, (300, 8), DEVICE)?;
-    let code = table.gather(20, 0)?;
+    // So many bytes that numbers are searched for repeats.
+    let table = Table::new(rank, (300, 1000), DEVICE)?;
+    let code = table.gather(300, 0)?;
     must(code == CUDA_ERROR, || format!("the first gather gave {code}"))?;
     rank.barrier()?;
     must(table.gather(20, 1)? == SUCCESS, || "the ranks do not go on".to_owned())?;

@@ -19,6 +19,7 @@ mod nodes;
 mod ordered;
 mod properties;
 mod random;
+mod repeats;
 mod rows;
 mod tensors;
 mod training;
@@ -133,6 +134,7 @@ pub(crate) static ALL: &[Scenario] = &[
     .spanning(),
     Scenario::new("crossings.many_steps", crossings::many_steps).spanning(),
     Scenario::new("crossings.counted", crossings::counted).spanning(),
+    Scenario::new("crossings.repeated", crossings::repeated).spanning(),
     Scenario::new("crossings.others_leave", crossings::others_leave).spanning(),
     Scenario::new("crossings.narrow_rows", crossings::narrow_rows).spanning(),
     Scenario::new("crossings.different_calls", crossings::different_calls).spanning(),
@@ -187,6 +189,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.scattered", rows::scattered).spanning(),
     Scenario::new("rows.converted", rows::converted).spanning(),
     Scenario::new("rows.misused", rows::misused).spanning(),
+    Scenario::of_few("repeats.gathered", repeats::gathered).spanning(),
     Scenario::of_few("ordered.gathered", ordered::gathered),
     Scenario { ends_early: true, ..Scenario::new("ordered.captured", ordered::captured) },
     Scenario::of_few("ordered.scattered", ordered::scattered),

@@ -125,23 +125,27 @@ fn kinds(arguments: &WholeMemoryArguments, part: BenchPart, ranks: usize) -> Vec
     }
 }
 
-/// Gathers of tables on devices that span islands. One row is the last one of the table, so that it
-/// passes from island to island.
+/// Gathers of tables on devices that span islands, of each kind of numbers. One row is the last one
+/// of the table, so that it passes from island to island.
 fn spanning(arguments: &WholeMemoryArguments, memory_type: TableType, ranks: usize) -> KindPlan {
-    let table = |(row_bytes, count): (u64, u64)| TableRequest {
+    let table = |(row_bytes, count, numbers): (u64, u64, RowNumbers)| TableRequest {
         memory_type,
         location: TableLocation::Device,
         form: TableForm::Spanning,
         row_bytes,
         types: FLOATS,
-        numbers: if count == 1 { RowNumbers::One } else { RowNumbers::Uniform },
+        numbers,
         rows: bytes(arguments.table_gib, 30) / row_bytes / ranks as u64 * ranks as u64,
         count,
     };
     let most = bytes(arguments.gather_mib, 20);
     let calls = |row: &u64| CROSSINGS.map(|count| (*row, count));
     let shapes = arguments.rows.iter().flat_map(calls).filter(|(row, count)| row * count <= most);
-    KindPlan { tables: shapes.map(table).collect(), operations: &[TableOperation::Gather] }
+    let drawn = |(row, count)| {
+        let kinds = if count == 1 { &[RowNumbers::One] } else { &*arguments.numbers };
+        kinds.iter().map(move |numbers| (row, count, *numbers))
+    };
+    KindPlan { tables: shapes.flat_map(drawn).map(table).collect(), operations: &[TableOperation::Gather] }
 }
 
 #[cfg(test)]
@@ -202,6 +206,16 @@ mod tests {
         assert_eq!(shapes(128), each(&CROSSINGS));
         assert_eq!(shapes(2048), each(&CROSSINGS[..3]), "no call of more than 512 MiB");
         assert!(planned("--islands 2 --only host").is_err(), "parts that do not span islands");
+    }
+
+    #[test]
+    fn memory_over_islands_is_gathered_by_numbers_that_repeat() {
+        let tables = planned("--islands 2 --rows 128 --numbers uniform,zipf").expect("a plan");
+        let of_a_kind: Vec<_> = tables.iter().take(7).map(|table| (table.count, table.numbers)).collect();
+        let large = CROSSINGS[1..].iter();
+        let both = |count: &u64| [RowNumbers::Uniform, RowNumbers::Zipf].map(|numbers| (*count, numbers));
+        let wanted: Vec<_> = std::iter::once((1, RowNumbers::One)).chain(large.flat_map(both)).collect();
+        assert_eq!(of_a_kind, wanted);
     }
 
     #[test]
