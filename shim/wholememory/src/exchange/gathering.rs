@@ -18,7 +18,7 @@ use super::roster::Roster;
 use super::terms::Terms;
 use super::uplink::{Uplink, root_ended, say_came};
 use super::wire::{Part, RankFrame};
-use super::{door, markers};
+use super::{door, markers, tcp};
 use crate::error::{Error, Result};
 
 /// The longest wait: there is more to watch than sockets.
@@ -80,12 +80,30 @@ impl<'a> Gathering<'a> {
                 // Before the name is free.
                 markers::mark_failed(key);
                 let refusal = RankFrame::refusal(0, &error);
-                for link in self.spokes.iter().map(|spoke| &spoke.link).chain(self.up.link()) {
+                for spoke in &self.spokes {
                     // One that has ended needs no reason.
-                    let _ended = refusal.send(link);
+                    let _ended = refusal.send(&spoke.link);
                 }
+                self.refuse_root(&refusal);
                 Err(error)
             }
+        }
+    }
+
+    /// Tells the root why this machine's ranks do not come. A root that has not proved itself yet
+    /// has some seconds for it: without this word it waits for the ranks until its patience ends.
+    fn refuse_root(&mut self, refusal: &RankFrame) {
+        let until = self.arrival.deadline.min(Instant::now() + tcp::OPENING);
+        while self.up.link().is_none() {
+            match self.up.call(self.arrival, self.own) {
+                Ok(Some(_)) if self.up.open(self.arrival.patience).is_ok() => {}
+                Ok(None) if Instant::now() < until && self.up.wait(until).is_ok() => {}
+                _ => return,
+            }
+        }
+        if let Some(up) = self.up.link() {
+            // One that has ended needs no reason.
+            let _ended = refusal.send(up);
         }
     }
 
@@ -191,9 +209,10 @@ impl<'a> Gathering<'a> {
     /// Calls the root, and goes on talking to it.
     fn call(&mut self) -> Result {
         let Some(root) = self.up.call(self.arrival, self.own)? else { return Ok(()) };
+        let up = self.up.open(self.arrival.patience)?;
         root.compare(self.arrival.rank, self.own)?;
         let local: Vec<_> = self.spokes.iter().flat_map(|spoke| spoke.ranks.iter().copied()).collect();
-        self.up.open(self.arrival.patience)?.map_or(Ok(()), |up| say_came(up, &local))
+        up.map_or(Ok(()), |up| say_came(up, &local))
     }
 
     /// Waits until a process connects, says something, or has been silent for too long, and no

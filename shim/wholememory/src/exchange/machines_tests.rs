@@ -209,6 +209,35 @@ fn a_failure_on_one_machine_is_told_on_the_others() {
     assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
 }
 
+/// The root answers when the ranks of another machine have failed already: two ranks 1 came there.
+#[test]
+fn a_root_that_answers_late_is_told_why_ranks_do_not_come() {
+    let (listener, at) = listen(local()).expect("a port");
+    let place = (Key::of(b"late root"), at);
+    let (told, hears) = mpsc::channel();
+    thread::scope(|scope| {
+        for told in [told.clone(), told] {
+            scope.spawn(move || {
+                let met = RankExchange::meet(&invitation(place, 1), 1, 3, RankExchange::PATIENCE);
+                told.send(met.map(drop).map_err(|error| error.code())).expect("it is heard");
+            });
+        }
+        assert_eq!(hears.recv_timeout(SOON), Ok(Err(5)), "the second is told by the first");
+        let (begin, mut guests) = (Instant::now(), guests::Guests::default());
+        let leader = loop {
+            guests.admit(listener.as_fd(), true).expect("it listens");
+            if let Some(leader) = guests.known(place.0, terms::Terms::new(3)).pop() {
+                break RankLink::remote(leader.socket, SOON).expect("a link");
+            }
+            assert!(begin.elapsed() < SOON, "the leader has gone");
+            thread::yield_now();
+        };
+        let refusal = RankFrame::receive(&leader).expect("a word").refused().expect_err("a refusal");
+        assert!(refusal.code() == 5 && refusal.reason().contains("came twice"), "{refusal}");
+        assert_eq!(hears.recv_timeout(SOON), Ok(Err(5)));
+    });
+}
+
 #[test]
 fn ranks_that_stay_away_are_given_up() {
     let patience = Duration::from_millis(400);

@@ -8,11 +8,12 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::arrival::{CALL, RankArrival};
 use super::greeting::Caller;
-use super::link::RankLink;
+use super::link::{RankLink, left};
 use super::tcp;
 use super::terms::Terms;
 use super::wire::{Part, RankFrame};
@@ -70,12 +71,35 @@ impl Uplink {
         }
     }
 
+    /// Waits until there is something to do.
+    ///
+    /// # Errors
+    /// There never is, since the root is not called; the system's.
+    pub(super) fn wait(&self, deadline: Instant) -> io::Result<()> {
+        if let Self::Absent = self {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        let until = self.until().map_or(deadline, |until| until.min(deadline));
+        match poll(&mut self.polled()?, Some(&left(until))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Calls the root, and goes on talking to it. Does not wait. Returns the root's terms when it
-    /// has proved itself.
+    /// has proved itself. After an error it is not called any more.
     ///
     /// # Errors
     /// [`Error::Communication`] where the root's machine refuses, or a stranger answers.
     pub(super) fn call(&mut self, arrival: RankArrival<'_>, own: Terms) -> Result<Option<Terms>> {
+        let called = self.go_on(arrival, own);
+        if called.is_err() {
+            *self = Self::Absent;
+        }
+        called
+    }
+
+    fn go_on(&mut self, arrival: RankArrival<'_>, own: Terms) -> Result<Option<Terms>> {
         let Some(door) = arrival.invitation.door else { return Ok(None) };
         let now = Instant::now();
         if let Self::Wanted { at, failed } = self
