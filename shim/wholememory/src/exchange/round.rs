@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::link::{RankLink, left};
@@ -83,20 +83,23 @@ impl Round<'_> {
     fn collect(&self, links: &RankLinks, own: RankFrame) -> Result<Heard, RoundFault> {
         let deadline = Instant::now() + self.patience;
         let mut heard = Heard::from([(self.rank, own)]);
+        if links.spokes.is_empty() {
+            return Ok(heard);
+        }
+        let mut awaited = Awaited::new(links).map_err(Error::from)?;
         loop {
-            let is_waited_for = |spoke: &&Spoke| spoke.ranks.iter().any(|rank| !heard.contains_key(rank));
-            let waiting: Vec<_> = links.spokes.iter().filter(is_waited_for).collect();
-            if waiting.is_empty() {
+            awaited.forget(&heard);
+            if awaited.spokes().next().is_none() {
                 return Ok(heard);
             }
-            let (speaking, above) = wait_for_any(&waiting, links.up.as_ref(), deadline)?;
+            let (speaking, above) = awaited.wait(links.up.as_ref(), deadline)?;
             if above && let Some(up) = &links.up {
                 // Before it has heard this machine's parts, it can only refuse.
                 return Err(RoundFault::of_above(self.refused(up)));
             }
             if speaking.is_empty() {
-                let missing = waiting.iter().flat_map(|spoke| &spoke.ranks);
-                let missing: Vec<_> = missing.filter(|rank| !heard.contains_key(rank)).collect();
+                let ranks = links.spokes.iter().flat_map(|spoke| &spoke.ranks);
+                let missing: Vec<_> = ranks.filter(|rank| !heard.contains_key(rank)).collect();
                 return Err(Error::Communication(format!(
                     "ranks {missing:?} did not come within {:?}",
                     self.patience
@@ -202,38 +205,63 @@ fn answer<'a>(spoke: &Spoke, mut frames: impl Iterator<Item = &'a RankFrame>) {
     }
 }
 
-/// Those of some spokes that have sent something, or have ended, and whether the rank above has;
-/// none after the deadline.
-fn wait_for_any<'a>(
-    spokes: &[&'a Spoke],
-    up: Option<&RankLink>,
-    deadline: Instant,
-) -> Result<(Vec<&'a Spoke>, bool)> {
-    loop {
-        let (mut polled, mut owners) = (Vec::new(), Vec::new());
-        for (at, link) in spokes.iter().map(|spoke| &spoke.link).chain(up).enumerate() {
-            polled.extend(link.polled(PollFlags::IN)?);
-            owners.resize(polled.len(), at);
+/// The descriptors of the ranks that a rank waits for, and of the rank above. Each is checked once
+/// a round: a check is a system call, and a wait ends once for each rank. A number that the program
+/// has closed and opened meanwhile wakes the wait, and the read after it refuses the number.
+struct Awaited<'a> {
+    polled: Vec<PollFd<'a>>,
+    /// Of each descriptor; `None` for the rank above.
+    owners: Vec<Option<&'a Spoke>>,
+}
+
+impl<'a> Awaited<'a> {
+    fn new(links: &'a RankLinks) -> io::Result<Self> {
+        let mut all = Self { polled: Vec::new(), owners: Vec::new() };
+        let spokes = links.spokes.iter().map(|spoke| (&spoke.link, Some(spoke)));
+        for (link, owner) in spokes.chain(links.up.iter().map(|up| (up, None))) {
+            all.polled.extend(link.polled(PollFlags::IN)?);
+            all.owners.resize(all.polled.len(), owner);
         }
-        let is_remote = |link: &RankLink| link.is_remote();
-        let remote = up.is_some_and(is_remote) || spokes.iter().any(|spoke| is_remote(&spoke.link));
-        let until = if remote { deadline.min(Instant::now() + tcp::SECOND) } else { deadline };
-        match poll(&mut polled, Some(&left(until))) {
-            Ok(0) if Instant::now() < deadline => {
-                if let Some(spoke) = spokes.iter().find(|spoke| spoke.link.is_lost()) {
-                    return Err(ended(spoke.ranks[0], &link::lost()));
+        Ok(all)
+    }
+
+    fn spokes(&self) -> impl Iterator<Item = &'a Spoke> {
+        self.owners.iter().flatten().copied()
+    }
+
+    /// Waits no longer for the ranks that are heard.
+    fn forget(&mut self, heard: &Heard) {
+        let is_awaited = |spoke: &Spoke| spoke.ranks.iter().any(|rank| !heard.contains_key(rank));
+        let all = std::mem::take(&mut self.polled).into_iter().zip(std::mem::take(&mut self.owners));
+        (self.polled, self.owners) = all.filter(|(_, owner)| owner.is_none_or(is_awaited)).unzip();
+    }
+
+    /// Those that have sent something, or have ended, and whether the rank above has; none after
+    /// the deadline.
+    fn wait(&mut self, up: Option<&RankLink>, deadline: Instant) -> Result<(Vec<&'a Spoke>, bool)> {
+        loop {
+            let remote =
+                up.is_some_and(RankLink::is_remote) || self.spokes().any(|spoke| spoke.link.is_remote());
+            let until = if remote { deadline.min(Instant::now() + tcp::SECOND) } else { deadline };
+            match poll(&mut self.polled, Some(&left(until))) {
+                Ok(0) if Instant::now() < deadline => {
+                    if let Some(spoke) = self.spokes().find(|spoke| spoke.link.is_lost()) {
+                        return Err(ended(spoke.ranks[0], &link::lost()));
+                    }
                 }
+                Ok(_) => return Ok(self.speaking()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
-            Ok(_) => {
-                let heard = owners.iter().zip(&polled).filter(|(_, poll)| !poll.revents().is_empty());
-                let mut heard: Vec<_> = heard.map(|(at, _)| *at).collect();
-                heard.dedup();
-                let speaking = heard.iter().filter_map(|at| spokes.get(*at).copied()).collect();
-                return Ok((speaking, heard.contains(&spokes.len())));
-            }
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
         }
+    }
+
+    fn speaking(&self) -> (Vec<&'a Spoke>, bool) {
+        let heard = self.owners.iter().zip(&self.polled).filter(|(_, poll)| !poll.revents().is_empty());
+        let mut heard: Vec<_> = heard.map(|(owner, _)| *owner).collect();
+        let above = heard.iter().any(Option::is_none);
+        heard.dedup_by_key(|owner| owner.map(std::ptr::from_ref));
+        (heard.into_iter().flatten().collect(), above)
     }
 }
 
