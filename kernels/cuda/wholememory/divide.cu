@@ -6,7 +6,8 @@
 // other.
 //
 // In two launches: count the numbers of each island; move each to a free place among those of its
-// island. The order within an island is any one, and may differ from launch to launch.
+// island. The numbers of one tile take one launch. The order within an island is any one, and may
+// differ from launch to launch.
 //
 // Blocks are of 256 threads. A tile is 1024 numbers.
 #include "block.cuh"
@@ -38,6 +39,80 @@ __device__ __forceinline__ u32 place_in_tile(IslandCounts& counts, bool is_sent,
     return __shfl_sync(ALL_LANES, first, int(leader)) + ones(before);
 }
 
+/// Numbers, and where they go when they are divided.
+struct DividedNumbers {
+    Numbers numbers;
+    IslandRows rows;
+    void* own;           // number `i`'s row in this rank's island, or -1 if it is another island's or no row
+    void* sent;          // rows of the other islands, those of one island behind those of the islands before it
+    void* positions;     // where each of them was
+    void* openings;      // the first rows of each other island, too
+    u64* told;           // how many rows each island has
+    u64 opening_bytes;   // of an island's first rows
+    u32 row_bytes;       // of a number in `own`, `sent` and `openings`
+    u32 position_bytes;  // of a number in `positions`
+};
+
+// What a thread has of a tile.
+struct DividedShare {
+    u64 found[DIVIDE_RUN];
+    u32 islands[DIVIDE_RUN];
+    u32 places[DIVIDE_RUN];
+};
+
+// Finds the rows of a thread's numbers, and the places of those in the tile. The whole block
+// passes.
+__device__ __forceinline__ void find_share(const DividedNumbers& division, u64 first, IslandCounts& counts,
+                                           DividedShare& share) {
+#pragma unroll
+    for (u32 i = 0; i < DIVIDE_RUN; i++) {
+        const u64 at = first + i * DIVIDE_THREADS;
+        const i64 number = at < division.numbers.count ? division.numbers.at(at) : -1;
+        share.found[i] = division.rows.find(number, share.islands[i]);
+        share.places[i] = place_in_tile(counts, share.islands[i] != NO_ISLAND, share.islands[i]);
+        const bool is_own = share.islands[i] == division.rows.own;
+        if (at < division.numbers.count) {
+            store_index(division.own, division.row_bytes, at, is_own ? i64(share.found[i]) : -1);
+        }
+        if (is_own) share.islands[i] = NO_ISLAND;
+    }
+}
+
+// Moves a thread's numbers of other islands to their places.
+__device__ __forceinline__ void move_share(const DividedNumbers& division, u64 first, const DividedTile& tile,
+                                           const DividedShare& share) {
+#pragma unroll
+    for (u32 i = 0; i < DIVIDE_RUN; i++) {
+        const u32 island = share.islands[i];
+        if (island == NO_ISLAND) continue;
+        const i64 row = i64(share.found[i]);
+        const u64 place = tile.taken[island] + share.places[i];
+        if (place < division.opening_bytes / division.row_bytes) {
+            u8* const opening = static_cast<u8*>(division.openings) + island * division.opening_bytes;
+            store_index(opening, division.row_bytes, place, row);
+        }
+        const u64 to = tile.places[island] + place;
+        store_index(division.sent, division.row_bytes, to, row);
+        store_index(division.positions, division.position_bytes, to, i64(first + i * DIVIDE_THREADS));
+    }
+}
+
+// Finds the first place of each island's numbers, of which there are so many. The whole block
+// passes.
+template <typename Counts>
+__device__ __forceinline__ void place_islands(const DividedNumbers& division, const Counts& counts, DividedTile& tile) {
+    const IslandRows& rows = division.rows;
+    u64 behind = 0;  // the places of the islands before
+    for (u32 first = 0; first < rows.count; first += DIVIDE_THREADS) {
+        const u32 island = first + thread_in_block();
+        const bool is_sent = island < rows.count && island != rows.own;
+        const BlockSum sum = block_sum(is_sent ? u64(counts[island]) : 0);
+        if (island < rows.count) tile.places[island] = behind + sum.before;
+        if (island < rows.count && block_in_grid() == 0) division.told[island] = counts[island];
+        behind += sum.all;
+    }
+}
+
 }  // namespace wm
 
 /// Adds to `counts[island]` how many numbers have a row of that island; of this rank's own, too.
@@ -61,53 +136,43 @@ extern "C" __global__ void wm_divide_count(wm::Numbers numbers, wm::IslandRows r
     }
 }
 
-/// `own[i]` becomes number `i`'s row in this rank's island, or -1 if it is another island's or no
-/// row. The rows of the other islands are written to `sent`, those of one island behind those of
-/// the islands before it, and to `positions` where each was. `counts` are those of
-/// `wm_divide_count`; `cursors`, one an island, begin with 0. `own` and `sent` have numbers of
-/// `row_bytes` bytes, `positions` of `position_bytes`. Blocks of 256 threads.
-extern "C" __global__ void wm_divide_move(wm::Numbers numbers, wm::IslandRows rows, const u64* counts, u64* cursors,
-                                          void* own, void* sent, u32 row_bytes, void* positions, u32 position_bytes) {
+/// Divides numbers of which each island has so many, as `wm_divide_count` found. `cursors`, one an
+/// island, begin with 0. Blocks of 256 threads.
+extern "C" __global__ void wm_divide_move(wm::DividedNumbers division, const u64* counts, u64* cursors) {
     WM_SHARED_ARRAY(wm::DividedTile, shared);
     const u32 thread = wm::thread_in_block();
-    u64 behind = 0;  // the places of the islands before
-    for (u32 first = 0; first < rows.count; first += wm::DIVIDE_THREADS) {
-        const u32 island = first + thread;
-        const bool is_sent = island < rows.count && island != rows.own;
-        const wm::BlockSum sum = wm::block_sum(is_sent ? counts[island] : 0);
-        if (island < rows.count) shared.places[island] = behind + sum.before;
-        behind += sum.all;
-    }
-    for (u64 tile = wm::block_in_grid(); tile * wm::DIVIDE_TILE < numbers.count; tile += wm::blocks_in_grid()) {
-        for (u32 i = thread; i < rows.count; i += wm::DIVIDE_THREADS) shared.counts[i] = 0;
+    wm::place_islands(division, counts, shared);
+    for (u64 tile = wm::block_in_grid(); tile * wm::DIVIDE_TILE < division.numbers.count; tile += wm::blocks_in_grid()) {
+        for (u32 i = thread; i < division.rows.count; i += wm::DIVIDE_THREADS) shared.counts[i] = 0;
         __syncthreads();
-        u64 found[wm::DIVIDE_RUN];
-        u32 islands[wm::DIVIDE_RUN], places[wm::DIVIDE_RUN];
         const u64 first = tile * wm::DIVIDE_TILE + thread;
-#pragma unroll
-        for (u32 i = 0; i < wm::DIVIDE_RUN; i++) {
-            const u64 at = first + i * wm::DIVIDE_THREADS;
-            found[i] = rows.find(at < numbers.count ? numbers.at(at) : -1, islands[i]);
-            const bool is_sent = islands[i] != wm::NO_ISLAND && islands[i] != rows.own;
-            places[i] = wm::place_in_tile(shared.counts, is_sent, islands[i]);
-            const i64 mine = islands[i] == rows.own ? i64(found[i]) : -1;
-            if (at < numbers.count) wm::store_index(own, row_bytes, at, mine);
-            if (!is_sent) islands[i] = wm::NO_ISLAND;
-        }
+        wm::DividedShare share;
+        wm::find_share(division, first, shared.counts, share);
         __syncthreads();
         // A block takes places for all its numbers of an island at once.
-        for (u32 i = thread; i < rows.count; i += wm::DIVIDE_THREADS) {
+        for (u32 i = thread; i < division.rows.count; i += wm::DIVIDE_THREADS) {
             const u32 count = shared.counts[i];
             if (count != 0) shared.taken[i] = atomicAdd(cursors + i, u64(count));
         }
         __syncthreads();
-#pragma unroll
-        for (u32 i = 0; i < wm::DIVIDE_RUN; i++) {
-            if (islands[i] == wm::NO_ISLAND) continue;
-            const u64 to = shared.places[islands[i]] + shared.taken[islands[i]] + places[i];
-            wm::store_index(sent, row_bytes, to, i64(found[i]));
-            wm::store_index(positions, position_bytes, to, i64(first + i * wm::DIVIDE_THREADS));
-        }
+        wm::move_share(division, first, shared, share);
         __syncthreads();
     }
+}
+
+/// Divides the numbers of one tile. One block of 256 threads.
+extern "C" __global__ void wm_divide_few(wm::DividedNumbers division) {
+    WM_SHARED_ARRAY(wm::DividedTile, shared);
+    const u32 thread = wm::thread_in_block();
+    for (u32 i = thread; i < division.rows.count; i += wm::DIVIDE_THREADS) {
+        shared.counts[i] = 0;
+        shared.taken[i] = 0;
+    }
+    __syncthreads();
+    wm::DividedShare share;
+    wm::find_share(division, thread, shared.counts, share);
+    __syncthreads();
+    wm::place_islands(division, shared.counts, shared);
+    __syncthreads();
+    wm::move_share(division, thread, shared, share);
 }

@@ -36,7 +36,7 @@ const UNSAFE: [&str; 38] = [
     "shim/wholememory/src/kernels.rs",
     "shim/wholememory/src/nccl",
     "shim/wholememory/src/operations/upload.rs",
-    "shim/wholememory/src/spanning/fabric.rs",
+    "shim/wholememory/src/spanning/opening.rs",
     "shim/wholememory/src/storage/mapping.rs",
     "shim/wholememory/src/storage/tables.rs",
     "shim/wholememory/src/stream.rs",

@@ -84,8 +84,10 @@ fn sent(scenario: &str, ranks: usize, islands: usize, gathers: usize) -> Vec<(u6
 fn model(ranks: u64, islands: u64) -> (u64, u64) {
     let (others, record) = (ranks - 1, 8 * (8 + islands));
     let crossing = (islands - 1) * (960 / islands);
-    // A record to each rank, and the end; numbers to each other island, and rows for it.
-    (2 * others + 2 * (islands - 1), 2 * others * record + crossing * (4 + 128))
+    let opening = (16384 / (islands - 1) / 256 * 256).max(2048);
+    // A record to each rank, and the end; the first numbers, which are all, to each other island,
+    // and rows for it.
+    (2 * others + 2 * (islands - 1), 2 * others * record + (islands - 1) * opening + crossing * 128)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Hazard (wrong result): a row number goes to the wrong island, under a wrong number, or not at
 //! all.
 
-use wm_kernels::wholememory::{DivideCount, DivideMove};
+use wm_kernels::wholememory::{DivideCount, DivideFew, DivideMove, DividedNumbers};
 
 use super::graph::unpacked;
 use super::islands::Islands;
@@ -22,19 +22,28 @@ fn check(seed: u64, blocks: u32, most: u64) {
     let lists = |bytes: u32| vec![0x77u8; count * bytes as usize];
     let (mut mine, mut sent, mut positions) = (lists(row_bytes), lists(row_bytes), lists(position_bytes));
     let (numbers, rows_of) = (numbers(&array, bytes), islands.table(first, rows, own as u32));
-    run((blocks, 256), &DivideCount { numbers, rows: rows_of, counts: written(&mut counts) });
-    let moving = DivideMove {
+    let opening_bytes = draws.of(&[8, 64, 512]) as usize;
+    let mut openings = vec![0x77u8; islands.count as usize * opening_bytes];
+    let mut told = vec![0u64; islands.count as usize];
+    let division = DividedNumbers {
         numbers,
         rows: rows_of,
-        counts: read(&counts),
-        cursors: written(&mut cursors),
         own: written(&mut mine),
         sent: written(&mut sent),
-        row_bytes,
         positions: written(&mut positions),
+        openings: written(&mut openings),
+        told: written(&mut told),
+        opening_bytes: opening_bytes as u64,
+        row_bytes,
         position_bytes,
     };
-    run((blocks, 256), &moving);
+    if count <= 1024 && draws.below(2) == 0 {
+        run((1, 256), &DivideFew { division });
+    } else {
+        let counts = written(&mut counts);
+        run((blocks, 256), &DivideCount { numbers, rows: rows_of, counts });
+        run((blocks, 256), &DivideMove { division, counts, cursors: written(&mut cursors) });
+    }
 
     let mut wanted = vec![Vec::new(); islands.count as usize];
     let is_row = |number: i64| u64::try_from(number).is_ok_and(|number| number < rows);
@@ -44,7 +53,7 @@ fn check(seed: u64, blocks: u32, most: u64) {
             wanted[island as usize].push((at as i64, row));
         }
     }
-    assert_eq!(counts, wanted.iter().map(|rows| rows.len() as u64).collect::<Vec<_>>());
+    assert_eq!(told, wanted.iter().map(|rows| rows.len() as u64).collect::<Vec<_>>());
     let own_rows = chosen.iter().map(|number| match place(*number) {
         Some((island, row)) if island == own => row,
         _ => -1,
@@ -57,6 +66,12 @@ fn check(seed: u64, blocks: u32, most: u64) {
         let mut of_island = found[next..next + rows.len()].to_vec();
         of_island.sort_unstable();
         assert_eq!(of_island, *rows, "island {island}, seed {seed}");
+        // The first of them are also those that leave with the record.
+        let opening = &openings[island * opening_bytes..][..opening_bytes];
+        let opened = rows.len().min(opening_bytes / row_bytes as usize);
+        let firsts: Vec<_> = found[next..next + opened].iter().map(|(_, row)| *row).collect();
+        assert_eq!(unpacked(&opening[..opened * row_bytes as usize], row_bytes), firsts);
+        assert!(opening[opened * row_bytes as usize..].iter().all(|byte| *byte == 0x77));
         next += rows.len();
     }
     assert!(sent[next * row_bytes as usize..].iter().all(|byte| *byte == 0x77), "more is sent than there is");

@@ -6,8 +6,10 @@ use std::sync::{MutexGuard, PoisonError};
 use super::Communicator;
 use crate::error::{Error, Result};
 use crate::nccl::library::{ID_BYTES, Nccl, UniqueId};
-use crate::spanning::fabric::{Fabric, RankPlace};
-use crate::spanning::rails;
+use crate::spanning::fabric::Fabric;
+use crate::spanning::gpu::RankGpu;
+use crate::spanning::meeting::RankMeeting;
+use crate::spanning::rails::{self, Partners};
 use crate::spanning::steps::StagingShape;
 use crate::vocabulary::codes::Location;
 use crate::vocabulary::islands::Islands;
@@ -48,12 +50,15 @@ impl Communicator {
         let told = self.round("NCCL's id", &id?.0)?;
         let id = told.first().and_then(|part| part.bytes.first_chunk());
         let id = UniqueId(*id.ok_or_else(|| Error::Communication("rank 0 sent no id of NCCL".to_owned()))?);
-        let place = RankPlace { driver: self.driver(), device: self.device(), context: self.context() };
-        let most = [Location::Device, Location::Host].map(|location| self.islands(location).count());
-        let most = most.into_iter().max().unwrap_or(1);
-        let begun = Fabric::begin(place, self.patience(), (nccl, id), (self.rank(), self.size()), most);
+        let place = RankGpu { driver: self.driver(), device: self.device(), context: self.context() };
+        let divisions = [Location::Device, Location::Host].map(|location| self.islands(location));
+        let most = divisions.iter().map(|islands| islands.count()).max().unwrap_or(1);
+        let (rank, size) = (self.rank(), self.size());
+        let partners = Partners::new(&divisions, rank);
+        let begun =
+            Fabric::begin(place, self.patience(), RankMeeting { nccl, id, rank, size, partners }, most);
         self.agree("begin NCCL", begun.as_ref().map(drop).map_err(Clone::clone), &[])?;
-        let fabric = begun?;
+        let mut fabric = begun?;
         // A rank that fails here cannot tell the others, which wait for it in NCCL.
         fabric.meet(&|| self.check()).inspect_err(|error| self.break_off(error))?;
         self.agree("meet by NCCL", Ok(()), &[]).map(|()| fabric)

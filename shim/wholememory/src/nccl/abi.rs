@@ -43,14 +43,14 @@ pub(super) struct NcclConfig {
 }
 
 impl NcclConfig {
-    /// Calls return before they are done.
-    pub(super) fn nonblocking() -> Self {
+    /// Calls return when their work is in its stream.
+    pub(super) fn blocking() -> Self {
         let undefined = c_int::MIN;
         Self {
             size: size_of::<Self>(),
             magic: 0xcafe_beef,
             version: 21903,
-            blocking: 0,
+            blocking: 1,
             cga_cluster_size: undefined,
             min_ctas: undefined,
             max_ctas: undefined,

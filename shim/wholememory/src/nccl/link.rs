@@ -1,12 +1,16 @@
-//! A communicator of NCCL's that is told to block nowhere: each call begins something, and
-//! [`NcclLink::is_ready`] says whether it is done.
+//! A communicator of NCCL's: each call puts something into a stream. A call waits for another rank
+//! only where both exchange something for the first time, which [`crate::spanning::meeting`] does
+//! on a thread of its own.
+//!
+//! `NCCL_COMM_BLOCKING=0` of the user's makes calls return earlier, so [`NcclLink::is_ready`] says
+//! whether they are done.
 //!
 //! Invariant: an end or an abort returns within its deadline. A communicator whose abort does not
 //! return is left to a thread, with a line in the log.
 
 use std::ffi::c_int;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wm_abi::{CUdeviceptr, CUstream};
 
@@ -16,8 +20,6 @@ use crate::error::Result;
 
 /// How long an abort, or an end in good order, may take.
 pub const DEADLINE: Duration = Duration::from_secs(3);
-/// The pause between two looks at a state.
-const PAUSE: Duration = Duration::from_micros(50);
 /// Bytes of the stack of a thread that ends a communicator: NCCL's own code runs there.
 const STACK: usize = 2 << 20;
 
@@ -34,6 +36,17 @@ pub struct NcclTransfer {
     pub is_sent: bool,
 }
 
+/// Bytes of each rank that all ranks get, by rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NcclGather {
+    /// This rank's bytes, on its GPU.
+    pub from: CUdeviceptr,
+    /// Those of all ranks.
+    pub to: CUdeviceptr,
+    /// How many bytes a rank has.
+    pub bytes: u64,
+}
+
 /// A communicator of NCCL's. Without an [end](NcclLink::end) it is aborted when it is dropped.
 #[derive(Debug)]
 pub struct NcclLink {
@@ -42,12 +55,13 @@ pub struct NcclLink {
 }
 
 impl NcclLink {
-    /// Begins to meet the other ranks that have the id. The GPU is that of the current context.
+    /// Meets the other ranks that have the id: waits for them. The GPU is that of the current
+    /// context.
     ///
     /// # Errors
     /// NCCL's.
     pub fn begin(nccl: &'static Nccl, id: UniqueId, rank: usize, size: usize) -> Result<Self> {
-        let (mut handle, config) = (NcclHandle(0), NcclConfig::nonblocking());
+        let (mut handle, config) = (NcclHandle(0), NcclConfig::blocking());
         // SAFETY: places are live locals.
         let code = unsafe { (nccl.init)(&mut handle, size as c_int, id, rank as c_int, &config) };
         let link = Self { nccl, handle };
@@ -70,22 +84,29 @@ impl NcclLink {
         }
     }
 
-    /// Begins to put transfers into a stream, as one group: they are made side by side. Those
-    /// between two ranks meet in their order.
+    /// Puts a gather and transfers into a stream, as one group: they are made side by side.
+    /// Transfers between two ranks meet in their order.
     ///
     /// # Errors
     /// NCCL's.
-    pub fn transfer(&self, transfers: impl IntoIterator<Item = NcclTransfer>, stream: CUstream) -> Result {
+    pub fn group(
+        &self,
+        gather: Option<NcclGather>,
+        transfers: impl IntoIterator<Item = NcclTransfer>,
+        stream: CUstream,
+    ) -> Result {
         let Nccl { group_start, group_end, .. } = self.nccl;
         // SAFETY: a function without arguments.
         self.begun("ncclGroupStart", unsafe { group_start() })?;
-        let added = transfers.into_iter().try_for_each(|transfer| self.add(transfer, stream));
+        let added = gather.map_or(Ok(()), |gather| self.gather(gather, stream));
+        let transferred = || transfers.into_iter().try_for_each(|transfer| self.transfer(transfer, stream));
+        let added = added.and_then(|()| transferred());
         // SAFETY: as above. A group that was started is ended on all ways.
         let ended = self.begun("ncclGroupEnd", unsafe { group_end() });
         added.and(ended)
     }
 
-    fn add(&self, transfer: NcclTransfer, stream: CUstream) -> Result {
+    fn transfer(&self, transfer: NcclTransfer, stream: CUstream) -> Result {
         let NcclTransfer { peer, address, bytes, is_sent } = transfer;
         let (count, peer) = (bytes as usize, peer as c_int);
         // SAFETY: the memory is the operation's, which lives until the stream has passed, or until
@@ -100,13 +121,10 @@ impl NcclLink {
         self.begun(function, code)
     }
 
-    /// Begins to hand `bytes` bytes of each rank to all ranks, by rank, in a stream.
-    ///
-    /// # Errors
-    /// NCCL's.
-    pub fn all_gather(&self, from: CUdeviceptr, to: CUdeviceptr, bytes: u64, stream: CUstream) -> Result {
+    fn gather(&self, gather: NcclGather, stream: CUstream) -> Result {
+        let NcclGather { from, to, bytes } = gather;
         let (count, from, to) = (bytes as usize, from as *const _, to as *mut _);
-        // SAFETY: as in `add`.
+        // SAFETY: as in `transfer`.
         let code = unsafe { (self.nccl.all_gather)(from, to, count, BYTES, self.handle, stream) };
         self.begun("ncclAllGather", code)
     }
@@ -126,25 +144,19 @@ impl NcclLink {
         abort(nccl, handle)
     }
 
-    /// Ends in good order, after the work in streams; else aborts.
+    /// Ends in good order, after the work in streams. A communicator whose end takes too long is
+    /// left as it is.
     pub fn end(self) {
         let (nccl, handle) = (self.nccl, self.handle);
-        let deadline = Instant::now() + DEADLINE;
-        // SAFETY: the communicator lives.
-        let begun = self.begun("ncclCommFinalize", unsafe { (nccl.finalize)(handle) });
-        let mut state = begun.and_then(|()| self.is_ready());
-        while matches!(state, Ok(false)) && Instant::now() < deadline {
-            std::thread::sleep(PAUSE);
-            state = self.is_ready();
-        }
-        if !matches!(state, Ok(true)) {
-            self.abort();
-            return;
-        }
         std::mem::forget(self);
         within_deadline("ncclCommDestroy", move || {
-            // SAFETY: nothing uses the communicator any more.
-            unsafe { (nccl.destroy)(handle) };
+            // SAFETY: nothing else uses the communicator any more.
+            unsafe {
+                match (nccl.finalize)(handle) {
+                    SUCCESS => (nccl.destroy)(handle),
+                    _ => (nccl.abort)(handle),
+                };
+            }
         });
     }
 }

@@ -2,18 +2,22 @@
 //! of all ranks have moved.
 //!
 //! 1. A kernel divides the numbers by the island that has the row. The own island's rows are moved
-//!    at
-//!    once, by their addresses.
+//!    at once, by their addresses.
 //! 2. All ranks tell each other their counts, and that they make the same call: the one wait of the
 //!    host for other ranks' numbers. A rank that cannot take part says so, and all get an error.
-//! 3. Numbers and rows pass between each rank and its servers, in [steps](crate::spanning::steps).
-//!    A
-//!    row crosses in the narrower of the two types and is converted once, as within an island.
+//!    The first numbers for each server pass with this.
+//! 3. Further numbers and the rows pass between each rank and its servers, in
+//!    [steps](crate::spanning::steps). A row crosses in the narrower of the two types and is
+//!    converted once, as within an island.
+//!
+//! A call whose numbers have all passed in step 2, and whose rows of a pair are one chunk, does the
+//! rest in the fabric's stream: kernels of it have nothing to do beside the network, and no stream
+//! waits for another one.
 //!
 //! After an error of the network all ranks abort together, and the communicator is lost.
 
-use wm_abi::{CUdeviceptr, CUstream};
-use wm_kernels::wholememory::{DivideCount, DivideMove, Numbers, Strided};
+use wm_abi::CUdeviceptr;
+use wm_kernels::wholememory::{DivideCount, DivideFew, DivideMove, DividedNumbers, Numbers, Strided};
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
@@ -54,11 +58,11 @@ pub(super) fn copy(
     let begun = request.and_then(|request| {
         let call = RowCall::new(direction, memory, table, request, workspace, multiprocessors)?;
         let call = RowCall { cache, ..call };
-        let divided = call.divide()?;
+        let divided = call.divide(fabric)?;
         Ok((call, divided))
     });
     let sequence = fabric.number_of_operation();
-    let told = tell(memory, fabric, begun.as_ref(), sequence, workspace.stream);
+    let told = tell(memory, fabric, begun.as_ref(), sequence);
     let lost = match (told, &begun) {
         // All ranks have heard of this rank's error, or of another one's.
         (Ok(Err(error)), Ok(_)) => return Err(error),
@@ -87,24 +91,20 @@ fn tell(
     fabric: &mut Fabric,
     begun: Result<&(RowCall<'_>, Divided), &Error>,
     sequence: u64,
-    stream: CUstream,
 ) -> Result<Result<Vec<Vec<u64>>>> {
     let communicator = memory.communicator();
     let ready = match begun {
-        Ok((call, divided)) => {
-            let moved = fabric.after(stream).and_then(|()| call.move_own(divided));
-            moved.map(|()| (call.header(sequence), divided.counts))
-        }
+        Ok((call, divided)) => call.move_own(divided).map(|()| call.header(sequence)),
         Err(error) => Err(error.clone()),
     };
-    let counts = ready.as_ref().map_or(0, |(_, counts)| *counts);
-    let header = record::header(ready.as_ref().map(|(header, _)| *header));
-    let records = fabric.tell(header, (counts, memory.islands().count()), &|| communicator.check())?;
+    let header = record::header(ready.as_ref().copied());
+    let records = fabric.tell(header, memory.islands(), &|| communicator.check())?;
     // This rank's own error says more than its record.
     Ok(ready.and_then(|_| record::judge(&records, fabric.islands())))
 }
 
 /// A call, ready to be made.
+#[derive(Clone, Copy)]
 struct RowCall<'a> {
     direction: RowDirection,
     memory: &'a Memory,
@@ -125,7 +125,6 @@ struct Divided {
     _scratch: Scratch,
     /// Numbers that repeat, if they were looked for: of each row one position crosses.
     repeats: Option<Repeats>,
-    counts: CUdeviceptr,
     /// Rows of this rank's island, in the places of their numbers.
     own: Numbers,
     /// Rows of the other islands, island by island.
@@ -179,39 +178,59 @@ impl<'a> RowCall<'a> {
         }
     }
 
-    /// Divides the numbers, in the caller's stream.
-    fn divide(&self) -> Result<Divided> {
-        let (count, islands) = (self.request.numbers.count, self.memory.islands().count() as u64);
+    /// Divides the numbers in the caller's stream, for which the fabric's stream waits. The counts
+    /// and the first numbers of each island lie where [`Fabric::tell`] sends them.
+    fn divide(&self, fabric: &Fabric) -> Result<Divided> {
+        let opening = fabric.begin_opening()?;
+        let (count, stream) = (self.request.numbers.count, self.workspace.stream);
         let (row_bytes, position_bytes) = (self.number_bytes(), self.position_bytes());
         let list = count * u64::from(row_bytes);
-        let sizes = [8 * islands, 8 * islands, list, list, count * u64::from(position_bytes)];
-        let (scratch, [counts, cursors, own, sent, positions]) = self.workspace.allocate(sizes)?;
-        let (communicator, stream) = (self.memory.communicator(), self.workspace.stream);
-        for zeros in [counts, cursors] {
-            upload::fill_bytes(communicator, zeros, 8 * islands, 0, stream)?;
-        }
+        let sizes = [list, list, count * u64::from(position_bytes)];
+        let (scratch, [own, sent, positions]) = self.workspace.allocate(sizes)?;
         let rows = self.memory.rows_of_islands(self.rows.0, self.rows.1);
         let repeats =
             if self.searches() { Repeats::find(self.workspace, self.request.numbers, rows)? } else { None };
-        let numbers = repeats.as_ref().map_or(self.request.numbers, |repeats| repeats.asked);
-        let (kernels, tiles) = (communicator.kernels()?, count.div_ceil(DIVIDE_TILE));
-        if count > 0 {
-            kernels.launch_blocks(&DivideCount { numbers, rows, counts }, tiles, THREADS, stream)?;
-            let moving = DivideMove {
-                numbers,
-                rows,
-                counts,
-                cursors,
-                own,
-                sent,
-                row_bytes,
-                positions,
-                position_bytes,
-            };
-            kernels.launch_blocks(&moving, tiles, THREADS, stream)?;
-        }
+        let division = DividedNumbers {
+            numbers: repeats.as_ref().map_or(self.request.numbers, |repeats| repeats.asked),
+            rows,
+            own,
+            sent,
+            positions,
+            openings: opening.numbers,
+            told: opening.counts,
+            opening_bytes: opening.bytes,
+            row_bytes,
+            position_bytes,
+        };
+        self.launch_division(division)?;
+        fabric.after(stream).inspect_err(|_| {
+            // The next operation writes to the opening: this one's kernel must have ended before.
+            let _ended = self
+                .memory
+                .communicator()
+                .kernels()
+                .map(|kernels| CallerStream::with(kernels, stream).wait());
+        })?;
         let own = Numbers { address: own, count, bytes: row_bytes };
-        Ok(Divided { _scratch: scratch, repeats, counts, own, sent, positions })
+        Ok(Divided { _scratch: scratch, repeats, own, sent, positions })
+    }
+
+    fn launch_division(&self, division: DividedNumbers) -> Result {
+        let (communicator, stream) = (self.memory.communicator(), self.workspace.stream);
+        let (kernels, tiles) = (communicator.kernels()?, division.numbers.count.div_ceil(DIVIDE_TILE));
+        match tiles {
+            0 => return Ok(()),
+            1 => return kernels.launch_blocks(&DivideFew { division }, 1, THREADS, stream),
+            _ => {}
+        }
+        let bytes = 8 * u64::from(division.rows.count);
+        let (_scratch, [counts, cursors]) = self.workspace.allocate([bytes; 2])?;
+        for zeros in [counts, cursors] {
+            upload::fill_bytes(communicator, zeros, bytes, 0, stream)?;
+        }
+        let counting = DivideCount { numbers: division.numbers, rows: division.rows, counts };
+        kernels.launch_blocks(&counting, tiles, THREADS, stream)?;
+        kernels.launch_blocks(&DivideMove { division, counts, cursors }, tiles, THREADS, stream)
     }
 
     /// Does this call look for numbers that repeat? Rows that a scatter writes to one place
@@ -268,16 +287,22 @@ impl<'a> RowCall<'a> {
 
     /// Exchanges the other islands' rows, and waits for them.
     fn pass(&self, fabric: &Fabric, divided: &Divided, counts: &[Vec<u64>]) -> Result {
-        let communicator = self.memory.communicator();
-        let (islands, stream) = (self.memory.islands(), self.workspace.stream);
+        let (communicator, islands) = (self.memory.communicator(), self.memory.islands());
         let shape = Communicator::staging(islands, self.memory.request().granularity);
-        let chunk_rows = shape.chunk_rows(self.row_bytes(), self.number_bytes().into());
-        let operation = operation(self.direction);
         if divided.repeats.is_some() {
             self.learn(&counts[communicator.rank()]);
         }
-        let plan = ExchangePlan::new(operation, islands, communicator.rank(), counts, chunk_rows);
-        let buffers = Buffers { call: self, divided, shape, base: fabric.staging()? };
+        let number_bytes = u64::from(self.number_bytes());
+        let chunk_rows = shape.chunk_rows(self.row_bytes(), number_bytes);
+        let (operation, rows) =
+            (operation(self.direction), (chunk_rows, fabric.opening_bytes() / number_bytes));
+        let plan = ExchangePlan::new(operation, islands, communicator.rank(), counts, rows);
+        // A cache is adjusted in the caller's stream, after its lookups of the own island's rows.
+        let is_alone = plan.is_short() && self.cache.is_none();
+        let stream = if is_alone { fabric.stream() } else { self.workspace.stream };
+        let workspace = Workspace { stream, ..*self.workspace };
+        let call = &RowCall { workspace: &workspace, ..*self };
+        let buffers = Buffers { call, divided, shape, fabric, base: fabric.staging()? };
         let watch = || communicator.check();
         for step in plan.steps() {
             fabric.before(stream)?;
@@ -287,9 +312,8 @@ impl<'a> RowCall<'a> {
             step.tasks.iter().try_for_each(|task| buffers.run(*task))?;
         }
         if let Some(repeats) = &divided.repeats {
-            repeats.copy(self.workspace, self.request.packed, self.multiprocessors)?;
+            repeats.copy(&workspace, self.request.packed, self.multiprocessors)?;
         }
-        fabric.before(stream)?;
         fabric.finish(stream, &watch)
     }
 }
@@ -306,6 +330,7 @@ struct Buffers<'a> {
     call: &'a RowCall<'a>,
     divided: &'a Divided,
     shape: StagingShape,
+    fabric: &'a Fabric,
     base: CUdeviceptr,
 }
 
@@ -335,9 +360,9 @@ impl Buffers<'_> {
         let call = self.call;
         let caller = || Places::at(&call.request.packed, call.request.numbers.count);
         match task {
-            Task::Serve(chunk) => call.look_up(self.rows(Use::Leaving, &chunk), self.numbers(&chunk)),
+            Task::Serve(chunk) => call.look_up(self.rows(Use::Leaving, &chunk), self.numbers(&chunk)?),
             Task::Apply(chunk) => {
-                call.launch(Scatter, call.places, self.rows(Use::Arriving, &chunk), self.numbers(&chunk))
+                call.launch(Scatter, call.places, self.rows(Use::Arriving, &chunk), self.numbers(&chunk)?)
             }
             Task::Pack(chunk) => {
                 call.launch(Gather, caller(), self.rows(Use::Leaving, &chunk), self.positions(&chunk))
@@ -355,9 +380,13 @@ impl Buffers<'_> {
     }
 
     /// Numbers that have arrived.
-    fn numbers(&self, chunk: &RowChunk) -> Numbers {
-        let address = self.at(Use::Numbers, chunk);
-        Numbers { address, count: chunk.rows, bytes: self.call.number_bytes() }
+    fn numbers(&self, chunk: &RowChunk) -> Result<Numbers> {
+        let bytes = self.call.number_bytes();
+        let address = match chunk.pair.is_opened {
+            true => self.fabric.first_numbers_of(chunk.pair.peer)? + chunk.start * u64::from(bytes),
+            false => self.at(Use::Numbers, chunk),
+        };
+        Ok(Numbers { address, count: chunk.rows, bytes })
     }
 
     /// Where the rows of a chunk are in the caller's memory.

@@ -10,18 +10,20 @@
 //!   then on.
 //! * It belongs to the process that made it: in a child nothing of it is touched.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_driver::Api;
-use wm_driver::api::Named;
-use wm_driver::api::scope::{Current, Relaxed};
 
 use crate::error::{Error, Result};
-use crate::nccl::library::{Nccl, UniqueId};
 use crate::nccl::link::{DEADLINE, NcclLink, NcclTransfer};
+use crate::spanning::gpu::RankGpu;
+use crate::spanning::meeting::{RankMeeting, MeetingThread};
 use crate::spanning::memory::FixedMemory;
-use crate::spanning::record::{self, HEADER_WORDS};
+use crate::spanning::opening::{Opening, OpeningPlaces};
+use crate::spanning::record::HEADER_WORDS;
+use crate::vocabulary::islands::Islands;
 
 /// A rank that has ended may have sent all that this one waits for: it arrives within this time.
 const GRACE: Duration = Duration::from_millis(500);
@@ -34,26 +36,14 @@ const PAUSE: Duration = Duration::from_micros(20);
 /// Says whether all ranks are still there.
 pub type Watch<'a> = &'a dyn Fn() -> Result;
 
-/// Where a rank's GPU work is done.
-#[derive(Debug, Clone, Copy)]
-pub struct RankPlace {
-    /// The driver.
-    pub driver: Named<'static>,
-    /// The GPU.
-    pub device: CUdevice,
-    /// The context.
-    pub context: CUcontext,
-}
-
 /// See the file's text.
 #[derive(Debug)]
 pub struct Fabric {
-    place: RankPlace,
+    place: RankGpu,
     process: u32,
     /// How long ranks wait for each other.
     patience: Duration,
-    /// How many islands a record has counts for.
-    islands: usize,
+    meeting: Option<MeetingThread>,
     link: Option<NcclLink>,
     /// Why there is no link any more.
     lost: Option<Error>,
@@ -62,78 +52,43 @@ pub struct Fabric {
     ready: CUevent,
     /// This fabric's stream has come so far.
     passed: CUevent,
-    records: Option<Records>,
+    opening: Option<Opening>,
     staging: Option<FixedMemory>,
     operations: u64,
     memories: u64,
 }
 
-/// Where records lie: this rank's and those of all, on the GPU and in pinned memory.
-#[derive(Debug)]
-struct Records {
-    words: usize,
-    ranks: usize,
-    device: FixedMemory,
-    pinned: *mut u64,
-}
-
-// SAFETY: the pointer is to memory of the driver's, which any thread may use; calls that do have
-// the fabric for themselves.
-unsafe impl Send for Records {}
-
-impl Records {
-    fn new(place: RankPlace, islands: usize, ranks: usize) -> Result<Self> {
-        let words = record::words(islands);
-        let bytes = (words * (ranks + 1) * size_of::<u64>()) as u64;
-        let device = FixedMemory::new(place.driver, place.device, bytes)?;
-        let pinned = place.driver.mem_host_alloc(bytes as usize, 0)?.cast();
-        Ok(Self { words, ranks, device, pinned })
-    }
-
-    fn bytes(&self) -> usize {
-        self.words * size_of::<u64>()
-    }
-
-    /// The address of all ranks' records on the GPU, behind this rank's own.
-    fn all(&self) -> CUdeviceptr {
-        self.device.address() + self.bytes() as u64
-    }
-}
-
 impl Fabric {
-    /// Begins to meet the other ranks that have the id. [`Fabric::meet`] waits for them.
+    /// Begins to meet the other ranks. [`Fabric::meet`] waits for them. Memory is divided into
+    /// `islands` islands at most.
     ///
     /// # Errors
     /// NCCL's and the driver's.
-    pub fn begin(
-        place: RankPlace,
-        patience: Duration,
-        (nccl, id): (&'static Nccl, UniqueId),
-        (rank, size): (usize, usize),
-        islands: usize,
-    ) -> Result<Self> {
+    pub fn begin(place: RankGpu, patience: Duration, invitation: RankMeeting, islands: usize) -> Result<Self> {
         let mut fabric = Self {
             place,
             process: std::process::id(),
             patience,
-            islands,
+            meeting: None,
             link: None,
             lost: None,
             stream: CUstream::NULL,
             ready: CUevent::NULL,
             passed: CUevent::NULL,
-            records: None,
+            opening: None,
             staging: None,
             operations: 0,
             memories: 0,
         };
-        let (_current, _relaxed) = fabric.enter()?;
+        let _entered = place.enter()?;
         let driver = place.driver;
         fabric.stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
         fabric.ready = driver.event_create(CU_EVENT_DISABLE_TIMING)?;
         fabric.passed = driver.event_create(CU_EVENT_DISABLE_TIMING)?;
-        fabric.records = Some(Records::new(place, islands, size)?);
-        fabric.link = Some(NcclLink::begin(nccl, id, rank, size)?);
+        let opening = Opening::new(place, islands, invitation.size, invitation.partners.clone())?;
+        let gathered = opening.record_bytes();
+        fabric.opening = Some(opening);
+        fabric.meeting = Some(MeetingThread::begin(place, invitation, gathered)?);
         Ok(fabric)
     }
 
@@ -141,14 +96,20 @@ impl Fabric {
     ///
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended or does not come.
-    pub fn meet(&self, watch: Watch<'_>) -> Result {
-        let (_current, _relaxed) = self.enter()?;
-        self.wait(watch, || self.link()?.is_ready())
+    pub fn meet(&mut self, watch: Watch<'_>) -> Result {
+        let meeting = self.meeting.take().ok_or_else(|| Error::Logic("no ranks to meet".to_owned()))?;
+        let link = RefCell::new(None);
+        self.wait(watch, || {
+            link.replace(meeting.within(PAUSE)?);
+            Ok(link.borrow().is_some())
+        })?;
+        self.link = link.into_inner();
+        Ok(())
     }
 
     /// How many islands a record has counts for.
     pub fn islands(&self) -> usize {
-        self.islands
+        self.opening.as_ref().map_or(0, Opening::islands)
     }
 
     /// A number that no memory before has. All ranks make memory in the same order.
@@ -171,7 +132,7 @@ impl Fabric {
         if self.staging.as_ref().is_some_and(|staging| staging.bytes() >= bytes) {
             return Ok(());
         }
-        let (_current, _relaxed) = self.enter()?;
+        let _entered = self.place.enter()?;
         self.staging = Some(FixedMemory::new(self.place.driver, self.place.device, bytes)?);
         Ok(())
     }
@@ -198,77 +159,83 @@ impl Fabric {
         self.link.as_ref().ok_or_else(|| self.lost.clone().unwrap_or_else(gone))
     }
 
-    fn enter(&self) -> Result<(Current<'static>, Relaxed<'static>)> {
-        let RankPlace { driver, context, .. } = self.place;
-        let current = Current::make(driver.0, context);
-        let current = current
-            .map_err(|code| Error::Cuda(format!("the communicator's context is not usable: {code}")))?;
-        Ok((current, Relaxed::always(driver.0)))
+    fn opening(&self) -> Result<&Opening> {
+        self.opening.as_ref().ok_or_else(|| Error::Logic("no memory for records".to_owned()))
     }
 
-    /// Lets this fabric's stream wait for what is in the caller's.
+    /// The places of the first messages' content, where no counts lie yet. The next
+    /// [`Fabric::tell`] sends it.
+    ///
+    /// # Errors
+    /// [`Error::Logic`] after a loss.
+    pub fn begin_opening(&self) -> Result<OpeningPlaces> {
+        self.opening().map(Opening::begin)
+    }
+
+    /// Bytes of the first numbers for a server: alike on all ranks.
+    pub fn opening_bytes(&self) -> u64 {
+        self.opening.as_ref().map_or(0, Opening::bytes)
+    }
+
+    /// The place of a client's first numbers, which came with its record.
+    ///
+    /// # Errors
+    /// [`Error::Logic`] after a loss.
+    pub fn first_numbers_of(&self, client: usize) -> Result<CUdeviceptr> {
+        self.opening().map(|opening| opening.arriving(client))
+    }
+
+    /// This fabric's stream, in the communicator's context. It is never captured, and waits for no
+    /// work but the operation's.
+    pub fn stream(&self) -> CUstream {
+        self.stream
+    }
+
+    /// Lets this fabric's stream wait for what is in another one.
     ///
     /// # Errors
     /// The driver's.
     pub fn after(&self, stream: CUstream) -> Result {
-        let (_current, _relaxed) = self.enter()?;
+        if stream == self.stream {
+            return Ok(());
+        }
+        let _entered = self.place.enter()?;
         let driver = self.place.driver;
         driver.event_record(self.ready, stream)?;
         Ok(driver.stream_wait_event(self.stream, self.ready)?)
     }
 
-    /// Lets the caller's stream wait for what has been passed so far.
+    /// Lets another stream wait for what has been passed so far.
     ///
     /// # Errors
     /// The driver's.
     pub fn before(&self, stream: CUstream) -> Result {
-        let (_current, _relaxed) = self.enter()?;
+        if stream == self.stream {
+            return Ok(());
+        }
+        let _entered = self.place.enter()?;
         Ok(self.place.driver.stream_wait_event(stream, self.passed)?)
     }
 
-    /// Tells all ranks this one's record, and returns those of all. `counts` is the address of the
-    /// GPU's counts, of `count` islands; 0 where there are none. Waits.
+    /// Tells all ranks this one's record, and returns those of all; the first numbers for the
+    /// other `islands` pass with them. Waits.
     ///
     /// # Errors
-    /// NCCL's and the driver's; [`Error::Communication`] where a rank has ended or does not call.
+    /// NCCL's; [`Error::Communication`] where a rank has ended or does not call.
     pub fn tell(
         &mut self,
         header: [u64; HEADER_WORDS],
-        (counts, count): (CUdeviceptr, usize),
+        islands: &Islands,
         watch: Watch<'_>,
     ) -> Result<Vec<u64>> {
-        let (_current, _relaxed) = self.enter()?;
-        let (driver, stream) = (self.place.driver, self.stream);
-        let records = self.records.as_ref().ok_or_else(|| Error::Logic("no records".to_owned()))?;
-        let (own, bytes) = (records.device.address(), records.bytes());
-        let counted = if counts == 0 { 0 } else { count.min(self.islands) * size_of::<u64>() };
-        // SAFETY: the pinned memory has room for this rank's record, and no copy is under way.
-        unsafe {
-            records.pinned.write_bytes(0, records.words);
-            records.pinned.copy_from_nonoverlapping(header.as_ptr(), HEADER_WORDS);
-        }
-        let begun = || {
-            // SAFETY: memory of this fabric's; the counts are the caller's scratch, which it keeps
-            // until this returns.
-            unsafe {
-                driver.memcpy_htod_async(own, records.pinned.cast_const().cast(), bytes, stream)?;
-                if counted > 0 {
-                    let to = own + size_of_val(&header) as u64;
-                    driver.memcpy_dtod_async(to, counts, counted, stream)?;
-                }
-            }
-            self.link()?.all_gather(own, records.all(), bytes as u64, stream)?;
-            self.wait(watch, || self.link()?.is_ready())?;
-            let to = records.pinned.wrapping_add(records.words).cast();
-            // SAFETY: memory of this fabric's, with room for all records.
-            unsafe { driver.memcpy_dtoh_async(to, records.all(), bytes * records.ranks, stream)? };
-            self.mark()
-        };
-        begun()?;
-        self.wait(watch, || Ok(driver.event_query(self.passed)?))?;
-        // SAFETY: the copy is done.
-        let read = |at| unsafe { records.pinned.add(records.words + at).read() };
-        Ok((0..records.words * records.ranks).map(read).collect())
+        let _entered = self.place.enter()?;
+        let opening = self.opening()?;
+        opening.write(header);
+        self.link()?.group(Some(opening.gather()), opening.transfers(islands), self.stream)?;
+        self.wait(watch, || self.link()?.is_ready())?;
+        self.mark()?;
+        self.wait(watch, || Ok(self.place.driver.event_query(self.passed)?))?;
+        Ok(opening.read())
     }
 
     fn mark(&self) -> Result {
@@ -280,31 +247,28 @@ impl Fabric {
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended.
     pub fn pass(&self, transfers: &[NcclTransfer], watch: Watch<'_>) -> Result {
-        let (_current, _relaxed) = self.enter()?;
-        if !transfers.is_empty() {
-            self.link()?.transfer(transfers.iter().copied(), self.stream)?;
-            self.wait(watch, || self.link()?.is_ready())?;
+        if transfers.is_empty() {
+            return Ok(());
         }
+        let _entered = self.place.enter()?;
+        self.link()?.group(None, transfers.iter().copied(), self.stream)?;
+        self.wait(watch, || self.link()?.is_ready())?;
         self.mark()
     }
 
-    /// Waits for the work in the caller's stream so far, at all ranks: when this returns, no rank
-    /// has rows under way, so each rank may leave. All ranks call.
+    /// Waits for the work in a stream so far, at all ranks: when this returns, no rank has rows
+    /// under way, so each rank may leave. All ranks call.
     ///
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended.
     pub fn finish(&self, stream: CUstream, watch: Watch<'_>) -> Result {
         self.after(stream)?;
-        let (_current, _relaxed) = self.enter()?;
-        let records = self.records.as_ref().ok_or_else(|| Error::Logic("no records".to_owned()))?;
-        let (own, bytes) = (records.device.address(), records.bytes() as u64);
+        let _entered = self.place.enter()?;
         // The bytes are of no use. The end of the collective call is.
-        self.link()?.all_gather(own, records.all(), bytes, self.stream)?;
+        self.link()?.group(Some(self.opening()?.gather()), [], self.stream)?;
         self.wait(watch, || self.link()?.is_ready())?;
         self.mark()?;
-        self.before(stream)?;
-        self.place.driver.event_record(self.ready, stream)?;
-        self.wait(watch, || Ok(self.place.driver.event_query(self.ready)?))
+        self.wait(watch, || Ok(self.place.driver.event_query(self.passed)?))
     }
 
     fn wait(&self, watch: Watch<'_>, is_done: impl Fn() -> Result<bool>) -> Result {
@@ -339,12 +303,12 @@ impl Fabric {
     /// whether nothing uses the operation's memory any more.
     pub fn give_up(&mut self, error: &Error, stream: CUstream) -> bool {
         self.lost.get_or_insert_with(|| error.clone());
-        let Ok((_current, _relaxed)) = self.enter() else { return false };
+        let Ok(_entered) = self.place.enter() else { return false };
         let is_over = self.link.take().is_none_or(NcclLink::abort) && self.is_over(stream);
         if !is_over {
             // Something may still write there.
             std::mem::forget(self.staging.take());
-            std::mem::forget(self.records.take());
+            std::mem::forget(self.opening.take());
         }
         is_over
     }
@@ -373,17 +337,16 @@ impl Drop for Fabric {
             // The parent's GPU and connections.
             std::mem::forget(self.link.take());
             std::mem::forget(self.staging.take());
-            std::mem::forget(self.records.take());
+            std::mem::forget(self.opening.take());
             return;
         }
-        let Ok((_current, _relaxed)) = self.enter() else { return };
+        let Ok(_entered) = self.place.enter() else { return };
         if let Some(link) = self.link.take() {
             link.end();
         }
         let driver = self.place.driver;
-        if let Some(records) = self.records.take() {
-            // SAFETY: made by the driver; its last copy is done.
-            let _ = unsafe { driver.mem_free_host(records.pinned.cast()) };
+        if let Some(opening) = self.opening.take() {
+            let _ = opening.free(self.place);
         }
         self.staging = None;
         for event in [self.ready, self.passed] {

@@ -8,12 +8,16 @@
 //! operation.
 //!
 //! * [`rails`]: which rank serves which. * [`slots`]: which gradients pass. * [`record`]: the first
-//!   message. * [`steps`]: what passes, and which kernels run, step by step. * [`fabric`]: a rank's
-//!   stream, events, buffers and NCCL communicator.
+//!   message. * [`steps`]: what passes, and which kernels run, step by step. * [`opening`]: the
+//!   memory of that message. [`fabric`]: a rank's stream, events, buffers and NCCL communicator.
+//!   [`meeting`]: its begin.
 
-#[allow(unsafe_code, reason = "memory of the device and pinned memory are written")]
 pub mod fabric;
+pub mod gpu;
+pub mod meeting;
 mod memory;
+#[allow(unsafe_code, reason = "pinned memory is written and read")]
+pub mod opening;
 pub mod rails;
 pub mod record;
 pub mod repeats;

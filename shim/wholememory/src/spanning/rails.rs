@@ -21,6 +21,33 @@ pub fn clients(islands: &Islands, rank: usize) -> Vec<usize> {
     clients
 }
 
+/// The ranks that one exchanges messages with, ascending.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Partners {
+    /// Those that serve it.
+    pub servers: Vec<usize>,
+    /// Those that it serves.
+    pub clients: Vec<usize>,
+}
+
+impl Partners {
+    /// A rank's partners, over several ways to divide the ranks into islands: memory of GPUs and
+    /// memory of hosts may be divided each in its own way.
+    pub fn new(divisions: &[&Islands], rank: usize) -> Self {
+        let mut partners = Self::default();
+        for islands in divisions {
+            let others = (0..islands.count()).filter(|island| *island != islands.of(rank));
+            partners.servers.extend(others.map(|island| server(islands, rank, island)));
+            partners.clients.extend(clients(islands, rank));
+        }
+        for ranks in [&mut partners.servers, &mut partners.clients] {
+            ranks.sort_unstable();
+            ranks.dedup();
+        }
+        partners
+    }
+}
+
 /// With how many ranks one exchanges rows in a direction, at most, over all ranks: at least 1.
 pub fn most_partners(islands: &Islands) -> usize {
     let ranks = (0..islands.count()).flat_map(|island| islands.members(island));
@@ -36,6 +63,24 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn partners_know_each_other(
+            machines in prop::collection::vec((0_usize..5, 0_usize..5), 1..20),
+        ) {
+            let size = machines.len();
+            let one = Islands::new(size, |a, b| machines[a].0 == machines[b].0);
+            let other = Islands::new(size, |a, b| machines[a].1 == machines[b].1);
+            let all: Vec<_> = (0..size).map(|rank| Partners::new(&[&one, &other], rank)).collect();
+            for (rank, partners) in all.iter().enumerate() {
+                for (server, others) in all.iter().enumerate() {
+                    let is_server = partners.servers.contains(&server);
+                    prop_assert_eq!(is_server, others.clients.contains(&rank));
+                }
+                let is_sorted = |ranks: &[usize]| ranks.windows(2).all(|pair| pair[0] < pair[1]);
+                prop_assert!(is_sorted(&partners.servers) && is_sorted(&partners.clients));
+            }
+        }
+
         #[test]
         fn each_pair_of_rank_and_island_has_one_server(machines in prop::collection::vec(0_usize..5, 1..20)) {
             let islands = Islands::new(machines.len(), |one, other| machines[one] == machines[other]);

@@ -10,6 +10,9 @@
 //! | gather | numbers of chunk `t`, rows of chunk `t - 2` | serve chunk `t - 1`, deliver chunk `t - 3` |
 //! | scatter | numbers and rows of chunk `t` | pack chunk `t + 1`, apply chunk `t - 1` |
 //!
+//! The numbers of a pair that has few of them have come with the asking rank's record; then they do
+//! not pass in steps. A step in which this rank has nothing to do is left out.
+//!
 //! A scatter has a step before the first, which packs chunk 0. Kernels of a step run after the
 //! network of the step before; the network of a step runs after the kernels of the step before.
 //!
@@ -84,6 +87,8 @@ pub struct Pair {
     pub rows: u64,
     /// Of a pair in which this rank asks: its first number among all that are sent.
     pub first: u64,
+    /// All its numbers have come with the asking rank's record.
+    pub is_opened: bool,
 }
 
 /// A part of a pair's rows.
@@ -110,6 +115,18 @@ pub enum Message {
     SendRows(RowChunk),
     /// Rows of a chunk arrive.
     ReceiveRows(RowChunk),
+}
+
+impl Message {
+    /// What passes.
+    pub fn chunk(&self) -> RowChunk {
+        match *self {
+            Self::SendNumbers(chunk)
+            | Self::ReceiveNumbers(chunk)
+            | Self::SendRows(chunk)
+            | Self::ReceiveRows(chunk) => chunk,
+        }
+    }
 }
 
 /// Work on a chunk by a kernel.
@@ -147,57 +164,70 @@ pub struct ExchangePlan {
 
 impl ExchangePlan {
     /// The plan of a rank; `counts[rank][island]` are the rows that each rank has for each island.
+    /// Records bring numbers of `opening_rows` rows a pair.
     pub fn new(
         operation: RowOperation,
         islands: &Islands,
         rank: usize,
         counts: &[Vec<u64>],
-        chunk_rows: u64,
+        (chunk_rows, opening_rows): (u64, u64),
     ) -> Self {
         let own = islands.of(rank);
         let mut first = 0;
         let others = (0..islands.count()).filter(|island| *island != own).enumerate();
         let asking = others.map(|(partner, island)| {
             let rows = counts[rank][island];
-            let pair = Pair { peer: rails::server(islands, rank, island), partner, rows, first };
+            let (peer, is_opened) = (rails::server(islands, rank, island), rows <= opening_rows);
+            let pair = Pair { peer, partner, rows, first, is_opened };
             first += rows;
             pair
         });
         let asking = asking.collect();
         let clients = rails::clients(islands, rank).into_iter().enumerate();
-        let serve =
-            |(partner, peer): (usize, usize)| Pair { peer, partner, rows: counts[peer][own], first: 0 };
+        let serve = |(partner, peer): (usize, usize)| {
+            let rows = counts[peer][own];
+            Pair { peer, partner, rows, first: 0, is_opened: rows <= opening_rows }
+        };
         Self { operation, chunk_rows, asking, serving: clients.map(serve).collect() }
+    }
+
+    /// All numbers have come with the records, and the rows of each pair are one chunk: kernels
+    /// have nothing to do beside the network.
+    pub fn is_short(&self) -> bool {
+        self.pairs().all(|pair| pair.is_opened && pair.rows <= self.chunk_rows)
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.asking.iter().chain(&self.serving)
     }
 
     /// The steps, in order.
     pub fn steps(&self) -> impl Iterator<Item = ExchangeStep> + '_ {
-        let chunks = self.asking.iter().chain(&self.serving).map(|pair| pair.rows.div_ceil(self.chunk_rows));
+        let chunks = self.pairs().map(|pair| pair.rows.div_ceil(self.chunk_rows));
         let most = chunks.max().unwrap_or_default().cast_signed();
         let steps = match self.operation {
             RowOperation::Gather => 0..most + 3,
             RowOperation::Scatter => -1..most + 1,
         };
-        steps.filter(move |_| most > 0).map(|step| self.step(step))
+        let steps = steps.filter(move |_| most > 0).map(|step| self.step(step));
+        steps.filter(|step| !step.messages.is_empty() || !step.tasks.is_empty())
     }
 
     fn step(&self, step: i64) -> ExchangeStep {
         let asked = |number| chunks(&self.asking, self.chunk_rows, number);
         let served = |number| chunks(&self.serving, self.chunk_rows, number);
+        let numbers = asked(step).map(Message::SendNumbers).chain(served(step).map(Message::ReceiveNumbers));
+        let numbers = numbers.filter(|message| !message.chunk().pair.is_opened);
         match self.operation {
             RowOperation::Gather => ExchangeStep {
-                messages: asked(step)
-                    .map(Message::SendNumbers)
-                    .chain(served(step).map(Message::ReceiveNumbers))
+                messages: numbers
                     .chain(served(step - 2).map(Message::SendRows))
                     .chain(asked(step - 2).map(Message::ReceiveRows))
                     .collect(),
                 tasks: served(step - 1).map(Task::Serve).chain(asked(step - 3).map(Task::Deliver)).collect(),
             },
             RowOperation::Scatter => ExchangeStep {
-                messages: asked(step)
-                    .map(Message::SendNumbers)
-                    .chain(served(step).map(Message::ReceiveNumbers))
+                messages: numbers
                     .chain(asked(step).map(Message::SendRows))
                     .chain(served(step).map(Message::ReceiveRows))
                     .collect(),

@@ -28,7 +28,8 @@ struct Model {
 }
 
 impl Model {
-    fn new(operation: RowOperation, islands: Islands, counts: &[Vec<u64>], rows: u64) -> Self {
+    /// `rows` of a chunk, and of those whose numbers come with the records.
+    fn new(operation: RowOperation, islands: Islands, counts: &[Vec<u64>], rows: (u64, u64)) -> Self {
         let plan = |rank| ExchangePlan::new(operation, &islands, rank, counts, rows).steps().collect();
         let model = |rank| RankModel { steps: plan(rank), buffers: BTreeMap::new(), arrived: Vec::new() };
         let ranks = (0..counts.len()).map(model).collect();
@@ -46,6 +47,17 @@ impl Model {
         (chunk.start..chunk.start + chunk.rows).map(|row| (rank, island, row)).collect()
     }
 
+    /// The numbers of a chunk that `rank` serves.
+    fn numbers(&self, rank: usize, chunk: &RowChunk) -> Vec<Row> {
+        match chunk.pair.is_opened {
+            true => {
+                let own = self.islands.of(rank);
+                (chunk.start..chunk.start + chunk.rows).map(|row| (chunk.pair.peer, own, row)).collect()
+            }
+            false => self.ranks[rank].buffers[&self.at(Use::Numbers, chunk)].clone(),
+        }
+    }
+
     fn buffers_of_message(&self, message: Message) -> Option<u64> {
         match message {
             Message::SendNumbers(_) => None,
@@ -56,11 +68,15 @@ impl Model {
     }
 
     fn buffers_of_task(&self, task: Task) -> Vec<u64> {
+        let numbers = |chunk: &RowChunk| match chunk.pair.is_opened {
+            true => vec![],
+            false => vec![self.at(Use::Numbers, chunk)],
+        };
         match task {
-            Task::Serve(chunk) => vec![self.at(Use::Numbers, &chunk), self.at(Use::Leaving, &chunk)],
+            Task::Serve(chunk) => [numbers(&chunk), vec![self.at(Use::Leaving, &chunk)]].concat(),
             Task::Deliver(chunk) => vec![self.at(Use::Arriving, &chunk)],
             Task::Pack(chunk) => vec![self.at(Use::Leaving, &chunk)],
-            Task::Apply(chunk) => vec![self.at(Use::Numbers, &chunk), self.at(Use::Arriving, &chunk)],
+            Task::Apply(chunk) => [numbers(&chunk), vec![self.at(Use::Arriving, &chunk)]].concat(),
         }
     }
 
@@ -92,9 +108,7 @@ impl Model {
     fn run(&mut self, rank: usize, task: Task) {
         let content = |at: u64| self.ranks[rank].buffers[&at].clone();
         let (chunk, rows, to) = match task {
-            Task::Serve(chunk) => {
-                (chunk, content(self.at(Use::Numbers, &chunk)), Some(self.at(Use::Leaving, &chunk)))
-            }
+            Task::Serve(chunk) => (chunk, self.numbers(rank, &chunk), Some(self.at(Use::Leaving, &chunk))),
             Task::Pack(chunk) => (chunk, self.asked(rank, &chunk), Some(self.at(Use::Leaving, &chunk))),
             Task::Deliver(chunk) => {
                 let rows = content(self.at(Use::Arriving, &chunk));
@@ -103,7 +117,7 @@ impl Model {
             }
             Task::Apply(chunk) => {
                 let rows = content(self.at(Use::Arriving, &chunk));
-                assert_eq!(rows, content(self.at(Use::Numbers, &chunk)), "rows go to rows of others");
+                assert_eq!(rows, self.numbers(rank, &chunk), "rows go to rows of others");
                 (chunk, rows, None)
             }
         };
@@ -114,29 +128,45 @@ impl Model {
         }
     }
 
+    /// Plays each rank's steps in their order. A rank waits in a step until all messages that it
+    /// receives there have been sent.
     fn play(&mut self) {
-        let most = self.ranks.iter().map(|rank| rank.steps.len()).max().unwrap_or_default();
-        for at in 0..most {
-            let steps: Vec<_> = self.ranks.iter().map(|rank| rank.steps.get(at).cloned()).collect();
-            let steps: Vec<_> =
-                steps.into_iter().enumerate().filter_map(|(rank, step)| Some((rank, step?))).collect();
-            for (_, ExchangeStep { messages, tasks }) in &steps {
-                let used: Vec<_> =
-                    messages.iter().filter_map(|message| self.buffers_of_message(*message)).collect();
-                let tasks: Vec<_> = tasks.iter().flat_map(|task| self.buffers_of_task(*task)).collect();
-                let apart: BTreeSet<_> = used.iter().chain(&tasks).collect();
-                assert_eq!(apart.len(), used.len() + tasks.len(), "a buffer has two uses in a step");
-            }
-            for (rank, step) in &steps {
-                step.messages.iter().for_each(|message| self.send(*rank, *message));
-            }
-            for (rank, step) in &steps {
-                step.messages.iter().for_each(|message| self.receive(*rank, *message));
-            }
-            for (rank, step) in &steps {
-                step.tasks.iter().for_each(|task| self.run(*rank, *task));
+        let mut at = vec![0; self.ranks.len()];
+        let mut has_sent = vec![false; self.ranks.len()];
+        while let Some(rank) = (0..at.len()).find(|rank| self.goes_on(*rank, at[*rank], has_sent[*rank])) {
+            let ExchangeStep { messages, tasks } = self.ranks[rank].steps[at[rank]].clone();
+            if !has_sent[rank] {
+                self.check_buffers(&messages, &tasks);
+                messages.iter().for_each(|message| self.send(rank, *message));
+                has_sent[rank] = true;
+            } else {
+                messages.iter().for_each(|message| self.receive(rank, *message));
+                tasks.iter().for_each(|task| self.run(rank, *task));
+                (at[rank], has_sent[rank]) = (at[rank] + 1, false);
             }
         }
+        let ends: Vec<_> = self.ranks.iter().map(|rank| rank.steps.len()).collect();
+        assert_eq!(at, ends, "ranks wait for messages that do not come");
+    }
+
+    /// Has a rank a step in which it can go on?
+    fn goes_on(&self, rank: usize, step: usize, has_sent: bool) -> bool {
+        let Some(step) = self.ranks[rank].steps.get(step) else { return false };
+        let mut wanted = BTreeMap::<usize, usize>::new();
+        for message in &step.messages {
+            if matches!(message, Message::ReceiveNumbers(_) | Message::ReceiveRows(_)) {
+                *wanted.entry(message.chunk().pair.peer).or_default() += 1;
+            }
+        }
+        let sent = |peer| self.network.get(&(peer, rank)).map_or(0, VecDeque::len);
+        !has_sent || wanted.iter().all(|(peer, count)| sent(*peer) >= *count)
+    }
+
+    fn check_buffers(&self, messages: &[Message], tasks: &[Task]) {
+        let used: Vec<_> = messages.iter().filter_map(|message| self.buffers_of_message(*message)).collect();
+        let tasks: Vec<_> = tasks.iter().flat_map(|task| self.buffers_of_task(*task)).collect();
+        let apart: BTreeSet<_> = used.iter().chain(&tasks).collect();
+        assert_eq!(apart.len(), used.len() + tasks.len(), "a buffer has two uses in a step");
     }
 
     fn check(&self, counts: &[Vec<u64>]) {
@@ -165,14 +195,14 @@ proptest! {
     fn every_row_arrives_once(
         machines in prop::collection::vec(0_usize..4, 1..9),
         draws in prop::collection::vec(prop_oneof![Just(0_u64), 0_u64..40], 36),
-        rows in 1_u64..12, is_gather in any::<bool>(),
+        rows in 1_u64..12, opening in prop_oneof![Just(0_u64), 0_u64..50], is_gather in any::<bool>(),
     ) {
         let islands = Islands::new(machines.len(), |one, other| machines[one] == machines[other]);
         let counts: Vec<Vec<u64>> = (0..machines.len())
             .map(|rank| (0..islands.count()).map(|island| draws[(rank * 4 + island) % draws.len()]).collect())
             .collect();
         let operation = if is_gather { RowOperation::Gather } else { RowOperation::Scatter };
-        let mut model = Model::new(operation, islands, &counts, rows);
+        let mut model = Model::new(operation, islands, &counts, (rows, opening));
         model.play();
         model.check(&counts);
     }
