@@ -94,7 +94,7 @@ impl Memory {
         let (island, row) = (partition.of_members(members), request.granularity);
         let layout = StorageLayout::new((request.memory_type, request.location), &island, row, page);
         let span = if islands.count() > 1 {
-            Some(communicator.connect(islands, request.granularity)?)
+            Some(communicator.connect(islands, (partition.rows(), request.granularity))?)
         } else {
             None
         };

@@ -14,23 +14,32 @@ use crate::spanning::steps::StagingShape;
 use crate::vocabulary::codes::Location;
 use crate::vocabulary::islands::Islands;
 
-/// Bytes of all chunks of a step that one rank has of a kind: enough that a step lasts longer than
-/// its begin, few enough that the first rows come soon.
-const STEP_BYTES: u64 = 8 << 20;
+/// Bytes of all chunks of a step that one rank has of a kind, for large tables: enough that a step
+/// lasts longer than its begin also over links between GPUs.
+const STEP_BYTES: u64 = 32 << 20;
+/// The same for small tables, whose staging memory should not be larger than they are.
+const SMALL_STEP_BYTES: u64 = 8 << 20;
+
+/// Bytes of a step for a table of so many.
+fn step_bytes(table: u64) -> u64 {
+    (table / 8).clamp(SMALL_STEP_BYTES, STEP_BYTES)
+}
 
 impl Communicator {
-    /// The staging memory for rows of so many bytes between islands.
-    pub(crate) fn staging(islands: &Islands, longest_row: u64) -> StagingShape {
-        StagingShape::new(rails::most_partners(islands), STEP_BYTES, longest_row)
+    /// The staging memory of a table of so many rows of so many bytes, between islands.
+    pub(crate) fn staging(islands: &Islands, (rows, row_bytes): (u64, u64)) -> StagingShape {
+        let bytes = step_bytes(rows.saturating_mul(row_bytes));
+        StagingShape::new(rails::most_partners(islands), bytes, row_bytes)
     }
 
     /// Connects the islands, if none of this communicator's memory has, and has room for their
-    /// exchanges. Returns a number for the memory. A collective call.
+    /// exchanges of a table's rows, given how many there are and bytes of a row. Returns a number
+    /// for the memory. A collective call.
     ///
     /// # Errors
     /// The same on every rank: [`Error::NotSupported`] without NCCL; [`Error::Communication`] where
     /// ranks do not meet, which ends the communicator; the driver's.
-    pub(crate) fn connect(&self, islands: &Islands, longest_row: u64) -> Result<u64> {
+    pub(crate) fn connect(&self, islands: &Islands, rows: (u64, u64)) -> Result<u64> {
         let nccl = Nccl::of_process();
         self.agree("open NCCL", nccl.as_ref().map(drop).map_err(Clone::clone), &[])?;
         let mut fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +48,7 @@ impl Communicator {
         }
         let fabric = fabric.as_mut().ok_or_else(|| Error::Logic("no fabric".to_owned()))?;
         let reserved = fabric.is_whole();
-        let reserved = reserved.and_then(|()| fabric.reserve(Self::staging(islands, longest_row).bytes()));
+        let reserved = reserved.and_then(|()| fabric.reserve(Self::staging(islands, rows).bytes()));
         self.agree("memory between islands", reserved, &[])?;
         Ok(fabric.number_of_memory())
     }

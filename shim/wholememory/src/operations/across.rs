@@ -288,7 +288,8 @@ impl<'a> RowCall<'a> {
     /// Exchanges the other islands' rows, and waits for them.
     fn pass(&self, fabric: &Fabric, divided: &Divided, counts: &[Vec<u64>]) -> Result {
         let (communicator, islands) = (self.memory.communicator(), self.memory.islands());
-        let shape = Communicator::staging(islands, self.memory.request().granularity);
+        let rows = (self.memory.partition().rows(), self.memory.request().granularity);
+        let shape = Communicator::staging(islands, rows);
         if divided.repeats.is_some() {
             self.learn(&counts[communicator.rank()]);
         }

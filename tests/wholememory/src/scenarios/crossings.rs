@@ -207,9 +207,9 @@ pub(super) fn different_calls(rank: &Rank) -> Verdict {
 /// The test lets a launch of the first gather fail at one rank, before the rank has told its
 /// counts: the call fails at all ranks, and the next one is sound.
 pub(super) fn a_launch_fails(rank: &Rank) -> Verdict {
-    // So many bytes that numbers are searched for repeats.
+    // So many bytes that numbers are searched for repeats, and numbers of more than one tile.
     let table = Table::new(rank, (300, 1000), DEVICE)?;
-    let code = table.gather(300, 0)?;
+    let code = table.gather(1100, 0)?;
     must(code == CUDA_ERROR, || format!("the first gather gave {code}"))?;
     rank.barrier()?;
     must(table.gather(20, 1)? == SUCCESS, || "the ranks do not go on".to_owned())?;
