@@ -19,7 +19,7 @@ use wm_driver::Api;
 use crate::error::{Error, Result};
 use crate::nccl::link::{DEADLINE, NcclLink, NcclTransfer};
 use crate::spanning::gpu::RankGpu;
-use crate::spanning::meeting::{RankMeeting, MeetingThread};
+use crate::spanning::meeting::{MeetingThread, RankMeeting};
 use crate::spanning::memory::FixedMemory;
 use crate::spanning::opening::{Opening, OpeningPlaces};
 use crate::spanning::record::HEADER_WORDS;
@@ -64,7 +64,12 @@ impl Fabric {
     ///
     /// # Errors
     /// NCCL's and the driver's.
-    pub fn begin(place: RankGpu, patience: Duration, invitation: RankMeeting, islands: usize) -> Result<Self> {
+    pub fn begin(
+        place: RankGpu,
+        patience: Duration,
+        invitation: RankMeeting,
+        islands: usize,
+    ) -> Result<Self> {
         let mut fabric = Self {
             place,
             process: std::process::id(),
