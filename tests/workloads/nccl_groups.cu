@@ -1,10 +1,13 @@
-// Times of NCCL's groups between two GPUs, whose processes pose as two machines: a kernel, collective calls and
-// exchanges by themselves, and in the order in which a gather over islands has them. Argument: 0 for a communicator
-// that does not block, 1 for one that does. Medians, and the 10th and 90th percentile, of 200.
+// Times of NCCL's groups between two GPUs, whose processes pose as two machines: a kernel,
+// collective calls and exchanges by themselves, and in the order in which a gather over islands has
+// them. Argument: 0 for a communicator that does not block, 1 for one that does. Medians, and the
+// 10th and 90th percentile, of 200.
 //
 //   N=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')
-//   nvcc -O2 -std=c++17 -o groups tests/workloads/nccl_groups.cu -I$N/include -Xlinker $N/lib/libnccl.so.2
-//   NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 LD_LIBRARY_PATH=$N/lib ./groups 0
+//   nvcc -O2 -std=c++17 -o groups tests/workloads/nccl_groups.cu \
+//       -I$N/include -Xlinker $N/lib/libnccl.so.2
+//   export NCCL_NET=Socket NCCL_SOCKET_IFNAME=lo NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1
+//   LD_LIBRARY_PATH=$N/lib ./groups 0
 #include <nccl.h>
 #include <cuda_runtime.h>
 #include <cstdio>
