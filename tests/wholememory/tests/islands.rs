@@ -117,7 +117,7 @@ fn are_those_of_the_model(scenario: &str, all: &[(usize, usize)]) {
 fn messages_that_come_late() {
     for seed in ["1", "2", "3"] {
         let settings = [("SIMNCCL_DELAY_US", "2000"), ("SIMNCCL_SEED", seed), ("SIMCUDA_SEED", seed)];
-        for filter in ["rows.", "crossings.different_calls"] {
+        for filter in ["rows.", "crossings.different_calls", "crossings.repeated"] {
             passes(&["--ranks", "3", "--islands", "2", "--filter", filter], &settings);
         }
     }

@@ -113,9 +113,10 @@ fn bench_over_islands(scratch: &Scratch, arguments: &[&str]) -> Output {
 
 #[test]
 fn gathers_over_islands_are_beside_nccl() {
-    for shape in
-        [&["--ranks", "2", "--islands", "2"][..], &["--ranks", "4", "--islands", "2", "--wire", "links"]]
-    {
+    for shape in [
+        &["--ranks", "2", "--islands", "2", "--numbers", "zipf"][..],
+        &["--ranks", "4", "--islands", "2", "--wire", "links"],
+    ] {
         let output = bench_over_islands(&Scratch::new(), shape);
         let rows = rows(&output);
         let shapes: Vec<_> = rows.iter().map(|row| (&row["memory_type"], &row["count"])).collect();
