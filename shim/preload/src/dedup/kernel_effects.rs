@@ -3,8 +3,8 @@
 //! A kernel is known by its code ([`launches::CODE`]), else by its handle.
 
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicPtr;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 use std::time::SystemTime;
 
 use dashmap::DashMap;
@@ -16,27 +16,62 @@ use wm_driver::thread::Uncancelled;
 
 use crate::{launches, settings};
 
-/// The key of a kernel, which is never given back: launches read it without a lock.
-#[derive(Debug)]
-struct KeyEntry {
-    /// Of the kernel in this process.
-    identity: (u64, usize),
-    key: FunctionKey,
-}
-
-/// By the kernel's identity.
-type KeysOfKernels = DashMap<(u64, usize), &'static KeyEntry, FxBuildHasher>;
+/// By the kernel's identity in this process. Those of before an unload of code are dropped at the
+/// first look-up after it: their handles may name other kernels now.
+type KeysOfKernels = DashMap<(u64, usize), FunctionKey, FxBuildHasher>;
 
 /// Keys that were looked up last, as a power of two.
 const RECENT_BITS: u32 = 8;
+
+/// A key that was looked up lately, with its kernel's identity: the number of unloads, the handle,
+/// and two words of the key. Launches read it without a lock.
+#[derive(Debug)]
+struct RecentKey {
+    /// Odd while a thread writes the words; it grows with each write.
+    version: AtomicU64,
+    words: [AtomicU64; 4],
+}
+
+impl RecentKey {
+    /// Of no kernel: the handle is null.
+    const fn empty() -> Self {
+        Self { version: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; 4] }
+    }
+
+    #[inline]
+    fn of(&self, (unloads, handle): (u64, usize)) -> Option<FunctionKey> {
+        let before = self.version.load(Acquire);
+        let [of, at, high, low] = self.words.each_ref().map(|word| word.load(Relaxed));
+        // The words were read before the version is read again.
+        fence(Acquire);
+        let is_whole = before.is_multiple_of(2) && self.version.load(Relaxed) == before;
+        let is_found = is_whole && (of, at) == (unloads, handle as u64);
+        is_found.then(|| FunctionKey(u128::from(high) << u64::BITS | u128::from(low)))
+    }
+
+    /// Nothing is written while another thread writes: the key is looked up again then.
+    fn set(&self, (unloads, handle): (u64, usize), FunctionKey(key): FunctionKey) {
+        let before = self.version.load(Relaxed) & !1;
+        if self.version.compare_exchange(before, before + 1, Acquire, Relaxed).is_err() {
+            return;
+        }
+        // A reader that sees a new word sees the odd version, too.
+        fence(Release);
+        let words = [unloads, handle as u64, (key >> u64::BITS) as u64, key as u64];
+        self.words.iter().zip(words).for_each(|(word, value)| word.store(value, Relaxed));
+        self.version.store(before + 2, Release);
+    }
+}
 
 /// The first two are made at their first use.
 #[derive(Debug)]
 pub(super) struct ProcessKernels {
     effects: OnceLock<KernelEffects>,
     keys: OnceLock<KeysOfKernels>,
-    /// Entries by a part of the handle; null where none was looked up.
-    recent: [AtomicPtr<KeyEntry>; 1 << RECENT_BITS],
+    /// Unloads of code before the last look-up.
+    unloads: AtomicU64,
+    /// By a part of the handle.
+    recent: [RecentKey; 1 << RECENT_BITS],
 }
 
 impl ProcessKernels {
@@ -44,7 +79,8 @@ impl ProcessKernels {
         Self {
             effects: OnceLock::new(),
             keys: OnceLock::new(),
-            recent: [const { AtomicPtr::new(std::ptr::null_mut()) }; 1 << RECENT_BITS],
+            unloads: AtomicU64::new(0),
+            recent: [const { RecentKey::empty() }; 1 << RECENT_BITS],
         }
     }
 
@@ -66,14 +102,10 @@ impl ProcessKernels {
     /// The same, if it was looked up lately. Takes no lock.
     #[inline]
     pub(super) fn known_key(&self, function: CUfunction) -> Option<FunctionKey> {
-        let identity = launches::CODE.identity(function);
-        // SAFETY: null, or an entry that is never given back. The store that the load sees came
-        // after the entry was written.
-        let entry = unsafe { self.place(function).load(Acquire).as_ref() }?;
-        (entry.identity == identity).then_some(entry.key)
+        self.place(function).of(launches::CODE.identity(function))
     }
 
-    fn place(&self, function: CUfunction) -> &AtomicPtr<KeyEntry> {
+    fn place(&self, function: CUfunction) -> &RecentKey {
         let mixed = (function.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.recent[(mixed >> (u64::BITS - RECENT_BITS)) as usize]
     }
@@ -85,14 +117,23 @@ impl ProcessKernels {
         let _whole = Uncancelled::new();
         let keys = self.keys.get_or_init(DashMap::default);
         let identity = launches::CODE.identity(function);
-        let known = keys.get(&identity).map(|entry| *entry);
-        let entry = known.unwrap_or_else(|| {
+        let known = keys.get(&identity).map(|key| *key);
+        let key = known.unwrap_or_else(|| {
+            if self.unloads.swap(identity.0, Relaxed) != identity.0 {
+                forget_unloaded(keys, identity.0);
+            }
+            // The map is not locked while the driver is asked.
             let key = key(function, identity);
-            *keys.entry(identity).or_insert_with(|| Box::leak(Box::new(KeyEntry { identity, key })))
+            *keys.entry(identity).or_insert(key)
         });
-        self.place(function).store(std::ptr::from_ref(entry).cast_mut(), Release);
-        entry.key
+        self.place(function).set(identity, key);
+        key
     }
+}
+
+/// Drops the keys of before so many unloads.
+fn forget_unloaded(keys: &KeysOfKernels, unloads: u64) {
+    keys.retain(|(of, _), _| *of >= unloads);
 }
 
 fn key(function: CUfunction, (unloads, handle): (u64, usize)) -> FunctionKey {
@@ -106,4 +147,51 @@ fn key(function: CUfunction, (unloads, handle): (u64, usize)) -> FunctionKey {
 pub(super) fn today() -> u32 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     (since.as_secs() / (24 * 60 * 60)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (data race): a launch reads the key of another kernel. Hazard (resource leak): a
+    //! program that unloads code again and again takes memory for each key of before.
+    use super::*;
+
+    /// A key that tells its handle.
+    fn telling(handle: usize) -> FunctionKey {
+        FunctionKey((handle as u128) << 64 | !(handle as u128) & u128::from(u64::MAX))
+    }
+
+    #[test]
+    fn keys_of_before_an_unload_are_dropped() {
+        let keys = KeysOfKernels::default();
+        for unloads in 0..1000 {
+            for handle in 1..=10 {
+                assert_eq!(keys.insert((unloads, handle), telling(handle)), None);
+            }
+            forget_unloaded(&keys, unloads);
+            assert_eq!(keys.len(), 10);
+        }
+    }
+
+    #[test]
+    fn a_recent_key_is_that_of_its_kernel_or_none() {
+        let recent = RecentKey::empty();
+        assert_eq!(recent.of((0, 7)), None);
+        recent.set((1, 7), telling(7));
+        assert_eq!(recent.of((1, 7)), Some(telling(7)));
+        assert_eq!((recent.of((0, 7)), recent.of((1, 8))), (None, None));
+        std::thread::scope(|scope| {
+            for first in [100, 200] {
+                let recent = &recent;
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        let handle = first + round % 3;
+                        recent.set((1, handle), telling(handle));
+                        for read in [first, 300 - first] {
+                            assert!(recent.of((1, read)).is_none_or(|key| key == telling(read)));
+                        }
+                    }
+                });
+            }
+        });
+    }
 }
