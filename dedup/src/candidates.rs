@@ -18,7 +18,6 @@ const LEAST_PIECES: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidates {
     bytes: u64,
-    loaded_bytes: u64,
     /// Ends by starts.
     pieces: BTreeMap<u64, u64>,
 }
@@ -26,7 +25,7 @@ pub struct Candidates {
 impl Candidates {
     /// Of a new block of `bytes` bytes, none of which arrived by a copy.
     pub fn new(bytes: u64) -> Self {
-        Self { bytes, loaded_bytes: 0, pieces: BTreeMap::new() }
+        Self { bytes, pieces: BTreeMap::new() }
     }
 
     /// A copy from the host wrote all of `range`.
@@ -65,11 +64,6 @@ impl Candidates {
         self.pieces.iter().flat_map(|(start, end)| start.div_ceil(CHUNK_BYTES)..end / CHUNK_BYTES)
     }
 
-    /// Bytes that are loaded, of whole chunks and others.
-    pub fn loaded_bytes(&self) -> u64 {
-        self.loaded_bytes
-    }
-
     /// The part of `range` in the block, unless it is empty.
     fn within(&self, range: Range<u64>) -> Option<Range<u64>> {
         let range = range.start..range.end.min(self.bytes);
@@ -104,7 +98,7 @@ impl Candidates {
             if start <= range.start && range.end <= end {
                 return;
             }
-            self.remove(start, end);
+            self.pieces.remove(&start);
             range = range.start.min(start)..range.end.max(end);
         }
         self.insert(range);
@@ -112,7 +106,7 @@ impl Candidates {
 
     fn cut(&mut self, range: Range<u64>) {
         while let Some((start, end)) = self.overlapping(&range) {
-            self.remove(start, end);
+            self.pieces.remove(&start);
             if start < range.start {
                 self.insert(start..range.start);
             }
@@ -135,13 +129,7 @@ impl Candidates {
     }
 
     fn insert(&mut self, piece: Range<u64>) {
-        self.loaded_bytes += piece.end - piece.start;
         self.pieces.insert(piece.start, piece.end);
-    }
-
-    fn remove(&mut self, start: u64, end: u64) {
-        self.loaded_bytes -= end - start;
-        self.pieces.remove(&start);
     }
 
     /// Drops the shorter half of the pieces when there are too many. Pieces as long as a chunk are
@@ -154,7 +142,6 @@ impl Candidates {
         let middle = (lengths.len() - 1) / 2;
         let (_, longest, _) = lengths.select_nth_unstable(middle);
         self.pieces.retain(|start, end| *end - *start > *longest);
-        self.loaded_bytes = self.pieces.iter().map(|(start, end)| end - start).sum();
     }
 
     fn most_pieces(&self) -> usize {

@@ -12,8 +12,6 @@
 mod key;
 mod window;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 
@@ -77,13 +75,12 @@ enum Knowledge {
 pub struct Readers {
     proof: u32,
     known: DashMap<ParameterKey, Knowledge, FxBuildHasher>,
-    reversals: AtomicU64,
 }
 
 impl Readers {
     /// Without verdicts; `proof` launches without a change make a reader, at least one.
     pub fn new(proof: u32) -> Self {
-        Self { proof: proof.max(1), known: DashMap::default(), reversals: AtomicU64::new(0) }
+        Self { proof: proof.max(1), known: DashMap::default() }
     }
 
     /// The verdict about a parameter.
@@ -98,12 +95,6 @@ impl Readers {
     /// Are all of them readers?
     pub fn judge<'a>(&self, parameters: impl IntoIterator<Item = &'a ParameterKey>) -> bool {
         parameters.into_iter().all(|parameter| self.verdict(*parameter) == ParameterVerdict::Reader)
-    }
-
-    /// How many readers turned out to be writers so far. While it stays the same, a
-    /// [`judge`](Self::judge) that said yes would say so again.
-    pub fn reversals(&self) -> u64 {
-        self.reversals.load(Ordering::Acquire)
     }
 
     /// Ends a window: its launches are credited, or blamed. A window with unknown functions is void
@@ -133,16 +124,6 @@ impl Readers {
             }
         }
         lessons
-    }
-
-    /// Every reader and writer, in no order.
-    pub fn verdicts(&self) -> Vec<(ParameterKey, ParameterVerdict)> {
-        let verdict = |knowledge: &Knowledge| match knowledge {
-            Knowledge::Launched(_) => None,
-            Knowledge::Reader => Some(ParameterVerdict::Reader),
-            Knowledge::Writer { .. } => Some(ParameterVerdict::Writer),
-        };
-        self.known.iter().filter_map(|entry| Some((*entry.key(), verdict(entry.value())?))).collect()
     }
 
     /// How many of each there are.
@@ -189,7 +170,6 @@ impl Readers {
         }
         if matches!(before, Knowledge::Reader) {
             lessons.reversed.push(parameter);
-            self.reversals.fetch_add(1, Ordering::Release);
         }
         lessons.writers.push(parameter);
     }

@@ -131,7 +131,6 @@ proptest! {
         let mut blocks: [Block; BLOCKS] = Default::default();
         // Writers whose change is in a window.
         let mut caught = BTreeSet::new();
-        let mut reversals = 0;
         for step in steps {
             match step {
                 Step::Launch { number, block, byte, value } => {
@@ -154,10 +153,9 @@ proptest! {
                     if !block.is_copied && !block.is_unknown && block.bytes != block.before {
                         caught.extend(block.launched.iter().copied().filter(|number| *number >= 4));
                     }
-                    reversals += close(block, &readers, &mut model).reversed.len() as u64;
+                    close(block, &readers, &mut model);
                 }
             }
-            prop_assert_eq!(readers.reversals(), reversals);
             for number in 0..8 {
                 prop_assert_eq!(readers.verdict(parameter(number)), model.verdict(number));
                 prop_assert!(!caught.contains(&number) || readers.verdict(parameter(number)) == ParameterVerdict::Writer);
@@ -168,7 +166,6 @@ proptest! {
         let listed = |verdict| (0..8).filter(|number| model.verdict(*number) == verdict).count() as u64;
         let counts = readers.counts();
         prop_assert_eq!((counts.readers, counts.writers), (listed(ParameterVerdict::Reader), listed(ParameterVerdict::Writer)));
-        prop_assert_eq!(readers.verdicts().len() as u64, counts.readers + counts.writers);
     }
 }
 
@@ -203,7 +200,6 @@ fn another_processes_writer_reverses_a_reader() {
     let readers = Readers::new(0);
     assert_eq!(readers.close(&window(&[3]), WindowOutcome::Unchanged).readers, [parameter(3)]);
     assert_eq!(readers.believe([(parameter(3), ParameterVerdict::Writer)]).reversed, [parameter(3)]);
-    assert_eq!(readers.reversals(), 1);
 }
 
 /// A full table learns no new parameter; it still corrects the ones that it has.
@@ -229,28 +225,5 @@ fn threads_that_close_windows_reverse_a_reader_once() {
     };
     let threads: Vec<_> = (0..4).map(close).collect();
     let reversed: usize = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
-    assert_eq!((reversed, readers.reversals()), (4, 4));
-}
-
-/// How long a judgement takes: `cargo test --release -p wm-dedup -- --ignored --nocapture
-/// a_judgement_takes`.
-#[test]
-#[ignore = "a measurement"]
-fn a_judgement_takes() {
-    let readers = Arc::new(Readers::new(1));
-    readers.close(&window(&(0..=255).collect::<Vec<_>>()), WindowOutcome::Unchanged);
-    for threads in [1, 2] {
-        let judge = |_| {
-            let readers = Arc::clone(&readers);
-            std::thread::spawn(move || {
-                let keys: Vec<_> = (0..=255).map(parameter).collect();
-                let started = std::time::Instant::now();
-                (0..5_000_000).for_each(|launch| assert!(readers.judge(&keys[launch % 253..][..3])));
-                started.elapsed().as_nanos() as f64 / 5e6
-            })
-        };
-        let running: Vec<_> = (0..threads).map(judge).collect();
-        let times: Vec<_> = running.into_iter().map(|thread| thread.join().expect("no panic")).collect();
-        eprintln!("{threads} threads: {times:.1?} ns a judgement of three parameters");
-    }
+    assert_eq!(reversed, 4);
 }

@@ -170,19 +170,4 @@ mod tests {
         assert!(window.is_unknown());
         assert_eq!(window.launches().count(), MOST);
     }
-
-    /// How long a note takes: `cargo test --release -p wm-dedup -- --ignored --nocapture
-    /// a_note_takes`.
-    #[test]
-    #[ignore = "a measurement"]
-    fn a_note_takes() {
-        for kernels in [1, 8, 300] {
-            let mut window = LaunchWindow::new();
-            let started = std::time::Instant::now();
-            for launch in 0..10_000_000 {
-                window.add(parameter(std::hint::black_box(launch) % kernels));
-            }
-            eprintln!("{kernels} kernels in turn: {} ns a note", started.elapsed().as_nanos() as f64 / 1e7);
-        }
-    }
 }
