@@ -99,7 +99,7 @@ fn within_block(manager: &Manager<Device>, address: u64, size: usize) -> Option<
 
 fn code(refusal: WhyNot) -> CUresult {
     match refusal {
-        WhyNot::Off | WhyNot::Kept(_) => CUresult::NOT_PERMITTED,
+        WhyNot::Off | WhyNot::Pinned(_) => CUresult::NOT_PERMITTED,
         WhyNot::Crowded => CUresult::NOT_READY,
         WhyNot::Refused(stays) => match stays {
             MoveRefusal::Fixed | MoveRefusal::Pinned | MoveRefusal::Unfit | MoveRefusal::Shared => {

@@ -26,7 +26,7 @@ const KINDS: usize = 2;
 const STACK: usize = 256 << 10;
 
 /// Gives back the memory that has been idle for long enough, and says when to check again.
-type Look = fn() -> Option<Instant>;
+type IdleCheck = fn() -> Option<Instant>;
 
 struct IdleWatch {
     due: Mutex<DueLooks>,
@@ -35,7 +35,7 @@ struct IdleWatch {
 
 struct DueLooks {
     is_running: bool,
-    due: [Option<(Instant, Look)>; KINDS],
+    due: [Option<(Instant, IdleCheck)>; KINDS],
 }
 
 /// The watch of this process. It is a static of this layer, since its thread has no other state.
@@ -49,7 +49,7 @@ fn watch() -> MutexGuard<'static, DueLooks> {
 }
 
 /// Memory lies idle: `look` is called at that time, or before.
-pub(crate) fn look_at(at: Instant, kind: IdleKind, look: Look) {
+pub(crate) fn look_at(at: Instant, kind: IdleKind, look: IdleCheck) {
     if is_over() {
         return;
     }
@@ -82,7 +82,7 @@ fn is_over() -> bool {
 }
 
 /// Sleeps until something is to be looked at.
-fn next() -> (IdleKind, Look) {
+fn next() -> (IdleKind, IdleCheck) {
     let mut watch = watch();
     loop {
         let now = Instant::now();

@@ -10,8 +10,8 @@ use wm_memory::{MoveRefusal, Moves};
 pub(crate) enum WhyNot {
     /// The setting.
     Off,
-    /// For the rest of the process.
-    Kept(&'static str),
+    /// Memory is pinned for the rest of the process, for this reason.
+    Pinned(&'static str),
     /// Calls of other threads were being made for too long.
     Crowded,
     /// The manager's reasons, which it counts.
@@ -42,7 +42,7 @@ impl RefusalLog {
     /// Counts a refusal. The first of each reason is a line in the log.
     pub(super) fn count(&self, device: CUdevice, refusal: WhyNot) {
         let reason = match refusal {
-            WhyNot::Kept(why) => why,
+            WhyNot::Pinned(why) => why,
             WhyNot::Crowded => CROWDED,
             WhyNot::Off | WhyNot::Refused(_) => return,
         };
@@ -82,7 +82,7 @@ mod tests {
         for device in [0, 1, 0] {
             refusals.count(device, WhyNot::Crowded);
         }
-        refusals.count(0, WhyNot::Kept("a pin"));
+        refusals.count(0, WhyNot::Pinned("a pin"));
         let moves = Moves::default();
         assert_eq!(refusals.of(0, &moves), [(CROWDED, 2), ("a pin", 1)]);
         assert_eq!(refusals.of(1, &moves), [(CROWDED, 1)]);

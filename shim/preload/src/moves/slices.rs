@@ -76,7 +76,7 @@ impl Migrations {
                 return Err(WhyNot::Crowded);
             }
             if let Some(why) = pin_reason::of_process() {
-                return Err(WhyNot::Kept(why));
+                return Err(WhyNot::Pinned(why));
             }
             moves().map_err(WhyNot::Refused)
         });
