@@ -10,6 +10,14 @@ use serde_json::Value;
 /// Enough rounds to reuse the device memory of the first part several times.
 const ROUNDS: i64 = 2000;
 
+/// The driver call that asks for the GPU's progress.
+const QUESTION: &str = "cuEventQuery";
+
+/// Questions for one request: about four streams that are behind, and about four that have ended.
+/// As many are asked as the GPU is behind with, which depends on the machine's load; more would be
+/// asked if streams that are over were never forgotten.
+const QUESTIONS: i64 = 8;
+
 /// The allowed growth of a run in its second half beyond that of the driver alone. A GPU that is
 /// further behind has more objects in use, of the library's and of the driver's.
 fn growth_allowed(bytes: i64) -> i64 {
@@ -41,10 +49,20 @@ impl Sample {
         self.0["stats"]["devices"][0]["tiers"]["device"]["reserved_bytes"].as_i64().unwrap_or(0)
     }
 
-    /// Driver calls that the library has made.
+    /// Driver calls that the library has made, without questions for the GPU's progress.
     fn calls(&self) -> i64 {
-        let calls = self.0["stats"]["driver_calls"].as_array().expect("a list");
-        calls.iter().filter_map(|call| call["count"].as_i64()).sum()
+        self.calls_of(|name| name != QUESTION)
+    }
+
+    /// Questions for the GPU's progress that the library has asked.
+    fn questions(&self) -> i64 {
+        self.calls_of(|name| name == QUESTION)
+    }
+
+    fn calls_of(&self, is_counted: impl Fn(&str) -> bool) -> i64 {
+        let calls = self.0["stats"]["driver_calls"].as_array().expect("a list").iter();
+        let counted = calls.filter(|call| is_counted(call["name"].as_str().expect("a name")));
+        counted.filter_map(|call| call["count"].as_i64()).sum()
     }
 
     fn cpu(&self) -> i64 {
@@ -93,6 +111,9 @@ fn is_flat(way: &str, bytes: &str, flags: &str) {
     let tenth = |end: usize, of: fn(&Sample) -> i64| of(&shimmed[end]) - of(&shimmed[end - 1]);
     let (early, late) = (tenth(1, Sample::calls), tenth(4, Sample::calls));
     assert!(late <= 2 * early + ROUNDS / 10, "{way} {bytes}: {early} calls of ours, later {late}");
+    let (early, late) = (tenth(1, Sample::questions), tenth(4, Sample::questions));
+    let allowed = (2 * early + ROUNDS / 10).max(QUESTIONS * ROUNDS / 10);
+    assert!(late <= allowed, "{way} {bytes}: {early} questions of ours, later {late}");
     let (early, late) = (tenth(1, Sample::cpu), tenth(4, Sample::cpu));
     assert!(late <= 4 * early + 100_000_000, "{way} {bytes}: {early} ns, later {late}");
 }

@@ -50,7 +50,7 @@ fn on_machines(machines: &str, command: &[&str], settings: &[(&str, &str)]) -> O
 fn can_make_machines() -> bool {
     let can = on_machines("2", &["true"], &[]).status.success();
     if !can {
-        eprintln!("skipped: no network namespaces");
+        hazards::skip("no network namespaces");
     }
     can
 }

@@ -99,7 +99,11 @@ pub(super) fn calls(rank: &Rank) -> Verdict {
 fn fails_soon(rank: &Rank) -> Verdict {
     let begin = Instant::now();
     want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
-    must(begin.elapsed() < SOON, || format!("noticed after {:?}", begin.elapsed()))
+    noticed_after(begin.elapsed())
+}
+
+fn noticed_after(time: Duration) -> Verdict {
+    must(time < SOON, || format!("noticed after {time:?}"))
 }
 
 /// Each rank ends in its turn of the test: the others are told, wherever they are.
@@ -112,6 +116,14 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
     fails_soon(rank)
 }
 
+/// Written when the interface goes down, and once more when it is. The machines of a test have this
+/// folder in common, and no other test sees it.
+const LINK_DOWN: &str = "/run/wholememory-suite-link-down";
+
+fn mark_link_down() -> Verdict {
+    std::fs::write(LINK_DOWN, "down").map_err(|error| format!("{LINK_DOWN}: {error}"))
+}
+
 /// The last island's machine loses its network, whose interface the test names. Without a name
 /// nothing is lost.
 pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
@@ -121,12 +133,17 @@ pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
     if rank.number % rank.islands == rank.islands - 1 {
         let first = rank.number < rank.islands;
         if first {
+            mark_link_down()?;
             let down = Command::new("ip").args(["link", "set", &interface, "down"]).status();
             must(down.is_ok_and(|status| status.success()), || "the interface stays up".to_owned())?;
+            mark_link_down()?;
         }
         want!(SUCCESS, rank.wholememory_communicator_barrier(own))?;
     }
-    fails_soon(rank)?;
+    want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
+    let marked = std::fs::metadata(LINK_DOWN).and_then(|mark| mark.modified());
+    // A program that takes the interface down needs a second to start on a loaded machine.
+    noticed_after(marked.map_err(|error| error.to_string())?.elapsed().unwrap_or_default())?;
     // A machine that has lost the others still has its own ranks.
     want!(SUCCESS, rank.wholememory_communicator_barrier(own))
 }
