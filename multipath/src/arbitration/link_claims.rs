@@ -9,10 +9,11 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wm_abi::CUdevice;
+use wm_driver::lock;
 
 use crate::arbitration::claims::Claims;
 use crate::arbitration::page::ClaimsPage;
@@ -68,7 +69,7 @@ impl LinkClaims {
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Claims> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 
     /// Changes the claims, then publishes them with the lock released: that writes a file.

@@ -13,10 +13,11 @@
 //! begins.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use wm_abi::{CUdevice, CUstream};
+use wm_driver::lock;
 
 use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 
@@ -90,7 +91,7 @@ impl OpposingTraffic {
     }
 
     fn known(&self) -> MutexGuard<'_, BTreeMap<CUdevice, TargetTraffic>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

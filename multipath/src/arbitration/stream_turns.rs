@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUcontext, CUstream};
+use wm_driver::lock;
 
 use crate::arbitration::plain_calls::{PlainCall, PlainCalls, this_thread};
 use crate::arbitration::stream_place::StreamPlace;
@@ -102,7 +103,7 @@ impl StreamTurns {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(StreamPlace, i32)>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.turns)
     }
 }
 

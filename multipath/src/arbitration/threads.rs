@@ -10,8 +10,10 @@
 //! that doubles each time. A mask that several processes share, a quota that is used up, and a busy
 //! machine all show in this way.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
+
+use wm_driver::lock;
 
 use crate::vocabulary::times::ThreadTimes;
 
@@ -81,7 +83,7 @@ impl ThreadBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, BudgetState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -7,9 +7,10 @@
 //! outlier changes little, and a link that is idle again is used again.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use wm_abi::CUdevice;
+use wm_driver::lock;
 
 use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::observation::Observation;
@@ -63,7 +64,7 @@ impl RateCorrections {
         if !(seen.direct > 0.0 && seen.late >= 0.0) {
             return false;
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let correction = known
             .entry((seen.target, seen.direction as usize))
             .or_insert(RateCorrection { factor: 1.0, low: 0 });
@@ -73,7 +74,7 @@ impl RateCorrections {
 
     /// The ratio of the relays' present rate to their measured rate.
     pub(crate) fn factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.known);
         known.get(&(target, direction as usize)).map_or(1.0, |correction| correction.factor)
     }
 

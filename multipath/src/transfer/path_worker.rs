@@ -8,9 +8,10 @@
 //! worker runs on any thread, so it names no stream of the program. It runs only once the host has
 //! seen the copy's start, because it reads and writes the program's memory.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use wm_abi::{CUdevice, CUresult};
+use wm_driver::lock;
 
 use crate::driver::{CopyDriver, DriverResult};
 use crate::transfer::chunk_queue::{ChunkQueue, RangeEnd};
@@ -176,8 +177,4 @@ impl PathWorker {
             RangeEnd::Tail => lock(queue).give_back(in_flight.into_iter().flatten()),
         }
     }
-}
-
-fn lock(queue: &Mutex<ChunkQueue>) -> MutexGuard<'_, ChunkQueue> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,10 +12,11 @@
 //! failed is tried again after a back-off.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::lock;
 
 use crate::driver::{CopyDriver, DriverResult};
 use crate::transfer::copy_timer::CopyTimer;
@@ -139,7 +140,7 @@ pub struct Pool {
 
 impl Pool {
     fn lists(&self) -> MutexGuard<'_, PoolLists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lists)
     }
 
     /// The memory that copies hold on each relay, for the statistics.

@@ -1,11 +1,12 @@
 //! The streams in which a device's own copies run, one a direction. A stream belongs to the
 //! device's eldest context and goes with it.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::*;
 
 use crate::gpu::LinkWay;
+use crate::lock::lock;
 
 /// The streams of a device's own copies, one for each direction.
 #[derive(Debug, Default)]
@@ -35,7 +36,7 @@ pub(crate) struct CopyStream(Mutex<Option<(CUcontext, CUstream)>>);
 
 impl CopyStream {
     fn lock(&self) -> MutexGuard<'_, Option<(CUcontext, CUstream)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The stream, if it belongs to this context.

@@ -15,6 +15,7 @@ use crate::copy_streams::CopyStreams;
 use crate::events::Events;
 use crate::gpu::{Event, Gpu, Handle, LinkWay, OomAnswer, Result, Shortfall, StreamId, Tier};
 use crate::host::MachineMemory;
+use crate::lock::lock;
 use crate::probe::{Measured, Probes};
 use crate::spares::Spares;
 use crate::streams::Streams;
@@ -293,7 +294,7 @@ impl Device {
     }
 
     pub(crate) fn lock_events(&self) -> std::sync::MutexGuard<'_, Events> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.events)
     }
 }
 

@@ -11,9 +11,10 @@
 //! process to check sees the memory of all. Processes do not know each other: the kernel counts for
 //! all of them, also for those that are killed.
 
+use crate::lock::lock;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Always left to other processes: this many bytes, or a share of the machine if that is more.
@@ -110,7 +111,7 @@ impl MachineMemory {
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Figure>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.last)
     }
 }
 

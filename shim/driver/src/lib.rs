@@ -9,6 +9,7 @@
 //! * [`share`]: physical memory between processes.
 //! * [`cells`]: small copies in stream order between the device and host memory of ours.
 //! * [`probe`]: the cost of our own driver calls.
+//! * [`lock`]: how locks are taken.
 //! * [`thread`]: threads of ours, which do not disturb the process; [`departure`]: they leave the
 //!   driver before it ends.
 //!
@@ -28,6 +29,7 @@ pub mod gpu;
 pub mod host;
 pub mod interposer;
 pub mod loader;
+mod lock;
 pub mod probe;
 mod recording;
 pub mod search;
@@ -43,4 +45,5 @@ pub use cells::Cells;
 pub use device::{Device, Unsupported};
 pub use gpu::{Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 pub use loader::{Loader, NotADriver};
+pub use lock::lock;
 pub use table::Table;

@@ -5,8 +5,9 @@
 //! caller makes the driver calls.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use crate::lock::lock;
 use wm_abi::*;
 
 /// The most spares that all streams of a device hold together: each takes some bytes of the device.
@@ -110,14 +111,14 @@ impl Spares {
     }
 
     fn plain(&self) -> MutexGuard<'_, Vec<(CUcontext, CUdeviceptr)>> {
-        self.plain.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.plain)
     }
 
     fn held(&self) -> MutexGuard<'_, HeldSpares> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 
     fn lock_pool(&self) -> MutexGuard<'_, Option<CUmemoryPool>> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pool)
     }
 }

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use wm_abi::{CUcontext, CUstream};
 
 use crate::gpu::StreamId;
+use crate::lock::lock;
 use crate::thread::KernelThread;
 
 /// The stream behind a [`StreamId`].
@@ -322,7 +323,7 @@ impl Streams {
     }
 
     fn change_captures<T>(&self, change: impl FnOnce(&mut Vec<Captured>) -> T) -> T {
-        let mut captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut captures = lock(&self.captures);
         let answer = change(&mut captures);
         self.capturing.store(captures.len(), Ordering::SeqCst);
         answer

@@ -20,11 +20,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::CUresult;
 
 use crate::gpu::Result;
+use crate::lock::lock;
 
 /// Preferred size of a window.
 const WINDOW: u64 = 1 << 40;
@@ -173,7 +174,7 @@ impl Windows {
     }
 
     fn gone(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
-        self.gone.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.gone)
     }
 
     fn note_gone(&self, window: (u64, u64)) {
@@ -199,7 +200,7 @@ impl Windows {
     }
 
     fn mapped(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mapped)
     }
 
     /// Takes a range back. If its window is then unused, the window is removed and returned, for
@@ -248,7 +249,7 @@ impl Windows {
     }
 
     fn lock(&self) -> MutexGuard<'_, Box<[Option<Window>]>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.list)
     }
 }
 

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
+
+use wm_driver::lock;
 
 /// Calls of one hooked function.
 #[derive(Debug, Default)]
@@ -154,7 +156,7 @@ impl ProcessCounters {
     }
 
     fn reasons(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
-        self.fail_open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.fail_open)
     }
 }
 

@@ -11,6 +11,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use wm_driver::lock;
+
 use crate::process::{self, preserve_errno};
 
 /// The idle memory.
@@ -45,7 +47,7 @@ static WATCH: IdleWatch = IdleWatch {
 };
 
 fn watch() -> MutexGuard<'static, DueLooks> {
-    WATCH.due.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&WATCH.due)
 }
 
 /// Memory lies idle: `look` is called at that time, or before.

@@ -8,12 +8,12 @@
 //! * All other code gets memory of another tier at once.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread::LocalKey;
 use std::time::Instant;
 
 use wm_abi::CUdevice;
-use wm_driver::{OomAnswer, Shortfall, Tier};
+use wm_driver::{OomAnswer, Shortfall, Tier, lock};
 use wm_memory::{TorchAnswers, TorchPaths, TorchRequest};
 
 use crate::physical;
@@ -33,7 +33,7 @@ thread_local! {
 
 fn answer(cell: &'static LocalKey<Cell<TorchAnswers>>, request: TorchRequest) -> OomAnswer {
     let mut answers = cell.get();
-    let mut paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut paths = lock(&PATHS);
     let answer = answers.answer(request, &mut paths, Instant::now());
     cell.set(answers);
     answer

@@ -9,11 +9,11 @@
 //! moment from which on calls are observed.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use wm_driver::gpu::Event;
-use wm_driver::{Device, Gpu};
+use wm_driver::{Device, Gpu, lock};
 use wm_memory::{Manager, Quiet};
 
 use super::tracked_blocks::{CLOSE, HELD, TrackedBlock, UnshareStep};
@@ -44,7 +44,7 @@ impl CaptureStart {
     }
 
     fn before(&self) -> MutexGuard<'_, Option<Before>> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.before)
     }
 
     /// A capture begins while memory of a device is shared. `begin` makes it known to all threads.

@@ -1,10 +1,10 @@
 //! Counts of this process, for the statistics.
 
 use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 
 use wm_dedup::policy::advice::SharingAdvice;
+use wm_driver::lock;
 
 /// See above.
 #[derive(Debug)]
@@ -29,10 +29,10 @@ impl SharingCounts {
     }
 
     pub(super) fn set_advice(&self, advice: SharingAdvice) {
-        *self.advice.lock().unwrap_or_else(PoisonError::into_inner) = advice;
+        *lock(&self.advice) = advice;
     }
 
     pub(super) fn advice(&self) -> SharingAdvice {
-        *self.advice.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.advice)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use wm_dedup::chunk::ChunkName;
-use wm_driver::Device;
+use wm_driver::{Device, lock};
 use wm_memory::{BlockChunk, Manager};
 
 use super::prepared::{ChunkToGive, ChunkToTake};
@@ -77,7 +77,7 @@ impl Mailbox {
     }
 
     fn mail(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mail)
     }
 
     /// For the background thread, which is woken.

@@ -10,13 +10,13 @@
 //! it, the chunk is mapped for reading only and offered to others.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, TryLockError};
 use std::time::{Duration, Instant};
 
 use wm_abi::{CUcontext, CUresult};
 use wm_dedup::chunk::Fingerprint;
 use wm_dedup::policy::schedule::{PASS, PassPauses, Schedule};
-use wm_driver::{Device, Gpu};
+use wm_driver::{Device, Gpu, lock};
 use wm_memory::Manager;
 
 use super::exchange::ChunkExchange;
@@ -152,7 +152,7 @@ impl Sharing {
     /// The context is about to end, and the kernels with it. Waits for a pass that runs.
     pub(super) fn drop_tools(&self) {
         let _signals = SignalsHeld::begin();
-        *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.tools) = None;
     }
 }
 

@@ -2,7 +2,9 @@
 //! a capture, and the driver does not name the kernels that a graph's launch runs.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use wm_driver::lock;
 
 use super::tracked_blocks::TrackedBlock;
 
@@ -19,7 +21,7 @@ impl PendingBlocks {
     }
 
     fn blocks(&self) -> MutexGuard<'_, Vec<Arc<TrackedBlock>>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.blocks)
     }
 
     /// These are private before the next graph is instantiated, changed or launched.

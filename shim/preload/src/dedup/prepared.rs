@@ -7,11 +7,11 @@
 //! dropped. The memory of a retained handle is not freed meanwhile, so no other memory gets its
 //! number.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::CUresult;
 use wm_dedup::chunk::CHUNK_BYTES;
-use wm_driver::{Device, Gpu, Handle};
+use wm_driver::{Device, Gpu, Handle, lock};
 
 use wm_dedup::client::Lease;
 use wm_sockets::descriptor::Descriptor;
@@ -115,7 +115,7 @@ impl ReadingPlaces {
     }
 
     fn unused(&self) -> MutexGuard<'_, Vec<(&'static Device, u64)>> {
-        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.unused)
     }
 
     fn address(&self, device: &'static Device) -> Result<u64, CUresult> {

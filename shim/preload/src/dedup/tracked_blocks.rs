@@ -8,14 +8,14 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::BlockFacts;
-use wm_driver::Device;
+use wm_driver::{Device, lock};
 use wm_memory::{Manager, MoveRefusal, MovedRange, Quiet};
 
 /// How long a step on the way back to private memory waits for calls that are being made.
@@ -83,7 +83,7 @@ impl TrackedBlock {
     }
 
     pub(super) fn facts(&self) -> MutexGuard<'_, BlockFacts> {
-        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.facts)
     }
 
     #[inline]

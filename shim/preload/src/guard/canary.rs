@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUcontext, CUdevice};
+use wm_driver::lock;
 use wm_memory::Order;
 
 use super::call::{CallOrder, SyncTarget, identify};
@@ -59,7 +60,7 @@ impl<G: TailGpu> Canaries<G> {
     }
 
     fn watched(&self) -> MutexGuard<'_, WatchedBlocks> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.watched)
     }
 
     /// Writes the pattern behind a block that was just allocated, and watches it. A block that

@@ -6,9 +6,10 @@
 //! names the one block that the page belongs to.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::{CUdevice, CUresult};
+use wm_driver::lock;
 use wm_memory::guard;
 
 use super::guarded_block::GuardedBlock;
@@ -41,7 +42,7 @@ impl PageGuards {
     }
 
     fn register(&self) -> MutexGuard<'_, Register> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// A block was allocated with unmapped space behind it.

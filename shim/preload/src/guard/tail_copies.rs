@@ -11,12 +11,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::gpu::Result;
-use wm_driver::{Cells, Device, Event, Gpu, StreamId};
+use wm_driver::{Cells, Device, Event, Gpu, StreamId, lock};
 use wm_memory::guard::{LONGEST_TAIL, tail};
 
 use super::counters::Unwatched;
@@ -346,8 +346,4 @@ impl<G: TailGpu> TailCopies<G> {
     fn give_cells(&self, cells: Vec<usize>) {
         lock(&self.free).extend(cells);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,9 +11,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use wm_abi::{CUdevice, CUdeviceptr, CUresult};
+use wm_driver::lock;
 
 use super::handle::Ticket;
 
@@ -174,10 +175,6 @@ fn add_holder<M: ForeignMapping>(open: &mut OpenTable<M>, key: &OpenKey) -> Opti
     let opened = open.get_mut(key)?;
     opened.holders += 1;
     Some(opened.mapping.range().start)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

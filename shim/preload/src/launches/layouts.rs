@@ -14,11 +14,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use dashmap::DashMap;
 use wm_abi::symbol::{cuFuncGetParamInfo, cuKernelGetParamInfo};
 use wm_abi::{CUfunction, CUkernel, CUlibrary, CUresult};
+use wm_driver::lock;
 use wm_driver::thread::Uncancelled;
 
 use super::words::ParameterPlace;
@@ -147,7 +148,7 @@ impl Layouts {
 
     /// The one copy of an answer, which is never given back.
     fn intern(&self, told: Told) -> &'static Known {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = lock(&self.answers);
         answers.entry(told).or_insert_with_key(|told| {
             let places = told.as_deref().map(|places| &*Box::leak(Box::from(places)));
             Box::leak(Box::new(places))

@@ -1,9 +1,11 @@
 //! Waits for an idle GPU: their length, and the back-off after one that timed out. Work may wait
 //! for the very thread that waits, so after a timeout no wait is made for a while.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use wm_driver::lock;
 
 /// How long a request that finds no room waits, or a launch for which a block is to move: it would
 /// use slow memory otherwise.
@@ -30,7 +32,7 @@ impl IdleBackoff {
 
     /// A wait timed out.
     pub(super) fn begin(&self, now: Instant) {
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = lock(&self.until);
         *until = Some(now + BACK_OFF);
         self.has_timed_out.store(true, Relaxed);
     }
@@ -43,7 +45,7 @@ impl IdleBackoff {
 
     #[cold]
     fn ends_after(&self, now: Instant) -> bool {
-        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut until = lock(&self.until);
         *until = until.filter(|until| now < *until);
         self.has_timed_out.store(until.is_some(), Relaxed);
         until.is_some()

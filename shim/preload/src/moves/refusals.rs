@@ -1,8 +1,9 @@
 //! Why moves were not made: as values, in words, and counted for statistics.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::CUdevice;
+use wm_driver::lock;
 use wm_memory::{MoveRefusal, Moves};
 
 /// Why nothing moved, or not all.
@@ -36,7 +37,7 @@ impl RefusalLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<CountedRefusal>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Counts a refusal. The first of each reason is a line in the log.

@@ -6,12 +6,12 @@
 //! Invariants: the predictor's lock is not held across a driver call, nor while memory moves. One
 //! thread moves memory at a time; the predictor records what other threads do meanwhile.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wm_driver::thread::Uncancelled;
-use wm_driver::{Device, Gpu, Tier};
+use wm_driver::{Device, Gpu, Tier, lock};
 use wm_memory::tiers::{TierMove, TierPlacer};
 use wm_memory::{Manager, MoveRefusal, RangeMove};
 
@@ -25,7 +25,7 @@ use crate::{process, registry};
 
 impl Migrations {
     fn predictor(&self) -> MutexGuard<'_, Option<Predictor>> {
-        self.predictor.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.predictor)
     }
 
     fn with_predictor<R>(

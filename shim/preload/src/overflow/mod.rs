@@ -12,11 +12,11 @@ mod refusal;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, TryLockError};
 
 use notices::{BytesElsewhere, Needs, Notices, whereabouts};
 use wm_abi::CUdevice;
-use wm_driver::{Device, Tier};
+use wm_driver::{Device, Tier, lock};
 use wm_memory::{Manager, Shortage, Usage};
 
 pub(crate) use refusal::of_piece;
@@ -62,7 +62,7 @@ impl OverflowLog {
 
     /// The end of the line, if one is due with so many bytes elsewhere.
     fn next_line(&self, elsewhere: u64) -> Option<&'static str> {
-        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notices = lock(&self.notices);
         let is_first = !notices.has_begun();
         let is_due = notices.is_due(elsewhere);
         self.are_over.store(notices.are_over(), Relaxed);
@@ -87,7 +87,7 @@ impl OverflowLog {
     }
 
     fn add_reset(&self, device: CUdevice, needs: &Needs) {
-        let mut resets = self.resets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut resets = lock(&self.resets);
         resets.entry(device).or_default().or(needs);
     }
 

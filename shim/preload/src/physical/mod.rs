@@ -12,11 +12,11 @@ pub(crate) mod segment;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 pub(crate) use book::{Asked, Book, MappedPiece};
 pub(crate) use piece_cache::{cache, kind, location};
-use wm_driver::Device;
+use wm_driver::{Device, lock};
 use wm_memory::Charge;
 
 /// The program's own physical memory.
@@ -34,7 +34,7 @@ static MEMORY: ProgramMemory =
 
 /// The books. Never held across a driver call.
 pub(crate) fn book() -> MutexGuard<'static, Book<Charge<'static, Device>>> {
-    MEMORY.book.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&MEMORY.book)
 }
 
 /// A piece was made in host memory, or imported that is there.

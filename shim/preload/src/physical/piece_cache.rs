@@ -8,12 +8,12 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_driver::api::{Failed, Named};
-use wm_driver::{Api, Device, Tier};
+use wm_driver::{Api, Device, Tier, lock};
 use wm_memory::{HandlePool, Keep, Manager, PieceKind};
 
 use super::handle_cache::{Access, HandleCache, Vmm};
@@ -129,7 +129,7 @@ impl PieceCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, HandleCache<DriverCalls>> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.handles)
     }
 
     /// The cached handles, if there were any.

@@ -1,9 +1,10 @@
 //! Users of contexts beside those that made them (`cuCtxAttach`): a context ends with its last
 //! user.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::CUcontext;
+use wm_driver::lock;
 
 /// A context is in the list once for each of its further users.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ impl ContextUsers {
     }
 
     fn users(&self) -> MutexGuard<'_, Vec<CUcontext>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.users)
     }
 
     /// The context has one more user.

@@ -1,8 +1,9 @@
 //! Which devices may access which others' memory, as the program asked.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::CUdevice;
+use wm_driver::lock;
 
 /// `from` may read and write the memory of `owner`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +24,7 @@ impl PeerRights {
     }
 
     fn rights(&self) -> MutexGuard<'_, Vec<PeerRight>> {
-        self.rights.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rights)
     }
 
     pub(super) fn insert(&self, right: PeerRight) {

@@ -18,12 +18,12 @@ mod log;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use wm_abi::CUdevice;
-use wm_driver::StreamId;
 use wm_driver::thread::Uncancelled;
+use wm_driver::{StreamId, lock};
 use wm_memory::Order;
 
 use crate::launches::{self, Launch, Submission, Subscriber, TouchedBlock};
@@ -244,10 +244,6 @@ impl Recorder {
             ::log::warn!("WMSHIM_TRACE: writing failed ({error}); the recording ends here");
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The lock, if its holder lets go within [`MOMENT`].

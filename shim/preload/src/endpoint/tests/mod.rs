@@ -12,10 +12,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use wm_driver::lock;
 
 use super::dump::Dumps;
 use super::exit_reply::ExitReply;
@@ -55,7 +56,7 @@ pub(super) struct Scratch(PathBuf, #[expect(dead_code, reason = "held, not read"
 
 impl Scratch {
     pub(super) fn new(name: &str) -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = lock(&TURN);
         let path = std::env::temp_dir().join(format!("wmshim-test-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         private_folder::directory(Some(&path)).expect("a fresh directory");

@@ -5,10 +5,10 @@
 //! they get the answers for plain device memory.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::*;
-use wm_driver::{Api, Device};
+use wm_driver::{Api, Device, lock};
 use wm_memory::{Block, Order};
 
 use super::attribute_set::AttributeSet;
@@ -299,7 +299,7 @@ unsafe fn answer_displaced(
 static SYNCHRONOUS: Mutex<AttributeSet> = Mutex::new(AttributeSet::new());
 
 fn synchronous() -> MutexGuard<'static, AttributeSet> {
-    SYNCHRONOUS.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&SYNCHRONOUS)
 }
 
 fn is_synchronous(buffer: u64) -> bool {
