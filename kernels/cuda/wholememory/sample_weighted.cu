@@ -16,6 +16,21 @@
 
 namespace wm {
 
+/// The weights of edges, f32 or f64 as the table's stride says: of edge `e` in row `e`. If `places`
+/// is not null, the table has weights of some nodes alone, those of node `i` from row `places[i]`
+/// on.
+struct Weights {
+    Table table;
+    const i64* places;
+    u64 edges;  // an edge's number is below it
+
+    // The address of an edge's weight, whose row is `ahead` of the edge's number; 0 for an edge
+    // that is negative or not in the graph.
+    __device__ __forceinline__ u64 of(i64 edge, i64 ahead) const {
+        return u64(edge) < edges ? table.row(edge + ahead) : 0;
+    }
+};
+
 constexpr u64 KEPT_KEYS = 2048;
 constexpr u32 DIGIT_BITS = 8;
 constexpr u32 DIGITS = 1 << DIGIT_BITS;
@@ -34,16 +49,17 @@ __device__ __forceinline__ u64 sortable(f64 key) {
 
 // The keys of one center's neighbours, as each thread draws its own.
 struct Keys {
-    const Table& weights;
+    const Weights& weights;
     Neighbors neighbors;
+    i64 ahead;  // of an edge's number is the row of its weight
     u64 seed, subsequence;
     BlockKeys& block;
 
     __device__ __forceinline__ u64 draw(Pcg& generator, u64 neighbor) const {
-        const u64 weight = weights.row(neighbors.first + i64(neighbor));
+        const u64 weight = weights.of(neighbors.first + i64(neighbor), ahead);
         const f32 logarithm = generator.log2_of_uniform();
         if (weight == 0) return 0;
-        if (weights.stride == 8) return sortable(1.0 / at_address<const f64>(weight) * logarithm);
+        if (weights.table.stride == 8) return sortable(1.0 / at_address<const f64>(weight) * logarithm);
         return sortable(f64(1.0f / at_address<const f32>(weight) * logarithm));
     }
 
@@ -114,10 +130,9 @@ __device__ __forceinline__ void take_largest(const Keys& keys, Threshold thresho
 
 }  // namespace wm
 
-/// As `wm_sample_uniform`, with a weight for each edge: f32 or f64, as the table's stride says.
-/// None of the outputs is needed by itself. Blocks of 128 threads where `most` is up to 256, else
-/// of 256.
-extern "C" __global__ void wm_sample_weighted(wm::Sampling all, wm::Table weights) {
+/// As `wm_sample_uniform`, with a weight for each edge. None of the outputs is needed by itself.
+/// Blocks of 128 threads where `most` is up to 256, else of 256.
+extern "C" __global__ void wm_sample_weighted(wm::Sampling all, wm::Weights weights) {
     WM_SHARED_ARRAY(wm::BlockKeys, block);
     const u32 thread = wm::thread_in_block(), threads = wm::threads_in_block();
     for (u64 i = wm::block_in_grid(); i < all.nodes.count; i += wm::blocks_in_grid()) {
@@ -128,7 +143,8 @@ extern "C" __global__ void wm_sample_weighted(wm::Sampling all, wm::Table weight
                 all.samples.put(out + j, i, neighbors.first + i64(j));
             continue;
         }
-        const wm::Keys keys = {weights, neighbors, all.seed, i * threads + thread, block};
+        const i64 ahead = weights.places == nullptr ? 0 : weights.places[i] - neighbors.first;
+        const wm::Keys keys = {weights, neighbors, ahead, all.seed, i * threads + thread, block};
         if (keys.are_kept()) keys.draw_all();
         const wm::Threshold threshold = wm::find_threshold(keys, u32(all.most));
         wm::take_largest(keys, threshold, out, i, all.samples);

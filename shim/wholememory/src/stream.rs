@@ -32,6 +32,11 @@ impl CallerStream {
         Self { kernels: Arc::clone(kernels), stream }
     }
 
+    /// The stream.
+    pub(crate) fn handle(&self) -> CUstream {
+        self.stream
+    }
+
     /// Launches a kernel over so many threads' work.
     ///
     /// # Errors

@@ -117,7 +117,8 @@ fn are_those_of_the_model(scenario: &str, all: &[(usize, usize)]) {
 fn messages_that_come_late() {
     for seed in ["1", "2", "3"] {
         let settings = [("SIMNCCL_DELAY_US", "2000"), ("SIMNCCL_SEED", seed), ("SIMCUDA_SEED", seed)];
-        for filter in ["rows.", "crossings.different_calls", "crossings.repeated"] {
+        for filter in ["rows.", "crossings.different_calls", "crossings.repeated", "graph.not_as_the_others"]
+        {
             passes(&["--ranks", "3", "--islands", "2", "--filter", filter], &settings);
         }
     }
@@ -193,6 +194,16 @@ fn a_launch_fails_before_the_counts_are_told() {
     }
 }
 
+/// The same of a sampling, which lists row numbers first.
+#[test]
+fn a_launch_fails_before_row_pointers_are_gathered() {
+    for number in 1..=4 {
+        let fault = format!("1:cuLaunchKernel:{number}");
+        let scenario = ["--filter", "graph.a_launch_fails", "--fault", &fault];
+        passes(&[&["--ranks", "3", "--islands", "2"][..], &scenario].concat(), &[]);
+    }
+}
+
 /// A rank's operation fails in NCCL: all ranks get an error.
 #[test]
 fn a_network_that_fails() {
@@ -202,15 +213,17 @@ fn a_network_that_fails() {
     }
 }
 
-/// The same in a step of training.
+/// The same in a step of training, and while ranks sample.
 #[test]
-fn a_network_that_fails_in_training() {
-    for fault in ["send@1:2", "recv@0:3", "send@2:5", "allgather@1:2"] {
-        let settings = [("SIMNCCL_FAIL", fault)];
-        passes(&["--ranks", "3", "--islands", "2", "--filter", "training.network_fails"], &settings);
+fn a_network_that_fails_in_another_call() {
+    for filter in ["training.network_fails", "graph.network_fails"] {
+        for fault in ["send@1:2", "recv@0:3", "send@2:5", "allgather@1:2"] {
+            let settings = [("SIMNCCL_FAIL", fault)];
+            passes(&["--ranks", "3", "--islands", "2", "--filter", filter], &settings);
+        }
+        let settings = [("SIMNCCL_DROP", "6@1"), ("WMSHIM_WHOLEMEMORY_TIMEOUT", "3")];
+        passes(&["--ranks", "3", "--islands", "2", "--filter", filter], &settings);
     }
-    let settings = [("SIMNCCL_DROP", "6@1"), ("WMSHIM_WHOLEMEMORY_TIMEOUT", "3")];
-    passes(&["--ranks", "3", "--islands", "2", "--filter", "training.network_fails"], &settings);
 }
 
 /// The network between ranks is cut, and closes nothing.
@@ -227,7 +240,7 @@ fn a_rank_ends_at_a_random_moment() {
     for seed in 0..12_u64 {
         let (ranks, islands) = [("2", "2"), ("3", "2"), ("4", "3"), ("5", "2")][seed as usize % 4];
         let settings = [("WHOLEMEMORY_SUITE_SEED", &*seed.to_string())];
-        for filter in ["crossings.a_rank_ends", "training.a_rank_ends"] {
+        for filter in ["crossings.a_rank_ends", "training.a_rank_ends", "graph.a_rank_ends"] {
             passes(&["--ranks", ranks, "--islands", islands, "--filter", filter], &settings);
         }
     }

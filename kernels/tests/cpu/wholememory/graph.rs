@@ -1,7 +1,8 @@
 //! A graph in chunks, the launches that sample it, and the arrays that they fill.
 
 use wm_kernels::wholememory::{
-    CountSamples, SampleUniform, SampleWeighted, Samples, Sampling, ScanExclusive, ScanTileSums,
+    CountSamples, ListRowEnds, ListWeights, Numbers, PlaceWeights, SampleUniform, SampleWeighted, Samples,
+    Sampling, ScanExclusive, ScanTileSums, Table, Weights,
 };
 
 use super::support::{ChunkedTable, Draws, Layout, numbers, packed};
@@ -153,11 +154,82 @@ impl Graph {
         seed: u64,
         shape: (u32, u32),
     ) -> Sampled {
-        let weights = self.tables[2].whole();
+        self.sample_weighted_below(centers, (most, seed, self.edges()), shape)
+    }
+
+    /// The same where edges from `known` on have no weight.
+    pub(crate) fn sample_weighted_below(
+        &self,
+        centers: &Centers,
+        (most, seed, known): (i32, u64, u64),
+        shape: (u32, u32),
+    ) -> Sampled {
+        let weights = Weights { table: self.tables[2].table(known, 0), places: 0, edges: known };
         self.filled(centers, |outputs| {
             let SampleUniform { all } = self.uniform(centers, most, seed, outputs);
             run(shape, &SampleWeighted { all, weights });
         })
+    }
+
+    pub(crate) fn edges(&self) -> u64 {
+        self.tables[2].layout.rows()
+    }
+
+    /// The same from the row pointers and weights of the centers alone, brought together as from
+    /// memory that spans islands.
+    pub(crate) fn sample_brought(
+        &self,
+        centers: &Centers,
+        (most, seed, known): (i32, u64, u64),
+        shape: (u32, u32),
+    ) -> Sampled {
+        let nodes = numbers(&centers.array, centers.node_bytes);
+        let count = nodes.count as usize;
+        let (mut listed, mut ends, mut places) =
+            (vec![7i64; 2 * count], vec![7i64; 2 * count], vec![7i64; count]);
+        let row_ptrs = self.row_ptr.len() as u64;
+        let [numbers, ends_at, places_at] = [written(&mut listed), written(&mut ends), written(&mut places)];
+        run(shape, &ListRowEnds { nodes, count: row_ptrs, numbers, ends: ends_at, places: places_at });
+        for (number, end) in listed.iter().zip(&mut ends).filter(|(number, _)| **number >= 0) {
+            *end = self.row_ptr[*number as usize];
+        }
+        let row_ptr = Table::at(read(&ends), 2 * nodes.count, 8);
+        let nodes = Numbers { address: read(&places), count: nodes.count, bytes: 8 };
+
+        let (mut firsts, mut total) = (vec![7i64; count], [0u64]);
+        let (placed, sum) = (written(&mut firsts), written(&mut total));
+        run(shape, &PlaceWeights { row_ptr, nodes, most, places: placed, total: sum });
+        let mut edges = vec![-7i64; total[0] as usize + 1];
+        run(shape, &ListWeights { row_ptr, nodes, most, places: placed, edges: written(&mut edges) });
+        assert_eq!(edges.pop(), Some(-7), "something behind the last edge");
+        let bytes = if self.weight_type == FLOAT { 4 } else { 8 };
+        let weight = |edge: &i64| match usize::try_from(*edge).ok().filter(|edge| (*edge as u64) < known) {
+            Some(edge) => self.weight_bytes(edge),
+            None => vec![0x3f; bytes],
+        };
+        let packed: Vec<u8> = edges.iter().flat_map(weight).collect();
+        // Memory whose elements are aligned.
+        let words: Vec<u64> = packed
+            .chunks(8)
+            .map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_le_bytes(word)
+            })
+            .collect();
+        let table = Table::at(read(&words), total[0], bytes as u64);
+        let weights = Weights { table, places: placed, edges: known };
+        self.filled(centers, |outputs| {
+            let SampleUniform { all } = self.uniform(centers, most, seed, outputs);
+            run(shape, &SampleWeighted { all: Sampling { row_ptr, nodes, ..all }, weights });
+        })
+    }
+
+    fn weight_bytes(&self, edge: usize) -> Vec<u8> {
+        match self.weight_type {
+            FLOAT => (self.weights[edge] as f32).to_le_bytes().to_vec(),
+            _ => self.weights[edge].to_le_bytes().to_vec(),
+        }
     }
 
     /// The samples with these neighbours (counted from a node's first) of each center.

@@ -155,6 +155,30 @@ fn of_equal_keys_the_first_are_taken() {
     weighted_case(&graph, draws, 5, 40, 4, (1, 128));
 }
 
+/// Hazard (wrong result): over islands a seed samples other neighbours than within one.
+#[test]
+fn arrays_that_were_brought_together_give_the_same_samples() {
+    for (seed, (most, degree)) in
+        [(-1, 50), (0, 50), (1, 40), (11, 30), (32, 400), (300, 700), (5, 2500)].into_iter().enumerate()
+    {
+        for shape in [(1, 32), (5, 128), (2, 256)] {
+            let draws = &mut Draws::new(seed as u64 + 200);
+            let graph = graph(draws, 30, degree);
+            let centers = graph.centers(draws, 100, most, (2, 64));
+            let some = draws.below(graph.edges());
+            for known in [graph.edges(), some] {
+                let call = (most, seed as u64, known);
+                let wanted = graph.sample_weighted_below(&centers, call, shape);
+                assert_eq!(
+                    graph.sample_brought(&centers, call, shape),
+                    wanted,
+                    "{call:?} of {degree}, {shape:?}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn sums_are_exclusive_at_every_length() {
     for n in [0usize, 1, 31, 4095, 4096, 4097, 8192, 30_000] {

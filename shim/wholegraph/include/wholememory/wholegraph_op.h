@@ -24,7 +24,9 @@ wholememory_error_code_t wholegraph_csr_unweighted_sample_without_replacement(
     void* edges, unsigned long long seed, wholememory_env_func_t* functions, void* stream);
 
 /* Samples neighbours by the weights of their edges. `weights` is an array of `FLOAT` or `DOUBLE`, as long as
- * `col`. All else is as of `wholegraph_csr_unweighted_sample_without_replacement`. */
+ * `col`. All else is as of `wholegraph_csr_unweighted_sample_without_replacement`. If their memory spans
+ * islands, the weights of all neighbours of each center that has more than `max_sample_count` are copied to
+ * temporary memory: 12 bytes a weight of `FLOAT` and 16 of `DOUBLE`, and more while they are gathered. */
 wholememory_error_code_t wholegraph_csr_weighted_sample_without_replacement(
     wholememory_tensor_t row_ptr, wholememory_tensor_t col, wholememory_tensor_t weights,
     wholememory_tensor_t centers, int max_sample_count, wholememory_tensor_t offsets,

@@ -12,7 +12,8 @@ use super::exports::exports;
 use super::names::{ErrorCode, TensorHandle};
 use super::registry::{ObjectHandle, TENSORS, driver};
 use crate::environment::{Environment, Functions, MemoryContext};
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::operations::gathers::Gathers;
 use crate::operations::sample::{Graph, Outputs, SampleRequest, sample};
 use crate::operations::{self_loops, test, unique};
 use crate::stream::CallerStream;
@@ -54,20 +55,56 @@ struct SampleArguments {
     stream: *mut c_void,
 }
 
+/// The arrays of a graph, or why a handle is none.
+struct GraphTensors {
+    row_ptr: Result<Arc<Tensor>>,
+    weights: Result<Option<Arc<Tensor>>>,
+    col: Result<Arc<Tensor>>,
+}
+
+impl GraphTensors {
+    /// Gathers from those that there are: other ranks hear there of any error of this one.
+    fn gathers(&self, stream: *mut c_void) -> Gathers<'_> {
+        let weights = self.weights.as_ref().ok().and_then(Option::as_ref);
+        let known = [self.row_ptr.as_ref().ok(), weights, self.col.as_ref().ok()];
+        Gathers::of(known.into_iter().flatten().map(Arc::as_ref), CUstream(stream as usize))
+    }
+}
+
 /// # Safety
 /// As of [`environment`].
 unsafe fn sample_neighbors(arguments: &SampleArguments) -> Result {
-    let [row_ptr, col] = [TENSORS.get(arguments.graph[0])?, TENSORS.get(arguments.graph[1])?];
-    let weights = arguments.weights.map(|weights| TENSORS.get(weights)).transpose()?;
+    let tensors = GraphTensors {
+        row_ptr: TENSORS.get(arguments.graph[0]),
+        weights: arguments.weights.map(|weights| TENSORS.get(weights)).transpose(),
+        col: TENSORS.get(arguments.graph[1]),
+    };
+    let mut gathers = tensors.gathers(arguments.stream);
+    // SAFETY: the caller's word.
+    let sampled = unsafe { sample_from(&tensors, arguments, &mut gathers) };
+    gathers.end(sampled)
+}
+
+/// # Safety
+/// As of [`environment`].
+unsafe fn sample_from(
+    tensors: &GraphTensors,
+    arguments: &SampleArguments,
+    gathers: &mut Gathers<'_>,
+) -> Result {
+    let GraphTensors { row_ptr, weights, col } = tensors;
+    let [row_ptr, col] = [row_ptr.as_ref().map_err(Error::clone)?, col.as_ref().map_err(Error::clone)?];
+    let weights = weights.as_ref().map_err(Error::clone)?.as_ref();
     let (centers, offsets) = (TENSORS.get(arguments.centers)?, TENSORS.get(arguments.offsets)?);
     // SAFETY: the caller's word.
     let environment = unsafe { environment(arguments.functions) }?;
-    let tensors: Vec<_> = [&row_ptr, &col].into_iter().chain(&weights).collect();
+    let tensors: Vec<_> = [row_ptr, col].into_iter().chain(weights).collect();
     let stream = stream_for(&tensors, arguments.stream)?;
-    let graph = Graph { row_ptr: &row_ptr, col: &col, weights: weights.as_deref() };
+    let graph = Graph { row_ptr, col, weights: weights.map(Arc::as_ref) };
     let request = SampleRequest { centers: &centers, most: arguments.most, seed: arguments.seed };
     let [destinations, centers, edges] = arguments.contexts;
-    sample(graph, request, Outputs { offsets: &offsets, destinations, centers, edges }, &environment, &stream)
+    let outputs = Outputs { offsets: &offsets, destinations, centers, edges };
+    sample(graph, request, outputs, &environment, &stream, gathers)
 }
 
 exports! {
@@ -84,12 +121,18 @@ exports! {
     /// each center. The contexts get arrays of all samples: `destinations` the neighbours (the type
     /// of `col`), `center_numbers` the place of the center in `centers` (`INT`), `edges` the place
     /// of the edge in `col` (`INT64`). An output whose context is null is not written. The same
-    /// seed draws the same samples with any number of ranks.
+    /// seed draws the same samples with any number of ranks, of any number of islands.
+    ///
+    /// Collective if the memory of an array spans islands of ranks: all ranks sample from one
+    /// graph. Each has centers, a count, a seed and contexts of its own; a rank without centers
+    /// calls, too.
     ///
     /// * Stream: `stream`. The call waits for it once, because the number of samples is computed.
+    ///   If it is collective, it returns when the samples of all ranks are there.
     /// * Errors: `INVALID_INPUT` for shapes or types that do not fit; `INVALID_VALUE` for more
     ///   samples than 31 bits can count; `OUT_OF_MEMORY` if a function gives none; `NOT_SUPPORTED`
-    ///   in a stream that is captured.
+    ///   in a stream that is captured. If the call is collective, also `LOGIC_ERROR` for calls that
+    ///   differ, and `COMMUNICATION_ERROR`; all ranks get an error.
     fn wholegraph_csr_unweighted_sample_without_replacement(
         row_ptr: TensorHandle, col: TensorHandle, centers: TensorHandle, max_sample_count: c_int,
         offsets: TensorHandle, destinations: MemoryContext, center_numbers: MemoryContext,
@@ -106,9 +149,13 @@ exports! {
 
     /// Samples neighbours by the weights of their edges. `weights` is an array of `FLOAT` or
     /// `DOUBLE`, as long as `col`. All else is as of
-    /// `wholegraph_csr_unweighted_sample_without_replacement`.
+    /// `wholegraph_csr_unweighted_sample_without_replacement`. If their memory spans islands, the
+    /// weights of all neighbours of each center that has more than `max_sample_count` are copied to
+    /// temporary memory: 12 bytes a weight of `FLOAT` and 16 of `DOUBLE`, and more while they are
+    /// gathered.
     ///
-    /// * Stream: `stream`. The call waits for it once.
+    /// * Stream: `stream`. The call waits for it once, and twice if the weights' memory spans
+    ///   islands.
     /// * Errors: as of `wholegraph_csr_unweighted_sample_without_replacement`.
     fn wholegraph_csr_weighted_sample_without_replacement(
         row_ptr: TensorHandle, col: TensorHandle, weights: TensorHandle, centers: TensorHandle,

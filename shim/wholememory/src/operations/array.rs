@@ -53,22 +53,35 @@ pub(crate) fn numbers(tensor: &Tensor) -> Result<Numbers> {
     Ok(Numbers { address: tensor.address()?, count, bytes: kind.bytes() as u32 })
 }
 
-/// Elements of a tensor as a table of kernels, and their type: at one address, or over any memory
-/// of all ranks.
-///
-/// # Errors
-/// As of [`Array::new`].
-pub fn table(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<(Table, ElementType)> {
-    let (entries, kind) = shape(tensor, kinds, what)?;
-    let bytes = kind.bytes() as u64;
-    let table = match tensor.place() {
-        Place::Memory(memory) => {
-            let offset = tensor.description().storage_offset.unsigned_abs() * bytes;
-            memory.table(entries, bytes, offset)?
-        }
-        _ => Table::at(Array::new(tensor, kinds, what)?.address, entries, bytes),
-    };
-    Ok((table, kind))
+/// An array of a graph: at one address, or over any memory of all ranks.
+#[derive(Debug, Clone, Copy)]
+pub struct GraphArray<'a> {
+    /// The array itself.
+    pub tensor: &'a Tensor,
+    /// Elements.
+    pub count: u64,
+    /// Their type.
+    pub kind: ElementType,
+    /// The elements, as kernels find them; none where they span islands.
+    pub table: Option<Table>,
+}
+
+impl<'a> GraphArray<'a> {
+    /// # Errors
+    /// As of [`Array::new`].
+    pub fn new(tensor: &'a Tensor, kinds: &[ElementType], what: &str) -> Result<Self> {
+        let (count, kind) = shape(tensor, kinds, what)?;
+        let bytes = kind.bytes() as u64;
+        let table = match tensor.place() {
+            Place::Memory(memory) if memory.span().is_some() => None,
+            Place::Memory(memory) => {
+                let offset = tensor.description().storage_offset.unsigned_abs() * bytes;
+                Some(memory.table(count, bytes, offset)?)
+            }
+            Place::Pointer(_) => Some(Table::at(Array::new(tensor, kinds, what)?.address, count, bytes)),
+        };
+        Ok(Self { tensor, count, kind, table })
+    }
 }
 
 fn shape(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<(u64, ElementType)> {

@@ -2,12 +2,18 @@
 //!
 //! Which neighbours a seed gives does not depend on where the graph's arrays are, nor on the number
 //! of ranks. A node that the graph does not have, has no neighbours.
+//!
+//! Over arrays that span islands the call is collective: all ranks gather once from each of them,
+//! row pointers first, then weights, then neighbours. Outputs are made before the last gather, so
+//! that all ranks hear of one that could not be made.
 
 use wm_kernels::wholememory::{
-    CountSamples, Numbers, SampleUniform, SampleWeighted, Samples, Sampling, Table,
+    CountSamples, Numbers, SampleUniform, SampleWeighted, Samples, Sampling, Weights,
 };
 
-use super::array::{Array, NODES, table};
+use super::array::{Array, GraphArray, NODES};
+use super::gathers::Gathers;
+use super::sample_across::{GraphReader, NodeRows};
 use super::scan::Scan;
 use crate::environment::{Environment, MemoryContext, Output, ScratchLayout, Temporary};
 use crate::error::{Result, require};
@@ -60,28 +66,26 @@ pub struct Outputs<'a> {
     pub edges: MemoryContext,
 }
 
-/// Samples neighbours.
+/// Samples neighbours. `gathers` are those of the graph's arrays, in the order row pointers,
+/// weights, neighbours.
 ///
 /// # Errors
 /// [`Error::Input`](crate::error::Error::Input) for arrays that do not fit each other;
 /// [`Error::Value`](crate::error::Error::Value) for more samples than 31 bits can count; those of
-/// the environment; the driver's.
+/// the environment; the driver's; those of [`Gathers::make`].
 pub fn sample(
     graph: Graph<'_>,
     request: SampleRequest<'_>,
     outputs: Outputs<'_>,
     environment: &Environment,
     stream: &CallerStream,
+    gathers: &mut Gathers<'_>,
 ) -> Result {
-    let sampling = SampleLaunch::new(graph, request, outputs.offsets)?;
+    let call = SampleCall::new(graph, request, outputs.offsets)?;
     stream.can_wait()?;
-    let count = sampling.nodes.count;
-    let mut parts = ScratchLayout::default();
-    let scan = Scan::new(count, &mut parts)?;
-    let memory = environment.temporary(parts)?;
-    stream.launch(&sampling.counting(), count)?;
-    let total = scan.run(stream, &memory, sampling.offsets)?;
-    drop(memory);
+    let mut reader = GraphReader { gathers, environment, stream };
+    let rows = reader.rows(&call.row_ptr, call.nodes)?;
+    let total = call.count(&rows, environment, stream)?;
 
     let output = |context: MemoryContext, kind: ElementType| -> Result<Option<Output>> {
         let shape = ArrayDescription { size: total, storage_offset: 0, dtype: kind.code() };
@@ -89,16 +93,23 @@ pub fn sample(
         wanted.map(|context| environment.output(context, shape.into(), AllocationType::Device)).transpose()
     };
     let made = [
-        output(outputs.destinations, sampling.col.1)?,
+        output(outputs.destinations, call.col.kind)?,
         output(outputs.centers, ElementType::Int)?,
         output(outputs.edges, ElementType::Int64)?,
     ];
-    let mut places = made.each_ref().map(|output| output.as_ref().map_or(0, Output::address));
-    let edges =
-        if sampling.needs_edges() && places[2] == 0 { Some(edges_aside(environment, total)?) } else { None };
-    places[2] = edges.as_ref().map_or(places[2], |(_, address)| *address);
+    let [destinations, centers, edges] =
+        made.each_ref().map(|output| output.as_ref().map_or(0, Output::address));
+    let aside = if call.needs_edges() && edges == 0 { Some(edges_aside(environment, total)?) } else { None };
+    let edges = aside.as_ref().map_or(edges, |(_, address)| *address);
+    let weights = call.weights.map(|weights| reader.weights(&weights, &rows, call.most)).transpose()?;
     if total > 0 {
-        sampling.launch(places, stream)?;
+        // Kernels write the neighbours that they find.
+        let destinations = if call.col.table.is_some() { destinations } else { 0 };
+        let weights = weights.as_ref().map(|brought| brought.weights);
+        call.launch(&rows, weights, [destinations, centers, edges], stream)?;
+    }
+    if call.col.table.is_none() {
+        reader.neighbors(&call.col, (edges, total.unsigned_abs()), destinations)?;
     }
     made.into_iter().flatten().for_each(Output::hand_over);
     Ok(())
@@ -114,23 +125,23 @@ fn edges_aside(environment: &Environment, total: i64) -> Result<(Temporary, u64)
 }
 
 /// A checked request.
-struct SampleLaunch {
-    row_ptr: Table,
-    col: (Table, ElementType),
-    weights: Option<Table>,
+struct SampleCall<'a> {
+    row_ptr: GraphArray<'a>,
+    col: GraphArray<'a>,
+    weights: Option<GraphArray<'a>>,
     nodes: Numbers,
     offsets: u64,
     most: i32,
     seed: u64,
 }
 
-impl SampleLaunch {
-    fn new(graph: Graph<'_>, request: SampleRequest<'_>, offsets: &Tensor) -> Result<Self> {
-        let (row_ptr, _) = table(graph.row_ptr, &[ElementType::Int64], "row pointers")?;
-        let col = table(graph.col, NODES, "neighbours")?;
-        let weigh = |weights| table(weights, &[ElementType::Float, ElementType::Double], "weights");
-        let weights = graph.weights.map(weigh).transpose()?.map(|(weights, _)| weights);
-        require(weights.is_none_or(|weights| weights.rows == col.0.rows), "not as many weights as edges")?;
+impl<'a> SampleCall<'a> {
+    fn new(graph: Graph<'a>, request: SampleRequest<'_>, offsets: &Tensor) -> Result<Self> {
+        let row_ptr = GraphArray::new(graph.row_ptr, &[ElementType::Int64], "row pointers")?;
+        let col = GraphArray::new(graph.col, NODES, "neighbours")?;
+        let kinds = &[ElementType::Float, ElementType::Double];
+        let weights = graph.weights.map(|weights| GraphArray::new(weights, kinds, "weights")).transpose()?;
+        require(weights.is_none_or(|weights| weights.count == col.count), "not as many weights as edges")?;
         let nodes = Array::new(request.centers, NODES, "centers")?.numbers();
         require(i32::try_from(nodes.count).is_ok(), "more centers than 31 bits can count")?;
         let offsets = Array::new(offsets, &[ElementType::Int], "offsets")?;
@@ -139,20 +150,33 @@ impl SampleLaunch {
         Ok(Self { row_ptr, col, weights, nodes, offsets: offsets.address, most, seed })
     }
 
+    /// Kernels need edges to choose many of them, and the gather of neighbours needs edges.
     fn needs_edges(&self) -> bool {
-        self.weights.is_none() && self.most > MOST_STEPS
+        self.weights.is_none() && self.most > MOST_STEPS || self.col.table.is_none()
     }
 
-    fn counting(&self) -> CountSamples {
-        let &Self { row_ptr, nodes, most, offsets, .. } = self;
-        CountSamples { row_ptr, nodes, most, counts: offsets }
+    /// Writes the first sample of each center; returns how many samples there are.
+    fn count(&self, rows: &NodeRows, environment: &Environment, stream: &CallerStream) -> Result<i64> {
+        let mut parts = ScratchLayout::default();
+        let scan = Scan::new(self.nodes.count, &mut parts)?;
+        let memory = environment.temporary(parts)?;
+        let &NodeRows { row_ptr, nodes, .. } = rows;
+        let counting = CountSamples { row_ptr, nodes, most: self.most, counts: self.offsets };
+        stream.launch(&counting, nodes.count)?;
+        scan.run(stream, &memory, self.offsets)
     }
 
-    fn launch(&self, [destinations, centers, edges]: [u64; 3], stream: &CallerStream) -> Result {
-        let &Self { row_ptr, nodes, offsets, most, seed, .. } = self;
-        let samples = Samples { col: self.col.0, destinations, centers, edges };
+    fn launch(
+        &self,
+        rows: &NodeRows,
+        weights: Option<Weights>,
+        [destinations, centers, edges]: [u64; 3],
+        stream: &CallerStream,
+    ) -> Result {
+        let (&Self { offsets, most, seed, .. }, &NodeRows { row_ptr, nodes, .. }) = (self, rows);
+        let samples = Samples { col: self.col.table.unwrap_or_default(), destinations, centers, edges };
         let all = Sampling { row_ptr, nodes, samples, offsets, seed, most };
-        let Some(weights) = self.weights else {
+        let Some(weights) = weights else {
             // A warp has a center.
             return stream.launch(&SampleUniform { all }, nodes.count * WARP);
         };

@@ -3,15 +3,15 @@
 //! Hazards: a neighbour that is taken twice or is none, an edge with a wrong target, samples that
 //! depend on the placement of the graph.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
 use wm_kernels::random::Pcg;
 
 use crate::api::{Description, Handle};
-use crate::environment::{Caller, Memory};
+use crate::environment::{Caller, Functions, Memory};
 use crate::rank::{
-    INVALID_INPUT, KINDS, Local, Rank, SUCCESS, Verdict, byte_at, local, must, packed, unpacked, want,
+    INVALID_INPUT, Local, Rank, SUCCESS, Verdict, byte_at, local, must, packed, unpacked, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -21,7 +21,7 @@ const INT: c_uint = 5;
 const INT64: c_uint = 6;
 
 /// A graph, alike on all ranks.
-struct Graph {
+pub(super) struct Graph {
     row_ptr: Vec<i64>,
     col: Vec<i64>,
     weights: Vec<f64>,
@@ -31,27 +31,38 @@ struct Graph {
 
 /// The arrays of a graph, in any memory.
 #[derive(Clone, Copy)]
-struct Arrays {
-    row_ptr: Handle,
-    col: Handle,
-    weights: Handle,
+pub(super) struct Arrays {
+    pub(super) row_ptr: Handle,
+    pub(super) col: Handle,
+    pub(super) weights: Handle,
+}
+
+/// The arguments of a sampling, but its graph and the caller's functions.
+pub(super) struct Call<'a> {
+    pub(super) by_weight: bool,
+    pub(super) centers: &'a Local<'a>,
+    pub(super) most: c_int,
+    pub(super) offsets: &'a Local<'a>,
+    /// Contexts of nodes, centers and edges.
+    pub(super) outputs: [*mut c_void; 3],
+    pub(super) seed: u64,
 }
 
 /// The result of a sampling: for each center its first sample, and for each sample its node, center
 /// and edge.
 #[derive(Debug, PartialEq)]
-struct Sampled {
-    offsets: Vec<i64>,
-    nodes: Vec<i64>,
-    centers: Vec<i64>,
-    edges: Vec<i64>,
+pub(super) struct Sampled {
+    pub(super) offsets: Vec<i64>,
+    pub(super) nodes: Vec<i64>,
+    pub(super) centers: Vec<i64>,
+    pub(super) edges: Vec<i64>,
 }
 
 /// The weight of one edge of each node that has three: it is always drawn.
 const HEAVY: f64 = 1e30;
 
 impl Graph {
-    fn new(salt: usize) -> Self {
+    pub(super) fn new(salt: usize) -> Self {
         let degree = |node: usize| match node {
             7 => 1500,
             11 => 150,
@@ -83,7 +94,7 @@ impl Graph {
     }
 
     /// In memory of all ranks.
-    fn spread(&self, rank: &Rank, kind: (c_uint, c_uint), is_uneven: bool) -> Verdict<Arrays> {
+    pub(super) fn spread(&self, rank: &Rank, kind: (c_uint, c_uint), is_uneven: bool) -> Verdict<Arrays> {
         let array = |bytes: &[u8], dtype: c_uint, count: usize| -> Verdict<Handle> {
             let mut each = vec![3; rank.size];
             each[rank.size - 1] = count.saturating_sub(3 * (rank.size - 1));
@@ -108,7 +119,7 @@ impl Graph {
     }
 
     /// In memory of this rank alone.
-    fn local<'a>(&self, rank: &'a Rank) -> Verdict<[Local<'a>; 3]> {
+    pub(super) fn local<'a>(&self, rank: &'a Rank) -> Verdict<[Local<'a>; 3]> {
         let shape = Description::array(self.col.len() as i64, self.weight_type);
         let weights = Local::new(rank, &self.packed_weights(), &shape)?;
         Ok([local(rank, &self.row_ptr, INT64)?, local(rank, &self.col, self.col_type)?, weights])
@@ -119,6 +130,20 @@ impl Graph {
         let node = usize::try_from(node).ok().filter(|node| *node + 1 < self.row_ptr.len());
         node.map_or((0, 0), |node| {
             (self.row_ptr[node], (self.row_ptr[node + 1] - self.row_ptr[node]) as usize)
+        })
+    }
+
+    /// Of a node's edges.
+    fn weights(&self, node: i64) -> &[f64] {
+        let (first, degree) = self.edges(node);
+        &self.weights[first as usize..first as usize + degree]
+    }
+
+    /// The samples of plain loops.
+    pub(super) fn wanted(&self, by_weight: bool, centers: &[i64], most: c_int, seed: u64) -> Sampled {
+        self.expected(centers, |center, degree| match by_weight {
+            true => drawn(self.weights(centers[center]), self.weight_type == FLOAT, center, most, seed),
+            false => uniform(center, degree, most, seed),
         })
     }
 
@@ -139,19 +164,39 @@ impl Graph {
 }
 
 impl Arrays {
-    fn of(local: &[Local<'_>; 3]) -> Self {
+    pub(super) fn of(local: &[Local<'_>; 3]) -> Self {
         Self { row_ptr: local[0].tensor, col: local[1].tensor, weights: local[2].tensor }
     }
 
-    fn close(self, rank: &Rank) -> Verdict {
+    pub(super) fn close(self, rank: &Rank) -> Verdict {
         rank.barrier()?;
         [self.row_ptr, self.col, self.weights]
             .into_iter()
             .try_for_each(|tensor| want!(SUCCESS, rank.wholememory_destroy_tensor(tensor)))
     }
 
+    /// The code of a sampling.
+    pub(super) fn call(self, rank: &Rank, call: &Call<'_>, functions: &Functions) -> c_uint {
+        let (Self { row_ptr, col, weights }, [nodes, wanted, edges]) = (self, call.outputs);
+        let (centers, offsets) = (call.centers.tensor, call.offsets.tensor);
+        let (library, most, seed, stream) = (&rank.library, call.most, call.seed, null_mut());
+        // SAFETY: handles; the functions and their contexts live longer than the call.
+        unsafe {
+            if call.by_weight {
+                (library.wholegraph_csr_weighted_sample_without_replacement)(
+                    row_ptr, col, weights, centers, most, offsets, nodes, wanted, edges, seed, functions,
+                    stream,
+                )
+            } else {
+                (library.wholegraph_csr_unweighted_sample_without_replacement)(
+                    row_ptr, col, centers, most, offsets, nodes, wanted, edges, seed, functions, stream,
+                )
+            }
+        }
+    }
+
     /// Samples, by weights if requested.
-    fn sample(
+    pub(super) fn sample(
         self,
         rank: &Rank,
         by_weight: bool,
@@ -160,49 +205,13 @@ impl Arrays {
         seed: u64,
     ) -> Verdict<Sampled> {
         let dtype = if seed.is_multiple_of(2) { INT } else { INT64 };
-        let (nodes, offsets) =
-            (local(rank, centers, dtype)?, local(rank, &vec![-7; centers.len() + 1], INT)?);
+        let (count, centers) = (centers.len(), local(rank, centers, dtype)?);
+        let offsets = local(rank, &vec![-7; count + 1], INT)?;
         let (caller, outputs) = (Caller::new(rank), [(); 3].map(|()| Memory::new(rank)));
-        let (functions, [first, second, third]) =
-            (caller.functions(), outputs.each_ref().map(Memory::context));
-        let Self { row_ptr, col, weights } = self;
-        let (nodes, places) = (nodes.tensor, offsets.tensor);
-        if by_weight {
-            want!(
-                SUCCESS,
-                rank.wholegraph_csr_weighted_sample_without_replacement(
-                    row_ptr,
-                    col,
-                    weights,
-                    nodes,
-                    most,
-                    places,
-                    first,
-                    second,
-                    third,
-                    seed,
-                    &functions,
-                    null_mut(),
-                )
-            )?;
-        } else {
-            want!(
-                SUCCESS,
-                rank.wholegraph_csr_unweighted_sample_without_replacement(
-                    row_ptr,
-                    col,
-                    nodes,
-                    most,
-                    places,
-                    first,
-                    second,
-                    third,
-                    seed,
-                    &functions,
-                    null_mut(),
-                )
-            )?;
-        }
+        let contexts = outputs.each_ref().map(Memory::context);
+        let call = Call { by_weight, centers: &centers, most, offsets: &offsets, outputs: contexts, seed };
+        let code = self.call(rank, &call, &caller.functions());
+        must(code == SUCCESS, || format!("{most} samples gave {code}"))?;
         caller.is_even()?;
         must(caller.outputs.get() == 3, || format!("{} outputs", caller.outputs.get()))?;
         let found = |output: &Memory<'_>| -> Verdict<Vec<i64>> {
@@ -243,9 +252,27 @@ fn uniform(center: usize, degree: usize, most: c_int, seed: u64) -> Vec<usize> {
 }
 
 /// Nodes of the graph, ones that it does not have, and one twice.
-fn some_centers(rank: &Rank) -> Vec<i64> {
+pub(super) fn some_centers(rank: &Rank) -> Vec<i64> {
     let drawn = (0..30).map(|at| i64::from(byte_at(at, rank.number + 77)) % 50);
     [7, -1, 11, 50, 11, i64::from(i32::MAX)].into_iter().chain(drawn).collect()
+}
+
+impl Sampled {
+    /// Requires the same samples; says where the first other one is.
+    pub(super) fn is(&self, wanted: &Self, what: &str) -> Verdict {
+        let all = |sampled: &Self| {
+            [&sampled.offsets, &sampled.nodes, &sampled.centers, &sampled.edges].map(Clone::clone)
+        };
+        for (name, (found, wanted)) in
+            ["offsets", "nodes", "centers", "edges"].into_iter().zip(all(self).into_iter().zip(all(wanted)))
+        {
+            let other = found.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
+            must(found == wanted, || {
+                format!("{what}: {} {name} for {}, another one at {other:?}", found.len(), wanted.len())
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Samples are edges of their centers, each once.
@@ -266,7 +293,7 @@ fn are_edges(graph: &Graph, centers: &[i64], sampled: &Sampled, most: c_int) -> 
 }
 
 pub(super) fn sampled_uniformly(rank: &Rank) -> Verdict {
-    for (at, kind) in KINDS.into_iter().enumerate() {
+    for (at, kind) in rank.kinds().iter().copied().enumerate() {
         let graph = Graph::new(at);
         let arrays = graph.spread(rank, kind, at % 2 == 1)?;
         let centers = some_centers(rank);
@@ -274,8 +301,8 @@ pub(super) fn sampled_uniformly(rank: &Rank) -> Verdict {
             let seed = (0x1234_5678_9abc + i64::from(most) + at as i64).cast_unsigned();
             let found = arrays.sample(rank, false, &centers, most, seed)?;
             are_edges(&graph, &centers, &found, most)?;
-            let wanted = graph.expected(&centers, |center, degree| uniform(center, degree, most, seed));
-            must(found == wanted, || format!("kind {kind:?}, {most} samples:\n{found:?}\nnot\n{wanted:?}"))?;
+            let wanted = graph.wanted(false, &centers, most, seed);
+            found.is(&wanted, &format!("kind {kind:?}, {most} samples"))?;
         }
         // The nodes from the fifth on are a graph of their own.
         let (mut part, mut later) = (null_mut(), Graph::new(at));
@@ -285,8 +312,8 @@ pub(super) fn sampled_uniformly(rank: &Rank) -> Verdict {
         )?;
         later.row_ptr.drain(..5);
         let found = Arrays { row_ptr: part, ..arrays }.sample(rank, false, &centers, 5, 1)?;
-        let wanted = later.expected(&centers, |center, degree| uniform(center, degree, 5, 1));
-        must(found == wanted, || format!("kind {kind:?}, part of the nodes:\n{found:?}\nnot\n{wanted:?}"))?;
+        let wanted = later.wanted(false, &centers, 5, 1);
+        found.is(&wanted, &format!("kind {kind:?}, part of the nodes"))?;
         want!(SUCCESS, rank.wholememory_destroy_tensor(part))?;
         arrays.close(rank)?;
     }
@@ -294,23 +321,19 @@ pub(super) fn sampled_uniformly(rank: &Rank) -> Verdict {
 }
 
 pub(super) fn sampled_by_weight(rank: &Rank) -> Verdict {
-    for (at, kind) in KINDS.into_iter().enumerate() {
+    for (at, kind) in rank.kinds().iter().copied().enumerate() {
         let graph = Graph::new(at);
         let arrays = graph.spread(rank, kind, at % 2 == 0)?;
         let centers = some_centers(rank);
-        let weights = |number: usize| {
-            let (first, degree) = graph.edges(centers[number]);
-            &graph.weights[first as usize..first as usize + degree]
-        };
         for most in if at == 0 { [-1, 20, 300] } else { [1, 20, 300] } {
             let found = arrays.sample(rank, true, &centers, most, 99)?;
             are_edges(&graph, &centers, &found, most)?;
-            let chosen = |number: usize| drawn(weights(number), graph.weight_type == FLOAT, number, most, 99);
-            for number in 0..centers.len() {
-                by_weight(weights(number), &chosen(number))?;
+            for (number, center) in centers.iter().enumerate() {
+                let weights = graph.weights(*center);
+                by_weight(weights, &drawn(weights, graph.weight_type == FLOAT, number, most, 99))?;
             }
-            let wanted = graph.expected(&centers, |number, _degree| chosen(number));
-            must(found == wanted, || format!("kind {kind:?}, {most} samples:\n{found:?}\nnot\n{wanted:?}"))?;
+            let wanted = graph.wanted(true, &centers, most, 99);
+            found.is(&wanted, &format!("kind {kind:?}, {most} samples"))?;
         }
         arrays.close(rank)?;
     }
@@ -320,7 +343,8 @@ pub(super) fn sampled_by_weight(rank: &Rank) -> Verdict {
 /// Weighted sampling: the edges with the largest keys, in their order. The result depends on the
 /// number of generators.
 fn drawn(weights: &[f64], is_float: bool, center: usize, most: c_int, seed: u64) -> Vec<usize> {
-    let samples = usize::try_from(most).ok().filter(|most| *most < weights.len()).unwrap_or(weights.len());
+    let few = usize::try_from(most).ok().filter(|most| (1..weights.len()).contains(most));
+    let samples = few.unwrap_or(weights.len());
     let generators = if most > 256 { 256 } else { 128 };
     let mut all: Vec<_> = (0..generators).map(|j| Pcg::new(seed, (center * generators + j) as u64)).collect();
     let key = |(edge, weight): (usize, &f64)| match all[edge % generators].log2_of_uniform() {
@@ -349,7 +373,6 @@ fn by_weight(weights: &[f64], chosen: &[usize]) -> Verdict {
 pub(super) fn what_is_not_wanted(rank: &Rank) -> Verdict {
     let graph = Graph::new(2);
     let arrays = graph.local(rank)?;
-    let Arrays { row_ptr, col, weights } = Arrays::of(&arrays);
     let centers = some_centers(rank);
     let nodes = local(rank, &centers, INT)?;
     for (most, by_weight) in [(10, false), (1100, false), (10, true)] {
@@ -359,43 +382,11 @@ pub(super) fn what_is_not_wanted(rank: &Rank) -> Verdict {
             let (caller, outputs) = (Caller::new(rank), [(); 3].map(|()| Memory::new(rank)));
             let wanted = |number: usize| mask >> number & 1 == 1;
             let context = |number: usize| if wanted(number) { outputs[number].context() } else { null_mut() };
-            let (first, second, third, functions) = (context(0), context(1), context(2), caller.functions());
-            if by_weight {
-                want!(
-                    SUCCESS,
-                    rank.wholegraph_csr_weighted_sample_without_replacement(
-                        row_ptr,
-                        col,
-                        weights,
-                        nodes.tensor,
-                        most,
-                        offsets.tensor,
-                        first,
-                        second,
-                        third,
-                        6,
-                        &functions,
-                        null_mut(),
-                    )
-                )?;
-            } else {
-                want!(
-                    SUCCESS,
-                    rank.wholegraph_csr_unweighted_sample_without_replacement(
-                        row_ptr,
-                        col,
-                        nodes.tensor,
-                        most,
-                        offsets.tensor,
-                        first,
-                        second,
-                        third,
-                        6,
-                        &functions,
-                        null_mut(),
-                    )
-                )?;
-            }
+            let contexts = [context(0), context(1), context(2)];
+            let call =
+                Call { by_weight, centers: &nodes, most, offsets: &offsets, outputs: contexts, seed: 6 };
+            let code = Arrays::of(&arrays).call(rank, &call, &caller.functions());
+            must(code == SUCCESS, || format!("{most} samples, outputs {mask:03b}: {code}"))?;
             caller.is_even()?;
             must(unpacked(&offsets.read()?, INT) == whole.offsets, || "other offsets".to_owned())?;
             let all = [(&whole.nodes, graph.col_type), (&whole.centers, INT), (&whole.edges, INT64)];

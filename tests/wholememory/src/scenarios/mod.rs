@@ -12,6 +12,7 @@ mod environment;
 mod files;
 mod folder;
 mod graph;
+mod graph_across;
 mod islands;
 mod memory;
 mod misuse;
@@ -118,10 +119,20 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::new("environment.captured", environment::captured) },
     Scenario::new("environment.fails", environment::fails),
     Scenario::new("environment.lacks_functions", environment::lacks_functions),
-    Scenario::new("graph.sampled_uniformly", graph::sampled_uniformly),
-    Scenario::new("graph.sampled_by_weight", graph::sampled_by_weight),
+    Scenario::new("graph.sampled_uniformly", graph::sampled_uniformly).spanning(),
+    Scenario::new("graph.sampled_by_weight", graph::sampled_by_weight).spanning(),
     Scenario::new("graph.what_is_not_wanted", graph::what_is_not_wanted),
     Scenario::new("graph.misused", graph::misused),
+    Scenario::new("graph.of_all_places", graph_across::of_all_places).spanning(),
+    Scenario::new("graph.not_as_the_others", graph_across::not_as_the_others).spanning(),
+    Scenario::new("graph.one_rank_fails", graph_across::one_rank_fails).spanning(),
+    Scenario::new("graph.different_calls", graph_across::different_calls).spanning(),
+    Scenario { needs_fault: true, ..Scenario::new("graph.a_launch_fails", graph_across::a_launch_fails) }
+        .spanning(),
+    Scenario { ends_early: true, ..Scenario::new("graph.network_fails", graph_across::network_fails) }
+        .spanning(),
+    Scenario { ends_early: true, ..Scenario::of_several("graph.a_rank_ends", graph_across::a_rank_ends) }
+        .spanning(),
     Scenario::new("islands.ranks", islands::ranks).spanning(),
     Scenario::new("islands.memory", islands::memory).spanning(),
     Scenario::of_several("islands.calls", islands::calls).spanning(),
