@@ -104,10 +104,14 @@ impl Fabric {
     pub fn meet(&mut self, watch: Watch<'_>) -> Result {
         let meeting = self.meeting.take().ok_or_else(|| Error::Logic("no ranks to meet".to_owned()))?;
         let link = RefCell::new(None);
-        self.wait(watch, || {
+        let met = self.wait(watch, || {
             link.replace(meeting.within(PAUSE)?);
             Ok(link.borrow().is_some())
-        })?;
+        });
+        if met.is_err() {
+            meeting.abandon();
+            return met;
+        }
         self.link = link.into_inner();
         Ok(())
     }
@@ -287,7 +291,8 @@ impl Fabric {
             if now - looked >= WATCH && ended.is_none() {
                 looked = now;
                 // An error of NCCL's, or an end that this rank sees.
-                let seen = self.link().and_then(NcclLink::is_ready).map(drop).and_then(|()| watch());
+                let ready = self.link.as_ref().map_or(Ok(true), NcclLink::is_ready);
+                let seen = ready.and_then(|_| watch());
                 ended = seen.err().map(|error| (now, error));
             }
             match &ended {

@@ -18,7 +18,7 @@ use wm_driver::Api;
 
 use crate::error::{Error, Result};
 use crate::nccl::library::{Nccl, UniqueId};
-use crate::nccl::link::{NcclGather, NcclLink, NcclTransfer};
+use crate::nccl::link::{DEADLINE, NcclGather, NcclLink, NcclTransfer};
 use crate::spanning::gpu::RankGpu;
 use crate::spanning::memory::FixedMemory;
 use crate::spanning::rails::Partners;
@@ -49,7 +49,7 @@ pub struct RankMeeting {
 #[derive(Debug)]
 pub(super) struct MeetingThread {
     link: Receiver<Result<NcclLink>>,
-    _caller: Arc<()>,
+    caller: Arc<()>,
 }
 
 impl MeetingThread {
@@ -65,7 +65,7 @@ impl MeetingThread {
         let body = move || drop(told.send(meet(place, &invitation, gathered, &seen)));
         wm_driver::thread::spawn(c"wm-nccl-meet", STACK, body)
             .map_err(|error| Error::System(format!("a thread to begin NCCL: {error}")))?;
-        Ok(Self { link, _caller: caller })
+        Ok(Self { link, caller })
     }
 
     /// The communicator, if it is connected within a time.
@@ -80,6 +80,15 @@ impl MeetingThread {
                 Err(Error::Communication("the thread that begins NCCL has ended".to_owned()))
             }
         }
+    }
+
+    /// Gives up. The thread ends within the deadline, unless NCCL does not return: a process that
+    /// exits while NCCL's own threads begin may crash.
+    pub(super) fn abandon(self) {
+        let Self { link, caller } = self;
+        drop(caller);
+        // A communicator that was made meanwhile is aborted.
+        drop(link.recv_timeout(DEADLINE));
     }
 }
 
