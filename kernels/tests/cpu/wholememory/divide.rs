@@ -6,7 +6,7 @@ use wm_kernels::wholememory::{DivideCount, DivideFew, DivideMove, DividedNumbers
 use super::graph::unpacked;
 use super::islands::Islands;
 use super::support::{Draws, indices, numbers};
-use crate::support::{read, run, written};
+use crate::support::{run, written};
 
 /// Draws numbers, divides them, and compares with a plain search.
 fn check(seed: u64, blocks: u32, most: u64) {
