@@ -33,6 +33,9 @@
 // empty and filling into cancelled. A kernel that fills a line sets the tag to filling (a), fence,
 // reads the row (f). These two fences are in one order (`fence_sc`): if (e) does not see (a), then
 // (f) sees (d). And if it does, (c) fails, because it is a compare-and-swap.
+// Rows of other islands are read by a gather, before (a). Its rank is the one that fills lines with
+// them, has filled them when the gather returns, and removes its lines after it has heard of a
+// change: (e) sees (c).
 #pragma once
 
 #include "rows.cuh"
@@ -172,16 +175,27 @@ __device__ __forceinline__ Hit look_up(const CacheTables& cache, bool wanted, u6
     return {set.lines + way * cache.stride, set.tags + way * 8, found >> 4};
 }
 
+// A row where the table has it, `bytes` bytes: a multiple of 16.
+struct HomeRow {
+    u64 address, bytes;
+
+    // Writes it to a line. The whole warp passes.
+    __device__ __forceinline__ void copy(u64 line) const {
+        for (u64 at = lane() * sizeof(Word16); at < bytes; at += WARP * sizeof(Word16)) {
+            Word16 word = {0, 0, 0, 0};
+            load_relaxed(true, address + at, word);
+            store_relaxed(line + at, word);
+        }
+    }
+};
+
 // Brings a row to a line whose tag this warp has made `claimed` (lane 0 did). The whole warp
 // passes.
-__device__ __forceinline__ void fill_line(u64 tag, u64 claimed, u64 line, u64 row, u64 bytes) {
+template <class Row>
+__device__ __forceinline__ void fill_line(u64 tag, u64 claimed, u64 line, const Row& row) {
     fence_sc();
     __syncwarp();
-    for (u64 at = lane() * sizeof(Word16); at < bytes; at += WARP * sizeof(Word16)) {
-        Word16 word = {0, 0, 0, 0};
-        load_relaxed(true, row + at, word);
-        store_relaxed(line + at, word);
-    }
+    row.copy(line);
     fence_acq_rel();
     __syncwarp();
     if (lane() == 0) {

@@ -3,7 +3,7 @@
 // Least frequently used, with age: a row that no line has becomes a candidate of its set; a
 // candidate that was asked for more often than the coldest line takes that line. Counts are halved
 // each time a set has missed often enough. Only a part's own rank adjusts it; all ranks count.
-#include "cache.cuh"
+#include "arrived.cuh"
 
 namespace wm {
 
@@ -84,9 +84,25 @@ __device__ __forceinline__ u64 largest_of_lanes(u64 value) {
     return value;
 }
 
-// Gives candidates of a set the lines of rows that are asked for less; how many. The whole warp
-// passes; lane w has way w and candidate w.
-__device__ __forceinline__ u32 adjust_set(const CacheTables& cache, const Table& table, const CacheSet& set) {
+// Where lines get their rows: from the table, or from a gather's packed memory.
+struct HomeRows {
+    const Table& table;
+    u64 bytes;
+
+    __device__ __forceinline__ u64 find(u64 row) const { return table.row(i64(row)); }
+    __device__ __forceinline__ HomeRow at(u64 address) const { return {address, bytes}; }
+};
+struct GatheredRows {
+    const ArrivedRows& rows;
+
+    __device__ __forceinline__ u64 find(u64 row) const { return rows.row(i64(row)); }
+    __device__ __forceinline__ ArrivedRow at(u64 address) const { return {rows, address}; }
+};
+
+// Gives candidates of a set the lines of rows that are asked for less; how many. A candidate whose
+// row is not there stays one. The whole warp passes; lane w has way w and candidate w.
+template <class Rows>
+__device__ __forceinline__ u32 adjust_set(const CacheTables& cache, const Rows& rows, const CacheSet& set) {
     const bool has_way = lane() < WAYS;
     u64 tag = has_way ? load_word(set.tags + lane() * 8) : FILLING;
     u32 count = has_way ? load_count(set.record + COUNTS_AT + lane() * 4) : 0;
@@ -101,19 +117,19 @@ __device__ __forceinline__ u32 adjust_set(const CacheTables& cache, const Table&
         const u64 coldest = ~largest_of_lanes(order);
         const bool has_line = any_lane(named_by(tag) == name);
         if (!has_line && times_of(best) < coldest >> 3) return taken;
+        const u64 row = has_line ? 0 : rows.find(name - 1);
         if (candidate == best) {
-            store_word(set.record + lane() * 8, 0);
+            if (has_line || row != 0) store_word(set.record + lane() * 8, 0);
             candidate = 0;
         }
-        const u64 home = table.row(i64(name) - 1);
-        if (has_line || home == 0) continue;
+        if (row == 0) continue;
         const u32 way = u32(coldest) & (WAYS - 1);
         const u64 was = __shfl_sync(ALL_LANES, tag, int(way)), claimed = next_tag(was, FILLING + name);
         u64 found = 0;
         if (lane() == 0) found = exchange_word(set.tags + way * 8, was, claimed);
         // Another stream of this rank is at this set.
         if (__shfl_sync(ALL_LANES, found, 0) != was) return taken;
-        fill_line(set.tags + way * 8, claimed, set.lines + way * cache.stride, home, cache.stride);
+        fill_line(set.tags + way * 8, claimed, set.lines + way * cache.stride, rows.at(row));
         taken++;
         if (lane() == way) {
             tag = name;
@@ -140,6 +156,32 @@ __device__ __forceinline__ bool is_learning(u64 first_record, u64 sets) {
     return load_word(first_record + CURSOR_AT) == 0 || lately >= i64(sets * (LATELY / LEARNS_ABOVE));
 }
 
+// Adjusts sets of a part from the cursor on.
+template <class Rows>
+__device__ __forceinline__ void adjust_sets(const CacheTables& cache, const Rows& rows, u32 part, u64 turns) {
+    const u64 sets = cache.sets_of(part);
+    const u32 warps = threads_in_block() / WARP;
+    if (sets == 0 || warp() >= warps) return;
+    const u64 first_record = cache.set(part, sets, 0).record;
+    u64* cursor = reinterpret_cast<u64*>(first_record + CURSOR_AT);
+    for (u64 i = block_in_grid() * warps + warp(); i < turns; i += blocks_in_grid() * warps) {
+        u64 first = 0;
+        if (lane() == 0) first = atomicAdd(cursor, u64(WARP));
+        first = __shfl_sync(ALL_LANES, first, 0);
+        const bool is_mine = lane() < sets;
+        const u64 number = (first + lane()) % sets;
+        const bool wants = is_mine && wants_change(cache.set(part, sets, number));
+        u32 taken = 0;
+#pragma unroll 1
+        for (u32 lane_of_set = 0; lane_of_set < WARP; lane_of_set++) {
+            if (__shfl_sync(ALL_LANES, u32(wants), int(lane_of_set)) == 0) continue;
+            const u64 wanting = __shfl_sync(ALL_LANES, number, int(lane_of_set));
+            taken += adjust_set(cache, rows, cache.set(part, sets, wanting));
+        }
+        if (lane() == 0) note_taken(first_record + LATELY_AT, sets, taken);
+    }
+}
+
 // Takes a row out of a tag, or has its bytes brought anew (`home` is not 0). Lane 0 changes the
 // tag, the whole warp passes.
 __device__ __forceinline__ void renew_tag(u64 tag, u64 name, u64 line, u64 home, u64 bytes) {
@@ -158,7 +200,7 @@ __device__ __forceinline__ void renew_tag(u64 tag, u64 name, u64 line, u64 home,
         }
     }
     claimed = __shfl_sync(ALL_LANES, claimed, 0);
-    if (claimed != 0) fill_line(tag, claimed, line, home, bytes);
+    if (claimed != 0) fill_line(tag, claimed, line, HomeRow{home, bytes});
 }
 
 }  // namespace wm
@@ -179,27 +221,12 @@ extern "C" __global__ void wm_cache_count(wm::Numbers numbers, u32 shift, u64 se
 /// Adjusts sets of part `part`, which is this rank's own: as many as `turns` times 32, from where
 /// the last launch ended. Blocks are whole warps.
 extern "C" __global__ void wm_cache_adjust(wm::Table table, wm::CacheTables cache, u32 part, u64 turns) {
-    const u64 sets = cache.sets_of(part);
-    const u32 warps = wm::threads_in_block() / wm::WARP;
-    if (sets == 0 || wm::warp() >= warps) return;
-    const u64 first_record = cache.set(part, sets, 0).record;
-    u64* cursor = reinterpret_cast<u64*>(first_record + wm::CURSOR_AT);
-    for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < turns; i += wm::blocks_in_grid() * warps) {
-        u64 first = 0;
-        if (wm::lane() == 0) first = atomicAdd(cursor, u64(wm::WARP));
-        first = __shfl_sync(wm::ALL_LANES, first, 0);
-        const bool is_mine = wm::lane() < sets;
-        const u64 number = (first + wm::lane()) % sets;
-        const bool wants = is_mine && wm::wants_change(cache.set(part, sets, number));
-        u32 taken = 0;
-#pragma unroll 1
-        for (u32 lane = 0; lane < wm::WARP; lane++) {
-            if (__shfl_sync(wm::ALL_LANES, u32(wants), int(lane)) == 0) continue;
-            const u64 wanting = __shfl_sync(wm::ALL_LANES, number, int(lane));
-            taken += wm::adjust_set(cache, table, cache.set(part, sets, wanting));
-        }
-        if (wm::lane() == 0) wm::note_taken(first_record + wm::LATELY_AT, sets, taken);
-    }
+    wm::adjust_sets(cache, wm::HomeRows{table, cache.stride}, part, turns);
+}
+
+/// As `wm_cache_adjust`, with the rows of a gather, which are in their packed places.
+extern "C" __global__ void wm_cache_adjust_arrived(wm::ArrivedRows rows, wm::CacheTables cache, u32 part, u64 turns) {
+    wm::adjust_sets(cache, wm::GatheredRows{rows}, part, turns);
 }
 
 /// Fills lines of this rank's own part again: those of the `*count` rows that `rows` names as

@@ -58,7 +58,7 @@ fn ranks_of_four_islands() {
     }
 }
 
-/// Messages and bytes that each rank has sent, by rank.
+/// Messages and bytes that each rank has sent in a scenario, by rank.
 fn sent(scenario: &str, ranks: usize, islands: usize, gathers: usize) -> Vec<(u64, u64)> {
     let scratch = Scratch::new();
     let file = scratch.path().join("sent");
@@ -82,12 +82,18 @@ fn sent(scenario: &str, ranks: usize, islands: usize, gathers: usize) -> Vec<(u6
 /// The model of docs/dev/measurements.md: a rank gathers 960 rows of 128 bytes, as many of each
 /// island.
 fn model(ranks: u64, islands: u64) -> (u64, u64) {
-    let (others, record) = (ranks - 1, 8 * (8 + islands));
     let crossing = (islands - 1) * (960 / islands);
+    // The first numbers are all, and rows come for them.
+    let (messages, bytes) = model_without_rows(ranks, islands);
+    (messages + islands - 1, bytes + crossing * 128)
+}
+
+/// A gather of which no row crosses.
+fn model_without_rows(ranks: u64, islands: u64) -> (u64, u64) {
+    let (others, record) = (ranks - 1, 8 * (8 + islands));
     let opening = (16384 / (islands - 1) / 256 * 256).max(2048);
-    // A record to each rank, and the end; the first numbers, which are all, to each other island,
-    // and rows for it.
-    (2 * others + 2 * (islands - 1), 2 * others * record + (islands - 1) * opening + crossing * 128)
+    // A record to each rank, and the end; room for the first numbers to each other island.
+    (2 * others + islands - 1, 2 * others * record + (islands - 1) * opening)
 }
 
 #[test]
@@ -108,6 +114,19 @@ fn are_those_of_the_model(scenario: &str, all: &[(usize, usize)]) {
         for (rank, (once, thrice)) in once.into_iter().zip(thrice).enumerate() {
             let two = (thrice.0 - once.0, thrice.1 - once.1);
             let (messages, bytes) = model(ranks as u64, islands as u64);
+            assert_eq!(two, (2 * messages, 2 * bytes), "rank {rank} of {ranks} on {islands} islands");
+        }
+    }
+}
+
+/// Hazard: a row that a rank has a copy of crosses all the same.
+#[test]
+fn rows_with_copies_do_not_cross() {
+    for (ranks, islands) in [(2, 2), (4, 2), (4, 4)] {
+        let [once, thrice] = [1, 3].map(|gathers| sent("caches.counted", ranks, islands, gathers));
+        let (messages, bytes) = model_without_rows(ranks as u64, islands as u64);
+        for (rank, (once, thrice)) in once.into_iter().zip(thrice).enumerate() {
+            let two = (thrice.0 - once.0, thrice.1 - once.1);
             assert_eq!(two, (2 * messages, 2 * bytes), "rank {rank} of {ranks} on {islands} islands");
         }
     }
@@ -150,8 +169,8 @@ fn trained(ranks: &str, islands: &str, seed: &str) -> BTreeMap<String, String> {
 fn training_gives_the_bits_of_one_island() {
     for (ranks, islands) in [("3", &["2", "3"][..]), ("5", &["2", "4"])] {
         let wanted = trained(ranks, "1", "0");
-        // Rows of four optimizers and five states, of each rank.
-        assert_eq!(wanted.len(), ranks.parse::<usize>().expect("a number") * 9);
+        // Of each rank: rows of four optimizers and five states, and rows of two types of 16 bits.
+        assert_eq!(wanted.len(), ranks.parse::<usize>().expect("a number") * (9 + 2 * 4));
         for (seed, islands) in ["1", "2"].into_iter().zip(islands) {
             assert!(trained(ranks, islands, seed) == wanted, "{ranks} ranks on {islands} islands");
         }
@@ -204,6 +223,18 @@ fn a_launch_fails_before_row_pointers_are_gathered() {
     }
 }
 
+/// The same through copies of all islands' rows, which are taken first, and to which lines are
+/// added behind the rows.
+#[test]
+fn a_launch_fails_in_a_gather_through_copies() {
+    for (number, failed) in [(1, "3"), (2, "3"), (3, "3"), (7, "1"), (8, "1")] {
+        let fault = format!("1:cuLaunchKernel:{number}");
+        let scenario = ["--filter", "caches.a_launch_fails", "--fault", &fault];
+        let settings = [("WHOLEMEMORY_SUITE_FAILED", failed)];
+        passes(&[&["--ranks", "3", "--islands", "2"][..], &scenario].concat(), &settings);
+    }
+}
+
 /// A rank's operation fails in NCCL: all ranks get an error.
 #[test]
 fn a_network_that_fails() {
@@ -240,7 +271,9 @@ fn a_rank_ends_at_a_random_moment() {
     for seed in 0..12_u64 {
         let (ranks, islands) = [("2", "2"), ("3", "2"), ("4", "3"), ("5", "2")][seed as usize % 4];
         let settings = [("WHOLEMEMORY_SUITE_SEED", &*seed.to_string())];
-        for filter in ["crossings.a_rank_ends", "training.a_rank_ends", "graph.a_rank_ends"] {
+        for filter in
+            ["crossings.a_rank_ends", "caches.a_rank_ends", "training.a_rank_ends", "graph.a_rank_ends"]
+        {
             passes(&["--ranks", ranks, "--islands", islands, "--filter", filter], &settings);
         }
     }

@@ -4,8 +4,8 @@
 use std::thread;
 
 use wm_kernels::wholememory::{
-    CacheAdjust, CacheCount, CacheDrop, CacheGather, CacheRenew, CacheTables, Chunks, Numbers, RowSet,
-    Strided,
+    ArrivedRows, CacheAdjust, CacheAdjustArrived, CacheCount, CacheDrop, CacheGather, CacheRenew,
+    CacheTables, CacheTake, Chunks, Numbers, RowSet, Strided,
 };
 
 use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row, width};
@@ -123,6 +123,18 @@ impl Cached {
         run(shape, &CacheGather { rows, row_bytes: packed.stride, width, cache: self.tables() });
     }
 
+    /// Takes rows that have a line: what is missed, and the packed rows.
+    fn take(&self, numbers: &[i64]) -> (Vec<i64>, Placed) {
+        let (mut missed, bytes) = (vec![0; numbers.len()], self.stride);
+        let mut output = Placed::new(&vec![0; numbers.len() * bytes as usize], 0);
+        let packed = Strided { address: output.address(), stride: bytes };
+        let numbers = numbers_of(numbers);
+        let rows = ArrivedRows { numbers, packed, slots: 0, capacity: 0, bytes, width: 16 };
+        let (cache, rows_in_table) = (self.tables(), self.rows());
+        run((2, 64), &CacheTake { rows, rows_in_table, cache, missed: written(&mut missed) });
+        (missed, output)
+    }
+
     fn count(&self, numbers: &[i64], shift: u32) {
         let (numbers, rows_in_table) = (numbers_of(numbers), self.rows());
         run((2, 64), &CacheCount { numbers, shift, seed: 3, rows_in_table, cache: self.tables(), part: 0 });
@@ -221,6 +233,98 @@ fn what_is_asked_for_gets_lines_with_its_own_bytes() {
     }
 }
 
+/// Hazard: a row that is neither taken from a line nor asked for; a line that gets the bytes of
+/// another packed row, or bytes beside them.
+#[test]
+fn what_is_missed_is_asked_for_and_gets_a_line_when_it_has_come() {
+    for seed in 0..60 {
+        let draws = &mut Draws::new(seed + 3000);
+        let cached = Cached::new(seed, 1 + 2 * draws.below(3));
+        let row_bytes = draws.of(&[1, 4, 10, 12, cached.stride]).min(cached.stride) as usize;
+        let (gap, misalignment) = (draws.of(&[0, 2, 16]) as usize, draws.of(&[0, 4, 7]));
+        let pitch = row_bytes + gap;
+        let (mut taken, mut asked_for) = (0, 0);
+        for round in 0..6 {
+            let (numbers, _) = indices(draws, 200, cached.rows(), 8);
+            let mut output = Placed::new(&vec![0xee; numbers.len() * pitch], misalignment);
+            let packed = Strided { address: output.address(), stride: pitch as u64 };
+            let width = width(&[packed.address, packed.stride, row_bytes as u64]);
+            // No places are kept where the cache is not adjusted.
+            let capacity = if round == 3 { 0 } else { (2 * numbers.len()).next_power_of_two() as u64 };
+            let (mut slots, mut missed) = (vec![u32::MAX; capacity as usize], vec![7i64; numbers.len()]);
+            let rows = ArrivedRows {
+                numbers: numbers_of(&numbers),
+                packed,
+                slots: if capacity == 0 { 0 } else { written(&mut slots) },
+                capacity,
+                bytes: row_bytes as u64,
+                width,
+            };
+            let (cache, rows_in_table) = (cached.tables(), cached.rows());
+            let shape = WARPS[round % WARPS.len()];
+            run(shape, &CacheTake { rows, rows_in_table, cache, missed: written(&mut missed) });
+            let lines: Vec<_> = (0..cached.parts.len()).flat_map(|part| cached.lines(part).0).collect();
+            // What the islands answer.
+            let mut answered = output.content().to_vec();
+            for (at, number) in numbers.iter().enumerate() {
+                let (place, row) = (at * pitch..at * pitch + row_bytes, row(*number, cached.rows()));
+                let has_line = lines.iter().any(|(row, _)| *row as i64 == *number);
+                assert_eq!(missed[at], if has_line { -1 } else { *number }, "seed {seed}, round {round}");
+                let wanted = row.map(|row| &cached.row(row as u64)[..row_bytes]);
+                match wanted {
+                    Some(wanted) if has_line => assert_eq!(&answered[place], wanted, "row {number}"),
+                    _ => {
+                        assert!(answered[place.clone()].iter().all(|byte| *byte == 0xee));
+                        wanted.iter().for_each(|wanted| answered[place.clone()].copy_from_slice(wanted));
+                    }
+                }
+                assert!(answered[at * pitch + row_bytes..(at + 1) * pitch].iter().all(|byte| *byte == 0xee));
+                (taken, asked_for) = (taken + u32::from(has_line), asked_for + u32::from(!has_line));
+            }
+            if capacity == 0 {
+                continue;
+            }
+            let mut output = Placed::new(&answered, misalignment);
+            let rows = ArrivedRows { packed: Strided { address: output.address(), ..packed }, ..rows };
+            cached.count(&numbers, 0);
+            for part in 0..cached.parts.len() {
+                let turns = (cached.set_starts[part + 1] - cached.set_starts[part]).div_ceil(32);
+                run(shape, &CacheAdjustArrived { rows, cache: cached.tables(), part: part as u32, turns });
+                let (lines, others) = cached.lines(part);
+                assert_eq!(others, 0, "a tag that is being filled is left");
+                for (row, bytes) in lines {
+                    assert_eq!(cached.part_of(row), part, "seed {seed}");
+                    assert_eq!(bytes[..row_bytes], cached.row(row)[..row_bytes], "seed {seed}, row {row}");
+                }
+            }
+        }
+        assert!(taken > 0 && asked_for > 0, "seed {seed}: {taken} rows are taken, {asked_for} are asked for");
+    }
+}
+
+/// Hazard: the row that is asked for most is forgotten, or keeps others from a line, because it has
+/// not come with this gather.
+#[test]
+fn a_candidate_that_has_not_come_stays_one() {
+    let cached = Cached::spread(100, 1, 1);
+    cached.count(&[5, 5, 5, 9], 0);
+    let (numbers, mut slots) = ([9i64], [u32::MAX; 2]);
+    let mut output = Placed::new(cached.row(9), 0);
+    let packed = Strided { address: output.address(), stride: 16 };
+    let slots = written(&mut slots);
+    let rows =
+        ArrivedRows { numbers: numbers_of(&numbers), packed, slots, capacity: 2, bytes: 16, width: 16 };
+    let mut missed = [0i64];
+    let (cache, missed) = (cached.tables(), written(&mut missed));
+    run((1, 32), &CacheTake { rows, rows_in_table: 100, cache, missed });
+    run((1, 32), &CacheAdjustArrived { rows, cache: cached.tables(), part: 0, turns: 1 });
+    assert_eq!(cached.lines(0), (vec![(9, cached.row(9).to_vec())], 0));
+    cached.adjust(0, (1, 32));
+    let mut rows: Vec<_> = cached.lines(0).0.iter().map(|(row, _)| *row).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, [5, 9]);
+}
+
 /// Hazard: an order that is not heeded, which no bytes show.
 #[test]
 fn rows_are_moved_by_their_order() {
@@ -312,6 +416,11 @@ fn readers_see_whole_rows_while_lines_are_taken() {
                     let mut output = Placed::new(&vec![0; numbers.len() * stride], 0);
                     cached.gather(&numbers, stride, &mut output, (2, 64));
                     for (number, found) in numbers.iter().zip(output.content().chunks(stride)) {
+                        assert_eq!(found, cached.row(*number as u64), "row {number}, round {round}");
+                    }
+                    let (missed, output) = cached.take(&numbers);
+                    let taken = numbers.iter().zip(output.content().chunks(stride)).zip(missed);
+                    for ((number, found), _) in taken.filter(|(_, missed)| *missed == -1) {
                         assert_eq!(found, cached.row(*number as u64), "row {number}, round {round}");
                     }
                 }

@@ -117,7 +117,8 @@ exports! {
     /// * Collective: all arguments are the same on all ranks; the policy's other ranks make
     ///   embeddings of their own.
     /// * Errors: `INVALID_INPUT` for a description that is no matrix, or a policy that does not fit
-    ///   the memory; those of `wholememory_malloc`.
+    ///   the memory; `NOT_SUPPORTED` for a policy whose ranks do not reach each other's GPUs; those
+    ///   of `wholememory_malloc`.
     fn wholememory_create_embedding(
         place: *mut EmbeddingHandle, description: *mut TensorDescription, comm: CommunicatorHandle,
         memory_type: MemoryTypeCode, location: LocationCode, policy: CachePolicyHandle,
@@ -174,7 +175,12 @@ exports! {
     /// `adjust_cache`, the rows that are gathered most get copies, behind the gather and in the
     /// same stream. Types that differ are converted from the table, past the cache.
     ///
-    /// * Stream: `stream`, a `cudaStream_t` as a number. The call does not wait.
+    /// Collective where `wholememory_gather` is, also if a rank has copies of all its rows. If the
+    /// cache is of another communicator than the embedding's, then, with `adjust_cache`, the call
+    /// returns when the copies are made.
+    ///
+    /// * Stream: `stream`, a `cudaStream_t` as a number. The call does not wait, unless it is
+    ///   collective.
     /// * Errors: as of `wholememory_gather`.
     fn wholememory_embedding_gather(
         handle: EmbeddingHandle, indices: TensorHandle, output: TensorHandle, adjust_cache: bool,

@@ -20,6 +20,8 @@ pub enum CachePlan {
     OfOwners,
     /// Ranks share copies of any rows, to be read alone.
     Spread,
+    /// The same of rows that span islands, which lines get from the ranks' gathers.
+    Gathered,
 }
 
 /// A policy.
@@ -79,8 +81,13 @@ impl CachePolicy {
         require(self.access == AccessType::ReadOnly, "a cache of other ranks than the rows' is for reading")?;
         let is_shown = matches!(self.memory_type, MemoryType::Continuous | MemoryType::Chunked);
         require(is_shown, "a cache of other ranks than the rows' is continuous or chunked")?;
-        // All of it is on one machine: host memory is no nearer than where the rows are.
-        Ok(if self.location == Location::Device { CachePlan::Spread } else { CachePlan::None })
+        Ok(match (self.location, rows.span()) {
+            // Host memory is no nearer than where the rows of a machine are, and GPUs do not change
+            // a line's tag there.
+            (Location::Host, _) => CachePlan::None,
+            (Location::Device, None) => CachePlan::Spread,
+            (Location::Device, Some(_)) => CachePlan::Gathered,
+        })
     }
 
     /// May rows be trained that have it?

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use wm_abi::CUstream;
-use wm_kernels::wholememory::{CacheGather, CacheTables, Numbers};
+use wm_kernels::wholememory::{ArrivedRows, CacheGather, CacheTables, Numbers};
 
 use crate::error::Result;
 use crate::operations::moves::{RowDirection, RowLaunch};
@@ -16,13 +16,22 @@ pub trait Lookups: Debug {
     /// # Errors
     /// The driver's.
     fn adjust(&self, numbers: Numbers, stream: CUstream) -> Result;
+
+    /// The same with rows of any island, which lines get from the packed rows of their gather.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn adjust_to_arrived(&self, rows: ArrivedRows, stream: CUstream) -> Result;
 }
 
-/// The copies of rows in a cache: of the rows of this rank's island, by their numbers there.
+/// The copies of rows in a cache: of the rows of this rank's island, by their numbers there; or
+/// of the rows of all islands, by their numbers in the table.
 #[derive(Debug, Clone, Copy)]
 pub struct RowCache<'a> {
     /// Its parts.
     pub tables: CacheTables,
+    /// Of memory that spans islands: it has copies of the rows of all of them.
+    pub is_of_all: bool,
     /// It has so few lines that many rows come from the table.
     pub is_small: bool,
     /// The cache, where it is adjusted to these lookups.

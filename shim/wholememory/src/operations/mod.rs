@@ -3,6 +3,7 @@
 //! their addresses; the host waits once where the size of an output must be known.
 
 pub(crate) mod across;
+pub(crate) mod around;
 pub mod array;
 pub mod gathers;
 pub mod lookups;

@@ -98,6 +98,12 @@ pub(super) struct PackedRows {
 }
 
 impl PackedRows {
+    /// Bytes of a row, and bytes of the widest words that these rows can be accessed in.
+    pub(super) fn widest(&self) -> (u64, u32) {
+        let row_bytes = self.columns * self.kind.bytes() as u64;
+        (row_bytes, alignment_of(self.side().alignment | row_bytes) as u32)
+    }
+
     /// The rows of this side of a copy.
     fn side(&self) -> RowSide {
         RowSide { kind: self.kind, alignment: alignment_of(self.rows.address | self.rows.stride) }

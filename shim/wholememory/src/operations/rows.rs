@@ -9,11 +9,11 @@ use wm_kernels::wholememory::{GatherOrderedRows, GatherRows, ScatterOrderedRows,
 
 use crate::error::{Error, Result};
 use crate::memory::Memory;
-use crate::operations::across;
 use crate::operations::lookups::RowCache;
 use crate::operations::moves::{Places, RowLaunch, RowRequest};
 use crate::operations::order::RowOrder;
 use crate::operations::scratch::Workspace;
+use crate::operations::{across, around};
 use crate::tensor::Tensor;
 
 pub use crate::operations::moves::RowDirection;
@@ -57,7 +57,8 @@ pub fn refuse(direction: RowDirection, table: &Tensor, error: Error, workspace: 
 /// Gathers rows as [`copy`] does, through a cache of all columns of the table, which may be
 /// adjusted afterwards. Rows that are converted come from the table.
 ///
-/// Over memory that spans islands the rows of each island pass through the island's cache.
+/// Over memory that spans islands the rows of each island pass through the island's cache; or a
+/// rank has copies of the rows of all islands, and asks for the others.
 ///
 /// # Errors
 /// As [`copy`].
@@ -71,6 +72,9 @@ pub fn gather_cached(
 ) -> Result {
     let request = RowRequest::new(table, indices, packed);
     if table.memory()?.span().is_some() {
+        if cache.is_of_all {
+            return around::gather(cache, table, request, workspace, multiprocessors);
+        }
         let gather = RowDirection::Gather;
         return across::copy(gather, Some(cache), table, request, workspace, multiprocessors);
     }

@@ -7,6 +7,8 @@
 //! bytes.
 
 use std::ptr::{null, null_mut};
+use std::thread;
+use std::time::Duration;
 
 use fastrand::Rng;
 use wm_abi::{
@@ -15,11 +17,12 @@ use wm_abi::{
 use wm_driver::Api;
 
 use super::cache_policies::{READ_ONLY, READ_WRITE, create, policy};
+use super::deaths::{end_now, seed, until_the_end};
 use super::folder::Folder;
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HIERARCHY, HOST, Local, Rank, SUCCESS, Verdict, byte_at,
-    bytes_at, local, must, want,
+    CHUNKED, CONTINUOUS, CUDA_ERROR, DEVICE, DISTRIBUTED, HIERARCHY, HOST, LOGIC_ERROR, Local, Rank, SUCCESS,
+    Verdict, byte_at, bytes_at, local, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -33,7 +36,7 @@ const BEFORE: usize = 4;
 const AFTER: usize = 9;
 
 /// The owner of a cache: the rows' ranks, the same for reading alone, of each rank alone, of
-/// two ranks at a time, of all ranks in another communicator.
+/// two ranks of an island at a time, of all ranks in another communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     Owners,
@@ -59,9 +62,12 @@ const KINDS: [Kind; 10] = [
     (Of::Readers, (CHUNKED, HOST), DISTRIBUTED),
 ];
 
-/// Kinds of rows that span islands: each island has copies of its own.
-const SPANNING: [Kind; 5] = [
+/// Kinds of rows that span islands: each island has copies of its own; or some of its ranks have
+/// copies of any.
+const SPANNING: [Kind; 7] = [
     (Of::Owners, (DISTRIBUTED, HOST), DISTRIBUTED),
+    (Of::Alone, (DISTRIBUTED, DEVICE), CHUNKED),
+    (Of::Pairs, (HIERARCHY, HOST), CONTINUOUS),
     (Of::Readers, (DISTRIBUTED, HOST), DISTRIBUTED),
     (Of::Owners, (DISTRIBUTED, DEVICE), DISTRIBUTED),
     (Of::Owners, (HIERARCHY, HOST), HIERARCHY),
@@ -99,7 +105,7 @@ impl<'a> Cached<'a> {
         let color = match of {
             Of::Owners | Of::Readers => None,
             Of::Alone => Some(rank.number),
-            Of::Pairs => Some(rank.number / 2),
+            Of::Pairs => Some(rank.number % rank.islands + rank.number / rank.islands / 2 * rank.islands),
             Of::All => Some(0),
         };
         let mut part = null_mut();
@@ -137,23 +143,21 @@ impl<'a> Cached<'a> {
     }
 
     fn gather(&self, rows: &[i64], adjusts: bool) -> Verdict<Vec<u8>> {
+        let (code, found) = self.gather_or_code(rows, adjusts)?;
+        must(code == SUCCESS, || format!("a gather gave {code}"))?;
+        Ok(found)
+    }
+
+    fn gather_or_code(&self, rows: &[i64], adjusts: bool) -> Verdict<(u32, Vec<u8>)> {
         let (rank, count) = (self.rank, rows.len());
         let indices = local(rank, rows, if count.is_multiple_of(2) { INT64 } else { INT })?;
         let shape =
             Description { sizes: [count as i64, self.shape.sizes[1], 1, 1, 1, 1, 1, 1], ..self.shape };
         let output = Local::new(rank, &vec![0xee; count * self.row], &shape)?;
-        want!(
-            SUCCESS,
-            rank.wholememory_embedding_gather(
-                self.embedding,
-                indices.tensor,
-                output.tensor,
-                adjusts,
-                null(),
-                0
-            )
-        )?;
-        output.read()
+        let gather = rank.library.wholememory_embedding_gather;
+        // SAFETY: handles.
+        let code = unsafe { gather(self.embedding, indices.tensor, output.tensor, adjusts, null(), 0) };
+        Ok((code, output.read()?))
     }
 
     fn is_row(&self, bytes: &[u8], row: i64, salt: usize) -> bool {
@@ -357,6 +361,74 @@ pub(super) fn loaded(rank: &Rank) -> Verdict {
         cached.end()?;
     }
     folder.end(rank)
+}
+
+/// Rows that span islands, of which each rank alone has copies.
+fn of_all_islands(rank: &Rank, (rows, columns): (i64, i64)) -> Verdict<Cached<'_>> {
+    let kind = (Of::Alone, (DISTRIBUTED, DEVICE), CHUNKED);
+    Cached::new(rank, Description::matrix(rows, columns, columns, FLOAT), kind, 1.0, None)
+}
+
+/// Each rank gathers all rows as often as the test says, when it has copies of them: so nothing but
+/// records crosses.
+pub(super) fn counted(rank: &Rank) -> Verdict {
+    let gathers = std::env::var("WHOLEMEMORY_SUITE_GATHERS").ok().and_then(|count| count.parse().ok());
+    let (cached, all) = (of_all_islands(rank, (960, 32))?, (0..960).collect::<Vec<_>>());
+    for _ in 0..4 + gathers.unwrap_or(1) {
+        cached.right(&all, true)?;
+    }
+    cached.end()
+}
+
+/// A rank ends at a random moment of gathers through copies.
+pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
+    if rank.islands.min(rank.size) == 1 {
+        return Ok(());
+    }
+    let cached = of_all_islands(rank, (400, 40))?;
+    let random = &mut Rng::with_seed(seed());
+    let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
+    let mut round = 0;
+    until_the_end(rank, || {
+        round += 1;
+        if round > 1 {
+            let rows: Vec<_> = (0..200).map(|at| (at * 7 + round * 13) % 400).collect();
+            return cached.gather_or_code(&rows, true).map_or(LOGIC_ERROR, |(code, _)| code);
+        }
+        // All ranks have the embedding. The end may come before all have heard of that.
+        // SAFETY: a handle.
+        let code = unsafe { (rank.library.wholememory_communicator_barrier)(rank.comm) };
+        if rank.number == victim {
+            thread::spawn(move || {
+                thread::sleep(moment);
+                end_now()
+            });
+        }
+        code
+    })
+}
+
+/// The test lets a launch of the first gather fail at rank 1, and says of how many ranks it is an
+/// error then: of all, or behind the rows of that rank alone. The next gathers are sound.
+pub(super) fn a_launch_fails(rank: &Rank) -> Verdict {
+    let cached = of_all_islands(rank, (300, 8))?;
+    let rows: Vec<_> = (0..300).collect();
+    let (code, _) = cached.gather_or_code(&rows, true)?;
+    must([SUCCESS, CUDA_ERROR].contains(&code), || format!("the gather gave {code}"))?;
+    let (mut alike, mut size) = (null_mut(), 0);
+    want!(
+        SUCCESS,
+        rank.wholememory_split_communicator(&mut alike, rank.comm, i32::from(code == SUCCESS), 0)
+    )?;
+    want!(SUCCESS, rank.wholememory_communicator_get_size(&mut size, alike))?;
+    want!(SUCCESS, rank.wholememory_destroy_communicator(alike))?;
+    let failed = if code == SUCCESS { rank.size as i32 - size } else { size };
+    let wanted = std::env::var("WHOLEMEMORY_SUITE_FAILED").ok().and_then(|count| count.parse().ok());
+    must(wanted.is_none_or(|wanted: i32| wanted == failed), || format!("{failed} ranks have an error"))?;
+    for _ in 0..3 {
+        cached.right(&rows, true)?;
+    }
+    cached.end()
 }
 
 /// A captured gather goes through the cache and adjusts it, each time that the graph is launched.

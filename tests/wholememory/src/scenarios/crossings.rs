@@ -232,12 +232,12 @@ pub(super) fn refused(rank: &Rank) -> Verdict {
     table.end()?;
 
     let (shape, mut embedding) = (Description::matrix(300, 8, 8, FLOAT), null_mut());
-    // Of other ranks than the rows'.
-    let (mut policy, mut alone) = (null_mut(), null_mut());
-    want!(SUCCESS, rank.wholememory_split_communicator(&mut alone, rank.comm, rank.number as i32, 0))?;
+    // Of other ranks than the rows', which do not reach each other's GPUs.
+    let (mut policy, mut apart) = (null_mut(), null_mut());
+    want!(SUCCESS, rank.wholememory_split_communicator(&mut apart, rank.comm, 0, 0))?;
     want!(
         SUCCESS,
-        rank.wholememory_create_embedding_cache_policy(&mut policy, alone, CHUNKED, DEVICE, 1, 0.5)
+        rank.wholememory_create_embedding_cache_policy(&mut policy, apart, CHUNKED, DEVICE, 1, 0.5)
     )?;
     let place = &mut embedding;
     want!(
@@ -245,7 +245,7 @@ pub(super) fn refused(rank: &Rank) -> Verdict {
         rank.wholememory_create_embedding(place, &shape, rank.comm, DISTRIBUTED, HOST, policy, null(), -1, 0)
     )?;
     want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
-    want!(SUCCESS, rank.wholememory_destroy_communicator(alone))?;
+    want!(SUCCESS, rank.wholememory_destroy_communicator(apart))?;
     rank.barrier()
 }
 

@@ -14,8 +14,10 @@ mod folder;
 mod graph;
 mod graph_across;
 mod islands;
+mod kept_training;
 mod memory;
 mod misuse;
+mod narrow_training;
 mod nodes;
 mod ordered;
 mod properties;
@@ -181,11 +183,17 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::of_few("caches.holds_all_rows", caches::holds_all_rows).spanning(),
     Scenario::of_few("caches.holds_hot_rows", caches::holds_hot_rows).spanning(),
     Scenario::new("caches.loaded", caches::loaded).spanning(),
+    Scenario::new("caches.counted", caches::counted).spanning(),
+    Scenario { needs_fault: true, ..Scenario::new("caches.a_launch_fails", caches::a_launch_fails) }
+        .spanning(),
+    Scenario { ends_early: true, ..Scenario::new("caches.a_rank_ends", caches::a_rank_ends) }.spanning(),
     // As `environment.captured`.
     Scenario { ends_early: true, ..Scenario::new("caches.captured", caches::captured) },
     Scenario::new("caches.misused", cache_policies::misused),
     Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", cache_policies::a_call_fails) },
     Scenario::new("training.steps", training::steps).spanning(),
+    Scenario::new("training.steps_of_16_bits", narrow_training::steps_of_16_bits).spanning(),
+    Scenario::new("training.kept_in_files", kept_training::kept_in_files).spanning(),
     Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) }.spanning(),
     Scenario::of_few("training.through_a_cache", training::through_a_cache).spanning(),
     Scenario { ends_early: true, ..Scenario::new("training.network_fails", training::network_fails) }

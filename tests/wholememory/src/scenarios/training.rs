@@ -26,15 +26,15 @@ const FLOAT: u32 = 1;
 const INT: u32 = 5;
 const INT64: u32 = 6;
 
-const ROWS: usize = 57;
-const COLUMNS: usize = 5;
-const RATE: f32 = 0.05;
-const DECAY: f64 = 0.01;
+pub(super) const ROWS: usize = 57;
+pub(super) const COLUMNS: usize = 5;
+pub(super) const RATE: f32 = 0.05;
+pub(super) const DECAY: f64 = 0.01;
 /// The allowed difference of float32 from a reference in 64 bits.
 const TOLERANCE: f64 = 1e-5;
 
 /// `WHOLEMEMORY_OPT_*`, and its state for each row.
-const OPTIMIZERS: [(u32, &[&CStr]); 4] =
+pub(super) const OPTIMIZERS: [(u32, &[&CStr]); 4] =
     [(1, &[]), (2, &[c"m", c"v", c"beta12t"]), (3, &[c"v"]), (4, &[c"state_sum"])];
 
 /// A number between -1 and 1 that any rank can make.
@@ -45,13 +45,13 @@ fn number(of: [usize; 4]) -> f32 {
     (mixed >> 40) as f32 / (1 << 23) as f32 - 1.0
 }
 
-fn first(row: usize, column: usize) -> f32 {
+pub(super) fn first(row: usize, column: usize) -> f32 {
     number([1, row, column, 0])
 }
 
 /// The rows for which a rank has gradients in a step: some of them more than once; one number has
 /// no row. In the last step rank 0 has none.
-fn chosen(rank: usize, step: usize) -> Vec<i64> {
+pub(super) fn chosen(rank: usize, step: usize) -> Vec<i64> {
     if (rank, step) == (0, 2) {
         return Vec::new();
     }
@@ -59,14 +59,14 @@ fn chosen(rank: usize, step: usize) -> Vec<i64> {
     some.chain([-1]).collect()
 }
 
-fn gradient(rank: usize, step: usize, at: usize, column: usize) -> f32 {
+pub(super) fn gradient(rank: usize, step: usize, at: usize, column: usize) -> f32 {
     number([2 + rank, step, at, column])
 }
 
 /// A row and its state.
 #[derive(Clone)]
-struct Row {
-    weights: Vec<f64>,
+pub(super) struct Row {
+    pub(super) weights: Vec<f64>,
     first: Vec<f64>,
     second: Vec<f64>,
     powers: [f64; 2],
@@ -107,13 +107,26 @@ impl Row {
 }
 
 fn reference(ranks: usize, steps: usize, optimizer: u32) -> Vec<Row> {
+    reference_of(ranks, steps, optimizer, |number| number)
+}
+
+/// The same, with rows and gradients of another type.
+pub(super) fn reference_of(
+    ranks: usize,
+    steps: usize,
+    optimizer: u32,
+    as_stored: impl Fn(f32) -> f32,
+) -> Vec<Row> {
     let mut rows: Vec<_> = (0..ROWS).map(Row::new).collect();
+    let stored = |weight: &mut f64| *weight = f64::from(as_stored(*weight as f32));
+    rows.iter_mut().flat_map(|row| &mut row.weights).for_each(stored);
     for step in 0..steps {
         let mut sums: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
         for rank in 0..ranks {
             for (at, row) in chosen(rank, step).into_iter().enumerate().filter(|(_, row)| *row >= 0) {
                 let sum = sums.entry(row as usize).or_insert_with(|| vec![0.0; COLUMNS]);
-                (0..COLUMNS).for_each(|column| sum[column] += f64::from(gradient(rank, step, at, column)));
+                (0..COLUMNS)
+                    .for_each(|column| sum[column] += f64::from(as_stored(gradient(rank, step, at, column))));
             }
         }
         sums.iter().for_each(|(row, sum)| rows[*row].step(optimizer, sum));
@@ -121,7 +134,7 @@ fn reference(ranks: usize, steps: usize, optimizer: u32) -> Vec<Row> {
     rows
 }
 
-fn create(rank: &Rank, kind: (u32, u32), policy: Handle) -> Verdict<Handle> {
+pub(super) fn create(rank: &Rank, kind: (u32, u32), policy: Handle) -> Verdict<Handle> {
     let shape = Description::matrix(ROWS as i64, COLUMNS as i64, COLUMNS as i64, FLOAT);
     cache_policies::create(rank, SUCCESS, &shape, kind, policy, None)
 }
@@ -139,7 +152,7 @@ fn own_rows(rank: &Rank, tensor: Handle, columns: usize) -> Verdict<(usize, Vec<
     Ok((own.offset / (stride * 4), numbers.chunks(stride).map(|row| row[..columns].to_vec()).collect()))
 }
 
-fn fill(rank: &Rank, tensor: Handle) -> Verdict {
+pub(super) fn fill(rank: &Rank, tensor: Handle) -> Verdict {
     // SAFETY: a handle.
     let memory = unsafe { (rank.library.wholememory_tensor_get_memory_handle)(tensor) };
     let own = rank.own_part(memory)?;
@@ -150,7 +163,7 @@ fn fill(rank: &Rank, tensor: Handle) -> Verdict {
     rank.barrier()
 }
 
-fn train(rank: &Rank, embedding: Handle, step: usize) -> Verdict {
+pub(super) fn train(rank: &Rank, embedding: Handle, step: usize) -> Verdict {
     let code = try_train(rank, embedding, step)?;
     must(code == SUCCESS, || format!("a step gave {code}"))
 }
@@ -176,17 +189,17 @@ fn try_train(rank: &Rank, embedding: Handle, step: usize) -> Verdict<u32> {
     Ok(unsafe { apply(embedding, indices.tensor, gradients.tensor, true, RATE, null(), 0) })
 }
 
-fn spans(rank: &Rank) -> bool {
+pub(super) fn spans(rank: &Rank) -> bool {
     rank.islands.min(rank.size) > 1
 }
 
 /// Memory that the ranks can make, however they lie on islands.
-fn any_kind(rank: &Rank) -> (u32, u32) {
+pub(super) fn any_kind(rank: &Rank) -> (u32, u32) {
     if spans(rank) { (DISTRIBUTED, DEVICE) } else { (CHUNKED, DEVICE) }
 }
 
 /// Writes the bits of this rank's rows into a folder that a test names, to compare runs.
-fn tell_bits(rank: &Rank, what: &str, rows: &[Vec<f32>]) -> Verdict {
+pub(super) fn tell_bits(rank: &Rank, what: &str, rows: &[Vec<f32>]) -> Verdict {
     let Some(folder) = std::env::var_os("WHOLEMEMORY_SUITE_BITS") else { return Ok(()) };
     let bits: Vec<_> = rows.iter().flatten().map(|number| format!("{:08x}", number.to_bits())).collect();
     let path = Path::new(&folder).join(format!("{what} of rank {}", rank.number));

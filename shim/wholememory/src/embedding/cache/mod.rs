@@ -5,7 +5,9 @@
 //! in the table first, so an evicted line loses no data.
 //!
 //! Over memory that spans islands each island has a cache of its own rows, which are numbered from
-//! 0 among them. All reads of a row are made in its island, so they pass through that one.
+//! 0 among them. All reads of a row are made in its island, so they pass through that one. A cache
+//! of other ranks than the rows' has copies of the rows of all islands, under their numbers in the
+//! table. No address leads to these rows, so lines get them from the gathers of their own rank.
 //!
 //! Invariant: a cache is made on all ranks or on none; its operations are launches in the caller's
 //! stream.
@@ -19,7 +21,10 @@ use std::sync::{Arc, Weak};
 
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
-use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheRenew, CacheTables, Chunks, Numbers};
+use wm_kernels::wholememory::{
+    ArrivedRows, CacheAdjust, CacheAdjustArrived, CacheCount, CacheDrop, CacheRenew, CacheTables, Chunks,
+    Numbers,
+};
 
 use crate::communicator::Communicator;
 use crate::embedding::cache::shape::{CacheShape, TAG_BYTES, WAYS, count_shift, turns};
@@ -39,6 +44,8 @@ pub struct Cache {
     home: Arc<Memory>,
     memory: Memory,
     shape: CacheShape,
+    /// Of the rows of all islands.
+    is_of_all: bool,
     /// Of the next sample of lookups.
     seed: AtomicU64,
 }
@@ -57,9 +64,10 @@ pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<
     });
     let told = format!("{plan:?} {:?}", policy.map(|policy| (policy.memory_type, policy.ratio)));
     communicator.agree("cache", plan.as_ref().map(drop).map_err(Clone::clone), told.as_bytes())?;
-    let (Some(policy), plan @ (CachePlan::OfOwners | CachePlan::Spread)) = (policy, plan?) else {
+    let (Some(policy), plan) = (policy, plan?) else { return Ok(None) };
+    if plan == CachePlan::None {
         return Ok(None);
-    };
+    }
     let ranks = sharers(home, policy)?;
     let made = Cache::new(home, &ranks, (plan, policy.ratio));
     // Caches of other ranks' communicators may have failed.
@@ -75,49 +83,46 @@ fn can_have(home: &Memory, policy: &CachePolicy) -> Result {
     let (islands, of_rows) = (policy.communicator.islands(Location::Device), home.islands());
     match (islands.count(), home.span()) {
         (1, None) => Ok(()),
+        (1, Some(_)) if !policy.is_of(home.communicator()) => Ok(()),
         (_, Some(_)) if policy.is_of(home.communicator()) && islands == of_rows => Ok(()),
         (_, Some(_)) if policy.is_of(home.communicator()) => Err(Error::NotSupported(format!(
             "the rows are on {} islands and the GPUs of their ranks on {}: a cache needs the same islands",
             of_rows.count(),
             islands.count()
         ))),
-        (_, Some(_)) => Err(Error::NotSupported(
-            "the rows span islands, and their cache is of other ranks: give it the rows' own communicator"
-                .to_owned(),
-        )),
-        (count, None) => Err(Error::NotSupported(format!(
-            "the ranks of a cache are on {count} islands: give it a communicator of one machine's ranks"
+        (count, _) => Err(Error::NotSupported(format!(
+            "the ranks of a cache are on {count} islands: give it a communicator of ranks that reach each \
+             other's GPUs"
         ))),
     }
 }
 
 /// The ranks that share a cache. A collective call, where the rows span islands.
 fn sharers(home: &Memory, policy: &CachePolicy) -> Result<Arc<Communicator>> {
-    match home.span() {
-        None => Ok(Arc::clone(&policy.communicator)),
-        Some(_) => home.communicator().of_island(home.request().location),
+    if home.span().is_some() && policy.is_of(home.communicator()) {
+        home.communicator().of_island(home.request().location)
+    } else {
+        Ok(Arc::clone(&policy.communicator))
     }
 }
 
 impl Lookups for Cache {
     fn adjust(&self, numbers: Numbers, stream: CUstream) -> Result {
-        let lookups = numbers.count;
-        if lookups == 0 {
+        if numbers.count == 0 {
             return Ok(());
         }
-        let (kernels, cache, part) = (self.kernels()?, self.tables(), self.own() as u32);
-        let (rows_in_table, shift) = (self.home.island().rows(), count_shift(lookups));
-        let seed = self.seed.fetch_add(lookups, Ordering::Relaxed);
-        // The kernel counts all lookups while the cache learns.
-        kernels.launch(
-            &CacheCount { numbers, shift, seed, rows_in_table, cache, part },
-            lookups,
-            0,
-            stream,
-        )?;
-        let turns = turns(lookups, self.shape.sets[self.own()]);
-        let table = self.home.table_of_island(0);
-        kernels.launch(&CacheAdjust { table, cache, part, turns }, turns * WARP, 0, stream)
+        let turns = self.count(numbers, stream)?;
+        let (table, cache, part) = (self.home.table_of_island(0), self.tables(), self.own() as u32);
+        self.kernels()?.launch(&CacheAdjust { table, cache, part, turns }, turns * WARP, 0, stream)
+    }
+
+    fn adjust_to_arrived(&self, rows: ArrivedRows, stream: CUstream) -> Result {
+        if rows.numbers.count == 0 {
+            return Ok(());
+        }
+        let turns = self.count(rows.numbers, stream)?;
+        let (cache, part) = (self.tables(), self.own() as u32);
+        self.kernels()?.launch(&CacheAdjustArrived { rows, cache, part, turns }, turns * WARP, 0, stream)
     }
 }
 
@@ -139,6 +144,9 @@ impl Cache {
         let (rows, stride) = (home.island(), home.request().granularity);
         let shape = match plan {
             CachePlan::OfOwners => CacheShape::of_owners(rows.clone(), ratio, stride)?,
+            CachePlan::Gathered => {
+                CacheShape::spread(home.partition().rows(), communicator.size(), ratio, stride)?
+            }
             _ => CacheShape::spread(rows.rows(), communicator.size(), ratio, stride)?,
         };
         let request = MemoryRequest {
@@ -151,7 +159,8 @@ impl Cache {
             partition: Some(shape.sets.clone()),
         };
         let memory = Memory::new(communicator, request)?;
-        let cache = Self { home: Arc::clone(home), memory, shape, seed: AtomicU64::new(0) };
+        let (home, is_of_all) = (Arc::clone(home), plan == CachePlan::Gathered);
+        let cache = Self { home, memory, shape, is_of_all, seed: AtomicU64::new(0) };
         let emptied = cache.empty();
         communicator.agree("cache is empty", emptied, &[])?;
         Ok(cache)
@@ -189,8 +198,24 @@ impl Cache {
 
     /// The copies of rows, for a gather, to which the cache may be adjusted.
     pub fn rows(&self, adjusts: bool) -> RowCache<'_> {
-        let is_small = self.shape.is_small(self.home.island().rows());
-        RowCache { tables: self.tables(), is_small, lookups: adjusts.then_some(self) }
+        let (is_small, is_of_all) = (self.shape.is_small(self.rows_in_table()), self.is_of_all);
+        RowCache { tables: self.tables(), is_of_all, is_small, lookups: adjusts.then_some(self) }
+    }
+
+    /// How many rows may have copies: a number is below it.
+    fn rows_in_table(&self) -> u64 {
+        if self.is_of_all { self.home.partition().rows() } else { self.home.island().rows() }
+    }
+
+    /// Counts lookups; of how many turns the launch that adjusts to them is.
+    fn count(&self, numbers: Numbers, stream: CUstream) -> Result<u64> {
+        let (lookups, cache, part) = (numbers.count, self.tables(), self.own() as u32);
+        let (rows_in_table, shift) = (self.rows_in_table(), count_shift(lookups));
+        let seed = self.seed.fetch_add(lookups, Ordering::Relaxed);
+        // The kernel counts all lookups while the cache learns.
+        let count = CacheCount { numbers, shift, seed, rows_in_table, cache, part };
+        self.kernels()?.launch(&count, lookups, 0, stream)?;
+        Ok(turns(lookups, self.shape.sets[self.own()]))
     }
 
     /// Fills the lines of rows again that this rank has changed. `count` points to the number of
