@@ -143,6 +143,15 @@ fn messages_that_come_late() {
     }
 }
 
+/// Hazard: a wait for ranks that have not met yet takes the missing communicator for a lost one.
+#[test]
+fn ranks_that_meet_slowly() {
+    for seed in ["1", "2", "3"] {
+        let settings = [("SIMNCCL_DELAY_US", "1500000"), ("SIMNCCL_SEED", seed)];
+        passes(&["--ranks", "2", "--islands", "2", "--filter", "crossings.without_nccl"], &settings);
+    }
+}
+
 /// The bits of all rows and states after steps of training.
 fn trained(ranks: &str, islands: &str, seed: &str) -> BTreeMap<String, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bits {ranks} {islands}"));
