@@ -35,7 +35,7 @@ use call::stream::{DefaultStreamOf, Legacy, PerThread, record_per_thread};
 use call::{exports, initialise, lookup, oom, stream};
 use copy::{batch, batch_volumes, linear, shaped};
 pub(crate) use memory::allocate_placed;
-use memory::{allocate, peer_access, physical, pointer, pool, reserved, sharing};
+use memory::{allocate, passed_on, peer_access, physical, pointer, pool, reserved, sharing};
 use order::{context, wait};
 use work::{code, graph, launch};
 

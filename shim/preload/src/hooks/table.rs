@@ -107,7 +107,19 @@ hooks! {
         cuMemImportFromShareableHandle
             => physical::mem_import_from_shareable_handle, Memory, "one more reference to memory that the program has already; other memory is known by where it lies";
         cuMemExportToShareableHandle
-            => physical::mem_export_to_shareable_handle, Memory, "refused for what stands in for device memory, but to its maker";
+            => passed_on::mem_export_to_shareable_handle, Memory, "refused for what stands in for device memory, but to its maker";
+        cuMulticastBindMem
+            => passed_on::multicast_bind_mem, Memory, "memory that is bound is not kept for other pieces";
+        cuMulticastBindMem_v2
+            => passed_on::multicast_bind_mem_v2, Memory, "the same";
+        cuLogicalEndpointBindMem
+            => passed_on::logical_endpoint_bind_mem, Memory, "the same";
+        cuMulticastBindAddr
+            => passed_on::multicast_bind_addr, Memory, "the same by its address";
+        cuMulticastBindAddr_v2
+            => passed_on::multicast_bind_addr_v2, Memory, "the same by its address";
+        cuMemGetHandleForAddressRange
+            => passed_on::mem_get_handle_for_address_range, Memory, "memory that others get by a descriptor is not kept for other pieces";
         cuMemGetAllocationPropertiesFromHandle
             => physical::mem_get_allocation_properties_from_handle, Memory, "answers what was asked for, wherever the memory is";
         cuMemMap

@@ -4,6 +4,7 @@
 pub(in crate::hooks) mod allocate;
 pub(in crate::hooks) mod attribute_set;
 pub(in crate::hooks) mod mem_info;
+pub(in crate::hooks) mod passed_on;
 pub(in crate::hooks) mod peer_access;
 pub(in crate::hooks) mod physical;
 pub(in crate::hooks) mod pointer;

@@ -225,35 +225,12 @@ impl CreateRequest {
 }
 
 /// Can the caller cope with memory that is not where it asked for it?
-fn is_borne() -> bool {
+pub(super) fn is_borne() -> bool {
     match settings::load().overflow_created {
         Created::Torch => callers::is_torch(),
         Created::All => true,
         Created::Off => false,
     }
-}
-
-/// `cuMemExportToShareableHandle`. A process that opened the memory would take it for device
-/// memory.
-pub(in crate::hooks) fn mem_export_to_shareable_handle(
-    shared: *mut c_void,
-    handle: u64,
-    kind: c_uint,
-    flags: u64,
-) -> Outcome {
-    let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
-    if is_elsewhere && !is_borne() {
-        log::warn!(
-            "memory that lies on the host for want of room on the device was not exported as device memory"
-        );
-        return Outcome::Return(CUresult::NOT_SUPPORTED);
-    }
-    let alias = cache().handles().and_then(|mut handles| handles.share(handle));
-    let Some(handle) = alias else { return Outcome::Forward };
-    // SAFETY: the program's arguments, with the handle that its own stands for.
-    let exported =
-        unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
-    Outcome::Return(exported)
 }
 
 /// `cuMemRelease`.
@@ -269,12 +246,17 @@ pub(in crate::hooks) fn mem_release(handle: u64) -> CUresult {
     result
 }
 
+/// `cuMemRetainAllocationHandle` of memory that is no block of ours.
 pub(in crate::hooks) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> CUresult {
-    // SAFETY: the program's arguments.
-    let result = unsafe { driver().get::<symbol::cuMemRetainAllocationHandle>()(handle, address) };
+    let cached = cache().handles().filter(|_| !handle.is_null());
+    let result = match cached.and_then(|mut handles| handles.retain(address as u64)) {
+        // SAFETY: the program's out-pointer, not null.
+        Some(alias) => alias.map(|alias| unsafe { *handle = alias }).into(),
+        // SAFETY: the program's arguments.
+        None => unsafe { driver().get::<symbol::cuMemRetainAllocationHandle>()(handle, address) },
+    };
     if result == CUresult::SUCCESS {
-        cache().handles().iter_mut().for_each(|handles| handles.share_at(address as u64));
-        // SAFETY: the driver has just written there.
+        // SAFETY: just written, here or by the driver.
         book().retained(address as u64, unsafe { *handle });
     }
     result

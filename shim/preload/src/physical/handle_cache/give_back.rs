@@ -1,4 +1,4 @@
-//! Memory that goes back to the driver: idle memory that is too much, and all of a device whose
+//! Memory that goes back to the driver: idle memory that is too much, and that of a device whose
 //! contexts have ended.
 
 use wm_abi::{CUdevice, CUresult};
@@ -8,8 +8,8 @@ use wm_memory::PieceKind;
 use super::{CachedHandle, HandleCache, Vmm};
 
 impl<V: Vmm> HandleCache<V> {
-    /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not
-    /// given out again.
+    /// Unmaps and releases memory. What the driver refuses to take is not given out again. A
+    /// mapping that it refuses to take stays known: it goes when the program needs the addresses.
     pub(super) fn give_up_handle(&mut self, number: u64) -> Result<(), CUresult> {
         let Some(CachedHandle { kind, idle_since, .. }) = self.memories.get(&number) else { return Ok(()) };
         let (kind, since) = (*kind, *idle_since);
@@ -29,7 +29,12 @@ impl<V: Vmm> HandleCache<V> {
 
     fn release_uncounted(&mut self, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
-        let unmap = |at: u64| self.mappings.remove(&at).map_or(Ok(()), |view| self.vmm.unmap(at, view.bytes));
+        let unmap = |at: u64| {
+            let Some(view) = self.mappings.get(&at) else { return Ok(()) };
+            self.vmm.unmap(at, view.bytes)?;
+            self.mappings.remove(&at);
+            Ok(())
+        };
         let unmapped: Vec<Result<(), CUresult>> = memory.mappings.into_iter().map(unmap).collect();
         let released = self.vmm.release(memory.handle);
         unmapped.into_iter().chain([released]).collect()
@@ -49,16 +54,13 @@ impl<V: Vmm> HandleCache<V> {
         given
     }
 
-    /// The contexts of a device are gone: gives its idle memory back, and forgets the rest.
+    /// The contexts of a device are gone: gives its idle memory back. Handles and mappings belong
+    /// to no context, so those that the program has live on.
     pub(crate) fn end_device(&mut self, device: CUdevice) {
         let of_device = self.memories.iter().filter(|(_, memory)| memory.kind.device == device);
         let idle = of_device.filter(|(_, memory)| memory.holder.is_none()).map(|(number, _)| *number);
         for number in idle.collect::<Vec<_>>() {
             let _left = self.give_up_handle(number);
         }
-        self.memories.retain(|_, memory| memory.kind.device != device);
-        self.aliases.retain(|_, alias| alias.kind.device != device);
-        let memories = &self.memories;
-        self.mappings.retain(|_, view| memories.contains_key(&view.memory));
     }
 }

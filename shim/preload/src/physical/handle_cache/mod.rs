@@ -8,12 +8,14 @@
 //! repeats itself makes no call; else to other idle memory, which is then mapped at both places.
 //!
 //! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for
-//! each alias that is not bound; at an address there is at most one mapping of ours, which grants
-//! access from the beginning; memory that was shared or asked for by address is never idle here.
+//! each alias that is not bound, unless its device was reset since: then its memory is made when it
+//! is mapped; at an address there is at most one mapping of ours, which grants access from the
+//! beginning; memory that was shared is never idle here.
 //! Which memory is idle, and which is reserved, is in the device's pool ([`HandlePool`]). Nothing
 //! here waits for the GPU: a program that unmaps has waited.
 
 mod give_back;
+mod passed_on;
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
@@ -73,7 +75,8 @@ struct Alias {
     mappings: usize,
     /// The program has mapped it, or shared it: its memory holds bytes that stay with it.
     settled: bool,
-    released: bool,
+    /// From its creation, and from each time that the program asked for it by an address.
+    references: usize,
 }
 
 /// The cached handles of all devices.
@@ -146,7 +149,7 @@ impl<V: Vmm> HandleCache<V> {
 
     fn alias(&mut self, kind: PieceKind, memory: Option<u64>) -> u64 {
         let alias = ALIASES | self.next();
-        self.aliases.insert(alias, Alias { kind, memory, mappings: 0, settled: false, released: false });
+        self.aliases.insert(alias, Alias { kind, memory, mappings: 0, settled: false, references: 1 });
         alias
     }
 
@@ -154,7 +157,7 @@ impl<V: Vmm> HandleCache<V> {
     /// nothing has changed.
     pub(crate) fn map(&mut self, address: u64, bytes: u64, alias: u64) -> Option<Result<(), CUresult>> {
         let found = *self.aliases.get(&alias)?;
-        if found.released || bytes != found.kind.bytes || self.overlaps_used(address, bytes) {
+        if found.references == 0 || bytes != found.kind.bytes || self.overlaps_used(address, bytes) {
             return Some(Err(CUresult::INVALID_VALUE));
         }
         Some(self.map_alias(address, bytes, alias, found))
@@ -169,9 +172,10 @@ impl<V: Vmm> HandleCache<V> {
             return Ok(());
         }
         self.clear(address, bytes)?;
-        let number = match found.memory {
+        let number = match found.memory.or_else(|| self.oldest(found.kind)) {
             Some(number) => number,
-            None => self.oldest(found.kind).ok_or(CUresult::INVALID_VALUE)?,
+            // Idle memory went back to the driver with the device's contexts.
+            None => self.make_idle(found.kind)?,
         };
         let placed = self.place(address, bytes, number);
         let number = match placed {
@@ -179,10 +183,9 @@ impl<V: Vmm> HandleCache<V> {
             Err(error) if found.memory.is_some() => return Err(error),
             // The driver refuses memory that it made: it is not given out again.
             Err(error) => {
-                let made = self.vmm.make(&found.kind).map_err(|_| error)?;
+                let made = self.make_idle(found.kind).map_err(|_| error)?;
                 let _left = self.give_up_handle(number);
-                let number = self.remember(found.kind, made);
-                self.park(number);
+                let number = made;
                 self.place(address, bytes, number)?;
                 number
             }
@@ -190,6 +193,18 @@ impl<V: Vmm> HandleCache<V> {
         self.bind(alias, number);
         self.used(address, alias);
         Ok(())
+    }
+
+    /// New memory, which is idle.
+    fn make_idle(&mut self, kind: PieceKind) -> Result<u64, CUresult> {
+        let made = self.vmm.make(&kind)?;
+        let number = self.remember(kind, made);
+        let since = self.next();
+        if let Some(memory) = self.memories.get_mut(&number) {
+            memory.idle_since = since;
+        }
+        self.vmm.pool(kind.device, |pool| pool.park(kind, since, number));
+        Ok(number)
     }
 
     /// Maps memory at one more address.
@@ -372,10 +387,10 @@ impl<V: Vmm> HandleCache<V> {
     /// The program releases an alias. `None`: it is not ours.
     pub(crate) fn release(&mut self, alias: u64) -> Option<Result<(), CUresult>> {
         let found = self.aliases.get_mut(&alias)?;
-        if found.released {
+        let Some(left) = found.references.checked_sub(1) else {
             return Some(Err(CUresult::INVALID_VALUE));
-        }
-        found.released = true;
+        };
+        found.references = left;
         self.settle(alias);
         Some(Ok(()))
     }
@@ -384,7 +399,7 @@ impl<V: Vmm> HandleCache<V> {
     /// others may use it.
     fn settle(&mut self, alias: u64) {
         let Some(found) =
-            self.aliases.get(&alias).copied().filter(|found| found.released && found.mappings == 0)
+            self.aliases.get(&alias).copied().filter(|found| found.references == 0 && found.mappings == 0)
         else {
             return;
         };
@@ -395,31 +410,6 @@ impl<V: Vmm> HandleCache<V> {
             let _left = self.give_up_handle(number);
         } else {
             self.park(number);
-        }
-    }
-
-    /// The driver's handle that an alias stands for, which is bound now.
-    pub(crate) fn bound(&mut self, alias: u64) -> Option<u64> {
-        let found = *self.aliases.get(&alias).filter(|found| !found.released)?;
-        let number = found.memory.or_else(|| self.oldest(found.kind))?;
-        self.bind(alias, number);
-        self.handle(alias)
-    }
-
-    /// The same for a use that may keep the memory alive: it is not kept later.
-    pub(crate) fn share(&mut self, alias: u64) -> Option<u64> {
-        let handle = self.bound(alias)?;
-        let found = self.aliases.get_mut(&alias)?;
-        found.settled = true;
-        self.memories.get_mut(&found.memory?)?.shared = true;
-        Some(handle)
-    }
-
-    /// The driver was asked for the handle of the memory at an address.
-    pub(crate) fn share_at(&mut self, address: u64) {
-        let found = self.overlapping(address, 1).first().map(|at| self.mappings[at].memory);
-        if let Some(memory) = found.and_then(|number| self.memories.get_mut(&number)) {
-            memory.shared = true;
         }
     }
 

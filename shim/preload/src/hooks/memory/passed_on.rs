@@ -1,0 +1,123 @@
+//! Calls that pass a piece's memory on: to another process, a multicast object, a network card.
+//!
+//! The receiver keeps the memory alive by itself, so it is the driver's handle that is passed on,
+//! and the memory is not kept for other pieces after the program has released it.
+
+use std::ffi::{c_uint, c_void};
+
+use wm_abi::*;
+
+use super::physical::is_borne;
+use crate::hooks::call::boundary::Outcome;
+use crate::physical::{self, book, cache};
+use crate::process::driver;
+
+/// Makes a call with the driver's handle in place of an alias. Other handles are the driver's.
+fn with_handle(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
+    let handle = cache().handles().and_then(|mut handles| handles.share(alias));
+    handle.map_or(Outcome::Forward, |handle| Outcome::Return(call(handle)))
+}
+
+/// `cuMemExportToShareableHandle`. A process that opened the memory would take it for device
+/// memory.
+pub(in crate::hooks) fn mem_export_to_shareable_handle(
+    shared: *mut c_void,
+    handle: u64,
+    kind: c_uint,
+    flags: u64,
+) -> Outcome {
+    let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
+    if is_elsewhere && !is_borne() {
+        log::warn!(
+            "memory that lies on the host for want of room on the device was not exported as device memory"
+        );
+        return Outcome::Return(CUresult::NOT_SUPPORTED);
+    }
+    let export = driver().get::<symbol::cuMemExportToShareableHandle>();
+    // SAFETY: the program's arguments, with the handle that its own stands for.
+    with_handle(handle, |handle| unsafe { export(shared, handle, kind, flags) })
+}
+
+/// `cuMulticastBindMem`.
+pub(in crate::hooks) fn multicast_bind_mem(
+    multicast: u64,
+    at: usize,
+    handle: u64,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Outcome {
+    let bind = driver().get::<symbol::cuMulticastBindMem>();
+    // SAFETY: a function without pointers.
+    with_handle(handle, |handle| unsafe { bind(multicast, at, handle, offset, bytes, flags) })
+}
+
+/// `cuMulticastBindMem_v2`.
+pub(in crate::hooks) fn multicast_bind_mem_v2(
+    multicast: u64,
+    device: CUdevice,
+    at: usize,
+    handle: u64,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Outcome {
+    let bind = driver().get::<symbol::cuMulticastBindMem_v2>();
+    // SAFETY: a function without pointers.
+    with_handle(handle, |handle| unsafe { bind(multicast, device, at, handle, offset, bytes, flags) })
+}
+
+/// `cuLogicalEndpointBindMem`.
+pub(in crate::hooks) fn logical_endpoint_bind_mem(
+    endpoint: *mut c_void,
+    device: CUdevice,
+    at: u64,
+    handle: u64,
+    offset: u64,
+    bytes: u64,
+    flags: u64,
+) -> Outcome {
+    let bind = driver().get::<symbol::cuLogicalEndpointBindMem>();
+    // SAFETY: the program's arguments, with the handle that its own stands for.
+    with_handle(handle, |handle| unsafe { bind(endpoint, device, at, handle, offset, bytes, flags) })
+}
+
+/// `cuMulticastBindAddr`.
+pub(in crate::hooks) fn multicast_bind_addr(
+    _multicast: u64,
+    _at: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    _flags: u64,
+) -> Outcome {
+    share_range(address, bytes)
+}
+
+/// `cuMulticastBindAddr_v2`.
+pub(in crate::hooks) fn multicast_bind_addr_v2(
+    _multicast: u64,
+    _device: CUdevice,
+    _at: usize,
+    address: CUdeviceptr,
+    bytes: usize,
+    _flags: u64,
+) -> Outcome {
+    share_range(address, bytes)
+}
+
+/// `cuMemGetHandleForAddressRange`.
+pub(in crate::hooks) fn mem_get_handle_for_address_range(
+    _handle: *mut c_void,
+    address: CUdeviceptr,
+    bytes: usize,
+    _kind: c_uint,
+    _flags: u64,
+) -> Outcome {
+    share_range(address, bytes)
+}
+
+/// The receiver gets the memory by its address.
+fn share_range(address: CUdeviceptr, bytes: usize) -> Outcome {
+    cache().handles().iter_mut().for_each(|handles| handles.share_range(address, bytes as u64));
+    Outcome::Forward
+}
