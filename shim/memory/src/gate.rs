@@ -3,7 +3,8 @@
 //!
 //! A submitting thread counts itself in, makes its call, and counts itself out, without a lock. A
 //! migrating thread closes the gate, waits a bounded time until no thread is inside, and opens it
-//! again. A submitting thread that finds the gate closed waits outside.
+//! again. A submitting thread that finds the gate closed waits outside. The gate is fair: threads
+//! that waited outside enter before it closes again.
 //!
 //! Invariants: a count changes before the gate is looked at, and the gate is closed before counts
 //! are looked at, all in one order (`SeqCst`), so one of the two sees the other; a thread counts
@@ -41,6 +42,15 @@ pub struct Gate {
 #[must_use]
 pub struct Closed<'a>(&'a Gate);
 
+/// Why the gate was not closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotClosed {
+    /// Another thread has closed it, or threads that waited outside have not entered yet.
+    Awaited,
+    /// A thread was still inside when the time was over.
+    Occupied,
+}
+
 impl Gate {
     /// An open gate.
     pub const fn new() -> Self {
@@ -67,11 +77,17 @@ impl Gate {
 
     /// As [`Gate::try_enter`]; waits until the gate is open.
     pub fn enter(&self, stripe: usize) {
-        while !self.try_enter(stripe) {
-            self.waiting.fetch_add(1, SeqCst);
-            drop(self.until_open(self.lock()));
-            self.waiting.fetch_sub(1, SeqCst);
+        if self.try_enter(stripe) {
+            return;
         }
+        self.waiting.fetch_add(1, SeqCst);
+        let open = self.until_open(self.lock());
+        // The gate does not close while this thread has the lock.
+        self.inside[stripe % STRIPES].0.fetch_add(1, SeqCst);
+        if self.waiting.fetch_sub(1, SeqCst) == 1 {
+            self.changed.notify_all();
+        }
+        drop(open);
     }
 
     /// Does a thread wait outside? If none does, a migration may take its time.
@@ -106,25 +122,58 @@ impl Gate {
         turn
     }
 
-    /// Closes the gate and waits until no thread is inside. Returns `None`, with the gate open
-    /// again, if a thread is still inside after `patience`. Waits first until another migration has
-    /// opened it. A thread that is inside must not call this.
-    pub fn close(&self, patience: Duration) -> Option<Closed<'_>> {
-        let mut turn = self.until_open(self.lock());
+    /// Waits until the gate is open and the threads that waited outside have entered; `false`: some
+    /// still wait after `patience`. A thread that is inside must not call this.
+    pub fn let_pass(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        let mut turn = self.lock();
+        while !self.may_close() {
+            match self.wait_until(turn, until) {
+                Some(again) => turn = again,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Closes the gate and waits until no thread is inside. A thread that is inside must not call
+    /// this. With the gate open again:
+    ///
+    /// # Errors
+    /// [`NotClosed`].
+    pub fn close(&self, patience: Duration) -> Result<Closed<'_>, NotClosed> {
+        let until = Instant::now() + patience;
+        let mut turn = self.lock();
+        if !self.may_close() {
+            return Err(NotClosed::Awaited);
+        }
         self.closed.store(1, SeqCst);
         let closed = Closed(self);
-        let until = Instant::now() + patience;
         while !self.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                drop(turn);
-                drop(closed);
-                return None;
+            match self.wait_until(turn, until) {
+                Some(again) => turn = again,
+                None => {
+                    drop(closed);
+                    return Err(NotClosed::Occupied);
+                }
             }
-            let waited = self.changed.wait_timeout(turn, left);
-            turn = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Some(closed)
+        drop(turn);
+        Ok(closed)
+    }
+
+    fn may_close(&self) -> bool {
+        self.closed.load(SeqCst) == 0 && !self.is_awaited()
+    }
+
+    /// Waits for a change; `None`, without the lock, if the time is over.
+    fn wait_until<'a>(&'a self, turn: MutexGuard<'a, ()>, until: Instant) -> Option<MutexGuard<'a, ()>> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        let waited = self.changed.wait_timeout(turn, left);
+        Some(waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Each count for itself: behind a closed gate a count of 0 does not grow, except for a thread

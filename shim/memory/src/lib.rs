@@ -36,7 +36,7 @@ mod state;
 mod sync;
 mod vocabulary;
 
-pub use gate::{Closed, Gate, STRIPES};
+pub use gate::{Closed, Gate, NotClosed, STRIPES};
 pub use manager::backing::Backing;
 pub use manager::host_budget::HostBudget;
 pub use manager::pieces::Charge;

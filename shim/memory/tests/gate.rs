@@ -28,11 +28,14 @@ struct Scene {
     gate: Gate,
     submitting: AtomicU32,
     moving: AtomicU32,
+    /// Threads that have entered so far.
+    entered: AtomicU32,
 }
 
 impl Scene {
     fn submit(&self, stripe: usize) {
         self.gate.enter(stripe);
+        self.entered.fetch_add(1, Relaxed);
         self.submitting.fetch_add(1, Relaxed);
         assert_eq!(self.moving.load(Relaxed), 0, "work is submitted while memory moves");
         thread::yield_now();
@@ -42,7 +45,10 @@ impl Scene {
     }
 
     fn move_with(&self, patience: Duration) {
-        let Some(closed) = self.gate.close(patience) else { return };
+        if !self.gate.let_pass(patience) {
+            return;
+        }
+        let Ok(closed) = self.gate.close(patience) else { return };
         assert_eq!(self.moving.fetch_add(1, Relaxed), 0, "two movers");
         thread::yield_now();
         assert_eq!(self.submitting.load(Relaxed), 0, "work is being submitted");
@@ -62,7 +68,7 @@ fn scenario(patience: Duration) {
     let mut threads: Vec<_> = (0..3).map(|index| spawn(submit, index)).collect();
     threads.extend((0..2).map(|index| spawn(moves, index)));
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    assert!(scene.gate.close(Duration::ZERO).is_some(), "it is open, and nobody is inside");
+    assert!(scene.gate.close(Duration::ZERO).is_ok(), "it is open, and nobody is inside");
 }
 
 #[test]
@@ -77,11 +83,46 @@ fn nobody_submits_while_memory_moves_and_everybody_gets_through() {
 fn a_mover_gives_up_where_somebody_stays_inside() {
     let gate = wm_memory::Gate::new();
     gate.enter(7);
-    assert!(gate.close(Duration::from_millis(2)).is_none());
+    assert_eq!(gate.close(Duration::from_millis(2)).err(), Some(wm_memory::NotClosed::Occupied));
     gate.enter(8);
     gate.leave(8);
     gate.leave(7);
-    assert!(gate.close(Duration::ZERO).is_some(), "and it is open again");
+    assert!(gate.close(Duration::ZERO).is_ok(), "and it is open again");
+}
+
+/// Hazard (latency): a mover closes the gate again before the thread that waited is awake.
+#[test]
+fn a_thread_that_waited_enters_before_the_gate_closes_again() {
+    let scenario = || {
+        let scene = Arc::new(Scene::default());
+        let closed = scene.gate.close(Duration::ZERO).expect("nobody is inside");
+        let waits = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || scene.submit(1))
+        };
+        while !scene.gate.is_awaited() {
+            thread::yield_now();
+        }
+        drop(closed);
+        while !scene.gate.let_pass(LONG) {}
+        let closed = scene.gate.close(LONG).expect("the thread that was inside leaves");
+        assert_eq!(scene.entered.load(Relaxed), 1, "the gate closed before a thread that waited");
+        drop(closed);
+        waits.join().expect("no panic");
+    };
+    shuttle::check_random(scenario, 500);
+    shuttle::check_pct(scenario, 500, 3);
+}
+
+/// Hazard (latency): the same for a mover that does not ask whether threads wait.
+#[test]
+fn a_gate_that_is_awaited_or_closed_is_not_closed() {
+    let gate = wm_memory::Gate::new();
+    let closed = gate.close(Duration::ZERO).expect("nobody is inside");
+    assert_eq!(gate.close(Duration::ZERO).err(), Some(wm_memory::NotClosed::Awaited));
+    assert!(!gate.let_pass(Duration::ZERO));
+    drop(closed);
+    assert!(gate.let_pass(Duration::ZERO));
 }
 
 /// Hazard: a mover takes its time while calls wait, or hurries for one that has long passed.

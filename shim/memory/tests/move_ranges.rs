@@ -243,6 +243,23 @@ fn no_more_is_begun_than_is_asked_for() {
     scene.end();
 }
 
+/// Hazard (latency): a signal or a call waits for a copy that takes long.
+#[test]
+fn copies_are_given_up_when_the_caller_says_so() {
+    let scene = Scene::new(256, settings());
+    let block = scene.filled(64, 1);
+    scene.0.gpu().copies_take_long(true);
+    let mut ranges = [RangeMove::new(order(&block, Tier::Host), u64::MAX)];
+    let waits = scene.0.gpu().calls("wait_any");
+    scene.0.swap_within(&mut ranges, || false, || true).expect("nothing is in the way");
+    assert_eq!((ranges[0].moved.bytes, ranges[0].moved.refusal), (0, Some(MoveRefusal::Slow)));
+    assert_eq!(scene.0.gpu().calls("wait_any") - waits, 1);
+    scene.0.gpu().copies_take_long(false);
+    assert_eq!(scene.go(&order(&block, Tier::Host)).bytes, 64 * MIB, "later it moves");
+    scene.check(&block);
+    scene.end();
+}
+
 #[test]
 fn as_much_comes_to_the_device_as_has_room_there() {
     let scene = Scene::new(256, settings());

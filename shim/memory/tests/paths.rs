@@ -449,6 +449,21 @@ fn an_extent_that_lies_on_the_host_is_not_used_again_while_the_device_is_idle() 
     assert_eq!((again.tiers.device, again.tiers.host), (128 * MIB, 32 * MIB));
 }
 
+/// Hazard (out of memory): a program that never overflows has less of its device, because its
+/// handles are made for moves.
+#[test]
+fn handles_are_made_for_moves_from_the_first_shortage_on() {
+    let manager = manager(512, vec![Tier::Host]);
+    let handles_of = |bytes| {
+        let before = manager.gpu().created_and_released().0;
+        take(&manager, bytes, S);
+        manager.gpu().created_and_released().0 - before
+    };
+    assert_eq!(handles_of(64 * MB), 32, "of the least size");
+    manager.expect_moves();
+    assert_eq!(handles_of(64 * MB), 4);
+}
+
 #[test]
 fn usage_is_serializable_and_peaks_start_anew() {
     let manager = manager(64, vec![]);

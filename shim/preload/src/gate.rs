@@ -9,18 +9,24 @@
 //!   held while the driver has the call.
 //! * A thread that moves memory passes without being counted: it would wait for itself. Signals
 //!   whose handlers might submit work wait meanwhile.
+//! * The gate is fair, and a mover asks whether others need it to end ([`Mover::is_awaited`],
+//!   [`Mover::has_signal`]).
 //! * A forked child passes: the threads that closed the gate or are inside do not exist there.
 //! * A thread that ends inside a call, as one that is cancelled, stays counted: nothing moves any
 //!   more, and nothing waits without a bound.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
-use wm_memory::{Gate, STRIPES};
+use wm_memory::{Gate, NotClosed, STRIPES};
 
 use crate::process::{self, SignalsHeld, callers, preserve_errno};
+
+/// How long a mover lets threads pass that waited outside, before it gives up. The gate is open
+/// meanwhile.
+const PASSING: Duration = Duration::from_millis(20);
 
 /// The process's gate. It is a static of this layer: `moves`, `dedup` and the hooks import it, and
 /// each call that submits work finds it without a look-up.
@@ -35,6 +41,9 @@ pub(crate) struct SubmissionGate {
     pins: AtomicU32,
     /// Contexts that the program made with `cuCtxCreate` and its variants; ended ones count.
     contexts: AtomicU32,
+    /// Calls that let the host hold a stream back, so far: each counts before it is made and again
+    /// after it.
+    holds: AtomicU64,
     /// The stripe of the next thread that passes for the first time.
     next_stripe: AtomicUsize,
 }
@@ -48,6 +57,8 @@ pub(crate) enum Passage {
     Pin(PinReason),
     /// A context is made.
     Context,
+    /// It submits work that ends when the host has written a word or a function of it has run.
+    Hold,
 }
 
 /// Why memory is pinned where it is for the rest of the process.
@@ -118,6 +129,7 @@ impl SubmissionGate {
             on: AtomicBool::new(false),
             pins: AtomicU32::new(0),
             contexts: AtomicU32::new(0),
+            holds: AtomicU64::new(0),
             next_stripe: AtomicUsize::new(0),
         }
     }
@@ -144,6 +156,9 @@ impl SubmissionGate {
         self.enter();
         self.record(meaning);
         let result = call();
+        if meaning == Passage::Hold {
+            self.record(meaning);
+        }
         self.leave();
         result
     }
@@ -179,6 +194,9 @@ impl SubmissionGate {
             }
             Passage::Context => {
                 self.contexts.fetch_add(1, SeqCst);
+            }
+            Passage::Hold => {
+                self.holds.fetch_add(1, SeqCst);
             }
         }
     }
@@ -216,22 +234,35 @@ impl SubmissionGate {
         self.contexts.load(SeqCst)
     }
 
+    /// A number that grows with each call that lets the host hold a stream back.
+    pub(crate) fn holds(&self) -> u64 {
+        self.holds.load(SeqCst)
+    }
+
     /// Runs `body` with the gate closed. Returns `None` if a thread stays inside for longer than
     /// `patience`, or if the gate is off. A calling thread that is inside steps out meanwhile: its
     /// call is not in the driver at that moment.
-    pub(crate) fn with_quiesced<R>(&self, patience: Duration, body: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn with_quiesced<R>(
+        &self,
+        patience: Duration,
+        body: impl FnOnce(&Mover<'_>) -> R,
+    ) -> Option<R> {
         let visitor = VISITOR.get();
         if !self.is_on() || visitor.moving || process::forked() {
             return None;
         }
         let _outside = visitor.inside.then(|| Outside::step(self));
-        let _mover = Mover::begin();
-        self.gate.close(patience).map(|_closed| body())
-    }
-
-    /// Does a call of the program wait for the gate to open?
-    pub(crate) fn is_awaited(&self) -> bool {
-        self.gate.is_awaited()
+        let until = Instant::now() + PASSING;
+        // Other threads pass before the thread's signals are held.
+        while self.gate.let_pass(until.saturating_duration_since(Instant::now())) {
+            let mover = Mover::begin(self);
+            match self.gate.close(patience) {
+                Ok(_closed) => return Some(body(&mover)),
+                Err(NotClosed::Occupied) => return None,
+                Err(NotClosed::Awaited) => {}
+            }
+        }
+        None
     }
 }
 
@@ -254,19 +285,30 @@ impl Drop for Outside<'_> {
 /// The thread moves memory, until this is dropped. Its signals wait as long, so this begins before
 /// the gate closes, and ends after it has opened: a handler may make calls that pass, and it may
 /// end the process.
-struct Mover {
-    _signals: SignalsHeld,
+pub(crate) struct Mover<'a> {
+    gate: &'a SubmissionGate,
+    signals: SignalsHeld,
 }
 
-impl Mover {
-    fn begin() -> Self {
+impl<'a> Mover<'a> {
+    fn begin(gate: &'a SubmissionGate) -> Self {
         let signals = SignalsHeld::begin();
         VISITOR.set(Visitor { moving: true, ..VISITOR.get() });
-        Self { _signals: signals }
+        Self { gate, signals }
+    }
+
+    /// Does a call of the program wait for the gate to open?
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.gate.gate.is_awaited()
+    }
+
+    /// Does a signal wait for the thread?
+    pub(crate) fn has_signal(&self) -> bool {
+        self.signals.is_any_pending()
     }
 }
 
-impl Drop for Mover {
+impl Drop for Mover<'_> {
     fn drop(&mut self) {
         VISITOR.set(Visitor { moving: false, ..VISITOR.get() });
     }
@@ -296,7 +338,7 @@ mod tests {
     #[test]
     fn a_gate_that_is_off_quiesces_nothing() {
         let gate = SubmissionGate::new();
-        assert!(gate.with_quiesced(PATIENCE, || ()).is_none());
+        assert!(gate.with_quiesced(PATIENCE, |_| ()).is_none());
         assert_eq!(gate.pass(Passage::Pass, || CUresult::NOT_READY), CUresult::NOT_READY);
     }
 
@@ -305,7 +347,7 @@ mod tests {
         let gate = open_gate();
         let code = gate.pass(Passage::Pass, || {
             let nested = gate.pass(Passage::Pass, || CUresult::NOT_READY);
-            let moved = gate.with_quiesced(PATIENCE, || gate.pass(Passage::Pass, || CUresult::UNKNOWN));
+            let moved = gate.with_quiesced(PATIENCE, |_| gate.pass(Passage::Pass, || CUresult::UNKNOWN));
             assert_eq!(moved, Some(CUresult::UNKNOWN), "the thread steps out, and passes while it moves");
             assert!(VISITOR.get().inside && !VISITOR.get().moving);
             nested
@@ -317,11 +359,11 @@ mod tests {
     #[test]
     fn a_panic_behind_the_closed_gate_opens_it() {
         let gate = open_gate();
-        let fails = || gate.with_quiesced(PATIENCE, || panic!("a mover's bug")).unwrap_or(CUresult::UNKNOWN);
+        let fails = || gate.with_quiesced(PATIENCE, |_| panic!("a mover's bug")).unwrap_or(CUresult::UNKNOWN);
         let call = std::panic::AssertUnwindSafe(|| gate.pass(Passage::Pass, fails));
         assert!(std::panic::catch_unwind(call).is_err());
         gate.leave();
-        assert!(gate.with_quiesced(PATIENCE, || ()).is_some(), "it is open, and no thread is inside");
+        assert!(gate.with_quiesced(PATIENCE, |_| ()).is_some(), "it is open, and no thread is inside");
     }
 
     #[test]
@@ -338,9 +380,9 @@ mod tests {
                 })
             });
             is_inside.recv().expect("the call began");
-            assert!(gate.with_quiesced(Duration::from_millis(1), || ()).is_none(), "a call is inside");
+            assert!(gate.with_quiesced(Duration::from_millis(1), |_| ()).is_none(), "a call is inside");
             end.send(()).expect("the call waits");
-            assert!(gate.with_quiesced(Duration::from_secs(60), || ()).is_some(), "the call ended");
+            assert!(gate.with_quiesced(Duration::from_secs(60), |_| ()).is_some(), "the call ended");
         });
     }
 
@@ -353,6 +395,9 @@ mod tests {
         assert_eq!((gate.pin_reason(), gate.pin_reason_beside_graphs()), (graph, None));
         make_call(&gate, Passage::Pin(PinReason::Shared));
         assert_eq!(gate.pin_reason_beside_graphs(), Some(PinReason::Shared.text()));
+        let holds = gate.holds();
+        make_call(&gate, Passage::Hold);
+        assert_eq!(gate.holds(), holds + 2, "before the call and after it");
         make_call(&gate, Passage::Context);
         assert_eq!((gate.contexts_made(), open_gate().contexts_made()), (1, 0), "of this gate only");
     }

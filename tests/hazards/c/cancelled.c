@@ -50,8 +50,8 @@ static void *calls(void *argument)
     return NULL;
 }
 
-/* Copies that take some time go on in another stream while blocks of this one are evicted or placed
- * elsewhere. */
+/* Copies that take some time go on in another stream while blocks of this one are placed elsewhere,
+ * and blocks are evicted where it has ended. */
 static void *scarce(void *unused)
 {
     enum { BLOCKS = 8 };
@@ -68,7 +68,10 @@ static void *scarce(void *unused)
         MUST(cuMemAllocAsync(&blocks[i], BYTES, stream));
         MUST(cuMemsetD8Async(blocks[i], 1, BYTES, stream));
         MUST(cuStreamSynchronize(stream));
+        /* A request waits for the copy, but not for as long as it takes; a later one moves memory. */
         MUST(cuMemcpyDtoHAsync_v2(host, blocks[i], BYTES, busy));
+        if (i % 2)
+            MUST(cuStreamSynchronize(busy));
         if (i == 2)
             pthread_cancel(pthread_self());
         /* The request may take effect only in the calls under test. */

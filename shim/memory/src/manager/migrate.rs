@@ -26,6 +26,9 @@ pub(super) const LOOK: Duration = Duration::from_micros(500);
 /// slower than it was.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often the caller is asked whether it gives up, while a copy is waited for.
+const ASKED: Duration = Duration::from_millis(1);
+
 /// A move whose copies were started.
 pub(super) struct StartedMove {
     swap: Swap,
@@ -33,6 +36,13 @@ pub(super) struct StartedMove {
     copies: Vec<Event>,
     /// An error if one could not be started.
     outcome: Result<(), MoveRefusal>,
+}
+
+impl StartedMove {
+    /// Bytes of the handle.
+    pub(super) fn bytes(&self) -> u64 {
+        self.swap.handle.bytes()
+    }
 }
 
 impl<G: Gpu> Manager<G> {
@@ -72,6 +82,12 @@ impl<G: Gpu> Manager<G> {
             state.pinned.push((address, block.id));
         }
         true
+    }
+
+    /// From now on new handles have the few sizes that moves exchange, at the cost of some memory
+    /// near the end of the device. Those that were made before keep theirs.
+    pub fn expect_moves(&self) {
+        self.lock().expects_moves = true;
     }
 
     /// Bytes of the device that blocks could have: idle memory of blocks, and memory that may still
@@ -162,6 +178,19 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn is_copied(&self, started: &StartedMove, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         started.copies.is_empty() || self.gpu.wait_any(&[&started.copies], left).is_some()
+    }
+
+    /// The same for as long as a copy may take; not once the caller `gives_up`.
+    pub(super) fn is_copied_unless(&self, started: &StartedMove, gives_up: impl Fn() -> bool) -> bool {
+        for _ in 0..PATIENCE.as_micros() / ASKED.as_micros() {
+            if self.is_copied(started, Instant::now() + ASKED) {
+                return true;
+            }
+            if gives_up() {
+                return false;
+            }
+        }
+        false
     }
 
     /// Gives moves up whose copies are under way.

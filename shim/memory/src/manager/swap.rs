@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use wm_driver::{Gpu, LinkWay, Tier};
 
 use super::Manager;
-use super::migrate::{PATIENCE, StartedMove};
+use super::migrate::StartedMove;
 use crate::state::swap::way;
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange, RangeMove};
 
@@ -68,6 +68,20 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// Why nothing can move now.
     pub fn swap(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool) -> Result<(), MoveRefusal> {
+        self.swap_within(ranges, is_over, || false)
+    }
+
+    /// As [`Manager::swap`]; moves whose copies are under way are given up once the caller
+    /// `gives_up`.
+    ///
+    /// # Errors
+    /// Why nothing can move now.
+    pub fn swap_within(
+        &self,
+        ranges: &mut [RangeMove],
+        is_over: impl Fn() -> bool,
+        gives_up: impl Fn() -> bool,
+    ) -> Result<(), MoveRefusal> {
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
         self.settle().inspect_err(|refusal| self.count_move(to, Err(*refusal)))?;
         for range in ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over()) {
@@ -78,9 +92,10 @@ impl<G: Gpu> Manager<G> {
         }
         let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
         let mut started = VecDeque::new();
+        let mut last = Instant::now();
         loop {
             for lane in &mut lanes {
-                while lane.is_free() && !is_over() {
+                while lane.is_free() && !is_over() && self.may_begin(&started) {
                     self.begin_in(lane, ranges, &mut started);
                 }
             }
@@ -91,17 +106,23 @@ impl<G: Gpu> Manager<G> {
                 self.note_standing(&lanes, ranges);
                 return Ok(());
             };
-            if !self.is_copied(&one, Instant::now() + PATIENCE) {
+            if !self.is_copied_unless(&one, &gives_up) {
                 self.strand_rest(ranges, (index, one), started);
                 return Ok(());
             }
+            let bytes = one.bytes();
             let goes_on = self.conclude_in(&mut ranges[index], *one);
+            self.lock().flight.record(bytes, std::mem::replace(&mut last, Instant::now()).elapsed());
             for lane in &mut lanes {
                 lane.under_way -= usize::from(lane.way == way(ranges[index].order.to));
                 lane.goes_on &= goes_on;
                 lane.stands = None;
             }
         }
+    }
+
+    fn may_begin(&self, started: &VecDeque<(usize, Box<StartedMove>)>) -> bool {
+        self.lock().flight.may_begin(started.iter().map(|(_, one)| one.bytes()).sum())
     }
 
     /// Begins the next move of a lane, if there is one.

@@ -148,7 +148,7 @@ fn make(
     let is_shared = is_medium && tier == Tier::Device && left >= shared;
     let made = if is_shared { shared } else { bytes.min(left) };
     let chunk = rules.settings.chunked.then_some(rules.granularity);
-    if rules.settings.movable && chunk.is_none() {
+    if (rules.settings.movable || facts.expects_moves) && chunk.is_none() {
         create.extend(movable_handles(made, whole, rules.granularity).map(|bytes| (tier, bytes)));
     } else {
         let device = allowance(facts, attempt, rules, Tier::Device);

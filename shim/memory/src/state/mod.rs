@@ -24,6 +24,7 @@ use crate::ordering::fence::{Fence, Marks, Numbered};
 use crate::ordering::results::EventResults;
 use crate::ordering::timeline::Timeline;
 use crate::policy::facts::Facts;
+use crate::policy::flight::Flight;
 use crate::policy::growth::Growth;
 use crate::policy::pool::HandlePool;
 use crate::policy::scarcity::Scarcity;
@@ -53,6 +54,9 @@ pub(crate) struct State {
     /// Others rely on where memory is: nothing moves any more.
     pub(crate) fixed: bool,
     pub(crate) moves: Moves,
+    pub(crate) flight: Flight,
+    /// New handles are of the few sizes that moves exchange.
+    pub(crate) expects_moves: bool,
     /// Blocks that are to stay on the device, by address and id. Freed blocks are removed at the
     /// next query.
     pub(crate) pinned: Vec<(u64, u64)>,
@@ -113,7 +117,8 @@ impl State {
 
     /// The facts that a decision reads.
     pub(crate) fn facts(&self) -> Facts<'_> {
-        Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.held() }
+        let (ledger, timeline) = (&self.holdings.ledger, &self.timeline);
+        Facts { ledger, timeline, held: self.held(), expects_moves: self.expects_moves }
     }
 
     /// Bytes of blocks' handles and of pieces, those included that plans under way will make.

@@ -27,8 +27,8 @@ pub struct ManagerSettings {
     pub capacity: u64,
     /// Memory of each other GPU that the manager may hold.
     pub peer_limit: u64,
-    /// Live memory moves between tiers: handles have few sizes, however little is left, so that the
-    /// memory that one block leaves is the spare of another.
+    /// Live memory moves between tiers: handles have few sizes from the start, however little is
+    /// left, so that the memory that one block leaves is the spare of another.
     pub movable: bool,
     /// All handles are of the driver's granularity, and blocks of that size and more begin on one:
     /// then equal blocks have equal chunks wherever they lie, which can be shared between

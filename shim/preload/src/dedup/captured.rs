@@ -52,7 +52,7 @@ impl CaptureStart {
         let mut begin = Some(begin);
         let until = Instant::now() + PATIENCE;
         while Instant::now() < until {
-            GATE.with_quiesced(CLOSE, || {
+            GATE.with_quiesced(CLOSE, |_| {
                 let events = manager.gpu().record_all().unwrap_or_default();
                 self.forget();
                 *self.before() = (!events.is_empty()).then_some(Before { manager, events });
@@ -88,7 +88,7 @@ impl CaptureStart {
     pub(super) fn unshare(&self, block: &TrackedBlock) -> bool {
         let until = Instant::now() + PATIENCE;
         loop {
-            match GATE.with_quiesced(CLOSE, || self.unshare_some(block)) {
+            match GATE.with_quiesced(CLOSE, |_| self.unshare_some(block)) {
                 Some(UnshareStep::Done) => return true,
                 Some(UnshareStep::Refused) => return false,
                 _ if Instant::now() >= until => return false,

@@ -75,7 +75,7 @@ impl Sharing {
             }
         }
         let Some(tools) = tools.as_mut() else { return };
-        let freed = GATE.with_quiesced(CLOSE, || self.run_quiesced(manager, tools)).unwrap_or(0);
+        let freed = GATE.with_quiesced(CLOSE, |_| self.run_quiesced(manager, tools)).unwrap_or(0);
         if freed > 0 {
             self.mailbox.post(BackgroundRequest::GiveBack(manager, freed));
         }
@@ -121,7 +121,7 @@ impl Sharing {
 
     /// Sharing has ended: some more blocks become private.
     fn unshare_more(&self, manager: &'static Manager<Device>) {
-        let _unshared = GATE.with_quiesced(CLOSE, || {
+        let _unshared = GATE.with_quiesced(CLOSE, |_| {
             let until = Instant::now() + PASS;
             let shared = self.blocks.of(manager).into_iter().filter(|block| block.is_shared());
             shared.for_each(|block| self.unshare_until(&block, until));

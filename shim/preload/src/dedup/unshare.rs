@@ -36,7 +36,7 @@ impl Sharing {
         let until = Instant::now() + PATIENCE;
         let mut refusals = 0;
         loop {
-            let step = GATE.with_quiesced(CLOSE, || block.unshare_some(Quiet::Look, HELD));
+            let step = GATE.with_quiesced(CLOSE, |_| block.unshare_some(Quiet::Look, HELD));
             self.settle(block);
             // Other threads' passes may have come before this thread was inside again; none comes
             // until it leaves.

@@ -14,7 +14,9 @@
 
 use wm_abi::symbol::{self, Symbol};
 
-use crate::gate::GATE;
+use crate::gate::{GATE, Passage};
+use crate::hooks::call::boundary;
+use crate::subsystems::PROCESS;
 
 /// A function that passes.
 struct Gated {
@@ -48,7 +50,7 @@ macro_rules! gated {
             use wm_abi::*;
 
             use crate::gate::{GATE, Passage::*, PinReason::*};
-            use crate::hooks::gated::next;
+            use crate::hooks::gated::{come_home, next, pins};
             use crate::hooks::call::stream::{is_per_thread, record_per_thread};
             use crate::hooks::work::writes::{self, ToldCall};
             use crate::subsystems::PROCESS;
@@ -71,6 +73,9 @@ macro_rules! gated_entry {
         $($before:ident($($told:ident),*) $(then $after:ident($($result:ident),*))?)?) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             record_per_thread(const { is_per_thread(stringify!($name)) });
+            if const { pins($passage) } {
+                come_home();
+            }
             GATE.pass($passage, || {
                 $(if PROCESS.sharing.is_on() {
                     let call = told_call!($name, $stream);
@@ -96,6 +101,19 @@ macro_rules! told_call {
     ($name:ident, [$($stream:ident)?]) => {
         const { ToldCall::new(stringify!($name)) }$(.in_stream($stream))?
     };
+}
+
+/// Does memory stay where it is from such a call on?
+const fn pins(passage: Passage) -> bool {
+    matches!(passage, Passage::Pin(_) | Passage::Context)
+}
+
+/// A call is about to pin memory: what was evicted comes back first, once.
+#[cold]
+fn come_home() {
+    if !GATE.is_pinned() && GATE.is_on() {
+        boundary::observe(|| PROCESS.moves.come_home());
+    }
 }
 
 /// The address for a function's slot, which would lead to `next` without a gate.

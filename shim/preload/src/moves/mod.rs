@@ -6,7 +6,6 @@
 //! for by the manager, and what relies on memory is looked for here, behind the closed gate. All of
 //! it errs towards memory that stays.
 
-mod idle_backoff;
 mod last_use;
 pub(crate) mod pin_reason;
 mod predictor;
@@ -14,6 +13,9 @@ mod refusals;
 mod room;
 mod slices;
 mod stops;
+mod wait_budget;
+mod wait_trial;
+mod waits;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,11 +26,11 @@ use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, Subscriber};
 use crate::settings::Settings;
-use idle_backoff::IdleBackoff;
 use last_use::LastUse;
 use predictor::Predictor;
 use refusals::RefusalLog;
 pub(crate) use refusals::WhyNot;
+use waits::Waits;
 
 /// Moves in a process.
 pub(crate) struct Migrations {
@@ -39,7 +41,7 @@ pub(crate) struct Migrations {
     predictor: Mutex<Option<Predictor>>,
     /// A thread moves memory.
     is_moving: AtomicBool,
-    back_off: IdleBackoff,
+    waits: Waits,
     refusals: RefusalLog,
 }
 
@@ -50,7 +52,7 @@ impl Migrations {
             last_use: LastUse::new(),
             predictor: Mutex::new(None),
             is_moving: AtomicBool::new(false),
-            back_off: IdleBackoff::new(),
+            waits: Waits::new(),
             refusals: RefusalLog::new(),
         }
     }

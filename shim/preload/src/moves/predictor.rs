@@ -5,8 +5,13 @@
 //! and it answers with moves, which [`super::stops`] makes. After a stop the policy is told where
 //! all blocks lie.
 //!
+//! Where a block lies is asked anew only where it may have changed: for blocks that were to move,
+//! and those beside them, which may lie on the same handles. So a stop costs the same however many
+//! blocks there are.
+//!
 //! Invariant: nothing here makes a driver call or waits.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Instant;
 
@@ -16,6 +21,8 @@ use wm_driver::{Device, Tier};
 use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
 use wm_memory::{Block, Manager, MoveOrder, RangeMove};
 
+use super::wait_budget::WaitWorth;
+use super::wait_trial::WaitTrial;
 use crate::launches::TouchedBlock;
 
 /// Bytes of the smallest block that is recorded. Smaller blocks share their physical memory with
@@ -28,14 +35,34 @@ pub(super) struct Predictor {
     pub(super) placer: TierPlacer,
     /// Addresses of the recorded blocks, by the manager's numbers.
     blocks: FxHashMap<u64, Range<u64>>,
+    /// Their numbers by first address.
+    addresses: BTreeMap<u64, u64>,
+    /// Blocks that may lie elsewhere than the policy believes.
+    doubtful: Vec<u64>,
+    trial: WaitTrial,
+    /// Launches since the last one at which a block was not on the device.
+    quiet: u64,
     since: Instant,
 }
+
+/// After so many launches with all blocks on the device a shortage has passed, if there were two
+/// periods among them. More where there are more blocks: to begin again takes time for each.
+const PASSED: u64 = 4096;
 
 impl Predictor {
     /// No block is recorded yet, and the device has no room.
     pub(super) fn new(device: CUdevice) -> Self {
         let placer = TierPlacer::new(TierSettings::of_capacity(0));
-        Self { device, placer, blocks: FxHashMap::default(), since: Instant::now() }
+        Self {
+            device,
+            placer,
+            blocks: FxHashMap::default(),
+            addresses: BTreeMap::new(),
+            doubtful: Vec::new(),
+            trial: WaitTrial::default(),
+            quiet: 0,
+            since: Instant::now(),
+        }
     }
 
     pub(super) fn device(&self) -> CUdevice {
@@ -48,27 +75,87 @@ impl Predictor {
 
     pub(super) fn add(&mut self, block: &Block) {
         self.blocks.insert(block.id, range_of(block));
+        self.addresses.insert(block.address, block.id);
         self.placer.placed(block.id, block.tiers.total(), bytes_in_place(block));
     }
 
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.blocks.contains_key(&id)
+    }
+
     pub(super) fn remove(&mut self, id: u64) {
-        self.blocks.remove(&id);
+        if let Some(range) = self.blocks.remove(&id)
+            && self.addresses.get(&range.start) == Some(&id)
+        {
+            self.addresses.remove(&range.start);
+        }
         self.placer.free(id);
     }
 
-    /// A kernel is about to be launched. Adds the moves for it and for later launches; none where
-    /// no stop can be made.
+    pub(super) fn wait_worth(&self) -> WaitWorth {
+        self.trial.worth()
+    }
+
+    /// A wait has brought moves.
+    pub(super) fn count_wait(&mut self) {
+        self.trial.count_wait();
+    }
+
+    /// A kernel is about to be launched. If `may_stop` grants a stop, adds the moves for the launch
+    /// and for later ones; it is asked where a block is not on the device.
     #[inline]
-    pub(super) fn launched(&mut self, blocks: &[TouchedBlock], can_stop: bool, moves: &mut Vec<TierMove>) {
-        let (device, since) = (self.device, self.since);
+    pub(super) fn launched<W>(
+        &mut self,
+        blocks: &[TouchedBlock],
+        may_stop: impl FnOnce(WaitWorth) -> Option<W>,
+        moves: &mut Vec<TierMove>,
+    ) -> Option<W> {
+        let device = self.device;
         let is_recorded = |block: &&TouchedBlock| block.device == device && block.bytes >= SMALLEST;
         let ids = blocks.iter().filter(is_recorded).map(|block| block.id);
-        if can_stop {
-            self.placer.tell_time(|| since.elapsed().as_secs_f64());
-            self.placer.launch(ids, moves);
-        } else {
+        if self.placer.is_all_on_device() {
+            self.quiet += 1;
             self.placer.used(ids);
+            return None;
         }
+        self.quiet = 0;
+        let since = self.since;
+        let (event, period) = self.placer.events();
+        self.trial.record(event, period, || since.elapsed());
+        let worth = self.trial.worth();
+        // While there are no stops, blocks cannot come before their use, and that is not measured.
+        if worth != WaitWorth::Costs {
+            self.placer.tell_time(|| since.elapsed().as_secs_f64());
+        }
+        let stop = may_stop(worth);
+        match stop {
+            Some(_) => self.placer.launch(ids, moves),
+            None => self.placer.used(ids),
+        }
+        stop
+    }
+
+    /// Is the shortage over, so that launches need not be recorded? A later one begins anew.
+    #[inline]
+    pub(super) fn has_passed(&self) -> bool {
+        self.quiet >= PASSED && {
+            let period = self.placer.events().1.unwrap_or(0);
+            self.quiet >= period.saturating_mul(2).max(self.blocks.len() as u64)
+        }
+    }
+
+    /// These moves are to be made, or were meant to be: where their blocks lie is asked later.
+    pub(super) fn doubt(&mut self, moves: &[TierMove]) {
+        let blocks =
+            moves.iter().map(|(TierMove::Leave { block, .. } | TierMove::Come { block, .. })| *block);
+        self.doubtful.extend(blocks);
+    }
+
+    /// The same for blocks at these addresses.
+    pub(super) fn doubt_range(&mut self, range: &Range<u64>) {
+        let before = self.addresses.range(..range.start).next_back();
+        self.doubtful
+            .extend(before.into_iter().chain(self.addresses.range(range.clone())).map(|(_, id)| *id));
     }
 
     /// A move as the manager takes it, and its block.
@@ -82,22 +169,51 @@ impl Predictor {
         Some((block, RangeMove::new(order, bytes).only_from(from)))
     }
 
-    /// Tells the policy where all blocks lie, and how many bytes they and `room` take on the
-    /// device.
+    /// Tells the policy where doubtful blocks lie, and that there is so much room beside them.
     pub(super) fn refresh(&mut self, room: u64, find: impl Fn(u64) -> Option<Block>) {
-        let mut on_device = 0;
-        let mut gone = Vec::new();
-        for (id, range) in &self.blocks {
-            match find(range.start).filter(|block| block.id == *id) {
-                Some(block) => {
-                    on_device += bytes_in_place(&block);
-                    self.placer.correct(*id, bytes_in_place(&block));
-                }
-                None => gone.push(*id),
+        for id in std::mem::take(&mut self.doubtful) {
+            let Some(start) = self.blocks.get(&id).map(|range| range.start) else { continue };
+            self.correct(id, &find);
+            self.correct_beside(start, Self::before, &find);
+            self.correct_beside(start, Self::after, &find);
+        }
+        self.placer.set_room(room);
+    }
+
+    /// Corrects the blocks next to one that may have moved, as far as they have moved with it.
+    fn correct_beside(
+        &mut self,
+        start: u64,
+        next: fn(&Self, u64) -> Option<(u64, u64)>,
+        find: &impl Fn(u64) -> Option<Block>,
+    ) {
+        let mut at = start;
+        while let Some((address, id)) = next(self, at) {
+            if !self.correct(id, find) {
+                break;
+            }
+            at = address;
+        }
+    }
+
+    fn before(&self, address: u64) -> Option<(u64, u64)> {
+        self.addresses.range(..address).next_back().map(|(address, id)| (*address, *id))
+    }
+
+    fn after(&self, address: u64) -> Option<(u64, u64)> {
+        self.addresses.range(address + 1..).next().map(|(address, id)| (*address, *id))
+    }
+
+    /// Asks where a block lies. `true`: not where the policy believed.
+    fn correct(&mut self, id: u64, find: &impl Fn(u64) -> Option<Block>) -> bool {
+        let Some(start) = self.blocks.get(&id).map(|range| range.start) else { return false };
+        match find(start).filter(|block| block.id == id) {
+            Some(block) => self.placer.correct(id, bytes_in_place(&block)),
+            None => {
+                self.remove(id);
+                true
             }
         }
-        gone.into_iter().for_each(|id| self.remove(id));
-        self.placer.set_capacity(room.saturating_add(on_device));
     }
 
     pub(super) fn serves(&self, manager: &Manager<Device>) -> bool {
@@ -139,15 +255,16 @@ mod tests {
         let mut predictor = Predictor::new(0);
         predictor.add(&block(1, BYTES));
         predictor.add(&block(2, 0));
-        predictor
-            .refresh(0, |address| Some(block(address / BYTES, if address == BYTES { BYTES } else { 0 })));
+        predictor.refresh(0, |_| None);
         predictor
     }
 
     /// Moves of launches that use the second block again and again.
     fn moves(predictor: &mut Predictor, touched: TouchedBlock, can_stop: bool) -> Vec<TierMove> {
         let mut moves = Vec::new();
-        (0..1000).for_each(|_| predictor.launched(&[touched], can_stop, &mut moves));
+        for _ in 0..1000 {
+            predictor.launched(&[touched], |_| can_stop.then_some(()), &mut moves);
+        }
         moves
     }
 
@@ -185,7 +302,48 @@ mod tests {
         assert!(predictor.order(leave).is_none());
         let mut predictor = full_device();
         // Another block lies at the first one's address.
+        predictor.doubt(&[leave, TierMove::Come { block: 2, bytes: BYTES }]);
         predictor.refresh(0, |address| (address == BYTES).then(|| Block { id: 9, ..block(1, BYTES) }));
         assert!(predictor.order(leave).is_none() && predictor.count() == 0);
+    }
+
+    /// Hazard (latency): a stop asks for each block of the program where it lies.
+    #[test]
+    fn a_stop_asks_for_the_blocks_that_moved_and_those_beside_them_however_many_there_are() {
+        let asked = |count: u64| {
+            let mut predictor = Predictor::new(0);
+            (1..=count).for_each(|id| predictor.add(&block(id, BYTES)));
+            predictor.doubt(&[TierMove::Leave { block: 50, bytes: BYTES }]);
+            let asked = std::cell::RefCell::new(Vec::new());
+            predictor.refresh(0, |address| {
+                asked.borrow_mut().push(address / BYTES);
+                // The neighbour before it left with it.
+                Some(block(address / BYTES, if [49, 50].contains(&(address / BYTES)) { 0 } else { BYTES }))
+            });
+            assert!(!predictor.placer.is_all_on_device());
+            predictor.refresh(0, |_| panic!("nothing is doubtful"));
+            asked.into_inner()
+        };
+        assert_eq!(asked(100), [50, 49, 48, 51]);
+        assert_eq!(asked(100_000), [50, 49, 48, 51]);
+    }
+
+    /// Hazard (latency): a launch is recorded for the rest of the process after one shortage.
+    #[test]
+    fn a_shortage_passes_when_all_has_been_on_the_device_for_long() {
+        let mut predictor = full_device();
+        let launch = |predictor: &mut Predictor, count| {
+            for _ in 0..count {
+                predictor.launched(&[touched(2)], |_| None::<()>, &mut Vec::new());
+            }
+        };
+        launch(&mut predictor, 2 * PASSED);
+        assert!(!predictor.has_passed(), "a block is on the host");
+        predictor.doubt(&[TierMove::Come { block: 2, bytes: BYTES }]);
+        predictor.refresh(0, |address| Some(block(address / BYTES, BYTES)));
+        launch(&mut predictor, PASSED - 1);
+        assert!(!predictor.has_passed());
+        launch(&mut predictor, PASSED);
+        assert!(predictor.has_passed());
     }
 }

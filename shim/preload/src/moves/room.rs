@@ -1,36 +1,37 @@
-//! Room on the device: evictions for a block or a driver call that finds none, and blocks that come
-//! back at host waits. [`super::predictor`] chooses them.
+//! Room on the device: evictions for a block or a driver call that finds none, blocks that come
+//! back at host waits, and all that fit before memory is pinned. [`super::predictor`] chooses them.
 //!
 //! In doubt a block stays, and a block that finds no room goes to another tier as it would without
-//! moves.
+//! moves. [`super::waits`] says how long each may wait for the GPU.
 
 use wm_driver::Device;
 use wm_memory::Manager;
+use wm_memory::tiers::TierPlacer;
 
-use super::idle_backoff::{GLANCE, PATIENCE};
-use super::{Migrations, pin_reason};
+use super::wait_budget::WaitWorth;
+use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
+use crate::registry;
 
 impl Migrations {
     /// The driver has no room for what it needs itself: blocks move to the host until so many bytes
     /// of the device are unused or no block is left; bytes that moved. Their memory on the device
     /// is unused then, and still the manager's. Small blocks stay: others lie on the same memory.
-    /// Waits as [`Migrations::make_for`]: the program's call would fail otherwise.
     pub(crate) fn leave_device(&self, manager: &Manager<Device>, bytes: u64) -> u64 {
         if !self.is_on() || pin_reason::of_process().is_some() {
             return 0;
         }
+        let Some(wait) = self.waits.of_rescue() else { return 0 };
         self.start_predictor(manager);
-        let patience = if self.is_backing_off() { GLANCE } else { PATIENCE };
         let bytes = manager.device_room().saturating_add(bytes);
-        self.stop_now(manager, patience, |placer, moves| placer.leave(bytes, moves))
+        self.stop_now(manager, wait, |placer, moves| placer.leave(bytes, moves))
     }
 
-    /// The device has no room for a block of so many bytes: others leave. Waits, for a bounded
-    /// time, until the GPU has nothing to do. `false`: there is no more room than before.
+    /// The device has no room for a block of so many bytes: others leave. `false`: there is no more
+    /// room than before.
     pub(crate) fn make_for(&self, manager: &Manager<Device>, bytes: u64) -> bool {
         // Asked again behind the closed gate: here it spares a wait without an effect.
-        if !self.is_on() || self.is_backing_off() || pin_reason::of_process().is_some() {
+        if !self.is_on() || pin_reason::of_process().is_some() {
             return false;
         }
         let before = manager.device_room();
@@ -38,7 +39,11 @@ impl Migrations {
             return false;
         }
         self.start_predictor(manager);
-        self.stop_now(manager, PATIENCE, |placer, moves| placer.make_room(bytes, moves));
+        let worth = self.with_predictor(manager, |predictor| predictor.wait_worth());
+        let Some(wait) = self.waits.of_allocation(bytes, worth.unwrap_or(WaitWorth::Unknown)) else {
+            return false;
+        };
+        self.stop_now(manager, wait, |placer, moves| placer.make_room(bytes, moves));
         // Blocks that came for later launches may have taken the room of those that left. Each try
         // has to bring some, for the request asks again.
         manager.device_room() > before
@@ -47,10 +52,26 @@ impl Migrations {
     /// The host has waited: blocks that launches used from the host come back, and later launches
     /// are prepared.
     pub(crate) fn come_back(&self, manager: &Manager<Device>) {
-        if !self.is_on() || GATE.pin_reason().is_some() || manager.usage().live.host == 0 {
+        if !self.is_on() || GATE.pin_reason().is_some() || manager.live().host == 0 {
             return;
         }
+        let Some(look) = self.waits.look() else { return };
         self.start_predictor(manager);
-        self.host_waited(manager);
+        self.stop_after_wait(manager, look, TierPlacer::quiescent);
+    }
+
+    /// Memory is about to be pinned where it is for the rest of the process: blocks come back that
+    /// there is room for.
+    pub(crate) fn come_home(&self) {
+        if !self.is_on() || !is_recording() || pin_reason::of_process().is_some() {
+            return;
+        }
+        let Some(manager) = self.predicted_device().and_then(registry::existing) else { return };
+        if manager.live().host == 0 {
+            return;
+        }
+        if let Some(wait) = self.waits.of_last_stop() {
+            self.stop_now(manager, wait, TierPlacer::come_home);
+        }
     }
 }

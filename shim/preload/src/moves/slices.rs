@@ -1,6 +1,7 @@
 //! Moves in slices: each closes the gate for a bounded time, and calls of the program pass between
 //! two of them.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use wm_driver::Device;
@@ -8,77 +9,144 @@ use wm_memory::{Manager, MoveOrder, MoveRefusal, RangeMove};
 
 use super::refusals::WhyNot;
 use super::{Migrations, pin_reason};
-use crate::gate::GATE;
+use crate::gate::{GATE, Mover};
 use crate::process;
 
 /// How long to wait for calls that are being made; other calls wait as long, and for no gain.
 /// The driver takes some microseconds for most.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// The time for which calls may wait at once. Handles that were begun before its end are finished.
-const SLICE: Duration = Duration::from_millis(20);
+/// How long calls wait before no handle begins any more, less the time that the longest of the
+/// slice took: with [`PATIENCE`], and the handles under way, no call waits longer than 20 ms.
+const SLICE: Duration = Duration::from_millis(15);
 
-/// How long a slice takes at most where no call waits: it ends with copies that nothing else is
-/// done beside, and the thread's signals wait for it.
+/// How long a slice takes where no call waits: it ends with copies that nothing else is done
+/// beside.
 const LONG_SLICE: Duration = Duration::from_millis(200);
+
+/// How long a signal waits for copies before they are given up. No handle begins while it waits.
+const SIGNAL: Duration = Duration::from_millis(3);
+
+/// Slices in a row that signals ended before a handle moved, after which the rest stays.
+const INTERRUPTIONS: u32 = 20;
+
+/// When a slice ends.
+struct Slice<'a> {
+    mover: &'a Mover<'a>,
+    begin: Instant,
+    /// Since when a signal waits for the thread, and a call for the gate, as far as was looked.
+    signal: Cell<Option<Instant>>,
+    call: Cell<Option<Instant>>,
+    /// The last time that it was asked whether the slice is over, and the longest time between two.
+    asked: Cell<Instant>,
+    longest: Cell<Duration>,
+}
+
+impl<'a> Slice<'a> {
+    fn begin(mover: &'a Mover<'a>) -> Self {
+        let begin = Instant::now();
+        let (signal, call) = (Cell::new(None), Cell::new(None));
+        Self { mover, begin, signal, call, asked: Cell::new(begin), longest: Cell::new(Duration::ZERO) }
+    }
+
+    /// Does no handle begin any more?
+    fn is_over(&self) -> bool {
+        self.look();
+        let step = self.asked.replace(Instant::now()).elapsed();
+        self.longest.set(self.longest.get().max(step));
+        let is_late = has_waited(&self.call, SLICE.saturating_sub(self.longest.get()))
+            || self.begin.elapsed() >= LONG_SLICE;
+        process::exiting() || self.is_interrupted() || is_late
+    }
+
+    /// Are copies that are under way given up?
+    fn gives_up(&self) -> bool {
+        self.look();
+        has_waited(&self.signal, SIGNAL)
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.signal.get().is_some()
+    }
+
+    fn look(&self) {
+        note(&self.signal, || self.mover.has_signal());
+        note(&self.call, || self.mover.is_awaited());
+    }
+}
+
+/// Notes the time from which on it is so.
+fn note(since: &Cell<Option<Instant>>, is_so: impl FnOnce() -> bool) {
+    if since.get().is_none() && is_so() {
+        since.set(Some(Instant::now()));
+    }
+}
+
+fn has_waited(since: &Cell<Option<Instant>>, time: Duration) -> bool {
+    since.get().is_some_and(|since| since.elapsed() >= time)
+}
 
 impl Migrations {
     /// Moves the memory that an order names, handle by handle, and lets calls of the program pass
     /// between slices. Waits for calls that are being made, and for copies, but not for the GPU.
     /// Returns why some of it was refused.
     pub(crate) fn migrate(&self, manager: &Manager<Device>, order: &MoveOrder) -> Option<WhyNot> {
-        let (mut order, mut refusal) = (order.clone(), None);
-        while order.range.start < order.range.end {
-            let moved = match self.with_quiesced(manager, || manager.move_range(&order, SLICE)) {
-                Ok(moved) => moved,
-                Err(why) => return Some(why),
-            };
-            refusal = moved.refusal.map(WhyNot::Refused).or(refusal);
-            order.range.start = moved.next;
-            if moved.refusal.is_some_and(ends) {
-                break;
-            }
-        }
-        refusal
+        let mut ranges = [RangeMove::new(order.clone(), u64::MAX)];
+        let refusal = self.swap(manager, &mut ranges);
+        self.doubt(manager, &order.range);
+        let [range] = ranges;
+        refusal.or(range.moved.refusal.map(WhyNot::Refused))
     }
 
     /// The same for several ranges, in both directions at once. Returns why some of it was refused,
     /// if the reason is not one of single handles.
     pub(super) fn swap(&self, manager: &Manager<Device>, ranges: &mut [RangeMove]) -> Option<WhyNot> {
+        let mut interruptions = 0;
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
-            let done = self.with_quiesced(manager, || {
-                let begin = Instant::now();
-                let limit = || if GATE.is_awaited() { SLICE } else { LONG_SLICE };
-                manager.swap(ranges, || process::exiting() || begin.elapsed() >= limit())
-            });
-            if let Err(why) = done {
-                return Some(why);
-            }
-            if ranges.iter().zip(before).all(|(range, before)| range.moved.next == before) {
+            let is_interrupted = match self.slice(manager, ranges) {
+                Ok(is_interrupted) => is_interrupted,
+                Err(why) => return Some(why),
+            };
+            if ranges.iter().zip(before).any(|(range, before)| range.moved.next != before) {
+                interruptions = 0;
+            } else if !is_interrupted {
                 break;
+            } else if interruptions == INTERRUPTIONS {
+                return Some(WhyNot::Crowded);
+            } else {
+                interruptions += 1;
             }
         }
         None
+    }
+
+    /// One slice. Has a signal ended it?
+    fn slice(&self, manager: &Manager<Device>, ranges: &mut [RangeMove]) -> Result<bool, WhyNot> {
+        self.with_quiesced(manager, |mover| {
+            let slice = Slice::begin(mover);
+            manager.swap_within(ranges, || slice.is_over(), || slice.gives_up())?;
+            Ok(slice.is_interrupted())
+        })
     }
 
     /// Closes the gate, and moves memory if it is not pinned.
     fn with_quiesced<R>(
         &self,
         manager: &Manager<Device>,
-        moves: impl FnOnce() -> Result<R, MoveRefusal>,
+        moves: impl FnOnce(&Mover<'_>) -> Result<R, MoveRefusal>,
     ) -> Result<R, WhyNot> {
         if !self.is_on() {
             return Err(WhyNot::Off);
         }
-        let done = GATE.with_quiesced(PATIENCE, || {
+        let done = GATE.with_quiesced(PATIENCE, |mover| {
             if process::exiting() {
                 return Err(WhyNot::Crowded);
             }
             if let Some(why) = pin_reason::of_process() {
                 return Err(WhyNot::Pinned(why));
             }
-            moves().map_err(WhyNot::Refused)
+            moves(mover).map_err(WhyNot::Refused)
         });
         let done = done.unwrap_or(Err(WhyNot::Crowded));
         if let Err(why) = &done {
@@ -86,10 +154,4 @@ impl Migrations {
         }
         done
     }
-}
-
-/// Will the next handle be refused, too?
-fn ends(refusal: MoveRefusal) -> bool {
-    use MoveRefusal::{InUse, NoBlock, Pinned, Shared, Unfit};
-    !matches!(refusal, NoBlock | Unfit | Shared | Pinned | InUse)
 }

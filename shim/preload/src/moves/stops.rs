@@ -1,23 +1,26 @@
 //! Stops: the moments at which the GPU is idle and blocks move as the predictor wants.
 //!
-//! The predictor starts when the first block finds no room on the device. A launch or an allocation
-//! waits for an idle GPU for a bounded time. After a host wait the GPU is idle already.
+//! The predictor starts when the first block finds no room on the device, and ends when that has
+//! passed. A launch or an allocation waits for an idle GPU as [`super::waits`] allows. After a host
+//! wait the GPU may be idle already.
 //!
 //! Invariants: the predictor's lock is not held across a driver call, nor while memory moves. One
 //! thread moves memory at a time; the predictor records what other threads do meanwhile.
 
+use std::ops::Range;
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use wm_abi::CUdevice;
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier, lock};
 use wm_memory::tiers::{TierMove, TierPlacer};
-use wm_memory::{Manager, MoveRefusal, RangeMove};
+use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 
-use super::idle_backoff::{GLANCE, PATIENCE};
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::refusals::WhyNot;
+use super::waits::GrantedWait;
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, LaunchedWork, Subscriber};
@@ -28,7 +31,12 @@ impl Migrations {
         lock(&self.predictor)
     }
 
-    fn with_predictor<R>(
+    /// The device whose blocks are recorded.
+    pub(super) fn predicted_device(&self) -> Option<CUdevice> {
+        self.predictor().as_ref().map(Predictor::device)
+    }
+
+    pub(super) fn with_predictor<R>(
         &self,
         manager: &Manager<Device>,
         ask: impl FnOnce(&mut Predictor) -> R,
@@ -42,21 +50,42 @@ impl Migrations {
         if is_recording() {
             return;
         }
-        let live = manager.blocks().into_iter().filter_map(|entry| manager.block(entry.address));
-        let mut blocks: Vec<_> = live.filter(|block| block.tiers.total() >= SMALLEST).collect();
+        manager.expect_moves();
+        let mut blocks = recorded_blocks(manager);
         // A block that no launch is known to have used is evicted last.
         blocks.sort_by_cached_key(|block| self.last_use.number_of(&range_of(block)).unwrap_or(u64::MAX));
-        let mut predictor = Predictor::new(manager.gpu().ordinal());
-        blocks.iter().for_each(|block| predictor.add(block));
-        log::debug!("device {}: {} blocks are followed", predictor.device(), predictor.count());
-        *self.predictor() = Some(predictor);
-        launches::subscribe(Subscriber::Predictor);
+        let mut fresh = Predictor::new(manager.gpu().ordinal());
+        blocks.iter().for_each(|block| fresh.add(block));
+        fresh.refresh(manager.device_room(), |_| None);
+        log::debug!("device {}: {} blocks are followed", fresh.device(), fresh.count());
+        {
+            let mut predictor = self.predictor();
+            // Two threads may have met the first shortage.
+            if predictor.is_some() {
+                return;
+            }
+            *predictor = Some(fresh);
+            launches::subscribe(Subscriber::Predictor);
+        }
+        self.add_new_blocks(manager);
     }
 
-    /// Ends the recording: nothing moves any more in this process.
-    fn abandon(&self) {
+    /// Blocks that the program was given while the recording began.
+    fn add_new_blocks(&self, manager: &Manager<Device>) {
+        let blocks = recorded_blocks(manager);
+        self.with_predictor(manager, |predictor| {
+            for block in &blocks {
+                if !predictor.has(block.id) {
+                    predictor.add(block);
+                }
+            }
+        });
+    }
+
+    /// Ends the recording: nothing moves any more in this process, or all is on the device.
+    fn end_recording(&self, predictor: &mut Option<Predictor>) {
         launches::unsubscribe(Subscriber::Predictor);
-        *self.predictor() = None;
+        *predictor = None;
     }
 
     /// The program was given a block.
@@ -82,29 +111,30 @@ impl Migrations {
             return;
         }
         let Some(blocks) = launch.blocks() else { return };
-        if GATE.is_pinned() {
-            return self.abandon();
-        }
-        let can_stop = !self.is_backing_off();
         let mut predictor = self.predictor();
         let Some(recording) = predictor.as_mut() else { return };
+        if GATE.is_pinned() {
+            return self.end_recording(&mut predictor);
+        }
+        if recording.has_passed() {
+            log::debug!("device {}: the shortage has passed", recording.device());
+            return self.end_recording(&mut predictor);
+        }
         let mut moves = Vec::new();
-        recording.launched(blocks, can_stop, &mut moves);
-        if !moves.is_empty() {
-            let plan = self.plan(recording, moves);
-            drop(predictor);
-            if let Some(plan) = plan {
-                plan.execute(PATIENCE);
-            }
+        let wait = recording.launched(blocks, |worth| self.waits.of_launch(worth), &mut moves);
+        let plan = wait.and_then(|wait| Some((self.plan(recording, moves)?, wait)));
+        drop(predictor);
+        if let Some((plan, wait)) = plan {
+            plan.execute(&wait);
         }
     }
 
-    /// A stop for memory: the policy first learns where all blocks lie now. Returns the bytes that
+    /// A stop for memory: the policy first learns how much room there is. Returns the bytes that
     /// moved.
     pub(super) fn stop_now(
         &self,
         manager: &Manager<Device>,
-        patience: Duration,
+        wait: GrantedWait<'_>,
         ask: impl FnOnce(&mut TierPlacer, &mut Vec<TierMove>),
     ) -> u64 {
         let room = manager.device_room();
@@ -112,19 +142,25 @@ impl Migrations {
             predictor.refresh(room, |address| manager.block(address));
             self.ask(predictor, ask)
         });
-        plan.flatten().map_or(0, |plan| plan.execute(patience))
+        plan.flatten().map_or(0, |plan| plan.execute(&wait))
     }
 
-    /// The host has waited for the GPU.
-    pub(super) fn host_waited(&self, manager: &Manager<Device>) {
-        let plan = self.with_predictor(manager, |predictor| self.ask(predictor, TierPlacer::quiescent));
+    /// A stop where the host has waited for the GPU.
+    pub(super) fn stop_after_wait(
+        &self,
+        manager: &Manager<Device>,
+        look: GrantedWait<'_>,
+        ask: impl FnOnce(&mut TierPlacer, &mut Vec<TierMove>),
+    ) {
+        let plan = self.with_predictor(manager, |predictor| self.ask(predictor, ask));
         if let Some(plan) = plan.flatten() {
-            plan.execute(GLANCE);
+            plan.execute(&look);
         }
     }
 
-    pub(super) fn is_backing_off(&self) -> bool {
-        self.back_off.is_active(Instant::now)
+    /// Blocks in this range may have moved otherwise.
+    pub(super) fn doubt(&self, manager: &Manager<Device>, range: &Range<u64>) {
+        self.with_predictor(manager, |predictor| predictor.doubt_range(range));
     }
 
     fn ask(
@@ -138,17 +174,24 @@ impl Migrations {
     }
 
     /// `None` if there is nothing to move, or while another thread moves memory. The policy learns
-    /// where blocks lie when that thread has finished.
+    /// at the next stop where the blocks lie.
     #[cold]
-    fn plan(&self, predictor: &Predictor, moves: Vec<TierMove>) -> Option<MovePlan<'_>> {
+    fn plan(&self, predictor: &mut Predictor, moves: Vec<TierMove>) -> Option<MovePlan<'_>> {
         if moves.is_empty() {
             return None;
         }
+        predictor.doubt(&moves);
         let mover = SoleMover::begin(&self.is_moving)?;
         let manager = registry::existing(predictor.device())?;
         let (ids, ranges) = moves.into_iter().filter_map(|step| predictor.order(step)).unzip();
         Some(MovePlan { moves: self, manager, ids, ranges, _mover: mover })
     }
+}
+
+/// The live blocks of a device that the policy is told of.
+fn recorded_blocks(manager: &Manager<Device>) -> Vec<Block> {
+    let live = manager.blocks().into_iter().filter_map(|entry| manager.block(entry.address));
+    live.filter(|block| block.tiers.total() >= SMALLEST).collect()
 }
 
 /// The calling thread is the one that moves memory, until this is dropped.
@@ -178,15 +221,17 @@ struct MovePlan<'a> {
 }
 
 impl MovePlan<'_> {
-    /// Makes the moves once the GPU is idle, and tells the policy which were made. Returns the
-    /// bytes that moved.
-    fn execute(mut self, patience: Duration) -> u64 {
+    /// Makes the moves once the GPU is idle, if that is within the wait, and tells the policy which
+    /// were made. Returns the bytes that moved.
+    fn execute(mut self, wait: &GrantedWait<'_>) -> u64 {
         let _whole = Uncancelled::new();
         let begin = Instant::now();
         if pin_reason::of_process().is_none() {
-            let is_made = self.move_all(Instant::now() + patience);
-            if !is_made && patience == PATIENCE {
-                self.moves.back_off.begin(Instant::now());
+            let waited = self.move_all(wait.limit);
+            let has_moved = self.moved(Tier::Host) + self.moved(Tier::Device) > 0;
+            wait.end(waited, has_moved);
+            if has_moved {
+                self.moves.with_predictor(self.manager, Predictor::count_wait);
             }
         }
         self.log(begin.elapsed());
@@ -212,17 +257,26 @@ impl MovePlan<'_> {
         }
     }
 
-    /// `false`: the GPU was busy until the time was over.
-    fn move_all(&mut self, until: Instant) -> bool {
-        let left = || until.saturating_duration_since(Instant::now());
-        while self.manager.gpu().is_settled(left()).unwrap_or(false) {
+    /// Waits for an idle GPU, and moves. Returns the time without a move: of the wait, and of moves
+    /// that were refused.
+    fn move_all(&mut self, limit: Duration) -> Duration {
+        let begin = Instant::now();
+        loop {
+            let holds = GATE.holds();
+            let left = limit.saturating_sub(begin.elapsed());
+            if !self.manager.gpu().is_settled(left).unwrap_or(false) {
+                return begin.elapsed();
+            }
+            self.moves.waits.end_holds(holds);
+            let waited = begin.elapsed();
             match self.moves.swap(self.manager, &mut self.ranges) {
+                None => return waited,
                 // Other threads have submitted work meanwhile, or are about to.
-                Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)) if Instant::now() < until => {}
-                _ => return true,
+                Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)) if begin.elapsed() < limit => {}
+                Some(_) if self.moved(Tier::Host) + self.moved(Tier::Device) > 0 => return waited,
+                Some(_) => return begin.elapsed(),
             }
         }
-        false
     }
 
     /// Tells the policy where blocks lie now, and which of them cannot move.

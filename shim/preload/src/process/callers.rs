@@ -20,10 +20,25 @@ const TORCH: &str = "libc10_cuda";
 /// of 128 bytes, which arrive whole over NVLink only.
 const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
 
-/// Libraries that register memory with network cards or the CPU by ways that no driver call shows,
-/// and are loaded only to be used.
-const REGISTERING: &[&str] =
-    &["libibverbs", "librdmacm", "libmlx5", "libfabric", "libgdrapi", "libucp", "libuct", "libucs", "libucm"];
+/// Libraries that register memory with network cards, the CPU or engines of the GPU by ways that no
+/// driver call shows, and are loaded only to be used.
+const REGISTERING: &[&str] = &[
+    "libibverbs",
+    "librdmacm",
+    "libmlx5",
+    "libpsm2",
+    "libfabric",
+    "libgdrapi",
+    "libucp",
+    "libuct",
+    "libucs",
+    "libucm",
+    "libnvidia-encode",
+    "libnvcuvid",
+    "libnvidia-opticalflow",
+    "libnvoptix",
+    "libnvjpeg",
+];
 
 /// The same with storage. PyTorch loads it, so it tells nothing where there is no such device.
 const STORAGE: &[&str] = &["libcufile"];

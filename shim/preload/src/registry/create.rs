@@ -118,7 +118,9 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         peer_limit,
         overflow,
         stitch_views: stitch_views(settings),
-        movable: settings.migrate,
+        // From the first shortage on: `Manager::expect_moves`. A program that fits keeps all of
+        // the device.
+        movable: false,
         chunked: settings.dedup == settings::Dedup::On,
     }
 }

@@ -135,6 +135,7 @@ impl CellReader<'_> {
         let passage = match cell {
             "submits" | "looks" => "Pass",
             "context" => "Context",
+            "holds" => "Hold",
             "pins:graph" => "Pin(Graph)",
             "pins:shared" => "Pin(Shared)",
             "pins:sync-memops" => "Pin(SyncMemops)",
@@ -239,11 +240,14 @@ fn writes_fit(function: &DriverFunction) -> Result<()> {
     let passage = function.passage.as_deref().context("the call does not pass the gate, so it says `-`")?;
     ensure!(function.parameters.is_some(), "the parameters of the function are unknown");
     let WritesCell::Calls { before, after } = writes else {
-        ensure!(matches!(passage, "Pass" | "Pin(Graph)"), "a call that pins memory is `foreign`");
+        ensure!(matches!(passage, "Pass" | "Hold" | "Pin(Graph)"), "a call that pins memory is `foreign`");
         return Ok(());
     };
     let is_foreign = before == "foreign()";
-    ensure!(is_foreign || matches!(passage, "Pass" | "Pin(Graph)"), "a call that pins memory is `foreign`");
+    ensure!(
+        is_foreign || matches!(passage, "Pass" | "Hold" | "Pin(Graph)"),
+        "a call that pins memory is `foreign`"
+    );
     [Some(before), after.as_ref()].into_iter().flatten().try_for_each(|call| call_fits(call, function))
 }
 

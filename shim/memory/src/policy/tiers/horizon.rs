@@ -194,13 +194,24 @@ impl<'a> Stop<'a> {
         let was_missed =
             |block, placed: PlacedBlock| self.order.last_use(block).is_some_and(|last| last > placed.away);
         let missed = self.residency.elsewhere().filter(|(block, placed)| was_missed(*block, *placed));
-        let mut missed: Vec<_> = missed.collect();
-        missed.sort_unstable_by_key(|(block, _)| *block);
+        let missed: Vec<_> = missed.collect();
         let bytes: u64 = missed.iter().map(|(_, placed)| placed.elsewhere()).sum();
         if bytes <= self.room() - self.room() / SPARED_PART {
             for (block, _) in missed {
                 self.come(block, self.now);
             }
+        }
+    }
+
+    /// All blocks come that there is room for, those that were used last before the others: none
+    /// can come later.
+    pub(super) fn bring_home(&mut self) {
+        let last = |block| self.order.last_use(block);
+        let mut away: Vec<_> = self.residency.elsewhere().map(|(block, _)| (last(block), block)).collect();
+        away.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, block) in away {
+            let bytes = self.residency.come(block, self.room());
+            self.comes.add(block, bytes);
         }
     }
 

@@ -166,10 +166,26 @@ impl TierPlacer {
     }
 
     /// A kernel was launched that uses these blocks, and nothing can move.
+    #[inline]
     pub fn used(&mut self, blocks: impl IntoIterator<Item = u64>) {
         let mut used = Used::new();
         self.find(blocks, &mut used);
+        let elsewhere = self.elsewhere(&used);
+        self.from_host += elsewhere;
+        self.debt = self.debt.saturating_add(elsewhere);
         self.add_uses(&used);
+    }
+
+    /// Events so far, and those of a period if the program repeats itself.
+    pub fn events(&self) -> (u64, Option<u64>) {
+        let event = self.past.now();
+        (event, self.past.position().map(|position| event - position - 1))
+    }
+
+    /// Does all of every block lie on the device?
+    #[inline]
+    pub fn is_all_on_device(&self) -> bool {
+        self.residency.is_all_on_device()
     }
 
     /// A block was allocated of which so many bytes lie on the device.
@@ -191,12 +207,13 @@ impl TierPlacer {
         Stop::new(&mut self.residency, &mut self.order, moves, now, eager).make_room(bytes, now);
     }
 
-    /// So many bytes of a block lie on the device, even if a move asked for another number.
-    pub fn correct(&mut self, block: u64, on_device: u64) {
-        if let Some(block) = self.keys.of(block) {
-            self.residency.correct(block, on_device);
-            self.list(block);
-        }
+    /// So many bytes of a block lie on the device, even if a move asked for another number. Is that
+    /// news?
+    pub fn correct(&mut self, block: u64, on_device: u64) -> bool {
+        let Some(block) = self.keys.of(block) else { return false };
+        let is_news = self.residency.correct(block, on_device);
+        self.list(block);
+        is_news
     }
 
     /// A block cannot move.
@@ -205,6 +222,16 @@ impl TierPlacer {
             self.residency.pin(block);
             self.list(block);
         }
+    }
+
+    /// Nothing will be able to move any more: all blocks come that there is room for.
+    pub fn come_home(&mut self, moves: &mut Vec<TierMove>) {
+        Stop::new(&mut self.residency, &mut self.order, moves, self.past.now(), false).bring_home();
+    }
+
+    /// The device has room for so many bytes of blocks beside those that lie there.
+    pub fn set_room(&mut self, room: u64) {
+        self.set_capacity(self.residency.used().saturating_add(room));
     }
 
     /// The device holds so many bytes of blocks from now on.

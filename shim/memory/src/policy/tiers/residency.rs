@@ -5,6 +5,8 @@
 //! Invariants: the resident part is whole chunks of a block, or all of it; the sum of these parts
 //! is at most the capacity, except where a caller has told another figure.
 
+use std::collections::BTreeSet;
+
 use super::keys::{BlockKey, BySlot};
 
 /// The unit of a move, bytes: a handle.
@@ -69,11 +71,13 @@ pub(super) struct Residency {
     /// Bytes of all blocks.
     live: u64,
     blocks: BySlot<PlacedBlock>,
+    /// Blocks that are not wholly on the device.
+    away: BTreeSet<BlockKey>,
 }
 
 impl Residency {
     pub(super) fn new(capacity: u64) -> Self {
-        Self { capacity, used: 0, live: 0, blocks: BySlot::default() }
+        Self { capacity, used: 0, live: 0, blocks: BySlot::default(), away: BTreeSet::new() }
     }
 
     pub(super) fn room(&self) -> u64 {
@@ -86,6 +90,18 @@ impl Residency {
 
     pub(super) fn set_capacity(&mut self, capacity: u64) {
         self.capacity = capacity;
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// A block may have come or left.
+    fn list(&mut self, key: BlockKey) {
+        match self.blocks.get(key).is_some_and(|placed| placed.elsewhere() > 0) {
+            true => self.away.insert(key),
+            false => self.away.remove(&key),
+        };
     }
 
     pub(super) fn is_all_on_device(&self) -> bool {
@@ -112,15 +128,18 @@ impl Residency {
         self.live += bytes;
         let placed = PlacedBlock { bytes, on_device, stays: false, away: now };
         self.blocks.insert(block, placed);
+        self.list(block);
         placed
     }
 
-    /// A block lies otherwise than was thought.
-    pub(super) fn correct(&mut self, block: BlockKey, on_device: u64) {
-        if let Some(block) = self.blocks.get_mut(block) {
-            self.used = self.used - block.on_device + on_device.min(block.bytes);
-            block.on_device = on_device.min(block.bytes);
-        }
+    /// A block may lie otherwise than was thought. Does it?
+    pub(super) fn correct(&mut self, key: BlockKey, on_device: u64) -> bool {
+        let Some(block) = self.blocks.get_mut(key) else { return false };
+        let on_device = on_device.min(block.bytes);
+        let before = std::mem::replace(&mut block.on_device, on_device);
+        self.used = self.used - before + on_device;
+        self.list(key);
+        before != on_device
     }
 
     /// A block cannot move.
@@ -130,38 +149,41 @@ impl Residency {
         }
     }
 
-    pub(super) fn remove(&mut self, block: BlockKey) {
-        if let Some(block) = self.blocks.remove(block) {
+    pub(super) fn remove(&mut self, key: BlockKey) {
+        if let Some(block) = self.blocks.remove(key) {
+            self.away.remove(&key);
             self.used -= block.on_device;
             self.live -= block.bytes;
         }
     }
 
-    /// Blocks that are not wholly on the device.
+    /// Blocks that are not wholly on the device, in the order of their names.
     pub(super) fn elsewhere(&self) -> impl Iterator<Item = (BlockKey, PlacedBlock)> {
-        let blocks = self.blocks.iter().map(|(block, placed)| (block, *placed));
-        blocks.filter(|(_, placed)| placed.elsewhere() > 0 && !placed.stays)
+        let blocks = self.away.iter().filter_map(|block| Some((*block, self.get(*block)?)));
+        blocks.filter(|(_, placed)| !placed.stays)
     }
 
     /// Up to `bytes` of a block come, as far as there is room. Returns how many do.
-    pub(super) fn come(&mut self, block: BlockKey, bytes: u64) -> u64 {
+    pub(super) fn come(&mut self, key: BlockKey, bytes: u64) -> u64 {
         let room = self.room();
-        let Some(block) = self.blocks.get_mut(block).filter(|block| !block.stays) else { return 0 };
+        let Some(block) = self.blocks.get_mut(key).filter(|block| !block.stays) else { return 0 };
         let after = chunks_below(block.bytes, block.on_device + bytes.min(room));
         let moved = after.saturating_sub(block.on_device);
         block.on_device += moved;
         self.used += moved;
+        self.list(key);
         moved
     }
 
     /// At least `bytes` of a block leave, in whole chunks, or all of it. Returns how many do.
-    pub(super) fn leave(&mut self, block: BlockKey, bytes: u64, now: u64) -> u64 {
-        let Some(block) = self.blocks.get_mut(block) else { return 0 };
+    pub(super) fn leave(&mut self, key: BlockKey, bytes: u64, now: u64) -> u64 {
+        let Some(block) = self.blocks.get_mut(key) else { return 0 };
         let stays = block.on_device.saturating_sub(bytes) / CHUNK * CHUNK;
         let moved = block.on_device - stays;
         block.away = now;
         block.on_device = stays;
         self.used -= moved;
+        self.list(key);
         moved
     }
 }

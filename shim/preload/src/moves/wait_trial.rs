@@ -1,0 +1,191 @@
+//! Whether waits for an idle GPU pay in this program: it is measured with them and without them.
+//!
+//! A program that repeats itself has a pace, the time of an event averaged over whole periods. One
+//! measurement is made without waits, the next with the few that [`super::wait_budget`] allows, and
+//! their cost and that of the copies that follow is in it. While the program is faster with waits,
+//! they go on; else there are none for a number of periods, twice as many after each trial.
+//!
+//! A plain value: time and events are told.
+
+use std::time::Duration;
+
+use super::wait_budget::WaitWorth;
+
+/// Events that a measurement takes at least.
+const EVENTS: u64 = 64;
+
+/// Waits that brought moves, in a measurement with waits.
+const WAITS: u32 = 4;
+
+/// With waits a period takes at most so much of the time without.
+const GAIN: f64 = 0.98;
+
+/// Measurements without waits after a trial without a gain.
+const REST: u32 = 4;
+const LONGEST_REST: u32 = 256;
+
+/// How far the program has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TrialClock {
+    pub(super) event: u64,
+    pub(super) time: Duration,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Phase {
+    /// The program does not repeat itself.
+    #[default]
+    Untold,
+    /// No waits, for so many measurements more.
+    Without(u32),
+    /// The first measurement with waits is of a program that still finds its memory elsewhere.
+    First,
+    With,
+    Paying,
+}
+
+/// See above.
+#[derive(Debug, Default)]
+pub(super) struct WaitTrial {
+    phase: Phase,
+    begin: TrialClock,
+    /// Waits that brought moves, since then.
+    waits: u32,
+    /// Seconds of an event without waits.
+    without: f64,
+    trials: u32,
+}
+
+impl WaitTrial {
+    pub(super) fn worth(&self) -> WaitWorth {
+        match self.phase {
+            Phase::Untold | Phase::First | Phase::With => WaitWorth::Unknown,
+            Phase::Without(_) => WaitWorth::Costs,
+            Phase::Paying => WaitWorth::Pays,
+        }
+    }
+
+    /// A wait has brought moves.
+    pub(super) fn count_wait(&mut self) {
+        self.waits += 1;
+    }
+
+    /// An event; `period`: the events of a period, if the program repeats itself.
+    #[inline]
+    pub(super) fn record(&mut self, event: u64, period: Option<u64>, clock: impl FnOnce() -> Duration) {
+        let is_over = period.is_none_or(|period| event - self.begin.event >= period.max(EVENTS));
+        if is_over && (period.is_some() || self.phase != Phase::Untold) {
+            self.end_measurement(TrialClock { event, time: clock() }, period.is_some());
+        }
+    }
+
+    fn end_measurement(&mut self, now: TrialClock, repeats: bool) {
+        if !repeats {
+            *self = Self::default();
+            return;
+        }
+        let is_with = matches!(self.phase, Phase::First | Phase::With);
+        if is_with && self.waits < WAITS {
+            return;
+        }
+        let events = (now.event - self.begin.event).max(1) as f64;
+        self.judge((now.time - self.begin.time).as_secs_f64() / events);
+        (self.begin, self.waits) = (now, 0);
+    }
+
+    fn judge(&mut self, pace: f64) {
+        match self.phase {
+            Phase::Untold => self.phase = Phase::Without(1),
+            Phase::Without(left) => {
+                self.without = pace;
+                self.phase = if left > 1 { Phase::Without(left - 1) } else { Phase::First };
+            }
+            Phase::First => self.phase = Phase::With,
+            Phase::With | Phase::Paying if pace <= GAIN * self.without => {
+                (self.phase, self.trials) = (Phase::Paying, 0);
+            }
+            Phase::With | Phase::Paying => {
+                self.phase = Phase::Without((REST << self.trials.min(10)).min(LONGEST_REST));
+                self.trials += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (latency): a program that gains nothing by waits goes on waiting; or one that gains
+    //! by them has none.
+    use super::*;
+
+    /// The worths of the events of a program with periods of 100 events, each of so many
+    /// microseconds without waits and with them.
+    fn run(periods: usize, without: u64, with: u64) -> Vec<WaitWorth> {
+        let (mut trial, mut time) = (WaitTrial::default(), Duration::ZERO);
+        let mut worths = Vec::new();
+        for event in 0..100 * periods as u64 {
+            let waits = trial.worth() != WaitWorth::Costs;
+            time += Duration::from_micros(if waits { with } else { without });
+            if waits && event % 10 == 0 {
+                trial.count_wait();
+            }
+            trial.record(event, Some(100), || time);
+            worths.push(trial.worth());
+        }
+        worths
+    }
+
+    #[test]
+    fn waits_that_pay_go_on() {
+        let worths = run(40, 100, 60);
+        assert!(worths[1000..].iter().all(|worth| *worth == WaitWorth::Pays), "{:?}", worths[1000]);
+    }
+
+    #[test]
+    fn waits_that_do_not_pay_become_ever_rarer() {
+        let worths = run(400, 100, 100);
+        let allowed = worths.iter().filter(|worth| **worth != WaitWorth::Costs).count();
+        assert!((200..2000).contains(&allowed), "{allowed} of {}", worths.len());
+        assert!(!worths.contains(&WaitWorth::Pays));
+    }
+
+    #[test]
+    fn waits_that_have_paid_end_when_the_program_becomes_slower_with_them() {
+        let (mut trial, mut time) = (WaitTrial::default(), Duration::ZERO);
+        for event in 0..4000_u64 {
+            let waits = trial.worth() != WaitWorth::Costs;
+            let with = if event < 2000 { 60 } else { 150 };
+            time += Duration::from_micros(if waits { with } else { 100 });
+            trial.count_wait();
+            trial.record(event, Some(100), || time);
+            assert!(event != 1999 || trial.worth() == WaitWorth::Pays);
+        }
+        assert_ne!(trial.worth(), WaitWorth::Pays);
+    }
+
+    #[test]
+    fn a_program_that_does_not_repeat_itself_is_not_measured() {
+        let mut trial = WaitTrial::default();
+        for event in 0..1000 {
+            trial.record(event, None, || panic!("its clock is not read"));
+            assert_eq!(trial.worth(), WaitWorth::Unknown);
+        }
+        trial.record(1000, Some(10), || Duration::ZERO);
+        assert_eq!(trial.worth(), WaitWorth::Costs, "the first measurement is without waits");
+        trial.record(1001, None, || Duration::ZERO);
+        assert_eq!(trial.worth(), WaitWorth::Unknown);
+    }
+
+    /// No verdict without evidence.
+    #[test]
+    fn a_trial_in_which_nothing_was_waited_for_goes_on() {
+        let mut trial = WaitTrial::default();
+        let worths: Vec<_> = (0..2000_u64)
+            .map(|event| {
+                trial.record(event, Some(100), || Duration::from_micros(event));
+                trial.worth()
+            })
+            .collect();
+        assert!(worths[1000..].iter().all(|worth| *worth == WaitWorth::Unknown));
+    }
+}

@@ -1,0 +1,157 @@
+//! The waits of a process for an idle GPU: which kind of call may wait at the moment, and how long.
+//!
+//! Where a stream may be held by the host, no call waits: the host may be the very thread. A stream
+//! is held from a call that lets the host hold it (a wait for a word, a host function, a callback)
+//! until the whole device was seen idle after it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use wm_driver::lock;
+
+use super::wait_budget::{EndedWait, LOOK, RESCUE, WAIT, WaitBudget, WaitWorth, link_time};
+use crate::gate::GATE;
+
+/// Launches and allocations wait for one part in so many of the time, looks take one in
+/// [`LOOK_SHARE`]: 5 % together.
+const WAIT_SHARE: u32 = 25;
+const LOOK_SHARE: u32 = 100;
+const RESCUE_SHARE: u32 = 20;
+
+/// See above.
+pub(super) struct Waits {
+    /// Of launches and allocations.
+    calls: Mutex<WaitBudget>,
+    /// At the host's own waits, and of allocations that may not wait.
+    looks: Mutex<WaitBudget>,
+    /// Of calls that would fail otherwise.
+    rescues: Mutex<WaitBudget>,
+    /// As [`GATE`] counts holds: those that were seen to have ended.
+    ended_holds: AtomicU64,
+}
+
+/// A wait that may be made.
+pub(super) struct GrantedWait<'a> {
+    budget: &'a Mutex<WaitBudget>,
+    worth: WaitWorth,
+    pub(super) limit: Duration,
+}
+
+impl Waits {
+    pub(super) const fn new() -> Self {
+        Self {
+            calls: Mutex::new(WaitBudget::new(WAIT, WAIT_SHARE)),
+            looks: Mutex::new(WaitBudget::new(LOOK, LOOK_SHARE)),
+            rescues: Mutex::new(WaitBudget::new(RESCUE, RESCUE_SHARE)),
+            ended_holds: AtomicU64::new(0),
+        }
+    }
+
+    /// Before a launch that uses memory of the host.
+    pub(super) fn of_launch(&self, worth: WaitWorth) -> Option<GrantedWait<'_>> {
+        (!self.is_held()).then(|| grant(&self.calls, worth)).flatten()
+    }
+
+    /// In an allocation of so many bytes that finds no room.
+    pub(super) fn of_allocation(&self, bytes: u64, worth: WaitWorth) -> Option<GrantedWait<'_>> {
+        if self.is_held() {
+            return None;
+        }
+        let granted = grant(&self.calls, worth).or_else(|| grant(&self.looks, WaitWorth::Unknown));
+        granted.map(|wait| wait.at_most(link_time(bytes)))
+    }
+
+    /// After the host has waited for work of the program. A held stream is looked at, too: so it is
+    /// seen that it is held no more.
+    pub(super) fn look(&self) -> Option<GrantedWait<'_>> {
+        grant(&self.looks, WaitWorth::Unknown)
+    }
+
+    /// In a call that would fail otherwise.
+    pub(super) fn of_rescue(&self) -> Option<GrantedWait<'_>> {
+        let rescue = || grant(&self.rescues, WaitWorth::Unknown);
+        (!self.is_held()).then(|| rescue().or_else(|| self.look())).flatten()
+    }
+
+    /// The last wait before nothing moves any more. It is made once.
+    pub(super) fn of_last_stop(&self) -> Option<GrantedWait<'_>> {
+        let wait = GrantedWait { budget: &self.calls, worth: WaitWorth::Unknown, limit: WAIT };
+        (!self.is_held()).then_some(wait)
+    }
+
+    /// The device was idle after so many holds.
+    pub(super) fn end_holds(&self, holds: u64) {
+        self.ended_holds.fetch_max(holds, SeqCst);
+    }
+
+    fn is_held(&self) -> bool {
+        GATE.holds() > self.ended_holds.load(SeqCst)
+    }
+}
+
+fn grant(budget: &Mutex<WaitBudget>, worth: WaitWorth) -> Option<GrantedWait<'_>> {
+    let limit = lock(budget).limit(Instant::now(), worth)?;
+    Some(GrantedWait { budget, worth, limit })
+}
+
+impl GrantedWait<'_> {
+    fn at_most(self, limit: Duration) -> Self {
+        Self { limit: self.limit.min(limit), ..self }
+    }
+
+    /// It is over, after this time.
+    pub(super) fn end(&self, took: Duration, has_moved: bool) {
+        let wait = EndedWait { limit: self.limit, took, end: Instant::now(), has_moved };
+        lock(self.budget).end(&wait, self.worth);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (deadlock): a launch waits for a stream that waits for the launching thread.
+    use wm_abi::CUresult;
+
+    use super::*;
+    use crate::gate::Passage;
+
+    /// One test, since the gate that counts is the process's.
+    #[test]
+    fn while_a_stream_may_be_held_no_call_waits() {
+        let waits = Waits::new();
+        let is_allowed = || {
+            let worth = WaitWorth::Unknown;
+            [
+                waits.of_launch(worth).is_some(),
+                waits.of_allocation(1 << 30, worth).is_some(),
+                waits.of_rescue().is_some(),
+                waits.of_last_stop().is_some(),
+            ]
+        };
+        assert_eq!(is_allowed(), [true; 4]);
+        GATE.turn_on();
+        let before = GATE.holds();
+        assert_eq!(GATE.pass(Passage::Hold, || CUresult::SUCCESS), CUresult::SUCCESS);
+        assert_eq!(is_allowed(), [false; 4]);
+        waits.end_holds(before);
+        assert_eq!(is_allowed(), [false; 4], "the device was idle before that call");
+        assert!(waits.look().is_some());
+        waits.end_holds(GATE.holds());
+        assert_eq!(is_allowed(), [true; 4]);
+    }
+
+    #[test]
+    fn an_allocation_waits_no_longer_than_its_bytes_cross_the_link_and_looks_when_it_may_not_wait() {
+        let waits = Waits::new();
+        let limit = |bytes| waits.of_allocation(bytes, WaitWorth::Unknown).map(|wait| wait.limit);
+        assert_eq!(limit(50_000_000), Some(Duration::from_millis(1)));
+        assert_eq!(limit(100 << 30), Some(WAIT));
+        let vain = waits.of_launch(WaitWorth::Unknown).expect("the first one");
+        vain.end(WAIT, false);
+        assert!(waits.of_launch(WaitWorth::Unknown).is_none());
+        assert_eq!(limit(100 << 30), Some(LOOK));
+        let look = waits.look().expect("the first one");
+        look.end(LOOK, false);
+        assert_eq!(limit(100 << 30), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Hazard (latency): a call that returns at once without the library waits for the GPU, for the
+//! gate, or for memory that moves, so that a program misses its deadlines or gives up.
+//!
+//! The bounds on a single call are above those of the library (20 ms for a wait and at the gate,
+//! 5 ms for a signal) by as much as a busy machine may keep a thread waiting; those on most calls
+//! are not.
+
+use hazards::{Host, Outcome, Scratch, c, driver, places};
+
+fn paced(arguments: &[&str], migrate: &str, limit: &str) -> Outcome {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let include = c::flag("-I", &places::workspace("shim/preload/include"));
+    let program = c::program(&scratch, "paced", &[&include, &text(places::shim()), "-lpthread"]);
+    let image = text(places::workspace("kernels/compiled/diagnostics.ptx"));
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch));
+    let host = host.args([image.as_str()]).args(arguments).env("WMSHIM_MIGRATE", migrate);
+    host.env("WMSHIM_DEVICE_LIMIT", limit).env("WMSHIM_HEADROOM", "0").env("WMSHIM_LOG", "debug").run()
+}
+
+fn numbers(outcome: &Outcome) -> Vec<u64> {
+    outcome.expect_success().split_whitespace().map(|word| word.parse().expect("a number")).collect()
+}
+
+/// The slowest call in microseconds of each round, in order of length, and the holds that ran out.
+fn slowest_of_rounds(how: &str, call: &str) -> (Vec<u64>, u64) {
+    let mut slowest = numbers(&paced(&["hold", how, call], "on", "192MiB"));
+    let expired = slowest.pop().expect("a number");
+    slowest.sort_unstable();
+    (slowest, expired)
+}
+
+const CALLS: [&str; 3] = ["launch", "allocation", "async"];
+
+/// The kernel is not known to wait for the thread: calls wait as long as for any other work.
+#[test]
+fn a_thread_for_which_a_kernel_waits_is_not_held_up_for_longer_than_a_wait() {
+    for call in CALLS {
+        let (slowest, expired) = slowest_of_rounds("kernel", call);
+        assert_eq!(expired, 0, "{call}: {slowest:?}");
+        assert!(slowest[4] < 25_000 && slowest[7] < 200_000, "{call}: {slowest:?}");
+    }
+}
+
+/// Of a word and of a host function it is known.
+#[test]
+fn while_the_host_holds_a_stream_no_call_waits() {
+    for how in ["word", "function"] {
+        for call in CALLS {
+            let (slowest, expired) = slowest_of_rounds(how, call);
+            assert_eq!(expired, 0, "{how}, {call}: {slowest:?}");
+            assert!(slowest[4] < 10_000 && slowest[7] < 200_000, "{how}, {call}: {slowest:?}");
+        }
+    }
+}
+
+#[test]
+fn requests_beside_long_kernels_are_served_meanwhile() {
+    let [count, median, percentile, slowest] = numbers(&paced(&["background"], "on", "256MiB"))[..] else {
+        panic!("four numbers")
+    };
+    assert!(count > 500 && median < 10_000, "{count} requests, {median} us");
+    assert!(percentile < 20_000 && slowest < 200_000, "{percentile} us, {slowest} us");
+}
+
+/// Hazard (latency): the mover closes the gate again before the waiting thread is awake.
+#[test]
+fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {
+    let mut slowest = numbers(&paced(&["starve"], "on", "512MiB"));
+    assert!(slowest.pop() >= Some(400), "MiB moved");
+    slowest.sort_unstable();
+    assert!(slowest[0] < 20_000 && slowest[2] < 60_000, "{slowest:?} us");
+}
+
+#[test]
+fn a_host_wait_costs_the_same_while_another_stream_is_busy() {
+    let median = |migrate| numbers(&paced(&["waits"], migrate, "256MiB"))[0];
+    let [off, on] = ["off", "on"].map(median);
+    assert!(on < 400 || on < 4 * off, "{on} us with moves, {off} without");
+}
+
+/// The making of memory of the host is a call of the driver, and the first moves need it.
+#[test]
+fn signals_are_taken_while_memory_moves() {
+    let mut gaps = numbers(&paced(&["ticks"], "on", "512MiB"));
+    assert!(gaps.pop() >= Some(400), "MiB moved");
+    gaps.sort_unstable();
+    assert!(gaps[0] < 16_000 && gaps[2] < 60_000, "{gaps:?} us between ticks of 10 ms");
+}
+
+/// Hazard (latency): each launch is recorded for the rest of the process.
+#[test]
+fn launches_are_not_recorded_any_more_when_a_shortage_has_passed() {
+    let outcome = paced(&["after"], "on", "256MiB");
+    let [before, after, away, moved] = numbers(&outcome)[..] else { panic!("four numbers") };
+    assert!(away == 0 && moved > 0, "{away} MiB on the host, {moved} moved");
+    let passed = outcome.stderr.matches("has passed").count();
+    assert_eq!(passed, 1, "{}", outcome.stderr);
+    assert!(after < 2 * before, "{before} ns a launch before, {after} after");
+}
+
+/// Hazard (silent degradation): what was evicted for a moment stays on the host for the rest of
+/// the process, since a capture pins it there.
+#[test]
+fn what_was_evicted_comes_back_before_memory_is_pinned() {
+    assert_eq!(numbers(&paced(&["latch"], "on", "256MiB")), [32, 0]);
+}
