@@ -55,6 +55,8 @@ pub enum Fault {
     Divergence,
     /// No memory for a stack. A driver reports `CUDA_ERROR_OUT_OF_MEMORY`.
     OutOfMemory,
+    /// The kernel ended itself. A driver reports `CUDA_ERROR_LAUNCH_FAILED`.
+    Trap,
 }
 
 impl fmt::Display for Fault {
@@ -64,6 +66,7 @@ impl fmt::Display for Fault {
             Self::InvalidConfiguration => f.write_str("grid, block or shared memory outside CUDA's limits"),
             Self::Divergence => f.write_str("threads of the kernel wait for each other at different places"),
             Self::OutOfMemory => f.write_str("no memory for a CUDA thread's stack"),
+            Self::Trap => f.write_str("the kernel ended itself"),
         }
     }
 }
@@ -138,6 +141,7 @@ impl NativeFault {
             0 => Ok(()),
             1 => Err(Fault::IllegalAddress(self.address)),
             2 => Err(Fault::Divergence),
+            4 => Err(Fault::Trap),
             _ => Err(Fault::OutOfMemory),
         }
     }

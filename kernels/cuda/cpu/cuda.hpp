@@ -25,6 +25,8 @@
 
 inline void __syncthreads() { wm_cpu_sync_threads(); }
 
+[[noreturn]] inline void __trap() { wm_cpu_trap(); }
+
 inline void __syncwarp(unsigned mask = 0xffffffffu) { wm_cpu_exchange(mask, 0, wm_cpu::lane()); }
 
 namespace wm_cpu {

@@ -306,6 +306,8 @@ extern "C" void wm_cpu_sync_threads() {
     wait_until_ready(e);
 }
 
+extern "C" void wm_cpu_trap() { leave(&engine()->run, {TRAP, 0}); }
+
 extern "C" unsigned long long wm_cpu_exchange(uint32_t mask, unsigned long long value, uint32_t source) {
     Engine* e = engine();
     const uint32_t thread = e->linear_thread, lane = thread % LANES;

@@ -43,7 +43,7 @@ uint64_t nanoseconds();
 void yield_processor();
 
 // Why a launch ended early. Values are shared with src/cpu.rs.
-enum FaultKind : uint32_t { NO_FAULT = 0, ILLEGAL_ADDRESS = 1, DIVERGENCE = 2, OUT_OF_MEMORY = 3 };
+enum FaultKind : uint32_t { NO_FAULT = 0, ILLEGAL_ADDRESS = 1, DIVERGENCE = 2, OUT_OF_MEMORY = 3, TRAP = 4 };
 
 struct Fault {
     uint32_t kind;
@@ -67,6 +67,9 @@ wm_cpu::Fault wm_cpu_run(wm_cpu::Thunk thunk, const wm_cpu::Launch* launch);
 
 // For kernels: waits for all threads of the block that have not ended.
 void wm_cpu_sync_threads();
+
+// For kernels: ends the launch with TRAP.
+[[noreturn]] void wm_cpu_trap();
 
 // For kernels: waits for the lanes in `mask`, then returns the `value` that lane `source` brought,
 // or the caller's own where that lane is not among them; with `LANES_ALIKE` the lanes that brought

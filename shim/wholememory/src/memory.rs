@@ -77,6 +77,15 @@ pub struct Memory {
     copies: OnceLock<Weak<dyn RowCopies>>,
 }
 
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if self.span.is_some() {
+            // This rank serves rows to others in calls that have returned.
+            let _lost = self.communicator.drain();
+        }
+    }
+}
+
 impl Memory {
     /// Makes memory. A collective call.
     ///

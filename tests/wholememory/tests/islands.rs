@@ -92,8 +92,8 @@ fn model(ranks: u64, islands: u64) -> (u64, u64) {
 fn model_without_rows(ranks: u64, islands: u64) -> (u64, u64) {
     let (others, record) = (ranks - 1, 8 * (8 + islands));
     let opening = (16384 / (islands - 1) / 256 * 256).max(2048);
-    // A record to each rank, and the end; room for the first numbers to each other island.
-    (2 * others + islands - 1, 2 * others * record + (islands - 1) * opening)
+    // A record to each rank, and a barrier's 8 bytes; the first numbers to each other island.
+    (2 * others + islands - 1, others * (record + 8) + (islands - 1) * opening)
 }
 
 #[test]
@@ -195,6 +195,17 @@ fn ranks_that_leave_while_rows_of_another_pass() {
     );
 }
 
+/// Hazard (stream order): the host waits for rows that a stream could wait for. Hazard (process
+/// lifecycle): a process ends while it has rows for others under way.
+#[test]
+fn a_call_that_returns_before_its_rows_have_come() {
+    let late = [("SIMNCCL_DELAY_US", "20000"), ("SIMNCCL_SEED", "2")];
+    for (ranks, scenario) in [("3", "a_call_returns_early"), ("4", "others_end")] {
+        let filter = format!("crossings.{scenario}");
+        passes(&["--ranks", ranks, "--islands", "2", "--filter", &filter], &late);
+    }
+}
+
 #[test]
 fn an_nccl_that_is_too_old() {
     passes(
@@ -237,7 +248,7 @@ fn a_launch_fails_before_row_pointers_are_gathered() {
 /// added behind the rows.
 #[test]
 fn a_launch_fails_in_a_gather_through_copies() {
-    for (number, failed) in [(1, "3"), (2, "3"), (3, "3"), (7, "1"), (8, "1")] {
+    for (number, failed) in [(1, "3"), (2, "3"), (3, "3"), (8, "1"), (9, "1")] {
         let fault = format!("1:cuLaunchKernel:{number}");
         let scenario = ["--filter", "caches.a_launch_fails", "--fault", &fault];
         let settings = [("WHOLEMEMORY_SUITE_FAILED", failed)];
@@ -276,6 +287,20 @@ fn a_network_that_is_cut() {
     }
 }
 
+/// Hazard (deadlock): a thread of the program waits for rows inside a call of the driver that lets
+/// no other one in, and a lost rank is looked for by such calls.
+#[test]
+fn a_rank_ends_while_memory_is_freed() {
+    for seed in 0..6_u64 {
+        let settings = [
+            ("WHOLEMEMORY_SUITE_SEED", &*seed.to_string()),
+            ("SIMCUDA_FREE_LOCKS", "1"),
+            ("SIMNCCL_DELAY_US", "3000"),
+        ];
+        passes(&["--ranks", "2", "--islands", "2", "--filter", "graph.a_rank_ends"], &settings);
+    }
+}
+
 #[test]
 fn a_rank_ends_at_a_random_moment() {
     for seed in 0..12_u64 {
@@ -284,7 +309,10 @@ fn a_rank_ends_at_a_random_moment() {
         for filter in
             ["crossings.a_rank_ends", "caches.a_rank_ends", "training.a_rank_ends", "graph.a_rank_ends"]
         {
-            passes(&["--ranks", ranks, "--islands", islands, "--filter", filter], &settings);
+            let arguments = ["--ranks", ranks, "--islands", islands, "--filter", filter];
+            // A call returns before its rows have come, or afterwards.
+            let waits = if seed.is_multiple_of(2) { "off" } else { "on" };
+            passes(&arguments, &[settings[0], ("WMSHIM_WHOLEMEMORY_WAIT", waits)]);
         }
     }
 }

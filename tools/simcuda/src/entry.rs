@@ -15,6 +15,7 @@ use wm_abi::{CUresult, CUstream};
 
 use crate::cancel::Uncancelled;
 use crate::ending::Inside;
+use crate::exclusion::Turn;
 use crate::{callback, fail, state};
 
 /// The result of a driver function, in a form that works with `?`.
@@ -50,6 +51,7 @@ pub(crate) fn enter(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult
 pub(crate) fn enter_early(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult {
     let _whole = Uncancelled::begin();
     let _inside = Inside::enter(call.index);
+    let _turn = Turn::begin(call.index);
     let guarded = AssertUnwindSafe(|| fail::strike(call.index).and_then(|()| body(&call)));
     catch_unwind(guarded).unwrap_or(Err(CUresult::UNKNOWN)).into()
 }

@@ -242,7 +242,7 @@ fn run(kernel: &cpu::CpuKernel, grid: Grid, arguments: &Arguments) -> Outcome {
     unsafe { kernel.run(&launch) }.map_err(|fault| match fault {
         Fault::IllegalAddress(_) => CUresult::ILLEGAL_ADDRESS,
         Fault::OutOfMemory => CUresult::OUT_OF_MEMORY,
-        Fault::InvalidConfiguration | Fault::Divergence => CUresult::LAUNCH_FAILED,
+        Fault::InvalidConfiguration | Fault::Divergence | Fault::Trap => CUresult::LAUNCH_FAILED,
     })
 }
 

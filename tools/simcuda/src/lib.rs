@@ -50,6 +50,7 @@ mod ending;
 mod entry;
 mod errors;
 mod event;
+mod exclusion;
 mod fail;
 mod footprint;
 mod graph;

@@ -44,6 +44,8 @@ pub(crate) struct Settings {
     /// Does a thread crash that is inside a call when the process's exit ends the driver, or that
     /// calls it later?
     pub(crate) exit_crashes: bool,
+    /// Does `cuMemFree` keep other calls out while it waits?
+    pub(crate) free_locks: bool,
     /// Are handles of removed objects reused?
     pub(crate) reuse_handles: bool,
     /// Suppress the lines about functions that are not simulated?
@@ -93,6 +95,7 @@ impl Settings {
             peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
             races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
             exit_crashes: value(&get, &warn, "SIMCUDA_EXIT", "answer or crash", false, exit),
+            free_locks: value(&get, &warn, "SIMCUDA_FREE_LOCKS", "0 or 1", false, switch),
             reuse_handles: value(&get, &warn, "SIMCUDA_REUSE_HANDLES", "0 or 1", false, switch),
             quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
         }

@@ -1,11 +1,12 @@
 //! Hazard (wrong result): one of the small operations of the interface is wrong, which shows only
 //! in the check of a program that uses it.
 
-use wm_kernels::wholememory::{AddSelfLoops, EnvTest};
+use wm_kernels::cpu::Fault;
+use wm_kernels::wholememory::{AddSelfLoops, EnvTest, ReturnRows};
 
 use super::support::{Draws, WARPS};
 use super::types::{FLOATS, INTEGERS, Value, decode, draw, encode, same, size};
-use crate::support::{read, run, written};
+use crate::support::{launch, read, run, written};
 
 #[test]
 fn each_node_gets_an_edge_to_itself_before_the_others() {
@@ -68,5 +69,15 @@ fn the_environment_test_adds_the_row_number() {
             };
             assert!(same(kind, found, &expected), "type {kind}, row {row}: {found:?} for {expected:?}");
         }
+    }
+}
+
+#[test]
+fn rows_come_or_the_launch_fails() {
+    for (lost, wanted, outcome) in [(0u32, 7u64, Ok(())), (1, 6, Err(Fault::Trap))] {
+        let (lost, mut come) = ([lost], [6u64]);
+        let arguments = ReturnRows { lost: read(&lost), come: written(&mut come), number: 7 };
+        assert_eq!(launch([1; 3], [1; 3], &arguments), outcome);
+        assert_eq!(come, [wanted]);
     }
 }

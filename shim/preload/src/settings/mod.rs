@@ -210,6 +210,9 @@ settings! {
         "WMSHIM_LIB": "a path", "beside `wmctl`";
         /// For `libwholegraph.so`: how long ranks wait for each other, in seconds.
         "WMSHIM_WHOLEMEMORY_TIMEOUT": "a number above 0 such as 300", "300";
+        /// For `libwholegraph.so`: gathers and scatters over islands return when the rows of all
+        /// ranks have moved. By default the stream waits for them.
+        "WMSHIM_WHOLEMEMORY_WAIT": "on or off", "off";
         /// For `libwholegraph.so`: the machine that a rank says it is on. Ranks with different
         /// names do not map each other's memory.
         "WMSHIM_WHOLEMEMORY_NODE": "any text", "none: the machine is found out";

@@ -128,7 +128,7 @@ exports! {
     /// calls, too.
     ///
     /// * Stream: `stream`. The call waits for it once, because the number of samples is computed.
-    ///   If it is collective, it returns when the samples of all ranks are there.
+    ///   If it is collective, it returns when all ranks have called.
     /// * Errors: `INVALID_INPUT` for shapes or types that do not fit; `INVALID_VALUE` for more
     ///   samples than 31 bits can count; `OUT_OF_MEMORY` if a function gives none; `NOT_SUPPORTED`
     ///   in a stream that is captured. If the call is collective, also `LOGIC_ERROR` for calls that

@@ -41,7 +41,7 @@ exports! {
     /// of one table in the same types, each by numbers of its own.
     ///
     /// * Stream: `stream` (a `cudaStream_t`) of the GPU of this rank. The call does not wait,
-    ///   unless it is collective: then it returns when the rows have moved.
+    ///   unless it is collective: then it returns when all ranks have called.
     /// * Errors: `INVALID_INPUT` for shapes or types that do not fit each other; `OUT_OF_MEMORY`;
     ///   `CUDA_ERROR`. If the call is collective, also `LOGIC_ERROR` for calls that differ,
     ///   `NOT_SUPPORTED` for a stream that is captured, and `COMMUNICATION_ERROR`; all ranks get an

@@ -1,12 +1,14 @@
 //! The fabric of a communicator whose ranks are on several islands: made by the first memory that
 //! spans them.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use wm_trust::environment;
 
 use super::Communicator;
 use crate::error::{Error, Result};
 use crate::nccl::library::{ID_BYTES, Nccl, UniqueId};
-use crate::spanning::fabric::Fabric;
+use crate::spanning::fabric::{Fabric, FabricPlace};
 use crate::spanning::gpu::RankGpu;
 use crate::spanning::meeting::RankMeeting;
 use crate::spanning::rails::{self, Partners};
@@ -23,6 +25,20 @@ const SMALL_STEP_BYTES: u64 = 8 << 20;
 /// Bytes of a step for a table of so many.
 fn step_bytes(table: u64) -> u64 {
     (table / 8).clamp(SMALL_STEP_BYTES, STEP_BYTES)
+}
+
+/// Do gathers and scatters return only when the rows of all ranks have moved?
+/// `WMSHIM_WHOLEMEMORY_WAIT`.
+fn waits_for_rows() -> bool {
+    let Some(text) = environment::text("WMSHIM_WHOLEMEMORY_WAIT") else { return false };
+    match text.trim() {
+        "on" => true,
+        "off" => false,
+        other => {
+            log::warn!("WMSHIM_WHOLEMEMORY_WAIT={other}: neither on nor off; off is used");
+            false
+        }
+    }
 }
 
 impl Communicator {
@@ -59,17 +75,20 @@ impl Communicator {
         let told = self.round("NCCL's id", &id?.0)?;
         let id = told.first().and_then(|part| part.bytes.first_chunk());
         let id = UniqueId(*id.ok_or_else(|| Error::Communication("rank 0 sent no id of NCCL".to_owned()))?);
-        let place = RankGpu { driver: self.driver(), device: self.device(), context: self.context() };
+        let gpu = RankGpu { driver: self.driver(), device: self.device(), context: self.context() };
+        let (ranks, waits) = (Arc::clone(&self.exchange), waits_for_rows());
+        let place =
+            self.kernels().map(|kernels| FabricPlace { gpu, kernels: Arc::clone(kernels), ranks, waits });
         let divisions = [Location::Device, Location::Host].map(|location| self.islands(location));
         let most = divisions.iter().map(|islands| islands.count()).max().unwrap_or(1);
         let (rank, size) = (self.rank(), self.size());
         let partners = Partners::new(&divisions, rank);
-        let begun =
-            Fabric::begin(place, self.patience(), RankMeeting { nccl, id, rank, size, partners }, most);
+        let meeting = RankMeeting { nccl, id, rank, size, partners };
+        let begun = place.and_then(|place| Fabric::begin(place, meeting, most));
         self.agree("begin NCCL", begun.as_ref().map(drop).map_err(Clone::clone), &[])?;
         let mut fabric = begun?;
         // A rank that fails here cannot tell the others, which wait for it in NCCL.
-        fabric.meet(&|| self.check()).inspect_err(|error| self.break_off(error))?;
+        fabric.meet()?;
         self.agree("meet by NCCL", Ok(()), &[]).map(|()| fabric)
     }
 
@@ -79,12 +98,21 @@ impl Communicator {
         self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Are all ranks there, as far as this one sees? Does not wait.
+    /// Waits for the rows of gathers and scatters over islands that have returned.
     ///
     /// # Errors
-    /// [`Error::Communication`] where one has ended.
-    pub(crate) fn check(&self) -> Result {
-        self.exchange.check()
+    /// [`Error::Communication`] where a rank was lost meanwhile.
+    pub(crate) fn drain(&self) -> Result {
+        // In a child of the process the lock may be held by a thread that there is not.
+        if self.exchange.is_own().is_err() {
+            return Ok(());
+        }
+        self.fabric().as_ref().map_or(Ok(()), Fabric::drain)
+    }
+
+    /// Why a rank was lost, if that came before an error of the GPU's.
+    pub(crate) fn reason(&self, error: Error) -> Error {
+        self.fabric().as_ref().and_then(|fabric| fabric.is_whole().err()).unwrap_or(error)
     }
 
     /// Ends the communicator for all ranks.

@@ -35,7 +35,7 @@ use ranks::RankIslands;
 #[derive(Debug)]
 pub struct Communicator {
     driver: Named<'static>,
-    exchange: RankExchange,
+    exchange: Arc<RankExchange>,
     key: Key,
     device: CUdevice,
     context: CUcontext,
@@ -99,7 +99,7 @@ impl Communicator {
     ) -> Self {
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
         let islands = RankIslands::of(&ranks, exchange.roster());
-        let (kernels, fabric) = (OnceLock::new(), Mutex::new(None));
+        let (exchange, kernels, fabric) = (Arc::new(exchange), OnceLock::new(), Mutex::new(None));
         Self { driver, exchange, key, device, context, ranks, islands, backend, fabric, kernels, splits }
     }
 
@@ -251,11 +251,13 @@ impl Communicator {
         }))
     }
 
-    /// Waits for all ranks. A collective call.
+    /// Waits for all ranks, and for rows that they have under way between islands. A collective
+    /// call.
     ///
     /// # Errors
     /// [`Error::Communication`] where one has ended.
     pub fn barrier(&self) -> Result {
+        self.drain()?;
         self.exchange.barrier("barrier")
     }
 

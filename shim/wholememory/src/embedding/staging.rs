@@ -191,7 +191,6 @@ impl Staging {
             return Err(Lost { error, is_over: true });
         };
         self.pass_by(fabric, communicator, counts, stream).map_err(|error| {
-            communicator.break_off(&error);
             let is_over = fabric.give_up(&error, stream);
             Lost { error, is_over }
         })
@@ -204,7 +203,6 @@ impl Staging {
         counts: &[u64],
         stream: CUstream,
     ) -> Result {
-        let watch = || communicator.check();
         let messages = slots::messages(communicator.islands(Location::Device), communicator.rank(), counts);
         let transfer = |message: &slots::SlotMessage, memory: &Memory| NcclTransfer {
             peer: message.peer,
@@ -215,8 +213,8 @@ impl Staging {
         let both = |message| [&self.indices, &self.gradients].map(|memory| transfer(message, memory));
         let transfers: Vec<_> = messages.iter().flat_map(both).collect();
         fabric.after(stream)?;
-        fabric.pass(&transfers, &watch)?;
-        fabric.finish(stream, &watch)
+        fabric.pass(&transfers)?;
+        fabric.finish(stream)
     }
 }
 

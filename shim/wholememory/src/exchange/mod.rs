@@ -221,7 +221,11 @@ impl RankExchange {
         Ok(RankLinks { spokes: spokes.collect(), up: None })
     }
 
-    fn is_own(&self) -> Result {
+    /// Refuses a child of the process that met the others.
+    ///
+    /// # Errors
+    /// [`Error::Logic`].
+    pub(crate) fn is_own(&self) -> Result {
         if std::process::id() == self.process {
             return Ok(());
         }

@@ -1,12 +1,12 @@
 //! A look at the other ranks while this one waits for something else than a round, and the end of
 //! an exchange that has failed elsewhere.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
-use super::RankExchange;
 use super::link::RankLink;
 use super::links::RankLinks;
 use super::wire::RankFrame;
+use super::{ExchangeState, RankExchange};
 use crate::error::{Error, Result};
 
 impl RankExchange {
@@ -23,12 +23,7 @@ impl RankExchange {
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
-        let found = look(&state.links);
-        if let Err(error) = &found {
-            tell(&state.links, state.round.wrapping_add(1), error);
-            state.broken = Some(error.clone());
-        }
-        found
+        look(&state.links).inspect_err(|error| state.break_off(error))
     }
 
     /// Ends the exchange: the other ranks get an error from their next round or look.
@@ -36,10 +31,28 @@ impl RankExchange {
         if self.is_own().is_err() {
             return;
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.broken.is_none() {
-            tell(&state.links, state.round.wrapping_add(1), error);
-            state.broken = Some(error.clone());
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).break_off(error);
+    }
+
+    /// The same, if no round is under way. Returns whether it was done.
+    pub fn try_break_off(&self, error: &Error) -> bool {
+        if self.is_own().is_err() {
+            return true;
+        }
+        match self.state.try_lock() {
+            Ok(mut state) => state.break_off(error),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().break_off(error),
+            Err(TryLockError::WouldBlock) => return false,
+        }
+        true
+    }
+}
+
+impl ExchangeState {
+    fn break_off(&mut self, error: &Error) {
+        if self.broken.is_none() {
+            tell(&self.links, self.round.wrapping_add(1), error);
+            self.broken = Some(error.clone());
         }
     }
 }

@@ -139,16 +139,25 @@ impl NcclLink {
     /// Frees the streams and ends, whatever the other ranks do. False if that took too long: then
     /// memory of transfers may still be in use.
     pub fn abort(self) -> bool {
-        let (nccl, handle) = (self.nccl, self.handle);
+        self.leave().abort()
+    }
+
+    /// The communicator, to be aborted while another thread is inside a call for it.
+    pub fn abortable(&self) -> AbortableLink {
+        AbortableLink { nccl: self.nccl, handle: self.handle }
+    }
+
+    /// The same of a communicator that has no other owner any more.
+    pub fn leave(self) -> AbortableLink {
+        let left = self.abortable();
         std::mem::forget(self);
-        abort(nccl, handle)
+        left
     }
 
     /// Ends in good order, after the work in streams. A communicator whose end takes too long is
     /// left as it is.
     pub fn end(self) {
-        let (nccl, handle) = (self.nccl, self.handle);
-        std::mem::forget(self);
+        let AbortableLink { nccl, handle } = self.leave();
         within_deadline("ncclCommDestroy", move || {
             // SAFETY: nothing else uses the communicator any more.
             unsafe {
@@ -163,18 +172,30 @@ impl NcclLink {
 
 impl Drop for NcclLink {
     fn drop(&mut self) {
-        abort(self.nccl, self.handle);
+        self.abortable().abort();
     }
 }
 
-fn abort(nccl: &'static Nccl, handle: NcclHandle) -> bool {
-    if handle == NcclHandle(0) {
-        return true;
+/// A communicator of NCCL's that may be aborted, once.
+#[derive(Debug, Clone, Copy)]
+pub struct AbortableLink {
+    nccl: &'static Nccl,
+    handle: NcclHandle,
+}
+
+impl AbortableLink {
+    /// As [`NcclLink::abort`]. A call of another thread that does not return comes to its end.
+    pub fn abort(self) -> bool {
+        let Self { nccl, handle } = self;
+        if handle == NcclHandle(0) {
+            return true;
+        }
+        within_deadline("ncclCommAbort", move || {
+            // SAFETY: at most one call of another thread uses the communicator, which NCCL allows
+            // for an abort.
+            unsafe { (nccl.abort)(handle) };
+        })
     }
-    within_deadline("ncclCommAbort", move || {
-        // SAFETY: no other call uses the communicator any more.
-        unsafe { (nccl.abort)(handle) };
-    })
 }
 
 /// Makes a call in a detached thread of its own, which takes no signal of the program's. Returns

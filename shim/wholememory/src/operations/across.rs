@@ -1,5 +1,5 @@
-//! Gather and scatter over memory that spans islands: collective calls, which return when the rows
-//! of all ranks have moved.
+//! Gather and scatter over memory that spans islands: collective calls, which return when they know
+//! what passes. The caller's stream waits for the rows of all ranks.
 //!
 //! 1. A kernel divides the numbers by the island that has the row. The own island's rows are moved
 //!    at once, by their addresses.
@@ -73,7 +73,6 @@ pub(super) fn copy(
         },
         (Err(error), _) => error,
     };
-    communicator.break_off(&lost);
     if !fabric.give_up(&lost, workspace.stream) {
         // The network may still write to memory that was handed out.
         std::mem::forget(begun);
@@ -92,13 +91,12 @@ fn tell(
     begun: Result<&(RowCall<'_>, Divided), &Error>,
     sequence: u64,
 ) -> Result<Result<Vec<Vec<u64>>>> {
-    let communicator = memory.communicator();
     let ready = match begun {
         Ok((call, divided)) => call.move_own(divided).map(|()| call.header(sequence)),
         Err(error) => Err(error.clone()),
     };
     let header = record::header(ready.as_ref().copied());
-    let records = fabric.tell(header, memory.islands(), &|| communicator.check())?;
+    let records = fabric.tell(header, memory.islands())?;
     // This rank's own error says more than its record.
     Ok(ready.and_then(|_| record::judge(&records, fabric.islands())))
 }
@@ -285,7 +283,7 @@ impl<'a> RowCall<'a> {
         }
     }
 
-    /// Exchanges the other islands' rows, and waits for them.
+    /// Exchanges the other islands' rows: the caller's stream waits for them.
     fn pass(&self, fabric: &Fabric, divided: &Divided, counts: &[Vec<u64>]) -> Result {
         let (communicator, islands) = (self.memory.communicator(), self.memory.islands());
         let rows = (self.memory.partition().rows(), self.memory.request().granularity);
@@ -300,22 +298,23 @@ impl<'a> RowCall<'a> {
         let plan = ExchangePlan::new(operation, islands, communicator.rank(), counts, rows);
         // A cache is adjusted in the caller's stream, after its lookups of the own island's rows.
         let is_alone = plan.is_short() && self.cache.is_none();
-        let stream = if is_alone { fabric.stream() } else { self.workspace.stream };
+        let caller = self.workspace.stream;
+        let stream = if is_alone { fabric.stream() } else { caller };
         let workspace = Workspace { stream, ..*self.workspace };
         let call = &RowCall { workspace: &workspace, ..*self };
         let buffers = Buffers { call, divided, shape, fabric, base: fabric.staging()? };
-        let watch = || communicator.check();
+        fabric.begin_rows();
         for step in plan.steps() {
             fabric.before(stream)?;
             fabric.after(stream)?;
             let transfers: Vec<_> = step.messages.iter().map(|message| buffers.transfer(*message)).collect();
-            fabric.pass(&transfers, &watch)?;
+            fabric.pass(&transfers)?;
             step.tasks.iter().try_for_each(|task| buffers.run(*task))?;
         }
         if let Some(repeats) = &divided.repeats {
             repeats.copy(&workspace, self.request.packed, self.multiprocessors)?;
         }
-        fabric.finish(stream, &watch)
+        fabric.return_to(caller, stream)
     }
 }
 

@@ -4,7 +4,8 @@
 //! 1. A kernel takes the rows that have a line. Their numbers become -1, which names no row.
 //! 2. The others are gathered as without a cache, also where a rank has none: all ranks take part.
 //! 3. The cache is adjusted to what was asked for, and lines get the rows that have come, from the
-//!    caller's packed memory. The call waits for that, because the caller may use this memory then.
+//!    caller's packed memory. The call waits for that, so that no line gets a row that was changed
+//!    since: ranks change rows behind the call.
 //!
 //! What can fail before the rows pass is told to all ranks, as any error is. A launch that fails
 //! behind them is an error of its rank alone: the rows of all ranks are there, and the ranks' next
@@ -45,7 +46,8 @@ pub(super) fn gather(
         request.and_then(|request| CachedGather::of(&cache, table, request, workspace, multiprocessors));
     let missed = begun.as_ref().map(|taken| taken.missed).map_err(Clone::clone);
     across::copy(RowDirection::Gather, None, table, missed, workspace, multiprocessors)?;
-    begun?.offer(table.memory()?, workspace)
+    let memory = table.memory()?;
+    begun?.offer(memory, workspace).map_err(|error| memory.communicator().reason(error))
 }
 
 /// A gather of which the rows with a line are there.

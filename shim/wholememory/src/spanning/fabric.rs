@@ -1,5 +1,5 @@
-//! What a rank needs to exchange rows with other islands: a stream of its own, events, an NCCL
-//! communicator of all ranks, and memory.
+//! What a rank needs to exchange rows with other islands: a stream of its own, events, the network
+//! of all ranks, and memory.
 //!
 //! The stream never blocks the caller's: events put both in order. Every wait looks at the event,
 //! at NCCL's error and at the other ranks, and blocks in none.
@@ -11,42 +11,52 @@
 //! * It belongs to the process that made it: in a child nothing of it is touched.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_driver::Api;
 
 use crate::error::{Error, Result};
-use crate::nccl::link::{DEADLINE, NcclLink, NcclTransfer};
+use crate::exchange::RankExchange;
+use crate::kernels::Kernels;
+use crate::nccl::link::{DEADLINE, NcclTransfer};
+use crate::spanning::exit;
 use crate::spanning::gpu::RankGpu;
 use crate::spanning::meeting::{MeetingThread, RankMeeting};
 use crate::spanning::memory::FixedMemory;
+use crate::spanning::network::Network;
 use crate::spanning::opening::{Opening, OpeningPlaces};
 use crate::spanning::record::HEADER_WORDS;
+use crate::spanning::watch::{RankWatch, WatchThread};
 use crate::vocabulary::islands::Islands;
 
-/// A rank that has ended may have sent all that this one waits for: it arrives within this time.
-const GRACE: Duration = Duration::from_millis(500);
-/// How often a wait looks at the other ranks.
-const WATCH: Duration = Duration::from_millis(2);
 /// A wait looks without a pause at first.
 const BUSY: Duration = Duration::from_micros(200);
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// Says whether all ranks are still there.
-pub type Watch<'a> = &'a dyn Fn() -> Result;
+/// What a fabric needs of its communicator.
+#[derive(Debug)]
+pub struct FabricPlace {
+    /// Where the rank's GPU work is done.
+    pub gpu: RankGpu,
+    /// The kernels of its context.
+    pub kernels: Arc<Kernels>,
+    /// The ranks' own connections.
+    pub ranks: Arc<RankExchange>,
+    /// Do calls return only when the rows of all ranks have moved?
+    pub waits: bool,
+}
 
 /// See the file's text.
 #[derive(Debug)]
 pub struct Fabric {
     place: RankGpu,
-    process: u32,
-    /// How long ranks wait for each other.
-    patience: Duration,
     meeting: Option<MeetingThread>,
-    link: Option<NcclLink>,
-    /// Why there is no link any more.
-    lost: Option<Error>,
+    network: Arc<Network>,
+    /// Looks at the network while rows of returned calls are under way. Without it calls wait for
+    /// them.
+    watch: Option<WatchThread>,
     stream: CUstream,
     /// The caller's stream has come so far.
     ready: CUevent,
@@ -64,19 +74,14 @@ impl Fabric {
     ///
     /// # Errors
     /// NCCL's and the driver's.
-    pub fn begin(
-        place: RankGpu,
-        patience: Duration,
-        invitation: RankMeeting,
-        islands: usize,
-    ) -> Result<Self> {
+    pub fn begin(place: FabricPlace, invitation: RankMeeting, islands: usize) -> Result<Self> {
+        let FabricPlace { gpu, kernels, ranks, waits } = place;
+        let _entered = gpu.enter()?;
+        let network = Arc::new(Network::new(gpu, ranks, kernels)?);
         let mut fabric = Self {
-            place,
-            process: std::process::id(),
-            patience,
+            place: gpu,
             meeting: None,
-            link: None,
-            lost: None,
+            watch: None,
             stream: CUstream::NULL,
             ready: CUevent::NULL,
             passed: CUevent::NULL,
@@ -84,16 +89,20 @@ impl Fabric {
             staging: None,
             operations: 0,
             memories: 0,
+            network,
         };
-        let _entered = place.enter()?;
-        let driver = place.driver;
+        let driver = gpu.driver;
         fabric.stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
         fabric.ready = driver.event_create(CU_EVENT_DISABLE_TIMING)?;
         fabric.passed = driver.event_create(CU_EVENT_DISABLE_TIMING)?;
-        let opening = Opening::new(place, islands, invitation.size, invitation.partners.clone())?;
+        let opening = Opening::new(gpu, islands, invitation.size, invitation.partners.clone())?;
         let gathered = opening.record_bytes();
         fabric.opening = Some(opening);
-        fabric.meeting = Some(MeetingThread::begin(place, invitation, gathered)?);
+        if !waits {
+            fabric.watch = Some(WatchThread::begin(&fabric.network)?);
+            exit::before(&fabric.network);
+        }
+        fabric.meeting = Some(MeetingThread::begin(gpu, invitation, gathered)?);
         Ok(fabric)
     }
 
@@ -101,18 +110,19 @@ impl Fabric {
     ///
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended or does not come.
-    pub fn meet(&mut self, watch: Watch<'_>) -> Result {
+    pub fn meet(&mut self) -> Result {
         let meeting = self.meeting.take().ok_or_else(|| Error::Logic("no ranks to meet".to_owned()))?;
         let link = RefCell::new(None);
-        let met = self.wait(watch, || {
+        let met = self.wait(|| {
             link.replace(meeting.within(PAUSE)?);
             Ok(link.borrow().is_some())
         });
-        if met.is_err() {
+        if let Err(error) = met {
             meeting.abandon();
-            return met;
+            self.network.lose(&error);
+            return Err(error);
         }
-        self.link = link.into_inner();
+        self.network.connect(link.into_inner());
         Ok(())
     }
 
@@ -133,14 +143,16 @@ impl Fabric {
         self.operations
     }
 
-    /// Has memory for exchanges that need so many bytes. No operation is under way.
+    /// Has memory for exchanges that need so many bytes. Waits for the rows of calls that have
+    /// returned.
     ///
     /// # Errors
-    /// The driver's; then there is as much as before.
+    /// The driver's; then there is as much as before. Those of [`Fabric::drain`].
     pub fn reserve(&mut self, bytes: u64) -> Result {
         if self.staging.as_ref().is_some_and(|staging| staging.bytes() >= bytes) {
             return Ok(());
         }
+        self.drain()?;
         let _entered = self.place.enter()?;
         self.staging = Some(FixedMemory::new(self.place.driver, self.place.device, bytes)?);
         Ok(())
@@ -160,12 +172,7 @@ impl Fabric {
     /// # Errors
     /// Why a rank was lost.
     pub fn is_whole(&self) -> Result {
-        self.link().map(drop)
-    }
-
-    fn link(&self) -> Result<&NcclLink> {
-        let gone = || Error::Communication("memory that spans islands was closed".to_owned());
-        self.link.as_ref().ok_or_else(|| self.lost.clone().unwrap_or_else(gone))
+        self.network.is_whole()
     }
 
     fn opening(&self) -> Result<&Opening> {
@@ -231,19 +238,14 @@ impl Fabric {
     ///
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended or does not call.
-    pub fn tell(
-        &mut self,
-        header: [u64; HEADER_WORDS],
-        islands: &Islands,
-        watch: Watch<'_>,
-    ) -> Result<Vec<u64>> {
+    pub fn tell(&mut self, header: [u64; HEADER_WORDS], islands: &Islands) -> Result<Vec<u64>> {
         let _entered = self.place.enter()?;
         let opening = self.opening()?;
         opening.write(header);
-        self.link()?.group(Some(opening.gather()), opening.transfers(islands), self.stream)?;
-        self.wait(watch, || self.link()?.is_ready())?;
+        self.network.group(Some(opening.gather()), opening.transfers(islands), self.stream)?;
+        self.wait(|| self.network.is_ready())?;
         self.mark()?;
-        self.wait(watch, || Ok(self.place.driver.event_query(self.passed)?))?;
+        self.wait(|| Ok(self.place.driver.event_query(self.passed)?))?;
         Ok(opening.read())
     }
 
@@ -251,18 +253,42 @@ impl Fabric {
         Ok(self.place.driver.event_record(self.passed, self.stream)?)
     }
 
+    /// Rows of a call begin to pass. [`Fabric::return_to`] or a loss ends it.
+    pub fn begin_rows(&self) {
+        if let Some(watch) = &self.watch {
+            watch.passes();
+        }
+    }
+
     /// Puts transfers into this fabric's stream, as one group.
     ///
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended.
-    pub fn pass(&self, transfers: &[NcclTransfer], watch: Watch<'_>) -> Result {
+    pub fn pass(&self, transfers: &[NcclTransfer]) -> Result {
         if transfers.is_empty() {
             return Ok(());
         }
         let _entered = self.place.enter()?;
-        self.link()?.group(None, transfers.iter().copied(), self.stream)?;
-        self.wait(watch, || self.link()?.is_ready())?;
+        self.network.group(None, transfers.iter().copied(), self.stream)?;
+        self.wait(|| self.network.is_ready())?;
         self.mark()
+    }
+
+    /// Ends a call, whose work in a stream is behind its rows: the caller's stream waits for the
+    /// work of all ranks. So a rank whose stream is here may leave, because no rank has rows under
+    /// way. Waits for it as well, if calls do. All ranks call.
+    ///
+    /// # Errors
+    /// NCCL's; [`Error::Communication`] where a rank has ended.
+    pub fn return_to(&self, caller: CUstream, stream: CUstream) -> Result {
+        let Some(watch) = &self.watch else { return self.finish(stream) };
+        self.end(stream)?;
+        let _entered = self.place.enter()?;
+        self.network.end_call(watch.number(), self.stream)?;
+        self.mark()?;
+        self.before(caller)?;
+        watch.returns();
+        Ok(())
     }
 
     /// Waits for the work in a stream so far, at all ranks: when this returns, no rank has rows
@@ -270,51 +296,51 @@ impl Fabric {
     ///
     /// # Errors
     /// NCCL's; [`Error::Communication`] where a rank has ended.
-    pub fn finish(&self, stream: CUstream, watch: Watch<'_>) -> Result {
-        self.after(stream)?;
+    pub fn finish(&self, stream: CUstream) -> Result {
+        self.end(stream)?;
         let _entered = self.place.enter()?;
-        // The bytes are of no use. The end of the collective call is.
-        self.link()?.group(Some(self.opening()?.gather()), [], self.stream)?;
-        self.wait(watch, || self.link()?.is_ready())?;
-        self.mark()?;
-        self.wait(watch, || Ok(self.place.driver.event_query(self.passed)?))
+        self.wait(|| Ok(self.place.driver.event_query(self.passed)?))
     }
 
-    fn wait(&self, watch: Watch<'_>, is_done: impl Fn() -> Result<bool>) -> Result {
-        let start = Instant::now();
-        let (mut looked, mut ended) = (start, None);
+    /// A barrier of all ranks in this fabric's stream, behind the work in a stream so far.
+    fn end(&self, stream: CUstream) -> Result {
+        self.after(stream)?;
+        let _entered = self.place.enter()?;
+        self.network.group(Some(self.opening()?.barrier()), [], self.stream)?;
+        self.wait(|| self.network.is_ready())?;
+        self.mark()
+    }
+
+    /// Waits for the rows of all calls that have returned, at all ranks.
+    ///
+    /// # Errors
+    /// [`Error::Communication`] where a rank was lost meanwhile: then this rank's network is, too.
+    pub fn drain(&self) -> Result {
+        if !self.network.is_own() {
+            return Ok(());
+        }
+        let _entered = self.place.enter()?;
+        self.wait(|| self.network.have_rows_come()).inspect_err(|error| {
+            self.network.lose(error);
+        })
+    }
+
+    fn wait(&self, is_done: impl Fn() -> Result<bool>) -> Result {
+        let mut watch = RankWatch::new(self.network.patience());
         loop {
-            if is_done()? {
+            if is_done().map_err(|error| self.network.reason(error))? {
                 return Ok(());
             }
-            let now = Instant::now();
-            if now - looked >= WATCH && ended.is_none() {
-                looked = now;
-                // An error of NCCL's, or an end that this rank sees.
-                let ready = self.link.as_ref().map_or(Ok(true), NcclLink::is_ready);
-                let seen = ready.and_then(|_| watch());
-                ended = seen.err().map(|error| (now, error));
-            }
-            match &ended {
-                Some((since, error)) if now - *since >= GRACE => return Err(error.clone()),
-                _ if now - start >= self.patience => {
-                    return Err(Error::Communication(format!(
-                        "ranks of other islands did not answer within {:?}",
-                        self.patience
-                    )));
-                }
-                _ => {}
-            }
-            if now - start < BUSY { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
+            watch.look(&self.network)?;
+            if watch.elapsed() < BUSY { std::thread::yield_now() } else { std::thread::sleep(PAUSE) }
         }
     }
 
-    /// Gives up: NCCL is aborted, so that this fabric's stream and the caller's go on. Returns
-    /// whether nothing uses the operation's memory any more.
+    /// Gives up, for all ranks: NCCL is aborted, so that this fabric's stream and the caller's go
+    /// on. Returns whether nothing uses the operation's memory any more.
     pub fn give_up(&mut self, error: &Error, stream: CUstream) -> bool {
-        self.lost.get_or_insert_with(|| error.clone());
         let Ok(_entered) = self.place.enter() else { return false };
-        let is_over = self.link.take().is_none_or(NcclLink::abort) && self.is_over(stream);
+        let is_over = self.network.lose(error) && self.is_over(stream);
         if !is_over {
             // Something may still write there.
             std::mem::forget(self.staging.take());
@@ -343,17 +369,18 @@ impl Fabric {
 
 impl Drop for Fabric {
     fn drop(&mut self) {
-        if std::process::id() != self.process {
-            // The parent's GPU and connections.
-            std::mem::forget(self.link.take());
+        if !self.network.is_own() {
+            // The parent's GPU.
             std::mem::forget(self.staging.take());
             std::mem::forget(self.opening.take());
             return;
         }
         let Ok(_entered) = self.place.enter() else { return };
-        if let Some(link) = self.link.take() {
-            link.end();
+        if self.is_whole().is_ok() {
+            let _lost = self.drain();
         }
+        self.watch = None;
+        self.network.end();
         let driver = self.place.driver;
         if let Some(opening) = self.opening.take() {
             let _ = opening.free(self.place);

@@ -9,13 +9,19 @@
 //!
 //! * [`rails`]: which rank serves which. * [`slots`]: which gradients pass. * [`record`]: the first
 //!   message. * [`steps`]: what passes, and which kernels run, step by step. * [`opening`]: the
-//!   memory of that message. [`fabric`]: a rank's stream, events, buffers and NCCL communicator.
-//!   [`meeting`]: its begin.
+//!   memory of that message. [`fabric`]: a rank's stream, events and buffers. [`network`]: its
+//!   connections, and their loss. [`meeting`]: their begin. [`watch`]: what sees that a rank is
+//!   lost. [`flags`]: what the host and kernels tell each other of it. [`exit`]: rows that are
+//!   under way when the process ends.
 
+mod exit;
 pub mod fabric;
+#[allow(unsafe_code, reason = "pinned memory is written and read")]
+mod flags;
 pub mod gpu;
 pub mod meeting;
 mod memory;
+mod network;
 #[allow(unsafe_code, reason = "pinned memory is written and read")]
 pub mod opening;
 pub mod rails;
@@ -23,3 +29,4 @@ pub mod record;
 pub mod repeats;
 pub mod slots;
 pub mod steps;
+mod watch;

@@ -18,6 +18,8 @@ const ALIGNMENT: u64 = 256;
 /// Bytes of a rank's first numbers, for all servers: as many as cost little beside the latency of
 /// messages.
 const ALL_BYTES: u64 = 16 << 10;
+/// Bytes of a rank in a barrier, of no content.
+const BARRIER_BYTES: u64 = 8;
 /// Bytes for a server, at least.
 const LEAST_BYTES: u64 = 2 << 10;
 
@@ -46,7 +48,7 @@ pub(super) struct Opening {
     ranks: usize,
     islands: usize,
     partners: Partners,
-    /// Numbers that leave by island, and numbers that arrive by client.
+    /// Numbers that leave by island, numbers that arrive by client, and the barrier's messages.
     numbers: FixedMemory,
     /// Pinned memory: this rank's record, and those of all. They are so short that a copy to the
     /// GPU and back would take longer than the GPU's access to the host.
@@ -65,7 +67,8 @@ impl Opening {
     pub(super) fn new(place: RankGpu, islands: usize, ranks: usize, partners: Partners) -> Result<Self> {
         let words = record::words(islands);
         let slots = (islands + partners.clients.len()) as u64;
-        let numbers = FixedMemory::new(place.driver, place.device, slots * opening_bytes(islands))?;
+        let numbers = slots * opening_bytes(islands) + (ranks as u64 + 1) * BARRIER_BYTES;
+        let numbers = FixedMemory::new(place.driver, place.device, numbers)?;
         let bytes = words * (ranks + 1) * size_of::<u64>();
         let records = place.driver.mem_host_alloc(bytes, 0)?.cast();
         Ok(Self { words, ranks, islands, partners, numbers, records })
@@ -86,7 +89,8 @@ impl Opening {
         opening_bytes(self.islands)
     }
 
-    /// Begins this rank's record, with no rows for any island. No operation is under way.
+    /// Begins this rank's record, with no rows for any island. The records of the operation before
+    /// have been read.
     pub(super) fn begin(&self) -> OpeningPlaces {
         // SAFETY: the memory has room for a record, which neither the GPU nor NCCL uses now.
         unsafe { self.records.write_bytes(0, self.words) };
@@ -113,10 +117,20 @@ impl Opening {
         all.map(|at| unsafe { self.records.add(at).read_volatile() }).collect()
     }
 
+    /// A gather that is a barrier: the bytes are of no use.
+    pub(super) fn barrier(&self) -> NcclGather {
+        let from = self.slot(self.islands + self.partners.clients.len());
+        NcclGather { from, to: from + BARRIER_BYTES, bytes: BARRIER_BYTES }
+    }
+
+    fn slot(&self, number: usize) -> CUdeviceptr {
+        self.numbers.address() + number as u64 * self.bytes()
+    }
+
     /// The place of a client's first numbers.
     pub(super) fn arriving(&self, client: usize) -> CUdeviceptr {
         let at = self.partners.clients.partition_point(|other| *other < client);
-        self.numbers.address() + (self.islands + at) as u64 * self.bytes()
+        self.slot(self.islands + at)
     }
 
     /// The messages with the first numbers. They are the same in every operation, so ranks that
@@ -125,7 +139,7 @@ impl Opening {
     pub(super) fn transfers(&self, islands: &Islands) -> impl Iterator<Item = NcclTransfer> {
         let message =
             move |peer, address, is_sent| NcclTransfer { peer, address, bytes: self.bytes(), is_sent };
-        let place = |server| self.numbers.address() + islands.of(server) as u64 * self.bytes();
+        let place = |server| self.slot(islands.of(server));
         let sent = self.partners.servers.iter().map(move |server| message(*server, place(*server), true));
         let received = self.partners.clients.iter();
         sent.chain(received.map(move |client| message(*client, self.arriving(*client), false)))

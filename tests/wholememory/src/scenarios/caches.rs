@@ -21,8 +21,8 @@ use super::deaths::{end_now, seed, until_the_end};
 use super::folder::Folder;
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, CUDA_ERROR, DEVICE, DISTRIBUTED, HIERARCHY, HOST, LOGIC_ERROR, Local, Rank, SUCCESS,
-    Verdict, byte_at, bytes_at, local, must, want,
+    CHUNKED, CONTINUOUS, CUDA_ERROR, DEVICE, DISTRIBUTED, HIERARCHY, HOST, Local, Rank, SUCCESS, Verdict,
+    byte_at, bytes_at, local, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -393,7 +393,7 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
         round += 1;
         if round > 1 {
             let rows: Vec<_> = (0..200).map(|at| (at * 7 + round * 13) % 400).collect();
-            return cached.gather_or_code(&rows, true).map_or(LOGIC_ERROR, |(code, _)| code);
+            return cached.gather_or_code(&rows, true).map(|(code, _)| code);
         }
         // All ranks have the embedding. The end may come before all have heard of that.
         // SAFETY: a handle.
@@ -404,7 +404,7 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
                 end_now()
             });
         }
-        code
+        Ok(code)
     })
 }
 

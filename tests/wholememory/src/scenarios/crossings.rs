@@ -10,11 +10,14 @@ use std::ptr::{null, null_mut};
 use std::thread;
 use std::time::Duration;
 
+use wm_abi::CUstream;
+use wm_driver::Api;
+
 use super::deaths::{end_now, seed, until_the_end};
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, COMMUNICATION_ERROR, CUDA_ERROR, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local,
-    NOT_SUPPORTED, Rank, SUCCESS, Verdict, bytes_at, local, must, want,
+    CHUNKED, CUDA_ERROR, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, NOT_SUPPORTED, Rank,
+    SUCCESS, Verdict, bytes_at, local, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -30,6 +33,13 @@ struct Table<'a> {
     rows: usize,
     columns: usize,
     bytes: Vec<u8>,
+}
+
+/// A gather that has returned, and its memory.
+struct BegunGather<'a> {
+    code: c_uint,
+    _indices: Local<'a>,
+    output: Local<'a>,
 }
 
 impl<'a> Table<'a> {
@@ -70,15 +80,9 @@ impl<'a> Table<'a> {
 
     /// The same, of these rows.
     fn gather_of(&self, numbers: &[i64], round: usize) -> Verdict<c_uint> {
-        let (rank, count) = (self.rank, numbers.len());
-        let indices = local(rank, numbers, if round.is_multiple_of(2) { INT } else { INT64 })?;
-        let shape = Description::matrix(count as i64, self.columns as i64, self.columns as i64, INT8);
-        let output = Local::new(rank, &vec![0xa5; count * self.columns], &shape)?;
-        let (table, numbered, to) = (self.handle, indices.tensor, output.tensor);
-        // SAFETY: handles.
-        let code = unsafe { (rank.library.wholememory_gather)(table, numbered, to, null(), null_mut(), -1) };
-        if code == SUCCESS {
-            for (number, row) in numbers.iter().zip(output.read()?.chunks(self.columns)) {
+        let begun = self.begin_gather(numbers, round)?;
+        if begun.code == SUCCESS {
+            for (number, row) in numbers.iter().zip(begun.output.read()?.chunks(self.columns)) {
                 let is_right = match self.row(*number) {
                     Some(wanted) => row == wanted,
                     None => row.iter().all(|byte| *byte == 0xa5),
@@ -86,7 +90,19 @@ impl<'a> Table<'a> {
                 must(is_right, || format!("round {round}: row {number} is another one"))?;
             }
         }
-        Ok(code)
+        Ok(begun.code)
+    }
+
+    /// A gather of these rows, in the default stream. Rows may be under way.
+    fn begin_gather(&self, numbers: &[i64], round: usize) -> Verdict<BegunGather<'a>> {
+        let (rank, count) = (self.rank, numbers.len());
+        let indices = local(rank, numbers, if round.is_multiple_of(2) { INT } else { INT64 })?;
+        let shape = Description::matrix(count as i64, self.columns as i64, self.columns as i64, INT8);
+        let output = Local::new(rank, &vec![0xa5; count * self.columns], &shape)?;
+        let (table, numbered, to) = (self.handle, indices.tensor, output.tensor);
+        // SAFETY: handles.
+        let code = unsafe { (rank.library.wholememory_gather)(table, numbered, to, null(), null_mut(), -1) };
+        Ok(BegunGather { code, _indices: indices, output })
     }
 
     /// The code of a scatter, of the bytes that the rows have.
@@ -158,6 +174,37 @@ pub(super) fn others_leave(rank: &Rank) -> Verdict {
     must(table.gather_of(&wanted, 1)? == SUCCESS, || "the gather failed".to_owned())?;
     // Within an island a gather is the rank's alone, and the table is given back as everywhere.
     if rank.islands.min(rank.size) == 1 { table.end() } else { Ok(()) }
+}
+
+/// The same, but the others' processes end at once, without a look at their rows.
+pub(super) fn others_end(rank: &Rank) -> Verdict {
+    if rank.islands.min(rank.size) == 1 {
+        return Ok(());
+    }
+    let rows = 3000;
+    let table = Table::new(rank, (rows, 20_000), DEVICE)?;
+    if rank.number == 0 {
+        let wanted: Vec<_> = (0..rows as i64).collect();
+        return must(table.gather_of(&wanted, 1)? == SUCCESS, || "the gather failed".to_owned());
+    }
+    let begun = table.begin_gather(&[1], 1)?;
+    must(begun.code == SUCCESS, || "the gather of one row failed".to_owned())?;
+    std::process::exit(0)
+}
+
+/// A call returns before its rows have come, if the test lets messages come late.
+pub(super) fn a_call_returns_early(rank: &Rank) -> Verdict {
+    let table = Table::new(rank, (300, 8), DEVICE)?;
+    let (numbers, mut early) = (table.numbers(200, 1), 0);
+    for round in 0..8 {
+        let begun = table.begin_gather(&numbers, round)?;
+        must(begun.code == SUCCESS, || format!("gather {round} failed"))?;
+        early += usize::from(!rank.driver.stream_query(CUstream::NULL).map_err(|error| error.to_string())?);
+        // Its memory is freed before the rows have come: the driver waits for them.
+    }
+    table.end()?;
+    let are_late = std::env::var("SIMNCCL_DELAY_US").is_ok();
+    must(early > 0 || !are_late, || "no call returned before its rows had come".to_owned())
 }
 
 /// Rows that are shorter than their numbers, and one row that all want.
@@ -285,16 +332,10 @@ fn until_one_fails(rank: &Rank) -> Verdict {
             Some(table) => Ok(table),
             None => Table::new(rank, (400, 40), DEVICE).map(|made| &*table.insert(made)),
         };
-        let code = made.and_then(|table| match round % 3 {
+        made.and_then(|table| match round % 3 {
             0 => table.scatter(50, round),
             _ => table.gather(200, round),
-        });
-        // A table that could not be made: the error of the call is known by the next one.
-        code.unwrap_or_else(
-            |reason| {
-                if reason.contains(" gave 5,") { COMMUNICATION_ERROR } else { NOT_SUPPORTED }
-            },
-        )
+        })
     })
 }
 

@@ -54,15 +54,27 @@ fn fork_a_sleeper(handlers: bool) -> Verdict<c_int> {
     }
 }
 
+/// Was a rank lost in a call? If rows of a call that has returned are missing, the GPU's context
+/// has ended, unless calls wait for rows.
+fn is_loss(made: Verdict<u32>) -> Verdict<bool> {
+    let waits = std::env::var("WMSHIM_WHOLEMEMORY_WAIT").is_ok_and(|setting| setting == "on");
+    match made {
+        Ok(SUCCESS) => Ok(false),
+        Ok(COMMUNICATION_ERROR) => Ok(true),
+        Ok(code) => Err(format!("code {code}")),
+        Err(reason) if reason.contains(" gave 5,") => Ok(true),
+        Err(reason) if reason.contains("CUDA_ERROR_LAUNCH_FAILED") && !waits => Ok(true),
+        Err(reason) => Err(reason),
+    }
+}
+
 /// Makes calls until one fails, which must be soon after a rank has ended.
-pub(super) fn until_the_end(rank: &Rank, mut call: impl FnMut() -> u32) -> Verdict {
+pub(super) fn until_the_end(rank: &Rank, mut call: impl FnMut() -> Verdict<u32>) -> Verdict {
     loop {
         let begin = Instant::now();
-        let code = call();
-        if code == SUCCESS {
+        if !is_loss(call())? {
             continue;
         }
-        must(code == COMMUNICATION_ERROR, || format!("code {code}"))?;
         must(begin.elapsed() < SOON, || format!("noticed after {:?}", begin.elapsed()))?;
         eprintln!("noticed after {:?}", begin.elapsed());
         want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
@@ -127,7 +139,7 @@ fn dies_in_with(rank: &Rank, child: Option<bool>, call: impl Fn(&Rank, c_int) ->
     let mut round = 0;
     until_the_end(rank, || {
         round += 1;
-        call(rank, round)
+        Ok(call(rank, round))
     })
 }
 

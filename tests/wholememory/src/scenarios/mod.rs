@@ -149,6 +149,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("crossings.counted", crossings::counted).spanning(),
     Scenario::new("crossings.repeated", crossings::repeated).spanning(),
     Scenario::new("crossings.others_leave", crossings::others_leave).spanning(),
+    Scenario::new("crossings.others_end", crossings::others_end).spanning(),
+    Scenario::new("crossings.a_call_returns_early", crossings::a_call_returns_early).spanning(),
     Scenario::new("crossings.narrow_rows", crossings::narrow_rows).spanning(),
     Scenario::new("crossings.different_calls", crossings::different_calls).spanning(),
     Scenario { needs_fault: true, ..Scenario::new("crossings.a_launch_fails", crossings::a_launch_fails) }

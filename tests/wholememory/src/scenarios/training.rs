@@ -368,7 +368,7 @@ fn until_one_fails(rank: &Rank, begin: impl FnOnce() -> Verdict) -> Verdict {
     begin()?;
     until_the_end(rank, || {
         step += 1;
-        try_train(rank, embedding, step).unwrap_or(LOGIC_ERROR)
+        try_train(rank, embedding, step)
     })
 }
 
