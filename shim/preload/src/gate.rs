@@ -26,7 +26,7 @@ use crate::process::{self, SignalsHeld, callers, preserve_errno};
 
 /// How long a mover lets threads pass that waited outside, before it gives up. The gate is open
 /// meanwhile.
-const PASSING: Duration = Duration::from_millis(20);
+pub(crate) const PASSING: Duration = Duration::from_millis(20);
 
 /// The process's gate. It is a static of this layer: `moves`, `dedup` and the hooks import it, and
 /// each call that submits work finds it without a look-up.
@@ -221,10 +221,13 @@ impl SubmissionGate {
         PinReason::ALL.into_iter().find(|reason| pins & reason.bit() != 0).map(PinReason::text)
     }
 
-    /// Memory is being made: pins memory if the calling library relies on where it is. Costs some
-    /// microseconds where calls pass here, and nothing else.
-    pub(crate) fn pin_for_caller(&self) {
+    /// Memory is being made: pins memory if the calling library relies on where it is, `before`
+    /// which blocks may come back. Costs some microseconds where calls pass here, and nothing else.
+    pub(crate) fn pin_for_caller(&self, before: impl FnOnce()) {
         if self.is_on() && callers::need_device() {
+            if !self.is_pinned() {
+                before();
+            }
             self.record(Passage::Pin(PinReason::Communication));
         }
     }
@@ -247,12 +250,22 @@ impl SubmissionGate {
         patience: Duration,
         body: impl FnOnce(&Mover<'_>) -> R,
     ) -> Option<R> {
+        self.with_quiesced_within(patience, PASSING, body)
+    }
+
+    /// The same; `None` also if threads that wait outside have not passed after `passing`.
+    pub(crate) fn with_quiesced_within<R>(
+        &self,
+        patience: Duration,
+        passing: Duration,
+        body: impl FnOnce(&Mover<'_>) -> R,
+    ) -> Option<R> {
         let visitor = VISITOR.get();
         if !self.is_on() || visitor.moving || process::forked() {
             return None;
         }
         let _outside = visitor.inside.then(|| Outside::step(self));
-        let until = Instant::now() + PASSING;
+        let until = Instant::now() + passing;
         // Other threads pass before the thread's signals are held.
         while self.gate.let_pass(until.saturating_duration_since(Instant::now())) {
             let mover = Mover::begin(self);

@@ -10,7 +10,9 @@
  *   paced IMAGE ticks            the longest gap between ticks of 10 ms in us while an allocation moves memory, three times, and
  *                                the MiB that moved
  *   paced IMAGE after            the time of a launch in ns before a shortage and after it
- *   paced IMAGE latch            the MiB on the host before a capture begins and after it */
+ *   paced IMAGE latch            the MiB on the host before a capture begins and after it
+ *   paced IMAGE many COUNT       the time in ns of a recorded launch, and in us of an allocation that moves memory, beside so many
+ *                                small blocks, and how many allocations moved some */
 
 #include <pthread.h>
 #include <signal.h>
@@ -202,7 +204,7 @@ static void starve(void)
         nanosleep(&start, NULL);
         /* Repeated: advice does not wait for the other thread's work. */
         for (int i = 0; i < BLOCKS; i++)
-            for (int tries = 0; tries < 100; tries++)
+            for (int tries = 0; tries < 20; tries++)
                 if (wmshim_advise((void *)(size_t)blocks[i], BYTES, try % 2 ? WMSHIM_PREFETCH : WMSHIM_COLD) == CUDA_SUCCESS)
                     break;
         MUST(cuMemAlloc_v2(&large, 8 * BYTES));
@@ -348,6 +350,39 @@ static void latch(void)
     }
 }
 
+static void many(size_t count)
+{
+    enum { BYTES = 32 * MIB, MOVES = 20 };
+    CUdeviceptr first, second, third;
+    CUstream stream;
+    double moves[MOVES];
+    int made = 0;
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    for (size_t i = 0; i < count; i++)
+        MUST(cuMemAlloc_v2(&third, 512));
+    first = filled_block(BYTES, stream), second = filled_block(BYTES, stream);
+    for (double start = now(); made < MOVES && now() - start < 60e6;) {
+        MUST(fill_by_kernel(first, BYTES, 1, stream));
+        MUST(fill_by_kernel(second, BYTES, 1, stream));
+        MUST(cuCtxSynchronize());
+        unsigned long long before = moved();
+        double begin = now();
+        MUST(cuMemAlloc_v2(&third, BYTES));
+        moves[made] = now() - begin;
+        made += moved() > before;
+        MUST(cuMemFree_v2(third));
+        /* What left comes back. */
+        while (on_host() > 0 && now() - start < 60e6) {
+            MUST(fill_by_kernel(first, BYTES, 1, stream));
+            MUST(fill_by_kernel(second, BYTES, 1, stream));
+            MUST(cuCtxSynchronize());
+        }
+    }
+    qsort(moves, made, sizeof *moves, ascending);
+    MUST(wmshim_alloc((void **)&third, 8 * MIB, WMSHIM_HOST));
+    printf("%.0f %.0f %d\n", launch_time(first, stream), moves[made / 4], made);
+}
+
 int main(int count, char **argument)
 {
     if (count < 3)
@@ -371,6 +406,8 @@ int main(int count, char **argument)
         ticks();
     else if (!strcmp(argument[2], "after"))
         after();
+    else if (!strcmp(argument[2], "many"))
+        many(atoi(argument[3]));
     else
         latch();
     return 0;

@@ -84,8 +84,11 @@ fn a_host_wait_costs_the_same_while_another_stream_is_busy() {
 fn signals_are_taken_while_memory_moves() {
     let mut gaps = numbers(&paced(&["ticks"], "on", "512MiB"));
     assert!(gaps.pop() >= Some(400), "MiB moved");
+    // 0: the allocation took less than two ticks.
+    gaps.retain(|gap| *gap > 0);
     gaps.sort_unstable();
-    assert!(gaps[0] < 16_000 && gaps[2] < 60_000, "{gaps:?} us between ticks of 10 ms");
+    let [shortest, median] = [0, gaps.len() / 2].map(|at| gaps.get(at).copied().unwrap_or(0));
+    assert!(shortest < 20_000 && median < 40_000, "{gaps:?} us between ticks of 10 ms");
 }
 
 /// Hazard (latency): each launch is recorded for the rest of the process.
@@ -104,4 +107,19 @@ fn launches_are_not_recorded_any_more_when_a_shortage_has_passed() {
 #[test]
 fn what_was_evicted_comes_back_before_memory_is_pinned() {
     assert_eq!(numbers(&paced(&["latch"], "on", "256MiB")), [32, 0]);
+}
+
+/// Hazard (latency): a stop, or a move, looks at each block of the program. With the limits the two
+/// large blocks fit, and a third one does not.
+#[test]
+fn a_launch_and_a_stop_cost_the_same_beside_many_blocks() {
+    let beside = |count, limit| {
+        let [launch, stop, moves] = numbers(&paced(&["many", count], "on", limit))[..] else {
+            panic!("three numbers")
+        };
+        assert!(moves >= 8, "{moves} moves beside {count} blocks");
+        [launch, stop]
+    };
+    let (few, many) = (beside("100", "80MiB"), beside("100000", "129MiB"));
+    assert!((0..2).all(|at| 2 * many[at] <= 3 * few[at]), "{few:?} beside 100, {many:?} beside 100,000");
 }

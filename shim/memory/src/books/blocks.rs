@@ -5,6 +5,7 @@
 //!
 //! Host memory: 128 to 512 bytes a block, and the memory of the directory.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,6 +99,9 @@ const _: () = assert!(size_of::<Option<BlockRecord>>() == 64, "a record is one c
 pub(crate) struct Blocks {
     /// By first address.
     records: ProbingTable<BlockRecord>,
+    /// The first addresses in order: those in a range are found without a look at the others. A hit
+    /// and a free into the cache change no address.
+    addresses: BTreeSet<u64>,
     writer: DirectoryWriter,
     ids: Range<u64>,
 }
@@ -111,13 +115,25 @@ impl Blocks {
     /// Notes a block that is being granted.
     pub(crate) fn insert(&mut self, record: BlockRecord) {
         let slot = self.writer.insert(record.address, record.bytes());
+        self.addresses.insert(record.address);
         self.records.insert(BlockRecord { slot, ..record });
     }
 
     pub(crate) fn remove(&mut self, address: u64) -> Option<BlockRecord> {
         let record = self.records.remove(address)?;
+        self.addresses.remove(&address);
         self.writer.remove(record.slot, address);
         Some(record)
+    }
+
+    /// Records of which bytes lie in a range, lowest address first.
+    pub(crate) fn within(&self, range: &Range<u64>) -> impl Iterator<Item = &BlockRecord> {
+        let before = self.addresses.range(..range.start).next_back();
+        let found = before.into_iter().chain(self.addresses.range(range.clone()));
+        let start = range.start;
+        found
+            .filter_map(|address| self.records.get(*address))
+            .filter(move |record| record.address + record.bytes() > start)
     }
 
     /// Makes a granted or cached block a live one of `bytes`.
@@ -197,15 +213,26 @@ impl Blocks {
         self.all().filter(|record| record.is_live()).filter_map(|record| self.around(record.address))
     }
 
+    /// Live blocks of at least so many bytes, in no order. The others are not looked up.
+    pub(crate) fn large(&self, least: u64) -> impl Iterator<Item = Block> {
+        let large = move |record: &&BlockRecord| record.bytes() >= least && record.is_live();
+        self.all().filter(large).filter_map(|record| self.around(record.address))
+    }
+
     pub(crate) fn clear(&mut self) {
+        self.addresses.clear();
         for record in std::mem::take(&mut self.records).iter() {
             self.writer.remove(record.slot, record.address);
         }
     }
 
     /// Checks the answers that readers get: a live block at its first byte and its last, and
-    /// nothing where a block is not live.
+    /// nothing where a block is not live. The addresses in order are those of the records.
     pub(crate) fn audit(&self) -> Result<(), String> {
+        let ordered = self.all().filter(|record| self.addresses.contains(&record.address)).count();
+        if (ordered, ordered) != (self.all().count(), self.addresses.len()) {
+            return Err(format!("{ordered} addresses are in order, of {}", self.addresses.len()));
+        }
         match self.all().find(|record| !self.is_seen(record)) {
             Some(record) => Err(format!("readers see something else than {record:x?}")),
             None => Ok(()),

@@ -106,7 +106,7 @@ impl ProgramBlocks {
 
     /// Does the free cache keep anything in a range?
     pub(crate) fn has_cached(&self, range: &Range<u64>) -> bool {
-        self.blocks.all().any(|record| record.is_cached() && shared(record, range) > 0)
+        self.blocks.within(range).any(BlockRecord::is_cached)
     }
 
     /// A part of a live block gets memory that other processes use too. The free cache is not to
@@ -117,8 +117,8 @@ impl ProgramBlocks {
 
     /// The memory behind a range has moved from one tier to another.
     pub(crate) fn move_to(&mut self, range: &Range<u64>, tiers: [Tier; 2]) {
-        let parts = self.blocks.all().map(|record| (record.address, shared(record, range)));
-        let touched: Vec<(u64, u64)> = parts.filter(|(_, bytes)| *bytes > 0).collect();
+        let parts = self.blocks.within(range).map(|record| (record.address, shared(record, range)));
+        let touched: Vec<(u64, u64)> = parts.collect();
         for (address, bytes) in touched {
             if self.blocks.move_to(address, bytes, tiers).is_some() {
                 let [from, to] = tiers.map(|tier| only(tier, bytes));

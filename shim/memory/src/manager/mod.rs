@@ -298,6 +298,11 @@ impl<G: Gpu> Manager<G> {
         reports
     }
 
+    /// Live blocks of at least so many bytes, in no order.
+    pub fn large_blocks(&self, least: u64) -> Vec<Block> {
+        self.lock().program.blocks().large(least).collect()
+    }
+
     /// Checks the bookkeeping against its own invariants. Slow.
     ///
     /// # Errors

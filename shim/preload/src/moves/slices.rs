@@ -9,7 +9,7 @@ use wm_memory::{Manager, MoveOrder, MoveRefusal, RangeMove};
 
 use super::refusals::WhyNot;
 use super::{Migrations, pin_reason};
-use crate::gate::{GATE, Mover};
+use crate::gate::{GATE, Mover, PASSING};
 use crate::process;
 
 /// How long to wait for calls that are being made; other calls wait as long, and for no gain.
@@ -92,22 +92,29 @@ impl Migrations {
     /// Returns why some of it was refused.
     pub(crate) fn migrate(&self, manager: &Manager<Device>, order: &MoveOrder) -> Option<WhyNot> {
         let mut ranges = [RangeMove::new(order.clone(), u64::MAX)];
-        let refusal = self.swap(manager, &mut ranges);
+        let refusal = self.swap(manager, &mut ranges, PASSING);
         self.doubt(manager, &order.range);
         let [range] = ranges;
         refusal.or(range.moved.refusal.map(WhyNot::Refused))
     }
 
-    /// The same for several ranges, in both directions at once. Returns why some of it was refused,
-    /// if the reason is not one of single handles.
-    pub(super) fn swap(&self, manager: &Manager<Device>, ranges: &mut [RangeMove]) -> Option<WhyNot> {
-        let mut interruptions = 0;
+    /// The same for several ranges, in both directions at once. The first slice waits no longer
+    /// than `patience` until threads that wait have passed. Returns why some of it was refused, if
+    /// the reason is not one of single handles.
+    pub(super) fn swap(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        patience: Duration,
+    ) -> Option<WhyNot> {
+        let (mut interruptions, mut passing) = (0, patience.min(PASSING));
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
-            let is_interrupted = match self.slice(manager, ranges) {
+            let is_interrupted = match self.slice(manager, ranges, passing) {
                 Ok(is_interrupted) => is_interrupted,
                 Err(why) => return Some(why),
             };
+            passing = PASSING;
             if ranges.iter().zip(before).any(|(range, before)| range.moved.next != before) {
                 interruptions = 0;
             } else if !is_interrupted {
@@ -122,8 +129,13 @@ impl Migrations {
     }
 
     /// One slice. Has a signal ended it?
-    fn slice(&self, manager: &Manager<Device>, ranges: &mut [RangeMove]) -> Result<bool, WhyNot> {
-        self.with_quiesced(manager, |mover| {
+    fn slice(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        passing: Duration,
+    ) -> Result<bool, WhyNot> {
+        self.with_quiesced(manager, passing, |mover| {
             let slice = Slice::begin(mover);
             manager.swap_within(ranges, || slice.is_over(), || slice.gives_up())?;
             Ok(slice.is_interrupted())
@@ -134,12 +146,13 @@ impl Migrations {
     fn with_quiesced<R>(
         &self,
         manager: &Manager<Device>,
+        passing: Duration,
         moves: impl FnOnce(&Mover<'_>) -> Result<R, MoveRefusal>,
     ) -> Result<R, WhyNot> {
         if !self.is_on() {
             return Err(WhyNot::Off);
         }
-        let done = GATE.with_quiesced(PATIENCE, |mover| {
+        let done = GATE.with_quiesced_within(PATIENCE, passing, |mover| {
             if process::exiting() {
                 return Err(WhyNot::Crowded);
             }

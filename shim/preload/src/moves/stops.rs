@@ -16,7 +16,7 @@ use wm_abi::CUdevice;
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier, lock};
 use wm_memory::tiers::{TierMove, TierPlacer};
-use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
+use wm_memory::{Manager, MoveRefusal, RangeMove};
 
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::refusals::WhyNot;
@@ -51,7 +51,7 @@ impl Migrations {
             return;
         }
         manager.expect_moves();
-        let mut blocks = recorded_blocks(manager);
+        let mut blocks = manager.large_blocks(SMALLEST);
         // A block that no launch is known to have used is evicted last.
         blocks.sort_by_cached_key(|block| self.last_use.number_of(&range_of(block)).unwrap_or(u64::MAX));
         let mut fresh = Predictor::new(manager.gpu().ordinal());
@@ -72,7 +72,7 @@ impl Migrations {
 
     /// Blocks that the program was given while the recording began.
     fn add_new_blocks(&self, manager: &Manager<Device>) {
-        let blocks = recorded_blocks(manager);
+        let blocks = manager.large_blocks(SMALLEST);
         self.with_predictor(manager, |predictor| {
             for block in &blocks {
                 if !predictor.has(block.id) {
@@ -188,12 +188,6 @@ impl Migrations {
     }
 }
 
-/// The live blocks of a device that the policy is told of.
-fn recorded_blocks(manager: &Manager<Device>) -> Vec<Block> {
-    let live = manager.blocks().into_iter().filter_map(|entry| manager.block(entry.address));
-    live.filter(|block| block.tiers.total() >= SMALLEST).collect()
-}
-
 /// The calling thread is the one that moves memory, until this is dropped.
 struct SoleMover<'a>(&'a AtomicBool);
 
@@ -269,7 +263,7 @@ impl MovePlan<'_> {
             }
             self.moves.waits.end_holds(holds);
             let waited = begin.elapsed();
-            match self.moves.swap(self.manager, &mut self.ranges) {
+            match self.moves.swap(self.manager, &mut self.ranges, limit.saturating_sub(waited)) {
                 None => return waited,
                 // Other threads have submitted work meanwhile, or are about to.
                 Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)) if begin.elapsed() < limit => {}

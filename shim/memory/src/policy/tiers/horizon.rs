@@ -138,9 +138,8 @@ impl<'a> Stop<'a> {
             let size = |block| self.residency.get(block).map_or(0, |placed| placed.bytes);
             let is_small = |block| is_huge && size(block) < life.block / LARGER;
             let comes = &self.comes;
-            let may_leave =
-                |block, next| next > life.until && (next > life.end || !is_small(block)) && !comes.has(block);
-            let Some((_, block)) = self.order.farthest(self.now, may_leave) else { break };
+            let may_leave = |block, next| (next > life.end || !is_small(block)) && !comes.has(block);
+            let Some((_, block)) = self.order.farthest(self.now, life.until, may_leave) else { break };
             let missing = bytes.saturating_add(self.reserved) - self.residency.room();
             let bytes = self.residency.leave(block, missing, self.now);
             self.leaves.add(block, bytes);

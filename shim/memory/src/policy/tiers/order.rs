@@ -20,6 +20,9 @@ const YOUNG: u64 = 64;
 /// Blocks that are looked at for one that is not young.
 const LOOKS: usize = 64;
 
+/// Blocks that are looked at for one that may leave at all.
+const MOST: usize = 1024;
+
 /// Changes after which the lists are updated, if there are fewer than half as many blocks.
 const CHANGES: usize = 1 << 10;
 
@@ -146,20 +149,23 @@ impl LeavingOrder {
         }
     }
 
-    /// The block on the device that is used last, and when, of those that may leave.
+    /// The block on the device that is used last, and when, of those that may leave and are used
+    /// later than `until`. The cost does not grow with the number of blocks.
     pub(super) fn farthest(
         &mut self,
         now: u64,
+        until: u64,
         may_leave: impl Fn(BlockKey, u64) -> bool,
     ) -> Option<(u64, BlockKey)> {
         self.update();
-        let may_leave = |(next, block): &(u64, BlockKey)| may_leave(*block, *next);
+        let may_leave = |(next, block): &(u64, BlockKey)| *next > until && may_leave(*block, *next);
         let strangers = self.strangers.iter().map(|(last, block)| (2 * now - last, *block));
         let stranger = strangers.take(LOOKS).find(may_leave);
         let is_young = |block: BlockKey| self.last_use(block).is_some_and(|last| last + YOUNG > now);
-        let mut foretold = self.foretold.iter().rev().copied().filter(may_leave).take(LOOKS);
+        let later = || self.foretold.iter().rev().take_while(|(next, _)| *next > until).take(MOST).copied();
+        let mut foretold = later().filter(may_leave).take(LOOKS);
         let old = foretold.find(|(_, block)| !is_young(*block));
-        old.max(stranger).or_else(|| self.foretold.iter().rev().copied().find(may_leave))
+        old.max(stranger).or_else(|| later().find(may_leave))
     }
 }
 
@@ -189,7 +195,7 @@ mod tests {
                 }
                 at_once.update();
                 if kind == 4 {
-                    prop_assert_eq!(late.farthest(now, |_, _| true), at_once.farthest(now, |_, _| true));
+                    prop_assert_eq!(late.farthest(now, 0, |_, _| true), at_once.farthest(now, 0, |_, _| true));
                 }
             }
         }
@@ -213,17 +219,34 @@ mod tests {
         order.used(3.into(), 95, Some(3000), false);
         order.prepare(100);
         assert_eq!(
-            order.farthest(100, |_, _| true),
+            order.farthest(100, 0, |_, _| true),
             Some((1000, 1.into())),
             "3 cannot leave, and 2 is young"
         );
-        assert_eq!(order.farthest(90 + YOUNG, |_, _| true), Some((2000, 2.into())));
-        assert_eq!(
-            order.farthest(90 + YOUNG, |block, next| block.name != 2 && next > 100),
-            Some((1000, 1.into()))
-        );
+        assert_eq!(order.farthest(90 + YOUNG, 0, |_, _| true), Some((2000, 2.into())));
+        assert_eq!(order.farthest(90 + YOUNG, 100, |block, _| block.name != 2), Some((1000, 1.into())));
         order.remove(1.into());
-        assert_eq!(order.farthest(100, |_, _| true), Some((2000, 2.into())), "there is no other");
+        assert_eq!(order.farthest(100, 0, |_, _| true), Some((2000, 2.into())), "there is no other");
+    }
+
+    /// Hazard (latency): a stop looks at each block of the program, because none may leave.
+    #[test]
+    fn the_blocks_that_are_looked_at_do_not_grow_with_their_number() {
+        let looked_at = |until| {
+            let mut order = LeavingOrder::default();
+            for block in 0..100_000 {
+                order.used(block.into(), block, Some(200_000 + block), true);
+            }
+            let count = std::cell::Cell::new(0);
+            let found = order.farthest(100_000, until, |_, _| {
+                count.set(count.get() + 1);
+                false
+            });
+            assert_eq!(found, None);
+            count.get()
+        };
+        assert_eq!(looked_at(300_000), 0, "all are used too soon");
+        assert_eq!(looked_at(0), 2 * MOST, "once for one that is not young, and once for any");
     }
 
     #[test]
@@ -233,6 +256,6 @@ mod tests {
         order.used(1.into(), 0, Some(50), true);
         order.used(2.into(), 10, Some(400), true);
         order.prepare(300);
-        assert_eq!(order.farthest(300, |_, _| true), Some((600, 1.into())), "as far away as the last use");
+        assert_eq!(order.farthest(300, 0, |_, _| true), Some((600, 1.into())), "as far away as the last use");
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize
     if pointer.is_null() || stream::is_any_captured() {
         return Outcome::Forward;
     }
-    GATE.pin_for_caller();
+    GATE.pin_for_caller(|| PROCESS.moves.come_home());
     registry::current_site().map_or(Outcome::Forward, |site| {
         allocate(
             site,

@@ -50,7 +50,7 @@ pub(in crate::hooks) unsafe fn mem_create(
     if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
         return Outcome::Forward;
     }
-    GATE.pin_for_caller();
+    GATE.pin_for_caller(|| PROCESS.moves.come_home());
     // SAFETY: the program's description of the memory, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
