@@ -236,6 +236,7 @@ pub const CASES: &[Row] = cases! {
     vmm::create "physical memory: wrong properties",
     vmm::map_arguments "mappings outside their reservation or handle",
     vmm::unmap_rules "half a mapping unmapped",
+    vmm::binds_refused "memory bound to objects of several devices that there are not",
     vmm::access_rules "rights on ranges that are not fully mapped",
     vmm::copies_need_access "copies to memory that is mapped but not allowed",
     vmm::read_only_copies "copies into read-only memory",

@@ -363,3 +363,27 @@ pub(super) fn does_not_wait(case: &mut Case) -> Verdict {
     case.observe("create, map, allow, unmap, release and cuMemAlloc return while work is in flight", true);
     Ok(())
 }
+
+/// No object that several devices share is made: only what refuses a handle that names none.
+pub(super) fn binds_refused(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let range = Range::of_device(d, PIECE, primary.device)?;
+    let mut handle = 0;
+    must!(d, cuMemRetainAllocationHandle(&mut handle, range.address as *mut _));
+    let memory = Physical::adopt(d, handle, PIECE);
+    let (device, handle, address) = (primary.device, memory.raw, range.address);
+    case.code("memory", cu!(d, cuMulticastBindMem(0, 0, handle, 0, PIECE, 0)));
+    case.code("memory, with a device", cu!(d, cuMulticastBindMem_v2(0, device, 0, handle, 0, PIECE, 0)));
+    case.code("an address", cu!(d, cuMulticastBindAddr(0, 0, address, PIECE, 0)));
+    case.code("an address, with a device", cu!(d, cuMulticastBindAddr_v2(0, device, 0, address, PIECE, 0)));
+    let endpoint = null_mut();
+    case.code(
+        "an endpoint",
+        cu!(d, cuLogicalEndpointBindMem(endpoint, device, 0, handle, 0, PIECE as u64, 0)),
+    );
+    drop(memory);
+    write(d, range.address, &pattern(PIECE, 6))?;
+    case.expect_that("the memory is as before", read(d, range.address, PIECE)? == pattern(PIECE, 6));
+    Ok(())
+}
