@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use crate::declarations::{KernelDeclaration, ValueDeclaration};
 use crate::sources::ImageSources;
-use crate::structures::{FieldDeclaration, StructureDeclaration, ValueLayout};
+use crate::structures::{FieldDeclaration, StructureDeclaration, Structures, ValueLayout};
 
 /// The text of `images.rs`, which `src/lib.rs` includes.
 pub(crate) fn images(images: &[ImageSources]) -> String {
@@ -100,11 +100,32 @@ fn camel_case(name: &str) -> String {
     name.trim_start_matches("wm_").split('_').filter(|word| !word.is_empty()).map(capitalised).collect()
 }
 
+/// Where a value has 8 bytes for an address or a number. A structure has gaps beside them, whose bytes
+/// may be anything.
+fn words_of(value: &ValueDeclaration, structures: &Structures) -> Vec<usize> {
+    let within = |field: &FieldDeclaration| {
+        let offset = field.offset;
+        words_of(&field.value, structures).into_iter().map(move |at| offset + at).collect::<Vec<_>>()
+    };
+    match structures.get(&value.rust_type) {
+        Some(structure) => structure.fields.iter().flat_map(within).collect(),
+        None if value.layout.size == 8 => vec![0],
+        None => Vec::new(),
+    }
+}
+
 /// The CPU build's registry: each kernel's name, parameter sizes and thunk.
 fn cpu_table(images: &[ImageSources]) -> String {
     let (mut thunks, mut rows) = (String::new(), String::new());
-    for kernel in images.iter().flat_map(ImageSources::kernels) {
+    let kernels = images.iter().flat_map(|image| image.kernels().map(move |kernel| (image, kernel)));
+    for (image, kernel) in kernels {
         let name = &kernel.name;
+        let mut words = String::new();
+        for (index, parameter) in kernel.parameters.iter().enumerate() {
+            for offset in words_of(parameter, &image.structures) {
+                let _ = write!(words, "({index}, {offset}), ");
+            }
+        }
         let list = |bytes: fn(ValueLayout) -> usize| -> String {
             kernel.parameters.iter().map(|p| format!("{}, ", bytes(p.layout))).collect()
         };
@@ -113,7 +134,7 @@ fn cpu_table(images: &[ImageSources]) -> String {
         let _ = writeln!(
             rows,
             "cpu::CpuKernel {{ name: {name:?}, parameters: &[{sizes}], alignments: &[{alignments}], \
-             thunk: wm_cpu_thunk_{name} }},"
+             words: &[{words}], thunk: wm_cpu_thunk_{name} }},"
         );
     }
     format!(

@@ -24,6 +24,8 @@ pub struct CpuKernel {
     pub parameters: &'static [usize],
     /// Alignment of each parameter in bytes, in order.
     pub alignments: &'static [usize],
+    /// Each address and each number of 8 bytes: its parameter, and its offset in bytes there.
+    pub words: &'static [(usize, usize)],
     pub(crate) thunk: Thunk,
 }
 

@@ -20,7 +20,7 @@ fn run(thunk: Thunk, threads: u32) -> Result<(), Fault> {
         CpuLaunch { grid: [1; 3], block: [threads, 1, 1], shared_bytes: 0, arguments: arguments.as_ptr() };
     // SAFETY: the thunks below take one argument, a pointer to an AtomicU32 that outlives the
     // launch.
-    unsafe { CpuKernel { name: "test", parameters: &[4], alignments: &[4], thunk }.run(&launch) }
+    unsafe { CpuKernel { name: "test", parameters: &[4], alignments: &[4], words: &[], thunk }.run(&launch) }
 }
 
 /// How many threads started before the caller.

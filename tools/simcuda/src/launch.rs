@@ -134,10 +134,9 @@ impl Arguments {
         Ok(())
     }
 
-    /// Values that may be addresses: parameters of their size, and words of structures.
-    fn addresses(&self) -> impl Iterator<Item = u64> {
-        let offsets =
-            self.layout.iter().flat_map(|(offset, size)| (0..size / 8).map(move |at| offset + at * 8));
+    /// Values that may be addresses.
+    fn addresses(&self, kernel: &cpu::CpuKernel) -> impl Iterator<Item = u64> {
+        let offsets = kernel.words.iter().map(|(index, offset)| self.layout[*index].0 + offset);
         // SAFETY: the parameter lies in the words with all its bytes.
         offsets.map(|offset| unsafe { self.at(offset).cast::<u64>().read_unaligned() })
     }
@@ -198,7 +197,7 @@ pub(crate) fn work(
     let used = Arc::clone(&arguments);
     let work = move || {
         let context = context.upgrade().ok_or(CUresult::CONTEXT_IS_DESTROYED)?;
-        arguments.addresses().try_for_each(|address| reachable(&context, address))?;
+        arguments.addresses(kernel).try_for_each(|address| reachable(&context, address))?;
         run(kernel, grid, &arguments)
     };
     Ok(races::declare(Arc::new(work), || footprint::of(kernel.name, |index| used.number(index))))
