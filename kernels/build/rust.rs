@@ -100,8 +100,8 @@ fn camel_case(name: &str) -> String {
     name.trim_start_matches("wm_").split('_').filter(|word| !word.is_empty()).map(capitalised).collect()
 }
 
-/// Where a value has 8 bytes for an address or a number. A structure has gaps beside them, whose bytes
-/// may be anything.
+/// Where a value has 8 bytes for an address or a number. A structure has gaps beside them, whose
+/// bytes may be anything.
 fn words_of(value: &ValueDeclaration, structures: &Structures) -> Vec<usize> {
     let within = |field: &FieldDeclaration| {
         let offset = field.offset;
