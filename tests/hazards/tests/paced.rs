@@ -120,6 +120,11 @@ fn a_launch_and_a_stop_cost_the_same_beside_many_blocks() {
         assert!(moves >= 8, "{moves} moves beside {count} blocks");
         [launch, stop]
     };
-    let (few, many) = (beside("100", "80MiB"), beside("100000", "129MiB"));
+    // The fastest of three runs, in turn: others use the processors and their caches, too.
+    let least = |a: [u64; 2], b: [u64; 2]| [a[0].min(b[0]), a[1].min(b[1])];
+    let (mut few, mut many) = ([u64::MAX; 2], [u64::MAX; 2]);
+    for _ in 0..3 {
+        (few, many) = (least(few, beside("100", "80MiB")), least(many, beside("100000", "129MiB")));
+    }
     assert!((0..2).all(|at| 2 * many[at] <= 3 * few[at]), "{few:?} beside 100, {many:?} beside 100,000");
 }
