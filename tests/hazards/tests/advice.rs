@@ -58,8 +58,8 @@ fn the_same_where_memory_overflows() {
 
 /// Live bytes of the device and the host, and bytes that moved in and out, at each point that
 /// `advised turns` reports.
-fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
-    let outcome = advised(&["turns"], &[&[("WMSHIM_HEADROOM", "0"), PROMPT], variables].concat());
+fn turns(what: &str, variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
+    let outcome = advised(&["turns", what], &[&[("WMSHIM_HEADROOM", "0"), PROMPT], variables].concat());
     let line = |line: &str| {
         let device = serde_json::from_str::<serde_json::Value>(line).expect("JSON")["devices"][0].clone();
         let live = |tier: &str| device["tiers"][tier]["live_bytes"].as_u64().expect("bytes");
@@ -75,11 +75,11 @@ fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
 fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_is_missed() {
     for bound in ["SIMCUDA_MEMORY", "WMSHIM_DEVICE_LIMIT"] {
         let room = (bound, "64MiB");
-        let [full, freed, missed] = turns(&[room, ON])[..] else { panic!("three lines") };
+        let [full, freed, missed] = turns("moves", &[room, ON])[..] else { panic!("three lines") };
         assert!(full[0] >= 40 && full[1] <= 36 && full[2] == 0 && full[3] >= 12, "{bound}: {full:?}");
         assert_eq!(freed[2], 0, "no other allocation has used it: {bound}: {freed:?}");
         assert_eq!((missed[0], missed[1], missed[2]), (44, 0, full[1]), "{bound}: {missed:?}");
-        let [full, freed, missed] = turns(&[room])[..] else { panic!("three lines") };
+        let [full, freed, missed] = turns("stays", &[room])[..] else { panic!("three lines") };
         assert_eq!([full[3], freed[3], missed[3]], [0; 3], "it was not asked for");
     }
 }

@@ -17,6 +17,7 @@ use crate::entry::{Outcome, exports, put, require};
 use crate::lane::Point;
 use crate::memory::Place;
 use crate::pool;
+use crate::settings::settings;
 use crate::state::driver;
 use crate::stream::Stream;
 
@@ -122,12 +123,25 @@ fn stamping(stamp: &Arc<OnceLock<Instant>>) -> crate::lane::Work {
 /// `INVALID_HANDLE` for an unknown event.
 pub(crate) fn record_all(context: &Context, handle: CUevent) -> Outcome {
     let event = of(handle)?;
+    let tails = context.tails();
+    // A thread of its own would pass the event some milliseconds later on a loaded machine, where
+    // an idle GPU takes microseconds.
+    let is_passed = settings().seed.is_none() && tails.iter().all(Point::is_passed);
+    let record = if is_passed { passed(tails) } else { behind(context, tails)? };
+    *event.record() = record;
+    Ok(())
+}
+
+fn passed(points: Vec<Point>) -> Record {
+    Record::Points(points, Arc::new(OnceLock::from(Instant::now())))
+}
+
+fn behind(context: &Context, tails: Vec<Point>) -> Outcome<Record> {
     let stamp = Arc::new(OnceLock::new());
     let lane = context.lane(false);
-    let point = lane.push(context.tails(), stamping(&stamp))?;
+    let point = lane.push(tails, stamping(&stamp))?;
     lane.close();
-    *event.record() = Record::Points(vec![point], stamp);
-    Ok(())
+    Ok(Record::Points(vec![point], stamp))
 }
 
 /// Makes all later work of a stream wait for an event.
