@@ -9,13 +9,14 @@ use wm_driver::Tier;
 use crate::books::ledger::Ledger;
 use crate::vocabulary::order::Point;
 use crate::vocabulary::plan::{Steps, Undo};
-use crate::vocabulary::tiers::{Gauge, TierBytes, only};
+use crate::vocabulary::tiers::{Gauge, PastPeaks, TierBytes, only};
 
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Holdings {
     pub(crate) ledger: Ledger,
     reserved: Gauge,
+    past: PastPeaks,
     /// The part of `reserved` that plans under way have yet to make.
     planned: TierBytes,
     /// Steps that failed, kept for another try.
@@ -37,16 +38,22 @@ impl Holdings {
         self.reserved.now
     }
 
-    pub(crate) fn reserved(&self) -> Gauge {
-        self.reserved
+    /// The bytes of pieces beside the held ones change from `pieces`.
+    pub(crate) fn fold_peaks(&mut self, pieces: &TierBytes) {
+        self.past.fold(&mut self.reserved, pieces);
+    }
+
+    /// Held bytes at most, beside so many of pieces now.
+    pub(crate) fn peaks(&self, pieces: &TierBytes) -> PastPeaks {
+        self.past.read(self.reserved, pieces)
     }
 
     pub(crate) fn planned(&self) -> TierBytes {
         self.planned
     }
 
-    pub(crate) fn reset_peak(&mut self) {
-        self.reserved.reset_peak();
+    pub(crate) fn reset_peak(&mut self, pieces: &TierBytes) {
+        self.past.reset(&mut self.reserved, pieces);
     }
 
     /// A plan will make so much.

@@ -3,7 +3,8 @@
 //! Invariants: `live` sums the live blocks, rounded; `pooled` sums the bytes that were asked for by
 //! the live blocks of streams; a block is in the cache exactly if `blocks` says that it is cached.
 //!
-//! Layout: a hit and a free look at all fields, so they lie side by side, in this order.
+//! Layout: a hit and a free look at all fields but the last, so they lie side by side, in this
+//! order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::vocabulary::moves::MoveRefusal;
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::CACHED_BELOW;
-use crate::vocabulary::tiers::{Gauge, Level, TierBytes, only};
+use crate::vocabulary::tiers::{Gauge, Level, PastPeaks, TierBytes, only};
 
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -31,6 +32,8 @@ pub(crate) struct ProgramBlocks {
     pooled: Level,
     /// The high-water mark of live device memory since the last query.
     recent_peak: u64,
+    /// A hit and a free do not look at this.
+    past: PastPeaks,
 }
 
 /// A block that is live no more, and not in the cache yet.
@@ -152,6 +155,16 @@ impl ProgramBlocks {
         self.live
     }
 
+    /// The bytes of pieces beside the live ones change from `pieces`.
+    pub(crate) fn fold_peaks(&mut self, pieces: &TierBytes) {
+        self.past.fold(&mut self.live, pieces);
+    }
+
+    /// Live bytes at most, beside so many of pieces now.
+    pub(crate) fn peaks(&self, pieces: &TierBytes) -> PastPeaks {
+        self.past.read(self.live, pieces)
+    }
+
     pub(crate) fn pooled(&self) -> Level {
         self.pooled
     }
@@ -161,8 +174,8 @@ impl ProgramBlocks {
         std::mem::replace(&mut self.recent_peak, self.live.now.device)
     }
 
-    pub(crate) fn reset_peaks(&mut self) {
-        self.live.reset_peak();
+    pub(crate) fn reset_peaks(&mut self, pieces: &TierBytes) {
+        self.past.reset(&mut self.live, pieces);
         self.pooled.reset_peak();
     }
 

@@ -283,12 +283,16 @@ impl<G: Gpu> Manager<G> {
 
     /// Lowers the peak of live bytes to the bytes that are live now.
     pub fn reset_live_peak(&self) {
-        self.lock().program.reset_peaks();
+        let mut state = self.lock();
+        let [pieces, _] = state.bytes_of_pieces();
+        state.program.reset_peaks(&pieces);
     }
 
     /// Lowers the peak of reserved bytes to the bytes that are reserved now.
     pub fn reset_reserved_peak(&self) {
-        self.lock().holdings.reset_peak();
+        let mut state = self.lock();
+        let [_, pieces] = state.bytes_of_pieces();
+        state.holdings.reset_peak(&pieces);
     }
 
     /// Every live block, lowest address first.
@@ -328,22 +332,25 @@ impl<G: Gpu> Manager<G> {
 }
 
 fn usage(state: &State) -> Usage {
-    let (live, pooled, reserved) = (state.program.live(), state.program.pooled(), state.holdings.reserved());
+    let (live, pooled, reserved) = (state.program.live(), state.program.pooled(), state.holdings.held());
+    let [beside_live, beside_reserved] = state.bytes_of_pieces();
+    let live_peaks = state.program.peaks(&beside_live);
     let ledger = &state.holdings.ledger;
     let [shared, parked] = state.shared_bytes();
     Usage {
         live: live.now,
         pieces: state.pool.account(),
-        live_peak: live.peak,
-        live_peaks: live.peaks(),
+        together: state.together(),
+        live_peak: live_peaks.since_reset,
+        live_peaks: live_peaks.ever,
         pooled: pooled.now,
         pooled_peak: pooled.peak,
-        reserved: reserved.now,
-        reserved_peak: reserved.peak,
+        reserved,
+        reserved_peak: state.holdings.peaks(&beside_reserved).since_reset,
         cached: state.program.cached_bytes(),
         largest_free_run: ledger.runs().largest(),
         idle: ledger.handles().idle_bytes(),
-        utilization: ratio(live.now.total().saturating_sub(shared), reserved.now.total()),
+        utilization: ratio(live.now.total().saturating_sub(shared), reserved.total()),
         shared,
         parked,
         extents: ledger.extents().len(),

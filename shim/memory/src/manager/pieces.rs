@@ -1,6 +1,7 @@
 //! Pieces of the program, counted beside the blocks: one limit a tier, one headroom and one amount
 //! of idle memory for both.
 
+use std::cell::Cell;
 use std::time::Instant;
 
 use wm_abi::CUresult;
@@ -8,7 +9,9 @@ use wm_driver::{Gpu, Tier};
 
 use super::Manager;
 use crate::policy::pool::HandlePool;
+use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::piece::PieceKind;
+use crate::vocabulary::tiers::{TierBytes, only};
 
 /// A piece's bytes, which count against the device's limits until this is dropped.
 #[derive(Debug)]
@@ -16,25 +19,56 @@ pub struct Charge<'m, G: Gpu> {
     manager: &'m Manager<G>,
     tier: Tier,
     bytes: u64,
+    /// The piece was made: a request that the driver refuses was never live.
+    is_made: Cell<bool>,
 }
 
 impl<G: Gpu> Charge<'_, G> {
     /// The piece was made. `is_cached`: its handle becomes idle when the program gives it up.
     pub fn made(&self, is_cached: bool) {
-        self.manager.pool(|pool| pool.made(self.tier, self.bytes, is_cached, Instant::now()));
+        let mut state = self.manager.lock();
+        state.pool.made(self.tier, self.bytes, is_cached, Instant::now());
+        if !self.is_made.replace(true) {
+            state.piece_made(self.tier, self.bytes);
+        }
+    }
+
+    /// The piece's size.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where its bytes are.
+    pub fn tiers(&self) -> TierBytes {
+        only(self.tier, self.bytes)
+    }
+
+    /// The device on whose account it is.
+    pub fn manager(&self) -> &Manager<G> {
+        self.manager
     }
 }
 
 impl<G: Gpu> Drop for Charge<'_, G> {
     fn drop(&mut self) {
-        self.manager.pool(|pool| pool.discharge(self.tier, self.bytes));
+        let mut state = self.manager.lock();
+        state.pool.discharge(self.tier, self.bytes);
+        if self.is_made.get() {
+            state.piece_gone(self.tier, self.bytes);
+        }
     }
 }
 
 impl<G: Gpu> Manager<G> {
     /// The idle memory of the device, under the manager's lock: `change` makes no call.
     pub fn pool<T>(&self, change: impl FnOnce(&mut HandlePool) -> T) -> T {
-        change(&mut self.lock().pool)
+        let mut state = self.lock();
+        let idle = state.pool.idle_bytes();
+        let result = change(&mut state.pool);
+        if state.pool.idle_bytes().total() < idle.total() {
+            state.count_idle_pieces();
+        }
+        result
     }
 
     /// Charges a piece that is about to be made; `None`: it `is_limited`, and the user's limit
@@ -57,7 +91,8 @@ impl<G: Gpu> Manager<G> {
     fn charge_within(&self, tier: Tier, bytes: u64, limit: u64) -> Option<Charge<'_, G>> {
         let mut state = self.lock();
         let blocks = state.holdings.held().on(tier);
-        state.pool.charge(tier, bytes, blocks, limit).then(|| Charge { manager: self, tier, bytes })
+        let is_made = Cell::new(false);
+        state.pool.charge(tier, bytes, blocks, limit).then(|| Charge { manager: self, tier, bytes, is_made })
     }
 
     /// Does the user limit the host memory of the process?
@@ -67,8 +102,9 @@ impl<G: Gpu> Manager<G> {
 
     /// Reserves an idle handle for a piece, and charges the piece. `None`: none is idle.
     pub fn reserve(&self, kind: PieceKind) -> Option<Charge<'_, G>> {
-        let is_reserved = self.pool(|pool| pool.reserve(kind));
-        is_reserved.then(|| Charge { manager: self, tier: kind.tier, bytes: kind.bytes })
+        let PieceKind { tier, bytes, .. } = kind;
+        let is_made = Cell::new(true);
+        self.lock().reserve_piece(kind).then(|| Charge { manager: self, tier, bytes, is_made })
     }
 
     /// The most that blocks and pieces may have of a tier, by the user's limits. That of the host
@@ -93,6 +129,26 @@ impl<G: Gpu> Manager<G> {
     pub fn lacks_on_host(&self, bytes: u64) -> u64 {
         let left = self.limit(Tier::Host).saturating_sub(self.held_on_host());
         bytes.saturating_sub(left.min(self.gpu.host_available()))
+    }
+
+    /// Where memory lies when a piece finds no room.
+    pub fn shortage_of_piece(&self, bytes: u64, overflow: OverflowVerdict) -> Shortage {
+        let (usage, limits) = (self.usage(), &self.rules.settings);
+        let reserved = usage.together.reserved;
+        let free = self.gpu.memory_info().map_or(0, |(free, _)| free);
+        Shortage {
+            asked: bytes,
+            live: usage.together.live,
+            reserved,
+            idle: usage.idle.plus(usage.pieces.idle),
+            largest_free_run: usage.largest_free_run,
+            device_left: free
+                .saturating_sub(limits.headroom)
+                .min(limits.device_limit.saturating_sub(reserved.device)),
+            device_limit: limits.device_limit,
+            host_left: self.gpu.host_available().min(limits.host_limit.saturating_sub(reserved.host)),
+            overflow,
+        }
     }
 
     /// Bytes that the driver has left of the device beside the headroom.

@@ -110,8 +110,12 @@ impl HandlePool {
 
     /// The account of the device's pieces.
     pub fn account(&self) -> PieceAccount {
-        let idle = TierBytes { device: self.idle(Tier::Device), peer: 0, host: self.idle(Tier::Host) };
-        PieceAccount { idle, ..self.account }
+        PieceAccount { idle: self.idle_bytes(), ..self.account }
+    }
+
+    /// Bytes that are idle and not reserved.
+    pub(crate) fn idle_bytes(&self) -> TierBytes {
+        TierBytes { device: self.idle(Tier::Device), peer: 0, host: self.idle(Tier::Host) }
     }
 
     /// Counts a piece that is about to be made, unless pieces and the `blocks`' bytes exceed the

@@ -371,12 +371,13 @@ impl State {
 
     fn shortage(&self, attempt: Option<&Attempt>, rules: &Rules) -> Shortage {
         let (facts, ledger) = (self.facts(), &self.holdings.ledger);
+        let together = self.together();
         let left = |tier| attempt.map_or(0, |attempt| allowance(&facts, attempt, rules, tier));
         Shortage {
             asked: attempt.map_or(0, |attempt| attempt.request.asked as u64),
-            live: self.program.live().now,
-            reserved: self.holdings.held(),
-            idle: ledger.handles().idle_bytes(),
+            live: together.live,
+            reserved: together.reserved,
+            idle: ledger.handles().idle_bytes().plus(self.pool.idle_bytes()),
             largest_free_run: ledger.runs().largest(),
             device_left: left(Tier::Device),
             device_limit: rules.settings.device_limit,

@@ -83,6 +83,7 @@ impl State {
         self.scarcity = Scarcity::default();
         self.growth = Growth::default();
         self.pool.forget_idle();
+        self.count_idle_pieces();
         self.fixed = false;
         self.pinned = Vec::new();
         (steps, self.timeline.clear())

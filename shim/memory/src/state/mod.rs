@@ -8,6 +8,7 @@ pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;
 mod idle;
+mod pieces;
 pub(crate) mod share;
 pub(crate) mod swap;
 mod under_way;
@@ -32,6 +33,7 @@ use crate::state::under_way::UnderWay;
 use crate::vocabulary::error::FreeError;
 use crate::vocabulary::moves::Moves;
 use crate::vocabulary::order::{Order, Pending, Point};
+use crate::vocabulary::piece::PieceBytes;
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::request::{Freed, Request};
 use crate::vocabulary::tiers::TierBytes;
@@ -48,6 +50,7 @@ pub(crate) struct State {
     pub(crate) holdings: Holdings,
     scarcity: Scarcity,
     pub(crate) pool: HandlePool,
+    pieces: PieceBytes,
     /// The program forbids that a stream waits for another one's free.
     pub(crate) forbids_dependencies: bool,
     pub(crate) under_way: UnderWay,

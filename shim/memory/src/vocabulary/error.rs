@@ -44,11 +44,11 @@ pub enum FreeError {
 pub struct Shortage {
     /// Bytes asked for.
     pub asked: u64,
-    /// In blocks.
+    /// In blocks, and in memory that the program made itself.
     pub live: TierBytes,
     /// Physical memory held.
     pub reserved: TierBytes,
-    /// Whole handles without a block.
+    /// Whole handles without an owner.
     pub idle: TierBytes,
     /// Longest free run.
     pub largest_free_run: u64,

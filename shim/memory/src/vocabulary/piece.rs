@@ -42,3 +42,13 @@ pub struct PieceAccount {
     /// Pieces that were not made, as no tier had room.
     pub refused: u64,
 }
+
+/// Bytes of pieces, as the peaks count them.
+#[derive(Debug, Default)]
+pub(crate) struct PieceBytes {
+    /// In pieces that were made and are not gone.
+    pub(crate) held: TierBytes,
+    /// The same with idle memory, as of the last change. A piece that is given up is idle and held
+    /// for a moment, and counts once.
+    pub(crate) physical: TierBytes,
+}

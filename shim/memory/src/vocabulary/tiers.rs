@@ -83,46 +83,74 @@ pub struct Peaks {
 }
 
 impl Peaks {
+    /// As if there had never been more than now.
+    pub(crate) fn of(now: &TierBytes) -> Self {
+        Self { tiers: *now, total: now.total() }
+    }
+
     /// There is so much now.
     pub fn raise_to(&mut self, now: &TierBytes) {
-        self.tiers.raise_to(now);
-        self.total = self.total.max(now.total());
+        self.join(&Self::of(now));
+    }
+
+    /// Another time's peaks of the same bytes.
+    pub fn join(&mut self, other: &Self) {
+        self.tiers.raise_to(&other.tiers);
+        self.total = self.total.max(other.total);
     }
 }
 
-/// A quantity and the highest values it had.
+/// A quantity, and the most of it since its [`PastPeaks`] were told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gauge {
     pub(crate) now: TierBytes,
-    /// Since the last reset.
-    pub(crate) peak: TierBytes,
-    /// Before the last reset.
-    before: TierBytes,
-    /// On all tiers at once, since the start: a reset does not change it.
-    total_peak: u64,
+    recent: Peaks,
 }
 
 impl Gauge {
     pub(crate) fn add(&mut self, bytes: &TierBytes) {
         self.now.add(bytes);
-        self.peak.raise_to(&self.now);
-        self.total_peak = self.total_peak.max(self.now.total());
-    }
-
-    /// The peaks since the start: a reset does not change them.
-    pub(crate) fn peaks(&self) -> Peaks {
-        let mut tiers = self.before;
-        tiers.raise_to(&self.peak);
-        Peaks { tiers, total: self.total_peak }
+        self.recent.raise_to(&self.now);
     }
 
     pub(crate) fn subtract(&mut self, bytes: &TierBytes) {
         self.now.subtract(bytes);
     }
+}
 
-    pub(crate) fn reset_peak(&mut self) {
-        self.before.raise_to(&self.peak);
-        self.peak = self.now;
+/// The most of a quantity, by itself and together with pieces of the program.
+///
+/// Blocks come and go by the million while no piece does. So an allocation raises its gauge alone,
+/// and the peaks are told of it when the bytes of pieces change, and when the peaks are read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PastPeaks {
+    /// Since the last reset.
+    pub(crate) since_reset: TierBytes,
+    /// Since the start: a reset does not change it.
+    pub(crate) ever: Peaks,
+    /// Since the start, pieces included.
+    pub(crate) with_pieces: Peaks,
+}
+
+impl PastPeaks {
+    /// Since the last time there were so many bytes of pieces beside the gauge's.
+    pub(crate) fn fold(&mut self, gauge: &mut Gauge, pieces: &TierBytes) {
+        let Peaks { tiers, total } = std::mem::replace(&mut gauge.recent, Peaks::of(&gauge.now));
+        self.since_reset.raise_to(&tiers);
+        self.ever.join(&Peaks { tiers, total });
+        self.with_pieces.join(&Peaks { tiers: tiers.plus(*pieces), total: total + pieces.total() });
+    }
+
+    /// The peaks as they would be, were they told now.
+    pub(crate) fn read(mut self, mut gauge: Gauge, pieces: &TierBytes) -> Self {
+        self.fold(&mut gauge, pieces);
+        self
+    }
+
+    /// Lowers the peak that a program may reset to what there is now.
+    pub(crate) fn reset(&mut self, gauge: &mut Gauge, pieces: &TierBytes) {
+        self.fold(gauge, pieces);
+        self.since_reset = gauge.now;
     }
 }
 
@@ -159,15 +187,39 @@ pub(crate) fn only(tier: Tier, bytes: u64) -> TierBytes {
 mod tests {
     use super::*;
 
+    const NONE: TierBytes = TierBytes { device: 0, peer: 0, host: 0 };
+
     #[test]
     fn peaks_outlive_a_reset_and_the_total_is_what_there_was_at_once() {
-        let mut gauge = Gauge::default();
+        let (mut gauge, mut past) = (Gauge::default(), PastPeaks::default());
         gauge.add(&only(Tier::Device, 8));
         gauge.subtract(&only(Tier::Device, 6));
         gauge.add(&only(Tier::Host, 5));
-        gauge.reset_peak();
+        past.reset(&mut gauge, &NONE);
         gauge.add(&only(Tier::Peer(1), 2));
-        assert_eq!(gauge.peak, TierBytes { device: 2, peer: 2, host: 5 });
-        assert_eq!(gauge.peaks(), Peaks { tiers: TierBytes { device: 8, peer: 2, host: 5 }, total: 9 });
+        let read = past.read(gauge, &NONE);
+        assert_eq!(read.since_reset, TierBytes { device: 2, peer: 2, host: 5 });
+        assert_eq!(read.ever, Peaks { tiers: TierBytes { device: 8, peer: 2, host: 5 }, total: 9 });
+        assert_eq!(read.with_pieces, read.ever);
+    }
+
+    /// Hazard (wrong report): two peaks of different times are added.
+    #[test]
+    fn blocks_count_with_the_pieces_that_were_there_at_the_same_time() {
+        let (mut gauge, mut past) = (Gauge::default(), PastPeaks::default());
+        let pieces = [only(Tier::Device, 3), only(Tier::Host, 9), NONE];
+        past.fold(&mut gauge, &NONE);
+        gauge.add(&only(Tier::Device, 8));
+        past.fold(&mut gauge, &pieces[0]);
+        gauge.subtract(&only(Tier::Device, 8));
+        gauge.add(&only(Tier::Device, 1));
+        past.fold(&mut gauge, &pieces[1]);
+        gauge.subtract(&only(Tier::Device, 1));
+        gauge.add(&only(Tier::Host, 4));
+        let read = past.read(gauge, &pieces[2]);
+        assert_eq!(read.ever, Peaks { tiers: TierBytes { device: 8, peer: 0, host: 4 }, total: 8 });
+        let tiers = TierBytes { device: 11, peer: 0, host: 9 };
+        // The block of 8 was there still when the second lot of pieces came.
+        assert_eq!(read.with_pieces, Peaks { tiers, total: 17 });
     }
 }

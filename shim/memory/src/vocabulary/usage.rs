@@ -22,6 +22,9 @@ pub struct Usage {
     /// In memory that the program made itself. Not part of the manager's statistics.
     #[serde(skip)]
     pub pieces: PieceAccount,
+    /// Blocks and that memory together. Not part of the manager's statistics.
+    #[serde(skip)]
+    pub together: Together,
     /// Bytes that were asked for by the live blocks of streams, not rounded: the bytes that a
     /// stream-ordered pool calls used.
     pub pooled: u64,
@@ -58,4 +61,17 @@ pub struct Usage {
     pub moves: Moves,
     /// Counts of events so far.
     pub counters: Counters,
+}
+
+/// Blocks and the memory that the program made itself, together. Peaks are since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Together {
+    /// Held by the program.
+    pub live: TierBytes,
+    /// Highest `live`.
+    pub live_peaks: Peaks,
+    /// Physical memory held, used or not.
+    pub reserved: TierBytes,
+    /// Highest `reserved`.
+    pub reserved_peaks: Peaks,
 }

@@ -19,8 +19,6 @@ use wm_abi::CUdevice;
 use wm_driver::{Device, Tier, lock};
 use wm_memory::{Manager, Shortage, Usage};
 
-pub(crate) use refusal::of_piece;
-
 use crate::{process, registry};
 
 /// The lines of a process about memory that lies elsewhere.
@@ -140,12 +138,10 @@ fn add_current_needs(all: &mut NeedsByDevice) -> Option<()> {
     Some(())
 }
 
-/// The needs of blocks and pieces.
+/// The needs of blocks and pieces together.
 fn needs_of(manager: &Manager<Device>, usage: &Usage) -> Needs {
-    let headroom = manager.settings().headroom;
-    let mut needs = Needs { peaks: usage.live_peaks, overflows: usage.counters.overflows, headroom };
-    needs.and(&Needs { peaks: usage.pieces.peaks, overflows: usage.pieces.overflows, headroom: 0 });
-    needs
+    let overflows = usage.counters.overflows + usage.pieces.overflows;
+    Needs { peaks: usage.together.live_peaks, overflows, headroom: manager.settings().headroom }
 }
 
 /// Tries 100 times: another thread has such a lock for less than a microsecond.

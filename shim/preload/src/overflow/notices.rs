@@ -74,21 +74,9 @@ pub(super) struct Needs {
 impl Needs {
     /// Another time of the same memory: a device before and after a reset. Its manager counts on.
     pub(super) fn or(&mut self, other: &Self) {
-        self.peaks.raise_to(&other.peaks.tiers);
-        self.peaks.total = self.peaks.total.max(other.peaks.total);
+        self.peaks.join(&other.peaks);
         self.overflows = self.overflows.max(other.overflows);
         self.headroom = self.headroom.max(other.headroom);
-    }
-
-    /// Other memory at the same time. The two peaks may have been at different times, so the sum
-    /// suffices for both.
-    pub(super) fn and(&mut self, other: &Self) {
-        let Peaks { tiers, total } = other.peaks;
-        self.peaks.tiers.device += tiers.device;
-        self.peaks.tiers.peer += tiers.peer;
-        self.peaks.tiers.host += tiers.host;
-        self.peaks.total += total;
-        self.overflows += other.overflows;
     }
 
     /// The part of one device in the line at the process's end.
@@ -136,17 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_is_the_most_of_any_time_and_the_sum_of_blocks_and_pieces() {
+    fn what_is_needed_is_the_most_of_any_time() {
         let needs = |device, host, total| {
             let peaks = Peaks { tiers: TierBytes { device, peer: 0, host }, total };
-            Needs { peaks, overflows: 1, headroom: 0 }
+            Needs { peaks, overflows: 2, headroom: 0 }
         };
         let mut all = needs(8 << 20, 2 << 20, 9 << 20);
         all.or(&needs(4 << 20, 5 << 20, 6 << 20));
-        all.and(&needs(1 << 20, 0, 1 << 20));
         assert_eq!(
             all.said(0),
-            "of device 0 2 times, at most 9.0 MiB on it, 5.0 MiB on the host; this program needs 10.0 MiB on device 0"
+            "of device 0 2 times, at most 8.0 MiB on it, 5.0 MiB on the host; this program needs 9.0 MiB on device 0"
         );
     }
 }

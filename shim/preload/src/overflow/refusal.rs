@@ -13,27 +13,6 @@ pub(super) fn advice_on(device: CUdevice, shortage: &Shortage) -> String {
     registry::existing(device).map(|manager| advice(&bounds(manager, shortage))).unwrap_or_default()
 }
 
-/// Where memory lay when the program was refused memory that it makes itself.
-pub(crate) fn of_piece(manager: &Manager<Device>, bytes: u64, overflow: OverflowVerdict) -> Shortage {
-    let (usage, limits) = (manager.usage(), manager.settings());
-    let pieces = usage.pieces;
-    let reserved = usage.reserved.plus(pieces.held).plus(pieces.idle);
-    let free = manager.gpu().memory_info().map_or(0, |(free, _)| free);
-    Shortage {
-        asked: bytes,
-        live: usage.live.plus(pieces.held),
-        reserved,
-        idle: usage.idle.plus(pieces.idle),
-        largest_free_run: usage.largest_free_run,
-        device_left: free
-            .saturating_sub(limits.headroom)
-            .min(limits.device_limit.saturating_sub(reserved.device)),
-        device_limit: limits.device_limit,
-        host_left: manager.gpu().host_available().min(limits.host_limit.saturating_sub(reserved.host)),
-        overflow,
-    }
-}
-
 /// The memory that a request met, in bytes.
 #[derive(Debug, Clone)]
 struct RefusalBounds {
@@ -55,7 +34,7 @@ struct RefusalBounds {
 fn bounds(manager: &Manager<Device>, shortage: &Shortage) -> RefusalBounds {
     let (limits, usage) = (manager.settings(), manager.usage());
     let others = TierBytes { host: manager.gpu().external_usage(), ..TierBytes::default() };
-    let held = usage.reserved.plus(usage.pieces.held).plus(usage.pieces.idle).plus(others);
+    let held = usage.together.reserved.plus(others);
     RefusalBounds {
         asked: shortage.asked,
         held,

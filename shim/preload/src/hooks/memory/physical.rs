@@ -20,7 +20,6 @@ use crate::gate::GATE;
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
 use crate::hooks::memory::reserved;
-use crate::overflow;
 use crate::physical::{self, Asked, book, cache, segment};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
@@ -165,7 +164,7 @@ impl CreateRequest {
     fn record_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
         if verdict != OverflowVerdict::Later {
             manager.pool(HandlePool::refused);
-            PROCESS.overflow.say(self.device(), || overflow::of_piece(manager, self.bytes as u64, verdict));
+            PROCESS.overflow.say(self.device(), || manager.shortage_of_piece(self.bytes as u64, verdict));
         }
     }
 
