@@ -1,7 +1,8 @@
-//! Blocks that the program is given and gives back, as events for the subsystems that subscribe.
+//! Blocks that the program is given and gives back, and pieces that it makes itself, as events for
+//! the subsystems that subscribe.
 //!
-//! Subscribers are told in the order in which they subscribed: the trace, moves, sharing. A call of
-//! the program pays for one load if there are none.
+//! Subscribers are told of blocks in the order in which they subscribed: the trace, moves, sharing.
+//! A call of the program pays for one load if there are none. The trace alone is told of pieces.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -115,6 +116,47 @@ fn tell_allocated(event: &BlockAllocated) {
 #[inline(never)]
 fn tell_freed(event: &BlockFreed) {
     SUBSCRIBERS.iter().for_each(|subscriber| (subscriber.freed)(event));
+}
+
+/// What became of a piece that this process made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PieceStep {
+    /// It was made, with one reference.
+    Made { bytes: u64 },
+    /// There is one more mapping of it.
+    Mapped,
+    /// There is one less. The driver is about to unmap it, or has done so.
+    Unmapped,
+    /// Its last reference is about to be released.
+    Released,
+    /// It has a reference again: the release failed, or the program asked for the handle of mapped
+    /// memory.
+    Held,
+}
+
+/// A piece and what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PieceEvent {
+    pub(crate) device: CUdevice,
+    /// No other piece of the process had this number.
+    pub(crate) number: u64,
+    pub(crate) step: PieceStep,
+}
+
+/// The one that is told of pieces.
+static PIECE_SUBSCRIBER: OnceLock<fn(&PieceEvent)> = OnceLock::new();
+
+/// Has `told` be told of each piece. To be called before the first hook is connected.
+pub(crate) fn subscribe_to_pieces(told: fn(&PieceEvent)) {
+    let is_first = PIECE_SUBSCRIBER.set(told).is_ok();
+    debug_assert!(is_first, "one subsystem subscribes");
+}
+
+/// Tells the subscriber of pieces, if there is one.
+pub(crate) fn tell_of_pieces(events: &[PieceEvent]) {
+    if let Some(told) = PIECE_SUBSCRIBER.get() {
+        events.iter().for_each(told);
+    }
 }
 
 #[cfg(test)]

@@ -9,12 +9,13 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 use wm_driver::{Api, Device};
-use wm_memory::{Manager, PieceAccount, TierBytes, Usage};
+use wm_memory::{Charge, Manager, PieceAccount, TierBytes, Together, Usage};
 use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
 use crate::counters::COUNTERS;
 use crate::endpoint::{EndpointSettings, Source};
+use crate::physical::{self, ListedPiece};
 use crate::subsystems::PROCESS;
 use crate::{multipath, process, registry, settings};
 
@@ -48,6 +49,7 @@ impl Source for ProcessReport {
         let of_device = |manager: &'static Manager<Device>| schema::DeviceBlocks {
             ordinal: manager.gpu().ordinal(),
             blocks: manager.blocks(),
+            pieces: pieces_of(manager),
         };
         value(&schema::BlockList {
             schema: schema::BlockList::SCHEMA.to_owned(),
@@ -65,6 +67,24 @@ impl Source for ProcessReport {
             devices: registry::all().map(in_force).collect(),
         })
     }
+}
+
+/// The program's own memory of a device. The books are locked as long as it is listed, which takes
+/// a fraction of what the driver took to make it.
+fn pieces_of(manager: &'static Manager<Device>) -> Vec<schema::PieceEntry> {
+    let entry = |piece: ListedPiece<'_, Charge<'static, Device>>| schema::PieceEntry {
+        bytes: piece.charge.bytes(),
+        id: piece.number,
+        tiers: piece.charge.tiers().into(),
+        mappings: piece
+            .mappings
+            .into_iter()
+            .map(|(address, bytes)| schema::PieceRange { address, bytes })
+            .collect(),
+    };
+    let book = physical::book();
+    let of_device = book.listed().into_iter().filter(|piece| std::ptr::eq(piece.charge.manager(), manager));
+    of_device.map(entry).collect()
 }
 
 /// An answer as JSON. Its maps have keys of text, so there is always one.
@@ -120,6 +140,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         limit_bytes: limits.device_limit.min(label.total),
         headroom_bytes: limits.headroom,
         tiers: tiers(&usage),
+        memory: Some(together(&usage.together)),
         pieces: pieces(&usage.pieces),
         moves: move_stats(manager, &usage),
         peak_live_bytes: usage.live_peaks.total,
@@ -164,6 +185,21 @@ fn tiers(usage: &Usage) -> schema::Tiers {
         reserved_bytes: of(&usage.reserved),
         peak_live_bytes: of(&usage.live_peak),
         peak_reserved_bytes: of(&usage.reserved_peak),
+    };
+    schema::Tiers {
+        device: tier(|bytes| bytes.device),
+        peer: tier(|bytes| bytes.peer),
+        host: tier(|bytes| bytes.host),
+    }
+}
+
+/// Blocks and the program's own memory.
+fn together(all: &Together) -> schema::Tiers {
+    let tier = |of: fn(&TierBytes) -> u64| schema::TierUsage {
+        live_bytes: of(&all.live),
+        reserved_bytes: of(&all.reserved),
+        peak_live_bytes: of(&all.live_peaks.tiers),
+        peak_reserved_bytes: of(&all.reserved_peaks.tiers),
     };
     schema::Tiers {
         device: tier(|bytes| bytes.device),

@@ -1,4 +1,4 @@
-//! The answer to `blocks`: every block that a program holds.
+//! The answer to `blocks`: every block and every piece that a program holds.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,8 @@ pub struct DeviceBlocks {
     pub ordinal: i32,
     /// By address.
     pub blocks: Vec<BlockEntry>,
+    /// *Optional*: memory that the program made itself, in the order in which it was made.
+    pub pieces: Vec<PieceEntry>,
 }
 
 /// A block that the program holds.
@@ -46,4 +48,28 @@ pub struct BlockEntry {
     pub stream: Option<u64>,
     /// Where its bytes are.
     pub tiers: BytesByTier,
+}
+
+/// Physical memory that the program made itself with `cuMemCreate`, and holds or has mapped.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PieceEntry {
+    /// Its size.
+    pub bytes: u64,
+    /// Unique among the pieces of the process.
+    pub id: u64,
+    /// Where its bytes are.
+    pub tiers: BytesByTier,
+    /// Where it is mapped, by address; empty for memory that is mapped nowhere.
+    pub mappings: Vec<PieceRange>,
+}
+
+/// Addresses that a piece is mapped at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PieceRange {
+    /// First address.
+    pub address: u64,
+    /// Their number.
+    pub bytes: u64,
 }

@@ -33,7 +33,7 @@ mod config;
 pub mod size;
 mod stats;
 
-pub use blocks::{BlockEntry, BlockList, DeviceBlocks};
+pub use blocks::{BlockEntry, BlockList, DeviceBlocks, PieceEntry, PieceRange};
 pub use config::{Config, DeviceBudget};
 pub use stats::{
     Bucket, BytesByTier, CallCount, CopyStats, Counters, DedupStats, DeviceStats, DriverCall, DriverInfo,

@@ -70,8 +70,11 @@ pub struct DeviceStats {
     pub limit_bytes: u64,
     /// Device memory left free for the driver.
     pub headroom_bytes: u64,
-    /// Where memory is, by tier.
+    /// Where blocks are, by tier.
     pub tiers: Tiers,
+    /// *Optional*: blocks and the memory that the program made itself, together. Its peaks are
+    /// since the start.
+    pub memory: Option<Tiers>,
     /// *Optional*: physical memory that the program made itself with `cuMemCreate`.
     pub pieces: PieceStats,
     /// *Optional*: the most that blocks of all tiers held at once, since the start.
@@ -100,6 +103,27 @@ pub struct DeviceStats {
     pub audit: Option<String>,
 }
 
+impl DeviceStats {
+    /// Everything that the program holds of the device. A library that does not tell gives the sum
+    /// of blocks and pieces, whose peaks may be of different times.
+    #[must_use]
+    pub fn everything(&self) -> Tiers {
+        let PieceStats { device_bytes, idle_bytes, host_bytes, host_idle_bytes, .. } = self.pieces;
+        let PieceStats { peak_device_bytes, peak_host_bytes, .. } = self.pieces;
+        let tier = |blocks: TierUsage, live: u64, idle: u64, peak: u64| TierUsage {
+            live_bytes: blocks.live_bytes.saturating_add(live),
+            reserved_bytes: blocks.reserved_bytes.saturating_add(live).saturating_add(idle),
+            peak_live_bytes: blocks.peak_live_bytes.saturating_add(peak),
+            peak_reserved_bytes: blocks.peak_reserved_bytes.saturating_add(peak),
+        };
+        self.memory.unwrap_or_else(|| Tiers {
+            device: tier(self.tiers.device, device_bytes, idle_bytes, peak_device_bytes),
+            peer: self.tiers.peer,
+            host: tier(self.tiers.host, host_bytes, host_idle_bytes, peak_host_bytes),
+        })
+    }
+}
+
 /// The memory in a device's tiers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -116,7 +140,7 @@ pub struct Tiers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TierUsage {
-    /// In blocks that the program holds.
+    /// Held by the program.
     pub live_bytes: u64,
     /// Physical memory held.
     pub reserved_bytes: u64,
@@ -144,7 +168,7 @@ pub struct BytesByTier {
 pub struct PieceStats {
     /// On the device.
     pub device_bytes: u64,
-    /// Of these, memory kept for PyTorch's next pages.
+    /// Beside these, memory kept for PyTorch's next pages.
     pub idle_bytes: u64,
     /// On the host.
     pub host_bytes: u64,

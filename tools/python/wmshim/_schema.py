@@ -147,6 +147,7 @@ class DeviceStats(TypedDict, total=False):
     limit_bytes: int
     headroom_bytes: int
     tiers: Tiers
+    memory: Optional[Tiers]
     pieces: PieceStats
     peak_live_bytes: int
     moves: MoveStats
@@ -216,11 +217,28 @@ class BlockEntry(TypedDict, total=False):
     tiers: BytesByTier
 
 
+class PieceRange(TypedDict, total=False):
+    """Addresses that a piece is mapped at."""
+
+    address: int
+    bytes: int
+
+
+class PieceEntry(TypedDict, total=False):
+    """Physical memory that the program made itself with `cuMemCreate`, and holds or has mapped."""
+
+    bytes: int
+    id: int
+    tiers: BytesByTier
+    mappings: List[PieceRange]
+
+
 class DeviceBlocks(TypedDict, total=False):
     """Blocks of a device."""
 
     ordinal: int
     blocks: List[BlockEntry]
+    pieces: List[PieceEntry]
 
 
 class BlockList(TypedDict, total=False):

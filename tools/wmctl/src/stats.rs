@@ -5,6 +5,7 @@
 //! `--json` passes answers on as they came. It has one shape for no, one and many programs, so that
 //! a script does not fail when a second job starts.
 
+mod blocks;
 mod render;
 
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ pub(crate) struct StatsArguments {
     /// Show it again every SECONDS until the program ends
     #[arg(long, value_name = "SECONDS", value_parser = interval)]
     watch: Option<Duration>,
-    /// Show the blocks that are live instead
+    /// Show the blocks that are live, and the memory that the program made itself, instead
     #[arg(long, conflicts_with = "config")]
     blocks: bool,
     /// Show the settings in force instead
@@ -72,7 +73,7 @@ impl StatsArguments {
 
     fn text(&self, answer: &Value) -> Result<String> {
         Ok(match self.request() {
-            "blocks" => render::blocks(&client::parsed(answer)?),
+            "blocks" => blocks::table(&client::parsed(answer)?),
             "config" => render::config(&client::parsed(answer)?),
             _ => render::stats(&client::parsed(answer)?),
         })

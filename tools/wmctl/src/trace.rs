@@ -3,6 +3,7 @@
 //! The file is gzip of lines: `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; a stream is a number,
 //! or `-` for `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device.
 //! Version 2 adds launches, `l STREAM SET`, with the blocks that a kernel's parameters point into.
+//! Version 3 adds pieces, memory that the program made itself: see [`pieces`].
 //! The first line is a comment with the format's version and, where the writer knew it, the number
 //! of events.
 //!
@@ -13,6 +14,8 @@
 //! A file that ends in the midst of a chunk (a full disk, a copy that was cut short) is read up to
 //! there, and says so.
 
+mod pieces;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -20,10 +23,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
+use pieces::{PieceMemory, RecordedPieces};
 
 const MAGIC: &str = "# wmshim-trace ";
-/// The newest version. Version 1 has no launches.
-const VERSION: u32 = 2;
+/// The newest version. Version 1 has no launches, version 2 no pieces.
+const VERSION: u32 = 3;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Longest line of an event or the header. A file with a longer line is no trace, and that line is
 /// not read to its end.
@@ -59,6 +63,20 @@ pub enum TraceEvent {
         /// Index of its blocks in [`Trace::sets`]; `None` if they are not known.
         set: Option<u32>,
     },
+    /// The program made physical memory itself.
+    MakePiece {
+        /// The slot that the piece occupies until its end: one of the pieces' own.
+        slot: u32,
+        /// Its size.
+        bytes: u64,
+    },
+    /// A piece is neither held nor mapped any more: its memory is gone.
+    EndPiece {
+        /// Its slot.
+        slot: u32,
+    },
+    /// A piece was mapped, unmapped, released or held again, and its memory is still there.
+    KeepPiece,
 }
 
 /// A whole recording. Every free is of a block that is live there.
@@ -74,7 +92,9 @@ pub struct Trace {
     pub streams: usize,
     /// Number of slots: most blocks that are live at once.
     pub slots: usize,
-    /// Most bytes that are live at once, as the program asked for them.
+    /// Number of slots of pieces: most that are live at once.
+    pub piece_slots: usize,
+    /// Most bytes that are live at once, as the program asked for them, in blocks and pieces.
     pub peak_live: u64,
     /// The file ends too early: how many lines of it are whole.
     pub whole_lines: Option<usize>,
@@ -182,6 +202,7 @@ struct Reader {
     streams: HashMap<String, u16>,
     live: HashMap<u64, (u32, u64)>,
     idle: Vec<u32>,
+    pieces: RecordedPieces,
     live_bytes: u64,
     /// The blocks of each set that the trace has written out, by name, and its index.
     sets: Vec<WrittenSet>,
@@ -193,8 +214,8 @@ struct WrittenSet {
     index: u32,
 }
 
-const EVENTS: &str =
-    "an event is `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM` or, in version 2, `l STREAM SET`";
+const EVENTS: &str = "an event is `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; in version 2 also `l STREAM SET`; in \
+                      version 3 also `c ID BYTES`, `m ID`, `u ID`, `r ID`, `h ID`";
 
 impl Reader {
     fn read_event(&mut self, line: &str) -> Result<()> {
@@ -205,6 +226,8 @@ impl Reader {
             "f" => self.free(word(), word())?,
             "s" => self.wait(word())?,
             "l" => self.launch(word(), word())?,
+            "c" => self.make_piece(word(), word())?,
+            step @ ("m" | "u" | "r" | "h") => self.change_piece(step, word())?,
             _ => bail!("{EVENTS}"),
         };
         if words.next().is_some() {
@@ -225,10 +248,39 @@ impl Reader {
             bail!("block {id} is allocated again while it is live: the trace is damaged, record it again");
         }
         self.trace.slots = self.trace.slots.max(self.live.len());
+        self.add_live(bytes)?;
+        Ok(TraceEvent::Allocate { slot, bytes, stream })
+    }
+
+    fn add_live(&mut self, bytes: u64) -> Result<()> {
         self.live_bytes =
             self.live_bytes.checked_add(bytes).context("more bytes than there are addresses")?;
         self.trace.peak_live = self.trace.peak_live.max(self.live_bytes);
-        Ok(TraceEvent::Allocate { slot, bytes, stream })
+        Ok(())
+    }
+
+    fn make_piece(&mut self, id: &str, bytes: &str) -> Result<TraceEvent> {
+        let made = self.pieces.make(number(id, "ID")?, number(bytes, "BYTES")?)?;
+        self.count_piece(made)
+    }
+
+    fn change_piece(&mut self, step: &str, id: &str) -> Result<TraceEvent> {
+        let changed = self.pieces.change(step, number(id, "ID")?)?;
+        self.count_piece(changed)
+    }
+
+    fn count_piece(&mut self, memory: PieceMemory) -> Result<TraceEvent> {
+        Ok(match memory {
+            PieceMemory::Came { slot, bytes } => {
+                self.add_live(bytes)?;
+                TraceEvent::MakePiece { slot, bytes }
+            }
+            PieceMemory::Went { slot, bytes } => {
+                self.live_bytes -= bytes;
+                TraceEvent::EndPiece { slot }
+            }
+            PieceMemory::Stayed => TraceEvent::KeepPiece,
+        })
     }
 
     fn free(&mut self, id: &str, stream: &str) -> Result<TraceEvent> {
@@ -313,6 +365,7 @@ impl Reader {
             bail!("no events in {lines} lines: the program allocated nothing that the shim served");
         }
         self.trace.streams = self.streams.len();
+        self.trace.piece_slots = self.pieces.slots();
         Ok(self.trace)
     }
 }
@@ -379,6 +432,17 @@ mod tests {
         assert_eq!((trace.launches, trace.streams), (5, 2));
         let said = complaint(&gzip(&format!("{text}f 7 0\na 9 1 0\nl 0 =0\n")));
         assert!(said.contains("block 7 is used by a launch and not live"), "{said}");
+    }
+
+    #[test]
+    fn pieces_count_among_the_live_bytes() {
+        let head = HEAD.replace("trace 1", "trace 3");
+        let text = format!("{head}c 7 100\nm 7\na 7 50 -\nu 7\nr 7\nc 8 60\nf 7 -\n");
+        let trace = Trace::read(&*gzip(&text)).expect("a good trace");
+        assert_eq!((trace.slots, trace.piece_slots, trace.peak_live), (1, 1, 150));
+        let [made, ended] = [TraceEvent::MakePiece { slot: 0, bytes: 100 }, TraceEvent::EndPiece { slot: 0 }];
+        assert_eq!([trace.events[0], trace.events[1], trace.events[4]], [made, TraceEvent::KeepPiece, ended]);
+        assert!(complaint(&gzip(&format!("{text}r 7\n"))).contains("piece 7"));
     }
 
     #[test]

@@ -91,6 +91,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
             allocated: |it| PROCESS.trace.allocated(it.device(), it.address, it.bytes, it.order),
             freed: |it| PROCESS.trace.freed(it.device(), it.address, it.order),
         });
+        events::subscribe_to_pieces(|it| PROCESS.trace.piece(it));
     }
     PROCESS.moves.choose(
         settings,

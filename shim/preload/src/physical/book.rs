@@ -13,6 +13,8 @@ use std::ops::Range;
 use wm_abi::{CUdevice, CUmemAllocationFlags};
 use wm_driver::Tier;
 
+use crate::events::{PieceEvent, PieceStep};
+
 /// The properties that the program asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
@@ -62,9 +64,25 @@ pub(crate) struct MappedPiece {
     pub(crate) device: CUdevice,
 }
 
+/// A piece for the list of what the program holds.
+#[derive(Debug)]
+pub(crate) struct ListedPiece<'a, C> {
+    /// No other piece of the process had it.
+    pub(crate) number: u64,
+    pub(crate) charge: &'a C,
+    /// First addresses and sizes, in ascending order.
+    pub(crate) mappings: Vec<(u64, u64)>,
+}
+
 /// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a
 /// const.
 pub(super) type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
+
+/// What a piece's charge tells.
+pub(crate) trait PieceCharge {
+    /// The piece's size.
+    fn bytes(&self) -> u64;
+}
 
 /// All pieces of the process.
 #[derive(Debug)]
@@ -74,21 +92,40 @@ pub(crate) struct Book<C> {
     /// By first address.
     mappings: BTreeMap<u64, ProgramMapping>,
     last: u64,
+    /// What became of pieces with a charge, since it was told.
+    events: Vec<PieceEvent>,
 }
 
-impl<C> Book<C> {
+impl<C: PieceCharge> Book<C> {
     pub(super) const fn new() -> Self {
         Self {
             pieces: HandleMap::with_hasher(BuildHasherDefault::new()),
             handles: HandleMap::with_hasher(BuildHasherDefault::new()),
             mappings: BTreeMap::new(),
             last: 0,
+            events: Vec::new(),
         }
     }
 
     /// A piece was made. `charge` is `None` on a device whose memory is not counted.
     pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, charge: Option<C>) {
+        let bytes = charge.as_ref().map_or(0, C::bytes);
         self.insert(handle, Piece::new(asked, tier, charge, tier != Tier::Device));
+        self.note(self.last, PieceStep::Made { bytes });
+    }
+
+    /// Passes on what became of pieces since the last call of this.
+    pub(super) fn tell(&mut self, told: impl FnOnce(&[PieceEvent])) {
+        if !self.events.is_empty() {
+            told(&self.events);
+            self.events.clear();
+        }
+    }
+
+    fn note(&mut self, number: u64, step: PieceStep) {
+        if let Some(piece) = self.pieces.get(&number).filter(|piece| piece.charge.is_some()) {
+            self.events.push(PieceEvent { device: piece.asked.device, number, step });
+        }
     }
 
     /// The program got a handle for memory that another process made, or that it made itself and
@@ -100,7 +137,7 @@ impl<C> Book<C> {
     fn insert(&mut self, handle: u64, piece: Piece<C>) {
         self.last += 1;
         self.pieces.insert(self.last, piece);
-        self.hold(handle, self.last);
+        self.refer(handle, self.last);
     }
 
     /// The program got a handle that it may have already: one more reference, if it has. Says
@@ -128,8 +165,16 @@ impl<C> Book<C> {
         }
     }
 
-    /// One more reference to a piece, through this handle.
+    /// One more reference to a piece, which it may have lost before.
     fn hold(&mut self, handle: u64, number: u64) {
+        if self.pieces.get(&number).is_some_and(|piece| piece.references == 0) {
+            self.note(number, PieceStep::Held);
+        }
+        self.refer(handle, number);
+    }
+
+    /// One more reference to a piece, through this handle.
+    fn refer(&mut self, handle: u64, number: u64) {
         let Some(piece) = self.pieces.get_mut(&number) else { return };
         piece.references += 1;
         let held = self.handles.entry(handle).or_insert(HeldHandle { piece: number, references: 0 });
@@ -147,7 +192,11 @@ impl<C> Book<C> {
         if held.references == 0 {
             self.handles.remove(&handle);
         }
-        self.pieces.get_mut(&number)?.references -= 1;
+        let piece = self.pieces.get_mut(&number)?;
+        piece.references -= 1;
+        if piece.references == 0 {
+            self.note(number, PieceStep::Released);
+        }
         Some(number)
     }
 
@@ -170,7 +219,25 @@ impl<C> Book<C> {
         if let Some(piece) = self.pieces.get_mut(&held.piece) {
             piece.mappings += 1;
             self.mappings.insert(address, ProgramMapping { bytes, piece: held.piece });
+            self.note(held.piece, PieceStep::Mapped);
         }
+    }
+
+    /// Every mapping in a range is about to go. [`Book::unmapped`] or [`Book::stays_mapped`]
+    /// follows.
+    pub(crate) fn unmapping(&mut self, address: u64, bytes: u64) {
+        self.note_inside(address, bytes, PieceStep::Unmapped);
+    }
+
+    /// No mapping in a range is gone: the driver refused.
+    pub(crate) fn stays_mapped(&mut self, address: u64, bytes: u64) {
+        self.note_inside(address, bytes, PieceStep::Mapped);
+    }
+
+    fn note_inside(&mut self, address: u64, bytes: u64, step: PieceStep) {
+        let inside = self.mappings.range(address..address.saturating_add(bytes));
+        let pieces: Vec<u64> = inside.map(|(_, mapping)| mapping.piece).collect();
+        pieces.into_iter().for_each(|number| self.note(number, step));
     }
 
     /// Every mapping in a range is gone.
@@ -215,6 +282,25 @@ impl<C> Book<C> {
         piece.stands_in.then_some(piece.asked)
     }
 
+    /// The pieces that this process made, in that order, with their charges, and the addresses and
+    /// sizes of their mappings.
+    pub(crate) fn listed(&self) -> Vec<ListedPiece<'_, C>> {
+        let mut mapped: HandleMap<Vec<(u64, u64)>> = HandleMap::default();
+        for (address, mapping) in &self.mappings {
+            mapped.entry(mapping.piece).or_default().push((*address, mapping.bytes));
+        }
+        let charged =
+            self.pieces.iter().filter_map(|(number, piece)| Some((*number, piece.charge.as_ref()?)));
+        let list = charged.map(|(number, charge)| ListedPiece {
+            number,
+            charge,
+            mappings: mapped.remove(&number).unwrap_or_default(),
+        });
+        let mut all: Vec<_> = list.collect();
+        all.sort_unstable_by_key(|piece| piece.number);
+        all
+    }
+
     fn mapping(&self, address: u64) -> Option<(u64, ProgramMapping)> {
         let (base, mapping) = self.mappings.range(..=address).next_back()?;
         (address - base < mapping.bytes).then_some((*base, *mapping))
@@ -222,152 +308,4 @@ impl<C> Book<C> {
 }
 
 #[cfg(test)]
-mod tests {
-    //! Hazard: memory that is counted although it is gone, or forgotten while the program still
-    //! uses it.
-    use std::cell::Cell;
-    use std::rc::Rc;
-
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-    const ASKED: Asked = Asked {
-        device: 0,
-        handle_types: 1,
-        flags: CUmemAllocationFlags {
-            compressionType: 0,
-            gpuDirectRDMACapable: 1,
-            usage: 0,
-            reserved: [0; 4],
-        },
-    };
-
-    /// Bytes of the device and of the host that are charged for pieces.
-    #[derive(Clone, Default)]
-    struct Charged(Rc<[Cell<u64>; 2]>);
-
-    /// A charge for 2 MiB.
-    struct ModelCharge(Charged, Tier);
-
-    impl Charged {
-        fn on(&self, tier: Tier) -> &Cell<u64> {
-            &self.0[usize::from(tier == Tier::Host)]
-        }
-
-        fn charge(&self, tier: Tier) -> Option<ModelCharge> {
-            self.on(tier).set(self.on(tier).get() + 2 * MIB);
-            Some(ModelCharge(self.clone(), tier))
-        }
-
-        fn held(&self) -> [u64; 2] {
-            [Tier::Device, Tier::Host].map(|tier| self.on(tier).get())
-        }
-    }
-
-    impl Drop for ModelCharge {
-        fn drop(&mut self) {
-            self.0.on(self.1).set(self.0.on(self.1).get() - 2 * MIB);
-        }
-    }
-
-    /// A book with one piece of 2 MiB behind handle 7.
-    fn one(tier: Tier) -> (Book<ModelCharge>, Charged) {
-        let (mut book, charged) = (Book::new(), Charged::default());
-        book.made(7, ASKED, tier, charged.charge(tier));
-        (book, charged)
-    }
-
-    fn release(book: &mut Book<ModelCharge>, handle: u64) {
-        let number = book.let_go(handle).expect("a handle of the book");
-        book.settle(number);
-    }
-
-    #[test]
-    fn a_piece_lives_until_it_is_released_and_unmapped_in_either_order() {
-        for unmap_first in [true, false] {
-            let (mut book, charged) = one(Tier::Host);
-            book.mapped(64 * MIB, 2 * MIB, 7);
-            if unmap_first {
-                book.unmapped(64 * MIB, 2 * MIB);
-                assert_eq!((charged.held(), book.elsewhere(64 * MIB)), ([0, 2 * MIB], None));
-                release(&mut book, 7);
-            } else {
-                release(&mut book, 7);
-                assert_eq!(charged.held(), [0, 2 * MIB]);
-                let view = MappedPiece { base: 64 * MIB, bytes: 2 * MIB, device: 0 };
-                assert_eq!(book.elsewhere(66 * MIB - 1), Some(view));
-                book.unmapped(0, 128 * MIB);
-            }
-            assert_eq!(charged.held(), [0, 0], "unmap first: {unmap_first}");
-            assert!(book.pieces.is_empty() && book.handles.is_empty() && book.mappings.is_empty());
-        }
-    }
-
-    #[test]
-    fn a_number_that_the_driver_gives_out_again_is_another_piece() {
-        let (mut book, charged) = one(Tier::Host);
-        book.mapped(64 * MIB, 2 * MIB, 7);
-        release(&mut book, 7);
-        book.made(7, ASKED, Tier::Device, charged.charge(Tier::Device));
-        assert!(book.asked(7).is_none() && book.elsewhere(64 * MIB).is_some());
-        release(&mut book, 7);
-        assert_eq!(charged.held(), [0, 2 * MIB]);
-    }
-
-    #[test]
-    fn retained_and_imported_handles_are_references_and_a_failed_release_is_none() {
-        let (mut book, charged) = one(Tier::Host);
-        book.mapped(64 * MIB, 2 * MIB, 7);
-        assert!(book.held_again(7) && !book.held_again(8));
-        release(&mut book, 7);
-        assert!(book.asked(7).is_some());
-        let number = book.let_go(7).expect("held twice");
-        book.keep(7, number);
-        release(&mut book, 7);
-        assert!(book.let_go(7).is_none());
-        book.retained(65 * MIB, 9);
-        book.retained(64 * MIB, 10);
-        book.unmapped(64 * MIB, 2 * MIB);
-        release(&mut book, 10);
-        assert!(book.let_go(10).is_none(), "a handle is released as often as it was given");
-        assert_eq!((charged.held(), book.asked(9).is_some()), ([0, 2 * MIB], true));
-        release(&mut book, 9);
-        assert_eq!(charged.held(), [0, 0]);
-    }
-
-    #[test]
-    fn what_is_imported_is_charged_to_nobody_and_stands_in_until_it_is_known_for_the_hosts() {
-        let mut book = Book::<ModelCharge>::new();
-        for (handle, tier) in [(7, Tier::Device), (8, Tier::Host)] {
-            book.imported(handle, ASKED, tier, tier == Tier::Host);
-            book.mapped(handle * 8 * MIB, 8 * MIB, handle);
-        }
-        assert!(book.asked(7).is_none() && book.asked(8).is_some());
-        assert_eq!(book.borders(56 * MIB..72 * MIB), [64 * MIB]);
-        book.disclose(65 * MIB, MIB);
-        assert!(book.asked(8).is_none() && !book.reaches_elsewhere(56 * MIB, 16 * MIB));
-        assert_eq!(book.borders(56 * MIB..72 * MIB), [64 * MIB], "wherever it is said to be");
-        book.unmapped(56 * MIB, 16 * MIB);
-        [7, 8].into_iter().for_each(|handle| release(&mut book, handle));
-        assert!(book.pieces.is_empty() && book.handles.is_empty() && book.mappings.is_empty());
-        // What the program made stays what it asked for.
-        let (mut book, _charged) = one(Tier::Host);
-        book.mapped(64 * MIB, 2 * MIB, 7);
-        book.disclose(0, 128 * MIB);
-        assert!(book.reaches_elsewhere(64 * MIB, 1));
-    }
-
-    #[test]
-    fn what_is_on_the_device_is_not_elsewhere() {
-        let (mut book, charged) = one(Tier::Device);
-        book.mapped(64 * MIB, 2 * MIB, 7);
-        assert!(book.elsewhere(64 * MIB).is_none() && book.asked(7).is_none());
-        assert!(!book.reaches_elsewhere(0, 128 * MIB));
-        book.made(8, ASKED, Tier::Host, charged.charge(Tier::Host));
-        book.mapped(66 * MIB, 2 * MIB, 8);
-        assert!(book.reaches_elsewhere(64 * MIB, 4 * MIB) && book.reaches_elsewhere(67 * MIB, MIB));
-        assert!(!book.reaches_elsewhere(64 * MIB, 2 * MIB) && !book.reaches_elsewhere(68 * MIB, MIB));
-        assert_eq!(book.borders(65 * MIB..67 * MIB), [66 * MIB]);
-        assert!(book.borders(64 * MIB..66 * MIB).is_empty() && book.borders(66 * MIB..70 * MIB).is_empty());
-    }
-}
+mod tests;

@@ -10,18 +10,30 @@ mod handle_cache;
 mod piece_cache;
 pub(crate) mod segment;
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
-pub(crate) use book::{Asked, Book, MappedPiece};
+pub(crate) use book::{Asked, Book, ListedPiece, MappedPiece};
 pub(crate) use piece_cache::{cache, kind, location};
 use wm_driver::{Device, lock};
 use wm_memory::Charge;
 
+use crate::events;
+use book::PieceCharge;
+
+/// What a piece counts as, on its device.
+type DeviceCharge = Charge<'static, Device>;
+
+impl PieceCharge for DeviceCharge {
+    fn bytes(&self) -> u64 {
+        Charge::bytes(self)
+    }
+}
+
 /// The program's own physical memory.
 struct ProgramMemory {
-    book: Mutex<Book<Charge<'static, Device>>>,
+    book: Mutex<Book<DeviceCharge>>,
     /// Is any piece of this process, or one that it imported, on another tier than its device?
     /// Until then no address is looked up.
     is_any_elsewhere: AtomicBool,
@@ -32,9 +44,33 @@ struct ProgramMemory {
 static MEMORY: ProgramMemory =
     ProgramMemory { book: Mutex::new(Book::new()), is_any_elsewhere: AtomicBool::new(false) };
 
+/// The books, while they are locked. What became of pieces is told before others have the lock, so
+/// that events come in the order of the changes.
+pub(crate) struct LockedBook(MutexGuard<'static, Book<DeviceCharge>>);
+
+impl Deref for LockedBook {
+    type Target = Book<DeviceCharge>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for LockedBook {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Drop for LockedBook {
+    fn drop(&mut self) {
+        self.0.tell(events::tell_of_pieces);
+    }
+}
+
 /// The books. Never held across a driver call.
-pub(crate) fn book() -> MutexGuard<'static, Book<Charge<'static, Device>>> {
-    lock(&MEMORY.book)
+pub(crate) fn book() -> LockedBook {
+    LockedBook(lock(&MEMORY.book))
 }
 
 /// A piece was made in host memory, or imported that is there.

@@ -5,16 +5,14 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use wm_driver::StreamId;
 
+use crate::events::PieceStep;
 use crate::launches::TouchedBlock;
 
 /// How many events and bytes are live at the end is not known when the first line is written.
-const HEADER: &str = "# wmshim-trace 1; events ?; peak_live_bytes ?; a ID BYTES STREAM | f ID STREAM | \
-                      s STREAM (host waited for the stream, * all); stream - = cuMemAlloc/cuMemFree\n";
-
-/// Of a recording with launches, which readers of version 1 do not know.
-const HEADER_OF_LAUNCHES: &str = "# wmshim-trace 2; events ?; peak_live_bytes ?; a ID BYTES STREAM | f ID STREAM | \
-                                  s STREAM (host waited for the stream, * all) | l STREAM SET (a launch's blocks: IDs, \
-                                  =N the Nth set of IDs, - none, ? unknown); stream - = cuMemAlloc/cuMemFree\n";
+const HEADER: &str = "# wmshim-trace 3; events ?; peak_live_bytes ?; a ID BYTES STREAM | f ID STREAM | s STREAM \
+                      (host waited for the stream, * all) | l STREAM SET (a launch's blocks: IDs, =N the Nth set of \
+                      IDs, - none, ? unknown); stream - = cuMemAlloc/cuMemFree; c ID BYTES (memory that the program \
+                      made) | m ID (mapped) | u ID (unmapped) | r ID (released) | h ID (held again)\n";
 
 /// Sets that are remembered, at most. Blocks of most are gone by then.
 const SETS: usize = 1 << 16;
@@ -49,10 +47,9 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn new(launches: bool) -> Self {
-        let text = if launches { HEADER_OF_LAUNCHES } else { HEADER };
+    pub(super) fn new() -> Self {
         Self {
-            text: text.into(),
+            text: HEADER.into(),
             events: 0,
             blocks: FxHashMap::default(),
             next: 0,
@@ -85,6 +82,18 @@ impl Log {
     pub(super) fn waited(&mut self, stream: Option<StreamId>) {
         let stream = stream.map_or(TraceWord::Sign(b'*'), |stream| self.stream(Some(stream)));
         self.line(b"s ", [stream]);
+    }
+
+    /// Its number is its name: no other piece of the process had it.
+    pub(super) fn piece(&mut self, piece: u64, step: PieceStep) {
+        let id = TraceWord::Number(piece);
+        match step {
+            PieceStep::Made { bytes } => self.line(b"c ", [id, TraceWord::Number(bytes)]),
+            PieceStep::Mapped => self.line(b"m ", [id]),
+            PieceStep::Unmapped => self.line(b"u ", [id]),
+            PieceStep::Released => self.line(b"r ", [id]),
+            PieceStep::Held => self.line(b"h ", [id]),
+        }
     }
 
     /// `None`: it is not known which blocks the launch uses. Blocks from before the recording began
@@ -281,7 +290,7 @@ mod tests {
 
     #[test]
     fn blocks_and_streams_get_numbers_of_their_own() {
-        let (mut log, [one, two]) = (Log::new(false), [StreamId(17), StreamId(4)]);
+        let (mut log, [one, two]) = (Log::new(), [StreamId(17), StreamId(4)]);
         assert_eq!(text(&mut log), HEADER);
         log.allocated(0x1000, 512, Some(one));
         log.freed(0x1000, Some(two));
@@ -294,8 +303,19 @@ mod tests {
     }
 
     #[test]
+    fn pieces_have_names_of_their_own() {
+        let mut log = Log::new();
+        text(&mut log);
+        log.allocated(0x1000, 512, None);
+        let steps = [PieceStep::Made { bytes: 2048 }, PieceStep::Mapped, PieceStep::Released];
+        steps.into_iter().chain([PieceStep::Held, PieceStep::Unmapped]).for_each(|step| log.piece(0, step));
+        assert_eq!(log.events, 6, "each line counts for the chunk");
+        assert_eq!(text(&mut log), "a 0 512 -\nc 0 2048\nm 0\nr 0\nh 0\nu 0\n");
+    }
+
+    #[test]
     fn a_block_that_went_with_its_context_is_freed_when_its_address_comes_back() {
-        let mut log = Log::new(false);
+        let mut log = Log::new();
         text(&mut log);
         log.allocated(0x1000, 1, None);
         log.allocated(0x1000, 2, None);
@@ -305,8 +325,8 @@ mod tests {
     #[test]
     fn a_set_is_written_once_and_a_block_that_comes_again_is_another() {
         let block = |address| TouchedBlock { address, bytes: 512, id: address, device: 0 };
-        let (mut log, stream) = (Log::new(true), StreamId(9));
-        assert_eq!(text(&mut log), HEADER_OF_LAUNCHES);
+        let (mut log, stream) = (Log::new(), StreamId(9));
+        assert_eq!(text(&mut log), HEADER);
         log.allocated(0x1000, 1, None);
         log.allocated(0x2000, 1, None);
         log.launched(stream, Some(&[block(0x2000), block(0x1000)]));
@@ -325,7 +345,7 @@ mod tests {
     #[test]
     fn a_set_that_is_met_again_is_written_for_the_stream_of_the_launch() {
         let block = |address| TouchedBlock { address, bytes: 512, id: address, device: 0 };
-        let (mut log, streams) = (Log::new(true), [StreamId(9), StreamId(3)]);
+        let (mut log, streams) = (Log::new(), [StreamId(9), StreamId(3)]);
         (0..12).for_each(|index| log.allocated(0x1000 * (index + 1), 1, None));
         text(&mut log);
         let mut expected = Vec::new();

@@ -1,5 +1,5 @@
-//! `WMSHIM_TRACE=FILE`: records the program's allocations, frees, host waits and launches, for
-//! `wmctl replay`.
+//! `WMSHIM_TRACE=FILE`: records the program's allocations, frees, host waits and launches, and the
+//! memory that it makes itself, for `wmctl replay`.
 //!
 //! One recording a device. `%p` in the file's name is the process, `%d` the device; without `%d`
 //! the first device that allocates is recorded, and a line says so when another one does.
@@ -9,8 +9,9 @@
 //!   so a process that is killed leaves a file that is whole up to its last chunk.
 //!
 //! Order: a free is written before the manager takes the block back, an allocation after the
-//! manager gave it, a launch (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it. So the written
-//! order is one in which the events could have happened, however threads interleave. A forked child
+//! manager gave it, a launch (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it, a piece after the
+//! driver made it, and its release and unmapping before the driver gets them. So the written order
+//! is one in which the events could have happened, however threads interleave. A forked child
 //! writes nothing: its calls never reach a hook. After exit began nothing is added.
 
 mod file;
@@ -26,6 +27,7 @@ use wm_driver::thread::Uncancelled;
 use wm_driver::{StreamId, lock};
 use wm_memory::Order;
 
+use crate::events::{PieceEvent, PieceStep};
 use crate::launches::{self, Launch, Submission, Subscriber, TouchedBlock};
 use crate::process;
 use crate::settings::Settings;
@@ -98,12 +100,29 @@ impl Recordings {
         self.has_launches.store(has_launches, Ordering::Relaxed);
     }
 
-    /// The manager gave out a block. The first one opens the file.
+    /// The manager gave out a block. The first one opens the file, unless a piece has.
     pub(crate) fn allocated(&self, device: CUdevice, address: u64, bytes: usize, order: Order) {
+        self.begin_with(device, |log| log.allocated(address, bytes, order.stream()));
+    }
+
+    /// The program made memory itself, or something became of such memory.
+    pub(crate) fn piece(&self, event: &PieceEvent) {
+        let add = |log: &mut Log| log.piece(event.number, event.step);
+        if matches!(event.step, PieceStep::Made { .. }) {
+            return self.begin_with(event.device, add);
+        }
+        let _whole = Uncancelled::new();
+        if let Some(recorder) = self.recorder(event.device) {
+            recorder.add(add);
+        }
+    }
+
+    /// Adds an event to the recording of a device, which may be its first.
+    fn begin_with(&self, device: CUdevice, event: impl FnOnce(&mut Log)) {
         let _whole = Uncancelled::new();
         let Some(slot) = self.slot(device) else { return };
         match slot.get_or_init(|| self.open(device)) {
-            Ok(recorder) => recorder.add(|log| log.allocated(address, bytes, order.stream())),
+            Ok(recorder) => recorder.add(event),
             Err(refusal) => refusal.log_once(),
         }
     }
@@ -179,7 +198,7 @@ impl Recordings {
             return Err(NotRecorded::OtherDevice { only, device });
         }
         let file = File::create(&file::expand(template, std::process::id(), device))?;
-        Ok(Recorder::new(Log::new(self.has_launches.load(Ordering::Relaxed)), file))
+        Ok(Recorder::new(Log::new(), file))
     }
 }
 
@@ -269,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_ends_the_recording() {
-        let recorder = Recorder::new(Log::new(false), File::unwritable());
+        let recorder = Recorder::new(Log::new(), File::unwritable());
         let mut events = 0;
         while !recorder.broken.load(Ordering::Relaxed) {
             events += 1;
@@ -317,6 +336,21 @@ mod tests {
     }
 
     #[test]
+    fn a_piece_begins_a_recording_as_a_block_does() {
+        let (recordings, template) = (Recordings::new(), place("pieces-%d"));
+        recordings.set(&template, false);
+        let steps = [PieceStep::Held, PieceStep::Made { bytes: 64 }, PieceStep::Mapped];
+        for (device, step) in [0, 1].into_iter().flat_map(|device| steps.map(|step| (device, step))) {
+            recordings.piece(&PieceEvent { device, number: 7, step });
+        }
+        recordings.finish();
+        for device in [0, 1] {
+            let text = text(&file::expand(&template, 0, device));
+            assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), ["c 7 64", "m 7"]);
+        }
+    }
+
+    #[test]
     fn without_a_place_for_the_device_the_first_one_is_recorded() {
         let (recordings, template) = (Recordings::new(), place("only"));
         recordings.set(&template, true);
@@ -342,7 +376,7 @@ mod tests {
 
     #[test]
     fn the_exit_does_not_wait_for_a_thread_inside_a_recording() {
-        let recorder = Recorder::new(Log::new(false), File::unwritable());
+        let recorder = Recorder::new(Log::new(), File::unwritable());
         let held = recorder.log.lock().expect("no panic");
         recorder.finish();
         drop(held);

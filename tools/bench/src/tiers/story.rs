@@ -31,6 +31,7 @@ impl Story {
         story.sets = vec![Box::default(); trace.sets.len()];
         // Of each slot, the block that it serves now.
         let mut serves = vec![0_u32; trace.slots];
+        let mut piece_serves = vec![0_u32; trace.piece_slots];
         for event in &trace.events {
             match *event {
                 TraceEvent::Allocate { slot, bytes, .. } => {
@@ -41,6 +42,16 @@ impl Story {
                 TraceEvent::Free { slot, .. } => {
                     story.steps.push(StoryStep::Free { block: serves[slot as usize] });
                 }
+                // A block that no launch names: a recording has no pieces in its sets.
+                TraceEvent::MakePiece { slot, bytes } => {
+                    piece_serves[slot as usize] = story.sizes.len() as u32;
+                    story.sizes.push(bytes);
+                    story.steps.push(StoryStep::Allocate { block: piece_serves[slot as usize] });
+                }
+                TraceEvent::EndPiece { slot } => {
+                    story.steps.push(StoryStep::Free { block: piece_serves[slot as usize] });
+                }
+                TraceEvent::KeepPiece => {}
                 TraceEvent::Wait { .. } => story.steps.push(StoryStep::Wait),
                 TraceEvent::Launch { set: None } => story.unknown += 1,
                 TraceEvent::Launch { set: Some(set) } => {

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, anyhow};
 use wm_abi::*;
 use wm_driver::api::Named;
 use wm_driver::streams::Streams;
-use wm_driver::{Api, Device, Loader, StreamId, Table, search};
+use wm_driver::{Api, Device, Loader, StreamId, Table, Tier, search};
 
 /// Which driver to replay on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -117,6 +117,30 @@ impl ReplayGpu {
             Some(stream) => self.driver.0.mem_free_async(address, stream.handle),
             None => self.driver.0.mem_free(address),
         }
+    }
+
+    /// Physical memory of the device, or of a node of the host, as a program makes it itself.
+    pub(crate) fn make_piece(&self, tier: Tier, node: i32, bytes: u64) -> CUresultOf<u64> {
+        let location = match tier {
+            Tier::Host => CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: node },
+            _ => CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: self.ordinal },
+        };
+        let property = CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: 0,
+            location,
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: CUmemAllocationFlags::default(),
+        };
+        self.driver.0.mem_create(bytes as usize, &property)
+    }
+
+    /// Gives memory from [`ReplayGpu::make_piece`] back.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn end_piece(&self, handle: u64) -> Result<()> {
+        Ok(self.driver.mem_release(handle)?)
     }
 
     /// The device's default pool.

@@ -19,7 +19,7 @@ pub(crate) struct ReplayOutcome {
     pub(crate) events: u64,
     /// Kernel launches among the trace's events, which a replay does not make.
     pub(crate) launches: u64,
-    /// Most bytes live at once, as the program asked for them.
+    /// Most bytes live at once, as the program asked for them, in blocks and pieces.
     pub(crate) peak_live_bytes: u64,
     /// Most physical memory held at once, on all tiers.
     pub(crate) peak_reserved_bytes: u64,
@@ -65,12 +65,12 @@ impl ReplayOutcome {
     pub(crate) fn managed(played: Played, usage: &Usage, threads: usize) -> Self {
         let by_period = Some(played.vmm_calls_by_period.clone()).filter(|periods| periods.len() > 1);
         let calls = (played.vmm_calls, played.vmm_calls_last_quarter);
-        let outcome = Self::of(played, usage.reserved_peak.total(), threads);
+        let outcome = Self::of(played, usage.together.reserved_peaks.total, threads);
         Self {
             vmm_calls: Some(calls.0),
             vmm_calls_last_quarter: Some(calls.1),
             stitches: Some(usage.counters.stitches),
-            overflow_peak_bytes: usage.reserved_peak.elsewhere(),
+            overflow_peak_bytes: usage.together.reserved_peaks.tiers.elsewhere(),
             vmm_calls_by_period: by_period,
             ..outcome
         }

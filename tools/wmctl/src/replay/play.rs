@@ -147,11 +147,13 @@ struct LiveBlock {
 }
 
 /// One thread's walk.
-struct Player<'a, A> {
+struct Player<'a, A: Allocator> {
     stage: &'a ReplayStage<'a, A>,
     streams: Vec<Stream>,
     /// By slot. Address 0 is no block.
     held: Vec<LiveBlock>,
+    /// By slot, with their sizes.
+    pieces: Vec<Option<(A::Piece<'a>, u64)>>,
     part: ThreadResult,
     /// The thread that shows progress and periods.
     first: bool,
@@ -173,7 +175,8 @@ impl<'a, A: Allocator> Player<'a, A> {
         stage.gpu.enter()?;
         let streams = stage.gpu.streams(stage.trace.streams)?;
         let held = vec![LiveBlock::default(); stage.trace.slots];
-        let mut player = Self { stage, streams, held, part: ThreadResult::default(), first };
+        let pieces = std::iter::repeat_with(|| None).take(stage.trace.piece_slots).collect();
+        let mut player = Self { stage, streams, held, pieces, part: ThreadResult::default(), first };
         let start = Instant::now();
         let end = (0..stage.mode.periods).try_for_each(|_| player.period());
         player.part.took = start.elapsed();
@@ -215,8 +218,10 @@ impl<'a, A: Allocator> Player<'a, A> {
         match *event {
             TraceEvent::Allocate { slot, bytes, stream } => self.allocate(slot, bytes, stream),
             TraceEvent::Free { slot, stream } => self.free(slot, stream),
+            TraceEvent::MakePiece { slot, bytes } => self.make_piece(slot, bytes),
+            TraceEvent::EndPiece { slot } => self.end_piece(slot as usize).map_err(ReplayEnd::Failed),
             // Nothing runs in a replay.
-            TraceEvent::Launch { .. } => Ok(()),
+            TraceEvent::Launch { .. } | TraceEvent::KeepPiece => Ok(()),
             TraceEvent::Wait { stream } => self.wait(self.stream(stream).as_ref()).map_err(ReplayEnd::Failed),
         }
     }
@@ -250,9 +255,27 @@ impl<'a, A: Allocator> Player<'a, A> {
         self.part.allocate.add(start.elapsed().as_nanos() as u64);
         let address = answer.map_err(|reason| ReplayEnd::Refused(self.refusal(bytes, &reason)))?;
         self.held[slot as usize] = LiveBlock { address, bytes, stream };
+        self.add_live(bytes);
+        Ok(())
+    }
+
+    fn add_live(&self, bytes: u64) {
         let live = self.stage.live.fetch_add(bytes, Relaxed) + bytes;
         self.stage.peak.fetch_max(live, Relaxed);
+    }
+
+    fn make_piece(&mut self, slot: u32, bytes: u64) -> Result<(), ReplayEnd> {
+        let made = self.stage.allocator.make_piece(bytes);
+        let piece = made.map_err(|reason| ReplayEnd::Refused(self.refusal(bytes, &reason)))?;
+        self.pieces[slot as usize] = Some((piece, bytes));
+        self.add_live(bytes);
         Ok(())
+    }
+
+    fn end_piece(&mut self, slot: usize) -> Result<()> {
+        let Some((piece, bytes)) = self.pieces[slot].take() else { return Ok(()) };
+        self.stage.live.fetch_sub(bytes, Relaxed);
+        self.stage.allocator.end_piece(piece)
     }
 
     /// `cuMemAlloc` reuses only memory whose work is known to be complete. In a replay the GPU has
@@ -277,9 +300,10 @@ impl<'a, A: Allocator> Player<'a, A> {
         answer.map_err(|reason| ReplayEnd::Failed(anyhow!("a live block cannot be freed: {reason}")))
     }
 
-    /// Frees the live blocks in the streams of their allocations. These frees are not in the trace
-    /// and not measured.
+    /// Frees the live blocks in the streams of their allocations, and the pieces. These frees are
+    /// not in the trace and not measured.
     fn clear(&mut self) -> Result<()> {
+        (0..self.pieces.len()).try_for_each(|slot| self.end_piece(slot))?;
         for slot in 0..self.held.len() {
             let held = std::mem::take(&mut self.held[slot]);
             if held.address != 0 {

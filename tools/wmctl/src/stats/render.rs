@@ -4,8 +4,8 @@
 use anyhow::{Result, anyhow};
 use serde_json::Value;
 use wm_schema::{
-    BlockList, Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PieceStats, Stats,
-    TierUsage,
+    Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PieceStats, Stats, TierUsage,
+    Tiers,
 };
 
 use crate::client::{self, Endpoint};
@@ -56,7 +56,7 @@ pub(super) fn cuda(version: i32) -> String {
 }
 
 fn device(device: &DeviceStats) -> String {
-    let share = Some(device.utilization).filter(|share| (0.0..=1.0).contains(share));
+    let share = Some(utilization(device)).filter(|share| (0.0..=1.0).contains(share));
     let share = share.map_or_else(|| "-".into(), |share| format!("{:.1} %", share * 100.0));
     let mut text = format!(
         "Device {} {}: {} (limit {}, headroom {}); utilization {share}, largest free run {}\n",
@@ -73,6 +73,16 @@ fn device(device: &DeviceStats) -> String {
     text.push_str(&moves(&device.moves));
     text.push_str(&audit(device));
     text
+}
+
+/// Live over reserved. All of a piece is live until the program gives it up.
+fn utilization(device: &DeviceStats) -> f64 {
+    let reserved = |tiers: &Tiers| {
+        [tiers.device, tiers.peer, tiers.host].iter().map(|tier| tier.reserved_bytes as f64).sum::<f64>()
+    };
+    let [blocks, all] = [&device.tiers, &device.everything()].map(reserved);
+    let pieces = device.pieces.device_bytes as f64 + device.pieces.host_bytes as f64;
+    if pieces > 0.0 && all > 0.0 { (device.utilization * blocks + pieces) / all } else { device.utilization }
 }
 
 /// The disagreement that an audit of the books found, if there was an audit and a disagreement.
@@ -115,9 +125,9 @@ fn moves(moves: &MoveStats) -> String {
 
 fn tiers(device: &DeviceStats) -> TextTable {
     let mut table = TextTable::new(&["TIER", ">LIVE", ">RESERVED", ">PEAK LIVE", ">PEAK RESERVED"]);
+    let all = device.everything();
     // In the order in which they are filled.
-    let tiers = [("device", device.tiers.device), ("peer", device.tiers.peer), ("host", device.tiers.host)];
-    for (name, tier) in tiers {
+    for (name, tier) in [("device", all.device), ("peer", all.peer), ("host", all.host)] {
         let TierUsage { live_bytes, reserved_bytes, peak_live_bytes, peak_reserved_bytes } = tier;
         let sizes = [live_bytes, reserved_bytes, peak_live_bytes, peak_reserved_bytes].map(bytes);
         table.row([name.to_owned()].into_iter().chain(sizes));
@@ -249,28 +259,12 @@ fn summary(endpoint: &Endpoint, answer: &Stats) -> [String; 8] {
         endpoint.pid.to_string(),
         name(&answer.program),
         human::duration(answer.uptime_s),
-        bytes(sum(|device| device.tiers.device.live_bytes)),
-        bytes(sum(|device| device.tiers.device.reserved_bytes)),
-        bytes(sum(|device| device.tiers.peer.reserved_bytes)),
-        bytes(sum(|device| device.tiers.host.reserved_bytes)),
+        bytes(sum(|device| device.everything().device.live_bytes)),
+        bytes(sum(|device| device.everything().device.reserved_bytes)),
+        bytes(sum(|device| device.everything().peer.reserved_bytes)),
+        bytes(sum(|device| device.everything().host.reserved_bytes)),
         count(sum(|device| device.counters.out_of_memory)),
     ]
-}
-
-/// The live blocks, largest first.
-pub(super) fn blocks(answer: &BlockList) -> String {
-    let mut table = TextTable::new(&[">DEVICE", "ADDRESS", ">BYTES", ">ON DEVICE", ">ON PEERS", ">ON HOST"]);
-    let mut all = Vec::new();
-    for device in &answer.devices {
-        all.extend(device.blocks.iter().map(|block| (device.ordinal, block)));
-    }
-    all.sort_by_key(|(_, block)| std::cmp::Reverse(block.bytes));
-    for (ordinal, block) in &all {
-        let sizes = [block.bytes, block.tiers.device, block.tiers.peer, block.tiers.host].map(bytes);
-        table.row([ordinal.to_string(), format!("{:#x}", block.address)].into_iter().chain(sizes));
-    }
-    let total = all.iter().map(|(_, block)| block.bytes).fold(0, u64::saturating_add);
-    format!("{table}{} blocks, {}\n", count(all.len() as u64), bytes(total))
 }
 
 /// The settings in force, one a line.

@@ -5,10 +5,10 @@
 use wm_schema::{
     BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DedupStats,
     DeviceBlocks, DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, MoveStats,
-    PieceStats, Reason, Stats, TierUsage, Tiers,
+    PieceEntry, PieceRange, PieceStats, Reason, Stats, TierUsage, Tiers,
 };
 
-use super::render;
+use super::{blocks, render};
 
 /// An answer as it comes over the socket.
 fn received<T: serde::Serialize + serde::de::DeserializeOwned>(answer: &T) -> T {
@@ -28,7 +28,12 @@ fn device() -> DeviceStats {
         total_bytes: 101 << 30,
         limit_bytes: 102 << 30,
         headroom_bytes: 103 << 30,
-        tiers: Tiers { device: tier(111), peer: tier(121), host: tier(131) },
+        // 45.6 % of these, and all of the pieces, are live.
+        tiers: Tiers {
+            host: TierUsage { reserved_bytes: 82 << 30, ..TierUsage::default() },
+            ..Tiers::default()
+        },
+        memory: Some(Tiers { device: tier(111), peer: tier(121), host: tier(131) }),
         pieces: PieceStats {
             device_bytes: 141 << 30,
             idle_bytes: 142 << 30,
@@ -137,7 +142,7 @@ fn what_the_library_says_is_in_the_tables() {
     );
     assert_shown(
         &text,
-        &["Device 3 Model H: 101.0 GiB (limit 102.0 GiB, headroom 103.0 GiB)", "45.6 %", "104.0 GiB"],
+        &["Device 3 Model H: 101.0 GiB (limit 102.0 GiB, headroom 103.0 GiB)", "87.8 %", "104.0 GiB"],
     );
     assert_shown(
         &text,
@@ -174,10 +179,13 @@ fn where_dedup_is_off_nothing_is_said_of_it() {
 fn so_are_its_blocks() {
     let tiers = BytesByTier { device: 11 << 30, peer: 12 << 30, host: 13 << 30 };
     let block = BlockEntry { address: 0xabc000, bytes: 14 << 30, id: 1, stream: None, tiers };
-    let devices = vec![DeviceBlocks { ordinal: 5, blocks: vec![block] }];
-    let text =
-        render::blocks(&received(&BlockList { schema: BlockList::SCHEMA.to_owned(), pid: 1, devices }));
+    let tiers = BytesByTier { host: 15 << 30, ..BytesByTier::default() };
+    let mappings = vec![PieceRange { address: 0xdef000, bytes: 15 << 30 }];
+    let pieces = vec![PieceEntry { bytes: 16 << 30, id: 2, tiers, mappings }];
+    let devices = vec![DeviceBlocks { ordinal: 5, blocks: vec![block], pieces }];
+    let text = blocks::table(&received(&BlockList { schema: BlockList::SCHEMA.to_owned(), pid: 1, devices }));
     assert_shown(&text, &["5", "0xabc000", "11.0 GiB", "12.0 GiB", "13.0 GiB", "14.0 GiB"]);
+    assert_shown(&text, &["0xdef000", "15.0 GiB", "1 blocks, 14.0 GiB; 1 pieces, 16.0 GiB"]);
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) struct SharedUsage {
     pub(super) saved_bytes: u64,
 }
 
-/// The memory that a program holds for one device, in bytes.
+/// The memory that a program holds for one device, in bytes: blocks and pieces.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct DeviceUsage {
     pub(super) ordinal: i32,
@@ -158,13 +158,14 @@ impl SharedUsage {
 
 impl DeviceUsage {
     fn new(device: &DeviceStats) -> Self {
+        let all = device.everything();
         Self {
             ordinal: device.ordinal,
-            live_bytes: device.tiers.device.live_bytes,
-            reserved_bytes: device.tiers.device.reserved_bytes,
+            live_bytes: all.device.live_bytes,
+            reserved_bytes: all.device.reserved_bytes,
             limit_bytes: device.limit_bytes,
-            peer_bytes: device.tiers.peer.reserved_bytes,
-            host_bytes: device.tiers.host.reserved_bytes,
+            peer_bytes: all.peer.reserved_bytes,
+            host_bytes: all.host.reserved_bytes,
             out_of_memory: device.counters.out_of_memory,
         }
     }
@@ -265,6 +266,22 @@ mod tests {
         let change = change(&[(7, Some(answer(1, 1)))], &[(7, None)]);
         let silent = &change.processes[0];
         assert_eq!((silent.answers, silent.devices.len(), silent.program.as_str()), (false, 0, "-"));
+    }
+
+    /// A library that tells no sum is of an earlier version.
+    #[test]
+    fn what_the_program_made_itself_is_memory_too() {
+        let mut earlier = answer(0, 0);
+        earlier.devices[0].pieces =
+            serde_json::from_value(json!({ "device_bytes": 10, "idle_bytes": 20, "host_bytes": 40 }))
+                .expect("figures");
+        let mut now = earlier.clone();
+        now.devices[0].memory = Some(now.devices[0].everything());
+        for answer in [earlier, now] {
+            let change = change(&[], &[(7, Some(answer))]);
+            let device = &change.processes[0].devices[0];
+            assert_eq!((device.live_bytes, device.reserved_bytes, device.host_bytes), (15, 36, 47));
+        }
     }
 
     #[test]

@@ -350,10 +350,12 @@ pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let length = bytes as u64;
+    book().unmapping(address, length);
     let cached = cache().handles().and_then(|mut handles| handles.unmap(address, length));
     let result = cached.map_or_else(|| unmap(address, bytes), CUresult::from);
-    if result == CUresult::SUCCESS {
-        book().unmapped(address, length);
+    match result {
+        CUresult::SUCCESS => book().unmapped(address, length),
+        _ => book().stays_mapped(address, length),
     }
     Outcome::Return(result)
 }
