@@ -140,6 +140,7 @@ fn a_refusal_is_one_line_and_is_counted() {
     let said = ended(child);
     assert_eq!((said.lines().count(), said.matches("out of memory").count()), (1, 1), "{said}");
     assert!(said.contains("20.0 MiB asked; device 100.0 MiB live of 100.0 MiB held"), "{said}");
+    assert!(said.contains("the largest range that the program made itself has 100.0 MiB"), "{said}");
 }
 
 /// Hazard (wrong report): a block is refused because of pieces, and the line lacks them.
@@ -151,7 +152,9 @@ fn a_refused_block_is_told_with_the_pieces_that_are_in_its_way() {
     let host = host.env("SIMCUDA_MEMORY", "64MiB").env("WMSHIM_HEADROOM", "0").env("WMSHIM_OVERFLOW", "off");
     let outcome = host.run();
     assert_eq!(outcome.expect_success(), "0\n0\n2");
-    assert!(outcome.stderr.contains("device 60.0 MiB live of 60.0 MiB held"), "{}", outcome.stderr);
+    for words in ["device 60.0 MiB live of 60.0 MiB held", "the largest block has 20.0 MiB"] {
+        assert!(outcome.stderr.contains(words), "{words:?} is not in {}", outcome.stderr);
+    }
 }
 
 /// The figures of a replay that completes.

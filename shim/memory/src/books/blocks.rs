@@ -213,6 +213,13 @@ impl Blocks {
         self.all().filter(|record| record.is_live()).filter_map(|record| self.around(record.address))
     }
 
+    /// Size of the largest live block, as the program asked for it.
+    pub(crate) fn largest(&self) -> u64 {
+        let live = self.all().filter(|record| record.is_live());
+        let largest = live.max_by_key(|record| record.bytes());
+        largest.and_then(|record| self.around(record.address)).map_or(0, |block| block.bytes as u64)
+    }
+
     /// Live blocks of at least so many bytes, in no order. The others are not looked up.
     pub(crate) fn large(&self, least: u64) -> impl Iterator<Item = Block> {
         let large = move |record: &&BlockRecord| record.bytes() >= least && record.is_live();

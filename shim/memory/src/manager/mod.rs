@@ -302,6 +302,11 @@ impl<G: Gpu> Manager<G> {
         reports
     }
 
+    /// Size of the largest live block, as the program asked for it; 0 if there is none.
+    pub fn largest_block(&self) -> u64 {
+        self.lock().program.blocks().largest()
+    }
+
     /// Live blocks of at least so many bytes, in no order.
     pub fn large_blocks(&self, least: u64) -> Vec<Block> {
         self.lock().program.blocks().large(least).collect()

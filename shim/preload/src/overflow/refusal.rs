@@ -6,11 +6,25 @@ use wm_driver::host::{self, HostRoom};
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, OverflowVerdict, ReadableBytes, Shortage, TierBytes};
 
-use crate::registry;
+use crate::{physical, registry};
 
-/// The end of a line about a refusal: the settings that stand in the way.
+/// The end of a line about a refusal: the largest that the program holds, and the settings that
+/// stand in the way.
 pub(super) fn advice_on(device: CUdevice, shortage: &Shortage) -> String {
-    registry::existing(device).map(|manager| advice(&bounds(manager, shortage))).unwrap_or_default()
+    let of_manager = |manager: &'static Manager<Device>| {
+        let largest = largest(manager.largest_block(), physical::book().longest_range(device));
+        format!("{largest}{}", advice(&bounds(manager, shortage)))
+    };
+    registry::existing(device).map(of_manager).unwrap_or_default()
+}
+
+/// The largest block, or the longest range of the program's own memory, if that is longer.
+fn largest(block: u64, range: u64) -> String {
+    match block.max(range) {
+        0 => String::new(),
+        bytes if block >= range => format!("; the largest block has {}", ReadableBytes(bytes)),
+        bytes => format!("; the largest range that the program made itself has {}", ReadableBytes(bytes)),
+    }
 }
 
 /// The memory that a request met, in bytes.
@@ -103,7 +117,8 @@ fn host_memory(bounds: &RefusalBounds) -> Vec<String> {
         Some(limit) => {
             let limit = ReadableBytes(limit);
             format!(
-                "the container's memory limit of {limit} ({free} free, of which {kept} are left to others)"
+                "the container's memory limit of {limit} (--memory, limits.memory or MemoryMax; {free} free, of which \
+                 {kept} are left to others)"
             )
         }
         None => format!("the host's memory ({free} free, of which {kept} are left to others)"),
@@ -136,6 +151,13 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_is_a_block_or_a_range() {
+        assert_eq!(largest(0, 0), "");
+        assert_eq!(largest(8 * MIB, 8 * MIB), "; the largest block has 8.0 MiB");
+        assert_eq!(largest(0, 20 * MIB), "; the largest range that the program made itself has 20.0 MiB");
+    }
+
+    #[test]
     fn what_bounds_the_device_is_named_where_more_of_it_would_do() {
         let off = "; to have more, change WMSHIM_OVERFLOW=off";
         assert_eq!(said(FULL), off);
@@ -159,7 +181,8 @@ mod tests {
         let room: fn(u64) -> HostRoom =
             |_| HostRoom { free: 100 * MIB, kept: 90 * MIB, container: Some(512 * MIB) };
         let container = RefusalBounds { host: room, ..host };
-        let words = "the container's memory limit of 512.0 MiB (100.0 MiB free, of which 90.0 MiB are left to others)";
+        let words = "the container's memory limit of 512.0 MiB (--memory, limits.memory or MemoryMax; 100.0 MiB free, of \
+                     which 90.0 MiB are left to others)";
         assert_eq!(said(container.clone()), format!("; to have more, change {words}"));
         let limited = RefusalBounds { host_limit: 12 * MIB, ..container };
         assert_eq!(said(limited.clone()), "; to have more, change WMSHIM_HOST_LIMIT=12.0 MiB");

@@ -301,6 +301,21 @@ impl<C: PieceCharge> Book<C> {
         all
     }
 
+    /// Bytes of the longest range of a device in which charged pieces follow each other.
+    pub(crate) fn longest_range(&self, device: CUdevice) -> u64 {
+        let (mut longest, mut range) = (0, 0..0);
+        for (address, mapping) in &self.mappings {
+            let piece = self.pieces.get(&mapping.piece);
+            if piece.is_none_or(|piece| piece.charge.is_none() || piece.asked.device != device) {
+                continue;
+            }
+            let start = if *address == range.end { range.start } else { *address };
+            range = start..address.saturating_add(mapping.bytes);
+            longest = longest.max(range.end - range.start);
+        }
+        longest
+    }
+
     fn mapping(&self, address: u64) -> Option<(u64, ProgramMapping)> {
         let (base, mapping) = self.mappings.range(..=address).next_back()?;
         (address - base < mapping.bytes).then_some((*base, *mapping))

@@ -98,6 +98,19 @@ fn the_list_has_what_is_charged_with_every_mapping() {
     assert_eq!(book.listed().len(), 1, "what is neither held nor mapped is gone");
 }
 
+#[test]
+fn the_longest_range_is_of_one_device_and_of_this_process() {
+    let (mut book, charged) = one(Tier::Host);
+    assert_eq!(book.longest_range(0), 0, "it is mapped nowhere");
+    book.made(8, ASKED, Tier::Device, charged.charge(Tier::Device));
+    book.made(9, Asked { device: 1, ..ASKED }, Tier::Device, charged.charge(Tier::Device));
+    book.imported(10, ASKED, Tier::Device, false);
+    for (address, handle) in [(0, 7), (8, 8), (10, 7), (12, 9), (14, 8), (16, 10)] {
+        book.mapped(address * MIB, 2 * MIB, handle);
+    }
+    assert_eq!([0, 1, 2].map(|device| book.longest_range(device)), [4 * MIB, 2 * MIB, 0]);
+}
+
 /// The steps of pieces since the last call.
 fn steps(book: &mut Book<ModelCharge>) -> Vec<(u64, PieceStep)> {
     let mut steps = Vec::new();
