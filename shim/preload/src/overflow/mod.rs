@@ -1,9 +1,9 @@
 //! Tells the user that memory lies elsewhere than on its device: kernels use it over the link, and
 //! the program is slower.
 //!
-//! A line says so at the first byte, at each doubling, and when the process ends: then with the
-//! device memory that the program would have needed. Blocks and the program's own pieces count
-//! alike. Invariants: no lock is held while a line is written; no line is written in a forked
+//! A line says so at the first byte, at 1 GiB and each doubling, and when the process ends: then
+//! with the device memory that the program would have needed. Blocks and the program's own pieces
+//! count alike. Invariants: no lock is held while a line is written; no line is written in a forked
 //! child; the line at the exit waits for no lock, since a signal handler that calls `exit` may have
 //! interrupted the thread that has it.
 
@@ -171,8 +171,11 @@ mod tests {
     fn the_first_line_has_the_advice_and_the_eighth_is_the_last() {
         let log = OverflowLog::new();
         assert_eq!(log.next_line(0), None);
-        assert_eq!((log.next_line(1), log.next_line(1), log.next_line(2)), (Some(ADVICE), None, Some("")));
-        assert_eq!((2..64).filter(|bit| log.next_line(1 << bit).is_some()).count(), 6);
+        assert_eq!(
+            (log.next_line(1), log.next_line(1), log.next_line(1 << 30)),
+            (Some(ADVICE), None, Some(""))
+        );
+        assert_eq!((31..64).filter(|bit| log.next_line(1 << bit).is_some()).count(), 6);
         assert!(log.are_over.load(Relaxed));
     }
 

@@ -9,8 +9,8 @@ use wm_memory::{Peaks, ReadableBytes};
 /// Bytes of one device that lie elsewhere, by tier.
 pub(super) type BytesElsewhere = BTreeMap<Tier, u64>;
 
-/// When a line is due: at the first byte elsewhere, and whenever twice as much lies there as at the
-/// last line.
+/// When a line is due: at the first byte elsewhere, and from [`Notices::AMPLE`] on whenever twice
+/// as much lies there as at the last line.
 #[derive(Debug)]
 pub(super) struct Notices {
     said: u32,
@@ -23,12 +23,16 @@ impl Notices {
     /// Lines of one process, without the one at its end.
     const MOST: u32 = 8;
 
+    /// The least for a second line. Doublings of a few MiB would use up all lines before a program
+    /// is slow: from here on they suffice for 64 GiB.
+    const AMPLE: u64 = 1 << 30;
+
     /// Is a line due, with so many bytes elsewhere now? Counts the line.
     pub(super) fn is_due(&mut self, elsewhere: u64) -> bool {
         let is_due = elsewhere >= self.next && !self.are_over();
         if is_due {
             self.said += 1;
-            self.next = elsewhere.saturating_mul(2);
+            self.next = elsewhere.saturating_mul(2).max(Self::AMPLE);
         }
         is_due
     }
@@ -109,11 +113,24 @@ mod tests {
     fn the_first_byte_and_each_doubling_are_said_and_eight_lines_are_enough() {
         let mut notices = Notices::NEW;
         assert!(!notices.is_due(0) && !notices.has_begun());
-        assert!(notices.is_due(3) && !notices.is_due(5) && notices.is_due(6), "at twice as much");
-        assert!(!notices.is_due(1) && !notices.is_due(6), "not again, when it has been less");
+        assert!(notices.is_due(3) && !notices.is_due(6) && !notices.is_due((1 << 30) - 1), "that is little");
+        assert!(
+            notices.is_due(3 << 29) && !notices.is_due(5 << 29) && notices.is_due(6 << 29),
+            "twice as much"
+        );
+        assert!(!notices.is_due(1) && !notices.is_due(6 << 29), "not again, when it has been less");
         let lines = (0..64).filter(|bit| notices.is_due(1 << bit)).count();
-        assert!((lines, notices.are_over()) == (6, true));
+        assert!((lines, notices.are_over()) == (5, true));
         assert!(!notices.is_due(u64::MAX));
+    }
+
+    #[test]
+    fn the_lines_suffice_for_the_memory_of_a_machine() {
+        let mut notices = Notices::NEW;
+        let due: Vec<u64> =
+            (0..4096).map(|count| count * (64 << 20)).filter(|bytes| notices.is_due(*bytes)).collect();
+        let gib = [1, 2, 4, 8, 16, 32, 64].map(|gib| gib << 30);
+        assert_eq!(due, [&[64 << 20][..], &gib].concat());
     }
 
     #[test]
