@@ -193,7 +193,18 @@ fn rounds(count: &str, pieces: &str) -> u64 {
         host.env("SIMCUDA_MEMORY", "38MiB").env("WMSHIM_HEADROOM", "0MiB").env("WMSHIM_OVERFLOW", "off");
     let outcome = host.env("WMSHIM_TORCH_PIECES", pieces).run();
     let stats: serde_json::Value = serde_json::from_str(outcome.expect_success()).expect("JSON");
-    stats["devices"][0]["pieces"]["idle_bytes"].as_u64().expect("bytes")
+    let device = &stats["devices"][0];
+    let idle = device["pieces"]["idle_bytes"].as_u64().expect("bytes");
+    // A page that is given up is idle, and counts once.
+    let bytes = |of: &serde_json::Value, name: &str| of[name].as_u64().expect("bytes");
+    let [blocks, all] = [&device["tiers"]["device"], &device["memory"]["device"]];
+    let held = bytes(&device["pieces"], "device_bytes") + idle + bytes(blocks, "reserved_bytes");
+    assert_eq!(bytes(all, "reserved_bytes"), held, "{device}");
+    assert!(
+        held <= bytes(all, "peak_reserved_bytes") && bytes(all, "peak_reserved_bytes") <= 38 << 20,
+        "{device}"
+    );
+    idle
 }
 
 /// Hazard: idle memory is given to two owners, is missing for others, or is lost.
