@@ -83,3 +83,33 @@ impl Story {
         blocks.iter().filter(move |block| Some(*block) != largest).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (wrong report): memory that the program made itself takes no room on the device that
+    //! is simulated, or is taken for a block that lives in a slot of the same number.
+    use super::*;
+
+    #[test]
+    fn a_piece_is_a_block_of_its_own() {
+        let events = vec![
+            TraceEvent::MakePiece { slot: 0, bytes: 100 },
+            TraceEvent::Allocate { slot: 0, bytes: 50, stream: None },
+            TraceEvent::KeepPiece,
+            TraceEvent::Launch { set: Some(0) },
+            TraceEvent::EndPiece { slot: 0 },
+            TraceEvent::Free { slot: 0, stream: None },
+        ];
+        let sets = vec![[0].into()];
+        let story = Story::of(&Trace { events, sets, slots: 1, piece_slots: 1, ..Trace::default() });
+        assert_eq!((&story.sizes[..], &*story.sets[0]), (&[100, 50][..], &[1][..]));
+        let steps = [
+            StoryStep::Allocate { block: 0 },
+            StoryStep::Allocate { block: 1 },
+            StoryStep::Launch { set: 0 },
+            StoryStep::Free { block: 0 },
+            StoryStep::Free { block: 1 },
+        ];
+        assert_eq!(story.steps, steps);
+    }
+}
