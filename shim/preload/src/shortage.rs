@@ -17,7 +17,8 @@ use wm_driver::{OomAnswer, Shortfall, Tier, lock};
 use wm_memory::{TorchAnswers, TorchPaths, TorchRequest};
 
 use crate::physical;
-use crate::process::{callers, streams};
+use crate::process::callers::{self, PieceMaker};
+use crate::process::streams;
 use crate::registry;
 use crate::settings::{self, Created};
 use crate::subsystems::PROCESS;
@@ -79,17 +80,50 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
     OomAnswer::Spill
 }
 
-/// The answer to a request for a piece.
-pub(crate) fn of_piece() -> OomAnswer {
-    match (settings::load().overflow_created, callers::is_torch()) {
-        (Created::Off, _) | (Created::Torch, false) => OomAnswer::Fail,
-        // While something is captured PyTorch does not ask again.
-        (_, true) if !streams().capturing() => {
-            let path = callers::way_through_torch();
-            path.map_or(OomAnswer::Spill, |path| answer(&PIECES, TorchRequest::Piece { path }))
-        }
-        _ => OomAnswer::Spill,
+/// May a piece that the calling code makes lie on the host? `is_for_cards`: a network card may be
+/// told to use it.
+pub(crate) fn may_leave_device(is_for_cards: bool) -> bool {
+    let is_for_cards = || is_for_cards && callers::is_any_registering_loaded();
+    bears_host(settings::load().overflow_created, callers::piece_maker, is_for_cards)
+}
+
+/// PyTorch's allocator asks for memory for network cards whether there is a card or not, and NCCL
+/// loads libraries of such cards in each distributed program.
+fn bears_host(
+    created: Created,
+    maker: impl FnOnce() -> PieceMaker,
+    is_for_cards: impl FnOnce() -> bool,
+) -> bool {
+    match created {
+        Created::Off => false,
+        Created::All => true,
+        Created::Torch => maker() == PieceMaker::Torch,
+        Created::Auto => match maker() {
+            PieceMaker::Torch => true,
+            PieceMaker::Communication => false,
+            PieceMaker::Other => !is_for_cards(),
+        },
     }
+}
+
+/// May the calling code export memory of the host as that of a device, and does it take imported
+/// memory of the host for a device's? A program that shares its own memory of the host does not.
+pub(crate) fn shares_host_memory() -> bool {
+    match settings::load().overflow_created {
+        Created::Off => false,
+        Created::All => true,
+        Created::Torch | Created::Auto => callers::is_torch(),
+    }
+}
+
+/// The answer to a request for a piece that may leave the device.
+pub(crate) fn of_piece() -> OomAnswer {
+    // While something is captured PyTorch does not ask again.
+    if !callers::is_torch() || streams().capturing() {
+        return OomAnswer::Spill;
+    }
+    let path = callers::way_through_torch();
+    path.map_or(OomAnswer::Spill, |path| answer(&PIECES, TorchRequest::Piece { path }))
 }
 
 /// This thread has mapped a piece.
@@ -116,4 +150,21 @@ pub(crate) fn met() {
 /// This thread was refused a block for good.
 pub(crate) fn refused() {
     change(&BLOCKS, TorchAnswers::refused_for_good);
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (wrong result): memory that a network card or another device writes lies on the host.
+    use super::*;
+
+    #[test]
+    fn what_may_leave_the_device_is_decided_by_its_maker_and_by_what_is_loaded() {
+        use Created::{All, Auto, Off, Torch};
+        let makers = [PieceMaker::Torch, PieceMaker::Communication, PieceMaker::Other];
+        let of =
+            |created| makers.map(|maker| [false, true].map(|card| bears_host(created, || maker, || card)));
+        assert_eq!(of(Auto), [[true, true], [false, false], [true, false]]);
+        assert_eq!(of(Torch), [[true, true], [false, false], [false, false]]);
+        assert_eq!((of(All), of(Off)), ([[true; 2]; 3], [[false; 2]; 3]));
+    }
 }

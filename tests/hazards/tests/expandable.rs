@@ -76,26 +76,65 @@ fn the_headroom_is_left_to_the_driver_while_the_host_has_room() {
     assert_refused(&run("plain", &[("WMSHIM_HEADROOM", "10MiB"), ("WMSHIM_OVERFLOW", "off")]), 6);
 }
 
-/// The number of exports that were refused to the program itself, which did not make the pieces.
-fn refused(outcome: &Outcome) -> u64 {
-    let line = outcome.stdout.lines().find_map(|line| line.strip_prefix("refused ")).expect("a count");
-    line.parse().expect("a number")
+/// The number of exports that were refused to the program itself, which did not make the pieces,
+/// and to the library that made them.
+fn refused(outcome: &Outcome) -> [u64; 2] {
+    ["refused ", "unshared "].map(|word| {
+        let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(word)).expect("a count");
+        line.parse().expect("a number")
+    })
 }
 
 #[test]
-fn what_is_on_the_host_is_exported_to_its_maker_alone() {
+fn what_is_on_the_host_is_exported_to_pytorch_alone() {
     let outcome = run("descriptor", &[]);
     outcome.expect_success();
-    assert_eq!(refused(&outcome), pieces(&outcome, "full")[2]);
-    assert_eq!(refused(&run("descriptor", &[("SIMCUDA_MEMORY", "2GiB")])), 0);
+    assert_eq!(refused(&outcome), [pieces(&outcome, "full")[2], 0]);
+    assert_eq!(refused(&run("descriptor", &[("SIMCUDA_MEMORY", "2GiB")])), [0, 0]);
 }
 
 #[test]
-fn who_is_not_known_to_bear_it_gets_the_drivers_answer() {
-    for library in ["libnccl.so.2", "libtorch_cuda.so", "libnvshmem_host.so.3"] {
+fn who_needs_the_device_gets_the_drivers_answer() {
+    for library in ["libnccl.so.2", "libtorch_cuda.so", "libnvshmem_host.so.3", "libmscclpp.so.0"] {
         assert_refused(&start_with(library, &["12", "descriptor"], &[]), 6);
     }
     assert_refused(&run("plain", &[("WMSHIM_OVERFLOW_CREATED", "off")]), 6);
+    let torch_alone = [("WMSHIM_OVERFLOW_CREATED", "torch")];
+    assert_refused(&start_with("xla_cuda_plugin.so", &["12", "descriptor"], &torch_alone), 6);
+}
+
+/// A program of its own memory, as JAX is: it asks for a descriptor and for use by network cards,
+/// of all its memory.
+#[test]
+fn the_memory_of_other_callers_goes_on_in_host_memory_too() {
+    for library in ["xla_cuda_plugin.so", "libvmm.so"] {
+        for kind in ["plain", "descriptor", "unflagged"] {
+            let outcome = start_with(library, &["12", kind], &[]);
+            outcome.expect_success();
+            let [device, host, overflows] = pieces(&outcome, "full");
+            assert_eq!((device, host, overflows), (6 * PIECE, 6 * PIECE, 6), "{library} {kind}");
+            if kind == "descriptor" {
+                assert_eq!(refused(&outcome), [6, 6], "{library}");
+                assert_eq!(outcome.stderr.matches("not passed on").count(), 1, "{}", outcome.stderr);
+            }
+        }
+    }
+}
+
+/// Hazard: a network card writes to memory that is not where it was registered.
+#[test]
+fn memory_for_network_cards_stays_on_the_device_where_one_may_be_used() {
+    let scratch = Scratch::new();
+    let verbs = c::library("plugin", scratch.path().join("libibverbs.so.1"), &[]);
+    let verbs = ("HAZARD_BESIDE", verbs.to_str().expect("a readable path"));
+    for kind in ["plain", "descriptor"] {
+        assert_refused(&start_with("xla_cuda_plugin.so", &["12", kind], &[verbs]), 6);
+    }
+    let outcome = start_with("xla_cuda_plugin.so", &["12", "unflagged"], &[verbs]);
+    outcome.expect_success();
+    assert_eq!(pieces(&outcome, "full"), [6 * PIECE, 6 * PIECE, 6]);
+    // PyTorch asks for it whether there is a card or not.
+    run("plain", &[verbs]).expect_success();
 }
 
 /// A copy that touches both kinds of pieces and goes to another device would crash inside the
@@ -122,7 +161,7 @@ fn unused_memory_of_ours_makes_room_for_everybody() {
 fn the_user_may_say_that_all_bear_it() {
     let outcome = start_with("libnccl.so.2", &["12", "descriptor"], &[("WMSHIM_OVERFLOW_CREATED", "all")]);
     outcome.expect_success();
-    assert!(pieces(&outcome, "full")[1] > 0 && refused(&outcome) == 0);
+    assert!(pieces(&outcome, "full")[1] > 0 && refused(&outcome) == [0, 0]);
 }
 
 #[test]

@@ -32,7 +32,10 @@ fn made(outcome: &Outcome) -> (String, [u64; 2]) {
 fn a_limit_holds_for_a_device_that_is_not_current() {
     for words in [&["20"][..], &["20", "used"]] {
         let limit = [("WMSHIM_DEVICE_LIMIT", "40MiB")];
-        assert_eq!(made(&start("libsome.so", words, &limit)), ("10 2".into(), [10 * PIECE, 0]), "{words:?}");
+        let needs_device = made(&start("libnccl.so.2", words, &limit));
+        assert_eq!(needs_device, ("10 2".into(), [10 * PIECE, 0]), "{words:?}");
+        let others = made(&start("libsome.so", words, &limit));
+        assert_eq!(others, ("20 0".into(), [10 * PIECE, 10 * PIECE]), "{words:?}");
         let off = [limit[0], ("WMSHIM_OVERFLOW", "off")];
         assert_eq!(
             made(&start("libc10_cuda.so", words, &off)),

@@ -51,7 +51,7 @@ fn a_bad_size() {
 #[test]
 fn a_bad_word() {
     is_said_once("WMSHIM_OVERFLOW", "disk", &["off", "host", "peer"]);
-    is_said_once("WMSHIM_OVERFLOW_CREATED", "nccl", &["torch", "all", "off"]);
+    is_said_once("WMSHIM_OVERFLOW_CREATED", "nccl", &["auto", "torch", "all", "off"]);
     is_said_once("WMSHIM_TORCH_PIECES", "some", &["keep", "release"]);
     is_said_once("WMSHIM_TORCH_ALLOCATOR", "fast", &["auto", "async", "native", "expandable"]);
     for signal in ["SIGFOO", "11", "15", "9", "TERM"] {

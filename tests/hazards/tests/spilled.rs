@@ -12,7 +12,7 @@ fn run(arguments: &str, variables: &[(&str, &str)]) -> Outcome {
     let program = c::cuda_program(&scratch, "spilled");
     let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(arguments.split(' '));
     let host = host.env("SIMCUDA_MEMORY", "64MiB").env("WMSHIM_HEADROOM", "0");
-    let outcome = host.env("WMSHIM_OVERFLOW_CREATED", "all").env("WMSHIM_HOST_LIMIT", "off");
+    let outcome = host.env("WMSHIM_HOST_LIMIT", "off");
     variables.iter().fold(outcome, |host, (name, value)| host.env(name, value)).run()
 }
 

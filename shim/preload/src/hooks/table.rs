@@ -101,13 +101,13 @@ hooks! {
             => wait::ctx_synchronize_v2, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         // Physical memory that the program makes itself; our blocks are not its to map.
         cuMemCreate
-            => physical::mem_create, Memory, "counted; where the device is full, PyTorch's goes on in host memory";
+            => physical::mem_create, Memory, "counted; where the device is full, it goes on in host memory, unless its maker needs the device";
         cuMemRelease
             => physical::mem_release, Memory, "counted";
         cuMemImportFromShareableHandle
             => physical::mem_import_from_shareable_handle, Memory, "one more reference to memory that the program has already; other memory is known by where it lies";
         cuMemExportToShareableHandle
-            => passed_on::mem_export_to_shareable_handle, Memory, "refused for what stands in for device memory, but to its maker";
+            => passed_on::mem_export_to_shareable_handle, Memory, "out of memory for what stands in for device memory, but to PyTorch";
         cuMulticastBindMem
             => passed_on::multicast_bind_mem, Memory, "memory that is bound is not kept for other pieces";
         cuMulticastBindMem_v2

@@ -18,7 +18,12 @@ const TORCH: &str = "libc10_cuda";
 
 /// Libraries whose buffers other devices and network cards write into. NCCL's flags come in lines
 /// of 128 bytes, which arrive whole over NVLink only.
-const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
+const COMMUNICATION: &[&str] =
+    &["libnccl", "libnvshmem", "libmscclpp", "libucp", "libuct", "libucs", "libucm"];
+
+/// The part of PyTorch that NCCL may be linked into, and that makes symmetric memory. What it makes
+/// with `cuMemCreate` is theirs.
+const TORCH_COLLECTIVES: &str = "libtorch_cuda";
 
 /// Libraries that register memory with network cards, the CPU or engines of the GPU by ways that no
 /// driver call shows, and are loaded only to be used.
@@ -88,15 +93,40 @@ fn torch_code(address: usize) -> Option<Range<usize>> {
 
 /// Does the caller need memory that is on the device?
 pub(crate) fn need_device() -> bool {
+    is_communication(&nearest())
+}
+
+fn is_communication(object: &str) -> bool {
+    COMMUNICATION.iter().any(|name| object.starts_with(name))
+}
+
+/// The maker of physical memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PieceMaker {
+    /// PyTorch's allocator.
+    Torch,
+    /// It gives the memory to other devices.
+    Communication,
+    Other,
+}
+
+/// The caller that makes physical memory.
+pub(crate) fn piece_maker() -> PieceMaker {
     let nearest = nearest();
-    COMMUNICATION.iter().any(|name| nearest.starts_with(name))
+    if nearest.starts_with(TORCH) {
+        PieceMaker::Torch
+    } else if is_communication(&nearest) || nearest.starts_with(TORCH_COLLECTIVES) {
+        PieceMaker::Communication
+    } else {
+        PieceMaker::Other
+    }
 }
 
 /// The nearest calling object but CUDA's runtime, which calls for others; empty if no caller is
 /// known. The stack is walked only in a process that has loaded one of the libraries that make a
 /// difference here.
 fn nearest() -> String {
-    if !is_any_loaded(&[COMMUNICATION, &[TORCH]]) {
+    if !is_any_loaded(&[COMMUNICATION, &[TORCH, TORCH_COLLECTIVES]]) {
         return String::new();
     }
     let known = callers().into_iter().take_while(|address| *address != 0);

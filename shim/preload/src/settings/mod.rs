@@ -112,10 +112,11 @@ settings! {
         /// Where blocks go when the device is full; peers come before the host.
         "WMSHIM_OVERFLOW": "host, peer, or both as host,peer; off", "host"
             => overflow: Vec<Overflow> = vec![Overflow::Host], |text| words(text, overflow);
-        /// Which memory of `cuMemCreate` goes to the host too: that of PyTorch's expandable
-        /// segments, all, or none. Other callers may rely on device memory, as NCCL does.
-        "WMSHIM_OVERFLOW_CREATED": "torch, all, off", "torch"
-            => overflow_created: Created = Created::Torch, |text| words(text, created);
+        /// Which memory of `cuMemCreate` goes to the host too. Auto: that of callers which do not
+        /// need device memory, as NCCL, NVSHMEM and network cards do. Torch: that of PyTorch's
+        /// expandable segments alone. Or all, or none.
+        "WMSHIM_OVERFLOW_CREATED": "auto, torch, all, off", "auto"
+            => overflow_created: Created = Created::Auto, |text| words(text, created);
         /// Most host memory to pin, for all devices of the process together. A share is one of the
         /// machine's memory, or of the process's control group. Half of what the limit leaves stays
         /// available, a quarter of the machine at most, whatever all processes pin. Off: what is

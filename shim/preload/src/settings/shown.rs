@@ -82,6 +82,7 @@ impl Shown for Vec<Overflow> {
 impl Shown for Created {
     fn shown(&self) -> Option<String> {
         let word = match self {
+            Self::Auto => "auto",
             Self::Torch => "torch",
             Self::All => "all",
             Self::Off => "off",

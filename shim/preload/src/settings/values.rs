@@ -41,6 +41,8 @@ pub(crate) enum Overflow {
 /// Whose memory of `cuMemCreate` may go where blocks go when the device is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Created {
+    /// All whose maker does not need the device.
+    Auto,
     /// PyTorch's expandable segments.
     Torch,
     /// All of them.
@@ -216,6 +218,7 @@ pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
 
 pub(super) fn created(text: &str) -> Parsed<Created> {
     match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(Created::Auto),
         "torch" => Ok(Created::Torch),
         "all" => Ok(Created::All),
         off if is_off(off) => Ok(Created::Off),

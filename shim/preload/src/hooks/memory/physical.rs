@@ -2,12 +2,11 @@
 //! memory.
 //!
 //! The order is that of a block of ours: the device; the device once more after our unused memory
-//! was given back; then pinned host memory, if the user allows it and the caller is known to cope
-//! with it; the device's headroom last. PyTorch's allocator can. Libraries that pass memory to
-//! peers, network cards or multicast objects cannot: NCCL's flags come in lines of 128 bytes, which
-//! arrive whole over NVLink only. If all fails, the program gets the driver's first answer. Memory
-//! that went elsewhere answers queries as device memory, the CPU has no access to it, and only the
-//! process that made it may pass it on.
+//! was given back; then pinned host memory, if the user allows it and the caller does not need the
+//! device; the device's headroom last. Libraries that pass memory to peers, network cards or
+//! multicast objects need it: NCCL's flags come in lines of 128 bytes, which arrive whole over
+//! NVLink only. If all fails, the program gets the driver's first answer. Memory that went
+//! elsewhere answers queries as device memory, and the CPU has no access to it.
 
 use std::ffi::{c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -21,8 +20,7 @@ use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
 use crate::hooks::memory::reserved;
 use crate::physical::{self, Asked, book, cache, segment};
-use crate::process::{self, callers, driver};
-use crate::settings::{self, Created};
+use crate::process::{self, driver};
 use crate::subsystems::PROCESS;
 use crate::{registry, shortage};
 
@@ -105,7 +103,7 @@ impl CreateRequest {
     fn beside_headroom(&self) -> Result<u64, CUresult> {
         let is_taken = |manager: &&Manager<Device>| !manager.leaves_headroom(self.bytes as u64);
         let could_overflow =
-            |manager: &&Manager<Device>| self.is_plain() && self.may_overflow(manager) && is_borne();
+            |manager: &&Manager<Device>| self.is_plain() && self.may_overflow(manager) && self.is_borne();
         if self.manager.filter(is_taken).is_some_and(|manager| could_overflow(&manager)) {
             return Err(CUresult::OUT_OF_MEMORY);
         }
@@ -152,6 +150,9 @@ impl CreateRequest {
         }
         if !self.may_overflow(manager) {
             return Some(OverflowVerdict::Allowed);
+        }
+        if !self.is_borne() {
+            return Some(OverflowVerdict::Unfit);
         }
         match shortage::of_piece() {
             OomAnswer::Spill => None,
@@ -204,6 +205,11 @@ impl CreateRequest {
         self.property.requestedHandleTypes & !SHAREABLE == 0 && flags.compressionType == 0 && flags.usage == 0
     }
 
+    /// Can the caller cope with memory that is not where it asked for it?
+    fn is_borne(&self) -> bool {
+        shortage::may_leave_device(self.property.allocFlags.gpuDirectRDMACapable != 0)
+    }
+
     fn may_overflow(&self, manager: &Manager<Device>) -> bool {
         let idle = manager.pool(|pool| pool.idle(Tier::Host));
         let suffices = |available: u64| available.saturating_add(idle) >= self.bytes as u64;
@@ -220,15 +226,6 @@ impl CreateRequest {
     fn asked(&self) -> Asked {
         let CUmemAllocationProp { requestedHandleTypes, allocFlags, .. } = self.property;
         Asked { device: self.device(), handle_types: requestedHandleTypes, flags: allocFlags }
-    }
-}
-
-/// Can the caller cope with memory that is not where it asked for it?
-pub(super) fn is_borne() -> bool {
-    match settings::load().overflow_created {
-        Created::Torch => callers::is_torch(),
-        Created::All => true,
-        Created::Off => false,
     }
 }
 
@@ -297,7 +294,7 @@ fn learn(handle: u64) {
         None => (Tier::Device, location.id),
     };
     let asked = Asked { device, handle_types: requestedHandleTypes, flags: allocFlags };
-    book().imported(handle, asked, tier, tier == Tier::Host && is_borne());
+    book().imported(handle, asked, tier, tier == Tier::Host && shortage::shares_host_memory());
     if tier == Tier::Host {
         physical::set_any_elsewhere();
     }
