@@ -224,6 +224,8 @@ pub trait Api {
         /// Sets the access rights of mapped memory.
         mem_set_access(address: CUdeviceptr, bytes: usize, access: &[CUmemAccessDesc])
             = cuMemSetAccess(address, bytes, access.as_ptr(), access.len());
+        /// The access right of one place to mapped memory.
+        mem_access(address: CUdeviceptr, place: &CUmemLocation) -> (flags: u64) = cuMemGetAccess(&mut flags, place, address);
 
         /// Pinned host memory.
         mem_host_alloc(bytes: usize, flags: c_uint) -> (address: *mut c_void) = cuMemHostAlloc(&mut address, bytes, flags);

@@ -107,7 +107,7 @@ hooks! {
         cuMemImportFromShareableHandle
             => physical::mem_import_from_shareable_handle, Memory, "one more reference to memory that the program has already; other memory is known by where it lies";
         cuMemExportToShareableHandle
-            => passed_on::mem_export_to_shareable_handle, Memory, "out of memory for what stands in for device memory, but to PyTorch";
+            => passed_on::mem_export_to_shareable_handle, Memory, "what stands in for device memory becomes it, or is out of memory, but to PyTorch";
         cuMulticastBindMem
             => passed_on::multicast_bind_mem, Memory, "memory that is bound is not kept for other pieces";
         cuMulticastBindMem_v2

@@ -19,8 +19,11 @@ mod waits;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use wm_abi::CUdevice;
+use wm_driver::{Device, Gpu};
+use wm_memory::Manager;
 
 use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
@@ -77,6 +80,12 @@ impl Migrations {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
+    }
+
+    /// Is a device idle, and can nothing use its memory while the gate is closed? To be asked
+    /// behind it.
+    pub(crate) fn finds_idle(&self, manager: &Manager<Device>, limit: Duration) -> bool {
+        self.is_on() && pin_reason::of_others().is_none() && manager.gpu().is_settled(limit).unwrap_or(false)
     }
 
     pub(crate) fn allocated(&self, event: &BlockAllocated) {

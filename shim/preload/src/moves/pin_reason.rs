@@ -21,6 +21,11 @@ pub(super) fn of_process() -> Option<&'static str> {
     GATE.pin_reason().or_else(of_libraries).or_else(of_contexts)
 }
 
+/// The same, without the calls of this process: for memory that none of them has passed on.
+pub(super) fn of_others() -> Option<&'static str> {
+    of_libraries().or_else(of_contexts)
+}
+
 /// The same for sharing of equal memory. Graphs do not pin it: they use addresses, and what lies
 /// there stays the same.
 pub(crate) fn of_sharing() -> Option<&'static str> {

@@ -147,6 +147,14 @@ impl<C: PieceCharge> Book<C> {
         held.inspect(|held| self.hold(handle, held.piece)).is_some()
     }
 
+    /// A piece has become memory of its device.
+    pub(crate) fn came_home(&mut self, handle: u64, charge: C) {
+        let number = self.handles.get(&handle).map(|held| held.piece);
+        if let Some(piece) = number.and_then(|number| self.pieces.get_mut(&number)) {
+            (piece.tier, piece.stands_in, piece.charge) = (Tier::Device, false, Some(charge));
+        }
+    }
+
     /// The program knows imported memory in a range for the host's: it is what was exported, and
     /// stands in for nothing.
     pub(crate) fn disclose(&mut self, address: u64, bytes: u64) {

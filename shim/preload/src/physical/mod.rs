@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 pub(crate) use book::{Asked, Book, ListedPiece, MappedPiece};
-pub(crate) use piece_cache::{cache, kind, location};
+pub(crate) use handle_cache::{Access, HeldPiece};
+pub(crate) use piece_cache::{cache, kind, kind_of, location};
 use wm_driver::{Device, lock};
 use wm_memory::Charge;
 

@@ -109,18 +109,23 @@ fn answered<T>(at: u64, bytes: u64, result: Result<T, Failed>) -> Result<T, CUre
 
 /// The kind of idle memory that may serve a request; `None` for a request that is not cached.
 pub(crate) fn kind(property: &CUmemAllocationProp, bytes: usize) -> Option<PieceKind> {
-    let CUmemAllocationFlags { compressionType, gpuDirectRDMACapable, usage, .. } = property.allocFlags;
+    let CUmemAllocationFlags { compressionType, usage, .. } = property.allocFlags;
     let plain = compressionType == 0
         && usage == 0
         && property.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR == 0;
     let keeps = settings::load().torch_pieces == TorchPieces::Keep && plain && callers::is_torch_itself();
-    keeps.then_some(PieceKind {
+    keeps.then(|| kind_of(property, bytes))
+}
+
+/// The kind of a piece on its device that is plain otherwise.
+pub(crate) fn kind_of(property: &CUmemAllocationProp, bytes: usize) -> PieceKind {
+    PieceKind {
         device: property.location.id,
         tier: Tier::Device,
         bytes: bytes as u64,
         handle_types: property.requestedHandleTypes,
-        rdma: gpuDirectRDMACapable != 0,
-    })
+        rdma: property.allocFlags.gpuDirectRDMACapable != 0,
+    }
 }
 
 impl PieceCache {
@@ -141,6 +146,12 @@ impl PieceCache {
     pub(crate) fn made(&self, kind: PieceKind, handle: u64) -> u64 {
         self.is_used.store(true, Relaxed);
         self.lock().made(kind, handle)
+    }
+
+    /// The same for memory that serves no later piece.
+    pub(crate) fn lend(&self, kind: PieceKind, handle: u64) -> u64 {
+        self.is_used.store(true, Relaxed);
+        self.lock().lend(kind, handle)
     }
 
     /// `cuMemMap` of an alias; `None` for other handles, for which unused mappings are removed from

@@ -11,5 +11,6 @@ pub(in crate::hooks) mod pointer;
 pub(in crate::hooks) mod pool;
 pub(in crate::hooks) mod reserved;
 pub(in crate::hooks) mod sharing;
+mod to_device;
 
 pub(crate) use allocate::allocate_placed;

@@ -2,14 +2,15 @@
 //!
 //! The receiver keeps the memory alive by itself, so it is the driver's handle that is passed on,
 //! and the memory is not kept for other pieces after the program has released it. It relies on
-//! device memory: a piece on the host is out of memory here, as it would have been when it was made
-//! without the library.
+//! device memory: a piece on the host becomes that ([`to_device`]), or the call is out of memory,
+//! as its creation would have been without the library.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::Once;
 
 use wm_abi::*;
 
+use super::to_device;
 use crate::hooks::call::boundary::Outcome;
 use crate::physical::{self, book, cache};
 use crate::process::driver;
@@ -18,7 +19,8 @@ use crate::shortage;
 /// Makes a call with the driver's handle of memory on the device in place of an alias. Other
 /// handles are the driver's.
 fn with_handle(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
-    if is_elsewhere(alias) { refuse() } else { with_handle_anywhere(alias, call) }
+    let is_there = !is_elsewhere(alias) || to_device::bring(alias);
+    if is_there { with_handle_anywhere(alias, call) } else { refuse() }
 }
 
 fn with_handle_anywhere(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
@@ -35,8 +37,9 @@ fn refuse() -> Outcome {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         log::warn!(
-            "memory of cuMemCreate that lies on the host, for want of room on the device, was not passed on as \
-             device memory: out of memory; WMSHIM_OVERFLOW_CREATED=torch keeps such memory on the device"
+            "memory of cuMemCreate that lies on the host could not become device memory, and was not passed on: \
+             out of memory; WMSHIM_OVERFLOW_CREATED=torch keeps such memory on the device, and with \
+             WMSHIM_MIGRATE=on it may become device memory while it is mapped"
         );
     });
     Outcome::Return(CUresult::OUT_OF_MEMORY)
@@ -138,9 +141,18 @@ pub(in crate::hooks) fn mem_get_handle_for_address_range(
     share_range(address, bytes)
 }
 
+/// Is all memory in a range on its device, after what is not was brought there?
+fn is_on_device(address: u64, bytes: u64) -> bool {
+    if !physical::is_any_elsewhere() || !book().reaches_elsewhere(address, bytes) {
+        return true;
+    }
+    let aliases = cache().handles().map(|handles| handles.mapped_in(address, bytes)).unwrap_or_default();
+    aliases.into_iter().all(to_device::bring) && !book().reaches_elsewhere(address, bytes)
+}
+
 /// The receiver gets the memory by its address.
 fn share_range(address: CUdeviceptr, bytes: usize) -> Outcome {
-    if physical::is_any_elsewhere() && book().reaches_elsewhere(address, bytes as u64) {
+    if !is_on_device(address, bytes as u64) {
         return refuse();
     }
     cache().handles().iter_mut().for_each(|handles| handles.share_range(address, bytes as u64));

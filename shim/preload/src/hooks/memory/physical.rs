@@ -178,7 +178,13 @@ impl CreateRequest {
         let charge = self.manager.map(charge).transpose()?;
         let made = self.make(tier)?;
         charge.iter().for_each(|charge| charge.made(is_cached));
-        let handle = self.kind.map_or(made, |kind| cache().made(kind.on(tier), made));
+        let handle = match self.kind {
+            Some(kind) => cache().made(kind.on(tier), made),
+            None if tier == Tier::Host => {
+                cache().lend(physical::kind_of(&self.property, self.bytes).on(tier), made)
+            }
+            None => made,
+        };
         book().made(handle, self.asked(), tier, charge);
         Ok(handle)
     }
@@ -330,8 +336,11 @@ pub(in crate::hooks) fn mem_map(
     if reserved::is_ours(address) {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
-    // SAFETY: a function without pointers.
-    let plainly = || unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
+    let plainly = || {
+        let named = cache().handles().and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
+        // SAFETY: a function without pointers.
+        unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, named, flags) }
+    };
     let result = cache().map(address, bytes, offset, handle, flags).unwrap_or_else(plainly);
     if result == CUresult::SUCCESS {
         book().mapped(address, bytes as u64, handle);

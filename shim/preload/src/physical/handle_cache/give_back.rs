@@ -27,7 +27,7 @@ impl<V: Vmm> HandleCache<V> {
         released
     }
 
-    fn release_uncounted(&mut self, number: u64) -> Result<(), CUresult> {
+    pub(super) fn release_uncounted(&mut self, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
         let unmap = |at: u64| {
             let Some(view) = self.mappings.get(&at) else { return Ok(()) };

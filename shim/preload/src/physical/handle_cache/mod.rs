@@ -11,9 +11,13 @@
 //! each alias that is not bound, unless its device was reset since: then its memory is made when it
 //! is mapped; at an address there is at most one mapping of ours, which grants access from the
 //! beginning; memory that was shared is never idle here.
+//!
+//! A piece on the host of any other maker has an alias too, so that it can become device memory
+//! while the program holds it. Its memory is never idle, and has the access that is granted.
 //! Which memory is idle, and which is reserved, is in the device's pool ([`HandlePool`]). Nothing
 //! here waits for the GPU: a program that unmaps has waited.
 
+mod exchange;
 mod give_back;
 mod passed_on;
 
@@ -54,8 +58,17 @@ struct CachedHandle {
     idle_since: u64,
     /// Where it is mapped.
     mappings: SmallVec<[u64; 2]>,
+    /// It serves a later piece when the program gives it up, unless it is shared.
+    kept: bool,
     /// Another holder may use it.
     shared: bool,
+}
+
+impl CachedHandle {
+    /// The driver gets it when the program gives it up.
+    fn is_returned(&self) -> bool {
+        self.shared || !self.kept
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -73,10 +86,24 @@ struct Alias {
     memory: Option<u64>,
     /// Addresses at which the program has it mapped.
     mappings: usize,
-    /// The program has mapped it, or shared it: its memory holds bytes that stay with it.
-    settled: bool,
+    /// Times that the program has mapped or shared it: from the first one on its memory holds bytes
+    /// that stay with it.
+    uses: usize,
     /// From its creation, and from each time that the program asked for it by an address.
     references: usize,
+}
+
+/// A piece, as it is before an exchange.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeldPiece {
+    pub(crate) kind: PieceKind,
+    /// The driver's handle of its memory.
+    pub(crate) handle: u64,
+    /// Addresses at which the program has it mapped.
+    pub(crate) at: Vec<u64>,
+    /// Another holder may use its memory.
+    pub(crate) shared: bool,
+    uses: usize,
 }
 
 /// The cached handles of all devices.
@@ -127,10 +154,14 @@ impl<V: Vmm> HandleCache<V> {
     pub(crate) fn made(&mut self, kind: PieceKind, handle: u64) -> u64 {
         let number = self.remember(kind, handle);
         let alias = self.alias(kind, Some(number));
+        self.hand_over(number, alias);
+        alias
+    }
+
+    fn hand_over(&mut self, number: u64, alias: u64) {
         if let Some(memory) = self.memories.get_mut(&number) {
             memory.holder = Some(alias);
         }
-        alias
     }
 
     fn remember(&mut self, kind: PieceKind, handle: u64) -> u64 {
@@ -141,6 +172,7 @@ impl<V: Vmm> HandleCache<V> {
             holder: None,
             idle_since: 0,
             mappings: SmallVec::new(),
+            kept: true,
             shared: false,
         };
         self.memories.insert(number, memory);
@@ -149,15 +181,15 @@ impl<V: Vmm> HandleCache<V> {
 
     fn alias(&mut self, kind: PieceKind, memory: Option<u64>) -> u64 {
         let alias = ALIASES | self.next();
-        self.aliases.insert(alias, Alias { kind, memory, mappings: 0, settled: false, references: 1 });
+        self.aliases.insert(alias, Alias { kind, memory, mappings: 0, uses: 0, references: 1 });
         alias
     }
 
     /// Maps the handle that an alias stands for. `None`: the driver's answer is not known here, and
     /// nothing has changed.
     pub(crate) fn map(&mut self, address: u64, bytes: u64, alias: u64) -> Option<Result<(), CUresult>> {
-        let found = *self.aliases.get(&alias)?;
-        if found.references == 0 || bytes != found.kind.bytes || self.overlaps_used(address, bytes) {
+        let found = *self.aliases.get(&alias).filter(|found| bytes == found.kind.bytes)?;
+        if found.references == 0 || self.overlaps_used(address, bytes) {
             return Some(Err(CUresult::INVALID_VALUE));
         }
         Some(self.map_alias(address, bytes, alias, found))
@@ -165,7 +197,7 @@ impl<V: Vmm> HandleCache<V> {
 
     fn map_alias(&mut self, address: u64, bytes: u64, alias: u64, found: Alias) -> Result<(), CUresult> {
         let there =
-            if found.settled { self.own_at(address, alias) } else { self.idle_at(address, found.kind) };
+            if found.uses > 0 { self.own_at(address, alias) } else { self.idle_at(address, found.kind) };
         if let Some(number) = there {
             self.bind(alias, number);
             self.used(address, alias);
@@ -214,7 +246,8 @@ impl<V: Vmm> HandleCache<V> {
         self.vmm.map(address, bytes, memory.handle)?;
         // At once: if memory is unmapped at one address while it has no access at another one yet,
         // later maps of it fail.
-        if let Err(error) = self.vmm.allow(address, bytes, &access) {
+        let allowed = if access.is_empty() { Ok(()) } else { self.vmm.allow(address, bytes, &access) };
+        if let Err(error) = allowed {
             let _left = self.vmm.unmap(address, bytes);
             return Err(error);
         }
@@ -238,8 +271,11 @@ impl<V: Vmm> HandleCache<V> {
     }
 
     /// The access that the program granted at the last mapping, else the one that it will grant.
+    /// Memory that serves no later piece has what the program grants.
     fn usual_access(&self, number: u64) -> Access {
-        let Some(memory) = self.memories.get(&number) else { return Access::new() };
+        let Some(memory) = self.memories.get(&number).filter(|memory| memory.kept) else {
+            return Access::new();
+        };
         let before = memory
             .mappings
             .last()
@@ -295,7 +331,7 @@ impl<V: Vmm> HandleCache<V> {
         }
         if let Some(alias) = self.aliases.get_mut(&alias) {
             alias.mappings += 1;
-            alias.settled = true;
+            alias.uses += 1;
         }
     }
 
@@ -371,8 +407,8 @@ impl<V: Vmm> HandleCache<V> {
 
     fn give_up(&mut self, address: u64, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.get(&number) else { return Ok(()) };
-        let (holder, shared) = (memory.holder, memory.shared);
-        if shared {
+        let (holder, is_returned) = (memory.holder, memory.is_returned());
+        if is_returned {
             self.take_down(address)?;
         } else if let Some(view) = self.mappings.get_mut(&address) {
             view.used = false;
@@ -405,8 +441,8 @@ impl<V: Vmm> HandleCache<V> {
         };
         self.aliases.remove(&alias);
         let Some(number) = found.memory else { return self.end_reservation(found.kind) };
-        if self.memories.get(&number).is_some_and(|memory| memory.shared) {
-            // Others may have it: the rest of it is theirs.
+        if self.memories.get(&number).is_some_and(CachedHandle::is_returned) {
+            // If others have it, the rest of it is theirs.
             let _left = self.give_up_handle(number);
         } else {
             self.park(number);

@@ -32,7 +32,7 @@ impl<V: Vmm> HandleCache<V> {
     pub(crate) fn share(&mut self, alias: u64) -> Option<u64> {
         let handle = self.bound(alias)?;
         let found = self.aliases.get_mut(&alias)?;
-        found.settled = true;
+        found.uses += 1;
         self.memories.get_mut(&found.memory?)?.shared = true;
         Some(handle)
     }

@@ -1,6 +1,7 @@
 //! Hazard (use after free): two of the program's pieces are one memory, a piece is not what was
 //! written to it, or memory is lost.
 mod ends;
+mod exchanged;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
