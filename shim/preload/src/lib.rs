@@ -28,6 +28,7 @@ mod guard;
 mod hooks;
 mod idle;
 mod ipc;
+mod jax;
 mod launches;
 mod moves;
 mod multipath;

@@ -18,8 +18,9 @@ const PAGE: &str = "docs/settings.md";
 
 const OPENING: &str = "# Settings\n
 <!-- Written by `cargo xtask settings` from shim/preload/src/settings/mod.rs. Do not edit. -->\n
-Each setting is an environment variable. The library reads it at the first CUDA call; `WMSHIM_TORCH_ALLOCATOR`, and the
-effect of others on PyTorch's allocator, are read when Python starts ([table](operations.md#when-settings-are-read)).
+Each setting is an environment variable. The library reads it at the first CUDA call; `WMSHIM_TORCH_ALLOCATOR`,
+`WMSHIM_JAX_ALLOCATOR`, and the effect of others on these allocators, are read when Python starts
+([table](operations.md#when-settings-are-read)).
 
 If a value or a variable is unknown, the library prints one line with the valid values and uses the default. `wmctl run`
 does not start a program with such a value. `wmctl stats --config PID` shows the settings in force, in a form that can

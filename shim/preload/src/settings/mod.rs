@@ -20,12 +20,14 @@ use wm_trust::environment;
 
 use shown::Shown;
 use values::{
-    Parsed, allowance, amount, bytes, created, dedup, guard, headroom, launches, level, limit, multipath,
-    overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces, words,
+    Parsed, allowance, amount, bytes, created, dedup, guard, headroom, jax, launches, level, limit,
+    multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces, words,
 };
 
 pub(crate) use file_names::{replace, with_process};
-pub(crate) use values::{Created, Dedup, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces};
+pub(crate) use values::{
+    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -147,6 +149,14 @@ settings! {
         /// ([pytorch.md](pytorch.md#expandable-segments)).
         "WMSHIM_TORCH_PIECES": "keep, release", "keep"
             => torch_pieces: TorchPieces = TorchPieces::Keep, |text| words(text, torch_pieces);
+        // JAX.
+        /// JAX's allocator, chosen when Python starts. `auto` gives JAX `cuda_async` without
+        /// preallocation where memory may overflow, because its own allocator ends at 75 % of the
+        /// device; it leaves a choice of the user alone
+        /// ([overflow.md](overflow.md#jax)). Async: also where memory does not overflow. Native:
+        /// JAX's environment is left alone.
+        "WMSHIM_JAX_ALLOCATOR": "auto, async, native", "auto"
+            => jax_allocator: JaxAllocator = JaxAllocator::Auto, |text| words(text, jax);
         // Copies.
         /// `own`: threads carry large pageable copies over the GPU's own link. `auto`, or devices:
         /// large copies use these siblings' links too. Off: all copies are the driver's
@@ -227,8 +237,8 @@ const REMOVED: &[(&str, &str)] = &[
     ("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it"),
 ];
 
-/// A note from a process to its children, not a setting.
-const TORCH_CHOICE: &str = "WMSHIM_TORCH_CHOICE";
+/// Notes from a process to its children, not settings.
+const CHOICES: [&str; 2] = ["WMSHIM_TORCH_CHOICE", "WMSHIM_JAX_CHOICE"];
 
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
@@ -252,6 +262,21 @@ pub(crate) fn get() -> Option<&'static Settings> {
 /// A value of WMSHIM_TORCH_ALLOCATOR, for the choice that is made before settings are read.
 pub(crate) fn torch_allocator(text: &str) -> Option<TorchAllocator> {
     torch(text).ok()
+}
+
+/// The same of WMSHIM_JAX_ALLOCATOR.
+pub(crate) fn jax_allocator(text: &str) -> Option<JaxAllocator> {
+    jax(text).ok()
+}
+
+/// The same of a switch with this default.
+pub(crate) fn switch_or(text: &str, default: bool) -> bool {
+    switch(text).unwrap_or(default)
+}
+
+/// Does a value of WMSHIM_OVERFLOW let memory overflow? An invalid one is the default.
+pub(crate) fn overflows(text: &str) -> bool {
+    overflow(text).map_or(true, |tiers| !tiers.is_empty())
 }
 
 /// Does a value of WMSHIM_MIGRATE let memory move? For the same choice.
@@ -289,8 +314,9 @@ fn printable(text: &OsStr) -> String {
 
 fn strangers(names: impl Iterator<Item = String>) -> Vec<String> {
     let ours = names.filter(|name| name.starts_with("WMSHIM_"));
-    let strange =
-        ours.filter(|name| !is_known(name) && !OF_OTHERS.contains(&name.as_str()) && name != TORCH_CHOICE);
+    let strange = ours.filter(|name| {
+        !is_known(name) && !OF_OTHERS.contains(&name.as_str()) && !CHOICES.contains(&name.as_str())
+    });
     strange.map(|name| complaint(&name)).collect()
 }
 

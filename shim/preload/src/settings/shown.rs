@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use log::LevelFilter;
 use wm_schema::size;
 
-use super::values::{Created, Dedup, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces};
+use super::values::{
+    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+};
 
 /// A value in the notation in which it is read.
 pub(super) trait Shown {
@@ -127,6 +129,12 @@ impl Shown for Guard {
             Self::Canary => "canary",
         };
         Some(word.to_owned())
+    }
+}
+
+impl Shown for JaxAllocator {
+    fn shown(&self) -> Option<String> {
+        Some(format!("{self:?}").to_ascii_lowercase())
     }
 }
 

@@ -106,6 +106,17 @@ pub(crate) enum TorchAllocator {
     Expandable,
 }
 
+/// JAX's allocator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JaxAllocator {
+    /// `cuda_async` where memory may overflow, if the user has not chosen.
+    Auto,
+    /// `cuda_async`, if the user has not chosen.
+    Async,
+    /// JAX's own choice.
+    Native,
+}
+
 /// A value that a setting does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotUnderstood;
@@ -287,6 +298,15 @@ pub(super) fn torch(text: &str) -> Parsed<TorchAllocator> {
         "async" => Ok(TorchAllocator::Async),
         "native" => Ok(TorchAllocator::Native),
         "expandable" => Ok(TorchAllocator::Expandable),
+        _ => Err(NotUnderstood),
+    }
+}
+
+pub(super) fn jax(text: &str) -> Parsed<JaxAllocator> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(JaxAllocator::Auto),
+        "async" => Ok(JaxAllocator::Async),
+        "native" => Ok(JaxAllocator::Native),
         _ => Err(NotUnderstood),
     }
 }

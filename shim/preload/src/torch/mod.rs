@@ -17,6 +17,7 @@ use wm_abi::CUdevice;
 use wm_driver::share::may_fetch_descriptors;
 use wm_trust::environment;
 
+use crate::jax;
 use crate::process::{DeviceSet, DeviceValues};
 use crate::settings::{self, TorchAllocator};
 use tensor_users::TensorUsers;
@@ -78,8 +79,8 @@ impl TorchMemory {
         }
     }
 
-    /// At load: writes the choice into the environment. Does nothing in a process that is no
-    /// Python. A parent's choice holds for workers of Python's own modules only.
+    /// At load: writes the choice, and JAX's, into the environment. Does nothing in a process that
+    /// is no Python. A parent's choice holds for workers of Python's own modules only.
     pub(crate) fn choose(&self) {
         if environment::is_withheld() {
             return;
@@ -93,6 +94,8 @@ impl TorchMemory {
         if is_worker(&started::text(&command)) {
             return;
         }
+        // SAFETY: the process has one thread.
+        unsafe { jax::choose() };
         let parents = inherited();
         if let Some((variable, _)) = &parents {
             // SAFETY: the process has one thread, so no other reads the environment meanwhile.

@@ -1,0 +1,72 @@
+//! Chooses JAX's allocator before JAX reads its environment.
+//!
+//! XLA's default allocator (`BFCAllocator`) has a limit of its own: 75 % of the memory that
+//! `cuMemGetInfo` tells. It takes that as one region when it starts, and refuses what exceeds it
+//! without a call of the driver, so nothing could go on in host memory. XLA's `cuda_async` takes
+//! each buffer by `cuMemAllocFromPoolAsync`, without a limit: each is a block of ours. It would
+//! take 75 % at first, too, which no program needs that gets blocks one by one.
+//!
+//! If any variable about XLA's memory is set, the user has chosen, and the environment is left
+//! alone.
+
+use wm_trust::environment;
+
+use crate::settings::{self, JaxAllocator};
+
+/// What is written, by variable.
+const WRITTEN: [(&str, &str); 2] =
+    [("XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async"), ("XLA_PYTHON_CLIENT_PREALLOCATE", "false")];
+
+/// Says in a child process that it is our choice, not the user's.
+const MARK: &str = "WMSHIM_JAX_CHOICE";
+
+/// Variables by which a user chooses, besides those that are written.
+const CHOSEN: [&str; 5] = [
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB",
+    "TF_FORCE_UNIFIED_MEMORY",
+    "TF_GPU_ALLOCATOR",
+];
+
+/// Writes the choice into the environment.
+///
+/// # Safety
+/// This thread is the only one of the process.
+pub(crate) unsafe fn choose() {
+    let set = |name: &str, value| {
+        // SAFETY: as the caller promises.
+        unsafe { environment::set(name, value) }
+    };
+    if is_set(MARK) {
+        set(MARK, None);
+        let ours = WRITTEN.iter().filter(|(name, value)| environment::text(name).as_deref() == Some(*value));
+        ours.for_each(|(name, _)| set(name, None));
+    }
+    if is_wanted() && !is_chosen() {
+        WRITTEN.iter().for_each(|(name, value)| set(name, Some(value)));
+        set(MARK, Some("async"));
+    }
+}
+
+fn is_chosen() -> bool {
+    WRITTEN.iter().map(|(name, _)| *name).chain(CHOSEN).any(is_set)
+}
+
+fn is_set(name: &str) -> bool {
+    environment::variable(name).is_some_and(|value| !value.is_empty())
+}
+
+/// The settings are read at the first call, which is later: here only those about JAX are.
+fn is_wanted() -> bool {
+    let text = |name| environment::text(name).unwrap_or_default();
+    match settings::jax_allocator(&text("WMSHIM_JAX_ALLOCATOR")).unwrap_or(JaxAllocator::Auto) {
+        JaxAllocator::Native => false,
+        JaxAllocator::Async => true,
+        JaxAllocator::Auto => {
+            settings::switch_or(&text("WMSHIM_STITCH"), true)
+                && !settings::switch_or(&text("WMSHIM_DISABLE"), false)
+                && settings::overflows(&text("WMSHIM_OVERFLOW"))
+        }
+    }
+}
