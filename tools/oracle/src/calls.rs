@@ -6,6 +6,7 @@
 pub(crate) mod aside;
 mod capture;
 mod hosts;
+mod mapped;
 
 use std::time::Duration;
 
@@ -26,8 +27,14 @@ impl Running<'_> {
         let stream =
             step.action.stream().map(|stream| self.state().streams[stream]).unwrap_or(CUstream::NULL);
         let code = match &step.action {
+            Action::Allocate { block, bytes, way: Way::Mapped { parts } } => {
+                Some(self.make_mapped(*block, *bytes, *parts, step.current.device()))
+            }
             Action::Allocate { block, bytes, way } => self.allocate(*block, *bytes, *way, stream),
-            Action::Free { block } => self.remove(*block).map(|address| cu!(d, cuMemFree_v2(address))),
+            Action::Free { block } => self
+                .give_mapped_up(*block)
+                .or_else(|| self.remove(*block).map(|address| cu!(d, cuMemFree_v2(address)))),
+            Action::Renew { block, how } => self.renew(*block, *how),
             Action::FreeIn { block, .. } => {
                 self.remove(*block).map(|address| cu!(d, cuMemFreeAsync(address, stream)))
             }
@@ -135,6 +142,7 @@ impl Running<'_> {
                 let (mut pitch, row) = (0, if bytes.is_multiple_of(4096) { 4096 } else { 512 });
                 cu!(d, cuMemAllocPitch_v2(&mut address, &mut pitch, row, size.div_ceil(row), 4))
             }
+            Way::Mapped { .. } => return None,
             Way::Async { .. } => cu!(d, cuMemAllocAsync(&mut address, size, stream)),
             Way::From { pool, .. } => {
                 cu!(d, cuMemAllocFromPoolAsync(&mut address, size, self.world.pool(pool), stream))

@@ -9,7 +9,7 @@ mod order;
 mod wishes;
 
 use crate::model::Model;
-use crate::program::{Action, Context, Kind, Node, Pool, Program, Shape, Step, Stream, Way};
+use crate::program::{Action, Context, Kind, Node, Pool, Program, Renewal, Shape, Step, Stream, Way};
 use bent::{Bent, Draw, HUGE};
 use random::{Choices, Random};
 pub(crate) use wishes::Wishes;
@@ -133,6 +133,7 @@ impl Generator {
             Draw::Download => self.download(),
             Draw::Relay => self.relay(),
             Draw::AtHost => self.at_host(),
+            Draw::Renew => self.renew(),
             Draw::Aside => self.aside(),
         }
     }
@@ -201,6 +202,7 @@ impl Generator {
             1 if bytes < HUGE => Way::Pitch,
             3 => Way::From { pool: Pool { own: false, ..self.pool() }, stream },
             4 => Way::From { pool: Pool { own: true, ..self.pool() }, stream },
+            5 if bytes < HUGE => Way::Mapped { parts: 1 + self.random.below(4) },
             _ => Way::Async { stream },
         };
         let mut steps = vec![self.step(Action::Allocate { block, bytes, way })];
@@ -219,6 +221,10 @@ impl Generator {
 
     fn free(&mut self) -> Option<Vec<Step>> {
         let block = self.block()?;
+        if self.is_mapped(block) {
+            let wait = self.step(Action::SyncContext);
+            return Some(vec![wait, self.step(Action::Free { block })]);
+        }
         if self.random.one_in(4) {
             return Some(vec![self.step(Action::Free { block })]);
         }
@@ -233,6 +239,21 @@ impl Generator {
             return Some(vec![free, self.step(Action::Destroy { stream })]);
         }
         Some(vec![free])
+    }
+
+    fn is_mapped(&self, block: usize) -> bool {
+        self.model.live().any(|(number, found)| number == block && found.is_mapped())
+    }
+
+    /// Memory of the program's own is mapped again, mostly behind a wait.
+    fn renew(&mut self) -> Option<Vec<Step>> {
+        let mapped = self.model.live().filter(|(_, block)| block.is_mapped());
+        let mapped: Vec<usize> = mapped.map(|(number, _)| number).collect();
+        let (block, how) = (self.random.pick(&mapped)?, self.random.pick(&Renewal::ALL)?);
+        let waits = !self.random.one_in(4);
+        let mut steps: Vec<Step> = waits.then(|| self.step(Action::SyncContext)).into_iter().collect();
+        steps.push(self.step(Action::Renew { block, how }));
+        Some(steps)
     }
 
     fn use_of(&mut self, block: usize, stream: usize) -> Action {
@@ -374,7 +395,7 @@ impl Generator {
 fn way_stream(way: Way) -> Option<usize> {
     match way {
         Way::Async { stream } | Way::From { stream, .. } => Some(stream),
-        Way::Plain | Way::Pitch => None,
+        Way::Plain | Way::Pitch | Way::Mapped { .. } => None,
     }
 }
 
@@ -391,14 +412,15 @@ mod tests {
 
     fn wishes() -> Wishes {
         let (green, gates, scarce, copies, held_copies) = (true, true, false, false, true);
-        let sibling = copies;
-        Wishes { devices: 2, steps: 60, rules: RULES, green, gates, scarce, copies, sibling, held_copies }
+        let (sibling, mapped) = (copies, false);
+        let (devices, steps, rules) = (2, 60, RULES);
+        Wishes { devices, steps, rules, green, gates, scarce, copies, sibling, held_copies, mapped }
     }
 
     #[test]
     fn what_is_drawn_is_legal_and_repeats() {
         for seed in 0..60 {
-            let wishes = Wishes { copies: seed % 2 == 0, ..wishes() };
+            let wishes = Wishes { copies: seed % 2 == 0, mapped: seed % 3 == 0, ..wishes() };
             let drawn = program(seed, &wishes);
             assert_eq!(drawn, program(seed, &wishes));
             let mut model = Model::new(&drawn.shape);
@@ -425,10 +447,11 @@ mod tests {
 
     #[test]
     fn every_step_is_drawn() {
-        let programs = (0..200).map(|seed| program(seed, &wishes()));
+        let wishes = Wishes { mapped: true, ..wishes() };
+        let programs = (0..200).map(|seed| program(seed, &wishes));
         let drawn: BTreeSet<&str> =
             programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
-        assert_eq!(drawn.len(), 32, "{drawn:?}");
+        assert_eq!(drawn.len(), 32 + 4, "{drawn:?}");
     }
 
     #[test]

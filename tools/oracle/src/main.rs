@@ -19,6 +19,7 @@ mod end;
 mod generate;
 mod host;
 mod judge;
+mod mapped;
 mod model;
 mod outcome;
 mod process;
@@ -97,6 +98,9 @@ struct Options {
     /// Use green contexts too, where the driver has them
     #[arg(long)]
     green: bool,
+    /// Draw memory that programs make themselves, by cuMemCreate
+    #[arg(long)]
+    mapped: bool,
     /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for
     /// the library's threads
     #[arg(long)]
@@ -264,6 +268,7 @@ impl Options {
             copies: self.copies || self.relays,
             sibling: self.relays,
             held_copies: self.simulated.is_some(),
+            mapped: self.mapped,
         }
     }
 

@@ -154,6 +154,7 @@ impl Model {
                 require(self.shape.streams[*stream].kind != Kind::Legacy, "its own work may be done")?;
                 require(self.is_held(&self.lanes[*stream].before.sure), "it may be done")
             }
+            Action::Renew { block, .. } => self.renew(*block),
             Action::Trim { .. } | Action::Info => Ok(()),
             Action::Aside(aside) => self.aside(*aside),
             Action::Capture { graph, stream, nodes, .. } => self.capture(*graph, *stream, nodes),

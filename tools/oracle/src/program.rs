@@ -5,9 +5,11 @@
 //! step. Blocks, events, gates and graphs are numbers that a step introduces once.
 
 mod aside;
+mod mapped;
 mod told;
 
 pub(crate) use aside::Aside;
+pub(crate) use mapped::Renewal;
 use serde::{Deserialize, Serialize};
 
 /// Steps of a program, and numbers of gates, at most.
@@ -141,6 +143,8 @@ pub(crate) enum Way {
     Async { stream: usize },
     /// `cuMemAllocFromPoolAsync`.
     From { pool: Pool, stream: usize },
+    /// `cuMemCreate` of so many pieces at most, which are mapped side by side.
+    Mapped { parts: usize },
 }
 
 /// One call, or a few that form a unit.
@@ -151,7 +155,7 @@ pub(crate) enum Action {
         bytes: u64,
         way: Way,
     },
-    /// `cuMemFree`.
+    /// `cuMemFree`, or the end of each mapping and piece.
     Free {
         block: usize,
     },
@@ -304,6 +308,11 @@ pub(crate) enum Action {
         stream: usize,
         waits: bool,
     },
+    /// Maps memory of the program's own again.
+    Renew {
+        block: usize,
+        how: Renewal,
+    },
     /// An action that must not affect copies.
     Aside(Aside),
 }
@@ -392,6 +401,7 @@ impl Action {
             | SyncEvent { .. }
             | SyncContext
             | Trim { .. }
+            | Renew { .. }
             | Aside(_)
             | Info => None,
         }
@@ -410,6 +420,8 @@ impl Action {
             Allocate { way: Way::Pitch, .. } => "cuMemAllocPitch",
             Allocate { way: Way::Async { .. }, .. } => "cuMemAllocAsync",
             Allocate { way: Way::From { .. }, .. } => "cuMemAllocFromPoolAsync",
+            Allocate { way: Way::Mapped { .. }, .. } => "cuMemCreate",
+            Renew { how, .. } => how.name(),
             Free { .. } => "cuMemFree",
             FreeIn { .. } => "cuMemFreeAsync",
             Stamp { .. } => "stamp",

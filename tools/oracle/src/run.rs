@@ -216,6 +216,12 @@ impl Running<'_> {
             end!(cuCtxSynchronize());
         }
         end!(cuCtxSetCurrent(self.world.handle(Context::First)));
+        let mapped: Vec<usize> = self.state().mapped.keys().copied().collect();
+        for block in mapped {
+            self.state().ending = "cuMemUnmap";
+            let code = self.give_mapped_up(block).unwrap_or(CUresult::SUCCESS);
+            self.record_code(None, "cuMemUnmap", code);
+        }
         let State { blocks, events, graphs, .. } = std::mem::take(&mut *self.take_objects());
         for (exec, graph) in graphs.values().map(|(graph, exec)| (*exec, *graph)) {
             end!(cuGraphExecDestroy(exec));

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use conformance::cu;
 use wm_abi::*;
 
+use crate::mapped::MappedBlock;
 use crate::outcome::{Refused, Stay};
 use crate::program::{Kind, Program, Stream};
 use crate::world::{World, ready};
@@ -34,6 +35,8 @@ pub(crate) struct Running<'a> {
 pub(crate) struct State {
     pub(crate) streams: Vec<CUstream>,
     pub(crate) blocks: BTreeMap<usize, (CUdeviceptr, u64)>,
+    /// Those of them that the program makes itself.
+    pub(crate) mapped: BTreeMap<usize, MappedBlock>,
     pub(crate) events: BTreeMap<usize, CUevent>,
     pub(crate) graphs: BTreeMap<usize, (CUgraph, CUgraphExec)>,
     pub(crate) gates: Vec<usize>,

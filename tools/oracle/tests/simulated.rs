@@ -153,6 +153,24 @@ fn a_library_that_does_not_tell_of_relays_is_an_error() {
     assert!(output.status.code() == Some(2) && text.contains("no copy can be relayed"), "{text}");
 }
 
+/// Hazard: memory that a program makes itself has other bytes after it went to the host, or became
+/// device memory for its export.
+#[test]
+fn memory_of_the_programs_own() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    for arguments in [&["--seed", "7000"][..], &["--seed", "8000", "--devices", "2", "--no-gates"]] {
+        clean(&[arguments, &["--mapped", "--library", &library]].concat());
+    }
+    let scarce = ["--seed", "9000", "--mapped", "--scarce", "--memory", "48MiB"];
+    let bare = clean(&[&scarce[..], &["--sides", "bare"]].concat());
+    assert!(bare["refused"].as_u64() > Some(0), "memory was never short: {bare}");
+    let document = clean(&[&scarce[..], &["--library", &library]].concat());
+    for step in ["cuMemCreate", "cuMemRetainAllocationHandle", "cuMemExportToShareableHandle"] {
+        assert!(document["steps"][step].as_u64() > Some(0), "{step}: {document}");
+    }
+}
+
 #[test]
 fn work_that_nothing_orders_is_found_by_its_bytes() {
     let (document, output) = oracle(&["--lawless", "--sides", "bare", "--no-races", "--failures", "1"]);

@@ -39,6 +39,7 @@ pub(super) enum Draw {
     AtHost,
     /// A call beside copies that must not affect them.
     Aside,
+    Renew,
 }
 
 /// The weights of one program.
@@ -195,6 +196,11 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
     ];
     let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
     let aloof = often(2) == 0;
+    let (mut ways, mut draws) = (ways, draws);
+    if wishes.mapped {
+        ways.push((5, 6 + often(8)));
+        draws.push((Draw::Renew, 2 + often(6)));
+    }
     let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels, asides: Vec::new() };
     if wishes.copies { with_copies(bent, random, wishes) } else { bent }
 }

@@ -21,4 +21,6 @@ pub(crate) struct Wishes {
     pub(crate) sibling: bool,
     /// May gates hold such copies? On a real device these may hold copies of other streams.
     pub(crate) held_copies: bool,
+    /// Memory that programs make themselves.
+    pub(crate) mapped: bool,
 }

@@ -5,14 +5,14 @@
 
 use super::state::{Barrier, Block, Model, Verdict, require};
 use crate::clock::Stamp;
-use crate::program::{Context, Kind, Way};
+use crate::program::{Context, Kind, Node, Way};
 
 impl Model {
     pub(super) fn allocate(&mut self, context: Context, block: usize, bytes: u64, way: Way) -> Verdict {
-        let plain = matches!(way, Way::Plain | Way::Pitch);
+        let plain = matches!(way, Way::Plain | Way::Pitch | Way::Mapped { .. });
         require(!(plain && context.is_green()), "whose memory it is, is not documented")?;
         let (born, device) = match way {
-            Way::Plain | Way::Pitch => (None, context.device()),
+            Way::Plain | Way::Pitch | Way::Mapped { .. } => (None, context.device()),
             Way::Async { stream } => (Some(self.birth(stream)), context.device()),
             Way::From { stream, pool } => (Some(self.birth(stream)), pool.device),
         };
@@ -59,8 +59,11 @@ impl Model {
     }
 
     /// May work of a context access a block? Linear memory belongs to its context; the devices'
-    /// primary contexts share theirs.
+    /// primary contexts share theirs. Mapped memory is open to its device.
     pub(super) fn reaches(&self, context: Context, block: &Block) -> bool {
+        if block.is_mapped() {
+            return context.device() == block.device;
+        }
         let primary = |context| matches!(context, Context::First | Context::Other);
         let shared = primary(block.context) && primary(context);
         let green = block.context == Context::First && context.is_green();
@@ -96,6 +99,7 @@ impl Model {
     }
 
     /// `cuMemFree` waits for the device if the memory came from `cuMemAlloc`, and otherwise not.
+    /// The end of a mapping does not wait.
     pub(super) fn free(&mut self, number: usize) -> Verdict {
         let block = self.block(number)?;
         let (host, context) = (&self.host, block.context);
@@ -103,12 +107,12 @@ impl Model {
         let waited_for = |stamp: &Stamp| {
             let used_in = self.shape.streams[stamp.place.stream].context;
             let same = used_in == context || (context == Context::First && used_in.is_green());
-            !block.is_pooled() && same
+            block.is_waited_for() && same
         };
         let over = block.accesses.iter().map(|(stamp, _)| stamp).chain(&block.born);
         require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
         let device = block.device;
-        if !block.is_pooled() {
+        if block.is_waited_for() {
             // The wait may block, but the host learns nothing from it: the wait is not documented.
             let held = self.holds(&self.tails(|context| context.device() == device));
             require(!held, "the host would wait for a gate that is closed")?;
@@ -125,6 +129,7 @@ impl Model {
         };
         self.freed.join(&stamp.before.most);
         let block = self.block(number)?;
+        require(!block.is_mapped(), "mapped memory is not freed in a stream")?;
         let mut before = block.accesses.iter().map(|(access, _)| access).chain(&block.born);
         require(before.all(|access| access.is_before(&stamp)), "not behind an access")?;
         if !block.is_pooled() {
@@ -133,6 +138,18 @@ impl Model {
             require(!held, "the host might wait for a gate that is closed")?;
         }
         self.end_of(number)
+    }
+
+    /// Nothing waits for work in such memory, and no graph knows it.
+    pub(super) fn renew(&mut self, number: usize) -> Verdict {
+        let block = self.block(number)?;
+        require(block.is_mapped(), "no memory of the program's own")?;
+        let mut over = block.accesses.iter();
+        require(over.all(|(stamp, _)| self.host.has(stamp.place)), "work is not over")?;
+        let has_it = |node: &Node| {
+            node.blocks().contains(&number) || node.ends().is_some_and(|(block, _)| block == number)
+        };
+        require(!self.graphs.values().any(|graph| graph.nodes.iter().any(has_it)), "a graph has it")
     }
 
     fn end_of(&mut self, number: usize) -> Verdict {

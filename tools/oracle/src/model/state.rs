@@ -120,6 +120,16 @@ impl Block {
         matches!(self.way, Way::Async { .. } | Way::From { .. })
     }
 
+    /// Does a free by `cuMemFree` wait for work?
+    pub(crate) fn is_waited_for(&self) -> bool {
+        matches!(self.way, Way::Plain | Way::Pitch)
+    }
+
+    /// Is it memory of the program's own?
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.way, Way::Mapped { .. })
+    }
+
     /// The stream of its last access, or of its allocation.
     pub(crate) fn last_stream(&self) -> Option<usize> {
         self.accesses.last().map(|(stamp, _)| stamp).or(self.born.as_ref()).map(|stamp| stamp.place.stream)

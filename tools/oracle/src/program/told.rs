@@ -28,10 +28,12 @@ impl fmt::Display for Action {
                 write!(f, "b{block} = {name}({}", size(*bytes))?;
                 match way {
                     Way::Plain | Way::Pitch => f.write_str(")"),
+                    Way::Mapped { parts } => write!(f, ", {parts} pieces)"),
                     Way::Async { stream } => write!(f, ", s{stream})"),
                     Way::From { pool, stream } => write!(f, ", {pool}, s{stream})"),
                 }
             }
+            Renew { block, how } => write!(f, "{how}(b{block})"),
             Free { block } => write!(f, "{name}(b{block})"),
             FreeIn { block, stream } => write!(f, "{name}(b{block}, s{stream})"),
             Stamp { block, stream, kernel } => {
