@@ -24,13 +24,21 @@ use crate::subsystems::PROCESS;
 /// The time of a copy that has begun: for so many bytes in a second, and a second.
 const SLOWEST: u64 = 1 << 30;
 
+/// Times that a piece is brought which other threads change meanwhile.
+const ATTEMPTS: usize = 3;
+
 /// Is the piece of an alias on its device afterwards?
 pub(super) fn bring(alias: u64) -> bool {
-    // Another thread may have brought it, or changed it meanwhile.
-    (0..3).any(|_| book().asked(alias).is_none() || bring_once(alias) == Some(true))
+    for _ in 0..ATTEMPTS {
+        // Another thread may have brought it, or changed it meanwhile.
+        if book().asked(alias).is_none() || bring_once(alias) != Some(false) {
+            break;
+        }
+    }
+    book().asked(alias).is_none()
 }
 
-/// `None`: it cannot be brought.
+/// `None`: it cannot be brought. `false`: it was changed meanwhile.
 fn bring_once(alias: u64) -> Option<bool> {
     let piece = cache().handles()?.held(alias).filter(|piece| !piece.shared)?;
     let manager = registry::existing(piece.kind.device)?;
