@@ -1,4 +1,4 @@
-//! Chooses JAX's allocator before JAX reads its environment.
+//! Chooses JAX's allocator before JAX reads its environment, if `WMSHIM_JAX_ALLOCATOR` says so.
 //!
 //! XLA's default allocator (`BFCAllocator`) has a limit of its own: 75 % of the memory that
 //! `cuMemGetInfo` tells. It takes that as one region when it starts, and refuses what exceeds it
@@ -60,7 +60,7 @@ fn is_set(name: &str) -> bool {
 /// The settings are read at the first call, which is later: here only those about JAX are.
 fn is_wanted() -> bool {
     let text = |name| environment::text(name).unwrap_or_default();
-    match settings::jax_allocator(&text("WMSHIM_JAX_ALLOCATOR")).unwrap_or(JaxAllocator::Auto) {
+    match settings::jax_allocator(&text("WMSHIM_JAX_ALLOCATOR")).unwrap_or(JaxAllocator::Native) {
         JaxAllocator::Native => false,
         JaxAllocator::Async => true,
         JaxAllocator::Auto => {

@@ -6,6 +6,7 @@ use std::path::Path;
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
 const BUFFER: u64 = 4 << 20;
+const AUTO: (&str, &str) = ("WMSHIM_JAX_ALLOCATOR", "auto");
 const OURS: &str = "cuda_async false";
 
 /// A program that takes 32 buffers, 128 MiB, on a device of 64 MiB.
@@ -83,25 +84,26 @@ fn python(code: &str, variables: &[(&str, &str)]) -> String {
 
 #[test]
 fn jax_gets_an_allocator_without_a_limit_before_it_is_imported() {
-    assert_eq!(python(SHOW, &[]), OURS);
-    for (setting, value) in [
-        ("WMSHIM_JAX_ALLOCATOR", "native"),
-        ("WMSHIM_OVERFLOW", "off"),
-        ("WMSHIM_STITCH", "off"),
-        ("WMSHIM_DISABLE", "on"),
-    ] {
-        assert_eq!(python(SHOW, &[(setting, value)]), "- -", "{setting}");
+    assert_eq!(python(SHOW, &[AUTO]), OURS);
+    for off in [("WMSHIM_OVERFLOW", "off"), ("WMSHIM_STITCH", "off"), ("WMSHIM_DISABLE", "on")] {
+        assert_eq!(python(SHOW, &[AUTO, off]), "- -", "{off:?}");
     }
     let off = [("WMSHIM_OVERFLOW", "off"), ("WMSHIM_JAX_ALLOCATOR", "async")];
     assert_eq!(python(SHOW, &off), OURS);
 }
 
 #[test]
+fn without_the_setting_jaxs_environment_is_left_alone() {
+    assert_eq!(python(SHOW, &[]), "- -");
+    assert_eq!(python(SHOW, &[("WMSHIM_JAX_ALLOCATOR", "native")]), "- -");
+}
+
+#[test]
 fn what_the_user_chose_stays() {
-    assert_eq!(python(SHOW, &[("XLA_PYTHON_CLIENT_ALLOCATOR", "platform")]), "platform -");
-    assert_eq!(python(SHOW, &[("XLA_PYTHON_CLIENT_PREALLOCATE", "true")]), "- true");
+    assert_eq!(python(SHOW, &[AUTO, ("XLA_PYTHON_CLIENT_ALLOCATOR", "platform")]), "platform -");
+    assert_eq!(python(SHOW, &[AUTO, ("XLA_PYTHON_CLIENT_PREALLOCATE", "true")]), "- true");
     for name in ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "TF_FORCE_UNIFIED_MEMORY"] {
-        assert_eq!(python(SHOW, &[(name, "0.9")]), "- -", "{name}");
+        assert_eq!(python(SHOW, &[AUTO, (name, "0.9")]), "- -", "{name}");
     }
 }
 
@@ -110,7 +112,7 @@ fn what_the_user_chose_stays() {
 fn a_child_chooses_anew() {
     let child = |change: &str| {
         let start = "subprocess.run([sys.executable, '-c', os.environ['HAZARD_SHOW']], check=True)";
-        python(&format!("import os, subprocess, sys; {change}; {start}"), &[("HAZARD_SHOW", SHOW)])
+        python(&format!("import os, subprocess, sys; {change}; {start}"), &[AUTO, ("HAZARD_SHOW", SHOW)])
     };
     assert_eq!(child("pass"), OURS);
     assert_eq!(child("os.environ['WMSHIM_OVERFLOW'] = 'off'"), "- -");

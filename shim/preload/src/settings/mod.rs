@@ -150,13 +150,12 @@ settings! {
         "WMSHIM_TORCH_PIECES": "keep, release", "keep"
             => torch_pieces: TorchPieces = TorchPieces::Keep, |text| words(text, torch_pieces);
         // JAX.
-        /// JAX's allocator, chosen when Python starts. `auto` gives JAX `cuda_async` without
-        /// preallocation where memory may overflow, because its own allocator ends at 75 % of the
-        /// device; it leaves a choice of the user alone
-        /// ([overflow.md](overflow.md#jax)). Async: also where memory does not overflow. Native:
-        /// JAX's environment is left alone.
-        "WMSHIM_JAX_ALLOCATOR": "auto, async, native", "auto"
-            => jax_allocator: JaxAllocator = JaxAllocator::Auto, |text| words(text, jax);
+        /// JAX's allocator, chosen when Python starts. Native: JAX's environment is left alone.
+        /// `auto` gives JAX `cuda_async` without preallocation where memory may overflow, because
+        /// its own allocator ends at 75 % of the device; it leaves a choice of the user alone
+        /// ([overflow.md](overflow.md#jax)). Async: also where memory does not overflow.
+        "WMSHIM_JAX_ALLOCATOR": "native, auto, async", "native"
+            => jax_allocator: JaxAllocator = JaxAllocator::Native, |text| words(text, jax);
         // Copies.
         /// `own`: threads carry large pageable copies over the GPU's own link. `auto`, or devices:
         /// large copies use these siblings' links too. Off: all copies are the driver's
