@@ -7,8 +7,6 @@
 //! bytes.
 
 use std::ptr::{null, null_mut};
-use std::thread;
-use std::time::Duration;
 
 use fastrand::Rng;
 use wm_abi::{
@@ -17,7 +15,7 @@ use wm_abi::{
 use wm_driver::Api;
 
 use super::cache_policies::{READ_ONLY, READ_WRITE, create, policy};
-use super::deaths::{end_now, seed, until_the_end};
+use super::deaths::until_a_rank_ends;
 use super::folder::Folder;
 use crate::api::{Description, Handle};
 use crate::rank::{
@@ -386,25 +384,11 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
         return Ok(());
     }
     let cached = of_all_islands(rank, (400, 40))?;
-    let random = &mut Rng::with_seed(seed());
-    let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
     let mut round = 0;
-    until_the_end(rank, || {
+    until_a_rank_ends(rank, || {
         round += 1;
-        if round > 1 {
-            let rows: Vec<_> = (0..200).map(|at| (at * 7 + round * 13) % 400).collect();
-            return cached.gather_or_code(&rows, true).map(|(code, _)| code);
-        }
-        // All ranks have the embedding. The end may come before all have heard of that.
-        // SAFETY: a handle.
-        let code = unsafe { (rank.library.wholememory_communicator_barrier)(rank.comm) };
-        if rank.number == victim {
-            thread::spawn(move || {
-                thread::sleep(moment);
-                end_now()
-            });
-        }
-        Ok(code)
+        let rows: Vec<_> = (0..200).map(|at| (at * 7 + round * 13) % 400).collect();
+        cached.gather_or_code(&rows, true).map(|(code, _)| code)
     })
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use wm_abi::CUstream;
 use wm_driver::Api;
 
-use super::deaths::{end_now, seed, until_the_end};
+use super::deaths::{seed, until_a_rank_ends, until_the_end};
 use crate::api::{Description, Handle};
 use crate::rank::{
     CHUNKED, CUDA_ERROR, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, NOT_SUPPORTED, Rank,
@@ -325,13 +325,13 @@ pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
             down.is_ok_and(|status| status.success())
         });
     }
-    until_one_fails(rank)
+    until_the_end(rank, calls_of(rank))
 }
 
-/// Gathers and scatters, until one fails.
-fn until_one_fails(rank: &Rank) -> Verdict {
+/// Gathers and scatters, one a call, which return their code.
+fn calls_of(rank: &Rank) -> impl FnMut() -> Verdict<u32> {
     let (mut table, mut round) = (None, 0);
-    until_the_end(rank, || {
+    move || {
         round += 1;
         let made = match &table {
             Some(table) => Ok(table),
@@ -341,7 +341,7 @@ fn until_one_fails(rank: &Rank) -> Verdict {
             0 => table.scatter(50, round),
             _ => table.gather(200, round),
         })
-    })
+    }
 }
 
 /// The test lets NCCL fail.
@@ -349,7 +349,7 @@ pub(super) fn network_fails(rank: &Rank) -> Verdict {
     if ["SIMNCCL_FAIL", "SIMNCCL_DROP"].iter().all(|name| std::env::var(name).is_err()) {
         return Ok(());
     }
-    until_one_fails(rank)
+    until_the_end(rank, calls_of(rank))
 }
 
 /// A rank ends at a random moment.
@@ -357,16 +357,7 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
     if rank.islands.min(rank.size) == 1 {
         return Ok(());
     }
-    let random = &mut fastrand::Rng::with_seed(seed());
-    let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
-    rank.barrier()?;
-    if rank.number == victim {
-        thread::spawn(move || {
-            thread::sleep(moment);
-            end_now()
-        });
-    }
-    until_one_fails(rank)
+    until_a_rank_ends(rank, calls_of(rank))
 }
 
 /// Chunked memory inside an island, beside memory over all of them.

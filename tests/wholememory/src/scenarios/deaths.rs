@@ -82,6 +82,29 @@ pub(super) fn until_the_end(rank: &Rank, mut call: impl FnMut() -> Verdict<u32>)
     }
 }
 
+/// The same, where the cause is a rank that ends at a random moment behind a barrier. The end may
+/// come before all have heard of the barrier's.
+pub(super) fn until_a_rank_ends(rank: &Rank, mut call: impl FnMut() -> Verdict<u32>) -> Verdict {
+    let random = &mut fastrand::Rng::with_seed(seed());
+    let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
+    let mut has_begun = false;
+    until_the_end(rank, || {
+        if has_begun {
+            return call();
+        }
+        has_begun = true;
+        // SAFETY: a handle.
+        let code = unsafe { (rank.library.wholememory_communicator_barrier)(rank.comm) };
+        if rank.number == victim {
+            thread::spawn(move || {
+                thread::sleep(moment);
+                end_now()
+            });
+        }
+        Ok(code)
+    })
+}
+
 fn split(rank: &Rank, round: c_int) -> u32 {
     let mut part = null_mut();
     let (number, place) = (rank.number as c_int, &mut part);
@@ -126,20 +149,25 @@ fn dies_in(rank: &Rank, call: fn(&Rank, c_int) -> u32, child: Option<bool>) -> V
 fn dies_in_with(rank: &Rank, child: Option<bool>, call: impl Fn(&Rank, c_int) -> u32) -> Verdict {
     let random = &mut fastrand::Rng::with_seed(seed());
     let (victim, moment) = (random.usize(..rank.size), Duration::from_micros(random.u64(..40_000)));
-    rank.barrier()?;
-    if rank.number == victim {
-        if let Some(handlers) = child {
-            fork_a_sleeper(handlers)?;
-        }
-        thread::spawn(move || {
-            thread::sleep(moment);
-            end_now()
-        });
-    }
     let mut round = 0;
     until_the_end(rank, || {
         round += 1;
-        Ok(call(rank, round))
+        if round > 1 {
+            return Ok(call(rank, round - 1));
+        }
+        // The end may come before all have heard of the barrier's.
+        // SAFETY: a handle.
+        let code = unsafe { (rank.library.wholememory_communicator_barrier)(rank.comm) };
+        if rank.number == victim {
+            if let Some(handlers) = child {
+                fork_a_sleeper(handlers)?;
+            }
+            thread::spawn(move || {
+                thread::sleep(moment);
+                end_now()
+            });
+        }
+        Ok(code)
     })
 }
 

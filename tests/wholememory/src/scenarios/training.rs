@@ -7,13 +7,11 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::path::Path;
 use std::ptr::{null, null_mut};
-use std::thread;
-use std::time::Duration;
 
 use wm_abi::{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_NON_BLOCKING, CUgraph, CUresult, symbol};
 use wm_driver::Api;
 
-use super::deaths::{end_now, seed, until_the_end};
+use super::deaths::{until_a_rank_ends, until_the_end};
 use crate::api::{Description, Handle};
 use crate::rank::{
     CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HIERARCHY, HOST, INVALID_INPUT, LOGIC_ERROR, Local,
@@ -358,15 +356,14 @@ fn trained_through_a_cache(
     want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))
 }
 
-/// Steps, until one fails. `begin` is called before the first one.
-fn until_one_fails(rank: &Rank, begin: impl FnOnce() -> Verdict) -> Verdict {
+/// Steps of training, one a call, which return their code.
+fn steps_of(rank: &Rank) -> Verdict<impl FnMut() -> Verdict<u32>> {
     let [(kind, cache), ..] = *cached_kinds(rank) else { return Err("no kind".to_owned()) };
     let policy = cache_policies::policy(rank, rank.comm, (cache, DEVICE), cache_policies::READ_WRITE, 0.5)?;
     let (embedding, mut adam, mut step) = (create(rank, kind, policy)?, null_mut(), 0);
     want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut adam, 2))?;
     want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, adam))?;
-    begin()?;
-    until_the_end(rank, || {
+    Ok(move || {
         step += 1;
         try_train(rank, embedding, step)
     })
@@ -376,7 +373,7 @@ fn until_one_fails(rank: &Rank, begin: impl FnOnce() -> Verdict) -> Verdict {
 pub(super) fn network_fails(rank: &Rank) -> Verdict {
     let is_set = |name: &&str| std::env::var(name).is_ok();
     if ["SIMNCCL_FAIL", "SIMNCCL_DROP"].iter().any(is_set) {
-        until_one_fails(rank, || Ok(()))
+        until_the_end(rank, steps_of(rank)?)
     } else {
         Ok(())
     }
@@ -384,19 +381,7 @@ pub(super) fn network_fails(rank: &Rank) -> Verdict {
 
 /// A rank ends at a random moment of the steps.
 pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
-    let random = &mut fastrand::Rng::with_seed(seed());
-    let (victim, moment) = (random.usize(..rank.size), Duration::from_millis(random.u64(..400)));
-    until_one_fails(rank, || {
-        // All ranks have the optimizer.
-        rank.barrier()?;
-        if rank.number == victim {
-            thread::spawn(move || {
-                thread::sleep(moment);
-                end_now()
-            });
-        }
-        Ok(())
-    })
+    until_a_rank_ends(rank, steps_of(rank)?)
 }
 
 pub(super) fn misused(rank: &Rank) -> Verdict {
