@@ -45,11 +45,6 @@ fn a_rank_alone() {
 }
 
 #[test]
-fn a_rank_alone_that_is_a_thread() {
-    passes(&bare(&["--threads", "--ranks", "1"]));
-}
-
-#[test]
 fn three_ranks_that_are_threads() {
     passes(&bare(&["--threads", "--ranks", "3"]));
 }
@@ -98,12 +93,7 @@ fn a_call_that_fails_on_one_rank() {
 
 #[test]
 fn four_ranks_with_caches() {
-    for arguments in [
-        ["--ranks", "4", "--filter", "cache", "--threads"].as_slice(),
-        &["--ranks", "4", "--filter", "cache"],
-    ] {
-        passes(&bare(arguments));
-    }
+    passes(&bare(&["--ranks", "4", "--filter", "cache"]));
 }
 
 /// A row of the host has no memory on GPUs except its cache; each call fails in one of its first
