@@ -12,6 +12,7 @@ mod dedup;
 mod elementwise;
 mod fault;
 mod measure;
+mod moves;
 mod ownership;
 mod pattern;
 mod support;
