@@ -13,7 +13,9 @@ use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::copy_streams::CopyStreams;
 use crate::events::Events;
-use crate::gpu::{Event, Gpu, Handle, LinkWay, OomAnswer, Result, Shortfall, StreamId, Tier};
+use crate::gpu::{
+    Event, Gpu, Handle, KeyedFingerprint, LinkWay, OomAnswer, Result, Shortfall, StreamId, Tier,
+};
 use crate::host::MachineMemory;
 use crate::lock::lock;
 use crate::probe::{Measured, Probes};
@@ -22,6 +24,10 @@ use crate::streams::Streams;
 use crate::table::Table;
 use crate::thread::Uncancelled;
 use crate::windows::Windows;
+
+/// How the fingerprints of chunks are taken in a context, which is current: see
+/// [`Gpu::fingerprints`].
+pub type TakeFingerprints = fn(CUcontext, &[u64]) -> Result<Vec<KeyedFingerprint>>;
 
 /// One GPU behind an opened driver.
 #[derive(Debug)]
@@ -46,6 +52,7 @@ pub struct Device {
     external_usage: fn(CUdevice) -> u64,
     oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
     overflowed: fn(),
+    fingerprints: TakeFingerprints,
     windows: Windows,
     host: MachineMemory,
     /// The cost of our driver calls.
@@ -95,6 +102,7 @@ impl Device {
             external_usage: |_| 0,
             oom_answer: |_, _| OomAnswer::Spill,
             overflowed: || (),
+            fingerprints: |_, _| Err(CUresult::NOT_SUPPORTED),
             windows: Windows::default(),
             host: MachineMemory::default(),
             probes: Box::new(Probes::new()),
@@ -117,6 +125,12 @@ impl Device {
         overflowed: fn(),
     ) -> Self {
         Self { external_usage, oom_answer, overflowed, ..self }
+    }
+
+    /// The same device, which takes fingerprints so.
+    #[must_use]
+    pub fn with_fingerprints(self, fingerprints: TakeFingerprints) -> Self {
+        Self { fingerprints, ..self }
     }
 
     /// The same device, which leaves `reserve` bytes of the host available for all processes.
@@ -407,6 +421,13 @@ impl Gpu for Device {
 
     fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
         self.start_copy(way, to, from, bytes)
+    }
+
+    fn fingerprints(&self, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>> {
+        let context = self.context();
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _current = Current::make(self.driver, context)?;
+        (self.fingerprints)(context, chunks)
     }
 
     fn recycle(&self, event: Event) {

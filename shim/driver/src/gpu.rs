@@ -60,6 +60,16 @@ pub enum OomAnswer {
     Retry,
 }
 
+/// Bytes of the chunks that have [`KeyedFingerprint`]s.
+pub const FINGERPRINTED_BYTES: u64 = 2 << 20;
+
+/// A fingerprint of a chunk of memory under a random key of the process. Different chunks that were
+/// chosen without the key have the same one with a probability below 2^-119
+/// (`kernels/cuda/moves/keyed_fingerprint.cu` has the proof), so equal fingerprints count as equal
+/// bytes. Only fingerprints of one process can be compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyedFingerprint(pub [u64; 2]);
+
 /// The direction of a copy of the library's own. The link carries both directions at once, so each
 /// has a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,6 +209,16 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// Those of the driver; then no copy is in flight.
     fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event>;
+
+    /// Fingerprints of chunks of [`FINGERPRINTED_BYTES`], taken by the GPU, which the call waits
+    /// for. The caller ensures that nothing is in flight, and that the chunks stay mapped and are
+    /// not written until it returns.
+    ///
+    /// # Errors
+    /// Those of the driver; `NOT_SUPPORTED` if the GPU takes none. Nothing reads the chunks then.
+    fn fingerprints(&self, _chunks: &[u64]) -> Result<Vec<KeyedFingerprint>> {
+        Err(CUresult::NOT_SUPPORTED)
+    }
 
     /// Returns an event for reuse.
     fn recycle(&self, event: Event);

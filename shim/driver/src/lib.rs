@@ -42,8 +42,8 @@ mod windows;
 
 pub use api::Api;
 pub use cells::Cells;
-pub use device::{Device, Unsupported};
-pub use gpu::{Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
+pub use device::{Device, TakeFingerprints, Unsupported};
+pub use gpu::{Event, Gpu, Handle, KeyedFingerprint, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 pub use loader::{Loader, NotADriver};
 pub use lock::lock;
 pub use table::Table;

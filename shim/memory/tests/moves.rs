@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{ManagerSettings, MoveRefusal, Order, TierBytes};
+use wm_memory::{ManagerSettings, MoveOrder, MoveRefusal, Order, TierBytes};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -232,4 +234,107 @@ fn small_blocks_move_together_and_what_is_free_between_them_is_not_copied() {
     let moved = world.manager.move_handle(address, Tier::Host).expect("a move");
     assert_eq!((moved.copied, world.manager.usage().cached), (5 * 300_032, 0));
     assert_eq!(world.manager.usage().live.host, 5 * 300_032);
+}
+
+/// Bytes that were not copied since the host had them, and calls that started a copy.
+fn clean(world: &World) -> (u64, u64) {
+    (world.manager.usage().moves.clean_bytes / MIB, world.manager.gpu().calls("copy"))
+}
+
+#[test]
+fn only_chunks_that_were_written_since_they_came_are_copied_out() {
+    let mut world = world(&[32 * MB, 32 * MB]);
+    for to in [Tier::Host, Tier::Device] {
+        (0..2).for_each(|index| move_all(&mut world, index, to));
+    }
+    let (bytes, copies) = clean(&world);
+    assert_eq!(bytes, 0);
+    move_all(&mut world, 0, Tier::Host);
+    assert_eq!(clean(&world), (32, copies), "all of it is clean");
+    // Its first word, the one in its middle and its last.
+    world.run(&Step::Touch { index: 1, stream: StreamId(0) });
+    world.manager.gpu().drain_all();
+    move_all(&mut world, 1, Tier::Host);
+    assert_eq!(clean(&world).0, 32 + 32 - 3 * 2);
+    for to in [Tier::Device, Tier::Host] {
+        (0..2).for_each(|index| move_all(&mut world, index, to));
+    }
+    assert_eq!(clean(&world).0, 58 + 64, "what was copied is clean the next time");
+    world.end();
+}
+
+/// One launch serves many handles.
+#[test]
+fn fingerprints_are_taken_at_once() {
+    let world = world(&[64 * MB]);
+    let block = world.manager.blocks()[0].address;
+    let prints = || world.manager.gpu().calls("fingerprints");
+    let mut calls = Vec::new();
+    for to in [Tier::Host, Tier::Device, Tier::Host] {
+        let order = MoveOrder { range: block..block + 64 * MIB, to, alone: false, discards: false };
+        let before = prints();
+        let moved = world.manager.move_range(&order, Duration::from_secs(60)).expect("moves");
+        assert!(moved.count > 1 && moved.bytes == 64 * MIB, "{moved:?}");
+        calls.push(prints() - before);
+    }
+    assert_eq!(calls, [0, 1, 1]);
+    assert_eq!(clean(&world).0, 64);
+}
+
+/// Memory that was used for something else has the bytes of nothing.
+#[test]
+fn a_kept_copy_that_was_used_again_is_none() {
+    let uses: [fn(&mut World); 2] = [
+        |world| assert_eq!(world.manager.trim(0), 32 * MIB),
+        // Another block goes out into the only idle memory of the host.
+        |world| {
+            move_all(world, 1, Tier::Host);
+            move_all(world, 1, Tier::Device);
+        },
+    ];
+    for (number, reuse) in uses.iter().enumerate() {
+        let tight = ManagerSettings { host_limit: 32 * MIB, ..settings() };
+        let mut world = World::new(Model::new(256 * MIB, 256 * MIB), tight);
+        (0..2).for_each(|_| world.run(&Step::Allocate { bytes: 32 * MB, order: S }));
+        world.manager.gpu().drain_all();
+        move_all(&mut world, 0, Tier::Host);
+        move_all(&mut world, 0, Tier::Device);
+        reuse(&mut world);
+        let (before, copies) = clean(&world);
+        move_all(&mut world, 0, Tier::Host);
+        let (after, more) = clean(&world);
+        assert!(after == before && more > copies, "use {number}: {before} to {after}");
+        world.end();
+    }
+}
+
+/// Host memory of its own first, and memory that has no bytes of others before memory that has.
+#[test]
+fn each_handle_leaves_into_its_own_copy() {
+    let mut world = world(&[32 * MB; 3]);
+    for to in [Tier::Host, Tier::Device] {
+        (0..2).for_each(|index| move_all(&mut world, index, to));
+    }
+    // The third one gets new memory, although there are idle handles.
+    let created = world.manager.gpu().calls("create");
+    move_all(&mut world, 2, Tier::Host);
+    assert!(world.manager.gpu().calls("create") > created);
+    (0..2).rev().for_each(|index| move_all(&mut world, index, Tier::Host));
+    assert_eq!(clean(&world).0, 64);
+    assert_eq!(world.manager.usage().reserved.host, 96 * MIB);
+    world.end();
+}
+
+/// A fingerprint that the driver refuses says nothing: all is copied.
+#[test]
+fn where_fingerprints_fail_all_is_copied() {
+    for fails_in in [Tier::Device, Tier::Host] {
+        let mut world = world(&[32 * MB]);
+        for to in [Tier::Host, Tier::Device, Tier::Host] {
+            world.manager.gpu().refuse_fingerprints(to == fails_in);
+            move_all(&mut world, 0, to);
+        }
+        assert_eq!(clean(&world).0, 0, "{fails_in:?}");
+        world.end();
+    }
 }

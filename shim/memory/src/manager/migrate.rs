@@ -13,8 +13,7 @@ use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
-use crate::policy::attempt::Room;
-use crate::state::swap::{StrandedSwap, Swap};
+use crate::state::swap::{StrandedSwap, Swap, TakenFingerprints};
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved};
 use crate::vocabulary::plan::{Built, Undo};
 
@@ -60,9 +59,14 @@ impl<G: Gpu> Manager<G> {
     pub fn move_handle(&self, address: u64, to: Tier) -> Result<Moved, MoveRefusal> {
         let order = MoveOrder { range: address..address + 1, to, alone: false, discards: false };
         let moved = self.settle().and_then(|()| {
-            let started = self.begin_move(address, &order, 0)?;
+            let mut taken = TakenFingerprints::new();
+            if to != Tier::Device {
+                self.take_fingerprints(&order.range, u64::MAX, &mut taken);
+            }
+            let started = self.begin_move(address, &order, 0, &taken)?;
             self.finish_move(started, Instant::now() + PATIENCE)
         });
+        self.note_kept_copies(|| false);
         self.count_move(to, moved);
         moved
     }
@@ -136,12 +140,13 @@ impl<G: Gpu> Manager<G> {
         address: u64,
         order: &MoveOrder,
         own: usize,
+        taken: &TakenFingerprints,
     ) -> Result<StartedMove, MoveRefusal> {
-        let draft = |room| self.lock().draft_swap(address, order, own, room, &self.rules);
+        let draft = |room| self.lock().draft_swap(address, order, own, room, &self.rules, taken);
         // The room that is left is asked for where no idle handle fits: that takes longer than all
         // else here.
-        let swap = match draft(Room::default()) {
-            Err(MoveRefusal::Full) => self.draft_on(order.to, draft),
+        let swap = match draft(None) {
+            Err(MoveRefusal::Full) => self.draft_on(order.to, |room| draft(Some(room))),
             drafted => drafted,
         }?;
         self.start(swap)

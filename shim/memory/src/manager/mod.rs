@@ -11,6 +11,7 @@ mod events;
 mod execute;
 mod guarded;
 pub(crate) mod host_budget;
+mod kept;
 mod mapping_lock;
 mod migrate;
 mod other_tiers;

@@ -14,7 +14,7 @@ use wm_driver::{Gpu, LinkWay, Tier};
 
 use super::Manager;
 use super::migrate::StartedMove;
-use crate::state::swap::way;
+use crate::state::swap::{TakenFingerprints, way};
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange, RangeMove};
 
 /// Handles of one way whose copies are started before the first of them is waited for. Until the
@@ -90,13 +90,20 @@ impl<G: Gpu> Manager<G> {
                 range.most.saturating_sub(range.begun),
             );
         }
+        self.run_lanes(ranges, is_over, &gives_up);
+        self.note_kept_copies(gives_up);
+        Ok(())
+    }
+
+    fn run_lanes(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool, gives_up: &impl Fn() -> bool) {
         let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
         let mut started = VecDeque::new();
+        let mut taken = TakenFingerprints::new();
         let mut last = Instant::now();
         loop {
             for lane in &mut lanes {
                 while lane.is_free() && !is_over() && self.may_begin(&started) {
-                    self.begin_in(lane, ranges, &mut started);
+                    self.begin_in(lane, ranges, &mut started, &mut taken);
                 }
             }
             let Some((index, one)) = started.pop_front() else {
@@ -104,11 +111,11 @@ impl<G: Gpu> Manager<G> {
                     continue;
                 }
                 self.note_standing(&lanes, ranges);
-                return Ok(());
+                return;
             };
-            if !self.is_copied_unless(&one, &gives_up) {
+            if !self.is_copied_unless(&one, gives_up) {
                 self.strand_rest(ranges, (index, one), started);
-                return Ok(());
+                return;
             }
             let bytes = one.bytes();
             let goes_on = self.conclude_in(&mut ranges[index], *one);
@@ -131,6 +138,7 @@ impl<G: Gpu> Manager<G> {
         lane: &mut MoveLane,
         ranges: &mut [RangeMove],
         started: &mut VecDeque<(usize, Box<StartedMove>)>,
+        taken: &mut TakenFingerprints,
     ) {
         let index = lane.at;
         let Some(range) = ranges.get_mut(index) else {
@@ -141,7 +149,7 @@ impl<G: Gpu> Manager<G> {
             lane.at += 1;
             return;
         }
-        match self.begin_next(range, started.len()) {
+        match self.begin_next(range, started.len(), taken) {
             NextMove::Begun(one) => {
                 lane.under_way += 1;
                 lane.is_relieved = false;
@@ -154,8 +162,8 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Begins the next move of a range. `own` moves of the caller's are under way.
-    fn begin_next(&self, range: &mut RangeMove, own: usize) -> NextMove {
-        let RangeMove { order, moved, begun, from, .. } = range;
+    fn begin_next(&self, range: &mut RangeMove, own: usize, taken: &mut TakenFingerprints) -> NextMove {
+        let RangeMove { order, moved, begun, from, most } = range;
         while moved.next < order.range.end {
             let address = moved.next;
             let found = self.lock().occupied_range(address);
@@ -167,7 +175,10 @@ impl<G: Gpu> Manager<G> {
             if tier == order.to || from.is_some_and(|from| tier != from) {
                 continue;
             }
-            match self.begin_move(address, order, own) {
+            if order.to == Tier::Host && self.lacks_fingerprints(address, taken) {
+                self.take_fingerprints(&(address..order.range.end), most.saturating_sub(*begun), taken);
+            }
+            match self.begin_move(address, order, own, taken) {
                 Ok(started) => {
                     *begun += handle.end - handle.start;
                     return NextMove::Begun(Box::new(started));

@@ -21,13 +21,16 @@ pub(crate) enum Spare {
     New,
 }
 
-/// Memory on `to` for a handle. An idle handle comes first: one of the host's takes long to make,
-/// and the one that a swap leaves behind serves the next.
+/// Memory on `to` for a handle. Its own kept copy comes first, because what is clean of it need not
+/// be copied. Then an idle handle without the bytes of another one: one of the host's takes long to
+/// make, and the one that a swap leaves behind serves the next. Kept copies of others come last,
+/// the oldest first, behind new memory. `room` is `None` where it was not asked for yet; then a
+/// choice that depends on it is [`MoveRefusal::Full`].
 pub(crate) fn spare(
     facts: &Facts<'_>,
     handle: &OccupiedHandle,
     to: Tier,
-    room: Room,
+    room: Option<Room>,
     rules: &Rules,
 ) -> Result<Spare, MoveRefusal> {
     let allowed = to == Tier::Device || rules.settings.overflow.contains(&to);
@@ -42,15 +45,19 @@ pub(crate) fn spare(
     // It comes to be mapped wherever either was, and an extent must not have one handle twice:
     // where they meet, the idle one is unmapped first.
     let is_apart = |key: &HandleKey| !facts.ledger.meets(handle, *key);
+    let kept = facts.ledger.handles().kept();
     let idle = || facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key).filter(is_past);
-    if let Some(key) = idle().find(is_apart).or_else(|| idle().next()) {
+    let unkept = || idle().filter(|key| kept.since(*key).is_none());
+    let own = || idle().find(|key| kept.of(handle.key).is_some_and(|(own, _)| own == *key));
+    if let Some(key) = own().or_else(|| unkept().find(is_apart)).or_else(|| unkept().next()) {
         return Ok(Spare::Idle(key));
     }
+    let room = room.ok_or(MoveRefusal::Full)?;
     let request = Request::new(handle.bytes() as usize, Order::Device).ok_or(MoveRefusal::Unfit)?;
     let attempt = Attempt { room: Some(room), ..Attempt::new(request) };
     if allowance(facts, &attempt, rules, to) >= handle.bytes() {
-        Ok(Spare::New)
-    } else {
-        Err(MoveRefusal::Full)
+        return Ok(Spare::New);
     }
+    // Of those that meet the handle in an extent the others are unmapped there first.
+    idle().min_by_key(|key| kept.since(*key)).map(Spare::Idle).ok_or(MoveRefusal::Full)
 }

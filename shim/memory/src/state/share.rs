@@ -12,7 +12,7 @@ use wm_driver::{Handle, Tier};
 use crate::books::ledger::OccupiedHandle;
 use crate::policy::attempt::Room;
 use crate::state::State;
-use crate::state::swap::{Swap, without};
+use crate::state::swap::{Swap, TakenFingerprints, without};
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::settings::Rules;
@@ -88,6 +88,7 @@ impl State {
         room: Room,
         rules: &Rules,
     ) -> Result<Swap, MoveRefusal> {
+        let none = TakenFingerprints::new();
         if !self.under_way.is_none_but(own) {
             return Err(MoveRefusal::Busy);
         }
@@ -97,7 +98,7 @@ impl State {
         }
         let parts = vec![handle.range.clone()];
         let parts = if order.discards { without(parts, &order.range) } else { parts };
-        self.begin_swap(handle, order.to, parts, room, rules)
+        self.begin_swap(handle, order.to, parts, Some(room), rules, &none)
     }
 
     /// Shared handles that a range touches, those of freed blocks excepted.

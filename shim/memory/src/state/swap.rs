@@ -4,13 +4,14 @@
 //! plan chooses either; the context's end waits for it. The blocks on the handle may change
 //! meanwhile: a commit looks anew.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use wm_driver::{Event, Handle, LinkWay, Tier};
+use wm_driver::{Event, Handle, KeyedFingerprint, LinkWay, Tier};
 
 use crate::books::free_cache::FlushScope;
-use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle};
+use crate::books::ledger::{FormerMemory, HandleKey, KeptNumber, OccupiedHandle, TakenHandle};
 use crate::ordering::fence::{Fence, Numbered};
 use crate::policy::attempt::Room;
 use crate::policy::swap::{Spare, spare};
@@ -39,6 +40,10 @@ pub(crate) fn way(to: Tier) -> LinkWay {
     if to == Tier::Device { LinkWay::In } else { LinkWay::Out }
 }
 
+/// The fingerprints of handles' chunks as they are now, by the records of their kept copies. They
+/// hold as long as the caller's gate is closed.
+pub(crate) type TakenFingerprints = HashMap<KeptNumber, Vec<KeyedFingerprint>>;
+
 /// A move under way.
 #[derive(Debug)]
 pub(crate) struct Swap {
@@ -46,7 +51,9 @@ pub(crate) struct Swap {
     to: Tier,
     /// `None`: it is to be made.
     spare: Option<TakenHandle>,
-    /// The ranges to copy, by address.
+    /// The ranges whose bytes the spare is to have, by address.
+    occupied: Vec<Range<u64>>,
+    /// Those of them to copy: the spare may have the others.
     pub(crate) parts: Vec<Range<u64>>,
     /// Steps that unmap the spare where it would come to be mapped twice. They come first.
     pub(crate) unmap_first: Vec<Undo>,
@@ -91,8 +98,9 @@ impl State {
         address: u64,
         order: &MoveOrder,
         own: usize,
-        room: Room,
+        room: Option<Room>,
         rules: &Rules,
+        taken: &TakenFingerprints,
     ) -> Result<Swap, MoveRefusal> {
         if self.fixed {
             return Err(MoveRefusal::Fixed);
@@ -106,7 +114,7 @@ impl State {
             return Err(MoveRefusal::Shared);
         }
         let parts = if order.discards { without(parts, &order.range) } else { parts };
-        self.begin_swap(handle, order.to, parts, room, rules)
+        self.begin_swap(handle, order.to, parts, room, rules, taken)
     }
 
     /// Takes the spare of a handle of which `parts` are to be copied.
@@ -115,8 +123,9 @@ impl State {
         handle: OccupiedHandle,
         to: Tier,
         parts: Vec<Range<u64>>,
-        room: Room,
+        room: Option<Room>,
         rules: &Rules,
+        taken: &TakenFingerprints,
     ) -> Result<Swap, MoveRefusal> {
         if to != Tier::Device && self.has_pinned(&handle.range) {
             return Err(MoveRefusal::Pinned);
@@ -128,6 +137,11 @@ impl State {
             return Err(MoveRefusal::InUse);
         }
         let chosen = spare(&self.facts(), &handle, to, room, rules)?;
+        let occupied = joined(parts);
+        let parts = match chosen {
+            Spare::Idle(key) => joined(self.not_in_copy(&handle, key, &occupied, taken)),
+            Spare::New => occupied.clone(),
+        };
         let (spare, unmap_first) = match chosen {
             Spare::Idle(key) => {
                 let taken = self.holdings.ledger.take_for_plan(key).ok_or(MoveRefusal::Busy)?;
@@ -140,7 +154,25 @@ impl State {
         };
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
-        Ok(Swap { handle, to, spare, parts: joined(parts), unmap_first })
+        Ok(Swap { handle, to, spare, occupied, parts, unmap_first })
+    }
+
+    /// The ranges of `parts` of a handle that its spare does not have yet.
+    fn not_in_copy(
+        &self,
+        handle: &OccupiedHandle,
+        spare: HandleKey,
+        parts: &[Range<u64>],
+        taken: &TakenFingerprints,
+    ) -> Vec<Range<u64>> {
+        let own = self.holdings.ledger.handles().kept().of(handle.key).filter(|(own, _)| *own == spare);
+        let Some((copy, now)) = own.and_then(|(_, copy)| Some((copy, taken.get(&copy.number)?))) else {
+            return parts.to_vec();
+        };
+        let begin = handle.range.start;
+        let moved = |part: &Range<u64>, by: u64| part.start.wrapping_add(by)..part.end.wrapping_add(by);
+        let within: Vec<_> = parts.iter().map(|part| moved(part, begin.wrapping_neg())).collect();
+        copy.stale(&within, now).iter().map(|part| moved(part, begin)).collect()
     }
 
     /// Is a block in the range that is to stay on the device? Forgets those that were freed.
@@ -186,13 +218,23 @@ impl State {
         if swap.stays_staged() {
             self.holdings.ledger.stage(spare, Some(base));
         }
-        let foreign = self.holdings.ledger.swap(swap.handle.key, spare);
+        let former = self.holdings.ledger.swap(swap.handle.key, spare);
+        if let (FormerMemory::Idle(idle), Tier::Host, Tier::Device) = (former, swap.handle.tier, swap.to) {
+            let within = swap.parts.iter().map(|part| part.start - range.start..part.end - range.start);
+            self.holdings.ledger.keep(idle, swap.handle.key, within.collect());
+        }
         if swap.handle.tier != swap.to {
             self.program.move_to(range, [swap.handle.tier, swap.to]);
         }
         self.let_go(swap.handle.key);
-        let copied = swap.parts.iter().map(|part| part.end - part.start).sum();
-        (Moved { address: range.start, bytes, copied }, foreign.map(give_up))
+        let sum = |parts: &[Range<u64>]| parts.iter().map(|part| part.end - part.start).sum::<u64>();
+        let copied = sum(&swap.parts);
+        let clean = sum(&swap.occupied).saturating_sub(copied);
+        let foreign = match former {
+            FormerMemory::Foreign(raw) => Some(give_up(raw)),
+            FormerMemory::Idle(_) | FormerMemory::None => None,
+        };
+        (Moved { address: range.start, bytes, copied, clean }, foreign)
     }
 
     pub(super) fn let_go(&mut self, key: HandleKey) {

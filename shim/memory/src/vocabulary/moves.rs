@@ -76,6 +76,8 @@ pub struct Moved {
     pub bytes: u64,
     /// Bytes that were copied: parts without a block were not.
     pub copied: u64,
+    /// Bytes of blocks that were not copied, since the other memory had them.
+    pub clean: u64,
 }
 
 /// Why memory was not moved. Its contents and its tier are as before, except after
@@ -169,6 +171,8 @@ pub struct Moves {
     pub in_bytes: u64,
     /// Bytes that left it.
     pub out_bytes: u64,
+    /// Those of them that were not copied, since the host still had them.
+    pub clean_bytes: u64,
     /// Moves that were asked for and not made.
     pub refused: u64,
     /// The same by reason, in the order of [`MoveRefusal::REASONS`].
@@ -180,7 +184,10 @@ impl Moves {
     pub(crate) fn count(&mut self, to: Tier, moved: Result<Moved, MoveRefusal>) {
         match moved {
             Ok(moved) if to == Tier::Device => self.in_bytes += moved.bytes,
-            Ok(moved) => self.out_bytes += moved.bytes,
+            Ok(moved) => {
+                self.out_bytes += moved.bytes;
+                self.clean_bytes += moved.clean;
+            }
             Err(refusal) => {
                 self.refused += 1;
                 self.reasons[refusal.kind()] += 1;

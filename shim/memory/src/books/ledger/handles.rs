@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
+use super::kept::KeptCopies;
 use super::keys::{HandleKey, KeySet};
 use crate::vocabulary::tiers::{TierBytes, only};
 
@@ -65,6 +66,8 @@ pub(crate) struct HandleTable {
     idle: Vec<KeySet>,
     sets: BTreeMap<(Tier, u64), usize>,
     idle_bytes: TierBytes,
+    /// Of idle handles. One that is idle no more has lost its record.
+    kept: KeptCopies,
 }
 
 impl HandleTable {
@@ -113,6 +116,7 @@ impl HandleTable {
 
     pub(crate) fn remove(&mut self, key: HandleKey) -> Option<HandleRecord> {
         self.unindex(key);
+        self.kept.forget(key);
         let memory = self.table.get_mut(key.0 as usize)?.take()?;
         self.vacant.push(key.0);
         Some(memory)
@@ -140,12 +144,14 @@ impl HandleTable {
         let Some(bytes) = self.get(key).map(|memory| memory.bytes) else { return };
         debug_assert!(!self.is_idle(key), "{key:?} is in the index of another tier");
         let set = self.set(tier, bytes);
+        self.kept.forget(key);
         if let Some(memory) = self.table.get_mut(key.0 as usize).and_then(Option::as_mut) {
             (memory.raw, memory.tier, memory.staging, memory.set) = (raw, tier, staging, set);
         }
     }
 
     fn index(&mut self, key: HandleKey) {
+        self.kept.forget(key);
         let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].insert(key) {
             self.idle_bytes.add(&only(tier, bytes));
@@ -153,6 +159,7 @@ impl HandleTable {
     }
 
     fn unindex(&mut self, key: HandleKey) {
+        self.kept.forget(key);
         let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].remove(key) {
             self.idle_bytes.subtract(&only(tier, bytes));
@@ -163,6 +170,15 @@ impl HandleTable {
     pub(crate) fn idle(&self, tier: Tier) -> impl DoubleEndedIterator<Item = (HandleKey, u64)> {
         let sizes = self.sets.range((tier, 0)..=(tier, u64::MAX));
         sizes.flat_map(|((_, bytes), set)| self.idle[*set].iter().map(|key| (key, *bytes)))
+    }
+
+    /// Idle handles that have the bytes of others.
+    pub(crate) fn kept(&self) -> &KeptCopies {
+        &self.kept
+    }
+
+    pub(super) fn kept_mut(&mut self) -> &mut KeptCopies {
+        &mut self.kept
     }
 
     pub(crate) fn is_idle(&self, key: HandleKey) -> bool {

@@ -30,3 +30,14 @@ impl OccupiedHandle {
         self.others.iter().copied().chain([self.range.start]).collect()
     }
 }
+
+/// What became of the memory that a handle had before a swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FormerMemory {
+    /// It is that idle handle.
+    Idle(HandleKey),
+    /// Other processes use it, too.
+    Foreign(Handle),
+    /// There was none.
+    None,
+}

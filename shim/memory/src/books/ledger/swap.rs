@@ -8,10 +8,10 @@
 use std::ops::Range;
 
 use smallvec::SmallVec;
-use wm_driver::{Handle, Tier};
+use wm_driver::{Handle, KeyedFingerprint, Tier};
 
-use super::occupied::OccupiedHandle;
-use super::{HandleKey, Ledger};
+use super::occupied::{FormerMemory, OccupiedHandle};
+use super::{HandleKey, KeptNumber, Ledger};
 use crate::vocabulary::order::{Pending, Point};
 use crate::vocabulary::plan::Undo;
 
@@ -126,7 +126,11 @@ impl Ledger {
 
     /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. The memory
     /// that it had is idle, or is returned where it was foreign.
-    pub(crate) fn swap(&mut self, key: HandleKey, spare: HandleKey) -> Option<Handle> {
+    pub(crate) fn swap(&mut self, key: HandleKey, spare: HandleKey) -> FormerMemory {
+        self.exchange(key, spare).unwrap_or(FormerMemory::None)
+    }
+
+    fn exchange(&mut self, key: HandleKey, spare: HandleKey) -> Option<FormerMemory> {
         let range = self.active_range(key)?;
         let parts: Vec<Range<u64>> = self.runs.within(range).map(|(part, _)| part).collect();
         // A run is of one tier: the free bytes here leave the runs that they are part of.
@@ -146,11 +150,49 @@ impl Ledger {
         free.into_iter().for_each(|(part, segments)| self.give(part, key, segments));
         if foreign {
             self.unbar(key);
-            return Some(raw);
+            return Some(FormerMemory::Foreign(raw));
         }
         let idle = self.insert_handle(raw, tier, bytes);
         self.stage(idle, staging);
-        None
+        Some(FormerMemory::Idle(idle))
+    }
+
+    /// An idle handle has the bytes of another one in these parts of it, as they are now.
+    pub(crate) fn keep(&mut self, idle: HandleKey, of: HandleKey, parts: Vec<Range<u64>>) {
+        self.handles.kept_mut().keep(idle, of, parts);
+    }
+
+    /// The addresses of handles whose kept copies have no fingerprints yet.
+    pub(crate) fn without_fingerprints(&self) -> Vec<(KeptNumber, Range<u64>)> {
+        let pending = self.handles.kept().pending();
+        pending.filter_map(|(number, of)| Some((number, self.active_range(of)?))).collect()
+    }
+
+    /// Notes the fingerprints of the bytes that a kept copy has.
+    pub(crate) fn note_fingerprints(&mut self, number: KeptNumber, prints: Vec<KeyedFingerprint>) {
+        self.handles.kept_mut().note(number, prints);
+    }
+
+    /// Forgets the kept copies that have no fingerprints yet.
+    pub(crate) fn forget_unprinted(&mut self) {
+        self.handles.kept_mut().forget_pending();
+    }
+
+    /// The kept copies of the handles of a range of addresses, which no plan holds, up to `most`
+    /// bytes of them, and where these handles are.
+    pub(crate) fn kept_copies_in(&self, range: &Range<u64>, most: u64) -> Vec<(KeptNumber, Range<u64>)> {
+        let mut left = most;
+        let mut copies = Vec::new();
+        for (_, key) in self.extents.touched(range.start, range.end - range.start) {
+            let kept = self.handles.kept().of(key).filter(|_| !self.is_held(key));
+            let Some(((_, copy), at)) = kept.zip(self.active_range(key)) else { continue };
+            if left == 0 {
+                break;
+            }
+            left = left.saturating_sub(at.end - at.start);
+            copies.push((copy.number, at));
+        }
+        copies
     }
 
     /// Notes where a handle is mapped for the copies of moves, or that it is nowhere. Returns where

@@ -36,6 +36,12 @@ impl Contents {
         self.words.get(&place).copied()
     }
 
+    /// The words of a range, by their distance from its begin.
+    pub(super) fn words(&self, (handle, at): Place, bytes: u64) -> Vec<(u64, u64)> {
+        let words = self.words.range((handle, at)..(handle, at + bytes));
+        words.map(|((_, place), word)| (place - at, *word)).collect()
+    }
+
     /// The handle is no more.
     pub(super) fn forget(&mut self, handle: u64) {
         self.words.retain(|place, _| place.0 != handle);

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use wm_abi::CUresult;
-use wm_driver::gpu::Result;
-use wm_driver::{Event, Gpu, Handle, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
+use wm_driver::gpu::{FINGERPRINTED_BYTES, Result};
+use wm_driver::{Event, Gpu, Handle, KeyedFingerprint, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 
 use super::{Access, Clock, GRANULARITY, Inner, Mapping, Model};
 
@@ -200,6 +200,23 @@ impl Gpu for Model {
         let event = inner.new_event(Clock::new());
         inner.contents.start(event.0, way, [to, from], places, bytes);
         Ok(event)
+    }
+
+    fn fingerprints(&self, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>> {
+        let mut entered = self.enter("fingerprints")?;
+        let inner = &mut *entered;
+        if inner.refuses_fingerprints {
+            return Err(CUresult::UNKNOWN);
+        }
+        let print = |start: &u64| {
+            inner.check_unused(&(*start..start + FINGERPRINTED_BYTES));
+            let (first, last) = (inner.place(*start), inner.place(start + FINGERPRINTED_BYTES - 1));
+            assert_eq!((first.0, first.1 + FINGERPRINTED_BYTES - 1), last, "a chunk is of one handle");
+            let words = inner.contents.words(first, FINGERPRINTED_BYTES);
+            let next = inner.prints.len() as u64;
+            KeyedFingerprint([*inner.prints.entry(words).or_insert(next), 0])
+        };
+        Ok(chunks.iter().map(print).collect())
     }
 
     fn recycle(&self, event: Event) {
