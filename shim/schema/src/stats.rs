@@ -192,6 +192,8 @@ pub struct MoveStats {
     pub in_bytes: u64,
     /// Bytes that left it.
     pub out_bytes: u64,
+    /// Those of them that were not copied, because the host still had them.
+    pub clean_bytes: u64,
     /// Handles, and whole requests, that stayed where they were, by reason.
     pub refused: Vec<Reason>,
 }

@@ -135,6 +135,7 @@ class MoveStats(TypedDict, total=False):
 
     in_bytes: int
     out_bytes: int
+    clean_bytes: int
     refused: List[Reason]
 
 

@@ -108,6 +108,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     registry::set_callbacks(Callbacks {
         on_shortage: shortage::of_block,
         on_overflow: || PROCESS.overflow.note(),
+        fingerprints: |context, chunks| PROCESS.moves.fingerprints(context, chunks),
         on_create: || PROCESS.torch.announce(),
     });
     hooks::prepare(exports);

@@ -6,6 +6,7 @@
 //! for by the manager, and what relies on memory is looked for here, behind the closed gate. All of
 //! it errs towards memory that stays.
 
+mod fingerprints;
 mod last_use;
 pub(crate) mod pin_reason;
 mod predictor;
@@ -21,14 +22,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use wm_abi::CUdevice;
-use wm_driver::{Device, Gpu};
+use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::{Device, Gpu, KeyedFingerprint};
 use wm_memory::Manager;
 
 use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, Subscriber};
 use crate::settings::Settings;
+use fingerprints::Fingerprints;
 use last_use::LastUse;
 use predictor::Predictor;
 use refusals::RefusalLog;
@@ -46,6 +48,7 @@ pub(crate) struct Migrations {
     is_moving: AtomicBool,
     waits: Waits,
     refusals: RefusalLog,
+    fingerprints: Fingerprints,
 }
 
 impl Migrations {
@@ -57,6 +60,7 @@ impl Migrations {
             is_moving: AtomicBool::new(false),
             waits: Waits::new(),
             refusals: RefusalLog::new(),
+            fingerprints: Fingerprints::new(),
         }
     }
 
@@ -105,6 +109,21 @@ impl Migrations {
     #[inline]
     pub(crate) fn record_use(&self, launch: &Launch) {
         self.last_use.launched(launch.words());
+    }
+
+    /// Keyed fingerprints of chunks, in the current context. Only a mover calls it, behind the
+    /// closed gate.
+    pub(crate) fn fingerprints(
+        &self,
+        context: CUcontext,
+        chunks: &[u64],
+    ) -> Result<Vec<KeyedFingerprint>, CUresult> {
+        self.fingerprints.take(context, chunks)
+    }
+
+    /// A context is about to end.
+    pub(crate) fn context_ends(&self, context: CUcontext) {
+        self.fingerprints.forget(context);
     }
 
     /// Refusals on a device, by reason; `moves` has those of its manager.

@@ -112,11 +112,15 @@ fn pieces(pieces: &PieceStats) -> String {
 
 /// Memory of live blocks that moved or was refused a move, if there is any.
 fn moves(moves: &MoveStats) -> String {
-    let MoveStats { in_bytes, out_bytes, refused } = moves;
+    let MoveStats { in_bytes, out_bytes, clean_bytes, refused } = moves;
     if in_bytes + out_bytes == 0 && refused.is_empty() {
         return String::new();
     }
-    let mut text = format!("moved: {} to the device, {} off it\n", bytes(*in_bytes), bytes(*out_bytes));
+    let mut text = format!("moved: {} to the device, {} off it", bytes(*in_bytes), bytes(*out_bytes));
+    if *clean_bytes > 0 {
+        text.push_str(&format!(", {} of that without a copy", bytes(*clean_bytes)));
+    }
+    text.push('\n');
     for reason in refused {
         text.push_str(&format!("  stayed {} times: {}\n", count(reason.count), word(&reason.reason)));
     }

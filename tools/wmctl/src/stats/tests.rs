@@ -46,6 +46,7 @@ fn device() -> DeviceStats {
         moves: MoveStats {
             in_bytes: 146 << 30,
             out_bytes: 147 << 30,
+            clean_bytes: 157 << 30,
             refused: vec![Reason { reason: "it is in use".to_owned(), count: 148 }],
         },
         utilization: 0.456,
@@ -152,7 +153,14 @@ fn what_the_library_says_is_in_the_tables() {
         &text,
         &["141.0 GiB on the device", "143.0 GiB on the host", "overflows 144", "149.0 GiB at once"],
     );
-    assert_shown(&text, &["146.0 GiB to the device", "147.0 GiB off it", "stayed 148 times: it is in use"]);
+    assert_shown(
+        &text,
+        &[
+            "146.0 GiB to the device",
+            "147.0 GiB off it, 157.0 GiB of that without a copy",
+            "stayed 148 times: it is in use",
+        ],
+    );
     assert_shown(&text, &["cuMemAlloc_v2", "161", "162", "cuMemMap", "171", "172", "173.0 s", "64.0 µs"]);
     assert_shown(
         &text,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use wm_abi::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUstream};
+use wm_abi::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUresult, CUstream};
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::Exclusion;
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
@@ -160,6 +160,7 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
     registry::set_callbacks(Callbacks {
         on_shortage: |_, _| OomAnswer::Spill,
         on_overflow: || {},
+        fingerprints: |_, _| Err(CUresult::NOT_SUPPORTED),
         on_create: || {},
     });
     let context = driver().primary_ctx_retain(0).expect("a context");

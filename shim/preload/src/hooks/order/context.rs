@@ -52,6 +52,7 @@ pub(in crate::hooks) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
 /// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
     PROCESS.sharing.context_ends();
+    PROCESS.moves.context_ends(context);
     PROCESS.guard.end_context(context);
     launches::CODE.forget_context();
     registry::suspend_context(context);

@@ -1,0 +1,174 @@
+//! Keyed fingerprints of memory that moves, taken by the GPU.
+//!
+//! The key is random, of this process and of the kernel's context. Its only copy is in the memory
+//! of the device. The kernel runs in a stream of the library's own, behind the closed gate with
+//! nothing in flight, and the calling thread waits for it.
+
+use std::ffi::c_void;
+use std::sync::Mutex;
+
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
+use wm_abi::*;
+use wm_driver::{Api, KeyedFingerprint, lock};
+use wm_kernels::Arguments;
+use wm_kernels::moves::{FingerprintKeyed, IMAGE};
+
+use crate::process::driver;
+
+/// Chunks of one launch.
+const MOST: usize = 1024;
+
+/// As the kernel is written for.
+const THREADS: u32 = 256;
+
+/// Words of a key.
+const KEY_WORDS: usize = 6656;
+
+/// Failures after which no fingerprint is taken any more. The device may have no room for the
+/// kernel now, and have some later.
+const FAILURES: u32 = 8;
+
+/// The kernel in one context.
+struct LoadedKernel {
+    context: CUcontext,
+    stream: CUstream,
+    function: CUfunction,
+    key: CUdeviceptr,
+    /// In pinned memory that the GPU reaches at the same address.
+    chunks: *mut u64,
+    prints: *mut u64,
+}
+
+// SAFETY: used under a lock, and the memory is the process's.
+unsafe impl Send for LoadedKernel {}
+
+#[derive(Default)]
+struct KernelsOfContexts {
+    loaded: Vec<LoadedKernel>,
+    failures: u32,
+}
+
+/// The fingerprints of a process's memory.
+pub(super) struct Fingerprints(Mutex<KernelsOfContexts>);
+
+impl Fingerprints {
+    pub(super) const fn new() -> Self {
+        Self(Mutex::new(KernelsOfContexts { loaded: Vec::new(), failures: 0 }))
+    }
+
+    /// Of chunks, in the current context.
+    pub(super) fn take(&self, context: CUcontext, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>, CUresult> {
+        // Behind the gate there is one mover, so no other thread waits for this lock.
+        let mut kernels = lock(&self.0);
+        if kernels.failures >= FAILURES {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let taken = kernels.take(context, chunks);
+        if let Err(code) = taken {
+            kernels.failures += 1;
+            if kernels.failures == 1 {
+                log::info!("what moves is copied whole: its fingerprints could not be taken: {code}");
+            }
+        }
+        taken
+    }
+
+    /// The context is about to end, and its kernel with it.
+    pub(super) fn forget(&self, context: CUcontext) {
+        lock(&self.0).loaded.retain(|kernel| kernel.context != context);
+    }
+}
+
+impl KernelsOfContexts {
+    fn take(&mut self, context: CUcontext, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>, CUresult> {
+        let at = self.loaded.iter().position(|kernel| kernel.context == context);
+        let at = match at {
+            Some(at) => at,
+            None => {
+                self.loaded.push(LoadedKernel::load(context)?);
+                self.loaded.len() - 1
+            }
+        };
+        let kernel = &self.loaded[at];
+        let mut prints = Vec::with_capacity(chunks.len());
+        for batch in chunks.chunks(MOST) {
+            kernel.run(batch, &mut prints)?;
+        }
+        Ok(prints)
+    }
+}
+
+impl LoadedKernel {
+    /// Loads it into the current context. May take time, and memory of the device for the
+    /// code and the key.
+    fn load(context: CUcontext) -> Result<Self, CUresult> {
+        let driver = driver();
+        let device = driver.ctx_device()?;
+        let major = driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?;
+        let mut words = random_key().ok_or(CUresult::NOT_SUPPORTED)?;
+        let module = driver.module_load_data(IMAGE.code_for(major))?;
+        let name = std::ffi::CString::new(FingerprintKeyed::KERNEL.name).unwrap_or_default();
+        let function = driver.module_function(module, &name)?;
+        let stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
+        let lists = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+        let chunks = driver.mem_host_alloc(3 * MOST * size_of::<u64>(), lists)?.cast::<u64>();
+        let key = driver.mem_alloc(size_of_val(&words[..]))?;
+        // SAFETY: the key's memory is as long, and the words stay until the call has ended.
+        let written =
+            unsafe { driver.memcpy_htod(key, words.as_ptr().cast::<c_void>(), size_of_val(&words[..])) };
+        // SAFETY: a word of the list. Volatile, so that it happens although nothing reads it.
+        words.iter_mut().for_each(|word| unsafe { std::ptr::from_mut(word).write_volatile(0) });
+        written?;
+        // SAFETY: the list has three times as many words.
+        let prints = unsafe { chunks.add(MOST) };
+        Ok(Self { context, stream, function, key, chunks, prints })
+    }
+
+    /// Fingerprints of at most [`MOST`] chunks.
+    fn run(&self, chunks: &[u64], prints: &mut Vec<KeyedFingerprint>) -> Result<(), CUresult> {
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the list has [`MOST`] words, and no kernel reads it now.
+        unsafe { std::ptr::copy_nonoverlapping(chunks.as_ptr(), self.chunks, chunks.len()) };
+        let arguments = FingerprintKeyed {
+            chunks: self.chunks as u64,
+            count: chunks.len() as u64,
+            key: self.key,
+            fingerprints: self.prints as u64,
+        };
+        let pointers = arguments.pointers();
+        let parameters = pointers.as_ref().as_ptr().cast_mut().cast();
+        // SAFETY: the driver copies the arguments; the chunks are mapped, and stay so until the
+        // kernel is over.
+        let started = unsafe {
+            driver().launch_kernel(self.function, chunks.len() as u32, THREADS, self.stream, parameters)
+        };
+        // The kernel reads the chunks until this is over.
+        driver().stream_synchronize(self.stream)?;
+        started?;
+        let half = |at: usize| {
+            // SAFETY: the kernel has written two words for each chunk.
+            unsafe { self.prints.add(at).read_volatile() }
+        };
+        prints.extend((0..chunks.len()).map(|at| KeyedFingerprint([half(2 * at), half(2 * at + 1)])));
+        Ok(())
+    }
+}
+
+/// Uniform words. `None`: the system gives none.
+fn random_key() -> Option<Vec<u64>> {
+    let mut bytes = vec![0; KEY_WORDS * size_of::<u64>()];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        // It may give fewer bytes than asked for.
+        filled += retry_on_intr(|| getrandom(&mut bytes[filled..], GetRandomFlags::NONBLOCK)).ok()?;
+    }
+    let words =
+        bytes.chunks_exact(8).map(|word| word.iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
+    let words = words.collect();
+    // SAFETY: as in [`LoadedKernel::load`].
+    bytes.iter_mut().for_each(|byte| unsafe { std::ptr::from_mut(byte).write_volatile(0) });
+    Some(words)
+}

@@ -1,0 +1,35 @@
+//! Hazard (wrong result): memory that the program has written counts as clean when it leaves the
+//! device, and the old bytes come back; or a copy is made although the host still has the bytes.
+
+use hazards::{Host, Outcome, Scratch, c, driver, places};
+
+/// Runs `clean` on the simulated driver, which ends the process at a race.
+fn clean(seed: &str, rounds: &str, variables: &[(&str, &str)]) -> Outcome {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let include = c::flag("-I", &places::workspace("shim/preload/include"));
+    let program = c::program(&scratch, "clean", &[&include, &text(places::shim())]);
+    let image = text(places::workspace("kernels/compiled/diagnostics.ptx"));
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch));
+    let host = host.args([image.as_str(), seed, rounds]).env("SIMCUDA_RACES", "1").env("SIMCUDA_SEED", seed);
+    let host = host.env("WMSHIM_MIGRATE", "on").env("SIMCUDA_MEMORY", "256MiB");
+    variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
+}
+
+/// The bytes that were to be copied, and those that left the device with and without a copy.
+fn bytes(outcome: &Outcome) -> [u64; 3] {
+    let lines: Vec<_> = outcome.expect_success().lines().collect();
+    let figures: serde_json::Value = serde_json::from_str(lines[1]).expect("JSON");
+    let moves = &figures["devices"][0]["moves"];
+    let [out, clean] = ["out_bytes", "clean_bytes"].map(|name| moves[name].as_u64().expect("bytes"));
+    [lines[0].parse().expect("a number"), out - clean, clean]
+}
+
+#[test]
+fn exactly_the_chunks_that_were_written_are_copied_out() {
+    for seed in ["1", "2", "3", "4"] {
+        let [due, copied, clean] = bytes(&clean(seed, "8", &[]));
+        assert_eq!(copied, due, "seed {seed}");
+        assert!(clean > 0, "seed {seed}: nothing was clean");
+    }
+}
