@@ -18,19 +18,37 @@ fn python(scratch: &Scratch, arguments: &[&str]) -> Host {
         .args(arguments)
 }
 
-#[test]
-fn c_advises() {
+/// Compiles a program with wmshim.h, and runs it.
+fn c(name: &str, migrate: &str) -> Outcome {
     let scratch = Scratch::new();
-    let program = scratch.path().join("advise");
+    let program = scratch.path().join(name);
     let mut gcc = Command::new("gcc");
-    gcc.arg(places::workspace("examples/c/advise.c"))
+    gcc.arg(places::workspace(&format!("examples/c/{name}.c")))
         .arg("-I")
         .arg(places::workspace("shim/preload/include"));
     gcc.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(places::shim());
     gcc.env_remove("LD_LIBRARY_PATH").env_remove("LD_PRELOAD");
-    assert!(gcc.status().expect("gcc").success(), "examples/c/advise.c does not compile");
-    let host = Host::shimmed(&program, &scratch, &driver::simulated(&scratch)).env("WMSHIM_MIGRATE", "on");
-    let outcome = run(host);
+    assert!(gcc.status().expect("gcc").success(), "examples/c/{name}.c does not compile");
+    run(Host::shimmed(&program, &scratch, &driver::simulated(&scratch)).env("WMSHIM_MIGRATE", migrate))
+}
+
+#[test]
+fn c_uses_one_pointer_on_both_processors() {
+    let expected = "the CPU reads 7\nthe first word is 8, the others are 9";
+    assert_eq!(c("unified", "off").expect_success(), expected);
+}
+
+#[test]
+fn python_uses_one_address_on_both_processors() {
+    let scratch = Scratch::new();
+    let page = places::workspace("examples/python/unified.py");
+    let outcome = run(python(&scratch, &[page.to_str().expect("a path")]));
+    assert_eq!(outcome.expect_success(), "the CPU reads 7\nword 9");
+}
+
+#[test]
+fn c_advises() {
+    let outcome = c("advise", "on");
     let expected = "on the host, at the same address\non the device again\nthe last word is 7";
     assert_eq!(outcome.expect_success(), expected);
 }

@@ -370,6 +370,18 @@ impl Gpu for Device {
         self.measured().mem_set_access(address, bytes, &self.access(CU_MEM_ACCESS_FLAGS_PROT_READ))
     }
 
+    fn allow_cpu(&self, address: u64, bytes: usize) -> Result<()> {
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
+        let flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let mut access = self.access(flags);
+        let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: self.node };
+        access.push(CUmemAccessDesc { location, flags });
+        let allowed = self.measured().mem_set_access(address, bytes, &access);
+        // A driver before CUDA 12.2 does not know the location.
+        let is_unknown = |code| matches!(code, CUresult::INVALID_VALUE | CUresult::INVALID_DEVICE);
+        allowed.map_err(|code| if is_unknown(code) { CUresult::NOT_SUPPORTED } else { code })
+    }
+
     fn record(&self, stream: StreamId) -> Result<Event> {
         self.record_in(stream)
     }

@@ -126,7 +126,7 @@ pub trait Gpu: Send + Sync {
     fn unmap(&self, address: u64, bytes: usize) -> Result<()>;
 
     /// Lets the GPU, and every peer with access, read and write a range that is mapped throughout.
-    /// The CPU never gets access: with it, a copy across a border of tiers would crash inside the
+    /// The CPU gets no access: with it, a copy across a border of tiers would crash inside the
     /// driver.
     ///
     /// # Errors
@@ -140,6 +140,14 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// Those of the driver.
     fn allow_reading(&self, address: u64, bytes: usize) -> Result<()>;
+
+    /// As [`Gpu::allow`], for the CPU too, at the same addresses. All of the range is memory of the
+    /// host. Only `unmap` takes the CPU's access away.
+    ///
+    /// # Errors
+    /// `NOT_SUPPORTED` by drivers that give the CPU no access to memory that they map; else those
+    /// of the driver.
+    fn allow_cpu(&self, address: u64, bytes: usize) -> Result<()>;
 
     /// Records an event behind all work now in `stream`, for a free in that stream. In the legacy
     /// default stream the event and the free are both barriers for the blocking streams of its

@@ -55,4 +55,5 @@ pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::ManagerSettings;
 pub use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};
 pub use vocabulary::tiers::{Peaks, TierBytes};
+pub use vocabulary::unified::Processor;
 pub use vocabulary::usage::{Together, Usage};

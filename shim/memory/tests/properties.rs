@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{BlockGuard, ManagerSettings, Order};
+use wm_memory::{BlockGuard, ManagerSettings, Order, Processor};
 
 const STREAMS: u64 = 3;
 
@@ -118,6 +118,38 @@ proptest! {
         steps in prop::collection::vec(moving(fragments()), 50..200),
     ) {
         let mut world = World::new(Model::new(32 * MIB, 32 * MIB), ManagerSettings { headroom: 0, ..settings });
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}
+
+/// Programs that have blocks which the CPU and the GPU use in turn, among others that move.
+fn unified(bytes: impl Strategy<Value = usize> + Clone + 'static) -> impl Strategy<Value = Step> {
+    let fail = || prop::option::weighted(0.5, (1..24u64, 1..7u64));
+    let to = prop::sample::select(vec![Processor::Cpu, Processor::Gpu]);
+    prop_oneof![
+        24 => moving(bytes.clone()),
+        8 => (bytes, order()).prop_map(|(bytes, order)| Step::AllocateUnified { bytes, order }),
+        24 => (any::<usize>(), to, prop::bool::weighted(0.8), fail())
+            .prop_map(|(index, to, settle, fail)| Step::HandOver { index, to, settle, fail }),
+    ]
+}
+
+fn unified_bytes() -> impl Strategy<Value = usize> + Clone {
+    prop::sample::select(vec![1, 300_000, 2 << 20, 5_000_000, 17 << 20, 40 << 20])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Hazard: the CPU may use memory of other blocks, or not all of its own; a copy touches what
+    /// the CPU uses; bytes are lost on the way.
+    #[test]
+    fn so_it_is_where_the_cpu_and_the_gpu_use_blocks_in_turn(
+        settings in settings(),
+        steps in prop::collection::vec(unified(unified_bytes()), 1..120),
+    ) {
+        let mut world = World::new(Model::new(256 * MIB, 256 * MIB), settings);
         steps.iter().for_each(|step| world.run(step));
         world.end();
     }

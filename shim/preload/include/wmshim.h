@@ -21,6 +21,14 @@
  *     void *cache;
  *     int code = wmshim_alloc ? wmshim_alloc(&cache, bytes, WMSHIM_HOST) : (int)cuMemAlloc((CUdeviceptr *)&cache, bytes);
  *
+ * A block that the CPU and the GPU use in turn, by one pointer (examples/c/unified.c):
+ *
+ *     float *table;
+ *     wmshim_alloc((void **)&table, bytes, WMSHIM_UNIFIED);
+ *     wmshim_access(table, bytes, WMSHIM_CPU);                  // waits for the GPU
+ *     table[0] = 1;
+ *     wmshim_access(table, bytes, WMSHIM_GPU);                  // before kernels and copies use it
+ *
  * The statistics, as text that belongs to the caller:
  *
  *     char *stats = wmshim_stats_json ? wmshim_stats_json() : NULL;
@@ -84,12 +92,43 @@ extern WMSHIM_WEAK int wmshim_advise(const void *ptr, size_t size, int advice);
 /* Memory as cuMemAlloc gives it, in the current context. Flags: 0, or one of
  * DEVICE_ONLY: on the device until it is freed; CUDA_ERROR_OUT_OF_MEMORY where cuMemAlloc would go
  * on in host memory. HOST: in host memory, whatever the device has left; CUDA_ERROR_NOT_PERMITTED
- * where WMSHIM_OVERFLOW does not name the host. Returns a CUresult. wmshim_free is cuMemFree:
- * either frees what either function gave. */
+ * where WMSHIM_OVERFLOW does not name the host. UNIFIED: as 0, for wmshim_access; of whole pieces
+ * of 2 MiB, which no other block lies on; CUDA_ERROR_NOT_PERMITTED as for HOST. Returns a CUresult.
+ * wmshim_free is cuMemFree: either frees what either function gave. */
 #define WMSHIM_DEVICE_ONLY 1
 #define WMSHIM_HOST 2
+#define WMSHIM_UNIFIED 4
 extern WMSHIM_WEAK int wmshim_alloc(void **ptr, size_t size, unsigned int flags);
 extern WMSHIM_WEAK int wmshim_free(void *ptr);
+
+/* Makes a UNIFIED block, all of it, the CPU's or the GPU's, under any setting of WMSHIM_MIGRATE. The
+ * range names the block and lies within it. A new block is the GPU's; its address stays.
+ *
+ * CPU: all threads of the process may read and write the block at its own address. Its memory lies
+ * on the host, pinned. GPU: kernels, copies and memsets may use it; its memory lies on the device as
+ * far as there is room, and the CPU must not touch it.
+ *
+ * The program uses a block only on the processor that it is of, and on neither during the call: it
+ * submits no work for it meanwhile, in any thread. The call waits for the work that was submitted
+ * before, in all streams of the block's device, and for other threads' changes of memory: 2 seconds
+ * at most. Then its copies take as long as the block's bytes take over the link, and the first way
+ * out as long as the host takes to pin memory. It is over when it returns, and does nothing if the
+ * block is that processor's already. wmshim_free and the end of the context take a block from
+ * either; freeing one that is the CPU's may answer CUDA_ERROR_NOT_READY while another thread
+ * changes it.
+ *
+ * Returns a CUresult. On an error the block is whose it was, with its bytes, unless the driver fails
+ * twice on the way to the GPU: then it is of neither until a call succeeds.
+ * CUDA_ERROR_INVALID_VALUE: not one of the two processors, or no range of a UNIFIED block.
+ * CUDA_ERROR_NOT_READY: the GPU still has work; call again. CUDA_ERROR_NOT_PERMITTED: to the CPU
+ * only, where something relies on where memory is: a capture in the past, a block that was shared
+ * with another process, peer access, other contexts of the device, PIN_DEVICE, a library for network
+ * cards or engines. CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: during a capture.
+ * CUDA_ERROR_OUT_OF_MEMORY: the host has no room. CUDA_ERROR_NOT_SUPPORTED: the driver gives the CPU
+ * no access to such memory (before CUDA 12.2). */
+#define WMSHIM_CPU 1
+#define WMSHIM_GPU 2
+extern WMSHIM_WEAK int wmshim_access(const void *ptr, size_t size, unsigned int processor);
 
 /* An allocator for PyTorch, as torch.cuda.memory.CUDAPluggableAllocator takes it; `wmshim.torch.enable()` of the Python
  * package installs it. `stream` is a cudaStream_t, sizes are bytes.

@@ -1,24 +1,26 @@
 //! What a program may say of its memory, and memory that it asks for in words of ours:
-//! `wmshim_advise`, `wmshim_alloc` and `wmshim_free` of wmshim.h.
+//! `wmshim_advise`, `wmshim_alloc`, `wmshim_free` and `wmshim_access` of wmshim.h.
 //!
 //! They stand on the program's side, as those of [`crate::pluggable`] do: what the driver has a
-//! function for they ask of its exports. A wrong argument is an error and changes nothing. Nothing
-//! waits for the GPU: advice that finds the memory in use says so, and the program gives it again.
+//! function for they ask of its exports. A wrong argument is an error and changes nothing. Advice
+//! waits for nothing: if it finds the memory in use it says so, and the program gives it again.
+//! `wmshim_access` waits for earlier work, for [`ACCESS`] at most.
 
 use std::ffi::{c_int, c_uint};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use std::time::Duration;
 
 use wm_abi::{CUdeviceptr, CUresult, symbol};
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Tier};
-use wm_memory::{FirstTier, Manager, MoveOrder, MoveRefusal};
+use wm_memory::{FirstTier, Manager, MoveOrder, MoveRefusal, Processor};
 
 use crate::entry::trampolines::exported;
 use crate::hooks::allocate_placed;
-use crate::moves::WhyNot;
-use crate::process::{self, preserve_errno};
+use crate::moves::{WhyNot, pin_reason};
+use crate::process::{self, preserve_errno, sticky_error};
 use crate::registry;
 use crate::subsystems::PROCESS;
 
@@ -47,6 +49,13 @@ impl Advice {
 
 const DEVICE_ONLY: c_uint = 1;
 const HOST: c_uint = 2;
+const UNIFIED: c_uint = 4;
+
+const CPU: c_uint = 1;
+const GPU: c_uint = 2;
+
+/// How long `wmshim_access` waits for earlier work and for other threads. wmshim.h says so.
+const ACCESS: Duration = Duration::from_secs(2);
 
 /// `int wmshim_advise(const void *ptr, size_t size, int advice)`.
 #[unsafe(no_mangle)]
@@ -101,15 +110,21 @@ fn code(refusal: WhyNot) -> CUresult {
     match refusal {
         WhyNot::Off | WhyNot::Pinned(_) => CUresult::NOT_PERMITTED,
         WhyNot::Crowded => CUresult::NOT_READY,
-        WhyNot::Refused(stays) => match stays {
-            MoveRefusal::Fixed | MoveRefusal::Pinned | MoveRefusal::Unfit | MoveRefusal::Shared => {
-                CUresult::NOT_PERMITTED
-            }
-            MoveRefusal::NoBlock => CUresult::INVALID_VALUE,
-            MoveRefusal::Busy | MoveRefusal::InUse | MoveRefusal::Slow => CUresult::NOT_READY,
-            MoveRefusal::Full => CUresult::OUT_OF_MEMORY,
-            MoveRefusal::Driver(code) | MoveRefusal::Lost(code) => code,
-        },
+        WhyNot::Refused(stays) => code_of_move(stays),
+    }
+}
+
+fn code_of_move(stays: MoveRefusal) -> CUresult {
+    match stays {
+        MoveRefusal::Fixed
+        | MoveRefusal::Pinned
+        | MoveRefusal::Unfit
+        | MoveRefusal::Shared
+        | MoveRefusal::OnCpu => CUresult::NOT_PERMITTED,
+        MoveRefusal::NoBlock => CUresult::INVALID_VALUE,
+        MoveRefusal::Busy | MoveRefusal::InUse | MoveRefusal::Slow => CUresult::NOT_READY,
+        MoveRefusal::Full => CUresult::OUT_OF_MEMORY,
+        MoveRefusal::Driver(code) | MoveRefusal::Lost(code) => code,
     }
 }
 
@@ -129,6 +144,7 @@ unsafe extern "C" fn wmshim_alloc(place: *mut CUdeviceptr, size: usize, flags: c
             0 => return unsafe { exported::<symbol::cuMemAlloc_v2>()(place, size) }.ok(),
             DEVICE_ONLY => FirstTier::Device,
             HOST => FirstTier::Host,
+            UNIFIED => FirstTier::Unified,
             _ => return Err(CUresult::INVALID_VALUE),
         };
         if place.is_null() || size == 0 {
@@ -147,6 +163,49 @@ unsafe extern "C" fn wmshim_alloc(place: *mut CUdeviceptr, size: usize, flags: c
 extern "C" fn wmshim_free(address: CUdeviceptr) -> CUresult {
     // SAFETY: the driver looks at the address.
     unsafe { exported::<symbol::cuMemFree_v2>()(address) }
+}
+
+/// `int wmshim_access(const void *ptr, size_t size, unsigned int processor)`.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_access(address: CUdeviceptr, size: usize, processor: c_uint) -> CUresult {
+    safely(|| access(address, size, processor))
+}
+
+fn access(address: u64, size: usize, processor: c_uint) -> Result<(), CUresult> {
+    is_ready()?;
+    let to = match processor {
+        CPU => Processor::Cpu,
+        GPU => Processor::Gpu,
+        _ => return Err(CUresult::INVALID_VALUE),
+    };
+    let manager = registry::owner(address).ok_or(CUresult::INVALID_VALUE)?;
+    let (_, range) = within_block(manager, address, size).ok_or(CUresult::INVALID_VALUE)?;
+    sticky_error::failure().map_or(Ok(()), Err)?;
+    if process::streams().capturing() {
+        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if to == Processor::Cpu
+        && let Some(why) = pin_reason::of_access()
+    {
+        log::info!("wmshim_access: memory stays on the GPU: {why}");
+        return Err(CUresult::NOT_PERMITTED);
+    }
+    manager.hand_over(&range, to, ACCESS).map_err(|refusal| {
+        if refusal == MoveRefusal::Driver(CUresult::NOT_SUPPORTED) {
+            say_that_the_driver_cannot();
+        }
+        code_of_move(refusal)
+    })
+}
+
+fn say_that_the_driver_cannot() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        log::warn!(
+            "wmshim_access: this driver gives the CPU no access to memory that it maps itself; \
+             drivers of CUDA 12.2 and later do"
+        );
+    });
 }
 
 /// Is there a driver, and the process one that may use it?

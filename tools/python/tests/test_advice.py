@@ -40,7 +40,9 @@ class AdviceTest(unittest.TestCase):
         text = HEADER.read_text(encoding="utf-8")
         numbers = {name: int(number) for name, number in re.findall(r"#define WMSHIM_(\w+) (\d+)", text)}
         ours = {name.upper(): number for name, number in _advice.ADVICES.items()}
-        ours.update({"DEVICE_ONLY": _advice.PLACES["device"], "HOST": _advice.PLACES["host"]})
+        places, processors = _advice.PLACES, _advice.PROCESSORS
+        ours.update({"DEVICE_ONLY": places["device"], "HOST": places["host"], "UNIFIED": places["unified"]})
+        ours.update({"CPU": processors["cpu"], "GPU": processors["gpu"]})
         self.assertEqual(numbers, ours)
 
     def test_a_process_without_the_library_gets_a_clear_error(self):

@@ -13,6 +13,8 @@ it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
     wmshim.include_path()   # the folder of wmshim.h
     wmshim.advise(ptr, size, "cold")    # advice about memory: prefetch, cold, pin_device, discard
     wmshim.alloc(size, "host")          # memory on the host or the device
+    wmshim.Unified(size)    # memory that the CPU and the GPU use in turn, at one address
+    wmshim.access(tensor, "cpu")        # such memory becomes the CPU's, or the GPU's
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
     wmshim.wholememory.Table    # rows that the GPUs of several ranks hold together (docs/wholememory.md)
 
@@ -25,12 +27,15 @@ from typing import Any, List
 from ._advice import AdviceError, advise, alloc, free
 from ._client import Unavailable, ask, stats
 from ._library import active, dropin_path, include_path, library_path
+from ._unified import Unified, access
 from ._version import __version__
 
 __all__ = [
     "AdviceError",
     "Unavailable",
+    "Unified",
     "__version__",
+    "access",
     "active",
     "advise",
     "alloc",

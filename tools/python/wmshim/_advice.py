@@ -6,7 +6,8 @@ from typing import Any, Dict, Optional
 from ._library import loaded
 
 ADVICES = {"prefetch": 1, "cold": 2, "pin_device": 3, "discard": 4, "read_mostly": 5}
-PLACES = {"anywhere": 0, "device": 1, "host": 2}
+PLACES = {"anywhere": 0, "device": 1, "host": 2, "unified": 4}
+PROCESSORS = {"cpu": 1, "gpu": 2}
 
 _NAMES = {
     1: "CUDA_ERROR_INVALID_VALUE",
@@ -29,10 +30,10 @@ _WHY = {
 class AdviceError(RuntimeError):
     """A call was refused. ``code`` is the driver's number for the reason."""
 
-    def __init__(self, what: str, code: int) -> None:
+    def __init__(self, what: str, code: int, why: Optional[Dict[int, str]] = None) -> None:
         self.code = code
         name = _NAMES.get(code, f"CUDA error {code}")
-        super().__init__(": ".join(part for part in (what, name, _WHY.get(code)) if part))
+        super().__init__(": ".join(part for part in (what, name, (_WHY if why is None else why).get(code)) if part))
 
 
 def _library() -> Any:
@@ -64,7 +65,7 @@ def advise(ptr: int, size: int, advice: str) -> None:
 
 
 def alloc(size: int, place: str = "anywhere") -> int:
-    """The address of ``size`` bytes in the current context: ``anywhere`` as cuMemAlloc, only on the ``device``, or on the ``host``.
+    """The address of ``size`` bytes in the current context: ``anywhere`` as cuMemAlloc, only on the ``device``, on the ``host``, or ``unified``.
 
     Raises RuntimeError in a process without wmshim, AdviceError where there is no such memory.
     """

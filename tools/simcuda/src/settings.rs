@@ -39,6 +39,8 @@ pub(crate) struct Settings {
     pub(crate) coherent: bool,
     /// Can devices use each other's memory?
     pub(crate) peers: bool,
+    /// Can the CPU have access to memory that the program maps?
+    pub(crate) cpu_access: bool,
     /// End the process if copies race?
     pub(crate) races: bool,
     /// Does a thread crash that is inside a call when the process's exit ends the driver, or that
@@ -93,6 +95,7 @@ impl Settings {
             coherent: value(&get, &warn, "SIMCUDA_COHERENT", "0 or 1", false, switch),
             exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "0 or 1", false, switch),
             peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
+            cpu_access: value(&get, &warn, "SIMCUDA_CPU_ACCESS", "0 or 1", true, switch),
             races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
             exit_crashes: value(&get, &warn, "SIMCUDA_EXIT", "answer or crash", false, exit),
             free_locks: value(&get, &warn, "SIMCUDA_FREE_LOCKS", "0 or 1", false, switch),

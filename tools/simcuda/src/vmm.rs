@@ -163,6 +163,8 @@ fn set_access(start: CUdeviceptr, size: u64, wanted: &[CUmemAccessDesc]) -> Outc
     let to_cpu = wanted.iter().any(|(place, flags)| *place == Place::Host && *flags != 0);
     let on_device = starts.iter().any(|at| mappings[at].physical.place != Place::Host);
     require(!(to_cpu && on_device), CUresult::NOT_SUPPORTED)?;
+    // A driver before CUDA 12.2 does not know the location.
+    require(settings().cpu_access || !to_cpu, CUresult::INVALID_VALUE)?;
     let is_unreachable = |(place, flags): &(Place, c_uint)| {
         let is_other = |at: &u64| ![Place::Host, *place].contains(&mappings[at].physical.place);
         *place != Place::Host && *flags != 0 && starts.iter().any(is_other)

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Files that ship besides the pages in `docs/`.
-const FILES: [&str; 13] = [
+const FILES: [&str; 15] = [
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
@@ -18,9 +18,11 @@ const FILES: [&str; 13] = [
     "examples/README.md",
     "examples/c/advise.c",
     "examples/c/one_thread.c",
+    "examples/c/unified.c",
     "examples/c/wholememory.c",
     "examples/python/nodes.py",
     "examples/python/statistics.py",
+    "examples/python/unified.py",
     "examples/rust/spill.rs",
     "examples/slurm/nodes.sh",
 ];

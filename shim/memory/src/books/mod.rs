@@ -7,3 +7,4 @@ pub(crate) mod free_cache;
 pub(crate) mod holdings;
 pub(crate) mod ledger;
 pub(crate) mod program;
+pub(crate) mod unified;

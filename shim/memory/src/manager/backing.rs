@@ -17,8 +17,12 @@ pub struct Backing {
 impl<G: Gpu> Manager<G> {
     /// The memory behind the live block that contains `address`. It does not change while the
     /// block lives: from now on nothing moves. `None` too for a block of which a part is shared
-    /// with other processes: it is to be unshared first.
+    /// with other processes: it is to be unshared first. And for a block that is the CPU's: nothing
+    /// changes then.
     pub fn backing(&self, address: u64) -> Option<Backing> {
+        if self.lock().unified.may_be_on_cpu(&(address..address.saturating_add(1))) {
+            return None;
+        }
         self.keep_in_place();
         let state = self.lock();
         let block = state.program.blocks().around(address)?;

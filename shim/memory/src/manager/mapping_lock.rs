@@ -9,6 +9,8 @@
 //! never wait for the GPU, and a thread that holds it takes no other lock: it can neither deadlock
 //! nor be held up by a kernel.
 
+use std::ops::Range;
+
 use wm_abi::CUresult;
 use wm_driver::Gpu;
 
@@ -50,6 +52,12 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn remap(&self, remap: &Remap<'_>) -> Result<(), RemapFailure> {
         let _mappings = self.lock_mappings();
         remap.carry_out(&self.gpu)
+    }
+
+    /// Grants the CPU access to a mapped range of host memory.
+    pub(super) fn allow_cpu(&self, range: &Range<u64>) -> Result<(), CUresult> {
+        let _mappings = self.lock_mappings();
+        self.gpu.allow_cpu(range.start, (range.end - range.start) as usize)
     }
 
     /// Grants access to a mapped range: full, or to read.

@@ -20,11 +20,13 @@ mod reclaim;
 mod remap;
 mod share;
 mod swap;
+mod unified;
 mod waiters;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, TryLockError};
+use std::time::Instant;
 
 use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId, Tier};
@@ -106,15 +108,20 @@ impl<G: Gpu> Manager<G> {
     /// device stays there until it is freed.
     ///
     /// # Errors
-    /// As [`Manager::allocate`]; `NOT_PERMITTED` for the host where the user does not allow it.
+    /// As [`Manager::allocate`]; `NOT_PERMITTED` for the host, and for a unified block, where the
+    /// user does not allow host memory.
     pub fn allocate_placed(
         &self,
         bytes: usize,
         order: Order,
         first_tier: FirstTier,
     ) -> Result<u64, AllocateError> {
-        if first_tier == FirstTier::Host && !self.rules.settings.overflow.contains(&Tier::Host) {
+        let needs_host = matches!(first_tier, FirstTier::Host | FirstTier::Unified);
+        if needs_host && !self.rules.settings.overflow.contains(&Tier::Host) {
             return Err(CUresult::NOT_PERMITTED.into());
+        }
+        if first_tier == FirstTier::Unified {
+            return self.allocate_unified(bytes, order);
         }
         let request = self.request(bytes, order)?;
         let request = Request { first_tier, ..request };
@@ -147,14 +154,15 @@ impl<G: Gpu> Manager<G> {
 
     /// Takes a block back. Later work of the stream may use its memory at once; for
     /// [`Order::Device`] all later work may, since the caller knows that nothing touches it any
-    /// more. Never waits.
+    /// more. Never waits, except for a unified block that is the CPU's or is being changed.
     ///
     /// # Errors
-    /// An address at which no live block starts; nothing changes.
+    /// An address at which no live block starts, or a unified block that stays the CPU's; nothing
+    /// changes.
     pub fn free(&self, address: u64, order: Order) -> Result<(), FreeError> {
         match order {
             Order::Stream(stream) => self.free_in(address, stream, false),
-            Order::Device => self.lock().free(address, Freed::Past).map(drop),
+            Order::Device => self.lock_to_free(address)?.free(address, Freed::Past).map(drop),
         }
     }
 
@@ -168,7 +176,8 @@ impl<G: Gpu> Manager<G> {
     }
 
     fn free_in(&self, address: u64, stream: StreamId, eager: bool) -> Result<(), FreeError> {
-        let freed = self.lock().free(address, Freed::In { order: Order::Stream(stream), eager })?;
+        let freed =
+            self.lock_to_free(address)?.free(address, Freed::In { order: Order::Stream(stream), eager })?;
         if let Some(numbered) = freed
             && let Some(exact) = numbered.record
         {
@@ -334,6 +343,23 @@ impl<G: Gpu> Manager<G> {
             state = self.waiters.wait(state);
         }
         state
+    }
+
+    /// The same for a limited time. `None`: it does not hold by then.
+    fn wait_within(
+        &self,
+        limit: Instant,
+        mut until: impl FnMut(&mut State) -> bool,
+    ) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        while !until(&mut state) {
+            let left = limit.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            state = self.waiters.wait_for(state, left);
+        }
+        Some(state)
     }
 }
 

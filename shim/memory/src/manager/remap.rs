@@ -17,6 +17,8 @@ pub(super) const TRIES: usize = 8;
 pub(super) enum MappedAccess {
     Full,
     Reading,
+    /// Full, and the CPU has it too.
+    WithCpu,
 }
 
 /// Memory, and the access that the GPU has where it is mapped.
@@ -26,7 +28,16 @@ pub(super) struct Mappable {
     pub(super) access: MappedAccess,
 }
 
-/// Memory that replaces other memory of the same size.
+impl Mappable {
+    /// Can it be had from what is mapped, without an unmapping? The CPU's access ends with its
+    /// mapping only.
+    fn can_come_from(self, mapped: Self) -> bool {
+        let keeps_cpu = mapped.access != MappedAccess::WithCpu || self.access == MappedAccess::WithCpu;
+        self.handle == mapped.handle && keeps_cpu
+    }
+}
+
+/// Memory that replaces other memory of the same size, or the same memory with other access.
 #[derive(Debug)]
 pub(super) struct Remap<'a> {
     /// First addresses of whole mappings of the old memory. The last is changed last.
@@ -48,24 +59,25 @@ pub(super) enum RemapFailure {
 struct MappedPlace {
     address: u64,
     bytes: usize,
-    mapped: Option<Handle>,
+    mapped: Option<Mappable>,
 }
 
 impl MappedPlace {
     /// One step after the other until a handle is mapped with its access; goes on where an earlier
     /// try failed.
-    fn lead_to<G: Gpu>(&mut self, gpu: &G, Mappable { handle, access }: Mappable) -> Result<()> {
-        if self.mapped.is_some_and(|mapped| mapped != handle) {
+    fn lead_to<G: Gpu>(&mut self, gpu: &G, wanted: Mappable) -> Result<()> {
+        if self.mapped.is_some_and(|mapped| !wanted.can_come_from(mapped)) {
             gpu.unmap(self.address, self.bytes)?;
             self.mapped = None;
         }
         if self.mapped.is_none() {
-            gpu.map(self.address, self.bytes, handle)?;
-            self.mapped = Some(handle);
+            gpu.map(self.address, self.bytes, wanted.handle)?;
+            self.mapped = Some(wanted);
         }
-        match access {
+        match wanted.access {
             MappedAccess::Full => gpu.allow(self.address, self.bytes),
             MappedAccess::Reading => gpu.allow_reading(self.address, self.bytes),
+            MappedAccess::WithCpu => gpu.allow_cpu(self.address, self.bytes),
         }
     }
 }
@@ -75,7 +87,7 @@ impl Remap<'_> {
         let begin = |address: &u64| MappedPlace {
             address: *address,
             bytes: self.bytes as usize,
-            mapped: Some(self.old.handle),
+            mapped: Some(self.old),
         };
         let mut places: Vec<MappedPlace> = self.places.iter().map(begin).collect();
         for index in 0..places.len() {

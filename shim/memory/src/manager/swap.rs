@@ -84,6 +84,17 @@ impl<G: Gpu> Manager<G> {
     ) -> Result<(), MoveRefusal> {
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
         self.settle().inspect_err(|refusal| self.count_move(to, Err(*refusal)))?;
+        self.swap_settled(ranges, is_over, gives_up);
+        Ok(())
+    }
+
+    /// The same, for a caller that knows that no work touches the ranges.
+    pub(super) fn swap_settled(
+        &self,
+        ranges: &mut [RangeMove],
+        is_over: impl Fn() -> bool,
+        gives_up: impl Fn() -> bool,
+    ) {
         for range in ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over()) {
             self.evict_views_of(
                 &(range.moved.next..range.order.range.end),

@@ -5,6 +5,7 @@
 //! either way.
 
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use crate::state::State;
 use crate::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -30,6 +31,18 @@ impl Waiters {
     pub(super) fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         self.waiting.fetch_add(1, Relaxed);
         let state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Relaxed);
+        state
+    }
+
+    /// As [`Waiters::wait`], for a limited time.
+    pub(super) fn wait_for<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        limit: Duration,
+    ) -> MutexGuard<'a, State> {
+        self.waiting.fetch_add(1, Relaxed);
+        let (state, _) = self.ended.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner);
         self.waiting.fetch_sub(1, Relaxed);
         state
     }

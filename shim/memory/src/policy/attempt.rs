@@ -62,7 +62,8 @@ impl Attempt {
     pub(crate) fn tiers(&self, rules: &Rules) -> Option<Vec<Tier>> {
         let others = &rules.settings.overflow;
         let may = !others.is_empty() && self.oom_answer == Some(OomAnswer::Spill);
-        may.then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
+        let can_have = |tier: &Tier| self.request.first_tier != FirstTier::Unified || *tier == Tier::Host;
+        may.then(|| std::iter::once(Tier::Device).chain(others.iter().copied().filter(can_have)).collect())
     }
 
     /// A tier has less than so many bytes: half of them are tried next, and in the end none.

@@ -12,6 +12,7 @@ mod pieces;
 pub(crate) mod share;
 pub(crate) mod swap;
 mod under_way;
+pub(crate) mod unified;
 
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use wm_schema::Counters;
 use crate::books::free_cache::FlushScope;
 use crate::books::holdings::Holdings;
 use crate::books::program::ProgramBlocks;
+use crate::books::unified::UnifiedBlocks;
 use crate::ordering::fence::{Fence, Marks, Numbered};
 use crate::ordering::results::EventResults;
 use crate::ordering::timeline::Timeline;
@@ -63,6 +65,7 @@ pub(crate) struct State {
     /// Blocks that are to stay on the device, by address and id. Freed blocks are removed at the
     /// next query.
     pub(crate) pinned: Vec<(u64, u64)>,
+    pub(crate) unified: UnifiedBlocks,
 }
 
 impl State {
@@ -189,6 +192,7 @@ impl State {
         let pieces: Vec<(u64, u64)> =
             self.program.blocks().all().map(|piece| (piece.address, piece.bytes())).collect();
         self.holdings.audit(&pieces)?;
+        self.audit_unified()?;
         self.program.audit()
     }
 }

@@ -130,6 +130,9 @@ impl State {
         if to != Tier::Device && self.has_pinned(&handle.range) {
             return Err(MoveRefusal::Pinned);
         }
+        if self.unified.may_be_on_cpu(&handle.range) {
+            return Err(MoveRefusal::OnCpu);
+        }
         // A handle that is held moves already: two ranges of a swap may name it.
         if self.holdings.ledger.is_held(handle.key)
             || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle))

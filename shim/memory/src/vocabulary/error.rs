@@ -37,6 +37,9 @@ pub enum FreeError {
     /// The manager's, but no live block starts there.
     #[error("no live block starts at the address: it was freed before")]
     AlreadyFree,
+    /// The block is the CPU's, and its access could not be taken away.
+    #[error("the block stays the CPU's: {0}")]
+    OnCpu(CUresult),
 }
 
 /// The state of the memory when a request could not be met. Displayed as one line.

@@ -13,4 +13,5 @@ pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod sizes;
 pub(crate) mod tiers;
+pub(crate) mod unified;
 pub(crate) mod usage;

@@ -99,6 +99,9 @@ pub enum MoveRefusal {
     /// A block there is to stay on the device.
     #[error("a block is pinned to the device")]
     Pinned,
+    /// A block there is the CPU's for now.
+    #[error("the CPU uses a block there")]
+    OnCpu,
     /// Another thread is changing the place of memory.
     #[error("other changes are under way")]
     Busy,
@@ -122,7 +125,7 @@ pub enum MoveRefusal {
 
 impl MoveRefusal {
     /// Why memory was not moved, in words for statistics.
-    pub const REASONS: [&'static str; 11] = [
+    pub const REASONS: [&'static str; 12] = [
         "others rely on where memory is",
         "no block lies there",
         "it cannot move there",
@@ -134,6 +137,7 @@ impl MoveRefusal {
         "the copy takes too long",
         "the driver failed",
         "the driver failed, and memory is lost",
+        "the CPU uses a block there",
     ];
 
     fn kind(self) -> usize {
@@ -149,12 +153,13 @@ impl MoveRefusal {
             Self::Slow => 8,
             Self::Driver(_) => 9,
             Self::Lost(_) => 10,
+            Self::OnCpu => 11,
         }
     }
 
     /// Would other handles stay, too?
     pub(crate) fn is_general(self) -> bool {
-        !matches!(self, Self::NoBlock | Self::Unfit | Self::Shared | Self::Pinned | Self::InUse)
+        !matches!(self, Self::NoBlock | Self::Unfit | Self::Shared | Self::Pinned | Self::OnCpu | Self::InUse)
     }
 }
 

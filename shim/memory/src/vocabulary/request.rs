@@ -16,6 +16,8 @@ pub enum FirstTier {
     Device,
     /// On the host, even where the device has room.
     Host,
+    /// As anywhere, but on no other GPU. The CPU and the GPU use the block in turn.
+    Unified,
 }
 
 /// An allocation that the program asked for.
@@ -61,6 +63,13 @@ impl Request {
                 Some(Self { asked, ..long })
             }
         }
+    }
+
+    /// The request for a block that is the CPU's at times: no other block lies on its memory.
+    pub(crate) fn unified(asked: usize, order: Order, granularity: u64) -> Option<Self> {
+        let plain = Self::new(asked, order)?;
+        let bytes = round_up(plain.bytes, granularity)?;
+        Some(Self { bytes, class: None, first_tier: FirstTier::Unified, ..plain })
     }
 
     /// As the caller is asked about it, where the device is full.

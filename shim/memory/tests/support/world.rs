@@ -7,90 +7,20 @@
 
 mod moving;
 mod sharing;
+mod step;
+mod unified;
 
 use std::ops::Range;
 use std::time::Duration;
 
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{AllocateError, BlockGuard, Manager, ManagerSettings, Order, TierBytes, Usage, guard};
+use wm_memory::{
+    AllocateError, BlockGuard, Manager, ManagerSettings, Order, Processor, TierBytes, Usage, guard,
+};
+
+pub use step::Step;
 
 use super::model::{Clock, GRANULARITY, Model};
-
-/// A step of a program. Indices are taken modulo the length of the list.
-#[derive(Debug, Clone)]
-pub enum Step {
-    Allocate {
-        bytes: usize,
-        order: Order,
-    },
-    Touch {
-        index: usize,
-        stream: StreamId,
-    },
-    /// In a stream, or as `cuMemFree`: after a wait for the device, or behind all of its work.
-    Free {
-        index: usize,
-        order: Order,
-    },
-    Run {
-        stream: StreamId,
-        part: u8,
-    },
-    Synchronize {
-        stream: StreamId,
-    },
-    SynchronizeAll,
-    Trim {
-        keep: u64,
-    },
-    Relieve {
-        bytes: u64,
-    },
-    Destroy {
-        stream: StreamId,
-    },
-    Capture {
-        stream: StreamId,
-        on: bool,
-    },
-    Refresh,
-    /// A part of a block to another tier, once the device has no work left or at any time, with
-    /// driver calls that fail.
-    Move {
-        index: usize,
-        part: u8,
-        to: Tier,
-        settle: bool,
-        fail: Option<(u64, u64)>,
-    },
-    /// All of one block from a part on leaves the device, as much of another one as that is comes
-    /// to it.
-    Exchange {
-        indices: [usize; 2],
-        parts: [u8; 2],
-        settle: bool,
-        fail: Option<(u64, u64)>,
-    },
-    /// Copies end late, or at once again.
-    SlowCopies(bool),
-    /// As a move: chunks of a block share memory with other processes.
-    Share {
-        index: usize,
-        part: u8,
-        donates: bool,
-        settle: bool,
-        fail: Option<(u64, u64)>,
-    },
-    Unshare {
-        index: usize,
-        part: u8,
-        settle: bool,
-        fail: Option<(u64, u64)>,
-    },
-    Unpark {
-        fail: Option<(u64, u64)>,
-    },
-}
 
 type Place = (u64, Range<u64>);
 type Point = (StreamId, u64);
@@ -101,6 +31,8 @@ struct Live {
     /// Nothing may be mapped behind it. The size that the program asked for decides that, not the
     /// block's own.
     fenced: bool,
+    /// For a block that both processors use in turn: which one does now, if one does.
+    unified: Option<Option<Processor>>,
     order: Order,
     places: Vec<Place>,
     uses: Vec<Point>,
@@ -212,6 +144,11 @@ impl World {
                 let _moved = self.unshare(*index, *part, *fail);
             }
             Step::Unpark { fail } => drop(self.unpark(*fail)),
+            Step::AllocateUnified { bytes, order } => drop(self.allocate_unified(*bytes, *order)),
+            Step::HandOver { index, to, settle, fail } => {
+                self.settle_if(*settle);
+                let _refusal = self.hand_over(*index, *to, *fail);
+            }
         }
         self.check();
     }
@@ -223,20 +160,25 @@ impl World {
     }
 
     pub fn allocate(&mut self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
+        self.allocate_by(bytes, order, false)
+    }
+
+    fn allocate_by(&mut self, bytes: usize, order: Order, unified: bool) -> Result<u64, AllocateError> {
         let order = self.current_order(order);
         let before = order.stream().map(|stream| self.model().clock(stream));
-        let asked = self.ask(bytes, order);
+        let asked = if unified { self.ask_unified(bytes, order) } else { self.ask(bytes, order) };
         let address = asked.inspect_err(|_| self.refused += 1)?;
         let block = self.manager.block(address + bytes as u64 - 1).expect("inside a live block");
         assert_eq!((block.address, block.bytes, block.order), (address, bytes, order));
         let fenced = self.is_fenced(bytes);
-        let bytes = self.check_end(address, bytes);
+        let bytes = if unified { Self::unified_bytes(bytes) } else { self.check_end(address, bytes) };
         let places = self.model().resolve(address, bytes);
         self.check_apart(address, bytes, &places);
         self.check_ordered(order, &places);
         before.into_iter().for_each(|before| self.check_waits(order, &before, &places));
         let words = self.write_words(address, bytes);
-        let mut live = Live { address, bytes, fenced, order, places, uses: Vec::new(), words };
+        let unified = unified.then_some(Some(Processor::Gpu));
+        let mut live = Live { address, bytes, fenced, unified, order, places, uses: Vec::new(), words };
         if let Some(stream) = order.stream() {
             live.uses.push((stream, self.model().touch(stream, address, bytes)));
         }
@@ -323,6 +265,9 @@ impl World {
     fn touch(&mut self, index: usize, stream: StreamId) {
         let stream = self.current(stream);
         let Some(index) = index.checked_rem(self.live.len()) else { return };
+        if !self.is_the_gpus(index) {
+            return;
+        }
         let writes = self.may_write(index, stream);
         let model = self.manager.gpu();
         let live = &mut self.live[index];
@@ -411,6 +356,7 @@ impl World {
         assert!(usage.reserved.device == 0 || free >= self.settings.headroom, "headroom is kept");
         self.check_tiers();
         self.check_shared();
+        self.check_processors();
         for tier in [Tier::Device, Tier::Host] {
             assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
         }

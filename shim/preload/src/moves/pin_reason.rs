@@ -32,6 +32,12 @@ pub(crate) fn of_sharing() -> Option<&'static str> {
     GATE.pin_reason_beside_graphs().or_else(of_libraries).or_else(of_contexts)
 }
 
+/// The same for a block that the program gives up to the CPU. It sees to it that no context uses
+/// the block; the manager looks for other contexts that it knows.
+pub(crate) fn of_access() -> Option<&'static str> {
+    GATE.pin_reason().or_else(of_libraries)
+}
+
 /// Network cards, switches and storage write to buffers of such libraries, and no driver call shows
 /// that they are registered.
 fn of_libraries() -> Option<&'static str> {

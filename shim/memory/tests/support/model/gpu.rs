@@ -102,7 +102,9 @@ impl Gpu for Model {
         let physical = inner.physical.get_mut(&handle.0).expect("map of a handle that exists");
         assert!(!physical.released && physical.bytes == bytes, "a mapping is of a whole handle");
         physical.mappings += 1;
-        inner.mappings.insert(address, Mapping { bytes, handle: handle.0, access: Access::None });
+        inner
+            .mappings
+            .insert(address, Mapping { bytes, handle: handle.0, access: Access::None, on_cpu: false });
         Ok(())
     }
 
@@ -129,6 +131,18 @@ impl Gpu for Model {
 
     fn allow_reading(&self, address: u64, bytes: usize) -> Result<()> {
         self.enter("allow_reading")?.set_access(address, bytes, Access::Read);
+        Ok(())
+    }
+
+    fn allow_cpu(&self, address: u64, bytes: usize) -> Result<()> {
+        let mut inner = self.enter("allow_cpu")?;
+        inner.set_access(address, bytes, Access::Write);
+        let range = address..address + bytes as u64;
+        inner.check_unused(&range);
+        let mapped: Vec<u64> = inner.mappings.range(range).map(|(_, mapping)| mapping.handle).collect();
+        let is_on_host = |handle: &u64| inner.physical[handle].tier == Tier::Host;
+        assert!(mapped.iter().all(is_on_host), "the CPU gets access to memory of a GPU");
+        inner.mappings.range_mut(address..address + bytes as u64).for_each(|(_, it)| it.on_cpu = true);
         Ok(())
     }
 
@@ -190,6 +204,7 @@ impl Gpu for Model {
             inner.check_unused(&(start..start + bytes));
         }
         assert!(inner.is_writable(to), "a copy to what is mapped for reading only");
+        assert!(![to, from].iter().any(|at| inner.is_on_cpu(*at)), "a copy of what the CPU uses");
         let places = [to, from].map(|start| inner.place(start));
         let ends = [to, from].map(|start| inner.place(start + bytes - 1));
         assert_eq!(

@@ -6,6 +6,7 @@
 //! panics and names the condition. The k-th call can be made to fail.
 
 mod contents;
+mod cpu;
 mod gpu;
 
 use std::collections::BTreeMap;
@@ -55,6 +56,8 @@ struct Mapping {
     bytes: u64,
     handle: u64,
     access: Access,
+    /// The CPU may use it, too.
+    on_cpu: bool,
 }
 
 /// A stretch of addresses that work at a position of a stream touches.

@@ -318,6 +318,7 @@ fn answer_free(freed: Result<(), FreeError>) -> Outcome {
     match freed {
         Ok(()) => Outcome::Return(CUresult::SUCCESS),
         Err(FreeError::NotOurs) => Outcome::Forward,
+        Err(FreeError::OnCpu(code)) => Outcome::Return(code),
         // Not forwarded: the driver does not check addresses that it did not give out, and may
         // crash.
         Err(_) => Outcome::Return(CUresult::INVALID_VALUE),

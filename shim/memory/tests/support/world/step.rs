@@ -1,0 +1,92 @@
+//! The steps of a program.
+
+use wm_driver::{StreamId, Tier};
+use wm_memory::{Order, Processor};
+
+/// A step of a program. Indices are taken modulo the length of the list.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Allocate {
+        bytes: usize,
+        order: Order,
+    },
+    Touch {
+        index: usize,
+        stream: StreamId,
+    },
+    /// In a stream, or as `cuMemFree`: after a wait for the device, or behind all of its work.
+    Free {
+        index: usize,
+        order: Order,
+    },
+    Run {
+        stream: StreamId,
+        part: u8,
+    },
+    Synchronize {
+        stream: StreamId,
+    },
+    SynchronizeAll,
+    Trim {
+        keep: u64,
+    },
+    Relieve {
+        bytes: u64,
+    },
+    Destroy {
+        stream: StreamId,
+    },
+    Capture {
+        stream: StreamId,
+        on: bool,
+    },
+    Refresh,
+    /// A part of a block to another tier, once the device has no work left or at any time, with
+    /// driver calls that fail.
+    Move {
+        index: usize,
+        part: u8,
+        to: Tier,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    /// All of one block from a part on leaves the device, as much of another one as that is comes
+    /// to it.
+    Exchange {
+        indices: [usize; 2],
+        parts: [u8; 2],
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    /// Copies end late, or at once again.
+    SlowCopies(bool),
+    /// As a move: chunks of a block share memory with other processes.
+    Share {
+        index: usize,
+        part: u8,
+        donates: bool,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    Unshare {
+        index: usize,
+        part: u8,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    Unpark {
+        fail: Option<(u64, u64)>,
+    },
+    /// A block that the CPU and the GPU use in turn.
+    AllocateUnified {
+        bytes: usize,
+        order: Order,
+    },
+    /// As a move: such a block becomes the CPU's, or the GPU's.
+    HandOver {
+        index: usize,
+        to: Processor,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+}
