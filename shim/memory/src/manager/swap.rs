@@ -84,11 +84,13 @@ impl<G: Gpu> Manager<G> {
     ) -> Result<(), MoveRefusal> {
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
         self.settle().inspect_err(|refusal| self.count_move(to, Err(*refusal)))?;
-        self.swap_settled(ranges, is_over, gives_up);
+        self.swap_settled(ranges, is_over, &gives_up);
+        self.note_kept_copies(gives_up);
         Ok(())
     }
 
-    /// The same, for a caller that knows that no work touches the ranges.
+    /// The same, for a caller that knows that no work touches the ranges now. Work may begin before
+    /// this returns, so no copy of the host is known to be equal afterwards.
     pub(super) fn swap_settled(
         &self,
         ranges: &mut [RangeMove],
@@ -102,8 +104,6 @@ impl<G: Gpu> Manager<G> {
             );
         }
         self.run_lanes(ranges, is_over, &gives_up);
-        self.note_kept_copies(gives_up);
-        Ok(())
     }
 
     fn run_lanes(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool, gives_up: &impl Fn() -> bool) {

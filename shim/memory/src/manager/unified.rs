@@ -185,6 +185,8 @@ impl<G: Gpu> Manager<G> {
             let order = MoveOrder { range: block.clone(), to, alone: false, discards: false };
             let mut ranges = [RangeMove::new(order, u64::MAX)];
             self.swap_settled(&mut ranges, || false, || false);
+            // Work may begin again, behind no gate: a later fingerprint would be that of its bytes.
+            self.lock().holdings.ledger.forget_unprinted();
             match ranges[0].moved.refusal {
                 None => return Ok(()),
                 Some(MoveRefusal::Busy) if !left(until).is_zero() => {
