@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<()> {
     step::run("types of the Python package", toolbox::program("mypy", &types)?)?;
     step::run("lints", step::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     step::run("dependencies", toolbox::pinned("deny", &["check", "bans", "licenses", "sources"])?)?;
-    step::run("build the shim", step::cargo(&["build", "--package", "wmshim"]))?;
+    step::build()?;
     step::perform("exports", || exports::check(&exports::built()?))
 }
 

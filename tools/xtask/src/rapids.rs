@@ -56,10 +56,7 @@ struct RapidsPython {
 
 /// Runs the cases, or the published tests.
 pub(crate) fn run(arguments: &RapidsArguments) -> Result<()> {
-    step::run(
-        "build",
-        step::cargo(&["build", "--package", "wholegraph", "--package", "simcuda", "--package", "simnccl"]),
-    )?;
+    step::build()?;
     let mut place = prepare()?;
     let Some(tests) = &arguments.tests else { return cases(&place) };
     let tests = tests.canonicalize().with_context(|| tests.display().to_string())?;

@@ -22,6 +22,12 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), arguments)
 }
 
+/// Builds all that tests need. Fewer packages would choose other features of their dependencies,
+/// and later steps would build these again.
+pub(crate) fn build() -> Result<()> {
+    run("build", cargo(&["build", "--workspace", "--lib", "--bins", "--examples", "--tests"]))
+}
+
 /// Runs `command` and fails unless it succeeds. `title` says what the step is for.
 pub(crate) fn run(title: &str, mut command: Command) -> Result<()> {
     let shown = shown(&command);

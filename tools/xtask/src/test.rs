@@ -20,9 +20,7 @@ const AT_ONCE: &str = "NEXTEST_TEST_THREADS";
 
 /// Builds the workspace and runs its tests; `filter` is handed to nextest, none means all.
 pub(crate) fn run(filter: &[String]) -> Result<()> {
-    // With the tests, whose dependencies choose features: else libraries would be built again.
-    let targets = ["--lib", "--bins", "--examples", "--tests"];
-    step::run("build", step::cargo(&[&["build", "--workspace"][..], &targets].concat()))?;
+    step::build()?;
     let list = crate::target()?.join("skips.txt");
     fs::write(&list, "").with_context(|| list.display().to_string())?;
     let mut nextest = toolbox::cargo("nextest", &["run"])?;
