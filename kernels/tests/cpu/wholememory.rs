@@ -7,6 +7,7 @@ mod islands;
 mod support;
 
 mod cache;
+mod claims;
 mod converted;
 mod divide;
 mod gradients;

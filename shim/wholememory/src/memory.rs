@@ -12,8 +12,10 @@ use wm_kernels::wholememory::{Chunks, IslandRows, Table};
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Result, require};
+use crate::spanning::claiming::ClaimPolicy;
 use crate::spanning::repeats::RepeatPolicy;
 use crate::storage::Storage;
+use crate::storage::landing::Landing;
 use crate::storage::layout::StorageLayout;
 use crate::storage::tables::{DeviceTables, Tables};
 use crate::vocabulary::codes::{Location, MemoryType};
@@ -70,6 +72,10 @@ pub struct Memory {
     span: Option<u64>,
     /// Of such memory: whether gathers look for numbers that repeat.
     repeats: Mutex<RepeatPolicy>,
+    /// Of hierarchical memory that spans islands: what its ranks share in gathers, if they can; and
+    /// whether they do.
+    landing: Option<Arc<Landing>>,
+    claims: Mutex<ClaimPolicy>,
     /// Of hierarchical memory: the ranks of this machine, and those of this number on every
     /// machine.
     parts: Option<[Arc<Communicator>; 2]>,
@@ -107,9 +113,13 @@ impl Memory {
         } else {
             None
         };
-        let parts = match request.memory_type {
-            MemoryType::Hierarchy => Some(divide(communicator, islands)?),
-            _ => None,
+        let (parts, landing) = match request.memory_type {
+            MemoryType::Hierarchy => {
+                let rows = (partition.rows(), request.granularity);
+                let landing = span.map(|_| Landing::of(communicator, islands, rows)).transpose()?.flatten();
+                (Some(divide(communicator, islands)?), landing)
+            }
+            _ => (None, None),
         };
         let storage = Storage::new(communicator, members, request.location, &layout)?;
         let tables =
@@ -125,6 +135,8 @@ impl Memory {
             tables: tables?,
             span,
             repeats: Mutex::default(),
+            landing,
+            claims: Mutex::default(),
             parts,
             copies: OnceLock::new(),
         })
@@ -183,6 +195,16 @@ impl Memory {
     /// Of memory that spans islands: whether gathers look for numbers that repeat.
     pub fn repeats(&self) -> MutexGuard<'_, RepeatPolicy> {
         self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What ranks of an island share in gathers, if they can.
+    pub fn landing(&self) -> Option<&Arc<Landing>> {
+        self.landing.as_ref()
+    }
+
+    /// Whether they do.
+    pub fn claims(&self) -> MutexGuard<'_, ClaimPolicy> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Refuses memory that spans islands, for an operation that finds all rows by addresses.

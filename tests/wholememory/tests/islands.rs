@@ -119,6 +119,61 @@ fn are_those_of_the_model(scenario: &str, all: &[(usize, usize)]) {
     }
 }
 
+/// Hazard: a row that several ranks of an island want crosses for each of them.
+#[test]
+fn rows_that_an_island_shares_cross_once() {
+    for (ranks, islands) in [(4, 2), (6, 3)] {
+        let all = |gathers| {
+            let sent = sent("shared.counted", ranks, islands, gathers).into_iter();
+            sent.fold((0, 0), |all, rank| (all.0 + rank.0, all.1 + rank.1))
+        };
+        let [once, thrice] = [1, 3].map(all);
+        let (ranks, islands) = (ranks as u64, islands as u64);
+        let mates = ranks / islands - 1;
+        // Which rank asks for a row differs from run to run, not how many cross. Ranks meet three
+        // times, as rows pass in one chunk.
+        let (messages, bytes) = model_without_rows(ranks, islands);
+        let (messages, bytes) = (ranks * (messages + 3 * mates), ranks * (bytes + 3 * mates * 8));
+        let rows = islands * (960 - 960 / islands);
+        assert_eq!(thrice.1 - once.1, 2 * (bytes + rows * 512), "{ranks} ranks on {islands} islands");
+        let most = messages + ranks * (islands - 1);
+        let few = (2 * messages..=2 * most).contains(&(thrice.0 - once.0));
+        assert!(few, "{} messages, not up to {}", thrice.0 - once.0, 2 * most);
+    }
+}
+
+#[test]
+fn rows_that_an_island_shares() {
+    // Messages come late, or at once.
+    let late = [("SIMNCCL_DELAY_US", "2000"), ("SIMNCCL_SEED", "1"), ("SIMCUDA_SEED", "1")];
+    for (ranks, islands, settings) in [("4", "2", &late[..]), ("6", "3", &[])] {
+        passes(&["--ranks", ranks, "--islands", islands, "--filter", "shared."], settings);
+    }
+}
+
+/// The launches of such a gather before a rank tells its counts: one claims rows, two divide the
+/// numbers, one moves the rows of the rank's island.
+#[test]
+fn a_launch_fails_while_rows_are_claimed() {
+    for number in 1..=4 {
+        let fault = format!("1:cuLaunchKernel:{number}");
+        let scenario = ["--filter", "shared.a_launch_fails", "--fault", &fault];
+        passes(&[&["--ranks", "4", "--islands", "2"][..], &scenario].concat(), &[]);
+    }
+}
+
+#[test]
+fn a_rank_ends_while_others_borrow_its_rows() {
+    for seed in 0..6_u64 {
+        let (ranks, islands) = [("4", "2"), ("6", "3")][seed as usize % 2];
+        let settings = [("WHOLEMEMORY_SUITE_SEED", &*seed.to_string())];
+        let waits = if seed % 4 < 2 { "off" } else { "on" };
+        let filter = ["--filter", "shared.a_rank_ends"];
+        let arguments = [&["--ranks", ranks, "--islands", islands][..], &filter].concat();
+        passes(&arguments, &[settings[0], ("WMSHIM_WHOLEMEMORY_WAIT", waits)]);
+    }
+}
+
 /// Hazard: a row that a rank has a copy of crosses all the same.
 #[test]
 fn rows_with_copies_do_not_cross() {

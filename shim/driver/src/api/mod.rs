@@ -106,6 +106,8 @@ pub trait Api {
         device_uuid(device: CUdevice) -> (uuid: CUuuid) = cuDeviceGetUuid_v2(&mut uuid, device);
         /// Not 0: `device` can use memory of `peer`.
         device_can_access_peer(device: CUdevice, peer: CUdevice) -> (able: c_int) = cuDeviceCanAccessPeer(&mut able, device, peer);
+        /// What `device` can do with memory of another one, `peer`.
+        device_p2p_attribute(attribute: c_uint, device: CUdevice, peer: CUdevice) -> (value: c_int) = cuDeviceGetP2PAttribute(&mut value, attribute, device, peer);
         /// The pool that a device begins with.
         device_default_mem_pool(device: CUdevice) -> (pool: CUmemoryPool) = cuDeviceGetDefaultMemPool(&mut pool, device);
         /// The pool that a device allocates from.

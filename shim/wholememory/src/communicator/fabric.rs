@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use wm_trust::environment;
 
-use super::Communicator;
+use super::{Communicator, SharedPart};
 use crate::error::{Error, Result};
 use crate::nccl::library::{ID_BYTES, Nccl, UniqueId};
 use crate::spanning::fabric::{Fabric, FabricPlace};
@@ -96,6 +96,18 @@ impl Communicator {
     /// other.
     pub(crate) fn fabric(&self) -> MutexGuard<'_, Option<Fabric>> {
         self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place for what ranks of an island share in exchanges of all of its memory. It is there
+    /// as long as the communicator, because the ranks make it together.
+    pub(crate) fn landing(&self) -> MutexGuard<'_, Option<SharedPart>> {
+        self.landing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Do the GPUs of each island do atomic operations in each other's memory? All ranks know the
+    /// same.
+    pub(crate) fn are_atomic(&self) -> bool {
+        self.islands.are_atomic(&self.ranks)
     }
 
     /// Waits for the rows of gathers and scatters over islands that have returned.

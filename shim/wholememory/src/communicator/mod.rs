@@ -8,6 +8,7 @@ mod fabric;
 mod identity;
 mod ranks;
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -31,6 +32,9 @@ pub use identity::{UNIQUE_ID_BYTES, unique_id};
 pub use ranks::RankInfo;
 use ranks::RankIslands;
 
+/// See [`Communicator::landing`].
+type SharedPart = Arc<dyn Any + Send + Sync>;
+
 /// Ranks, as one of them sees them.
 #[derive(Debug)]
 pub struct Communicator {
@@ -44,6 +48,8 @@ pub struct Communicator {
     backend: AtomicU32,
     /// The connection of islands, once memory spans them.
     fabric: Mutex<Option<Fabric>>,
+    /// What ranks of an island share beside it, of a type that this module does not know.
+    landing: Mutex<Option<SharedPart>>,
     /// Loaded when they are first needed.
     kernels: OnceLock<Result<Arc<Kernels>>>,
     /// How often it was split: the key of each part follows from it.
@@ -99,8 +105,22 @@ impl Communicator {
     ) -> Self {
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
         let islands = RankIslands::of(&ranks, exchange.roster());
-        let (exchange, kernels, fabric) = (Arc::new(exchange), OnceLock::new(), Mutex::new(None));
-        Self { driver, exchange, key, device, context, ranks, islands, backend, fabric, kernels, splits }
+        let (exchange, kernels) = (Arc::new(exchange), OnceLock::new());
+        let (fabric, landing) = (Mutex::new(None), Mutex::new(None));
+        Self {
+            driver,
+            exchange,
+            key,
+            device,
+            context,
+            ranks,
+            islands,
+            backend,
+            fabric,
+            landing,
+            kernels,
+            splits,
+        }
     }
 
     /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys

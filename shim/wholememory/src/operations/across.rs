@@ -16,25 +16,30 @@
 //!
 //! After an error of the network all ranks abort together, and the communicator is lost.
 
+mod buffers;
+
 use wm_abi::CUdeviceptr;
-use wm_kernels::wholememory::{DivideCount, DivideFew, DivideMove, DividedNumbers, Numbers, Strided};
+use wm_kernels::wholememory::{DivideCount, DivideFew, DivideMove, DividedNumbers, Numbers};
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Result};
 use crate::kernels::THREADS;
 use crate::memory::Memory;
-use crate::nccl::link::NcclTransfer;
+use crate::operations::claims::{RowArrival, RowClaims};
 use crate::operations::lookups::RowCache;
 use crate::operations::moves::{PackedRows, Places, RowDirection, RowLaunch, RowRequest};
 use crate::operations::repeats::{self, Repeats};
 use crate::operations::scratch::{Scratch, Workspace};
 use crate::operations::upload;
+use crate::spanning::claiming::ToldCounts;
 use crate::spanning::fabric::Fabric;
 use crate::spanning::record::{self, CallHeader, RowOperation};
-use crate::spanning::steps::{ExchangePlan, Message, RowChunk, StagingShape, Task, Use};
+use crate::spanning::steps::{ExchangePlan, Pair};
+use crate::storage::landing::Landing;
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
+use buffers::Buffers;
 
 /// Numbers that a block divides at once.
 const DIVIDE_TILE: u64 = 1024;
@@ -65,9 +70,15 @@ pub(super) fn copy(
     let told = tell(memory, fabric, begun.as_ref(), sequence);
     let lost = match (told, &begun) {
         // All ranks have heard of this rank's error, or of another one's.
-        (Ok(Err(error)), Ok(_)) => return Err(error),
-        (Ok(_), Err(error)) => return Err(error.clone()),
-        (Ok(Ok(counts)), Ok((call, divided))) => match call.pass(fabric, divided, &counts) {
+        (Ok(Err(error)), Ok(_)) => {
+            fabric.has_failed();
+            return Err(error);
+        }
+        (Ok(_), Err(error)) => {
+            fabric.has_failed();
+            return Err(error.clone());
+        }
+        (Ok(Ok(told)), Ok((call, divided))) => match call.pass(fabric, divided, &told) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         },
@@ -75,12 +86,12 @@ pub(super) fn copy(
     };
     if !fabric.give_up(&lost, workspace.stream) {
         // The network may still write to memory that was handed out.
-        std::mem::forget(begun);
+        std::mem::forget((begun, memory.landing().cloned()));
     }
     Err(lost)
 }
 
-/// Tells all ranks this one's record, and returns the counts of all, or the error that all ranks
+/// Tells all ranks this one's record, and returns what all have told, or the error that all ranks
 /// have. Rows of the own island move meanwhile.
 ///
 /// # Errors
@@ -90,15 +101,17 @@ fn tell(
     fabric: &mut Fabric,
     begun: Result<&(RowCall<'_>, Divided), &Error>,
     sequence: u64,
-) -> Result<Result<Vec<Vec<u64>>>> {
+) -> Result<Result<ToldCounts>> {
     let ready = match begun {
-        Ok((call, divided)) => call.move_own(divided).map(|()| call.header(sequence)),
+        Ok((call, divided)) => call.move_own(divided).map(|()| (call.header(sequence), divided.claimed())),
         Err(error) => Err(error.clone()),
     };
     let header = record::header(ready.as_ref().copied());
     let records = fabric.tell(header, memory.islands())?;
     // This rank's own error says more than its record.
-    Ok(ready.and_then(|_| record::judge(&records, fabric.islands())))
+    let claimed = record::claimed(&records, fabric.islands());
+    let counts = ready.and_then(|_| record::judge(&records, fabric.islands()));
+    Ok(counts.map(|counts| ToldCounts { counts, claimed }))
 }
 
 /// A call, ready to be made.
@@ -123,12 +136,26 @@ struct Divided {
     _scratch: Scratch,
     /// Numbers that repeat, if they were looked for: of each row one position crosses.
     repeats: Option<Repeats>,
+    /// Rows that were claimed among the ranks of this island, if they were.
+    claims: Option<RowClaims>,
     /// Rows of this rank's island, in the places of their numbers.
     own: Numbers,
     /// Rows of the other islands, island by island.
     sent: CUdeviceptr,
     /// Where each of them came from.
     positions: CUdeviceptr,
+}
+
+impl Divided {
+    /// Where some of the rows that cross are in the caller's memory.
+    fn positions(&self, first: u64, count: u64, bytes: u32) -> Numbers {
+        Numbers { address: self.positions + first * u64::from(bytes), count, bytes }
+    }
+
+    /// For how many numbers rows were claimed.
+    fn claimed(&self) -> u64 {
+        self.claims.as_ref().map_or(0, |claims| claims.asked.count)
+    }
 }
 
 /// The bytes of the narrowest signed numbers below a limit.
@@ -186,10 +213,17 @@ impl<'a> RowCall<'a> {
         let sizes = [list, list, count * u64::from(position_bytes)];
         let (scratch, [own, sent, positions]) = self.workspace.allocate(sizes)?;
         let rows = self.memory.rows_of_islands(self.rows.0, self.rows.1);
-        let repeats =
-            if self.searches() { Repeats::find(self.workspace, self.request.numbers, rows)? } else { None };
+        let numbers = self.request.numbers;
+        let claims = match self.claims_in(fabric) {
+            Some(landing) => RowClaims::make(self.workspace, numbers, rows, landing)?,
+            None => None,
+        };
+        let searches = self.landing().is_none() && self.searches();
+        let repeats = if searches { Repeats::find(self.workspace, numbers, rows)? } else { None };
+        let asked = claims.as_ref().map(|claims| claims.asked);
+        let asked = asked.or(repeats.as_ref().map(|repeats| repeats.asked));
         let division = DividedNumbers {
-            numbers: repeats.as_ref().map_or(self.request.numbers, |repeats| repeats.asked),
+            numbers: asked.unwrap_or(numbers),
             rows,
             own,
             sent,
@@ -210,7 +244,7 @@ impl<'a> RowCall<'a> {
                 .map(|kernels| CallerStream::with(kernels, stream).wait());
         })?;
         let own = Numbers { address: own, count, bytes: row_bytes };
-        Ok(Divided { _scratch: scratch, repeats, own, sent, positions })
+        Ok(Divided { _scratch: scratch, repeats, claims, own, sent, positions })
     }
 
     fn launch_division(&self, division: DividedNumbers) -> Result {
@@ -234,18 +268,61 @@ impl<'a> RowCall<'a> {
     /// Does this call look for numbers that repeat? Rows that a scatter writes to one place
     /// differ, so all of them cross.
     fn searches(&self) -> bool {
-        let count = self.request.numbers.count;
-        let bytes = count.saturating_mul(self.row_bytes() + u64::from(self.number_bytes()));
         self.direction == RowDirection::Gather
-            && repeats::can_be_found(count)
-            && self.memory.repeats().searches(bytes)
+            && repeats::can_be_found(self.request.numbers.count)
+            && self.memory.repeats().searches(self.bytes())
     }
 
-    /// The policy learns from the counts that this rank has told.
-    fn learn(&self, counts: &[u64]) {
-        let own = counts[self.memory.islands().of(self.memory.communicator().rank())];
-        let crossing = counts.iter().sum::<u64>() - own;
-        self.memory.repeats().learn(self.request.numbers.count.saturating_sub(own), crossing);
+    /// Bytes of this rank's numbers and rows.
+    fn bytes(&self) -> u64 {
+        let row = self.row_bytes() + u64::from(self.number_bytes());
+        self.request.numbers.count.saturating_mul(row)
+    }
+
+    /// Where the ranks of this island share rows, in a gather of memory where they can.
+    fn landing(&self) -> Option<&'a Landing> {
+        self.memory.landing().map(AsRef::as_ref).filter(|_| self.direction == RowDirection::Gather)
+    }
+
+    /// The same, if this rank claims rows in this call.
+    fn claims_in(&self, fabric: &Fabric) -> Option<&'a Landing> {
+        let landing = self.landing().filter(|landing| landing.is_clean(fabric.failures()))?;
+        self.memory.claims().claims(self.bytes()).then_some(landing)
+    }
+
+    /// The policies learn from what was told: this rank's from its own counts, that of the island
+    /// from those of all of its ranks.
+    fn learn(&self, divided: &Divided, told: &ToldCounts) {
+        let (islands, rank) = (self.memory.islands(), self.memory.communicator().rank());
+        let (island, counts) = (islands.of(rank), &told.counts[rank]);
+        if divided.repeats.is_some() {
+            let own = counts[island];
+            let crossing = counts.iter().sum::<u64>() - own;
+            self.memory.repeats().learn(self.request.numbers.count.saturating_sub(own), crossing);
+        }
+        if self.landing().is_some() {
+            self.memory.claims().learn(told, islands, island);
+        }
+    }
+
+    /// Gives back what this rank has claimed. After a call that failed all ranks free all slots,
+    /// of which no rank has claimed one in this call.
+    fn free_slots(
+        &self,
+        fabric: &Fabric,
+        (divided, asking): (&Divided, &[Pair]),
+        workspace: &Workspace<'_>,
+    ) -> Result {
+        if let Some(claims) = &divided.claims {
+            let rows = asking.iter().map(|pair| pair.rows).sum();
+            claims.release(workspace, divided.positions(0, rows, self.position_bytes()))?;
+        }
+        let failures = fabric.failures();
+        if let Some(landing) = self.memory.landing().filter(|landing| !landing.is_clean(failures)) {
+            landing.wipe(self.memory.communicator(), workspace.stream)?;
+            landing.is_wiped(failures);
+        }
+        Ok(())
     }
 
     fn position_bytes(&self) -> u32 {
@@ -284,36 +361,45 @@ impl<'a> RowCall<'a> {
     }
 
     /// Exchanges the other islands' rows: the caller's stream waits for them.
-    fn pass(&self, fabric: &Fabric, divided: &Divided, counts: &[Vec<u64>]) -> Result {
+    fn pass(&self, fabric: &Fabric, divided: &Divided, told: &ToldCounts) -> Result {
         let (communicator, islands) = (self.memory.communicator(), self.memory.islands());
+        let (rank, counts) = (communicator.rank(), &told.counts);
         let rows = (self.memory.partition().rows(), self.memory.request().granularity);
-        let shape = Communicator::staging(islands, rows);
-        if divided.repeats.is_some() {
-            self.learn(&counts[communicator.rank()]);
-        }
+        // All ranks cut rows alike.
+        let landing = self.landing().filter(|_| told.is_shared_anywhere(islands));
+        let shape = landing.map_or_else(|| Communicator::staging(islands, rows), Landing::shape);
+        self.learn(divided, told);
         let number_bytes = u64::from(self.number_bytes());
         let chunk_rows = shape.chunk_rows(self.row_bytes(), number_bytes);
         let (operation, rows) =
             (operation(self.direction), (chunk_rows, fabric.opening_bytes() / number_bytes));
-        let plan = ExchangePlan::new(operation, islands, communicator.rank(), counts, rows);
+        let plan = ExchangePlan::new(operation, islands, rank, counts, rows);
+        let landing = landing.filter(|_| told.is_shared(islands, islands.of(rank)));
+        let plan = if landing.is_some() { plan.sharing(islands, rank, counts) } else { plan };
         // A cache is adjusted in the caller's stream, after its lookups of the own island's rows.
         let is_alone = plan.is_short() && self.cache.is_none();
         let caller = self.workspace.stream;
         let stream = if is_alone { fabric.stream() } else { caller };
         let workspace = Workspace { stream, ..*self.workspace };
         let call = &RowCall { workspace: &workspace, ..*self };
-        let buffers = Buffers { call, divided, shape, fabric, base: fabric.staging()? };
+        let row_bytes = self.row_bytes();
+        let arrival = landing.map(|landing| RowArrival { landing, chunk_rows, row_bytes });
+        let buffers = Buffers { call, divided, shape, fabric, base: fabric.staging()?, arrival };
         fabric.begin_rows();
+        buffers.place(plan.asking())?;
         for step in plan.steps() {
             fabric.before(stream)?;
             fabric.after(stream)?;
-            let transfers: Vec<_> = step.messages.iter().map(|message| buffers.transfer(*message)).collect();
+            let mut transfers: Vec<_> =
+                step.messages.iter().map(|message| buffers.transfer(*message)).collect();
+            transfers.extend(step.meets.then(|| fabric.meeting()).into_iter().flatten());
             fabric.pass(&transfers)?;
             step.tasks.iter().try_for_each(|task| buffers.run(*task))?;
         }
         if let Some(repeats) = &divided.repeats {
             repeats.copy(&workspace, self.request.packed, self.multiprocessors)?;
         }
+        self.free_slots(fabric, (divided, plan.asking()), &workspace)?;
         fabric.return_to(caller, stream)
     }
 }
@@ -322,77 +408,5 @@ fn operation(direction: RowDirection) -> RowOperation {
     match direction {
         RowDirection::Gather => RowOperation::Gather,
         RowDirection::Scatter => RowOperation::Scatter,
-    }
-}
-
-/// Where the chunks of an exchange lie.
-struct Buffers<'a> {
-    call: &'a RowCall<'a>,
-    divided: &'a Divided,
-    shape: StagingShape,
-    fabric: &'a Fabric,
-    base: CUdeviceptr,
-}
-
-impl Buffers<'_> {
-    fn at(&self, purpose: Use, chunk: &RowChunk) -> CUdeviceptr {
-        self.base + self.shape.at(purpose, chunk.pair.partner, chunk.number)
-    }
-
-    fn transfer(&self, message: Message) -> NcclTransfer {
-        let number_bytes = u64::from(self.call.number_bytes());
-        let (chunk, address, row, is_sent) = match message {
-            Message::SendNumbers(chunk) => {
-                let first = chunk.pair.first + chunk.start;
-                (chunk, self.divided.sent + first * number_bytes, number_bytes, true)
-            }
-            Message::ReceiveNumbers(chunk) => (chunk, self.at(Use::Numbers, &chunk), number_bytes, false),
-            Message::SendRows(chunk) => (chunk, self.at(Use::Leaving, &chunk), self.call.row_bytes(), true),
-            Message::ReceiveRows(chunk) => {
-                (chunk, self.at(Use::Arriving, &chunk), self.call.row_bytes(), false)
-            }
-        };
-        NcclTransfer { peer: chunk.pair.peer, address, bytes: chunk.rows * row, is_sent }
-    }
-
-    fn run(&self, task: Task) -> Result {
-        use RowDirection::{Gather, Scatter};
-        let call = self.call;
-        let caller = || Places::at(&call.request.packed, call.request.numbers.count);
-        match task {
-            Task::Serve(chunk) => call.look_up(self.rows(Use::Leaving, &chunk), self.numbers(&chunk)?),
-            Task::Apply(chunk) => {
-                call.launch(Scatter, call.places, self.rows(Use::Arriving, &chunk), self.numbers(&chunk)?)
-            }
-            Task::Pack(chunk) => {
-                call.launch(Gather, caller(), self.rows(Use::Leaving, &chunk), self.positions(&chunk))
-            }
-            Task::Deliver(chunk) => {
-                call.launch(Scatter, caller(), self.rows(Use::Arriving, &chunk), self.positions(&chunk))
-            }
-        }
-    }
-
-    /// Rows of a chunk, as they cross.
-    fn rows(&self, purpose: Use, chunk: &RowChunk) -> PackedRows {
-        let rows = Strided { address: self.at(purpose, chunk), stride: self.call.row_bytes() };
-        PackedRows { columns: self.call.places.columns, kind: self.call.wire, rows }
-    }
-
-    /// Numbers that have arrived.
-    fn numbers(&self, chunk: &RowChunk) -> Result<Numbers> {
-        let bytes = self.call.number_bytes();
-        let address = match chunk.pair.is_opened {
-            true => self.fabric.first_numbers_of(chunk.pair.peer)? + chunk.start * u64::from(bytes),
-            false => self.at(Use::Numbers, chunk),
-        };
-        Ok(Numbers { address, count: chunk.rows, bytes })
-    }
-
-    /// Where the rows of a chunk are in the caller's memory.
-    fn positions(&self, chunk: &RowChunk) -> Numbers {
-        let (bytes, first) = (self.call.position_bytes(), chunk.pair.first + chunk.start);
-        let address = self.divided.positions + first * u64::from(bytes);
-        Numbers { address, count: chunk.rows, bytes }
     }
 }

@@ -5,6 +5,7 @@
 pub(crate) mod across;
 pub(crate) mod around;
 pub mod array;
+mod claims;
 pub mod gathers;
 pub mod lookups;
 pub(crate) mod moves;

@@ -73,6 +73,11 @@ impl Places {
         Self { columns, kind, table, chunk_alignment: alignment_of(address) }
     }
 
+    /// All columns of a table whose chunks begin where any word may.
+    pub(super) fn over(table: Table, columns: u64, kind: ElementType) -> Self {
+        Self { columns, kind, table, chunk_alignment: WIDEST }
+    }
+
     /// The rows of this side of a copy.
     fn side(&self) -> RowSide {
         let alignment = alignment_of(self.chunk_alignment | self.table.offset | self.table.stride);

@@ -66,6 +66,7 @@ pub struct Fabric {
     staging: Option<FixedMemory>,
     operations: u64,
     memories: u64,
+    failures: u64,
 }
 
 impl Fabric {
@@ -89,6 +90,7 @@ impl Fabric {
             staging: None,
             operations: 0,
             memories: 0,
+            failures: 0,
             network,
         };
         let driver = gpu.driver;
@@ -141,6 +143,21 @@ impl Fabric {
     pub fn number_of_operation(&mut self) -> u64 {
         self.operations += 1;
         self.operations
+    }
+
+    /// An operation was an error of all ranks, before anything passed.
+    pub fn has_failed(&mut self) {
+        self.failures += 1;
+    }
+
+    /// How many such operations there were: the same on all ranks.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The messages by which the ranks of this island wait for each other, in the fabric's stream.
+    pub fn meeting(&self) -> impl Iterator<Item = NcclTransfer> {
+        self.opening.iter().flat_map(Opening::meeting)
     }
 
     /// Has memory for exchanges that need so many bytes. Waits for the rows of calls that have

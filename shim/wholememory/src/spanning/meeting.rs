@@ -119,9 +119,9 @@ fn connect(
         bytes: BYTES,
         is_sent,
     };
-    let Partners { servers, clients } = &invitation.partners;
-    let sent = servers.iter().map(|peer| message(peer, true));
-    let transfers = sent.chain(clients.iter().map(|peer| message(peer, false)));
+    let Partners { servers, clients, mates } = &invitation.partners;
+    let sent = servers.iter().chain(mates).map(|peer| message(peer, true));
+    let transfers = sent.chain(clients.iter().chain(mates).map(|peer| message(peer, false)));
     let stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
     let exchanged = link.group(Some(gather), transfers, stream).and_then(|()| {
         while !link.is_ready()? || !driver.stream_query(stream)? {

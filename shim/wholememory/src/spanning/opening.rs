@@ -123,6 +123,18 @@ impl Opening {
         NcclGather { from, to: from + BARRIER_BYTES, bytes: BARRIER_BYTES }
     }
 
+    /// Messages by which the ranks of an island wait for each other: the bytes are of no use.
+    pub(super) fn meeting(&self) -> impl Iterator<Item = NcclTransfer> {
+        let NcclGather { from, to, bytes } = self.barrier();
+        let sent = move |mate: &usize| NcclTransfer { peer: *mate, address: from, bytes, is_sent: true };
+        let received = move |mate: &usize| {
+            let address = to + *mate as u64 * bytes;
+            NcclTransfer { peer: *mate, address, bytes, is_sent: false }
+        };
+        let mates = &self.partners.mates;
+        mates.iter().map(sent).chain(mates.iter().map(received))
+    }
+
     fn slot(&self, number: usize) -> CUdeviceptr {
         self.numbers.address() + number as u64 * self.bytes()
     }

@@ -28,6 +28,8 @@ pub struct Partners {
     pub servers: Vec<usize>,
     /// Those that it serves.
     pub clients: Vec<usize>,
+    /// The others of its island, where ranks share rows that have come: of the first division.
+    pub mates: Vec<usize>,
 }
 
 impl Partners {
@@ -44,6 +46,8 @@ impl Partners {
             ranks.sort_unstable();
             ranks.dedup();
         }
+        let members = divisions.first().map_or(&[][..], |islands| islands.members(islands.of(rank)));
+        partners.mates = members.iter().copied().filter(|member| *member != rank).collect();
         partners
     }
 }
@@ -75,6 +79,7 @@ mod tests {
                 for (server, others) in all.iter().enumerate() {
                     let is_server = partners.servers.contains(&server);
                     prop_assert_eq!(is_server, others.clients.contains(&rank));
+                    prop_assert_eq!(partners.mates.contains(&server), others.mates.contains(&rank));
                 }
                 let is_sorted = |ranks: &[usize]| ranks.windows(2).all(|pair| pair[0] < pair[1]);
                 prop_assert!(is_sorted(&partners.servers) && is_sorted(&partners.clients));

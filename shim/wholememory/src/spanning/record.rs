@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 
 /// Words before the counts.
 pub const HEADER_WORDS: usize = 8;
+/// The word of the header that ranks need not say alike: how many numbers were claimed in the
+/// island.
+const CLAIMED: usize = 7;
 
 /// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +49,15 @@ pub fn words(islands: usize) -> usize {
     HEADER_WORDS + islands
 }
 
-/// The first words of a rank's record. The counts behind them are not looked at where the rank has
-/// an error.
-pub fn header(own: Result<CallHeader, &Error>) -> [u64; HEADER_WORDS] {
+/// The first words of a rank's record, which has claimed rows for so many numbers. The counts
+/// behind them are not looked at where the rank has an error.
+pub fn header(own: Result<(CallHeader, u64), &Error>) -> [u64; HEADER_WORDS] {
     let mut words = [0; HEADER_WORDS];
     match own {
-        Ok(call) => words[1..7].copy_from_slice(&call.words()),
+        Ok((call, claimed)) => {
+            words[1..CLAIMED].copy_from_slice(&call.words());
+            words[CLAIMED] = claimed;
+        }
         Err(error) => words[0] = error.code().into(),
     }
     words
@@ -67,14 +73,19 @@ pub fn judge(records: &[u64], islands: usize) -> Result<Vec<Vec<u64>>> {
     if let Some((rank, record)) = records.iter().enumerate().find(|(_, record)| record[0] != 0) {
         return Err(Error::of_rank(rank, record[0] as u32));
     }
-    let first = records.first().map(|record| &record[..HEADER_WORDS]);
-    match records.iter().position(|record| Some(&record[..HEADER_WORDS]) != first) {
+    let first = records.first().map(|record| &record[..CLAIMED]);
+    match records.iter().position(|record| Some(&record[..CLAIMED]) != first) {
         Some(rank) => Err(Error::Logic(format!(
             "rank 0 and rank {rank} make different calls: over memory that spans islands all ranks gather, or all \
              scatter, the same columns of one table in the same types"
         ))),
         None => Ok(records.iter().map(|record| record[HEADER_WORDS..].to_vec()).collect()),
     }
+}
+
+/// For how many numbers each rank has claimed rows in its island; 0 for one that has not.
+pub fn claimed(records: &[u64], islands: usize) -> Vec<u64> {
+    records.chunks_exact(words(islands)).map(|record| record[CLAIMED]).collect()
 }
 
 #[cfg(test)]
@@ -95,13 +106,18 @@ mod tests {
 
     fn records(own: &[Result<CallHeader, &Error>]) -> Vec<u64> {
         let counts = |rank: u64| [10 * rank, 10 * rank + 1];
-        own.iter().zip(0..).flat_map(|(own, rank)| header(*own).into_iter().chain(counts(rank))).collect()
+        let header = |own: Result<CallHeader, &Error>, rank| header(own.map(|call| (call, 100 + rank)));
+        own.iter()
+            .zip(0..)
+            .flat_map(|(own, rank)| header(*own, rank).into_iter().chain(counts(rank)))
+            .collect()
     }
 
     #[test]
     fn equal_calls_give_the_counts_of_each_rank() {
         let found = judge(&records(&[Ok(call()), Ok(call()), Ok(call())]), 2);
         assert_eq!(found.ok(), Some(vec![vec![0, 1], vec![10, 11], vec![20, 21]]));
+        assert_eq!(claimed(&records(&[Ok(call()); 3]), 2), [100, 101, 102]);
     }
 
     #[test]

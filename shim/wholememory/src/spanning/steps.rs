@@ -13,6 +13,12 @@
 //! The numbers of a pair that has few of them have come with the asking rank's record; then they do
 //! not pass in steps. A step in which this rank has nothing to do is left out.
 //!
+//! Where ranks of an island *borrow* rows from each other, each of its ranks makes every step up to
+//! the last one of any of them, and they meet in the messages of all steps but the first and the
+//! last: the messages of step `t` have passed at a rank only when those of step `t - 1` have at all
+//! of them, and the kernels of step `t - 1` have ended. Rows arrive in four buffers in turn there.
+//! Ranks find in step 2 which rows they borrow, and read chunk `t - 4` in step `t`.
+//!
 //! A scatter has a step before the first, which packs chunk 0. Kernels of a step run after the
 //! network of the step before; the network of a step runs after the kernels of the step before.
 //!
@@ -26,6 +32,8 @@ use crate::vocabulary::islands::Islands;
 
 /// Buffers of a pair for one use.
 const TURNS: u64 = 2;
+/// The same for rows that arrive where all ranks of the island read them.
+pub const SHARED_TURNS: u64 = 4;
 /// Uses: numbers that arrive, rows that leave, rows that arrive.
 const USES: u64 = 3;
 /// Alignment of a buffer, bytes.
@@ -68,6 +76,36 @@ impl StagingShape {
     /// Where a chunk's buffer begins, for the partner with a number.
     pub fn at(&self, purpose: Use, partner: usize, chunk: u64) -> u64 {
         ((purpose as u64 * TURNS + chunk % TURNS) * self.partners + partner as u64) * self.buffer
+    }
+
+    /// Does a row of so many bytes fit into a buffer?
+    pub fn fits(&self, row_bytes: u64) -> bool {
+        row_bytes <= self.buffer
+    }
+
+    /// Bytes of the buffers in which rows of a rank arrive that its island shares.
+    pub fn shared_bytes(&self) -> u64 {
+        self.shared_buffers() * self.buffer
+    }
+
+    /// How many these are.
+    pub fn shared_buffers(&self) -> u64 {
+        SHARED_TURNS * self.partners
+    }
+
+    /// The number of a chunk's buffer among them.
+    pub fn shared_buffer(&self, partner: usize, chunk: u64) -> u64 {
+        chunk % SHARED_TURNS * self.partners + partner as u64
+    }
+
+    /// Where one of them begins.
+    pub fn shared_at(&self, buffer: u64) -> u64 {
+        buffer * self.buffer
+    }
+
+    /// From one buffer of a pair to the next, by their numbers.
+    pub fn shared_apart(&self) -> u64 {
+        self.partners
     }
 
     /// Rows of a chunk, whose numbers and rows fit into a buffer each.
@@ -140,6 +178,12 @@ pub enum Task {
     Pack(RowChunk),
     /// Rows that have arrived to the server's table (scatter).
     Apply(RowChunk),
+    /// The ranks of the island have said where the rows arrive that they ask for: this rank finds
+    /// those that it borrows.
+    Locate,
+    /// Rows of the chunks with a number that have arrived at ranks of the island, to this rank's
+    /// caller (gather).
+    Borrow(u64),
 }
 
 /// One step.
@@ -147,6 +191,8 @@ pub enum Task {
 pub struct ExchangeStep {
     /// What passes, in order.
     pub messages: Vec<Message>,
+    /// With the messages the ranks of this island meet.
+    pub meets: bool,
     /// Kernels.
     pub tasks: Vec<Task>,
 }
@@ -160,6 +206,8 @@ pub struct ExchangePlan {
     asking: Vec<Pair>,
     /// This rank serves.
     serving: Vec<Pair>,
+    /// The chunks that a rank of this island asks for at most, if ranks of it borrow rows; else 0.
+    shared: i64,
 }
 
 impl ExchangePlan {
@@ -188,7 +236,23 @@ impl ExchangePlan {
             let rows = counts[peer][own];
             Pair { peer, partner, rows, first: 0, is_opened: rows <= opening_rows }
         };
-        Self { operation, chunk_rows, asking, serving: clients.map(serve).collect() }
+        Self { operation, chunk_rows, asking, serving: clients.map(serve).collect(), shared: 0 }
+    }
+
+    /// The same gather, where ranks of this rank's island borrow rows from each other.
+    pub fn sharing(self, islands: &Islands, rank: usize, counts: &[Vec<u64>]) -> Self {
+        let own = islands.of(rank);
+        let others = |member: &usize| {
+            let all = counts[*member].iter().take(islands.count()).enumerate();
+            all.filter(|(island, _)| *island != own).map(|(_, rows)| rows.div_ceil(self.chunk_rows)).max()
+        };
+        let most = islands.members(own).iter().filter_map(others).max().unwrap_or_default();
+        Self { shared: most.cast_signed(), ..self }
+    }
+
+    /// The pairs in which this rank asks.
+    pub fn asking(&self) -> &[Pair] {
+        &self.asking
     }
 
     /// All numbers have come with the records, and the rows of each pair are one chunk: kernels
@@ -206,11 +270,11 @@ impl ExchangePlan {
         let chunks = self.pairs().map(|pair| pair.rows.div_ceil(self.chunk_rows));
         let most = chunks.max().unwrap_or_default().cast_signed();
         let steps = match self.operation {
-            RowOperation::Gather => 0..most + 3,
+            RowOperation::Gather => 0..(most + 3).max(self.shared + 4),
             RowOperation::Scatter => -1..most + 1,
         };
-        let steps = steps.filter(move |_| most > 0).map(|step| self.step(step));
-        steps.filter(|step| !step.messages.is_empty() || !step.tasks.is_empty())
+        let steps = steps.filter(move |_| most > 0 || self.shared > 0).map(|step| self.step(step));
+        steps.filter(|step| step.meets || !step.messages.is_empty() || !step.tasks.is_empty())
     }
 
     fn step(&self, step: i64) -> ExchangeStep {
@@ -224,16 +288,28 @@ impl ExchangePlan {
                     .chain(served(step - 2).map(Message::SendRows))
                     .chain(asked(step - 2).map(Message::ReceiveRows))
                     .collect(),
-                tasks: served(step - 1).map(Task::Serve).chain(asked(step - 3).map(Task::Deliver)).collect(),
+                meets: self.shared > 0 && (1..self.shared + 3).contains(&step),
+                tasks: served(step - 1)
+                    .map(Task::Serve)
+                    .chain(asked(step - 3).map(Task::Deliver))
+                    .chain(self.borrowed(step))
+                    .collect(),
             },
             RowOperation::Scatter => ExchangeStep {
                 messages: numbers
                     .chain(asked(step).map(Message::SendRows))
                     .chain(served(step).map(Message::ReceiveRows))
                     .collect(),
+                meets: false,
                 tasks: asked(step + 1).map(Task::Pack).chain(served(step - 1).map(Task::Apply)).collect(),
             },
         }
+    }
+
+    fn borrowed(&self, step: i64) -> impl Iterator<Item = Task> {
+        let locate = (self.shared > 0 && step == 2).then_some(Task::Locate);
+        let chunk = u64::try_from(step - 4).ok().filter(|chunk| chunk.cast_signed() < self.shared);
+        locate.into_iter().chain(chunk.map(Task::Borrow))
     }
 }
 
@@ -247,5 +323,7 @@ fn chunks(pairs: &[Pair], rows: u64, number: i64) -> impl Iterator<Item = RowChu
     })
 }
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

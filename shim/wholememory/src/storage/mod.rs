@@ -6,10 +6,13 @@
 //! rank's physical memory lives until the last rank that maps it has unmapped it.
 //!
 //! * [`layout`]: the places of pieces and parts. * [`tables`]: the same for kernels. * [`device`]:
-//!   physical memory of GPUs, shared by descriptors. * [`host`]: files without a name.
+//!   physical memory of GPUs, shared by descriptors. * [`host`]: files without a name. *
+//!   [`landing`]: where rows of other islands arrive for all ranks of one.
 
 pub mod device;
 pub mod host;
+#[allow(unsafe_code, reason = "a fill of memory of the device")]
+pub mod landing;
 pub mod layout;
 #[allow(unsafe_code, reason = "addresses of this process")]
 mod mapping;

@@ -33,11 +33,47 @@ pub struct IslandTables {
     pub firsts: u64,
 }
 
+/// Words in memory of this rank's GPU.
+#[derive(Debug)]
+pub(super) struct DeviceWords {
+    driver: Named<'static>,
+    context: wm_abi::CUcontext,
+    address: u64,
+}
+
+impl DeviceWords {
+    /// These words.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(super) fn new(communicator: &Communicator, words: &[u64]) -> Result<Self> {
+        let (driver, context) = (communicator.driver(), communicator.context());
+        let _current = Current::make(driver.0, context).map_err(|code| Error::Cuda(code.to_string()))?;
+        let _relaxed = Relaxed::always(driver.0);
+        let made = Self { driver, context, address: driver.mem_alloc(size_of_val(words))? };
+        // SAFETY: the memory was made for these words; the call returns when they have been read.
+        unsafe { driver.memcpy_htod(made.address, words.as_ptr().cast(), size_of_val(words)) }?;
+        Ok(made)
+    }
+
+    /// The address of the first one.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for DeviceWords {
+    fn drop(&mut self) {
+        let _current = Current::make(self.driver.0, self.context);
+        let _relaxed = Relaxed::always(self.driver.0);
+        let _ = self.driver.mem_free(self.address);
+    }
+}
+
 /// The tables' memory on this rank's GPU.
 #[derive(Debug)]
 pub struct Tables {
-    driver: Named<'static>,
-    context: wm_abi::CUcontext,
+    _words: DeviceWords,
     places: DeviceTables,
     islands: IslandTables,
 }
@@ -68,11 +104,8 @@ impl Tables {
             ranks.clone().map(|rank| islands.of(rank) as u64).collect(),
             ranks.map(first_of).collect(),
         ];
-        let (driver, context) = (communicator.driver(), communicator.context());
-        let _current = Current::make(driver.0, context).map_err(|code| Error::Cuda(code.to_string()))?;
-        let _relaxed = Relaxed::always(driver.0);
-        let address = driver.mem_alloc(size_of_val(&*arrays.concat()))?;
-        let mut next = address;
+        let words = DeviceWords::new(communicator, &arrays.concat())?;
+        let mut next = words.address();
         let [bases, starts, offsets, all_starts, islands, firsts] = arrays.each_ref().map(|array| {
             let place = next;
             next += size_of_val(&**array) as u64;
@@ -80,9 +113,7 @@ impl Tables {
         });
         let (places, islands) =
             (DeviceTables { bases, starts, offsets }, IslandTables { starts: all_starts, islands, firsts });
-        let tables = Self { driver, context, places, islands };
-        tables.write(&arrays.concat())?;
-        Ok(tables)
+        Ok(Self { _words: words, places, islands })
     }
 
     /// The places of parts.
@@ -93,19 +124,5 @@ impl Tables {
     /// The islands of rows.
     pub fn islands(&self) -> IslandTables {
         self.islands
-    }
-
-    fn write(&self, words: &[u64]) -> Result {
-        let (to, bytes) = (self.places.bases, size_of_val(words));
-        // SAFETY: the memory was made for these words; the call returns when they have been read.
-        Ok(unsafe { self.driver.memcpy_htod(to, words.as_ptr().cast(), bytes) }?)
-    }
-}
-
-impl Drop for Tables {
-    fn drop(&mut self) {
-        let _current = Current::make(self.driver.0, self.context);
-        let _relaxed = Relaxed::always(self.driver.0);
-        let _ = self.driver.mem_free(self.places.bases);
     }
 }

@@ -24,6 +24,7 @@ mod properties;
 mod random;
 mod repeats;
 mod rows;
+mod shared;
 mod tensors;
 mod training;
 
@@ -211,6 +212,16 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.converted", rows::converted).spanning(),
     Scenario::new("rows.misused", rows::misused).spanning(),
     Scenario::of_few("repeats.gathered", repeats::gathered).spanning(),
+    // More ranks than the other ones of few: two or three on each of two or three islands.
+    Scenario { most: 6, ..Scenario::of_several("shared.gathered", shared::gathered) }.spanning(),
+    Scenario { most: 6, ..Scenario::of_several("shared.many_chunks", shared::many_chunks) }.spanning(),
+    Scenario { most: 6, ..Scenario::of_several("shared.behind_an_error", shared::behind_an_error) }
+        .spanning(),
+    Scenario { needs_fault: true, ..Scenario::of_several("shared.a_launch_fails", shared::a_launch_fails) }
+        .spanning(),
+    Scenario::of_several("shared.counted", shared::counted).spanning(),
+    Scenario { ends_early: true, ..Scenario::of_several("shared.a_rank_ends", shared::a_rank_ends) }
+        .spanning(),
     Scenario::of_few("ordered.gathered", ordered::gathered),
     Scenario { ends_early: true, ..Scenario::new("ordered.captured", ordered::captured) },
     Scenario::of_few("ordered.scattered", ordered::scattered),

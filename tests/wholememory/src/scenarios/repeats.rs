@@ -96,7 +96,7 @@ fn element(row: i64, column: usize, dtype: c_uint) -> Vec<u8> {
     }
 }
 
-fn bytes_of(dtype: c_uint) -> usize {
+pub(super) fn bytes_of(dtype: c_uint) -> usize {
     match dtype {
         DOUBLE | INT64 => 8,
         FLOAT | INT => 4,
@@ -105,7 +105,8 @@ fn bytes_of(dtype: c_uint) -> usize {
     }
 }
 
-fn rows_of(numbers: Range<usize>, columns: usize, dtype: c_uint) -> Vec<u8> {
+/// Rows of the model.
+pub(super) fn rows_of(numbers: Range<usize>, columns: usize, dtype: c_uint) -> Vec<u8> {
     let row = |number| (0..columns).flat_map(move |column| element(number as i64, column, dtype));
     numbers.flat_map(row).collect()
 }
@@ -142,7 +143,8 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-fn gather(
+/// Gathers rows, which must be those of the model.
+pub(super) fn gather(
     rank: &Rank,
     table: Handle,
     (numbers, dtype): (&[i64], c_uint),

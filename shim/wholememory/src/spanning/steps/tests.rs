@@ -77,6 +77,7 @@ impl Model {
             Task::Deliver(chunk) => vec![self.at(Use::Arriving, &chunk)],
             Task::Pack(chunk) => vec![self.at(Use::Leaving, &chunk)],
             Task::Apply(chunk) => [numbers(&chunk), vec![self.at(Use::Arriving, &chunk)]].concat(),
+            Task::Locate | Task::Borrow(_) => vec![],
         }
     }
 
@@ -120,6 +121,7 @@ impl Model {
                 assert_eq!(rows, self.numbers(rank, &chunk), "rows go to rows of others");
                 (chunk, rows, None)
             }
+            Task::Locate | Task::Borrow(_) => unreachable!("a plan that shares nothing"),
         };
         assert_eq!(rows.len() as u64, chunk.rows);
         match to {
@@ -134,7 +136,7 @@ impl Model {
         let mut at = vec![0; self.ranks.len()];
         let mut has_sent = vec![false; self.ranks.len()];
         while let Some(rank) = (0..at.len()).find(|rank| self.goes_on(*rank, at[*rank], has_sent[*rank])) {
-            let ExchangeStep { messages, tasks } = self.ranks[rank].steps[at[rank]].clone();
+            let ExchangeStep { messages, tasks, .. } = self.ranks[rank].steps[at[rank]].clone();
             if !has_sent[rank] {
                 self.check_buffers(&messages, &tasks);
                 messages.iter().for_each(|message| self.send(rank, *message));
