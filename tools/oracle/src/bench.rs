@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::moves;
+use crate::program::Program;
 use crate::relays::{self, Machines};
 
 /// The allocator under test.
@@ -47,6 +49,10 @@ pub(crate) struct Bench {
     pub(crate) delays: u64,
     /// Programs copy, and threads of the library may carry the copies.
     pub(crate) copies: bool,
+    /// The library moves memory.
+    pub(crate) moves: bool,
+    /// Calls that take long count.
+    pub(crate) timed: bool,
     /// The library makes copies over several links.
     pub(crate) relays: Option<Arc<Machines>>,
     /// Calls that the library makes on a sibling fail now and then.
@@ -54,8 +60,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// A process that runs programs.
-    pub(crate) fn command(&self, side: Side) -> Command {
+    /// A process that runs programs, this one first.
+    pub(crate) fn command(&self, side: Side, first: &Program) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "oracle".into()));
         let (devices, limit) = (self.devices.to_string(), self.limits.of(side).as_millis().to_string());
         command.args(["child", "--devices", &devices, "--limit", &limit]);
@@ -71,7 +77,7 @@ impl Bench {
             // With one device the library has less work for copies.
             let there = match &self.relays {
                 Some(_) => relays::DEVICES.to_string(),
-                None if self.copies => devices.clone(),
+                None if self.copies || self.moves => devices.clone(),
                 None => "2".to_owned(),
             };
             command.envs([("SIMCUDA_DEVICES", &there), ("SIMCUDA_MEMORY", &self.memory)]);
@@ -91,6 +97,9 @@ impl Bench {
             (Side::Library, _) => {
                 command.env("LD_PRELOAD", &self.library);
                 self.let_relay(&mut command);
+                if self.moves {
+                    moves::furnish(&mut command, first);
+                }
             }
         }
         command

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::advice::Advice;
 use crate::cores;
+use crate::outcome::Outcome;
 use crate::program::Program;
+use crate::relays::Statistics;
 use crate::run;
 use crate::running::Marks;
 use crate::world::World;
@@ -29,6 +32,9 @@ pub(crate) struct Arguments {
     /// It is told which copies threads of the library carried
     #[arg(long)]
     threads: bool,
+    /// Blocks are advised about, and it is told how much memory moved
+    #[arg(long)]
+    moves: bool,
     /// The number of cores that the machine reports
     #[arg(long, default_value_t = 0)]
     cores: usize,
@@ -50,9 +56,12 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         world.warm_relays()?;
     }
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
+    let advice = if arguments.moves { Advice::find() } else { None };
     for line in std::io::stdin().lock().lines() {
         let program: Program = serde_json::from_str(&line?)?;
-        run::run(&world, &program, &mut marks, limit)?.hand_over();
+        let outcome = run::run(&world, &program, &mut marks, limit, advice)?;
+        let moved = if arguments.moves { Statistics::find().map_or(0, Statistics::moved) } else { 0 };
+        Outcome { moved, ..outcome }.hand_over();
     }
     Ok(())
 }

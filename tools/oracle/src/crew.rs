@@ -124,7 +124,7 @@ impl Worker<'_> {
         let repeats = [alone, ran].into_iter().find(|case| judge.fails(case, &verdict));
         let case = match repeats {
             Some(case) => case,
-            None if verdict.is_hang() => return Told::Slow(program.seed),
+            None if verdict.is_slow() => return Told::Slow(program.seed),
             None => alone,
         };
         self.supply.fail();

@@ -412,9 +412,9 @@ mod tests {
 
     fn wishes() -> Wishes {
         let (green, gates, scarce, copies, held_copies) = (true, true, false, false, true);
-        let (sibling, mapped) = (copies, false);
+        let (sibling, mapped, moves) = (copies, false, false);
         let (devices, steps, rules) = (2, 60, RULES);
-        Wishes { devices, steps, rules, green, gates, scarce, copies, sibling, held_copies, mapped }
+        Wishes { devices, steps, rules, green, gates, scarce, copies, sibling, held_copies, mapped, moves }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use anyhow::anyhow;
 
 use crate::bench::{Bench, Limits, Side};
 use crate::end::End;
+use crate::moves::{self, Times};
 use crate::outcome::{self, Fault, Run, Stay, Took};
 use crate::process::Process;
 use crate::program::{Program, Rules, Shape};
@@ -45,6 +46,8 @@ pub(crate) enum Verdict {
         checked: u64,
         refused: u64,
         relayed: Vec<usize>,
+        /// Bytes that moved between the device and the host.
+        moved: u64,
     },
     /// The driver alone hangs too, because of its own waits between streams: it may, if memory is
     /// scarce and on a real device.
@@ -79,6 +82,11 @@ impl Verdict {
 
     pub(crate) fn is_hang(&self) -> bool {
         matches!(self, Self::Bare(Fault::Hang(_)) | Self::Library(Fault::Hang(_)))
+    }
+
+    /// Does it depend on the time that calls took? The machine's other processes delay them, too.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.is_hang() || matches!(self, Self::Library(Fault::Late(_)))
     }
 
     /// Do two verdicts find the same kind of fault on the same side?
@@ -123,7 +131,32 @@ impl<'a> Bar<'a> {
             return verdict;
         }
         let library = (self.judge.sides != Sides::Bare).then(|| self.run(Side::Library, program));
-        self.judge.verdict(bare.as_ref(), library.as_ref())
+        let verdict = self.judge.verdict(bare.as_ref(), library.as_ref());
+        match (&verdict, bare, library) {
+            (Verdict::Right { .. }, Some(Run::Over(bare)), Some(Run::Over(library)))
+                if self.judge.bench.timed =>
+            {
+                self.in_time(program, &bare.times, &library.times).unwrap_or(verdict)
+            }
+            _ => verdict,
+        }
+    }
+
+    /// The verdict on a program with a call that takes too long: it runs again, in processes of its
+    /// own, and the shortest time of each call counts. `None`: each is in time.
+    fn in_time(&self, program: &Program, bare: &Times, library: &Times) -> Option<Verdict> {
+        let (mut bare, mut library) = (bare.clone(), library.clone());
+        let mut late = moves::late(program, &bare, &library)?;
+        for _ in 1..moves::RUNS {
+            let mut again = Bar::new(self.judge);
+            let runs = [Side::Bare, Side::Library].map(|side| again.run(side, program));
+            let [Run::Over(one), Run::Over(other)] = &runs else {
+                return Some(self.judge.verdict(Some(&runs[0]), Some(&runs[1])));
+            };
+            (bare, library) = (moves::shorter(&bare, &one.times), moves::shorter(&library, &other.times));
+            late = moves::late(program, &bare, &library)?;
+        }
+        Some(Verdict::Library(Fault::Late(late)))
     }
 
     fn run(&mut self, side: Side, program: &Program) -> Run {
@@ -137,7 +170,7 @@ impl<'a> Bar<'a> {
             Some(process) => Ok(process),
             None => {
                 seat.ran.clear();
-                Process::start(&self.judge.bench, side)
+                Process::start(&self.judge.bench, side, program)
             }
         };
         let mut process = match process {
@@ -185,7 +218,7 @@ impl Judge {
         let rules = Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
         let shape = Shape { threads: 1, streams: vec![], keep: true, internal: true, rules, hosts: vec![] };
         let nothing = Program { seed: 0, shape, steps: Vec::new() };
-        match Process::start(&self.bench, Side::Library)?.run(&nothing, self.end) {
+        match Process::start(&self.bench, Side::Library, &nothing)?.run(&nothing, self.end) {
             Run::Died(how) => Err(anyhow!(how)),
             Run::Over(_) | Run::Cut => Ok(()),
         }
@@ -229,7 +262,7 @@ fn right(run: &Run) -> Verdict {
     match run {
         Run::Over(outcome) => {
             let (refused, relayed) = (outcome.refused.len() as u64, outcome.relayed.clone());
-            Verdict::Right { checked: outcome.checked, refused, relayed }
+            Verdict::Right { checked: outcome.checked, refused, relayed, moved: outcome.moved }
         }
         Run::Died(_) | Run::Cut => Verdict::Cut,
     }

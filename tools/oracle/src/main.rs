@@ -9,6 +9,7 @@
 //! printed.
 #![allow(clippy::print_stdout, reason = "a program that tells what it found")]
 
+mod advice;
 mod bench;
 mod calls;
 mod child;
@@ -21,6 +22,7 @@ mod host;
 mod judge;
 mod mapped;
 mod model;
+mod moves;
 mod outcome;
 mod process;
 mod program;
@@ -112,6 +114,13 @@ struct Options {
     /// With --relays on the simulated driver, let calls fail that the library makes on a sibling
     #[arg(long)]
     failing: bool,
+    /// Let the library move memory: one program a process, in half of the device memory that it
+    /// needs; it is an error if nothing moves
+    #[arg(long, conflicts_with_all = ["copies", "relays", "scarce", "green"])]
+    moves: bool,
+    /// The same on a quiet machine: a call that takes 20 ms longer than on the driver alone counts
+    #[arg(long, requires = "moves")]
+    timed: bool,
     /// Draw programs that keep no order between streams, to check that they are found
     #[arg(long)]
     lawless: bool,
@@ -203,6 +212,10 @@ impl Options {
         if expects && found.failed.is_empty() && found.programs > 0 && found.relayed.is_empty() {
             bail!("no copy of any program was relayed: nothing is said about relays");
         }
+        let expects = self.moves && self.sides != Sides::Bare && self.program.is_none();
+        if expects && found.failed.is_empty() && found.programs > 0 && found.moved == 0 {
+            bail!("no memory of any program moved: nothing is said about moves");
+        }
         Ok(found.failed.is_empty())
     }
 
@@ -224,6 +237,8 @@ impl Options {
             // A relay that has failed is unused for seconds; in the next process it fails again.
             let usual = if self.failing { 6 } else { 32 };
             let batch = self.batch.unwrap_or(if self.simulated.is_some() { usual } else { 256 });
+            // A program may pin memory for the rest of its process, and each has its own limit.
+            let batch = if self.moves { 1 } else { batch };
             let share = count.div_ceil(self.jobs() as u64);
             let seeds = self.seed..self.seed.saturating_add(count);
             return Ok(Supply::new(Stretch::Drawn(seeds), batch.min(share), self.failures, end));
@@ -269,6 +284,7 @@ impl Options {
             sibling: self.relays,
             held_copies: self.simulated.is_some(),
             mapped: self.mapped,
+            moves: self.moves,
         }
     }
 
@@ -289,6 +305,8 @@ impl Options {
             delays: self.seed,
             copies: self.copies,
             failing: self.failing,
+            moves: self.moves,
+            timed: self.timed,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };
         // Runs in flight at the deadline get a little more time, so that few are lost.

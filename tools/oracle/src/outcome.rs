@@ -46,6 +46,12 @@ pub(crate) struct Outcome {
     /// Steps whose copies went through other devices, as the library reports.
     #[serde(default)]
     pub(crate) relayed: Vec<usize>,
+    /// Bytes that moved between the device and the host, as the library reports.
+    #[serde(default)]
+    pub(crate) moved: u64,
+    /// The time of each step.
+    #[serde(default)]
+    pub(crate) times: Vec<Duration>,
     /// Bytes that were checked.
     pub(crate) checked: u64,
     pub(crate) took: Took,
@@ -73,6 +79,7 @@ pub(crate) struct Took {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "one value a run, and most are of the large variant")]
 pub(crate) enum Run {
     Over(Outcome),
     /// The process ended early: its status, and the end of its standard error.
@@ -107,6 +114,8 @@ pub(crate) enum Fault {
     Hang(String),
     Died(String),
     Answer(String),
+    /// A call takes longer than it may.
+    Late(String),
 }
 
 impl Fault {
@@ -118,11 +127,13 @@ impl Fault {
             Self::Died(text) if text.contains("a race: ") => "race",
             Self::Died(_) => "death",
             Self::Answer(_) => "answer",
+            Self::Late(_) => "late call",
         }
     }
 
     fn text(&self) -> &str {
-        let (Self::Wrong(text) | Self::Hang(text) | Self::Died(text) | Self::Answer(text)) = self;
+        let (Self::Wrong(text) | Self::Hang(text) | Self::Died(text) | Self::Answer(text) | Self::Late(text)) =
+            self;
         text
     }
 }

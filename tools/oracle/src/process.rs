@@ -31,8 +31,9 @@ pub(crate) struct Process {
 const GLANCE: Duration = Duration::from_millis(100);
 
 impl Process {
-    pub(crate) fn start(bench: &Bench, side: Side) -> Result<Self> {
-        let mut child = bench.command(side).spawn()?;
+    /// A process that runs programs, this one first.
+    pub(crate) fn start(bench: &Bench, side: Side, first: &Program) -> Result<Self> {
+        let mut child = bench.command(side, first).spawn()?;
         let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (output, errors) = output.zip(errors).context("no pipe")?;
         let words = Some(std::thread::spawn(move || last_words(errors)));

@@ -143,6 +143,14 @@ impl Statistics {
         carried.filter_map(|row| row["count"].as_u64()).sum()
     }
 
+    /// Bytes that moved between devices and the host.
+    pub(crate) fn moved(self) -> u64 {
+        let document = self.document();
+        let devices = document["devices"].as_array().map_or(&[][..], Vec::as_slice);
+        let ways = |device: &Value| ["in_bytes", "out_bytes"].map(|way| device["moves"][way].as_u64());
+        devices.iter().flat_map(ways).flatten().sum()
+    }
+
     fn document(self) -> Value {
         let text = (self.0)();
         if text.is_null() {

@@ -34,6 +34,10 @@ pub(crate) struct Found {
     steps: BTreeMap<String, u64>,
     /// Steps whose copies went through other devices.
     pub(crate) relayed: BTreeMap<String, u64>,
+    /// Bytes that moved between the device and the host.
+    pub(crate) moved: u64,
+    /// Programs of which some did.
+    moving: u64,
     pub(crate) failed: Vec<Failed>,
 }
 
@@ -52,6 +56,8 @@ impl Found {
             blocks: 0,
             steps: BTreeMap::new(),
             relayed: BTreeMap::new(),
+            moved: 0,
+            moving: 0,
             failed: Vec::new(),
         }
     }
@@ -79,8 +85,10 @@ impl Found {
             self.blocks += u64::from(matches!(step.action, Action::Allocate { .. }));
         }
         match verdict {
-            Verdict::Right { checked, refused, relayed } => {
+            Verdict::Right { checked, refused, relayed, moved } => {
                 self.checked += checked;
+                self.moved += moved;
+                self.moving += u64::from(*moved > 0);
                 self.refused += refused;
                 for step in relayed.iter().filter_map(|step| program.steps.get(*step)) {
                     *self.relayed.entry(program.name_of(step)).or_default() += 1;
@@ -179,6 +187,9 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
         println!("of which the library carried by threads or over several links:");
         found.relayed.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
     }
+    if found.moved > 0 {
+        println!("memory of {} programs moved: {} MiB", found.moving, found.moved >> 20);
+    }
     println!("seconds of all processes:");
     found.spent.iter().for_each(|(part, time)| println!("  {:>8.1}  {part}", time.as_secs_f64()));
     if !found.open.is_empty() {
@@ -205,6 +216,7 @@ fn document(found: &Found) -> serde_json::Value {
         "refused": found.refused, "open": found.opened(), "open_for_good": found.open_for_good,
         "open_at": found.open, "open_first": found.open_first, "slow": found.slow,
         "seconds_in": found.spent.iter().map(|(part, time)| (*part, time.as_secs_f64())).collect::<BTreeMap<_, _>>(),
-        "steps": found.steps, "relayed": found.relayed, "failed": failed.collect::<Vec<_>>(),
+        "steps": found.steps, "relayed": found.relayed, "moved_bytes": found.moved, "moved_programs": found.moving,
+        "failed": failed.collect::<Vec<_>>(),
     })
 }

@@ -4,8 +4,9 @@
 //! ends the process only if it lasts with all gates open; the ledgers report the results after all
 //! work is over.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use anyhow::Result;
 use conformance::cu;
 use wm_abi::*;
 
+use crate::advice::Advice;
 use crate::calls::aside;
 use crate::clock::Stamp;
 use crate::host;
@@ -27,13 +29,20 @@ const ENDS: u32 = 5;
 
 /// Runs a program. If the host exceeds the limit with all gates open, the process ends with that as
 /// the outcome.
-pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Result<Outcome> {
+pub(crate) fn run(
+    world: &World,
+    program: &Program,
+    marks: &mut Marks,
+    limit: Duration,
+    advice: Option<Advice>,
+) -> Result<Outcome> {
     let begin = Instant::now();
     world.reset(program)?;
     host::reset();
     aside::release();
     let Foreseen { expected, held, ordered } = foreseen(program);
-    let running = Running { world, program, expected, held, ordered, base: marks.0, state: Mutex::default() };
+    let (base, state) = (marks.0, Mutex::default());
+    let running = Running { world, program, expected, held, ordered, base, advice, state };
     marks.0 += program.steps.len() as u32 + 1;
     running.streams()?;
     let prepared = begin.elapsed();
@@ -107,7 +116,15 @@ impl Running<'_> {
                 threads.push(scope.spawn(move || self.obey(thread, &orders, &done)));
                 hands.push(Hand { orders: hand, away: None });
             }
+            let ended = Arc::new(AtomicBool::new(false));
+            let blocks = || self.state().blocks.values().copied().collect();
+            let adviser = self.advice.map(|advice| {
+                let ended = Arc::clone(&ended);
+                scope.spawn(move || advice.go_on(self.program.seed, &ended, blocks))
+            });
             let made = self.dispatch(&mut hands, &over, limit);
+            ended.store(true, Ordering::SeqCst);
+            threads.extend(adviser);
             made.unwrap_or_else(|step| self.stay(step, &mut hands, &over, limit));
             drop(hands);
             self.state().ending = "the end of its threads";
@@ -167,7 +184,10 @@ impl Running<'_> {
 
     fn obey(&self, thread: usize, orders: &Receiver<usize>, done: &Sender<usize>) {
         for step in orders {
+            let begin = Instant::now();
             self.perform(step, &self.program.steps[step]);
+            self.state().times.insert(step, begin.elapsed());
+            self.advise_after(step);
             // A wait may return beside another thread's copy.
             if !self.program.steps[step].action.is_wait() && self.world.has_carried() {
                 self.state().relayed.push(step);
@@ -272,9 +292,29 @@ impl Running<'_> {
             early: state.early.clone(),
             hang: state.hang.clone(),
             relayed: state.relayed.clone(),
+            moved: 0,
+            times: self.times(&state),
             checked: state.checks.values().sum::<u64>() + copied + state.read,
             took: Took::default(),
         }
+    }
+
+    /// The host has waited for the context: as long as no other step is made the device is idle.
+    fn advise_after(&self, number: usize) {
+        let step = &self.program.steps[number];
+        if let (Some(advice), Action::SyncContext, false) = (self.advice, &step.action, step.detached) {
+            let blocks: Vec<_> = self.state().blocks.values().copied().collect();
+            advice.give_some(self.program.seed.wrapping_add(number as u64), &blocks);
+        }
+    }
+
+    /// By step; none for one that was not made, or that goes on beside others: it may wait for
+    /// them.
+    fn times(&self, state: &State) -> Vec<Duration> {
+        let time = |(number, step): (usize, &Step)| {
+            state.times.get(&number).filter(|_| !step.detached).copied().unwrap_or_default()
+        };
+        self.program.steps.iter().enumerate().map(time).collect()
     }
 
     /// Reads the ledgers and the bytes that were copied out. All work is over.

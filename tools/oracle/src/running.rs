@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use conformance::cu;
 use wm_abi::*;
 
+use crate::advice::Advice;
 use crate::mapped::MappedBlock;
 use crate::outcome::{Refused, Stay};
 use crate::program::{Kind, Program, Stream};
@@ -27,6 +29,8 @@ pub(crate) struct Running<'a> {
     /// Pairs of steps whose host functions are called in this order.
     pub(crate) ordered: Vec<(usize, usize)>,
     pub(crate) base: u32,
+    /// Blocks are advised about while steps are made.
+    pub(crate) advice: Option<Advice>,
     pub(crate) state: Mutex<State>,
 }
 
@@ -49,6 +53,8 @@ pub(crate) struct State {
     pub(crate) read: u64,
     /// Steps whose copies went through other devices.
     pub(crate) relayed: Vec<usize>,
+    /// The time that each step took.
+    pub(crate) times: BTreeMap<usize, Duration>,
     /// Steps whose host function a stream was told to call.
     pub(crate) notes: Vec<usize>,
     pub(crate) refused: Vec<Refused>,

@@ -142,6 +142,27 @@ fn the_library_with_the_same_copies_over_one_link() {
     }
 }
 
+/// Hazard (data race): memory moves under work that uses it.
+#[test]
+fn the_library_with_moves() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    let document = clean(&["--seed", "6000", "--moves", "--programs", "12", "--library", &library]);
+    assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
+}
+
+/// Hazard: a run in which nothing moves ends as a success.
+#[test]
+fn a_run_without_moves_is_an_error() {
+    let mut command = Command::new(ORACLE);
+    // Both sides get the variable; the driver alone ignores it.
+    command.env("WMSHIM_DISABLE", "on").args(["--moves", "--programs", "2", "--simulated"]);
+    command.arg(built("libsimcuda.so")).arg("--library").arg(built("libwmshim.so"));
+    let output = command.output().expect("the program starts");
+    let text = said(&output);
+    assert!(output.status.code() == Some(2) && text.contains("nothing is said about moves"), "{text}");
+}
+
 /// Hazard: a run without relayed copies ends as a success.
 #[test]
 fn a_library_that_does_not_tell_of_relays_is_an_error() {

@@ -67,7 +67,7 @@ pub(super) const HUGE: u64 = 1536 << 20;
 pub(super) fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
     let threads = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
     let mut contexts = vec![Context::First];
-    contexts.extend(random.one_in(3).then_some(Context::Second));
+    contexts.extend((!wishes.moves && random.one_in(3)).then_some(Context::Second));
     contexts.extend((wishes.devices > 1 && random.one_in(3)).then_some(Context::Other));
     let mut streams = Vec::new();
     for context in [Context::GreenOne, Context::GreenTwo] {
@@ -123,6 +123,31 @@ fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
     bent.draws.extend([(Draw::Capture, weights[0] / 4), (Draw::Launch, weights[0] / 2)]);
     bent.asides = asides(random, wishes);
     bent.draws.push((Draw::Aside, if bent.asides.is_empty() { 0 } else { 4 }));
+    bent
+}
+
+/// Weights of a program whose memory moves: many blocks that are large enough, of the library's
+/// memory, used again and again, and a host that waits now and then, so that the device is idle.
+/// Few have graphs, which end all moves; host functions are drawn only beside gates, because the
+/// library does not wait where they may hold a stream.
+fn with_moves(mut bent: Bent, random: &mut Random) -> Bent {
+    const MOVABLE: [(u64, usize); 5] =
+        [(4 << 20, 3), (6 << 20, 3), ((8 << 20) + 512, 2), (12 << 20, 2), (20 << 20, 1)];
+    bent.sizes = (0..=random.below(3)).map(|_| random.weighted(&MOVABLE)).collect();
+    bent.blocks = 6 + random.below(8);
+    bent.ways.retain(|(way, _)| *way < 4);
+    let is_held = bent.draws.iter().any(|(draw, weight)| matches!(draw, Draw::Close) && *weight > 0);
+    let graphs = random.one_in(8);
+    for (draw, weight) in &mut bent.draws {
+        match draw {
+            Draw::Capture | Draw::Launch if !graphs => *weight = 0,
+            Draw::Note if !is_held => *weight = 0,
+            Draw::Free => *weight = 2 + *weight / 4,
+            Draw::Allocate | Draw::Access => *weight *= 2,
+            Draw::Sync => *weight += 24,
+            _ => {}
+        }
+    }
     bent
 }
 
@@ -202,5 +227,9 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
         draws.push((Draw::Renew, 2 + often(6)));
     }
     let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels, asides: Vec::new() };
-    if wishes.copies { with_copies(bent, random, wishes) } else { bent }
+    match wishes {
+        Wishes { copies: true, .. } => with_copies(bent, random, wishes),
+        Wishes { moves: true, .. } => with_moves(bent, random),
+        _ => bent,
+    }
 }

@@ -23,4 +23,6 @@ pub(crate) struct Wishes {
     pub(crate) held_copies: bool,
     /// Memory that programs make themselves.
     pub(crate) mapped: bool,
+    /// Memory is to move: one context, and blocks that are large enough.
+    pub(crate) moves: bool,
 }
