@@ -12,7 +12,8 @@ fn clean(seed: &str, rounds: &str, variables: &[(&str, &str)]) -> Outcome {
     let image = text(places::workspace("kernels/compiled/diagnostics.ptx"));
     let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch));
     let host = host.args([image.as_str(), seed, rounds]).env("SIMCUDA_RACES", "1").env("SIMCUDA_SEED", seed);
-    let host = host.env("WMSHIM_MIGRATE", "on").env("SIMCUDA_MEMORY", "256MiB");
+    let host =
+        host.env("WMSHIM_MIGRATE", "on").env("WMSHIM_KEPT_COPIES", "on").env("SIMCUDA_MEMORY", "256MiB");
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
@@ -41,6 +42,13 @@ fn where_the_driver_refuses_the_kernel_all_is_copied() {
         let [_, copied, clean] = bytes(&clean("5", "3", &[("SIMCUDA_FAIL", function)]));
         assert!(clean == 0 && copied > 0, "{function}: {clean} clean, {copied} copied");
     }
+}
+
+/// Without the setting no fingerprint is taken.
+#[test]
+fn without_the_setting_all_is_copied() {
+    let [_, copied, clean] = bytes(&clean("5", "3", &[("WMSHIM_KEPT_COPIES", "off")]));
+    assert!(clean == 0 && copied > 0, "{clean} clean, {copied} copied");
 }
 
 /// A refusal that passes, as for lack of memory, is not the last word.

@@ -136,6 +136,11 @@ settings! {
         /// more.
         "WMSHIM_MIGRATE": "on, off", "off"
             => migrate: bool = false, |text| words(text, switch);
+        /// On, with `WMSHIM_MIGRATE`: memory that came back from the host keeps its copy there
+        /// while there is room, and the GPU finds out which of it was written since. Only that is
+        /// copied out again ([overflow.md](overflow.md#what-moves)).
+        "WMSHIM_KEPT_COPIES": "on, off", "off"
+            => kept_copies: bool = false, |text| words(text, switch);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
         /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors.
