@@ -28,6 +28,7 @@ impl Copy {
             "cuda/dedup",
             "cuda/diagnostics",
             "cuda/measure",
+            "cuda/moves",
             "cuda/ownership",
             "cuda/wholememory",
             "compiled",

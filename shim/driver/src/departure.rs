@@ -10,14 +10,15 @@
 //! each thread would be a leak.
 //!
 //! Invariant: a thread of the program is never counted, refused or waited for: its calls at exit
-//! behave as without us.
+//! behave as without us. Only while it does work that exists with us alone it is as one of ours
+//! ([`as_ours`]).
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
@@ -42,6 +43,21 @@ thread_local! {
 /// The calling thread is one of ours.
 pub(crate) fn mark_thread() {
     OURS.set(true);
+}
+
+/// Does work in this thread whose driver calls count as those of a thread of ours.
+pub fn as_ours<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            OURS.set(self.0);
+        }
+    }
+    static FIRST: Once = Once::new();
+    // The driver has registered its handler by now.
+    FIRST.call_once(register);
+    let _restore = Restore(OURS.replace(true));
+    work()
 }
 
 /// Makes a call of the driver; a thread of ours does so only until [`close`].
@@ -127,5 +143,8 @@ mod tests {
         assert_eq!(there.recv().expect("the call is whole"), CUresult::SUCCESS);
         assert_eq!(there.recv().expect("the next one is none"), CUresult::DEINITIALIZED);
         assert_eq!(visit(|| CUresult::NOT_FOUND), CUresult::NOT_FOUND, "this thread is the program's");
+        let refused = as_ours(|| visit(|| panic!("the driver is gone")));
+        assert_eq!(refused, CUresult::DEINITIALIZED);
+        assert_eq!(visit(|| CUresult::NOT_FOUND), CUresult::NOT_FOUND, "and is so again");
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use wm_abi::{CUdeviceptr, CUresult, symbol};
+use wm_driver::departure;
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Tier};
 use wm_memory::{FirstTier, Manager, MoveOrder, MoveRefusal, Processor};
@@ -190,7 +191,8 @@ fn access(address: u64, size: usize, processor: c_uint) -> Result<(), CUresult> 
         log::info!("wmshim_access: memory stays on the GPU: {why}");
         return Err(CUresult::NOT_PERMITTED);
     }
-    manager.hand_over(&range, to, ACCESS).map_err(|refusal| {
+    let given = departure::as_ours(|| manager.hand_over(&range, to, ACCESS));
+    given.map_err(|refusal| {
         if refusal == MoveRefusal::Driver(CUresult::NOT_SUPPORTED) {
             say_that_the_driver_cannot();
         }

@@ -78,7 +78,7 @@ class WheelTest(unittest.TestCase):
         run = subprocess.run(
             [sys.executable, "-c", report], env=environment, cwd=self.folder, check=True, capture_output=True, text=True
         )
-        self.assertTrue(run.stdout.startswith("True ['AdviceError', 'Unavailable', '__version__', 'active',"), run.stdout)
+        self.assertTrue(run.stdout.startswith("True ['AdviceError', 'Unavailable', 'Unified', '__version__',"), run.stdout)
 
     def test_it_carries_what_a_stranger_needs(self):
         with zipfile.ZipFile(self.build()) as archive:
