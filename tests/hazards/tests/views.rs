@@ -70,7 +70,7 @@ fn path(path: &Path) -> &str {
 }
 
 #[test]
-fn who_looks_while_it_runs_sees_what_it_holds() {
+fn figures_of_a_running_program_have_its_pieces() {
     let segments = Segments::new();
     let mut child = segments.host(&["20"], &[]).start();
     assert_eq!(settled(&mut child), 20);
@@ -100,7 +100,7 @@ fn who_looks_while_it_runs_sees_what_it_holds() {
 
 /// A list of several programs has the same sums.
 #[test]
-fn so_does_who_looks_at_several() {
+fn figures_of_several_programs_have_them_too() {
     let segments = Segments::new();
     let mut children = [(); 2].map(|()| segments.host(&["3"], &[]).start());
     children.iter_mut().for_each(|child| assert_eq!(settled(child), 3));
