@@ -1,4 +1,4 @@
-//! The blocks that the CPU and the GPU use in turn: whose each is, and whether that changes now.
+//! The blocks that the CPU and the GPU use in turn: the holder of each, and whether it changes now.
 //!
 //! Invariant: the CPU has access to no block that is the GPU's. One thread at a time changes a
 //! block.
@@ -15,7 +15,7 @@ struct UnifiedBlock {
     /// The block's, so that an earlier one at the address is not taken for it.
     id: u64,
     /// `None`: the CPU may have access to a part of it, since a change failed half way.
-    whose: Option<Processor>,
+    holder: Option<Processor>,
     is_changing: bool,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct UnifiedBlocks(BTreeMap<u64, UnifiedBlock>);
 impl UnifiedBlocks {
     /// A new block, the GPU's.
     pub(crate) fn insert(&mut self, address: u64, bytes: u64, id: u64) {
-        self.0.insert(address, UnifiedBlock { bytes, id, whose: Some(Processor::Gpu), is_changing: false });
+        self.0.insert(address, UnifiedBlock { bytes, id, holder: Some(Processor::Gpu), is_changing: false });
     }
 
     pub(crate) fn clear(&mut self) {
@@ -50,15 +50,15 @@ impl UnifiedBlocks {
     }
 
     /// `None`: no such block begins there. The inner one: neither has all of it.
-    pub(crate) fn whose(&self, address: u64) -> Option<Option<Processor>> {
-        self.0.get(&address).map(|block| block.whose)
+    pub(crate) fn holder(&self, address: u64) -> Option<Option<Processor>> {
+        self.0.get(&address).map(|block| block.holder)
     }
 
     pub(crate) fn is_changing(&self, address: u64) -> bool {
         self.0.get(&address).is_some_and(|block| block.is_changing)
     }
 
-    /// From now on one thread changes whose the block is, until it ends the change. Returns the
+    /// From now on one thread changes the block's holder, until it ends the change. Returns the
     /// block's id.
     pub(crate) fn begin_change(&mut self, address: u64) -> Option<u64> {
         let block = self.0.get_mut(&address)?;
@@ -70,8 +70,8 @@ impl UnifiedBlocks {
         self.change(address, id, |block| block.is_changing = false);
     }
 
-    pub(crate) fn give(&mut self, address: u64, id: u64, whose: Option<Processor>) {
-        self.change(address, id, |block| block.whose = whose);
+    pub(crate) fn give(&mut self, address: u64, id: u64, holder: Option<Processor>) {
+        self.change(address, id, |block| block.holder = holder);
     }
 
     /// Is it still that block?
@@ -89,13 +89,13 @@ impl UnifiedBlocks {
     pub(crate) fn may_be_on_cpu(&self, range: &Range<u64>) -> bool {
         let before = self.0.range(..range.end).next_back();
         before.is_some_and(|(address, block)| {
-            range.start < address + block.bytes && block.whose != Some(Processor::Gpu)
+            range.start < address + block.bytes && block.holder != Some(Processor::Gpu)
         })
     }
 
     /// The blocks that are the CPU's, all of them or a part.
     pub(crate) fn on_cpu(&self) -> impl Iterator<Item = Range<u64>> {
-        let on_cpu = self.0.iter().filter(|(_, block)| block.whose != Some(Processor::Gpu));
+        let on_cpu = self.0.iter().filter(|(_, block)| block.holder != Some(Processor::Gpu));
         on_cpu.map(|(address, block)| *address..address + block.bytes)
     }
 }

@@ -54,8 +54,8 @@ impl<G: Gpu> Drop for MappingChange<'_, G> {
 }
 
 impl<G: Gpu> Handover<'_, G> {
-    fn give(&self, whose: Option<Processor>) {
-        self.manager.lock().unified.give(self.block.start, self.id, whose);
+    fn give(&self, holder: Option<Processor>) {
+        self.manager.lock().unified.give(self.block.start, self.id, holder);
     }
 }
 
@@ -100,7 +100,7 @@ impl<G: Gpu> Manager<G> {
         };
         let mut state = self.wait_within(until, is_free).ok_or(MoveRefusal::Busy)?;
         let block = state.unified.around(range).ok_or(MoveRefusal::NoBlock)?;
-        if state.unified.whose(block.start) == Some(Some(to)) {
+        if state.unified.holder(block.start) == Some(Some(to)) {
             return Ok(None);
         }
         let id = state.unified.begin_change(block.start).ok_or(MoveRefusal::NoBlock)?;
@@ -112,7 +112,7 @@ impl<G: Gpu> Manager<G> {
         self.is_fixed()?;
         self.see_over(|gpu| gpu.is_settled(left(until)))?;
         let given = self.give_to_cpu(handover, until);
-        if given.is_err() && self.lock().unified.whose(handover.block.start) == Some(Some(Processor::Gpu)) {
+        if given.is_err() && self.lock().unified.holder(handover.block.start) == Some(Some(Processor::Gpu)) {
             let _stays_on_the_host = self.move_all(&handover.block, Tier::Device, until);
         }
         given
@@ -230,7 +230,7 @@ impl<G: Gpu> Manager<G> {
                 Ok(Some(handover)) => handover,
                 Ok(None) => {
                     let mut state = self.lock();
-                    if state.unified.whose(address) == Some(Some(Processor::Gpu))
+                    if state.unified.holder(address) == Some(Some(Processor::Gpu))
                         && !state.unified.is_changing(address)
                     {
                         state.unified.remove(address);
