@@ -12,6 +12,7 @@ Lines about failures come as they happen; the table at the end has a row for eac
 """
 import argparse
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -26,6 +27,8 @@ import time
 
 REPORTS = "PUBLISHED_REPORTS"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Workers listen at this port and later ones.
+PORTS = 18000
 # Seconds for the start of pytest and PyTorch, beside those of a case.
 START = 40
 # GiB of a case that stores files, with its two ranks.
@@ -137,7 +140,7 @@ print(f'Python {{sys.version.split()[0]}}, PyTorch {{torch.__version__}}, {{wmb.
             folder = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
             reports, output = folder / "reports", folder / "output"
             reports.touch()
-            variables = {**self.variables, REPORTS: str(reports), "MASTER_PORT": str(free_port())}
+            variables = {**self.variables, REPORTS: str(reports), "MASTER_PORT": str(free_port(number))}
             with open(output, "wb") as file:
                 process = subprocess.Popen(
                     [*self.pytest(), "-q", "--forked", *(str(self.options.tests / case) for case in batch)],
@@ -212,10 +215,16 @@ def rank_of(case):
     return next((number for number, part in enumerate([*ALONE, "load", "weighted"]) if part in function_of(case).split("::")[-1]), 9)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(number):
+    """A port of a worker's own, below those that the kernel gives to connections: no other case can take it before its rank listens."""
+    for port in itertools.count(PORTS + number, 100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def environment(options):
