@@ -60,7 +60,7 @@ struct Engine : Context {
     uint32_t idle_count;
 
     Run run;  // how to leave the kernel when it faults
-    jmp_buf scheduler;
+    void* scheduler;  // the stack pointer of the operating-system thread, while a fiber runs
     Engine* next_free;
     alignas(16) unsigned char shared_memory[SHARED_BYTES];
 };
@@ -137,8 +137,8 @@ void deliver(Warp& w, uint32_t group) {
 uint32_t complete_group(Engine* e, const Warp& w, uint32_t lane) {
     const uint32_t group = w.mask[lane] & ~w.gone;
     if ((w.waiting & group) != group) return 0;
-    for (uint32_t other = 0; other < LANES; other++)
-        if (group & bit(other) && w.mask[other] != w.mask[lane]) leave(&e->run, {DIVERGENCE, 0});
+    for (uint32_t left = group; left != 0; left &= left - 1)
+        if (w.mask[__builtin_ctz(left)] != w.mask[lane]) leave(&e->run, {DIVERGENCE, 0});
     return group;
 }
 
@@ -149,8 +149,8 @@ bool settle(Engine* e, uint32_t warp, uint32_t lane, uint32_t arriving) {
     const uint32_t group = complete_group(e, w, lane);
     if (group == 0) return false;
     deliver(w, group);
-    for (uint32_t other = 0; other < LANES; other++)
-        if (group & bit(other) && other != arriving) make_ready(e, warp * LANES + other);
+    const uint32_t parked = arriving == NO_LANE ? group : group & ~bit(arriving);
+    for (uint32_t left = parked; left != 0; left &= left - 1) make_ready(e, warp * LANES + uint32_t(__builtin_ctz(left)));
     return true;
 }
 
@@ -207,7 +207,7 @@ void run_block(Engine* e) {
     while (Fiber* fiber = pick(e)) {
         e->running = fiber;
         e->run.in_kernel = 1;
-        resume(fiber, e->scheduler, run_threads, e);
+        resume(fiber, &e->scheduler, run_threads, e);
         e->run.in_kernel = 0;
     }
     if (e->gone != e->threads) leave(&e->run, {DIVERGENCE, 0});

@@ -1,16 +1,15 @@
 // A stack of its own for a CUDA thread that has to wait.
 //
-// `makecontext` enters a fresh stack; later switches are `_setjmp` and `_longjmp`, which make no
-// system call.
+// A switch is a call that returns on the other stack, so that the processor goes on predicting
+// returns. With `_longjmp` it would not: its calls have no returns, and all later ones would miss.
 #pragma once
 
-#include <setjmp.h>
 #include <stddef.h>
 
 namespace wm_cpu {
 
 struct Fiber {
-    jmp_buf parked;
+    void* parked;   // the stack pointer, below the registers that a call keeps
     void* stack;    // lowest address of the usable part; a guard page lies below
     size_t bytes;   // of the usable part
     bool entered;   // false: the next resume starts `body` anew, whatever the stack held
@@ -23,10 +22,10 @@ bool create(Fiber* fiber, size_t number);
 // Runs `fiber` from where it parked, or from the start of `body`, until it parks; then returns.
 // `body` must never return. `caller` holds the way back and must be the one that the fiber parks
 // to.
-void resume(Fiber* fiber, jmp_buf caller, void (*body)(void*), void* argument);
+void resume(Fiber* fiber, void** caller, void (*body)(void*), void* argument);
 
 // Suspends the running fiber and returns to its caller. Returns here when the fiber is resumed.
-void park(Fiber* fiber, jmp_buf caller);
+void park(Fiber* fiber, void* caller);
 
 // Suspends the running fiber, `from`, and goes on with `to`, which has parked. Returns when `from`
 // is resumed.
