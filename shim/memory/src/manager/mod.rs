@@ -70,18 +70,21 @@ pub struct Mark(Marks);
 impl<G: Gpu> Manager<G> {
     /// A manager that holds nothing yet. Calls nothing but [`Gpu::granularity`].
     pub fn new(gpu: G, settings: ManagerSettings) -> Self {
-        let granularity = (gpu.granularity() as u64).next_power_of_two();
-        let rules = Rules { settings, granularity };
-        let state = State::default();
-        let directory = Arc::clone(state.program.directory());
-        let (state, mapping_lock, waiters) = (Mutex::new(state), Mutex::default(), Waiters::default());
-        Self { gpu, rules, state, directory, mapping_lock, waiters, host_budget: Arc::default() }
+        Self::sharing(gpu, settings, Arc::default())
     }
 
-    /// The same manager, whose host limit is one with that of the process's other devices.
-    #[must_use]
-    pub fn sharing(self, host_budget: Arc<HostBudget>) -> Self {
-        Self { host_budget, ..self }
+    /// The same, whose host limit is one with that of the process's other devices.
+    ///
+    /// Threads with little stack come here, so the state is made where it stays as far as the
+    /// language allows: an unoptimised build has a copy of each value that is moved.
+    pub fn sharing(gpu: G, settings: ManagerSettings, host_budget: Arc<HostBudget>) -> Self {
+        let granularity = (gpu.granularity() as u64).next_power_of_two();
+        let rules = Rules { settings, granularity };
+        let mut state = Mutex::<State>::default();
+        let made = state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let directory = Arc::clone(made.program.directory());
+        let (mapping_lock, waiters) = (Mutex::default(), Waiters::default());
+        Self { gpu, rules, state, directory, mapping_lock, waiters, host_budget }
     }
 
     /// The GPU.

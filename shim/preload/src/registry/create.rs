@@ -90,7 +90,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     devices::label(device);
     budget::tell(device, total, &limits);
     let host_budget = REGISTRY.host_budget.get_or_init(Arc::default);
-    Ok(Manager::new(gpu, limits).sharing(Arc::clone(host_budget)))
+    Ok(Manager::sharing(gpu, limits, Arc::clone(host_budget)))
 }
 
 /// The settings' limits for a device of `total` bytes.
