@@ -136,7 +136,6 @@ class MoveStats(TypedDict, total=False):
     in_bytes: int
     out_bytes: int
     clean_bytes: int
-    unequal_bytes: int
     refused: List[Reason]
 
 

@@ -21,7 +21,6 @@ mod remap;
 mod share;
 mod swap;
 mod unified;
-mod verify;
 mod waiters;
 
 use std::collections::BTreeMap;

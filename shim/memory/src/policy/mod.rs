@@ -4,7 +4,6 @@
 pub(crate) mod attempt;
 pub(crate) mod best_fit;
 pub(crate) mod facts;
-pub(crate) mod fingerprint_pace;
 pub(crate) mod flight;
 pub(crate) mod growth;
 pub(crate) mod keep;

@@ -29,7 +29,7 @@ use wm_memory::Manager;
 use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, Subscriber};
-use crate::settings::Settings;
+use crate::settings::{self, Settings};
 use fingerprints::Fingerprints;
 use last_use::LastUse;
 use predictor::Predictor;
@@ -118,6 +118,10 @@ impl Migrations {
         context: CUcontext,
         chunks: &[u64],
     ) -> Result<Vec<KeyedFingerprint>, CUresult> {
+        // Without them no copy is kept.
+        if !settings::load().kept_copies {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
         self.fingerprints.take(context, chunks)
     }
 
