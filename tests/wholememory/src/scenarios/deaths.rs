@@ -3,10 +3,11 @@
 //! Hazards: a rank that ends while ranks split is waited for; a child of a rank that has
 //! ended keeps its connections open; a child speaks on its parent's connections.
 
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
+use std::path::Path;
 use std::ptr::{null, null_mut};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use wm_driver::Api;
 
@@ -187,12 +188,24 @@ pub(super) fn with_a_child(rank: &Rank) -> Verdict {
 pub(super) fn in_any_call(rank: &Rank) -> Verdict {
     let folder = super::folder::Folder::new(rank)?;
     dies_in_with(rank, None, |rank, round| any_call(rank, &folder, round))?;
-    let files = std::fs::read_dir(folder.path("")).map_err(|error| error.to_string());
-    // The folder ends with the process that has it.
-    let names = files.map_or(Vec::new(), |files| files.flatten().map(|file| file.file_name()).collect());
-    must(names.iter().all(|name| name.as_encoded_bytes().starts_with(b"stored_")), || {
-        format!("left: {names:?}")
-    })
+    nothing_is_left(&folder.path(""))
+}
+
+/// The stored files alone are in the folder, soon: another rank that lives may be about to give its
+/// file the name.
+fn nothing_is_left(folder: &Path) -> Verdict {
+    let begin = Instant::now();
+    loop {
+        // The folder ends with the process that has it.
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names: Vec<_> = files.map(|file| file.file_name()).collect();
+        let is_stored = |name: &OsString| name.as_encoded_bytes().starts_with(b"stored_");
+        if names.iter().all(is_stored) {
+            return Ok(());
+        }
+        must(begin.elapsed() < SOON, || format!("left: {names:?}"))?;
+        thread::yield_now();
+    }
 }
 
 fn any_call(rank: &Rank, folder: &super::folder::Folder, round: c_int) -> u32 {
