@@ -3,7 +3,7 @@
 //! No code is loaded: an image is searched for the names of kernels, and the kernels of these names
 //! run that wm-kernels compiled for the CPU. A kernel that exists in the image only is not found.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -130,12 +130,16 @@ unsafe fn fat_size(image: *const c_void) -> usize {
 /// Kernels of ours whose names occur in machine code, as its symbol table's strings.
 fn known_names(code: &[u8]) -> Vec<String> {
     // The strings between two zeros, in one pass: code may be large, and every tested process loads
-    // some.
+    // some. Most of its strings are none of ours by their length or their first byte.
+    let names: HashMap<&[u8], &str> =
+        cpu::all().iter().map(|kernel| (kernel.name.as_bytes(), kernel.name)).collect();
+    let shortest = names.keys().map(|name| name.len()).min().unwrap_or(usize::MAX);
+    let begins: HashSet<u8> = names.keys().filter_map(|name| name.first().copied()).collect();
     let mut strings = code.split(|byte| *byte == 0);
     let (_before, _behind) = (strings.next(), strings.next_back());
-    let strings: HashSet<&[u8]> = strings.filter(|string| !string.is_empty()).collect();
-    let occurs = |name: &str| strings.contains(name.as_bytes());
-    cpu::all().iter().filter(|kernel| occurs(kernel.name)).map(|kernel| kernel.name.to_owned()).collect()
+    let likely = strings.filter(|string| string.len() >= shortest && begins.contains(&string[0]));
+    let found: BTreeSet<&str> = likely.filter_map(|string| names.get(string).copied()).collect();
+    found.into_iter().map(str::to_owned).collect()
 }
 
 /// Names behind `.entry` in PTX.
