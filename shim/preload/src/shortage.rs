@@ -83,7 +83,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
 /// May a piece that the calling code makes lie on the host? `is_for_cards`: a network card may be
 /// told to use it.
 pub(crate) fn may_leave_device(is_for_cards: bool) -> bool {
-    let is_for_cards = || is_for_cards && callers::is_any_registering_loaded();
+    let is_for_cards = || is_for_cards && callers::registering_loaded().is_some();
     bears_host(settings::load().overflow_created, callers::piece_maker, is_for_cards)
 }
 

@@ -182,7 +182,10 @@ fn memory_stays_beside_libraries_that_register_it_with_engines_and_cards() {
         "libnvjpeg.so.12",
     ];
     for library in registering {
-        assert_eq!(advised(&["kept", library], &[ON]).expect_success(), "0 800", "{library}");
+        let outcome = advised(&["kept", library], &[ON, ("WMSHIM_LOG", "debug")]);
+        assert_eq!(outcome.expect_success(), "0 800", "{library}");
+        let named = library.split(".so").next().expect("a name");
+        assert!(outcome.stderr.contains(&format!("{named} is loaded")), "{}", outcome.stderr);
     }
     assert_eq!(advised(&["kept", "libother.so.1"], &[ON]).expect_success(), "0 0");
 }

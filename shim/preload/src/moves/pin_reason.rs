@@ -41,8 +41,7 @@ pub(crate) fn of_access() -> Option<&'static str> {
 /// Network cards, switches and storage write to buffers of such libraries, and no driver call shows
 /// that they are registered.
 fn of_libraries() -> Option<&'static str> {
-    callers::is_any_registering_loaded()
-        .then_some("a library is loaded that may register memory with other devices")
+    callers::registering_loaded()
 }
 
 /// Work of other contexts is not looked for, whatever device they are on: a copy between devices

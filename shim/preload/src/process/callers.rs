@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// Callers that are looked for.
@@ -25,28 +26,35 @@ const COMMUNICATION: &[&str] =
 /// with `cuMemCreate` is theirs.
 const TORCH_COLLECTIVES: &str = "libtorch_cuda";
 
+/// What memory that stays for a library's sake has as its reason, by the beginning of its name.
+macro_rules! registering {
+    ($($name:literal)*) => {
+        &[$(($name, concat!($name, " is loaded, which may register memory with other devices"))),*]
+    };
+}
+
 /// Libraries that register memory with network cards, the CPU or engines of the GPU by ways that no
 /// driver call shows, and are loaded only to be used.
-const REGISTERING: &[&str] = &[
-    "libibverbs",
-    "librdmacm",
-    "libmlx5",
-    "libpsm2",
-    "libfabric",
-    "libgdrapi",
-    "libucp",
-    "libuct",
-    "libucs",
-    "libucm",
-    "libnvidia-encode",
-    "libnvcuvid",
-    "libnvidia-opticalflow",
-    "libnvoptix",
-    "libnvjpeg",
-];
+const REGISTERING: &[(&str, &str)] = registering! {
+    "libibverbs"
+    "librdmacm"
+    "libmlx5"
+    "libpsm2"
+    "libfabric"
+    "libgdrapi"
+    "libucp"
+    "libuct"
+    "libucs"
+    "libucm"
+    "libnvidia-encode"
+    "libnvcuvid"
+    "libnvidia-opticalflow"
+    "libnvoptix"
+    "libnvjpeg"
+};
 
 /// The same with storage. PyTorch loads it, so it tells nothing where there is no such device.
-const STORAGE: &[&str] = &["libcufile"];
+const STORAGE: &[(&str, &str)] = registering! { "libcufile" };
 const STORAGE_DEVICE: &str = "/dev/nvidia-fs0";
 
 /// CUDA's runtime: it calls on behalf of other code.
@@ -126,7 +134,9 @@ pub(crate) fn piece_maker() -> PieceMaker {
 /// known. The stack is walked only in a process that has loaded one of the libraries that make a
 /// difference here.
 fn nearest() -> String {
-    if !is_any_loaded(&[COMMUNICATION, &[TORCH, TORCH_COLLECTIVES]]) {
+    let makes_a_difference =
+        |file: &[u8]| begins(file, COMMUNICATION) || begins(file, &[TORCH, TORCH_COLLECTIVES]);
+    if find_loaded(|file| makes_a_difference(file).then_some(())).is_none() {
         return String::new();
     }
     let known = callers().into_iter().take_while(|address| *address != 0);
@@ -136,39 +146,51 @@ fn nearest() -> String {
         .unwrap_or_default()
 }
 
-/// Is a library loaded that may let others than this process's work use memory? Costs some
-/// microseconds. NCCL and NVSHMEM, which PyTorch loads whether they are used or not, are told by
-/// their calls: [`need_device`].
-pub(crate) fn is_any_registering_loaded() -> bool {
-    let is_storage = || is_any_loaded(&[STORAGE]) && std::path::Path::new(STORAGE_DEVICE).exists();
-    is_any_loaded(&[REGISTERING]) || is_storage()
+/// Why memory stays where it is, if a library is loaded that may let others than this process's
+/// work use memory. Costs some microseconds. NCCL and NVSHMEM, which PyTorch loads whether they are
+/// used or not, are told by their calls: [`need_device`].
+pub(crate) fn registering_loaded() -> Option<&'static str> {
+    let of = |libraries: &[(&str, &'static str)]| {
+        let reason =
+            |file: &[u8]| libraries.iter().find(|(name, _)| begins(file, &[name])).map(|found| found.1);
+        find_loaded(reason)
+    };
+    of(REGISTERING).or_else(|| of(STORAGE).filter(|_| Path::new(STORAGE_DEVICE).exists()))
 }
 
-/// Names that loaded objects may begin with, and whether one does.
-struct LoadedNames<'a> {
-    prefixes: &'a [&'a [&'a str]],
-    any: bool,
+fn begins(file: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|name| file.starts_with(name.as_bytes()))
 }
 
-fn is_any_loaded(prefixes: &[&[&str]]) -> bool {
-    let mut names = LoadedNames { prefixes, any: false };
-    // SAFETY: the visitor gets back the pointer to `names`, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(has_name), (&raw mut names).cast()) };
-    names.any
+/// A look at the files of loaded objects, and its first answer.
+struct LoadedSearch<F, R> {
+    look: F,
+    found: Option<R>,
 }
 
-unsafe extern "C" fn has_name(object: *mut libc::dl_phdr_info, _: usize, names: *mut c_void) -> c_int {
-    // SAFETY: the `LoadedNames` that `is_any_loaded` handed over.
-    let names = unsafe { &mut *names.cast::<LoadedNames<'_>>() };
+/// The first answer of `look` to the name of a loaded object's file.
+fn find_loaded<R, F: Fn(&[u8]) -> Option<R>>(look: F) -> Option<R> {
+    let mut search = LoadedSearch { look, found: None };
+    // SAFETY: the visitor gets back the pointer to `search`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(look_at_object::<R, F>), (&raw mut search).cast()) };
+    search.found
+}
+
+unsafe extern "C" fn look_at_object<R, F: Fn(&[u8]) -> Option<R>>(
+    object: *mut libc::dl_phdr_info,
+    _: usize,
+    search: *mut c_void,
+) -> c_int {
+    // SAFETY: the search that `find_loaded` handed over.
+    let search = unsafe { &mut *search.cast::<LoadedSearch<F, R>>() };
     // SAFETY: the loader's description of an object; its name is null or a text that lives as long.
     let name = unsafe {
         let name = (*object).dlpi_name;
         if name.is_null() { c"" } else { CStr::from_ptr(name) }
     };
     let file = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let mut prefixes = names.prefixes.iter().copied().flatten();
-    names.any |= prefixes.any(|prefix| file.starts_with(prefix.as_bytes()));
-    c_int::from(names.any)
+    search.found = (search.look)(file);
+    c_int::from(search.found.is_some())
 }
 
 /// The unwinder that every Rust library is linked with.
