@@ -12,7 +12,8 @@
  *   paced IMAGE after            the time of a launch in ns before a shortage and after it
  *   paced IMAGE latch            the MiB on the host before a capture begins and after it
  *   paced IMAGE many COUNT       the time in ns of a recorded launch, and in us of an allocation that moves memory, beside so many
- *                                small blocks, and how many allocations moved some */
+ *                                small blocks, and how many allocations moved some
+ *   paced IMAGE oversize         the code and the time in us of an array that is larger than the device, beside a kernel of 1 s */
 
 #include <pthread.h>
 #include <signal.h>
@@ -29,6 +30,7 @@ CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t words);
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
 CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuArrayCreate_v2(void **array, const void *description);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 
 enum { MIB = 1 << 20, NON_BLOCKING = 1, ROUNDS = 8, TRIES = 3 };
@@ -383,6 +385,23 @@ static void many(size_t count)
     printf("%.0f %.0f %d\n", launch_time(first, stream), moves[made / 4], made);
 }
 
+/* An array that is larger than the device, beside a kernel. */
+static void oversize(void)
+{
+    struct { size_t width, height; unsigned format, channels; } array = {1 << 20, 1 << 20, 0x20, 4};
+    CUstream stream;
+    void *made;
+    CUdeviceptr block;
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    block = filled_block(64 * MIB, stream);
+    MUST(launch_spin(stream, 1000000000));
+    double begin = now();
+    CUresult code = cuArrayCreate_v2(&made, &array);
+    printf("%d %.0f\n", code, now() - begin);
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuMemFree_v2(block));
+}
+
 int main(int count, char **argument)
 {
     if (count < 3)
@@ -406,6 +425,8 @@ int main(int count, char **argument)
         ticks();
     else if (!strcmp(argument[2], "after"))
         after();
+    else if (!strcmp(argument[2], "oversize"))
+        oversize();
     else if (!strcmp(argument[2], "many"))
         many(atoi(argument[3]));
     else

@@ -91,6 +91,16 @@ fn signals_are_taken_while_memory_moves() {
     assert!(shortest < 20_000 && median < 40_000, "{gaps:?} us between ticks of 10 ms");
 }
 
+/// Hazard (latency): room is waited for that cannot suffice.
+#[test]
+fn a_call_that_cannot_succeed_fails_at_once() {
+    let times = [(); 3].map(|()| match numbers(&paced(&["oversize"], "on", "256MiB"))[..] {
+        [2, time] => time,
+        ref other => panic!("{other:?}"),
+    });
+    assert!(times.iter().min() < Some(&20_000), "{times:?} us");
+}
+
 /// Hazard (latency): each launch is recorded for the rest of the process.
 #[test]
 fn launches_are_not_recorded_any_more_when_a_shortage_has_passed() {

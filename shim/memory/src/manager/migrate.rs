@@ -105,6 +105,13 @@ impl<G: Gpu> Manager<G> {
         idle.saturating_add(most.saturating_sub(state.held().device))
     }
 
+    /// Are so many bytes more than the driver would have if all memory of blocks and pieces were
+    /// off the device? `false` where the driver does not tell.
+    pub fn cannot_give(&self, bytes: u64) -> bool {
+        let all = |free: u64| free.saturating_add(self.lock().held().device);
+        bytes > 0 && self.gpu.memory_info().is_ok_and(|(free, _)| bytes > all(free))
+    }
+
     /// From now on all memory stays where it is: something was told where it lies, or uses it in a
     /// way that is not seen here. Returns once no move is under way.
     pub fn keep_in_place(&self) {

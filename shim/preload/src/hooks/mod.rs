@@ -32,7 +32,7 @@ use call::boundary::{Pace, enter_hook};
 pub(crate) use call::exports::Exports;
 pub(crate) use call::stream::is_per_thread;
 use call::stream::{DefaultStreamOf, Legacy, PerThread, record_per_thread};
-use call::{exports, initialise, lookup, oom, stream};
+use call::{arrays, exports, initialise, lookup, oom, stream};
 use copy::{batch, batch_volumes, linear, shaped};
 pub(crate) use memory::allocate_placed;
 use memory::{allocate, passed_on, peer_access, physical, pointer, pool, reserved, sharing};
@@ -189,6 +189,7 @@ macro_rules! retry_entry {
             observe_launch!($name $parameters);
             oom::retry_counted(
                 &hot::$name.calls,
+                least_bytes!($parameters),
                 // SAFETY: the program's arguments. A call that returned out of memory did nothing.
                 || unsafe { hot::$name.real.get()($($argument),*) },
             )
@@ -204,6 +205,16 @@ macro_rules! record_stream {
     (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::enter_with_work($config) };
     (($other:ident: $type:ty $(, $($rest:tt)*)?)) => { record_stream!(($($($rest)*)?)) };
     (()) => { () };
+}
+
+/// The bytes of the device that a call takes at least: those of an array, else 0.
+macro_rules! least_bytes {
+    (($handle:ident: *mut CUarray, $array:ident: $type:ty)) => {
+        arrays::least_bytes($array)
+    };
+    (($($argument:ident: $type:ty),*)) => {
+        0
+    };
 }
 
 /// Shows a launch to those that have subscribed.

@@ -23,10 +23,11 @@ use crate::subsystems::PROCESS;
 /// Bytes that are given back at first: the driver allocates code and local memory in such amounts.
 const BYTES: usize = 256 << 20;
 
-/// As [`retry`], for a call that no handler serves: counts it by its result.
+/// As [`retry`], for a call that no handler serves and that takes at least so many bytes of the
+/// device: counts it by its result.
 #[inline]
-pub(in crate::hooks) fn retry_counted(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
-    let result = retry(call);
+pub(in crate::hooks) fn retry_counted(calls: &Calls, least: u64, call: impl Fn() -> CUresult) -> CUresult {
+    let result = retry_within(None, least, call);
     boundary::count(calls, result);
     result
 }
@@ -41,10 +42,15 @@ pub(in crate::hooks) fn retry(call: impl Fn() -> CUresult) -> CUresult {
 /// The same for a call that names the device whose memory it takes; `None`: it is the current one.
 #[inline]
 pub(in crate::hooks) fn retry_on(device: Option<CUdevice>, call: impl Fn() -> CUresult) -> CUresult {
+    retry_within(device, 0, call)
+}
+
+#[inline]
+fn retry_within(device: Option<CUdevice>, least: u64, call: impl Fn() -> CUresult) -> CUresult {
     let mut attempt = 0;
     loop {
         let result = call();
-        if result != CUresult::OUT_OF_MEMORY || !make_room(device, &mut attempt) {
+        if result != CUresult::OUT_OF_MEMORY || !make_room(device, least, &mut attempt) {
             return result;
         }
     }
@@ -55,10 +61,11 @@ pub(in crate::hooks) fn retry_on(device: Option<CUdevice>, call: impl Fn() -> CU
 const STEPS: [fn(&Manager<Device>) -> u64; 3] =
     [|manager| give_back(manager, BYTES as u64), |manager| give_back(manager, u64::MAX), make_cold_leave];
 
-/// Takes the next step that brings some memory; `false` if there is none.
+/// Takes the next step that brings some memory; `false` if there is none, or if the call takes more
+/// than all that could be given back. That call fails as it would without the library, at once.
 #[cold]
 #[inline(never)]
-fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
+fn make_room(device: Option<CUdevice>, least: u64, next: &mut usize) -> bool {
     if process::forked() || process::exiting() {
         return false;
     }
@@ -66,6 +73,9 @@ fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
         let _whole = Uncancelled::new();
         let current = || registry::existing_site().map(|site| site.manager);
         let Some(manager) = device.map_or_else(current, registry::existing) else { return false };
+        if manager.cannot_give(least) {
+            return false;
+        }
         while let Some(step) = STEPS.get(*next) {
             *next += 1;
             if step(manager) > 0 {
