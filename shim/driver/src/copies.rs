@@ -14,10 +14,9 @@ use crate::device::Device;
 use crate::gpu::{Event, Gpu, LinkWay, Result};
 
 impl Device {
-    /// Is all earlier work of the device over? With `minds_graphs` it is an error if a graph may
-    /// have been captured.
-    pub(crate) fn has_settled(&self, limit: Duration, minds_graphs: bool) -> Result<bool> {
-        if self.is_used_in_other_ways() || minds_graphs && self.streams().has_captured() {
+    /// Is all earlier work of the device over?
+    pub(crate) fn has_settled(&self, limit: Duration) -> Result<bool> {
+        if self.is_used_in_other_ways() {
             return Err(CUresult::NOT_PERMITTED);
         }
         // Without this function only an unbounded wait for a context is possible.

@@ -424,11 +424,7 @@ impl Gpu for Device {
     }
 
     fn is_settled(&self, limit: Duration) -> Result<bool> {
-        self.has_settled(limit, true)
-    }
-
-    fn is_quiet(&self, limit: Duration) -> Result<bool> {
-        self.has_settled(limit, false)
+        self.has_settled(limit)
     }
 
     fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event> {

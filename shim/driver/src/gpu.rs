@@ -197,17 +197,8 @@ pub trait Gpu: Send + Sync {
     /// If that cannot be known: `NOT_PERMITTED` if the memory may be used in ways that the check
     /// does not cover, such as by other devices; `NOT_SUPPORTED` by drivers that can only wait;
     /// `STREAM_CAPTURE_UNSUPPORTED` while any stream is under capture. Else a sticky error of a
-    /// context.
+    /// context. Graphs that were captured do no harm: their launches are work like any other.
     fn is_settled(&self, limit: Duration) -> Result<bool>;
-
-    /// As [`Gpu::is_settled`], for memory that is exchanged with other memory of the device.
-    /// Captured graphs do no harm here: their addresses and the kind of memory there stay the same.
-    ///
-    /// # Errors
-    /// As [`Gpu::is_settled`].
-    fn is_quiet(&self, limit: Duration) -> Result<bool> {
-        self.is_settled(limit)
-    }
 
     /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of
     /// the library's own for that direction, which waits for no other stream. The event is behind

@@ -119,6 +119,7 @@ fn code_of_move(stays: MoveRefusal) -> CUresult {
     match stays {
         MoveRefusal::Fixed
         | MoveRefusal::Pinned
+        | MoveRefusal::InGraph
         | MoveRefusal::Unfit
         | MoveRefusal::Shared
         | MoveRefusal::OnCpu => CUresult::NOT_PERMITTED,

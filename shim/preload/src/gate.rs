@@ -39,6 +39,8 @@ pub(crate) struct SubmissionGate {
     on: AtomicBool,
     /// Bits of [`PinReason`].
     pins: AtomicU32,
+    /// A live graph pins all memory.
+    opaque_graphs: AtomicBool,
     /// Contexts that the program made with `cuCtxCreate` and its variants; ended ones count.
     contexts: AtomicU32,
     /// Calls that let the host hold a stream back, so far: each counts before it is made and again
@@ -53,6 +55,9 @@ pub(crate) struct SubmissionGate {
 pub(crate) enum Passage {
     /// Nothing: it uses memory while it is made, or submits work that does.
     Pass,
+    /// It makes, changes or ends a graph, or begins a capture: `hooks/work/graph_uses.rs` notes
+    /// the blocks that stay where they are.
+    Graph,
     /// Memory is pinned from now on.
     Pin(PinReason),
     /// A context is made.
@@ -64,8 +69,6 @@ pub(crate) enum Passage {
 /// Why memory is pinned where it is for the rest of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinReason {
-    /// A graph may have been made of how memory is mapped, and is launched at any time.
-    Graph,
     /// Others than this process's contexts may use the physical memory.
     Shared,
     /// The program asked for synchronous copies of a block, as for one that a network card writes.
@@ -79,8 +82,8 @@ pub(crate) enum PinReason {
 }
 
 impl PinReason {
-    const ALL: [Self; 6] =
-        [Self::Graph, Self::Shared, Self::SyncMemops, Self::Peer, Self::GreenContext, Self::Communication];
+    const ALL: [Self; 5] =
+        [Self::Shared, Self::SyncMemops, Self::Peer, Self::GreenContext, Self::Communication];
 
     fn bit(self) -> u32 {
         1 << self as u32
@@ -89,7 +92,6 @@ impl PinReason {
     /// In words.
     fn text(self) -> &'static str {
         match self {
-            Self::Graph => "a graph or a capture relies on where memory is",
             Self::Shared => "memory is shared with other processes, devices or interfaces",
             Self::SyncMemops => "a block has SYNC_MEMOPS",
             Self::Peer => "several devices use memory",
@@ -128,6 +130,7 @@ impl SubmissionGate {
             gate: Gate::new(),
             on: AtomicBool::new(false),
             pins: AtomicU32::new(0),
+            opaque_graphs: AtomicBool::new(false),
             contexts: AtomicU32::new(0),
             holds: AtomicU64::new(0),
             next_stripe: AtomicUsize::new(0),
@@ -188,7 +191,7 @@ impl SubmissionGate {
     #[inline]
     fn record(&self, meaning: Passage) {
         match meaning {
-            Passage::Pass => {}
+            Passage::Pass | Passage::Graph => {}
             Passage::Pin(reason) => {
                 self.pins.fetch_or(reason.bit(), SeqCst);
             }
@@ -212,9 +215,15 @@ impl SubmissionGate {
         Self::first_pin(self.pins.load(SeqCst))
     }
 
-    /// The same, except pins of graphs.
-    pub(crate) fn pin_reason_beside_graphs(&self) -> Option<&'static str> {
-        Self::first_pin(self.pins.load(SeqCst) & !PinReason::Graph.bit())
+    /// As long as `has_opaque` says so, a graph lives of which it is not known what memory it uses,
+    /// and in which way. To be called inside the gate.
+    pub(crate) fn set_opaque_graphs(&self, has_opaque: bool) {
+        self.opaque_graphs.store(has_opaque, SeqCst);
+    }
+
+    /// Why memory is pinned while certain graphs live.
+    pub(crate) fn graph_reason(&self) -> Option<&'static str> {
+        self.opaque_graphs.load(SeqCst).then_some("a graph may rely on where any memory is")
     }
 
     fn first_pin(pins: u32) -> Option<&'static str> {
@@ -403,11 +412,12 @@ mod tests {
     fn what_a_call_pins_is_told_apart() {
         let gate = open_gate();
         assert_eq!(gate.pin_reason(), None);
-        make_call(&gate, Passage::Pin(PinReason::Graph));
-        let graph = Some(PinReason::Graph.text());
-        assert_eq!((gate.pin_reason(), gate.pin_reason_beside_graphs()), (graph, None));
+        make_call(&gate, Passage::Graph);
+        gate.set_opaque_graphs(true);
+        assert!(gate.pin_reason().is_none() && gate.graph_reason().is_some());
+        gate.set_opaque_graphs(false);
         make_call(&gate, Passage::Pin(PinReason::Shared));
-        assert_eq!(gate.pin_reason_beside_graphs(), Some(PinReason::Shared.text()));
+        assert_eq!(gate.pin_reason(), Some(PinReason::Shared.text()));
         let holds = gate.holds();
         make_call(&gate, Passage::Hold);
         assert_eq!(gate.holds(), holds + 2, "before the call and after it");

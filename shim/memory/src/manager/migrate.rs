@@ -7,6 +7,7 @@
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use wm_driver::{Event, Gpu, Tier, gpu};
@@ -86,6 +87,12 @@ impl<G: Gpu> Manager<G> {
             state.pinned.push((address, block.id));
         }
         true
+    }
+
+    /// Graphs name these ranges, in order and apart from each other: what lies there stays where it
+    /// is, until this is called with others.
+    pub fn keep_in_graphs(&self, ranges: Vec<Range<u64>>) {
+        self.lock().in_graphs = ranges;
     }
 
     /// From now on new handles have the few sizes that moves exchange, at the cost of some memory

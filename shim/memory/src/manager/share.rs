@@ -111,7 +111,7 @@ impl<G: Gpu> Manager<G> {
     fn see_quiet(&self, quiet: Quiet) -> Result<(), MoveRefusal> {
         // A copy of a move that was given up may have begun after the caller looked.
         let is_known = quiet == Quiet::Seen && !self.lock().holdings.has_stranded();
-        self.see_over(|gpu| if is_known { Ok(true) } else { gpu.is_quiet(LOOK) })
+        self.see_over(|gpu| if is_known { Ok(true) } else { gpu.is_settled(LOOK) })
     }
 
     fn draft_share(&self, chunk: BlockChunk) -> Result<OccupiedHandle, MoveRefusal> {

@@ -14,6 +14,7 @@ pub(crate) mod swap;
 mod under_way;
 pub(crate) mod unified;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use wm_driver::Tier;
@@ -65,6 +66,8 @@ pub(crate) struct State {
     /// Blocks that are to stay on the device, by address and id. Freed blocks are removed at the
     /// next query.
     pub(crate) pinned: Vec<(u64, u64)>,
+    /// Ranges that graphs name, in order and apart from each other: what lies there stays there.
+    pub(crate) in_graphs: Vec<Range<u64>>,
     pub(crate) unified: UnifiedBlocks,
 }
 

@@ -99,6 +99,9 @@ pub enum MoveRefusal {
     /// A block there is to stay on the device.
     #[error("a block is pinned to the device")]
     Pinned,
+    /// A copy or a memset of a graph names a block there.
+    #[error("a graph names a block there")]
+    InGraph,
     /// A block there is the CPU's for now.
     #[error("the CPU uses a block there")]
     OnCpu,
@@ -125,7 +128,7 @@ pub enum MoveRefusal {
 
 impl MoveRefusal {
     /// Why memory was not moved, in words for statistics.
-    pub const REASONS: [&'static str; 12] = [
+    pub const REASONS: [&'static str; 13] = [
         "others rely on where memory is",
         "no block lies there",
         "it cannot move there",
@@ -138,6 +141,7 @@ impl MoveRefusal {
         "the driver failed",
         "the driver failed, and memory is lost",
         "the CPU uses a block there",
+        "a graph names a block there",
     ];
 
     fn kind(self) -> usize {
@@ -154,12 +158,22 @@ impl MoveRefusal {
             Self::Driver(_) => 9,
             Self::Lost(_) => 10,
             Self::OnCpu => 11,
+            Self::InGraph => 12,
         }
     }
 
     /// Would other handles stay, too?
     pub(crate) fn is_general(self) -> bool {
-        !matches!(self, Self::NoBlock | Self::Unfit | Self::Shared | Self::Pinned | Self::OnCpu | Self::InUse)
+        !matches!(
+            self,
+            Self::NoBlock
+                | Self::Unfit
+                | Self::Shared
+                | Self::Pinned
+                | Self::InGraph
+                | Self::OnCpu
+                | Self::InUse
+        )
     }
 }
 

@@ -107,7 +107,7 @@ impl Sharing {
             self.status.end(why);
             return 0;
         }
-        if manager.gpu().is_quiet(CHECK) != Ok(true) {
+        if manager.gpu().is_settled(CHECK) != Ok(true) {
             return 0;
         }
         self.counts.passes.fetch_add(1, Relaxed);

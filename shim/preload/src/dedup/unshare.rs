@@ -52,7 +52,7 @@ impl Sharing {
             if is_capturing {
                 std::thread::sleep(CLOSE);
             } else {
-                let _settled = block.manager.gpu().is_quiet(SETTLE);
+                let _settled = block.manager.gpu().is_settled(SETTLE);
             }
         }
         log::warn!(

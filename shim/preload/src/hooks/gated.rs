@@ -29,9 +29,12 @@ struct Gated {
 /// Declares them from the table's cells: the parameters, the passage, the stream, the call of
 /// [`writes`] that is made before the driver's, and the one that is made after it succeeded.
 ///
+/// A call that makes, changes or ends a graph names a function of [`graph_uses`], too.
+///
 /// [`writes`]: crate::hooks::work::writes
+/// [`graph_uses`]: crate::hooks::work::graph_uses
 macro_rules! gated {
-    ($($name:ident $parameters:tt: $passage:expr, $stream:tt =>
+    ($($name:ident $parameters:tt: $passage:expr, $stream:tt $(, graph $graph:ident $named:tt)? =>
         $($before:ident $told:tt $(then $after:ident $result:tt)?)?;)*) => {
         #[allow(non_upper_case_globals, reason = "named after the driver's functions")]
         mod next {
@@ -50,12 +53,13 @@ macro_rules! gated {
             use wm_abi::*;
 
             use crate::gate::{GATE, Passage::*, PinReason::*};
-            use crate::hooks::gated::{come_home, next, pins};
+            use crate::hooks::gated::{come_home, come_home_for_graphs, next, pins};
             use crate::hooks::call::stream::{is_per_thread, record_per_thread};
+            use crate::hooks::work::graph_uses;
             use crate::hooks::work::writes::{self, ToldCall};
             use crate::subsystems::PROCESS;
 
-            $(gated_entry!($name $parameters: $passage, $stream => $($before $told $(then $after $result)?)?);)*
+            $(gated_entry!($name $parameters: $passage, $stream $(, graph $graph $named)? => $($before $told $(then $after $result)?)?);)*
         }
 
         const GATED: &[Gated] = &[
@@ -69,12 +73,16 @@ macro_rules! gated {
 }
 
 macro_rules! gated_entry {
-    ($name:ident($($argument:ident: $type:ty),*): $passage:expr, $stream:tt =>
+    ($name:ident($($argument:ident: $type:ty),*): $passage:expr, $stream:tt
+        $(, graph $graph:ident($($named:ident),*))? =>
         $($before:ident($($told:ident),*) $(then $after:ident($($result:ident),*))?)?) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             record_per_thread(const { is_per_thread(stringify!($name)) });
             if const { pins($passage) } {
                 come_home();
+            }
+            if const { matches!($passage, Graph) } {
+                come_home_for_graphs();
             }
             GATE.pass($passage, || {
                 $(if PROCESS.sharing.is_on() {
@@ -90,6 +98,11 @@ macro_rules! gated_entry {
                     #[allow(unused_unsafe, reason = "some take no pointers")]
                     unsafe { writes::$after($($result),*) };
                 })?)?
+                $(if PROCESS.moves.is_on() {
+                    // SAFETY: the same.
+                    #[allow(unused_unsafe, reason = "some take no pointers")]
+                    unsafe { graph_uses::$graph(code, $($named),*) };
+                })?
                 code
             })
         }
@@ -113,6 +126,13 @@ const fn pins(passage: Passage) -> bool {
 fn come_home() {
     if !GATE.is_pinned() && GATE.is_on() {
         boundary::observe(|| PROCESS.moves.come_home());
+    }
+}
+
+/// The first graph is about to be made: blocks that it may name come back before it does.
+fn come_home_for_graphs() {
+    if PROCESS.moves.meets_first_graph() {
+        come_home();
     }
 }
 

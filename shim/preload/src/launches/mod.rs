@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use crate::process::PROCESS_HOT;
 pub(crate) use code::CODE;
 pub(crate) use launch::{Launch, LaunchPlace, LaunchedWork, Submission};
-pub(crate) use touched::{ADDRESS_BITS, TouchedBlock};
+pub(crate) use touched::{ADDRESS_BITS, TouchedBlock, blocks_around};
 #[cfg(test)]
 pub(crate) use words::ParameterPlace;
 pub(crate) use words::{ArgumentsRead, LaunchArguments, LaunchWord};

@@ -64,6 +64,14 @@ pub(super) fn block_at(address: u64) -> Option<TouchedBlock> {
     Some(TouchedBlock { address, bytes, id, device: manager.gpu().ordinal() })
 }
 
+/// The blocks around these addresses, lowest address first, each once.
+pub(crate) fn blocks_around(addresses: &[u64]) -> Vec<TouchedBlock> {
+    let mut blocks: Vec<TouchedBlock> = addresses.iter().filter_map(|address| block_at(*address)).collect();
+    blocks.sort_unstable_by_key(|block| block.address);
+    blocks.dedup();
+    blocks
+}
+
 #[cfg(test)]
 mod tests {
     //! Hazard (wrong result): a block that a kernel uses is missing from the set, or the set has a

@@ -7,6 +7,7 @@
 //! it errs towards memory that stays.
 
 mod fingerprints;
+mod graphs;
 mod last_use;
 pub(crate) mod pin_reason;
 mod predictor;
@@ -18,19 +19,23 @@ mod wait_budget;
 mod wait_trial;
 mod waits;
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_abi::{CUcontext, CUdevice, CUgraphExec, CUresult};
 use wm_driver::{Device, Gpu, KeyedFingerprint};
 use wm_memory::Manager;
 
 use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
-use crate::launches::{self, Launch, Subscriber};
+use crate::launches::{self, Launch, LaunchWord, LaunchedWork, Subscriber};
+use crate::registry;
 use crate::settings::{self, Settings};
 use fingerprints::Fingerprints;
+use graphs::Graphs;
+pub(crate) use graphs::{GraphChange, GraphOwner, GraphUses};
 use last_use::LastUse;
 use predictor::Predictor;
 use refusals::RefusalLog;
@@ -49,6 +54,9 @@ pub(crate) struct Migrations {
     waits: Waits,
     refusals: RefusalLog,
     fingerprints: Fingerprints,
+    graphs: Graphs,
+    /// No graph was made yet.
+    is_before_graphs: AtomicBool,
 }
 
 impl Migrations {
@@ -61,6 +69,8 @@ impl Migrations {
             waits: Waits::new(),
             refusals: RefusalLog::new(),
             fingerprints: Fingerprints::new(),
+            graphs: Graphs::new(),
+            is_before_graphs: AtomicBool::new(true),
         }
     }
 
@@ -108,7 +118,33 @@ impl Migrations {
     /// A kernel is about to be launched: its blocks count as used.
     #[inline]
     pub(crate) fn record_use(&self, launch: &Launch) {
-        self.last_use.launched(launch.words());
+        match launch.work() {
+            LaunchedWork::Kernel(_) => self.last_use.launched(launch.words()),
+            LaunchedWork::Graph(executable) => self.record_graph(executable),
+        }
+    }
+
+    #[cold]
+    fn record_graph(&self, executable: CUgraphExec) {
+        let used = self.graphs.used_by(executable).into_iter();
+        let words: Vec<LaunchWord> = used.map(|address| LaunchWord { offset: 0, address }).collect();
+        self.last_use.launched(&words);
+    }
+
+    /// Is a graph about to be made, the first of the process?
+    pub(crate) fn meets_first_graph(&self) -> bool {
+        self.is_before_graphs.load(Relaxed) && self.is_before_graphs.swap(false, Relaxed)
+    }
+
+    /// A graph was made or changed, or ends. To be called inside the gate.
+    pub(crate) fn graph_changes(&self, owner: GraphOwner, change: GraphChange) {
+        let tell = |ranges: &[Range<u64>]| {
+            registry::all().for_each(|manager| manager.keep_in_graphs(ranges.to_vec()));
+        };
+        let released = self.graphs.change(owner, change, tell);
+        if !released.is_empty() {
+            self.release(&released);
+        }
     }
 
     /// Keyed fingerprints of chunks, in the current context. Only a mover calls it, behind the

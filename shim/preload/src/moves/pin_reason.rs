@@ -18,7 +18,7 @@ pub(crate) fn of_settings(settings: &Settings) -> Option<&'static str> {
 
 /// What the program has done or loaded that pins memory. To be asked behind the closed gate.
 pub(super) fn of_process() -> Option<&'static str> {
-    GATE.pin_reason().or_else(of_libraries).or_else(of_contexts)
+    GATE.graph_reason().or_else(of_sharing)
 }
 
 /// The same, without the calls of this process: for memory that none of them has passed on.
@@ -29,13 +29,13 @@ pub(super) fn of_others() -> Option<&'static str> {
 /// The same for sharing of equal memory. Graphs do not pin it: they use addresses, and what lies
 /// there stays the same.
 pub(crate) fn of_sharing() -> Option<&'static str> {
-    GATE.pin_reason_beside_graphs().or_else(of_libraries).or_else(of_contexts)
+    GATE.pin_reason().or_else(of_libraries).or_else(of_contexts)
 }
 
 /// The same for a block that the program gives up to the CPU. It sees to it that no context uses
 /// the block; the manager looks for other contexts that it knows.
 pub(crate) fn of_access() -> Option<&'static str> {
-    GATE.pin_reason().or_else(of_libraries)
+    GATE.graph_reason().or_else(|| GATE.pin_reason()).or_else(of_libraries)
 }
 
 /// Network cards, switches and storage write to buffers of such libraries, and no driver call shows

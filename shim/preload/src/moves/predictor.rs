@@ -83,6 +83,14 @@ impl Predictor {
         self.blocks.contains_key(&id)
     }
 
+    /// Blocks in a range may be able to move again, and those beside them.
+    pub(super) fn unpin_range(&mut self, range: &Range<u64>) {
+        let before = self.addresses.range(..range.start).next_back().map(|(_, id)| *id);
+        let behind = self.addresses.range(range.start..).take_while(|(start, _)| **start <= range.end);
+        let ids: Vec<u64> = before.into_iter().chain(behind.map(|(_, id)| *id)).collect();
+        ids.into_iter().for_each(|id| self.placer.set_pinned(id, false));
+    }
+
     pub(super) fn remove(&mut self, id: u64) {
         if let Some(range) = self.blocks.remove(&id)
             && self.addresses.get(&range.start) == Some(&id)

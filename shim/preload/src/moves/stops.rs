@@ -107,10 +107,18 @@ impl Migrations {
     /// A kernel is about to be launched. Makes the moves that the policy wants for it and for the
     /// launches after it.
     pub(crate) fn launched(&self, launch: &mut Launch) {
-        if matches!(launch.work(), LaunchedWork::Graph(_)) || process::exiting() {
+        if process::exiting() {
             return;
         }
-        let Some(blocks) = launch.blocks() else { return };
+        let of_graph;
+        let blocks = match launch.work() {
+            LaunchedWork::Kernel(_) => launch.blocks(),
+            LaunchedWork::Graph(executable) => {
+                of_graph = launches::blocks_around(&self.graphs.used_by(executable));
+                Some(&of_graph[..])
+            }
+        };
+        let Some(blocks) = blocks else { return };
         let mut predictor = self.predictor();
         let Some(recording) = predictor.as_mut() else { return };
         if GATE.is_pinned() {
@@ -161,6 +169,13 @@ impl Migrations {
     /// Blocks in this range may have moved otherwise.
     pub(super) fn doubt(&self, manager: &Manager<Device>, range: &Range<u64>) {
         self.with_predictor(manager, |predictor| predictor.doubt_range(range));
+    }
+
+    /// Blocks in these ranges may move again.
+    pub(super) fn release(&self, ranges: &[Range<u64>]) {
+        if let Some(predictor) = self.predictor().as_mut() {
+            ranges.iter().for_each(|range| predictor.unpin_range(range));
+        }
     }
 
     fn ask(
@@ -280,7 +295,7 @@ impl MovePlan<'_> {
             predictor.refresh(room, |address| self.manager.block(address));
             for (id, range) in self.ids.iter().zip(&self.ranges) {
                 if self.cannot_move(range) {
-                    predictor.placer.pin(*id);
+                    predictor.placer.set_pinned(*id, true);
                 }
             }
         });
@@ -293,7 +308,9 @@ impl MovePlan<'_> {
         let is_on_peer = || self.manager.block(order.range.start).is_some_and(|block| block.tiers.peer > 0);
         moved.bytes == 0
             && match moved.refusal {
-                Some(stays) => matches!(stays, MoveRefusal::Pinned | MoveRefusal::Unfit),
+                Some(stays) => {
+                    matches!(stays, MoveRefusal::Pinned | MoveRefusal::InGraph | MoveRefusal::Unfit)
+                }
                 None => order.to == Tier::Host && moved.next >= order.range.end && is_on_peer(),
             }
     }

@@ -13,7 +13,7 @@ pub(super) fn trampolines(functions: &[DriverFunction]) -> String {
 }
 
 /// `name(parameters): passage, [stream] => call() then call();` for each function that passes the
-/// gate.
+/// gate; `[stream], graph call() =>` for one that makes, changes or ends a graph.
 pub(super) fn gated(functions: &[DriverFunction]) -> String {
     let row = |function: &DriverFunction| {
         let (passage, parameters) = (function.passage.as_ref()?, function.parameter_list()?);
@@ -26,7 +26,8 @@ pub(super) fn gated(functions: &[DriverFunction]) -> String {
             WritesCell::Calls { before, after: None } => format!(" {before}"),
             WritesCell::Calls { before, after: Some(after) } => format!(" {before} then {after}"),
         };
-        Some(format!("    {}({parameters}): {passage}, [{stream}] =>{calls};\n", function.name))
+        let graph = function.graph.as_ref().map_or_else(String::new, |call| format!(", graph {call}"));
+        Some(format!("    {}({parameters}): {passage}, [{stream}]{graph} =>{calls};\n", function.name))
     };
     format!("gated! {{\n{}}}\n", functions.iter().filter_map(row).collect::<String>())
 }

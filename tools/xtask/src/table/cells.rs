@@ -20,6 +20,8 @@ pub(crate) struct DriverFunction {
     pub(crate) lookup: Option<(String, u32)>,
     /// Its class at the gate, as `Passage` of the library writes it; `None`: it does not pass.
     pub(crate) passage: Option<String>,
+    /// The call that notes what the function does to a graph.
+    pub(crate) graph: Option<String>,
     pub(crate) stream: StreamCell,
     pub(crate) is_frequent: bool,
     /// The reports to sharing before the call, and after it succeeded.
@@ -58,6 +60,9 @@ pub(crate) enum CasesCell {
     WhyNot(String),
 }
 
+/// The beginning of the cell of a call that makes, changes or ends a graph.
+const GRAPH_CALL: &str = "graph:";
+
 impl DriverFunction {
     /// `name: type, name: type`; `None`: undocumented.
     pub(crate) fn parameter_list(&self) -> Option<String> {
@@ -90,6 +95,7 @@ impl CellReader<'_> {
             parameters: self.read("parameters", parameters)?,
             lookup: self.read("lookup", lookup)?,
             passage: self.read("gate", |cell| self.passage(cell))?,
+            graph: self.cell("gate")?.strip_prefix(GRAPH_CALL).map(str::to_owned),
             stream: self.read("stream", |cell| Ok(stream(cell)))?,
             is_frequent: self.read("pace", pace)?,
             writes: self.read("writes", writes)?,
@@ -97,6 +103,7 @@ impl CellReader<'_> {
             cases: self.read("cases", |cell| self.cases(cell))?,
         };
         self.read("stream", |_| stream_fits(&function))?;
+        self.read("gate", |_| function.graph.iter().try_for_each(|call| call_fits(call, &function)))?;
         self.read("writes", |_| writes_fit(&function))?;
         self.read("bounds", |_| bounds_fit(&function))?;
         Ok(function)
@@ -136,7 +143,8 @@ impl CellReader<'_> {
             "submits" | "looks" => "Pass",
             "context" => "Context",
             "holds" => "Hold",
-            "pins:graph" => "Pin(Graph)",
+            "graph" => "Graph",
+            cell if cell.starts_with(GRAPH_CALL) => "Graph",
             "pins:shared" => "Pin(Shared)",
             "pins:sync-memops" => "Pin(SyncMemops)",
             "pins:peer" => "Pin(Peer)",
@@ -230,8 +238,8 @@ fn stream_fits(function: &DriverFunction) -> Result<()> {
     Ok(())
 }
 
-/// A call is told to sharing exactly if it passes the gate; sharing ends with one that pins memory
-/// otherwise than by a graph.
+/// A call is told to sharing exactly if it passes the gate; sharing ends with one that pins all
+/// memory.
 fn writes_fit(function: &DriverFunction) -> Result<()> {
     let Some(writes) = &function.writes else {
         ensure!(function.passage.is_none(), "the call passes the gate, so it says what it writes");
@@ -240,12 +248,12 @@ fn writes_fit(function: &DriverFunction) -> Result<()> {
     let passage = function.passage.as_deref().context("the call does not pass the gate, so it says `-`")?;
     ensure!(function.parameters.is_some(), "the parameters of the function are unknown");
     let WritesCell::Calls { before, after } = writes else {
-        ensure!(matches!(passage, "Pass" | "Hold" | "Pin(Graph)"), "a call that pins memory is `foreign`");
+        ensure!(matches!(passage, "Pass" | "Hold" | "Graph"), "a call that pins memory is `foreign`");
         return Ok(());
     };
     let is_foreign = before == "foreign()";
     ensure!(
-        is_foreign || matches!(passage, "Pass" | "Hold" | "Pin(Graph)"),
+        is_foreign || matches!(passage, "Pass" | "Hold" | "Graph"),
         "a call that pins memory is `foreign`"
     );
     [Some(before), after.as_ref()].into_iter().flatten().try_for_each(|call| call_fits(call, function))
@@ -326,6 +334,7 @@ mod tests {
             ("load(to, n)", "-", "the call passes the gate"),
             ("submits", "none(wait)", "does not pass the gate"),
             ("submits", "pins:peer", "is `foreign`"),
+            ("submits", "graph:made(graph)", "the function has no parameter `graph`"),
             ("submits", "none(other)", "no such reason"),
             ("\tnone(older)", "\tnone(newer)", "row cuB, column cases, `none(newer)`"),
             ("\tnone(older)", "\t=", "row cuB, column cases: `=`"),

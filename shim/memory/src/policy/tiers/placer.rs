@@ -216,10 +216,10 @@ impl TierPlacer {
         is_news
     }
 
-    /// A block cannot move.
-    pub fn pin(&mut self, block: u64) {
+    /// Whether a block cannot move.
+    pub fn set_pinned(&mut self, block: u64, is_pinned: bool) {
         if let Some(block) = self.keys.of(block) {
-            self.residency.pin(block);
+            self.residency.set_pinned(block, is_pinned);
             self.list(block);
         }
     }
@@ -472,7 +472,7 @@ mod tests {
         placer.make_room(2 * CHUNK, &mut moves);
         assert_eq!(moves, [TierMove::Leave { block: 1, bytes: 2 * CHUNK }]);
         placer.correct(1, 4 * CHUNK);
-        placer.pin(1);
+        placer.set_pinned(1, true);
         moves.clear();
         placer.make_room(2 * CHUNK, &mut moves);
         assert_eq!(moves, [TierMove::Leave { block: 2, bytes: 2 * CHUNK }], "the first one cannot");
@@ -482,7 +482,7 @@ mod tests {
         placer.make_room(2 * CHUNK, &mut moves);
         assert_eq!(moves, [TierMove::Leave { block: 2, bytes: CHUNK }]);
         placer.correct(7, CHUNK);
-        placer.pin(7);
+        placer.set_pinned(7, true);
         assert_eq!(placer.residency.room(), 2 * CHUNK);
     }
 

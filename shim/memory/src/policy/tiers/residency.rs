@@ -142,10 +142,10 @@ impl Residency {
         before != on_device
     }
 
-    /// A block cannot move.
-    pub(super) fn pin(&mut self, block: BlockKey) {
+    /// Whether a block cannot move.
+    pub(super) fn set_pinned(&mut self, block: BlockKey, is_pinned: bool) {
         if let Some(block) = self.blocks.get_mut(block) {
-            block.stays = true;
+            block.stays = is_pinned;
         }
     }
 
