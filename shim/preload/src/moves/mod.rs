@@ -120,7 +120,9 @@ impl Migrations {
     pub(crate) fn record_use(&self, launch: &Launch) {
         match launch.work() {
             LaunchedWork::Kernel(_) => self.last_use.launched(launch.words()),
-            LaunchedWork::Graph(executable) => self.record_graph(executable),
+            // What a graph uses is behind a lock, which is not worth its time where all fits.
+            LaunchedWork::Graph(executable) if is_recording() => self.record_graph(executable),
+            LaunchedWork::Graph(_) => {}
         }
     }
 
