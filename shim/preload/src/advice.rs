@@ -187,7 +187,7 @@ fn access(address: u64, size: usize, processor: c_uint) -> Result<(), CUresult> 
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
     if to == Processor::Cpu
-        && let Some(why) = pin_reason::of_access()
+        && let Some(why) = of_unseen_graphs().or_else(pin_reason::of_access)
     {
         log::info!("wmshim_access: memory stays on the GPU: {why}");
         return Err(CUresult::NOT_PERMITTED);
@@ -199,6 +199,12 @@ fn access(address: u64, size: usize, processor: c_uint) -> Result<(), CUresult> 
         }
         code_of_move(refusal)
     })
+}
+
+/// What graphs name is noted only where memory may move.
+fn of_unseen_graphs() -> Option<&'static str> {
+    let is_unseen = !PROCESS.moves.is_on() && process::streams().has_captured();
+    is_unseen.then_some("a graph that was captured may name it")
 }
 
 fn say_that_the_driver_cannot() {

@@ -285,6 +285,7 @@ static void kept(const char *what)
         MUST(cuStreamBeginCapture_v2(stream, 2));
         TELL(wmshim_access(block, bytes, WMSHIM_CPU));
         TELL(wmshim_access(before, bytes, WMSHIM_GPU));
+        MUST(cuMemsetD32Async(number(block), 5, bytes / 4, stream));
         MUST(cuStreamEndCapture(stream, &graph));
     } else if (!strcmp(what, "peer")) {
         MUST(cuDevicePrimaryCtxRetain(&second, 1));

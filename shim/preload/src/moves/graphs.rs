@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use rustc_hash::FxHashMap;
 use wm_abi::{CUgraph, CUgraphExec, CUgraphNode};
@@ -53,6 +54,9 @@ pub(crate) struct GraphUses {
     pub(crate) named: BTreeSet<(u64, u64)>,
     /// Addresses in blocks that kernels use.
     pub(crate) kernels: BTreeSet<u64>,
+    /// Copies and memsets name memory that the program made itself, and some of it is not on its
+    /// device.
+    pub(crate) names_pieces: bool,
     /// It may rely on where any memory is.
     pub(crate) is_opaque: bool,
 }
@@ -65,6 +69,7 @@ impl GraphUses {
     pub(crate) fn join(&mut self, other: Self) {
         self.named.extend(other.named);
         self.kernels.extend(other.kernels);
+        self.names_pieces |= other.names_pieces;
         self.is_opaque |= other.is_opaque;
     }
 }
@@ -88,6 +93,10 @@ impl GraphTable {
 
     fn is_opaque(&self) -> bool {
         self.0.values().any(|uses| uses.is_opaque)
+    }
+
+    fn names_pieces(&self) -> bool {
+        self.0.values().any(|uses| uses.names_pieces)
     }
 
     /// What graphs name, in order and apart from each other.
@@ -116,11 +125,12 @@ pub(crate) enum GraphChange {
 /// The graphs of a process, and the ranges that its managers were told.
 pub(super) struct Graphs {
     table: Mutex<Option<GraphTable>>,
+    names_pieces: AtomicBool,
 }
 
 impl Graphs {
     pub(super) const fn new() -> Self {
-        Self { table: Mutex::new(None) }
+        Self { table: Mutex::new(None), names_pieces: AtomicBool::new(false) }
     }
 
     /// Notes a change, and has `tell` tell the managers of other ranges than before. Returns ranges
@@ -141,11 +151,18 @@ impl Graphs {
         }
         let after = table.named();
         GATE.set_opaque_graphs(table.is_opaque());
+        self.names_pieces.store(table.names_pieces(), SeqCst);
         if before == after {
             return Vec::new();
         }
         tell(&after);
         before.into_iter().filter(|range| !after.contains(range)).collect()
+    }
+
+    /// May a live graph name memory that the program made itself? To be asked behind the closed
+    /// gate.
+    pub(super) fn name_pieces(&self) -> bool {
+        self.names_pieces.load(SeqCst)
     }
 
     /// Addresses in the blocks that the kernels, copies and memsets of an executable graph use.
@@ -196,10 +213,10 @@ mod tests {
     #[test]
     fn a_graph_that_is_not_understood_pins_all_until_it_ends() {
         let (mut table, owner) = (GraphTable::default(), GraphOwner::Graph(1));
-        table.add(owner, GraphUses::opaque());
+        table.add(owner, GraphUses { names_pieces: true, ..GraphUses::opaque() });
         table.add(owner, uses(&[1]));
-        assert!(table.is_opaque());
+        assert!(table.is_opaque() && table.names_pieces());
         table.end(owner);
-        assert!(!table.is_opaque() && table.named().is_empty());
+        assert!(!table.is_opaque() && !table.names_pieces() && table.named().is_empty());
     }
 }

@@ -96,10 +96,11 @@ impl Migrations {
         self.is_on.load(Relaxed)
     }
 
-    /// Is a device idle, and can nothing use its memory while the gate is closed? To be asked
-    /// behind it.
+    /// Is a device idle, and can nothing use memory of its pieces while the gate is closed? To be
+    /// asked behind it.
     pub(crate) fn finds_idle(&self, manager: &Manager<Device>, limit: Duration) -> bool {
-        self.is_on() && pin_reason::of_others().is_none() && manager.gpu().is_settled(limit).unwrap_or(false)
+        let has_reason = || pin_reason::of_others().is_some() || self.graphs.name_pieces();
+        self.is_on() && !has_reason() && manager.gpu().is_settled(limit).unwrap_or(false)
     }
 
     pub(crate) fn allocated(&self, event: &BlockAllocated) {

@@ -23,7 +23,7 @@ pub(super) fn of_process() -> Option<&'static str> {
 
 /// The same, without the calls of this process: for memory that none of them has passed on.
 pub(super) fn of_others() -> Option<&'static str> {
-    of_libraries().or_else(of_contexts)
+    GATE.graph_reason().or_else(of_libraries).or_else(of_contexts)
 }
 
 /// The same for sharing of equal memory. Graphs do not pin it: they use addresses, and what lies

@@ -324,6 +324,11 @@ impl<C: PieceCharge> Book<C> {
         longest
     }
 
+    /// Is a piece mapped there?
+    pub(crate) fn is_mapped(&self, address: u64) -> bool {
+        self.mapping(address).is_some()
+    }
+
     fn mapping(&self, address: u64) -> Option<(u64, ProgramMapping)> {
         let (base, mapping) = self.mappings.range(..=address).next_back()?;
         (address - base < mapping.bytes).then_some((*base, *mapping))

@@ -93,3 +93,8 @@ pub(crate) fn borders(range: Range<u64>) -> Vec<u64> {
 pub(crate) fn elsewhere(address: u64) -> Option<MappedPiece> {
     is_any_elsewhere().then(|| book().elsewhere(address)).flatten()
 }
+
+/// Is an address in a piece, while some pieces are not on their device?
+pub(crate) fn is_beside_others(address: u64) -> bool {
+    is_any_elsewhere() && book().is_mapped(address)
+}

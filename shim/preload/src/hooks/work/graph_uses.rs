@@ -15,6 +15,7 @@ use crate::hooks::copy::volume;
 use crate::hooks::copy::volume::Description as _;
 use crate::launches::{Launch, LaunchArguments, LaunchPlace};
 use crate::moves::{GraphChange, GraphOwner, GraphUses};
+use crate::physical;
 use crate::process::driver;
 use crate::registry;
 use crate::subsystems::PROCESS;
@@ -219,8 +220,14 @@ fn of_copy(copy: &CUDA_MEMCPY3D) -> GraphUses {
 /// Blocks around these addresses. Bytes of a copy or a memset do not run past their block, or the
 /// call is refused.
 fn of_addresses(addresses: impl IntoIterator<Item = u64>) -> GraphUses {
-    let named = addresses.into_iter().filter_map(block_around).collect();
-    GraphUses { named, ..GraphUses::default() }
+    let mut uses = GraphUses::default();
+    for address in addresses {
+        match block_around(address) {
+            Some(block) => drop(uses.named.insert(block)),
+            None => uses.names_pieces |= physical::is_beside_others(address),
+        }
+    }
+    uses
 }
 
 fn block_around(address: u64) -> Option<(u64, u64)> {
