@@ -3,6 +3,8 @@
 //! They are in C because the hazards are the loader's: constructors, `RUNPATH`, `RTLD_DEEPBIND`,
 //! link order. A Rust program would add a runtime of its own.
 
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,19 +36,60 @@ pub fn library(source: &str, file: PathBuf, flags: &[&str]) -> PathBuf {
     compile(source, file, &["-shared", "-fPIC"], flags)
 }
 
-/// Compiles a program or library of C, or of C++ if only that source exists.
+/// Compiles a program or library of C, or of C++ if only that source exists. Many tests run the
+/// same ones: what was compiled stays beside the tests, until a source or the compiler's arguments
+/// change.
 fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> PathBuf {
-    let file = places::source("c").join(source);
+    let (folder, scratch) = (places::source("c"), output.parent().expect("a folder"));
+    let file = folder.join(source);
     let is_cpp = file.with_extension("cc").exists();
     let (name, file) =
         if is_cpp { ("g++", file.with_extension("cc")) } else { ("gcc", file.with_extension("c")) };
     let mut compiler = Command::new(name);
     compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).args(kind);
-    compiler.arg("-I").arg(places::source("c")).arg("-o").arg(&output).arg(file).args(flags).arg("-ldl");
+    compiler.arg("-I").arg(&folder).arg(file).args(flags).arg("-ldl");
     clean(&mut compiler);
-    let run = compiler.output().expect("gcc and g++ are needed to run these tests; install them");
-    assert!(run.status.success(), "{name} {source}:\n{}", String::from_utf8_lossy(&run.stderr));
+    if flags.iter().any(|flag| flag.contains(&*scratch.to_string_lossy())) {
+        run(compiler.arg("-o").arg(&output));
+        return output;
+    }
+    let compiled = compiled(&compiler, &folder);
+    if !compiled.exists() {
+        let fresh = compiled.with_extension(std::process::id().to_string());
+        run(compiler.arg("-o").arg(&fresh));
+        fs::rename(fresh, &compiled).expect("a name in the same folder");
+    }
+    if fs::hard_link(&compiled, &output).is_err() {
+        // By another process: a child of this one must not have it open for writing when it runs.
+        run(Command::new("cp").arg(compiled).arg(&output));
+    }
     output
+}
+
+/// # Panics
+/// With the compiler's message if it fails.
+fn run(compiler: &mut Command) {
+    let run = compiler.output().expect("gcc and g++ are needed to run these tests; install them");
+    assert!(run.status.success(), "{compiler:?}:\n{}", String::from_utf8_lossy(&run.stderr));
+}
+
+/// Where the output of a compiler's run stays: its name changes with the arguments, and with the
+/// times of the sources and of the libraries that are named.
+fn compiled(compiler: &Command, folder: &Path) -> PathBuf {
+    let mut hash = DefaultHasher::new();
+    let sources = fs::read_dir(folder).expect("the sources").map(|file| file.expect("a file").path());
+    let mut files: Vec<PathBuf> = sources.collect();
+    files.sort_unstable();
+    for argument in compiler.get_args() {
+        argument.hash(&mut hash);
+        files.push(argument.into());
+    }
+    let changes = files.iter().map(|file| file.metadata().and_then(|file| file.modified()).ok());
+    changes.for_each(|changed| changed.hash(&mut hash));
+    let test = std::env::current_exe().expect("this test has a path");
+    let folder = test.ancestors().nth(2).expect("target/<profile>").join("c-programs");
+    fs::create_dir_all(&folder).expect("a folder");
+    folder.join(format!("{:016x}", hash.finish()))
 }
 
 /// An option such as `-I` or `-L`, with a path.
