@@ -53,6 +53,22 @@ impl Device {
         })
     }
 
+    /// The bytes of a range, read in the stream for copies from the device.
+    pub(crate) fn read(&self, from: u64, bytes: usize) -> Result<Vec<u8>> {
+        let context = self.context();
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
+        let _current = Current::make(self.driver(), context)?;
+        let stream = self.stream_for_copies(LinkWay::Out, context)?;
+        let mut read = Vec::new();
+        read.try_reserve_exact(bytes).map_err(|_| CUresult::OUT_OF_MEMORY)?;
+        read.resize(bytes, 0_u8);
+        // SAFETY: the caller guarantees the range; the bytes stay until the stream is empty.
+        let copied =
+            unsafe { self.measured().memcpy_dtoh_async(read.as_mut_ptr().cast(), from, bytes, stream) };
+        self.measured().stream_synchronize(stream)?;
+        copied.map(|()| read)
+    }
+
     fn stream_for_copies(&self, way: LinkWay, context: CUcontext) -> Result<CUstream> {
         let streams = self.copy_streams().of(way);
         if let Some(stream) = streams.of(context) {

@@ -4,6 +4,7 @@
 //! current context is the same as before; a method never disturbs a stream capture (the thread's
 //! capture mode is relaxed around our calls, and a stream under capture gets no work of ours).
 
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -436,6 +437,19 @@ impl Gpu for Device {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
         let _current = Current::make(self.driver, context)?;
         (self.fingerprints)(context, chunks)
+    }
+
+    fn are_equal(&self, one: u64, other: u64, bytes: usize) -> Result<bool> {
+        Ok(self.read(one, bytes)? == self.read(other, bytes)?)
+    }
+
+    fn found_unequal(&self, block: u64, bytes: Range<u64>) {
+        log::error!(
+            "WMSHIM_VERIFY: the block at {block:#x} was written at {:#x} to {:#x}, but the fingerprints there are the \
+             same. The bytes are copied; please report this.",
+            bytes.start,
+            bytes.end
+        );
     }
 
     fn recycle(&self, event: Event) {

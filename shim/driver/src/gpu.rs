@@ -11,6 +11,7 @@
 //! * A mapping is whole: `unmap` takes exactly a range that `map` calls covered (several adjacent
 //!   mappings at once are allowed), never part of one.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use wm_abi::CUresult;
@@ -218,6 +219,18 @@ pub trait Gpu: Send + Sync {
     fn fingerprints(&self, _chunks: &[u64]) -> Result<Vec<KeyedFingerprint>> {
         Err(CUresult::NOT_SUPPORTED)
     }
+
+    /// Whether two ranges that the GPU may use have the same bytes. They are read to the CPU. The
+    /// caller ensures that both stay mapped and are not written until it returns.
+    ///
+    /// # Errors
+    /// Those of the driver; `NOT_SUPPORTED` if the ranges cannot be read.
+    fn are_equal(&self, _one: u64, _other: u64, _bytes: usize) -> Result<bool> {
+        Err(CUresult::NOT_SUPPORTED)
+    }
+
+    /// Bytes of a block were not equal although their fingerprints were.
+    fn found_unequal(&self, _block: u64, _bytes: Range<u64>) {}
 
     /// Returns an event for reuse.
     fn recycle(&self, event: Event);

@@ -52,7 +52,7 @@ pub use vocabulary::moves::{MoveOrder, MoveRefusal, Moved, MovedRange, Moves, Ra
 pub use vocabulary::order::Order;
 pub use vocabulary::piece::{PieceAccount, PieceKind};
 pub use vocabulary::request::FirstTier;
-pub use vocabulary::settings::ManagerSettings;
+pub use vocabulary::settings::{KeepCopies, ManagerSettings};
 pub use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};
 pub use vocabulary::tiers::{Peaks, TierBytes};
 pub use vocabulary::unified::Processor;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{BlockGuard, ManagerSettings, Order, Processor};
+use wm_memory::{BlockGuard, KeepCopies, ManagerSettings, Order, Processor};
 
 const STREAMS: u64 = 3;
 
@@ -62,6 +62,8 @@ fn settings() -> impl Strategy<Value = ManagerSettings> {
         peer_limit: 100 * MIB,
         movable,
         chunked: false,
+        kept_copies: if headroom % 2 == 0 { KeepCopies::On } else { KeepCopies::Auto },
+        verify_moves: headroom % 3 == 0,
     })
 }
 

@@ -194,6 +194,9 @@ pub struct MoveStats {
     pub out_bytes: u64,
     /// Those of them that were not copied, because the host still had them.
     pub clean_bytes: u64,
+    /// Bytes that `WMSHIM_VERIFY=moves` found to be written although their fingerprints were the
+    /// same. They were copied.
+    pub unequal_bytes: u64,
     /// Handles, and whole requests, that stayed where they were, by reason.
     pub refused: Vec<Reason>,
 }

@@ -3,24 +3,28 @@
 //! The fingerprint of the bytes that came is taken of the device's memory, behind the gate that was
 //! closed for the move: nothing of the program can have written them since the copy, and the idle
 //! handle that they came from has the same. Before a handle leaves, the fingerprint is taken anew,
-//! behind the gate of that move. Both times one launch serves many handles.
+//! behind the gate of that move. Both times one launch serves many handles, in calls whose time
+//! [`FingerprintPace`](crate::policy::fingerprint_pace::FingerprintPace) bounds. Chunks whose
+//! fingerprints were not taken are copied.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use wm_driver::gpu::FINGERPRINTED_BYTES;
 use wm_driver::{Gpu, KeyedFingerprint};
 
 use super::Manager;
 use crate::books::ledger::KeptNumber;
+use crate::policy::fingerprint_pace::LONG;
 use crate::state::State;
 use crate::state::swap::TakenFingerprints;
-
-/// Bytes whose fingerprints are taken in one call: 1024 chunks. A GPU whose memory delivers 2 TB/s
-/// reads them in a millisecond.
-const BATCH: u64 = 1024 * FINGERPRINTED_BYTES;
+use crate::vocabulary::settings::KeepCopies;
 
 /// A record of a kept copy, and the addresses of the memory that it is a copy of.
 type PrintedHandle = (KeptNumber, Range<u64>);
+
+/// The fingerprints of a handle's first chunks, by its record.
+type Prints = Vec<(KeptNumber, Vec<KeyedFingerprint>)>;
 
 impl<G: Gpu> Manager<G> {
     /// Has the handle at an address a kept copy of which the fingerprints are not taken?
@@ -30,71 +34,106 @@ impl<G: Gpu> Manager<G> {
         kept.iter().any(|(number, _)| !taken.contains_key(number))
     }
 
-    /// Takes the fingerprints of the handles of a range that have kept copies, up to `most` bytes
-    /// of them. A handle whose fingerprints the driver refuses is copied whole.
-    pub(super) fn take_fingerprints(&self, range: &Range<u64>, most: u64, taken: &mut TakenFingerprints) {
+    /// Takes the fingerprints of the first handles of a range that have kept copies, up to `most`
+    /// bytes of them, until it `ends`.
+    pub(super) fn take_fingerprints(
+        &self,
+        range: &Range<u64>,
+        most: u64,
+        taken: &mut TakenFingerprints,
+        ends: impl Fn() -> bool,
+    ) {
         let listed = |state: &State| {
-            let mut kept = state.holdings.ledger.kept_copies_in(range, most.min(BATCH));
+            let mut kept = state.holdings.ledger.kept_copies_in(range, most.min(batch(state)));
             kept.retain(|(number, _)| !taken.contains_key(number));
             kept
         };
-        let (handles, prints) = self.fingerprints_of(listed);
-        let mut prints = prints.into_iter();
-        // Without any they count as taken, so that the driver is not asked again for each handle.
-        let of_each =
-            handles.into_iter().map(|(number, at)| (number, prints.by_ref().take(chunks(&at)).collect()));
-        taken.extend(of_each);
+        let prints = self.fingerprints_of(listed, ends);
+        taken.extend(prints);
     }
 
-    /// Notes the fingerprints of the bytes that came from the host. Handles whose fingerprints
-    /// cannot be taken, or not before the caller `gives_up`, have no kept copies.
-    pub(super) fn note_kept_copies(&self, gives_up: impl Fn() -> bool) {
-        while !gives_up() {
-            let listed = |state: &State| {
-                let mut left = BATCH;
-                let mut pending = state.holdings.ledger.without_fingerprints();
-                pending.retain(|(_, at)| {
-                    let fits = left > 0;
-                    left = left.saturating_sub(at.end - at.start);
-                    fits
-                });
-                pending
-            };
-            let (handles, prints) = self.fingerprints_of(listed);
-            if prints.is_empty() {
-                break;
+    /// Notes the fingerprints of the bytes that came from the host, until it `ends`.
+    pub(super) fn note_fingerprints(&self, ends: impl Fn() -> bool) {
+        let listed = |state: &State| state.holdings.ledger.without_fingerprints(batch(state));
+        loop {
+            let prints = self.fingerprints_of(listed, &ends);
+            if prints.iter().all(|(_, of_it)| of_it.is_empty()) {
+                return;
             }
-            let mut prints = prints.into_iter();
             let mut state = self.lock();
-            for (number, at) in handles {
-                let of_it = prints.by_ref().take(chunks(&at)).collect();
-                state.holdings.ledger.note_fingerprints(number, of_it);
-            }
+            let noted = prints.into_iter().filter(|(_, of_it)| !of_it.is_empty());
+            noted.for_each(|(number, of_it)| state.holdings.ledger.note_fingerprints(number, of_it));
         }
+    }
+
+    /// The same behind moves, for some time beyond theirs. Handles without fingerprints have no
+    /// kept copies afterwards, because the program may write them.
+    pub(super) fn note_kept_copies(&self, is_over: impl Fn() -> bool, gives_up: impl Fn() -> bool) {
+        let begun = Instant::now();
+        self.note_fingerprints(|| gives_up() || begun.elapsed() >= LONG && is_over());
         self.lock().holdings.ledger.forget_unprinted();
     }
 
-    /// The fingerprints of the chunks of these handles, in their order; none where the driver
-    /// refuses. Nothing is unmapped meanwhile.
+    /// The fingerprints of these handles' chunks, as far as they are taken. The first handle is in
+    /// the answer, even without any, so that its are not asked for again. Nothing is unmapped
+    /// meanwhile.
     fn fingerprints_of(
         &self,
         listed: impl FnOnce(&State) -> Vec<PrintedHandle>,
-    ) -> (Vec<PrintedHandle>, Vec<KeyedFingerprint>) {
+        ends: impl Fn() -> bool,
+    ) -> Prints {
         let mut state = self.lock();
         let handles = listed(&state);
         if handles.is_empty() {
-            return (handles, Vec::new());
+            return Prints::new();
         }
         state.under_way.pin();
         drop(state);
         let chunk = |at: &Range<u64>, index: usize| at.start + index as u64 * FINGERPRINTED_BYTES;
         let addresses: Vec<u64> =
             handles.iter().flat_map(|(_, at)| (0..chunks(at)).map(move |index| chunk(at, index))).collect();
-        let prints = self.gpu.fingerprints(&addresses).ok().filter(|prints| prints.len() == addresses.len());
+        let mut prints = Vec::new();
+        while prints.len() < addresses.len() && !ends() {
+            let Some(next) = self.next_fingerprints(&addresses[prints.len()..]) else { break };
+            prints.extend(next);
+        }
         self.lock().under_way.unpin();
         self.waiters.notify();
-        (handles, prints.unwrap_or_default())
+        let (count, mut prints) = (prints.len(), prints.into_iter());
+        let of_each = handles.into_iter().scan(0, |before, (number, at)| {
+            let is_reached = *before == 0 || *before < count;
+            *before += chunks(&at);
+            is_reached.then(|| (number, prints.by_ref().take(chunks(&at)).collect()))
+        });
+        of_each.collect()
     }
+
+    /// One call for the first of some chunks. `None`: the driver refuses, or fingerprints do not
+    /// pay now.
+    fn next_fingerprints(&self, chunks: &[u64]) -> Option<Vec<KeyedFingerprint>> {
+        let pace = |state: &State| (state.fingerprint_pace.pays(Instant::now()), batch(state));
+        let (pays, most) = pace(&self.lock());
+        match self.rules.settings.kept_copies {
+            KeepCopies::Off => return None,
+            KeepCopies::Auto if !pays => return None,
+            KeepCopies::Auto | KeepCopies::On => {}
+        }
+        let most = usize::try_from(most / FINGERPRINTED_BYTES).unwrap_or(usize::MAX);
+        let call = &chunks[..chunks.len().min(most)];
+        let begun = Instant::now();
+        let prints = self.gpu.fingerprints(call).ok().filter(|prints| prints.len() == call.len());
+        let (took, now) = (begun.elapsed(), Instant::now());
+        let read = prints.as_ref().map_or(0, |prints| prints.len() as u64 * FINGERPRINTED_BYTES);
+        let mut state = self.lock();
+        let copying = state.flight.copying(read);
+        state.fingerprint_pace.record(read, took, copying, now);
+        prints
+    }
+}
+
+/// Bytes of the next call.
+fn batch(state: &State) -> u64 {
+    state.fingerprint_pace.batch()
 }
 
 /// Whole chunks of a handle. What is left behind them is always copied.

@@ -43,6 +43,11 @@ impl StartedMove {
     pub(super) fn bytes(&self) -> u64 {
         self.swap.handle.bytes()
     }
+
+    /// Bytes of it that are copied.
+    pub(super) fn copied(&self) -> u64 {
+        self.swap.copied()
+    }
 }
 
 impl<G: Gpu> Manager<G> {
@@ -62,12 +67,12 @@ impl<G: Gpu> Manager<G> {
         let moved = self.settle().and_then(|()| {
             let mut taken = TakenFingerprints::new();
             if to != Tier::Device {
-                self.take_fingerprints(&order.range, u64::MAX, &mut taken);
+                self.take_fingerprints(&order.range, u64::MAX, &mut taken, || false);
             }
             let started = self.begin_move(address, &order, 0, &taken)?;
             self.finish_move(started, Instant::now() + PATIENCE)
         });
-        self.note_kept_copies(|| false);
+        self.note_kept_copies(|| false, || false);
         self.count_move(to, moved);
         moved
     }
@@ -167,7 +172,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Makes the spare of a draft, or maps it, and starts to fill it.
-    pub(super) fn start(&self, swap: Swap) -> Result<StartedMove, MoveRefusal> {
+    pub(super) fn start(&self, mut swap: Swap) -> Result<StartedMove, MoveRefusal> {
         // A mapping that stays there does no harm: it is unmapped when memory is next given back.
         let failed = self.dismantle(&swap.unmap_first);
         if !failed.is_empty() {
@@ -175,6 +180,9 @@ impl<G: Gpu> Manager<G> {
         }
         match swap.staged().map_or_else(|| self.build(&swap.scratch()), Ok) {
             Ok(built) => {
+                if self.rules.settings.verify_moves {
+                    self.verify(&mut swap, built.base);
+                }
                 let (copies, outcome) = self.start_copies(&swap, built.base);
                 Ok(StartedMove { swap, built, copies, outcome })
             }

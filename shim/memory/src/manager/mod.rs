@@ -21,6 +21,7 @@ mod remap;
 mod share;
 mod swap;
 mod unified;
+mod verify;
 mod waiters;
 
 use std::collections::BTreeMap;

@@ -35,6 +35,26 @@ struct MoveLane {
     is_relieved: bool,
 }
 
+/// When moves end, and what is done beside them.
+pub(super) struct SwapEnds<'a> {
+    /// No handle is begun any more.
+    pub(super) is_over: &'a dyn Fn() -> bool,
+    /// Copies that are under way are given up.
+    pub(super) gives_up: &'a dyn Fn() -> bool,
+    /// The fingerprints of what came are noted: no work begins before the caller's gate opens.
+    pub(super) notes: bool,
+}
+
+/// How fast handles move.
+struct MeasuredPace {
+    /// The end of the last one.
+    last: Instant,
+    /// The time of fingerprints by then.
+    spent: Duration,
+    /// Bytes that came since fingerprints were noted.
+    came: u64,
+}
+
 /// The outcome of the try to begin the next move of a range.
 enum NextMove {
     Begun(Box<StartedMove>),
@@ -84,58 +104,80 @@ impl<G: Gpu> Manager<G> {
     ) -> Result<(), MoveRefusal> {
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
         self.settle().inspect_err(|refusal| self.count_move(to, Err(*refusal)))?;
-        self.swap_settled(ranges, is_over, &gives_up);
-        self.note_kept_copies(gives_up);
+        self.swap_settled(ranges, &SwapEnds { is_over: &is_over, gives_up: &gives_up, notes: true });
+        self.note_kept_copies(is_over, gives_up);
         Ok(())
     }
 
-    /// The same, for a caller that knows that no work touches the ranges now. Work may begin before
-    /// this returns, so no copy of the host is known to be equal afterwards.
-    pub(super) fn swap_settled(
-        &self,
-        ranges: &mut [RangeMove],
-        is_over: impl Fn() -> bool,
-        gives_up: impl Fn() -> bool,
-    ) {
+    /// The same, for a caller that knows that no work touches the ranges now.
+    pub(super) fn swap_settled(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) {
         for range in ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over()) {
             self.evict_views_of(
                 &(range.moved.next..range.order.range.end),
                 range.most.saturating_sub(range.begun),
             );
         }
-        self.run_lanes(ranges, is_over, &gives_up);
+        self.run_lanes(ranges, within);
     }
 
-    fn run_lanes(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool, gives_up: &impl Fn() -> bool) {
+    fn run_lanes(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) {
         let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
         let mut started = VecDeque::new();
         let mut taken = TakenFingerprints::new();
-        let mut last = Instant::now();
+        let mut pace = MeasuredPace::new(self.fingerprint_time());
         loop {
             for lane in &mut lanes {
-                while lane.is_free() && !is_over() && self.may_begin(&started) {
-                    self.begin_in(lane, ranges, &mut started, &mut taken);
+                while lane.is_free() && !(within.is_over)() && self.may_begin(&started) {
+                    self.begin_in(lane, ranges, &mut started, (&mut taken, within.is_over));
                 }
             }
             let Some((index, one)) = started.pop_front() else {
-                if !is_over() && lanes.iter_mut().any(|lane| self.relieve_lane(lane)) {
+                if !(within.is_over)() && lanes.iter_mut().any(|lane| self.relieve_lane(lane)) {
                     continue;
                 }
                 self.note_standing(&lanes, ranges);
                 return;
             };
-            if !self.is_copied_unless(&one, gives_up) {
+            if !self.is_copied_unless(&one, within.gives_up) {
                 self.strand_rest(ranges, (index, one), started);
                 return;
             }
-            let bytes = one.bytes();
+            let (bytes, copied) = (one.bytes(), one.copied());
             let goes_on = self.conclude_in(&mut ranges[index], *one);
-            self.lock().flight.record(bytes, std::mem::replace(&mut last, Instant::now()).elapsed());
+            self.record_pace(&mut pace, bytes, copied);
+            if within.notes && way(ranges[index].order.to) == LinkWay::In {
+                self.note_batch(&mut pace, bytes, within);
+            }
             for lane in &mut lanes {
                 lane.under_way -= usize::from(lane.way == way(ranges[index].order.to));
                 lane.goes_on &= goes_on;
                 lane.stands = None;
             }
+        }
+    }
+
+    /// The time that fingerprints have taken so far.
+    fn fingerprint_time(&self) -> Duration {
+        self.lock().fingerprint_pace.spent()
+    }
+
+    /// A handle's move has ended.
+    fn record_pace(&self, pace: &mut MeasuredPace, bytes: u64, copied: u64) {
+        let took = std::mem::replace(&mut pace.last, Instant::now()).elapsed();
+        let mut state = self.lock();
+        let spent = state.fingerprint_pace.spent();
+        let printing = spent.saturating_sub(std::mem::replace(&mut pace.spent, spent));
+        state.flight.record(bytes, took);
+        state.flight.record_copy(bytes, copied, took.saturating_sub(printing));
+    }
+
+    /// Notes the fingerprints of what came, once there is enough of it for a call: the others'
+    /// copies go on meanwhile.
+    fn note_batch(&self, pace: &mut MeasuredPace, bytes: u64, within: &SwapEnds<'_>) {
+        pace.came += bytes;
+        if pace.came >= self.lock().fingerprint_pace.batch() {
+            pace.came = 0;
+            self.note_fingerprints(|| (within.is_over)() || (within.gives_up)());
         }
     }
 
@@ -149,7 +191,7 @@ impl<G: Gpu> Manager<G> {
         lane: &mut MoveLane,
         ranges: &mut [RangeMove],
         started: &mut VecDeque<(usize, Box<StartedMove>)>,
-        taken: &mut TakenFingerprints,
+        taken: (&mut TakenFingerprints, &dyn Fn() -> bool),
     ) {
         let index = lane.at;
         let Some(range) = ranges.get_mut(index) else {
@@ -172,8 +214,14 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Begins the next move of a range. `own` moves of the caller's are under way.
-    fn begin_next(&self, range: &mut RangeMove, own: usize, taken: &mut TakenFingerprints) -> NextMove {
+    /// Begins the next move of a range. `own` moves of the caller's are under way. No fingerprint
+    /// is taken once it `is_over`.
+    fn begin_next(
+        &self,
+        range: &mut RangeMove,
+        own: usize,
+        (taken, is_over): (&mut TakenFingerprints, &dyn Fn() -> bool),
+    ) -> NextMove {
         let RangeMove { order, moved, begun, from, most } = range;
         while moved.next < order.range.end {
             let address = moved.next;
@@ -187,7 +235,8 @@ impl<G: Gpu> Manager<G> {
                 continue;
             }
             if order.to == Tier::Host && self.lacks_fingerprints(address, taken) {
-                self.take_fingerprints(&(address..order.range.end), most.saturating_sub(*begun), taken);
+                let (rest, most) = (address..order.range.end, most.saturating_sub(*begun));
+                self.take_fingerprints(&rest, most, taken, is_over);
             }
             match self.begin_move(address, order, own, taken) {
                 Ok(started) => {
@@ -264,6 +313,12 @@ impl<G: Gpu> Manager<G> {
             self.count_move(range.order.to, Err(MoveRefusal::Full));
             range.moved.refusal = Some(MoveRefusal::Full);
         }
+    }
+}
+
+impl MeasuredPace {
+    fn new(spent: Duration) -> Self {
+        Self { last: Instant::now(), spent, came: 0 }
     }
 }
 

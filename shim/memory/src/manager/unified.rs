@@ -16,7 +16,9 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
+
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::swap::SwapEnds;
 use crate::books::ledger::OccupiedHandle;
 use crate::state::State;
 use crate::sync::MutexGuard;
@@ -184,8 +186,9 @@ impl<G: Gpu> Manager<G> {
         loop {
             let order = MoveOrder { range: block.clone(), to, alone: false, discards: false };
             let mut ranges = [RangeMove::new(order, u64::MAX)];
-            self.swap_settled(&mut ranges, || false, || false);
-            // Work may begin again, behind no gate: a later fingerprint would be that of its bytes.
+            // Work may begin again, behind no gate: a fingerprint would be that of its bytes.
+            let unbounded = SwapEnds { is_over: &|| false, gives_up: &|| false, notes: false };
+            self.swap_settled(&mut ranges, &unbounded);
             self.lock().holdings.ledger.forget_unprinted();
             match ranges[0].moved.refusal {
                 None => return Ok(()),

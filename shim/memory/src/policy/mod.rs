@@ -4,6 +4,7 @@
 pub(crate) mod attempt;
 pub(crate) mod best_fit;
 pub(crate) mod facts;
+pub(crate) mod fingerprint_pace;
 pub(crate) mod flight;
 pub(crate) mod growth;
 pub(crate) mod keep;

@@ -28,6 +28,7 @@ use crate::ordering::fence::{Fence, Marks, Numbered};
 use crate::ordering::results::EventResults;
 use crate::ordering::timeline::Timeline;
 use crate::policy::facts::Facts;
+use crate::policy::fingerprint_pace::FingerprintPace;
 use crate::policy::flight::Flight;
 use crate::policy::growth::Growth;
 use crate::policy::pool::HandlePool;
@@ -61,6 +62,7 @@ pub(crate) struct State {
     pub(crate) fixed: bool,
     pub(crate) moves: Moves,
     pub(crate) flight: Flight,
+    pub(crate) fingerprint_pace: FingerprintPace,
     /// New handles are of the few sizes that moves exchange.
     pub(crate) expects_moves: bool,
     /// Blocks that are to stay on the device, by address and id. Freed blocks are removed at the

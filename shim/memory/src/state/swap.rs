@@ -66,6 +66,22 @@ impl Swap {
         Some(Built { base: taken.staging?, handles: vec![taken.raw], undo: Vec::new() })
     }
 
+    /// Bytes to copy.
+    pub(crate) fn copied(&self) -> u64 {
+        self.parts.iter().map(|part| part.end - part.start).sum()
+    }
+
+    /// The ranges that the spare has.
+    pub(crate) fn clean(&self) -> Vec<Range<u64>> {
+        self.parts.iter().fold(self.occupied.clone(), without)
+    }
+
+    /// The spare does not have a range that it was to have.
+    pub(crate) fn copy_too(&mut self, range: Range<u64>) {
+        let at = self.parts.partition_point(|part| part.start < range.start);
+        self.parts.insert(at, range);
+    }
+
     /// Which way its copies go.
     pub(crate) fn way(&self) -> LinkWay {
         way(self.to)
@@ -239,9 +255,9 @@ impl State {
             self.program.move_to(range, [swap.handle.tier, swap.to]);
         }
         self.let_go(swap.handle.key);
-        let sum = |parts: &[Range<u64>]| parts.iter().map(|part| part.end - part.start).sum::<u64>();
-        let copied = sum(&swap.parts);
-        let clean = sum(&swap.occupied).saturating_sub(copied);
+        let copied = swap.copied();
+        let occupied: u64 = swap.occupied.iter().map(|part| part.end - part.start).sum();
+        let clean = occupied.saturating_sub(copied);
         let foreign = match former {
             FormerMemory::Foreign(raw) => Some(give_up(raw)),
             FormerMemory::Idle(_) | FormerMemory::None => None,

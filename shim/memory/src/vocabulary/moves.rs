@@ -192,6 +192,8 @@ pub struct Moves {
     pub out_bytes: u64,
     /// Those of them that were not copied, since the host still had them.
     pub clean_bytes: u64,
+    /// Bytes whose fingerprints were the same although they were not, as far as it was verified.
+    pub unequal_bytes: u64,
     /// Moves that were asked for and not made.
     pub refused: u64,
     /// The same by reason, in the order of [`MoveRefusal::REASONS`].

@@ -2,6 +2,18 @@
 
 use wm_driver::Tier;
 
+/// Whether memory that comes from the host keeps its copy there, for as long as fingerprints say
+/// that it is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeepCopies {
+    /// It does not: all that leaves is copied.
+    Off,
+    /// While fingerprints take less time than the copies that they may save.
+    Auto,
+    /// Always.
+    On,
+}
+
 /// Limits and choices, read once. All sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManagerSettings {
@@ -34,6 +46,10 @@ pub struct ManagerSettings {
     /// then equal blocks have equal chunks wherever they lie, which can be shared between
     /// processes.
     pub chunked: bool,
+    /// Memory that comes from the host keeps its copy there.
+    pub kept_copies: KeepCopies,
+    /// Memory that is not copied since its fingerprints are the same is compared, too.
+    pub verify_moves: bool,
 }
 
 impl Default for ManagerSettings {
@@ -50,6 +66,8 @@ impl Default for ManagerSettings {
             peer_limit: u64::MAX,
             movable: false,
             chunked: false,
+            kept_copies: KeepCopies::On,
+            verify_moves: false,
         }
     }
 }

@@ -393,6 +393,11 @@ impl World {
         assert_eq!(self.manager.usage().live, sum);
     }
 
+    /// The address of a live block.
+    pub fn block(&self, index: usize) -> u64 {
+        self.live[index].address
+    }
+
     pub fn live(&self) -> usize {
         self.live.len()
     }

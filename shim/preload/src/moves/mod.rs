@@ -32,7 +32,7 @@ use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, LaunchWord, LaunchedWork, Subscriber};
 use crate::registry;
-use crate::settings::{self, Settings};
+use crate::settings::Settings;
 use fingerprints::Fingerprints;
 use graphs::Graphs;
 pub(crate) use graphs::{GraphChange, GraphOwner, GraphUses};
@@ -157,10 +157,6 @@ impl Migrations {
         context: CUcontext,
         chunks: &[u64],
     ) -> Result<Vec<KeyedFingerprint>, CUresult> {
-        // Without them no copy is kept.
-        if !settings::load().kept_copies {
-            return Err(CUresult::NOT_SUPPORTED);
-        }
         self.fingerprints.take(context, chunks)
     }
 

@@ -120,6 +120,8 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         // the device.
         movable: false,
         chunked: settings.dedup == settings::Dedup::On,
+        kept_copies: settings.kept_copies,
+        verify_moves: settings.verify == settings::Verify::Moves,
     }
 }
 

@@ -16,17 +16,19 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use wm_memory::KeepCopies;
 use wm_trust::environment;
 
 use shown::Shown;
 use values::{
-    Parsed, allowance, amount, bytes, created, dedup, guard, headroom, jax, launches, level, limit,
-    multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces, words,
+    Parsed, allowance, amount, bytes, created, dedup, guard, headroom, jax, kept_copies, launches, level,
+    limit, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
+    verify, words,
 };
 
 pub(crate) use file_names::{replace, with_process};
 pub(crate) use values::{
-    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces, Verify,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -136,11 +138,12 @@ settings! {
         /// more.
         "WMSHIM_MIGRATE": "on, off", "off"
             => migrate: bool = false, |text| words(text, switch);
-        /// On, with `WMSHIM_MIGRATE`: memory that came back from the host keeps its copy there
-        /// while there is room, and the GPU finds out which of it was written since. Only that is
-        /// copied out again ([overflow.md](overflow.md#what-moves)).
-        "WMSHIM_KEPT_COPIES": "on, off", "off"
-            => kept_copies: bool = false, |text| words(text, switch);
+        /// With `WMSHIM_MIGRATE`: memory that came back from the host keeps its copy there while
+        /// there is room, and the GPU finds out by fingerprints which of it was written since. Only
+        /// that is copied out again. Auto: while fingerprints take a quarter of the link's time at
+        /// most ([overflow.md](overflow.md#what-moves)).
+        "WMSHIM_KEPT_COPIES": "auto, on, off", "auto"
+            => kept_copies: KeepCopies = KeepCopies::Auto, |text| words(text, kept_copies);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
         /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors.
@@ -191,6 +194,11 @@ settings! {
         /// Finds writes past the end of a block, and names the block ([guard.md](guard.md)).
         "WMSHIM_GUARD": "page, canary, off", "off"
             => guard: Guard = Guard::Off, |text| words(text, guard);
+        /// Moves: memory that is not copied because its fingerprint is the same
+        /// (`WMSHIM_KEPT_COPIES`) is read and compared, too. Where it differs, an error line names
+        /// the block, and it is copied.
+        "WMSHIM_VERIFY": "moves, off", "off"
+            => verify: Verify = Verify::Off, |text| words(text, verify);
         /// What goes to stderr.
         "WMSHIM_LOG": "error, warn, info, debug, trace, off", "warn"
             => log: log::LevelFilter = log::LevelFilter::Warn, |text| words(text, level);

@@ -7,10 +7,11 @@
 use std::path::PathBuf;
 
 use log::LevelFilter;
+use wm_memory::KeepCopies;
 use wm_schema::size;
 
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces, Verify,
 };
 
 /// A value in the notation in which it is read.
@@ -107,6 +108,23 @@ impl Shown for Multipath {
             Self::Auto => "auto".to_owned(),
             Self::Devices(list) => list.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
         })
+    }
+}
+
+impl Shown for KeepCopies {
+    fn shown(&self) -> Option<String> {
+        let word = match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+            Self::On => "on",
+        };
+        Some(word.to_owned())
+    }
+}
+
+impl Shown for Verify {
+    fn shown(&self) -> Option<String> {
+        Some(if *self == Self::Moves { "moves" } else { "off" }.to_owned())
     }
 }
 

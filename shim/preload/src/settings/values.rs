@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use log::LevelFilter;
+use wm_memory::KeepCopies;
 use wm_schema::size::Quantity;
 
 /// An amount of memory.
@@ -80,6 +81,14 @@ pub(crate) enum Dedup {
     /// Blocks that could be shared are counted, and no memory changes.
     Advise,
     On,
+}
+
+/// What of the library's own work is checked at run time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verify {
+    Off,
+    /// Memory that leaves the device without a copy.
+    Moves,
 }
 
 /// The detector of writes past the end of a block.
@@ -258,6 +267,21 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
         off if is_off(off) => Ok(Guard::Off),
         "page" => Ok(Guard::Page),
         "canary" => Ok(Guard::Canary),
+        _ => Err(NotUnderstood),
+    }
+}
+
+pub(super) fn kept_copies(text: &str) -> Parsed<KeepCopies> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(KeepCopies::Auto),
+        other => Ok(if switch(other)? { KeepCopies::On } else { KeepCopies::Off }),
+    }
+}
+
+pub(super) fn verify(text: &str) -> Parsed<Verify> {
+    match text.to_ascii_lowercase().as_str() {
+        off if is_off(off) => Ok(Verify::Off),
+        "moves" => Ok(Verify::Moves),
         _ => Err(NotUnderstood),
     }
 }

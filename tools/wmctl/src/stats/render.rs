@@ -112,7 +112,7 @@ fn pieces(pieces: &PieceStats) -> String {
 
 /// Memory of live blocks that moved or was refused a move, if there is any.
 fn moves(moves: &MoveStats) -> String {
-    let MoveStats { in_bytes, out_bytes, clean_bytes, refused } = moves;
+    let MoveStats { in_bytes, out_bytes, clean_bytes, unequal_bytes, refused } = moves;
     if in_bytes + out_bytes == 0 && refused.is_empty() {
         return String::new();
     }
@@ -121,6 +121,10 @@ fn moves(moves: &MoveStats) -> String {
         text.push_str(&format!(", {} of that without a copy", bytes(*clean_bytes)));
     }
     text.push('\n');
+    if *unequal_bytes > 0 {
+        let unequal = bytes(*unequal_bytes);
+        text.push_str(&format!("  {unequal} had the same fingerprints and were not the same: report it\n"));
+    }
     for reason in refused {
         text.push_str(&format!("  stayed {} times: {}\n", count(reason.count), word(&reason.reason)));
     }

@@ -47,6 +47,7 @@ fn device() -> DeviceStats {
             in_bytes: 146 << 30,
             out_bytes: 147 << 30,
             clean_bytes: 157 << 30,
+            unequal_bytes: 158 << 30,
             refused: vec![Reason { reason: "it is in use".to_owned(), count: 148 }],
         },
         utilization: 0.456,
@@ -158,6 +159,7 @@ fn what_the_library_says_is_in_the_tables() {
         &[
             "146.0 GiB to the device",
             "147.0 GiB off it, 157.0 GiB of that without a copy",
+            "158.0 GiB had the same fingerprints",
             "stayed 148 times: it is in use",
         ],
     );

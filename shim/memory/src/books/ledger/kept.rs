@@ -25,7 +25,7 @@ pub(crate) struct KeptCopy {
     of: HandleKey,
     /// The ranges that were copied, from the handle's begin, in order and apart.
     parts: Vec<Range<u64>>,
-    /// Of each chunk of the handle; empty while they are not known.
+    /// Of the first chunks of the handle, or of all; empty while they are not known.
     prints: Vec<KeyedFingerprint>,
 }
 
@@ -36,6 +36,8 @@ pub(crate) struct KeptCopies {
     copies: BTreeMap<HandleKey, KeptCopy>,
     /// The idle handle of each handle that has one.
     kept_for: BTreeMap<HandleKey, HandleKey>,
+    /// The idle handles of records without fingerprints.
+    pending: BTreeMap<KeptNumber, HandleKey>,
     last: u64,
 }
 
@@ -83,8 +85,10 @@ impl KeptCopies {
         self.forget(idle);
         self.forget(of);
         self.last += 1;
-        self.copies.insert(idle, KeptCopy { number: KeptNumber(self.last), of, parts, prints: Vec::new() });
+        let number = KeptNumber(self.last);
+        self.copies.insert(idle, KeptCopy { number, of, parts, prints: Vec::new() });
         self.kept_for.insert(of, idle);
+        self.pending.insert(number, idle);
     }
 
     /// Forgets the record of a handle, idle or not.
@@ -92,19 +96,22 @@ impl KeptCopies {
         let idle = self.kept_for.remove(&key).unwrap_or(key);
         if let Some(copy) = self.copies.remove(&idle) {
             self.kept_for.remove(&copy.of);
+            self.pending.remove(&copy.number);
         }
     }
 
+    /// Notes the fingerprints of the first chunks of a handle, once: what has none by then is
+    /// copied.
     pub(super) fn note(&mut self, number: KeptNumber, prints: Vec<KeyedFingerprint>) {
-        if let Some(copy) = self.copies.values_mut().find(|copy| copy.number == number) {
+        let idle = self.pending.remove(&number);
+        if let Some(copy) = idle.and_then(|idle| self.copies.get_mut(&idle)) {
             copy.prints = prints;
         }
     }
 
     /// Records without fingerprints, and the handles that have the bytes.
     pub(super) fn pending(&self) -> impl Iterator<Item = (KeptNumber, HandleKey)> {
-        let pending = self.copies.values().filter(|copy| copy.prints.is_empty());
-        pending.map(|copy| (copy.number, copy.of))
+        self.pending.iter().filter_map(|(number, idle)| Some((*number, self.copies.get(idle)?.of)))
     }
 
     pub(super) fn forget_pending(&mut self) {
@@ -177,7 +184,7 @@ mod tests {
             Change::Forget(key) => forget(list, key),
             Change::Note { ago, print } => list
                 .iter_mut()
-                .filter(|(number, ..)| number + ago == *last)
+                .filter(|(number, .., noted)| number + ago == *last && noted.is_none())
                 .for_each(|(.., noted)| *noted = Some(print)),
             Change::ForgetPending => list.retain(|(.., print)| print.is_some()),
         }

@@ -162,13 +162,21 @@ impl Ledger {
         self.handles.kept_mut().keep(idle, of, parts);
     }
 
-    /// The addresses of handles whose kept copies have no fingerprints yet.
-    pub(crate) fn without_fingerprints(&self) -> Vec<(KeptNumber, Range<u64>)> {
+    /// The addresses of handles whose kept copies have no fingerprints yet, up to `most` bytes of
+    /// them, and of one at least.
+    pub(crate) fn without_fingerprints(&self, most: u64) -> Vec<(KeptNumber, Range<u64>)> {
+        let mut left = most.max(1);
         let pending = self.handles.kept().pending();
-        pending.filter_map(|(number, of)| Some((number, self.active_range(of)?))).collect()
+        let pending = pending.filter_map(|(number, of)| Some((number, self.active_range(of)?)));
+        let fits = |(_, at): &(KeptNumber, Range<u64>)| {
+            let fits = left > 0;
+            left = left.saturating_sub(at.end - at.start);
+            fits
+        };
+        pending.take_while(fits).collect()
     }
 
-    /// Notes the fingerprints of the bytes that a kept copy has.
+    /// Notes the fingerprints of the first chunks that a kept copy has, or of all.
     pub(crate) fn note_fingerprints(&mut self, number: KeptNumber, prints: Vec<KeyedFingerprint>) {
         self.handles.kept_mut().note(number, prints);
     }

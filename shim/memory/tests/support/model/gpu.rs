@@ -220,7 +220,7 @@ impl Gpu for Model {
     fn fingerprints(&self, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>> {
         let mut entered = self.enter("fingerprints")?;
         let inner = &mut *entered;
-        if inner.refuses_fingerprints {
+        if inner.fingerprints.refuses {
             return Err(CUresult::UNKNOWN);
         }
         let print = |start: &u64| {
@@ -228,10 +228,25 @@ impl Gpu for Model {
             let (first, last) = (inner.place(*start), inner.place(start + FINGERPRINTED_BYTES - 1));
             assert_eq!((first.0, first.1 + FINGERPRINTED_BYTES - 1), last, "a chunk is of one handle");
             let words = inner.contents.words(first, FINGERPRINTED_BYTES);
-            let next = inner.prints.len() as u64;
-            KeyedFingerprint([*inner.prints.entry(words).or_insert(next), 0])
+            KeyedFingerprint(inner.fingerprints.of(words))
         };
         Ok(chunks.iter().map(print).collect())
+    }
+
+    fn are_equal(&self, one: u64, other: u64, bytes: usize) -> Result<bool> {
+        let mut inner = self.enter("are_equal")?;
+        if inner.fingerprints.refuses_reads {
+            return Err(CUresult::UNKNOWN);
+        }
+        let words = [one, other].map(|start| {
+            inner.check_unused(&(start..start + bytes as u64));
+            inner.contents.words(inner.place(start), bytes as u64)
+        });
+        Ok(words[0] == words[1])
+    }
+
+    fn found_unequal(&self, block: u64, bytes: Range<u64>) {
+        self.lock().fingerprints.unequal.push((block, bytes));
     }
 
     fn recycle(&self, event: Event) {

@@ -7,6 +7,7 @@
 
 mod contents;
 mod cpu;
+mod fingerprints;
 mod gpu;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use contents::Contents;
+use fingerprints::ModelFingerprints;
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
 use wm_driver::{Event, Handle, OomAnswer, StreamId, Tier};
@@ -86,9 +88,7 @@ struct Inner {
     calls: u64,
     fail: Range<u64>,
     contents: Contents,
-    /// Contents of chunks, numbered: the fingerprints of a model never collide.
-    prints: BTreeMap<Vec<(u64, u64)>, u64>,
-    refuses_fingerprints: bool,
+    fingerprints: ModelFingerprints,
     counts: BTreeMap<&'static str, u64>,
     oom_answer: Option<OomAnswer>,
     /// A tier whose memory the driver refuses, whatever it says to have left.
@@ -148,11 +148,6 @@ impl Model {
     pub fn fail_in(&self, k: u64, count: u64) {
         let mut inner = self.lock();
         inner.fail = inner.calls + k..inner.calls + k + count;
-    }
-
-    /// The driver takes no fingerprints, or takes them again.
-    pub fn refuse_fingerprints(&self, refuses: bool) {
-        self.lock().refuses_fingerprints = refuses;
     }
 
     /// The driver makes no more memory of a tier.
