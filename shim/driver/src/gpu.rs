@@ -211,8 +211,8 @@ pub trait Gpu: Send + Sync {
     fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event>;
 
     /// Fingerprints of chunks of [`FINGERPRINTED_BYTES`], taken by the GPU, which the call waits
-    /// for. The caller ensures that nothing is in flight, and that the chunks stay mapped and are
-    /// not written until it returns.
+    /// for. The caller ensures that nothing in flight uses the chunks, and that they stay mapped
+    /// and are not written until it returns.
     ///
     /// # Errors
     /// Those of the driver; `NOT_SUPPORTED` if the GPU takes none. Nothing reads the chunks then.

@@ -243,6 +243,41 @@ fn no_more_is_begun_than_is_asked_for() {
     scene.end();
 }
 
+/// Hazard (wrong result): the fingerprints of what came are taken while it leaves again, or while a
+/// copy reads it that was given up. They are refused until it leaves, so that all are due then.
+#[test]
+fn fingerprints_leave_out_what_came_and_leaves_again_in_the_same_swap() {
+    for is_given_up in [false, true] {
+        let scene = Scene::new(256, ManagerSettings { chunked: true, ..settings() });
+        let blocks = [scene.filled(16, 1), scene.filled(64, 100)];
+        scene.0.gpu().refuse_fingerprints(true);
+        // The pace of copies is known afterwards, so several are under way at a time.
+        for to in [Tier::Host, Tier::Device, Tier::Host] {
+            scene.go(&order(&blocks[1], to));
+        }
+        let is_over = || {
+            let leaves = scene.0.usage().moves.out_bytes > (2 * 64 + 8) * MIB;
+            scene.0.gpu().refuse_fingerprints(!leaves);
+            scene.0.gpu().copies_take_long(leaves && is_given_up);
+            false
+        };
+        let ways = [(0, Tier::Host), (1, Tier::Device), (1, Tier::Host)];
+        let mut ranges = ways.map(|(at, to)| RangeMove::new(order(&blocks[at], to), u64::MAX));
+        scene.0.swap(&mut ranges, is_over).expect("nothing is in the way");
+        let leaves = if is_given_up {
+            ranges[2].moved.refusal == Some(MoveRefusal::Slow)
+        } else {
+            ranges[2].moved.count > 0
+        };
+        assert!(leaves, "{ranges:?}");
+        scene.0.gpu().copies_take_long(false);
+        blocks.iter().for_each(|block| scene.check(block));
+        scene.go(&order(&blocks[1], Tier::Device));
+        blocks.iter().for_each(|block| scene.check(block));
+        scene.end();
+    }
+}
+
 /// Hazard (latency): a signal or a call waits for a copy that takes long.
 #[test]
 fn copies_are_given_up_when_the_caller_says_so() {

@@ -1,8 +1,8 @@
 //! Keyed fingerprints of memory that moves, taken by the GPU.
 //!
 //! The key is random, of this process and of the kernel's context. Its only copy is in the memory
-//! of the device. The kernel runs in a stream of the library's own, behind the closed gate with
-//! nothing in flight, and the calling thread waits for it.
+//! of the device. The kernel runs in a stream of the library's own, behind the closed gate beside
+//! nothing but copies of other memory, and the calling thread waits for it.
 
 use std::ffi::c_void;
 use std::sync::Mutex;

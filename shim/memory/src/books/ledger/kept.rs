@@ -3,7 +3,9 @@
 //!
 //! Invariant: a record stands only while its idle handle is idle, so nothing has written the handle
 //! since. Whether the device's bytes are still the same is not known here: their fingerprints tell.
-//! A record is pending until it has fingerprints, and then nothing may rely on it.
+//! A record is pending until it has fingerprints, and nothing may rely on it before. No plan has
+//! taken the handle of a pending record since the bytes came: its fingerprints may be taken beside
+//! the copies of moves.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -114,6 +116,16 @@ impl KeptCopies {
         self.pending.iter().filter_map(|(number, idle)| Some((*number, self.copies.get(idle)?.of)))
     }
 
+    /// A plan takes a handle: copies may use it until after the plan has let it go.
+    pub(super) fn take(&mut self, of: HandleKey) {
+        let is_pending = |idle: &HandleKey| {
+            self.copies.get(idle).is_some_and(|copy| self.pending.contains_key(&copy.number))
+        };
+        if self.kept_for.get(&of).is_some_and(is_pending) {
+            self.forget(of);
+        }
+    }
+
     pub(super) fn forget_pending(&mut self) {
         let pending: Vec<HandleKey> = self.pending().map(|(_, of)| of).collect();
         pending.into_iter().for_each(|of| self.forget(of));
@@ -151,6 +163,7 @@ mod tests {
             of: u32,
         },
         Forget(u32),
+        Take(u32),
         /// Of the record that was made so many records ago.
         Note {
             ago: u64,
@@ -164,6 +177,7 @@ mod tests {
         prop_oneof![
             4 => (key(), key()).prop_map(|(idle, of)| Change::Keep { idle, of }),
             3 => key().prop_map(Change::Forget),
+            2 => key().prop_map(Change::Take),
             4 => (0..4_u64, any::<u64>()).prop_map(|(ago, print)| Change::Note { ago, print }),
             1 => Just(Change::ForgetPending),
         ]
@@ -182,6 +196,7 @@ mod tests {
                 list.push((*last, idle, of, None));
             }
             Change::Forget(key) => forget(list, key),
+            Change::Take(key) => list.retain(|(_, _, of, print)| *of != key || print.is_some()),
             Change::Note { ago, print } => list
                 .iter_mut()
                 .filter(|(number, .., noted)| number + ago == *last && noted.is_none())
@@ -202,6 +217,7 @@ mod tests {
                 match change {
                     Change::Keep { idle, of } => copies.keep(HandleKey(idle), HandleKey(of), Vec::new()),
                     Change::Forget(key) => copies.forget(HandleKey(key)),
+                    Change::Take(key) => copies.take(HandleKey(key)),
                     Change::Note { ago, print } => {
                         let number = KeptNumber(copies.last.wrapping_sub(ago));
                         copies.note(number, vec![KeyedFingerprint([print; 2])]);

@@ -110,6 +110,9 @@ impl Ledger {
     /// A plan takes a handle that has blocks, or lets it go: meanwhile its memory is chosen for
     /// nothing else.
     pub(crate) fn hold(&mut self, key: HandleKey, held: bool) {
+        if held {
+            self.handles.kept_mut().take(key);
+        }
         let home = self.handles.change(key, |memory| {
             memory.held = held;
             memory.primary_mapping()
