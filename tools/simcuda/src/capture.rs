@@ -23,6 +23,7 @@ use wm_abi::{
 
 use crate::entry::{Outcome, exports, put, put_optional, require};
 use crate::graph::{Graph, Kind};
+use crate::graph_form::Form;
 use crate::lane::Work;
 use crate::state::driver;
 use crate::stream::Stream;
@@ -97,13 +98,13 @@ impl Capture {
     /// # Errors
     /// `STREAM_CAPTURE_INVALIDATED`; `GRAPH_RECAPTURE_FAILURE` if the graph that is captured again
     /// has another node there.
-    pub(crate) fn add(&self, stream: u64, kind: Kind, work: Work) -> Outcome<usize> {
+    pub(crate) fn add(&self, stream: u64, form: Form, work: Work) -> Outcome<usize> {
         self.check()?;
         let mut streams = self.streams();
         let member = streams.entry(stream).or_default();
         let node = match &self.recaptured {
-            None => self.graph.add(kind, work, member.frontier.clone()),
-            Some(count) => self.add_again(count, kind, work, &member.frontier)?,
+            None => self.graph.add(form, work, member.frontier.clone()),
+            Some(count) => self.add_again(count, form, work, &member.frontier)?,
         };
         member.frontier = vec![node];
         Ok(node)
@@ -114,18 +115,17 @@ impl Capture {
     /// # Errors
     /// As [`add`](Self::add).
     pub(crate) fn add_memory(&self, stream: u64, kind: Kind, block: (u64, usize)) -> Outcome {
-        let handle = self.add(stream, kind, Arc::new(|| Ok(())))?;
+        let handle = self.add(stream, kind.into(), Arc::new(|| Ok(())))?;
         crate::graph::node(CUgraphNode(handle))?.block.get_or_init(|| block);
         Ok(())
     }
 
-    fn add_again(&self, count: &AtomicUsize, kind: Kind, work: Work, frontier: &[usize]) -> Outcome<usize> {
+    fn add_again(&self, count: &AtomicUsize, form: Form, work: Work, frontier: &[usize]) -> Outcome<usize> {
         let set = |nodes: &[usize]| nodes.iter().copied().collect::<HashSet<_>>();
         let node = self.graph.nodes().get(count.fetch_add(1, Ordering::Relaxed)).cloned();
-        let node = node.filter(|node| node.kind == kind && set(&node.after()) == set(frontier));
+        let node = node.filter(|node| node.kind == form.kind() && set(&node.after()) == set(frontier));
         let node = node.ok_or_else(|| self.fail_again())?;
-        node.change(work);
-        *node.copy() = None;
+        node.change(form, work);
         Ok(node.handle)
     }
 

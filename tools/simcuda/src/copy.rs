@@ -17,7 +17,7 @@ use wm_abi::{
 use crate::array::Array;
 use crate::context::Context;
 use crate::entry::{Outcome, require};
-use crate::graph::Kind;
+use crate::graph_form::Form;
 use crate::lane::Work;
 use crate::link::{self, Link};
 use crate::memory::{Area, Owner, Place, Want, space};
@@ -34,6 +34,8 @@ pub(crate) enum Said {
     Device,
     /// The address itself decides.
     Anything,
+    /// Memory of an array, which the program names by the array.
+    Array,
 }
 
 /// One side of a copy.
@@ -115,12 +117,12 @@ impl Shape {
         Ok(Self { to, from, width: c.WidthInBytes, height: c.Height, depth: c.Depth })
     }
 
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         (self.width * self.height * self.depth) as u64
     }
 
     /// Bytes from the first to the last of a side.
-    fn extent(&self, side: &Side) -> u64 {
+    pub(crate) fn extent(&self, side: &Side) -> u64 {
         side.row(self.height - 1, self.depth - 1) - side.address + self.width as u64
     }
 }
@@ -167,7 +169,7 @@ fn in_array(array: &Array, [x, y, z]: [usize; 3], [width, height]: [usize; 2]) -
     require(within, CUresult::INVALID_VALUE)?;
     let layer = pitch * rows;
     let address = array.address + (z * layer + y * pitch + x) as u64;
-    Ok(Side { address, said: Said::Device, pitch, layer, device: None })
+    Ok(Side { address, said: Said::Array, pitch, layer, device: None })
 }
 
 /// A side of a copy: its memory, and the device or the host that accesses it.
@@ -191,8 +193,8 @@ impl Known {
         match (side.said, memory.find(side.address)) {
             (Said::Host | Said::Anything, None) => return Ok(known),
             (Said::Host, Some(area)) => require(cpu_may(area, side.address), CUresult::INVALID_VALUE)?,
-            (Said::Device, None) => return Err(CUresult::INVALID_VALUE),
-            (Said::Device | Said::Anything, Some(_)) => {}
+            (Said::Device | Said::Array, None) => return Err(CUresult::INVALID_VALUE),
+            (Said::Device | Said::Anything | Said::Array, Some(_)) => {}
         }
         if side.said != Said::Host {
             memory.check(side.address, bytes, want, device)?;
@@ -391,7 +393,7 @@ pub(crate) fn start(context: &Context, stream: &Stream, shape: Shape, synchronou
     let pageable = plan.to.is_pageable() || (plan.from.is_pageable() && !staged);
     let between_devices = plan.to.on_device().is_some() && plan.from.on_device().is_some();
     let waits = pageable || (synchronous && !between_devices);
-    let Some(point) = stream.submit(Kind::MEMCPY, work)? else { return Ok(()) };
+    let Some(point) = stream.submit(Form::of_copy(&shape), work)? else { return Ok(()) };
     if waits {
         point.wait();
         return context.fault.check();

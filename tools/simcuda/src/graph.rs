@@ -9,9 +9,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use wm_abi::{CUDA_MEMCPY3D, CUgraphNode, CUresult};
+use wm_abi::{CUgraphNode, CUresult};
 
 use crate::entry::{Outcome, require};
+use crate::graph_form::Form;
 use crate::lane::{Point, Work};
 use crate::memory::{Area, Owner};
 use crate::races;
@@ -40,8 +41,7 @@ pub(crate) struct Node {
     pub(crate) graph: usize,
     pub(crate) kind: Kind,
     work: Mutex<Work>,
-    /// The copy that it makes, if it was added as one.
-    pub(crate) copy: Mutex<Option<CopyNode>>,
+    form: Mutex<Form>,
     /// Address and size of the memory that it allocates, or address of the block that it frees.
     pub(crate) block: OnceLock<(u64, usize)>,
     after: Mutex<Vec<usize>>,
@@ -54,17 +54,27 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    pub(crate) fn work(&self) -> Work {
+    fn work(&self) -> Work {
         Arc::clone(&self.work.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Its work as it is now, for an executable graph.
+    fn step(&self) -> Outcome<Work> {
+        match &*self.form() {
+            Form::Child(child) => child.graph().work(),
+            form => Ok(form.fix(self.work())),
+        }
+    }
+
     /// Gives it other work.
-    pub(crate) fn change(&self, work: Work) {
+    pub(crate) fn change(&self, form: Form, work: Work) {
+        *self.form() = form;
         *self.work.lock().unwrap_or_else(PoisonError::into_inner) = work;
     }
 
-    pub(crate) fn copy(&self) -> MutexGuard<'_, Option<CopyNode>> {
-        self.copy.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the driver tells about it.
+    pub(crate) fn form(&self) -> MutexGuard<'_, Form> {
+        self.form.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Handles of the nodes that it waits for.
@@ -72,13 +82,6 @@ impl Node {
         self.after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// The parameters of a copy's node.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CopyNode(pub(crate) CUDA_MEMCPY3D);
-
-// SAFETY: the pointers in it are numbers here; the copy itself checks them.
-unsafe impl Send for CopyNode {}
 
 /// A graph.
 #[derive(Debug)]
@@ -115,11 +118,11 @@ impl Graph {
     }
 
     /// Adds a node behind others. Returns its handle.
-    pub(crate) fn add(&self, kind: Kind, work: Work, after: Vec<usize>) -> usize {
+    pub(crate) fn add(&self, form: Form, work: Work, after: Vec<usize>) -> usize {
         let make = |handle| {
-            let block = OnceLock::new();
-            let (work, copy) = (Mutex::new(work), Mutex::default());
-            Node { handle, graph: self.handle, kind, work, copy, block, after: Mutex::new(after) }
+            let (kind, block) = (form.kind(), OnceLock::new());
+            let (work, form) = (Mutex::new(work), Mutex::new(form));
+            Node { handle, graph: self.handle, kind, work, form, block, after: Mutex::new(after) }
         };
         let (handle, node) = driver().nodes.insert(make);
         self.nodes().push(node);
@@ -154,13 +157,13 @@ impl Graph {
                 let ready = node.after().iter().all(|handle| done.contains(handle));
                 if ready {
                     done.insert(node.handle);
-                    order.push((node.handle, node.work()));
+                    order.push(Arc::clone(node));
                 }
                 !ready
             });
             require(left.len() < before, CUresult::INVALID_VALUE)?;
         }
-        Ok(order)
+        order.into_iter().map(|node| Ok((node.handle, node.step()?))).collect()
     }
 
     /// Removes a node; the nodes that waited for it no longer do.
@@ -177,13 +180,13 @@ impl Graph {
         let mut renamed = HashMap::new();
         for node in self.nodes().iter() {
             let after = node.after().iter().filter_map(|old| renamed.get(old).copied()).collect();
-            renamed.insert(node.handle, copy.add(node.kind, node.work(), after));
+            let form = node.form().clone();
+            renamed.insert(node.handle, copy.add(form, node.work(), after));
         }
         for (own, node) in copy.nodes().iter().zip(self.nodes().iter()) {
             if let Some(block) = node.block.get() {
                 let _ = own.block.set(*block);
             }
-            *own.copy() = *node.copy();
         }
         copy
     }
@@ -289,4 +292,12 @@ pub(crate) fn graph(handle: wm_abi::CUgraph) -> Outcome<Arc<Graph>> {
 /// `INVALID_VALUE` if there is none.
 pub(crate) fn node(handle: CUgraphNode) -> Outcome<Arc<Node>> {
     driver().nodes.get(handle.0).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// The executable graph of a handle.
+///
+/// # Errors
+/// `INVALID_VALUE` if there is none.
+pub(crate) fn exec(handle: wm_abi::CUgraphExec) -> Outcome<Arc<Exec>> {
+    driver().execs.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }

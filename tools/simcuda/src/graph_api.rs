@@ -9,10 +9,9 @@ use wm_abi::{
 };
 
 use crate::entry::{Outcome, exports, get, get_all, put, put_optional, require};
-use crate::graph::{Exec, Graph, Kind, graph, node};
+use crate::graph::{Exec, Graph, Kind, exec, graph, node};
+use crate::graph_form::{self, Form};
 use crate::lane::Work;
-use crate::launch::{self, Arguments, Grid};
-use crate::memset::{self, Fill};
 use crate::state::driver;
 use crate::stream::Stream;
 
@@ -25,14 +24,14 @@ pub(crate) unsafe fn add(
     into: CUgraph,
     after: *const CUgraphNode,
     count: usize,
-    kind: Kind,
+    form: Form,
     work: Work,
 ) -> Outcome {
     require(!out.is_null(), CUresult::INVALID_VALUE)?;
     // SAFETY: by contract.
     let after = unsafe { get_all(after, count)? };
     after.iter().try_for_each(|handle| node(*handle).map(drop))?;
-    let handle = graph(into)?.add(kind, work, after.iter().map(|handle| handle.0).collect());
+    let handle = graph(into)?.add(form, work, after.iter().map(|handle| handle.0).collect());
     // SAFETY: by contract.
     unsafe { put(out, CUgraphNode(handle)) }
 }
@@ -43,15 +42,11 @@ fn instantiate(from: CUgraph, flags: u64) -> Outcome<CUgraphExec> {
     Ok(CUgraphExec(driver().execs.insert(make).0))
 }
 
-pub(crate) fn exec(handle: CUgraphExec) -> Outcome<Arc<Exec>> {
-    driver().execs.get(handle.0).ok_or(CUresult::INVALID_VALUE)
-}
-
 fn launch(exec: &Exec, stream: &Stream) -> Outcome {
     let work = exec.steps().work();
     let mut latest = exec.latest.lock().unwrap_or_else(PoisonError::into_inner);
     let after = latest.iter().cloned().collect();
-    if let Some(point) = stream.submit_after(after, Kind::GRAPH, work)? {
+    if let Some(point) = stream.submit_after(after, Kind::GRAPH.into(), work)? {
         *latest = Some(point);
     }
     Ok(())
@@ -125,37 +120,29 @@ exports! {
     }
 
     fn cuGraphAddKernelNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS) |call| {
-        let p = get(nodeParams)?;
-        let grid = Grid { grid: [p.gridDimX, p.gridDimY, p.gridDimZ], block: [p.blockDimX, p.blockDimY, p.blockDimZ], shared: p.sharedMemBytes };
-        let (function, context) = launch::function(call, p.func)?;
-        let arguments = Arguments::read(&function, p.kernelParams, p.extra)?;
-        let work = launch::work(&context, &function, grid, arguments)?;
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::KERNEL, work)
+        let (form, work) = graph_form::launching(call, &get(nodeParams)?)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, form, work)
     }
 
     fn cuGraphAddMemsetNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) |call| {
-        let context = call.context_or_current(ctx)?;
-        let p = get(memsetParams)?;
-        let pitch = if p.height > 1 { p.pitch } else { 0 };
-        let fill = Fill { address: p.dst, pitch, value: p.value, element: p.elementSize as usize, width: p.width, height: p.height };
-        let work = memset::work(&context, fill)?;
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::MEMSET, work)
+        let (form, work) = graph_form::setting(call, &get(memsetParams)?, ctx)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, form, work)
     }
 
     fn cuGraphAddHostNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void) |call| {
         let p = get(nodeParams.cast::<HostParams>())?;
         require(!p.function.is_null(), CUresult::INVALID_VALUE)?;
         let work = crate::stream_api::host_work(p.function, p.argument);
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::HOST, work)
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::HOST.into(), work)
     }
 
     fn cuGraphAddEmptyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize) |call| {
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::EMPTY, Arc::new(|| Ok(())))
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::EMPTY.into(), Arc::new(|| Ok(())))
     }
 
     fn cuGraphAddChildGraphNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph) |call| {
-        let work = graph(childGraph)?.work()?;
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::GRAPH, work)
+        let (form, work) = graph_form::child(childGraph)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, form, work)
     }
 
     fn cuGraphAddDependencies(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize) |call| {

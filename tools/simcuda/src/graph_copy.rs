@@ -1,5 +1,5 @@
-//! Copies as nodes of graphs: added by the call for copies or by the one for any kind, queried, and
-//! changed.
+//! Copies and memsets as nodes of graphs: added by the call for copies or by the one for any kind,
+//! and changed.
 //!
 //! The copy of an executable graph can be changed only to memory of the same kind: memory of a
 //! context to memory of that context, memory of none to memory of none. A description without a
@@ -13,14 +13,12 @@ use wm_abi::{
     CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult,
 };
 
-use crate::copy::{self, Shape};
-use crate::entry::{Call, Outcome, exports, get, put, require};
-use crate::graph::{CopyNode, Kind, graph, node};
-use crate::graph_api::{add, exec};
+use crate::entry::{Call, Outcome, exports, get, require};
+use crate::graph::{Kind, exec, node};
+use crate::graph_api::add;
+use crate::graph_form::{child, copying, setting};
 use crate::graph_memory::{add_allocation, add_free};
-use crate::lane::Work;
 use crate::memory::Owner;
-use crate::memset::{self, Fill};
 use crate::state::driver;
 
 /// The owner of a place in memory, as nodes distinguish it.
@@ -77,16 +75,12 @@ fn check_resolved(old: &CUDA_MEMCPY3D, new: &CUDA_MEMCPY3D, context: CUcontext) 
     require(fits, CUresult::INVALID_VALUE)
 }
 
-fn work(call: &Call, copy: &CUDA_MEMCPY3D, context: CUcontext) -> Outcome<Work> {
-    copy::work(&*call.context_or_current(context)?, Shape::of_3d(copy)?)
-}
-
 fn set(call: &Call, handle: CUgraphNode, copy: &CUDA_MEMCPY3D, context: CUcontext) -> Outcome {
     let node = node(handle)?;
-    let old = (*node.copy()).ok_or(CUresult::INVALID_VALUE)?.0;
+    let old = node.form().copied()?;
     check_resolved(&old, copy, context)?;
-    node.change(work(call, copy, context)?);
-    *node.copy() = Some(CopyNode(*copy));
+    let (form, work) = copying(call, copy, context)?;
+    node.change(form, work);
     Ok(())
 }
 
@@ -97,10 +91,10 @@ fn set_ready(
     copy: &CUDA_MEMCPY3D,
     context: CUcontext,
 ) -> Outcome {
-    let old = *node(handle)?.copy();
-    old.map_or(Ok(()), |old| check_change(&old.0, copy, context))?;
-    let work = work(call, copy, context)?;
-    exec(graph)?.steps().change(handle.0, work)
+    let old = node(handle)?.form().copied();
+    old.map_or(Ok(()), |old| check_change(&old, copy, context))?;
+    let (form, work) = copying(call, copy, context)?;
+    exec(graph)?.steps().change(handle.0, form.fix(work))
 }
 
 /// Adds a copy's node.
@@ -115,19 +109,28 @@ unsafe fn add_copy(
     copy: &CUDA_MEMCPY3D,
     context: CUcontext,
 ) -> Outcome {
-    let work = work(call, copy, context)?;
+    let (form, work) = copying(call, copy, context)?;
     // SAFETY: by contract.
-    unsafe { add(out, into, after.0, after.1, Kind::MEMCPY, work)? };
-    // SAFETY: just written.
-    *node(unsafe { *out })?.copy() = Some(CopyNode(*copy));
+    unsafe { add(out, into, after.0, after.1, form, work) }
+}
+
+fn set_memset(call: &Call, handle: CUgraphNode, p: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> Outcome {
+    let node = node(handle)?;
+    require(node.kind == Kind::MEMSET, CUresult::INVALID_VALUE)?;
+    let (form, work) = setting(call, p, context)?;
+    node.change(form, work);
     Ok(())
 }
 
-fn fill(call: &Call, p: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> Outcome<Work> {
-    let pitch = if p.height > 1 { p.pitch } else { 0 };
-    let (element, width, height) = (p.elementSize as usize, p.width, p.height);
-    let fill = Fill { address: p.dst, pitch, value: p.value, element, width, height };
-    memset::work(&*call.context_or_current(context)?, fill)
+fn set_ready_memset(
+    call: &Call,
+    graph: CUgraphExec,
+    handle: CUgraphNode,
+    p: &CUDA_MEMSET_NODE_PARAMS,
+    context: CUcontext,
+) -> Outcome {
+    let (form, work) = setting(call, p, context)?;
+    exec(graph)?.steps().change(handle.0, form.fix(work))
 }
 
 /// The part of a node of any kind for a memset.
@@ -164,9 +167,13 @@ unsafe fn add_any(
             }
             Kind::MEMSET => {
                 let (p, context) = memset_of(params);
-                add(out, into, after.0, after.1, Kind::MEMSET, fill(call, &p, context)?)
+                let (form, work) = setting(call, &p, context)?;
+                add(out, into, after.0, after.1, form, work)
             }
-            Kind::GRAPH => add(out, into, after.0, after.1, Kind::GRAPH, graph(params.body.graph)?.work()?),
+            Kind::GRAPH => {
+                let (form, work) = child(params.body.graph)?;
+                add(out, into, after.0, after.1, form, work)
+            }
             _ => Err(CUresult::NOT_SUPPORTED),
         }
     }
@@ -185,11 +192,6 @@ exports! {
         add_any(call, phGraphNode, hGraph, (dependencies, numDependencies), nodeParams.cast())
     }
 
-    fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) |call| {
-        let copy = *node(hNode)?.copy();
-        put(nodeParams, copy.ok_or(CUresult::INVALID_VALUE)?.0)
-    }
-
     fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) |call| {
         // The node keeps its context.
         let context = call.context()?.handle;
@@ -197,12 +199,9 @@ exports! {
     }
 
     fn cuGraphMemsetNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMSET_NODE_PARAMS) |call| {
-        let node = node(hNode)?;
-        require(node.kind == Kind::MEMSET, CUresult::INVALID_VALUE)?;
         // The node keeps its context.
         let context = call.context()?.handle;
-        node.change(fill(call, &get(nodeParams)?, CUcontext(context))?);
-        Ok(())
+        set_memset(call, hNode, &get(nodeParams)?, CUcontext(context))
     }
 
     fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut c_void) |call| {
@@ -211,8 +210,7 @@ exports! {
             Kind::MEMCPY => set(call, hNode, &params.body.memcpy.copyParams, params.body.memcpy.copyCtx),
             Kind::MEMSET => {
                 let (p, context) = memset_of(&params);
-                node(hNode)?.change(fill(call, &p, context)?);
-                Ok(())
+                set_memset(call, hNode, &p, context)
             }
             _ => Err(CUresult::NOT_SUPPORTED),
         }
@@ -223,8 +221,7 @@ exports! {
     }
 
     fn cuGraphExecMemsetNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) |call| {
-        let work = fill(call, &get(memsetParams)?, ctx)?;
-        exec(hGraphExec)?.steps().change(hNode.0, work)
+        set_ready_memset(call, hGraphExec, hNode, &get(memsetParams)?, ctx)
     }
 
     fn cuGraphExecNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *mut c_void) |call| {
@@ -233,8 +230,7 @@ exports! {
             Kind::MEMCPY => set_ready(call, hGraphExec, hNode, &params.body.memcpy.copyParams, params.body.memcpy.copyCtx),
             Kind::MEMSET => {
                 let (p, context) = memset_of(&params);
-                let work = fill(call, &p, context)?;
-                exec(hGraphExec)?.steps().change(hNode.0, work)
+                set_ready_memset(call, hGraphExec, hNode, &p, context)
             }
             _ => Err(CUresult::NOT_SUPPORTED),
         }

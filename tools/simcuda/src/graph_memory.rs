@@ -52,7 +52,7 @@ pub(crate) unsafe fn add_allocation(
     unsafe {
         let params = get(place)?;
         let address = allocate(into, &params)?;
-        add(out, into, after.0, after.1, Kind::ALLOCATE, Arc::new(|| Ok(())))?;
+        add(out, into, after.0, after.1, Kind::ALLOCATE.into(), Arc::new(|| Ok(())))?;
         set_block(*out, (address, params.bytesize))?;
         put(place, CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..params })
     }
@@ -74,7 +74,7 @@ pub(crate) unsafe fn add_free(
     require(is_graphs, CUresult::INVALID_VALUE)?;
     // SAFETY: by contract.
     unsafe {
-        add(out, into, after.0, after.1, Kind::FREE, Arc::new(|| Ok(())))?;
+        add(out, into, after.0, after.1, Kind::FREE.into(), Arc::new(|| Ok(())))?;
         set_block(*out, (address, 0))
     }
 }

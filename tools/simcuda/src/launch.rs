@@ -16,7 +16,7 @@ use wm_kernels::cpu::{self, Fault};
 use crate::context::Context;
 use crate::entry::{Call, Outcome, exports, get, require};
 use crate::footprint;
-use crate::graph::Kind;
+use crate::graph_form::{Form, KernelForm};
 use crate::lane::Work;
 use crate::memory::{Owner, Place};
 use crate::module::Function;
@@ -134,6 +134,11 @@ impl Arguments {
         Ok(())
     }
 
+    /// Each parameter.
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = *const c_void> {
+        self.layout.iter().map(|(offset, _)| self.at(*offset).cast_const().cast())
+    }
+
     /// Values that may be addresses.
     fn addresses(&self, kernel: &cpu::CpuKernel) -> impl Iterator<Item = u64> {
         let offsets = kernel.words.iter().map(|(index, offset)| self.layout[*index].0 + offset);
@@ -189,11 +194,10 @@ pub(crate) fn work(
     context: &Arc<Context>,
     function: &Function,
     grid: Grid,
-    arguments: Arguments,
+    arguments: Arc<Arguments>,
 ) -> Outcome<Work> {
     grid.check()?;
     let (kernel, context) = (function.kernel, Arc::downgrade(context));
-    let arguments = Arc::new(arguments);
     let used = Arc::clone(&arguments);
     let work = move || {
         let context = context.upgrade().ok_or(CUresult::CONTEXT_IS_DESTROYED)?;
@@ -229,8 +233,7 @@ pub(crate) fn reachable(context: &Context, address: u64) -> Outcome {
 }
 
 fn run(kernel: &cpu::CpuKernel, grid: Grid, arguments: &Arguments) -> Outcome {
-    let pointers: Vec<*const c_void> =
-        arguments.layout.iter().map(|(offset, _)| arguments.at(*offset).cast_const().cast()).collect();
+    let pointers: Vec<*const c_void> = arguments.pointers().collect();
     let launch = cpu::CpuLaunch {
         grid: grid.grid,
         block: grid.block,
@@ -258,8 +261,9 @@ unsafe fn start(
     let (function, context) = function(call, f)?;
     let stream = call.stream(stream)?;
     // SAFETY: by contract.
-    let arguments = unsafe { Arguments::read(&function, parameters, extra)? };
-    stream.submit(Kind::KERNEL, work(&context, &function, grid, arguments)?).map(drop)
+    let arguments = Arc::new(unsafe { Arguments::read(&function, parameters, extra)? });
+    let form = KernelForm::new(f, context.handle, grid, Arc::clone(&arguments));
+    stream.submit(Form::Kernel(Arc::new(form)), work(&context, &function, grid, arguments)?).map(drop)
 }
 
 exports! {

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | the boundary: exports, the process's end, faults on demand, settings | `entry` `ending` `fail` `settings` `unsimulated` `proc_address` `errors` |
 //! | state: devices, contexts, handles | `state` `device` `attributes` `context` `green` `registry` |
-//! | order: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_copy` `graph_memory` |
+//! | order: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_form` `graph_copy` `graph_memory` |
 //! | memory: its storage, its address, its access rights | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
 //! | arrays, and textures over them and over addresses | `array` `array_copy` `texture` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
@@ -29,8 +29,9 @@ pub mod exports {
     pub use crate::pool_api::*;
     pub use crate::stream_api::*;
     pub use crate::unsimulated::*;
-    pub use crate::{array::*, array_copy::*, graph_copy::*, graph_memory::*, green::*, texture::*};
+    pub use crate::{array::*, array_copy::*, graph_copy::*, graph_form::*, graph_memory::*};
     pub use crate::{capture::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
+    pub use crate::{green::*, texture::*};
     pub use crate::{managed::*, memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
 }
 
@@ -56,6 +57,7 @@ mod footprint;
 mod graph;
 mod graph_api;
 mod graph_copy;
+mod graph_form;
 mod graph_memory;
 mod green;
 mod host;

@@ -7,7 +7,7 @@ use wm_abi::{CUdeviceptr, CUresult, CUstream};
 
 use crate::context::Context;
 use crate::entry::{Call, Outcome, exports, require};
-use crate::graph::Kind;
+use crate::graph_form::Form;
 use crate::lane::Work;
 use crate::launch::reachable;
 use crate::memory::{Place, Want};
@@ -28,7 +28,7 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.width == 0 || self.height == 0
     }
 
@@ -41,6 +41,16 @@ impl Fill {
         (0..rows).map(|y| Access::write(start(y)..start(y) + bytes as u64)).collect()
     }
 
+    /// Bytes from the first to the last.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if there are too many.
+    pub(crate) fn extent(&self) -> Outcome<u64> {
+        let rows = self.pitch.checked_mul(self.height.saturating_sub(1)).ok_or(CUresult::INVALID_VALUE)?;
+        let extent = rows.checked_add(self.row_bytes()?).ok_or(CUresult::INVALID_VALUE)?;
+        Ok(extent as u64)
+    }
+
     fn row_bytes(&self) -> Outcome<usize> {
         self.width.checked_mul(self.element).ok_or(CUresult::INVALID_VALUE)
     }
@@ -51,9 +61,7 @@ impl Fill {
         let row = self.row_bytes()?;
         require(aligned && matches!(self.element, 1 | 2 | 4), CUresult::INVALID_VALUE)?;
         require(self.height == 1 || self.pitch >= row, CUresult::INVALID_VALUE)?;
-        let extent = self.pitch.checked_mul(self.height - 1).and_then(|rows| rows.checked_add(row));
-        let extent = extent.ok_or(CUresult::INVALID_VALUE)?;
-        driver().memory().check(self.address, extent as u64, Want::Write, device)
+        driver().memory().check(self.address, self.extent()?, Want::Write, device)
     }
 
     /// Writes the elements, a piece at a time under the address map's lock.
@@ -104,7 +112,7 @@ pub(crate) fn work(context: &Context, fill: Fill) -> Outcome<Work> {
 fn now(call: &Call, fill: Fill) -> Outcome {
     let (context, stream) = (call.context()?, call.stream(CUstream::NULL)?);
     let on_host = driver().memory().place(fill.address) == Some(Place::Host);
-    let point = stream.submit(Kind::MEMSET, work(&context, fill)?)?;
+    let point = stream.submit(Form::Set(fill), work(&context, fill)?)?;
     let Some(point) = point else { return Ok(()) };
     if on_host {
         point.wait();
@@ -114,7 +122,7 @@ fn now(call: &Call, fill: Fill) -> Outcome {
 
 fn later(call: &Call, fill: Fill, stream: CUstream) -> Outcome {
     let context = call.context()?;
-    call.stream(stream)?.submit(Kind::MEMSET, work(&context, fill)?)?;
+    call.stream(stream)?.submit(Form::Set(fill), work(&context, fill)?)?;
     Ok(())
 }
 

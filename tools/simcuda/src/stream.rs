@@ -9,7 +9,7 @@ use wm_abi::{CU_STREAM_NON_BLOCKING, CUresult, CUstream};
 use crate::capture::{self, Capture};
 use crate::context::Context;
 use crate::entry::{Call, Outcome, require};
-use crate::graph::Kind;
+use crate::graph_form::Form;
 use crate::lane::{Lane, Point, Work};
 use crate::state::driver;
 
@@ -90,17 +90,17 @@ impl Stream {
     ///
     /// # Errors
     /// The capture's, if it is invalid.
-    pub(crate) fn submit(&self, kind: Kind, work: Work) -> Outcome<Option<Point>> {
-        self.submit_after(Vec::new(), kind, work)
+    pub(crate) fn submit(&self, form: impl Into<Form>, work: Work) -> Outcome<Option<Point>> {
+        self.submit_after(Vec::new(), form.into(), work)
     }
 
     /// As [`Self::submit`], behind points of other streams as well.
     ///
     /// # Errors
     /// As [`Self::submit`].
-    pub(crate) fn submit_after(&self, after: Vec<Point>, kind: Kind, work: Work) -> Outcome<Option<Point>> {
+    pub(crate) fn submit_after(&self, after: Vec<Point>, form: Form, work: Work) -> Outcome<Option<Point>> {
         match self.capture() {
-            Some(capture) => capture.add(self.id, kind, work).map(|_| None),
+            Some(capture) => capture.add(self.id, form, work).map(|_| None),
             None => self.push(after, work).map(Some),
         }
     }

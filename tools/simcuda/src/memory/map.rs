@@ -267,6 +267,21 @@ impl AddressMap {
         places
     }
 
+    /// The places of the mappings in a range, in order, each with its end there; none for a range
+    /// that the program has not mapped.
+    pub(crate) fn mapped(&self, start: u64, bytes: u64) -> Vec<(Place, u64)> {
+        let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
+        let mut parts: Vec<(Place, u64)> = Vec::new();
+        for segment in segments.iter().filter(|segment| segment.rights.is_some()) {
+            let end = segment.end.min(start + bytes);
+            match parts.last_mut() {
+                Some((place, last)) if *place == segment.place => *last = end,
+                _ => parts.push((segment.place, end)),
+            }
+        }
+        parts
+    }
+
     /// Is there mapped host memory in a range to which `device` has a right and `other` has none?
     pub(crate) fn is_on_the_host_for_one(&self, start: u64, bytes: u64, device: usize, other: usize) -> bool {
         let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
