@@ -94,10 +94,16 @@ impl<G: Gpu> Manager<G> {
         true
     }
 
-    /// Graphs name these ranges, in order and apart from each other: what lies there stays where it
-    /// is, until this is called with others.
-    pub fn keep_in_graphs(&self, ranges: Vec<Range<u64>>) {
-        self.lock().in_graphs = ranges;
+    /// Graphs name these ranges: what lies there stays where it is.
+    pub fn keep_in_graphs(&self, ranges: &[Range<u64>]) {
+        let mut state = self.lock();
+        ranges.iter().for_each(|range| state.in_graphs.insert(range));
+    }
+
+    /// No graph names these ranges any more.
+    pub fn release_from_graphs(&self, ranges: &[Range<u64>]) {
+        let mut state = self.lock();
+        ranges.iter().for_each(|range| state.in_graphs.remove(range));
     }
 
     /// From now on new handles have the few sizes that moves exchange, at the cost of some memory

@@ -9,12 +9,12 @@ pub(crate) mod draft;
 pub(crate) mod grant;
 mod idle;
 mod pieces;
+mod range_set;
 pub(crate) mod share;
 pub(crate) mod swap;
 mod under_way;
 pub(crate) mod unified;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use wm_driver::Tier;
@@ -33,6 +33,7 @@ use crate::policy::flight::Flight;
 use crate::policy::growth::Growth;
 use crate::policy::pool::HandlePool;
 use crate::policy::scarcity::Scarcity;
+use crate::state::range_set::RangeSet;
 use crate::state::under_way::UnderWay;
 use crate::vocabulary::error::FreeError;
 use crate::vocabulary::moves::Moves;
@@ -68,8 +69,8 @@ pub(crate) struct State {
     /// Blocks that are to stay on the device, by address and id. Freed blocks are removed at the
     /// next query.
     pub(crate) pinned: Vec<(u64, u64)>,
-    /// Ranges that graphs name, in order and apart from each other: what lies there stays there.
-    pub(crate) in_graphs: Vec<Range<u64>>,
+    /// Ranges that graphs name: what lies there stays there.
+    pub(crate) in_graphs: RangeSet,
     pub(crate) unified: UnifiedBlocks,
 }
 

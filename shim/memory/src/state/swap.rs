@@ -146,7 +146,7 @@ impl State {
         if to != Tier::Device && self.has_pinned(&handle.range) {
             return Err(MoveRefusal::Pinned);
         }
-        if self.is_in_graphs(&handle.range) {
+        if self.in_graphs.overlaps(&handle.range) {
             return Err(MoveRefusal::InGraph);
         }
         if self.unified.may_be_on_cpu(&handle.range) {
@@ -195,12 +195,6 @@ impl State {
         let moved = |part: &Range<u64>, by: u64| part.start.wrapping_add(by)..part.end.wrapping_add(by);
         let within: Vec<_> = parts.iter().map(|part| moved(part, begin.wrapping_neg())).collect();
         copy.stale(&within, now).iter().map(|part| moved(part, begin)).collect()
-    }
-
-    /// Does a graph name memory in the range?
-    fn is_in_graphs(&self, range: &Range<u64>) -> bool {
-        let next = self.in_graphs.partition_point(|named| named.end <= range.start);
-        self.in_graphs.get(next).is_some_and(|named| named.start < range.end)
     }
 
     /// Is a block in the range that is to stay on the device? Forgets those that were freed.

@@ -18,15 +18,17 @@ use rustc_hash::FxHashMap;
 use wm_abi::{CUgraph, CUgraphExec, CUgraphNode};
 use wm_driver::lock;
 
+use super::named_ranges::NamedRanges;
 use crate::gate::GATE;
 
-/// What a node belongs to.
+/// What a call changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum GraphOwner {
     Graph(usize),
     Executable(usize),
-    /// A graph that the call does not name: its blocks stay for the rest of the process.
-    Unnamed,
+    /// A node: stands for its graph. If that is not known, its own latest blocks stay for the rest
+    /// of the process.
+    Node(usize),
 }
 
 impl From<CUgraph> for GraphOwner {
@@ -42,8 +44,8 @@ impl From<CUgraphExec> for GraphOwner {
 }
 
 impl From<CUgraphNode> for GraphOwner {
-    fn from(_: CUgraphNode) -> Self {
-        Self::Unnamed
+    fn from(node: CUgraphNode) -> Self {
+        Self::Node(node.0)
     }
 }
 
@@ -54,6 +56,8 @@ pub(crate) struct GraphUses {
     pub(crate) named: BTreeSet<(u64, u64)>,
     /// Addresses in blocks that kernels use.
     pub(crate) kernels: BTreeSet<u64>,
+    /// Nodes that calls may change to other blocks.
+    pub(crate) nodes: BTreeSet<usize>,
     /// Copies and memsets name memory that the program made itself, and some of it is not on its
     /// device.
     pub(crate) names_pieces: bool,
@@ -69,47 +73,9 @@ impl GraphUses {
     pub(crate) fn join(&mut self, other: Self) {
         self.named.extend(other.named);
         self.kernels.extend(other.kernels);
+        self.nodes.extend(other.nodes);
         self.names_pieces |= other.names_pieces;
         self.is_opaque |= other.is_opaque;
-    }
-}
-
-/// The live graphs of a process.
-#[derive(Debug, Default)]
-pub(super) struct GraphTable(FxHashMap<GraphOwner, GraphUses>);
-
-impl GraphTable {
-    fn add(&mut self, owner: GraphOwner, uses: GraphUses) {
-        self.0.entry(owner).or_default().join(uses);
-    }
-
-    fn replace(&mut self, owner: GraphOwner, uses: GraphUses) {
-        self.0.insert(owner, uses);
-    }
-
-    fn end(&mut self, owner: GraphOwner) {
-        self.0.remove(&owner);
-    }
-
-    fn is_opaque(&self) -> bool {
-        self.0.values().any(|uses| uses.is_opaque)
-    }
-
-    fn names_pieces(&self) -> bool {
-        self.0.values().any(|uses| uses.names_pieces)
-    }
-
-    /// What graphs name, in order and apart from each other.
-    fn named(&self) -> Vec<Range<u64>> {
-        let all: BTreeSet<(u64, u64)> = self.0.values().flat_map(|uses| uses.named.iter().copied()).collect();
-        let mut ranges: Vec<Range<u64>> = Vec::with_capacity(all.len());
-        for (start, end) in all {
-            match ranges.last_mut() {
-                Some(last) if start <= last.end => last.end = last.end.max(end),
-                _ => ranges.push(start..end),
-            }
-        }
-        ranges
     }
 }
 
@@ -122,7 +88,86 @@ pub(crate) enum GraphChange {
     Ends,
 }
 
-/// The graphs of a process, and the ranges that its managers were told.
+/// The live graphs of a process. A change takes as long as what it changes is large, not as long as
+/// there are graphs.
+#[derive(Debug, Default)]
+pub(super) struct GraphTable {
+    uses: FxHashMap<GraphOwner, GraphUses>,
+    /// The graph of each node that calls may change.
+    graphs: FxHashMap<usize, GraphOwner>,
+    named: NamedRanges,
+    /// How many of the graphs are opaque.
+    opaque: usize,
+    /// How many of them name pieces.
+    of_pieces: usize,
+}
+
+/// Ranges that were named by a change, and those that nothing names since.
+#[derive(Debug, Default)]
+pub(super) struct RangeChanges {
+    pub(super) named: Vec<Range<u64>>,
+    pub(super) released: Vec<Range<u64>>,
+}
+
+impl GraphTable {
+    fn change(&mut self, owner: GraphOwner, change: GraphChange) -> RangeChanges {
+        let owner = self.graph_of(owner);
+        let mut changes = RangeChanges::default();
+        let former = match &change {
+            GraphChange::Adds(_) if !matches!(owner, GraphOwner::Node(_)) => None,
+            _ => self.uses.remove(&owner),
+        };
+        if let GraphChange::Adds(uses) | GraphChange::Is(uses) = change {
+            self.add(owner, uses, &mut changes);
+        }
+        former.into_iter().for_each(|former| self.end(owner, former, &mut changes));
+        changes
+    }
+
+    fn graph_of(&self, owner: GraphOwner) -> GraphOwner {
+        match owner {
+            GraphOwner::Node(node) => self.graphs.get(&node).copied().unwrap_or(owner),
+            _ => owner,
+        }
+    }
+
+    fn add(&mut self, owner: GraphOwner, mut uses: GraphUses, changes: &mut RangeChanges) {
+        if !matches!(owner, GraphOwner::Graph(_)) {
+            uses.nodes.clear();
+        }
+        // A node of which the graph was not known, or one before it with the same handle.
+        let node = |node: &usize| self.uses.remove_entry(&GraphOwner::Node(*node));
+        let known: Vec<_> = uses.nodes.iter().filter_map(node).collect();
+        let all = self.uses.entry(owner).or_default();
+        for (start, end) in uses.named.difference(&all.named) {
+            self.named.add(&(*start..*end));
+            changes.named.push(*start..*end);
+        }
+        self.opaque += usize::from(uses.is_opaque && !all.is_opaque);
+        self.of_pieces += usize::from(uses.names_pieces && !all.names_pieces);
+        self.graphs.extend(uses.nodes.iter().map(|node| (*node, owner)));
+        all.join(uses);
+        known.into_iter().for_each(|(node, former)| self.end(node, former, changes));
+    }
+
+    /// What an owner used once is not its any more, if it does not use it now.
+    fn end(&mut self, owner: GraphOwner, former: GraphUses, changes: &mut RangeChanges) {
+        for (start, end) in former.named {
+            changes.released.append(&mut self.named.remove(&(start..end)));
+        }
+        self.opaque -= usize::from(former.is_opaque);
+        self.of_pieces -= usize::from(former.names_pieces);
+        let none = BTreeSet::new();
+        let now = self.uses.get(&owner).map_or(&none, |uses| &uses.nodes);
+        for node in former.nodes.difference(now) {
+            if self.graphs.get(node) == Some(&owner) {
+                self.graphs.remove(node);
+            }
+        }
+    }
+}
+
+/// The graphs of a process.
 pub(super) struct Graphs {
     table: Mutex<Option<GraphTable>>,
     names_pieces: AtomicBool,
@@ -133,30 +178,21 @@ impl Graphs {
         Self { table: Mutex::new(None), names_pieces: AtomicBool::new(false) }
     }
 
-    /// Notes a change, and has `tell` tell the managers of other ranges than before. Returns ranges
-    /// that may move again. To be called inside the gate.
+    /// Notes a change, and has `tell` tell the managers. Returns ranges that may move again. To be
+    /// called inside the gate.
     pub(super) fn change(
         &self,
         owner: GraphOwner,
         change: GraphChange,
-        tell: impl FnOnce(&[Range<u64>]),
+        tell: impl FnOnce(&RangeChanges),
     ) -> Vec<Range<u64>> {
         let mut table = lock(&self.table);
         let table = table.get_or_insert_default();
-        let before = table.named();
-        match change {
-            GraphChange::Adds(uses) => table.add(owner, uses),
-            GraphChange::Is(uses) => table.replace(owner, uses),
-            GraphChange::Ends => table.end(owner),
-        }
-        let after = table.named();
-        GATE.set_opaque_graphs(table.is_opaque());
-        self.names_pieces.store(table.names_pieces(), SeqCst);
-        if before == after {
-            return Vec::new();
-        }
-        tell(&after);
-        before.into_iter().filter(|range| !after.contains(range)).collect()
+        let changes = table.change(owner, change);
+        GATE.set_opaque_graphs(table.opaque > 0);
+        self.names_pieces.store(table.of_pieces > 0, SeqCst);
+        tell(&changes);
+        changes.released
     }
 
     /// May a live graph name memory that the program made itself? To be asked behind the closed
@@ -168,7 +204,7 @@ impl Graphs {
     /// Addresses in the blocks that the kernels, copies and memsets of an executable graph use.
     pub(super) fn used_by(&self, executable: CUgraphExec) -> Vec<u64> {
         let table = lock(&self.table);
-        let uses = table.as_ref().and_then(|table| table.0.get(&executable.into()));
+        let uses = table.as_ref().and_then(|table| table.uses.get(&executable.into()));
         let named = uses.into_iter().flat_map(|uses| uses.named.iter().map(|(start, _)| *start));
         named.chain(uses.into_iter().flat_map(|uses| uses.kernels.iter().copied())).collect()
     }
@@ -187,25 +223,30 @@ mod tests {
         GraphUses { named, ..GraphUses::default() }
     }
 
+    /// The blocks that stay, as the managers know it.
+    fn follow(staying: &mut BTreeSet<u64>, changes: &RangeChanges) {
+        let blocks = |ranges: &[Range<u64>]| -> Vec<u64> {
+            ranges.iter().cloned().flatten().step_by(10).map(|address| address / 10).collect()
+        };
+        staying.extend(blocks(&changes.named));
+        blocks(&changes.released).iter().for_each(|block| _ = staying.remove(block));
+    }
+
     proptest! {
         #[test]
         fn what_a_live_graph_names_is_named_and_nothing_else(
             steps in proptest::collection::vec((0..4_usize, 0..3_u8, proptest::collection::vec(0..20_u64, 0..4)), 0..60),
         ) {
             let (mut table, mut model) = (GraphTable::default(), vec![BTreeSet::new(); 4]);
+            let mut staying = BTreeSet::new();
             for (graph, step, blocks) in steps {
-                let owner = GraphOwner::Executable(graph);
-                match step {
-                    0 => { table.add(owner, uses(&blocks)); model[graph].extend(blocks); }
-                    1 => { table.replace(owner, uses(&blocks)); model[graph] = blocks.into_iter().collect(); }
-                    _ => { table.end(owner); model[graph].clear(); }
-                }
-                let ranges = table.named();
-                prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
-                for block in 0..20 {
-                    let is_named = ranges.iter().any(|range| range.contains(&(block * 10 + 5)));
-                    prop_assert_eq!(is_named, model.iter().any(|blocks| blocks.contains(&block)));
-                }
+                let change = match step {
+                    0 => { model[graph].extend(blocks.clone()); GraphChange::Adds(uses(&blocks)) }
+                    1 => { model[graph] = blocks.iter().copied().collect(); GraphChange::Is(uses(&blocks)) }
+                    _ => { model[graph].clear(); GraphChange::Ends }
+                };
+                follow(&mut staying, &table.change(GraphOwner::Executable(graph), change));
+                prop_assert_eq!(&staying, &model.iter().flatten().copied().collect());
             }
         }
     }
@@ -213,10 +254,41 @@ mod tests {
     #[test]
     fn a_graph_that_is_not_understood_pins_all_until_it_ends() {
         let (mut table, owner) = (GraphTable::default(), GraphOwner::Graph(1));
-        table.add(owner, GraphUses { names_pieces: true, ..GraphUses::opaque() });
-        table.add(owner, uses(&[1]));
-        assert!(table.is_opaque() && table.names_pieces());
-        table.end(owner);
-        assert!(!table.is_opaque() && !table.names_pieces() && table.named().is_empty());
+        let opaque = || GraphUses { names_pieces: true, ..GraphUses::opaque() };
+        for uses in [opaque(), opaque(), uses(&[1])] {
+            table.change(owner, GraphChange::Adds(uses));
+        }
+        assert_eq!((table.opaque, table.of_pieces), (1, 1));
+        table.change(owner, GraphChange::Is(uses(&[1])));
+        assert_eq!((table.opaque, table.of_pieces), (0, 0));
+        table.change(owner, GraphChange::Adds(opaque()));
+        table.change(owner, GraphChange::Ends);
+        assert_eq!((table.opaque, table.of_pieces), (0, 0));
+    }
+
+    /// A call that changes a node does not name its graph.
+    #[test]
+    fn a_node_is_its_graphs_until_that_ends() {
+        let (mut table, mut staying) = (GraphTable::default(), BTreeSet::new());
+        let mut change = |owner, change| {
+            follow(&mut staying, &table.change(owner, change));
+            (staying.iter().copied().collect::<Vec<_>>(), table.graphs.len())
+        };
+        let (graph, node) = (GraphOwner::Graph(1), GraphOwner::Node(7));
+        let with_node = |blocks| GraphUses { nodes: BTreeSet::from([7]), ..uses(blocks) };
+        assert_eq!(change(graph, GraphChange::Adds(with_node(&[1]))), (vec![1], 1));
+        assert_eq!(change(node, GraphChange::Adds(uses(&[2]))), (vec![1, 2], 1));
+        assert_eq!(change(graph, GraphChange::Is(with_node(&[2]))), (vec![2], 1));
+        assert_eq!(change(graph, GraphChange::Ends), (vec![], 0));
+        // A node of which no graph is known.
+        assert_eq!(change(node, GraphChange::Adds(uses(&[3]))), (vec![3], 0));
+        assert_eq!(change(node, GraphChange::Adds(uses(&[4]))), (vec![4], 0));
+        // The driver gives its handle to nodes of other graphs.
+        assert_eq!(change(graph, GraphChange::Adds(with_node(&[5]))), (vec![5], 1));
+        assert_eq!(change(GraphOwner::Graph(2), GraphChange::Is(with_node(&[6]))), (vec![5, 6], 1));
+        assert_eq!(change(graph, GraphChange::Ends), (vec![6], 1));
+        // An executable graph has no nodes of its own.
+        assert_eq!(change(GraphOwner::Executable(3), GraphChange::Is(with_node(&[8]))), (vec![6, 8], 1));
+        assert_eq!(change(GraphOwner::Executable(3), GraphChange::Ends), (vec![6], 1));
     }
 }

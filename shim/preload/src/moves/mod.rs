@@ -9,6 +9,7 @@
 mod fingerprints;
 mod graphs;
 mod last_use;
+mod named_ranges;
 pub(crate) mod pin_reason;
 mod predictor;
 mod refusals;
@@ -19,7 +20,6 @@ mod wait_budget;
 mod wait_trial;
 mod waits;
 
-use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -34,8 +34,8 @@ use crate::launches::{self, Launch, LaunchWord, LaunchedWork, Subscriber};
 use crate::registry;
 use crate::settings::Settings;
 use fingerprints::Fingerprints;
-use graphs::Graphs;
 pub(crate) use graphs::{GraphChange, GraphOwner, GraphUses};
+use graphs::{Graphs, RangeChanges};
 use last_use::LastUse;
 use predictor::Predictor;
 use refusals::RefusalLog;
@@ -141,10 +141,12 @@ impl Migrations {
 
     /// A graph was made or changed, or ends. To be called inside the gate.
     pub(crate) fn graph_changes(&self, owner: GraphOwner, change: GraphChange) {
-        let tell = |ranges: &[Range<u64>]| {
-            registry::all().for_each(|manager| manager.keep_in_graphs(ranges.to_vec()));
-        };
-        let released = self.graphs.change(owner, change, tell);
+        let released = self.graphs.change(owner, change, |RangeChanges { named, released }| {
+            for manager in registry::all() {
+                manager.release_from_graphs(released);
+                manager.keep_in_graphs(named);
+            }
+        });
         if !released.is_empty() {
             self.release(&released);
         }

@@ -13,7 +13,7 @@ gated! {
     cuGLCtxCreate(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice): Context, [] => foreign();
     cuGLCtxCreate_v2(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice): Context, [] => foreign();
     cuGraphAddBatchMemOpNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void): Graph, [], graph unknown(hGraph) => foreign();
-    cuGraphAddChildGraphNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph): Graph, [], graph child(hGraph, childGraph) => other_node(hGraph);
+    cuGraphAddChildGraphNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph): Graph, [], graph added(hGraph, phGraphNode) => other_node(hGraph);
     cuGraphAddEmptyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize): Pass, [] =>;
     cuGraphAddEventRecordNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, event: CUevent): Pass, [] =>;
     cuGraphAddEventWaitNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, event: CUevent): Pass, [] =>;
@@ -24,10 +24,10 @@ gated! {
     cuGraphAddKernelNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS): Pass, [] => kernel_node(hGraph, nodeParams);
     cuGraphAddMemAllocNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void): Pass, [] =>;
     cuGraphAddMemFreeNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, dptr: CUdeviceptr): Pass, [] =>;
-    cuGraphAddMemcpyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext): Graph, [], graph copies(hGraph, copyParams) => copy_node(copyParams);
-    cuGraphAddMemsetNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext): Graph, [], graph sets(hGraph, memsetParams) => set_node(memsetParams);
-    cuGraphAddNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void): Graph, [], graph node(hGraph, nodeParams) => node(hGraph, nodeParams);
-    cuGraphAddNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, nodeParams: *mut c_void): Graph, [], graph node(hGraph, nodeParams) => node(hGraph, nodeParams);
+    cuGraphAddMemcpyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext): Graph, [], graph added(hGraph, phGraphNode) => copy_node(copyParams);
+    cuGraphAddMemsetNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext): Graph, [], graph added(hGraph, phGraphNode) => set_node(memsetParams);
+    cuGraphAddNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void): Graph, [], graph added(hGraph, phGraphNode) => node(hGraph, nodeParams);
+    cuGraphAddNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, nodeParams: *mut c_void): Graph, [], graph added(hGraph, phGraphNode) => node(hGraph, nodeParams);
     cuGraphAddNode_v3(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, nodeParams: *mut c_void): Graph, [], graph unknown(hGraph) => foreign();
     cuGraphBatchMemOpNodeSetParams(hNode: CUgraphNode, nodeParams: *const c_void): Graph, [], graph unknown(hNode) => foreign();
     cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph): Graph, [], graph made(phGraphClone) =>;

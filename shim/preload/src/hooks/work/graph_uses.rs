@@ -66,7 +66,17 @@ pub(in crate::hooks) unsafe fn sets(
     note(code, owner, || GraphChange::Adds(uses()));
 }
 
-/// A graph gets another one as a node.
+/// A graph gets a node.
+///
+/// # Safety
+/// The driver has written the node there if it succeeded.
+pub(in crate::hooks) unsafe fn added(code: CUresult, graph: CUgraph, node: *const CUgraphNode) {
+    // SAFETY: by contract.
+    let uses = || unsafe { node.as_ref() }.map_or_else(GraphUses::opaque, |node| of_node(*node));
+    note(code, graph, || GraphChange::Adds(uses()));
+}
+
+/// A node of an executable graph becomes another graph.
 pub(in crate::hooks) fn child(code: CUresult, owner: impl Into<GraphOwner>, child: CUgraph) {
     note(code, owner, || GraphChange::Adds(of_graph(child)));
 }
@@ -154,8 +164,8 @@ fn of_node(node: CUgraphNode) -> GraphUses {
         // SAFETY: a node of the program's graph, and a live local.
         unsafe { driver().get::<symbol::cuGraphNodeGetType>()(node, kind) }
     });
-    match kind {
-        Some(CU_GRAPH_NODE_TYPE_KERNEL) => of_kernel(node),
+    let mut uses = match kind {
+        Some(CU_GRAPH_NODE_TYPE_KERNEL) => return of_kernel(node),
         Some(CU_GRAPH_NODE_TYPE_MEMCPY) => answer::<CUDA_MEMCPY3D>(|copy| {
             // SAFETY: the same.
             unsafe { driver().get::<symbol::cuGraphMemcpyNodeGetParams>()(node, copy) }
@@ -171,9 +181,11 @@ fn of_node(node: CUgraphNode) -> GraphUses {
             unsafe { driver().get::<symbol::cuGraphChildGraphNodeGetGraph>()(node, graph) }
         })
         .map_or_else(GraphUses::opaque, of_graph),
-        Some(kind) if uses_no_block(kind) => GraphUses::default(),
+        Some(kind) if uses_no_block(kind) => return GraphUses::default(),
         _ => GraphUses::opaque(),
-    }
+    };
+    uses.nodes.insert(node.0);
+    uses
 }
 
 /// The driver's answer in a place of ours.
