@@ -45,3 +45,42 @@ fn during_a_capture_nothing_moves_and_the_capture_goes_on() {
 fn a_graph_that_kernels_may_launch_pins_all_memory_until_its_end() {
     assert_eq!(numbers("opaque"), [STAYS, MOVED]);
 }
+
+/// Each block named by a captured copy or memset, and the one of a kernel, which may move.
+#[test]
+fn captured_copies_and_memsets_pin_their_blocks_alone() {
+    let codes = [STAYS, STAYS, STAYS, MOVED, MOVED, MOVED, MOVED, MOVED];
+    assert_eq!(numbers("captured"), codes);
+}
+
+/// The nodes of a child are the parent's: a change there names no graph.
+#[test]
+fn a_childs_memset_pins_its_blocks_until_the_parent_ends() {
+    assert_eq!(numbers("child"), [STAYS, MOVED, STAYS, MOVED, MOVED]);
+}
+
+#[test]
+fn a_clone_pins_what_its_origin_did() {
+    assert_eq!(numbers("clone"), [STAYS, MOVED]);
+}
+
+#[test]
+fn an_executable_graph_that_is_updated_pins_the_other_graphs_blocks() {
+    assert_eq!(numbers("updated"), [MOVED, STAYS, MOVED]);
+}
+
+/// The graph names the first block to its end, and the executable one both.
+#[test]
+fn a_memset_that_is_changed_keeps_its_new_block() {
+    assert_eq!(numbers("set"), [STAYS, STAYS, STAYS, MOVED, MOVED]);
+}
+
+#[test]
+fn a_node_that_is_changed_pins_its_new_block_until_its_graph_ends() {
+    assert_eq!(numbers("node"), [STAYS, STAYS, MOVED, MOVED]);
+}
+
+#[test]
+fn a_block_that_is_named_on_the_host_stays_there() {
+    assert_eq!(numbers("late"), [MOVED, STAYS, MOVED]);
+}
