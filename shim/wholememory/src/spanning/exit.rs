@@ -1,10 +1,13 @@
-//! The end of the process: rows that other ranks wait for are sent before.
+//! The end of the process: rows that other ranks wait for are sent before, and meetings that were
+//! given up come to their end.
 //!
 //! A program may end right after a call that has returned, while its rank still serves others.
 //! Without the wait these would lose the rank, and with it the rows of calls that have returned.
 
+use std::convert::Infallible;
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_driver::departure;
 
@@ -19,6 +22,37 @@ const LAST_CALLS: Duration = Duration::from_millis(500);
 /// The networks of the process.
 static NETWORKS: Mutex<Vec<Weak<Network>>> = Mutex::new(Vec::new());
 
+/// A thread's calls of NCCL's that were given up.
+#[derive(Debug)]
+struct Abandoned {
+    ended: Receiver<Infallible>,
+    deadline: Instant,
+    process: u32,
+}
+
+/// Those of the process.
+static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
+
+/// Has the process wait, before it ends, until `ended` is closed, and no longer than the deadline.
+pub(super) fn before_end_of(ended: Receiver<Infallible>, deadline: Instant) {
+    let now = Instant::now();
+    let mut all = ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    all.retain(|other| now < other.deadline);
+    all.push(Abandoned { ended, deadline, process: std::process::id() });
+    drop(all);
+    departure::before_exit(leave);
+}
+
+/// Waits for calls that were given up. A child of a fork has none of the threads.
+fn wait_for_abandoned() {
+    let Ok(all) = ABANDONED.try_lock().map(|mut all| std::mem::take(&mut *all)) else { return };
+    for Abandoned { ended, deadline, process } in all {
+        if process == std::process::id() {
+            let _over = ended.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
 /// Has the process wait, before it ends, for the rows that a network has under way.
 pub(super) fn before(network: &Arc<Network>) {
     let mut networks = NETWORKS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,6 +63,7 @@ pub(super) fn before(network: &Arc<Network>) {
 }
 
 extern "C" fn leave() {
+    wait_for_abandoned();
     // A thread that holds it has not ended: the rows of its network are not waited for.
     let Ok(networks) = NETWORKS.try_lock().map(|networks| networks.clone()) else { return };
     for network in networks {

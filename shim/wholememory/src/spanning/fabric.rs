@@ -120,8 +120,9 @@ impl Fabric {
             Ok(link.borrow().is_some())
         });
         if let Err(error) = met {
-            meeting.abandon();
+            // The other ranks are told first.
             self.network.lose(&error);
+            meeting.abandon();
             return Err(error);
         }
         self.network.connect(link.into_inner());

@@ -9,9 +9,10 @@
 //! the communicator over. If its caller has given up, it aborts the communicator. A call of NCCL's
 //! that never returns keeps this thread, and nothing of the caller's.
 
+use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_driver::Api;
@@ -19,6 +20,7 @@ use wm_driver::Api;
 use crate::error::{Error, Result};
 use crate::nccl::library::{Nccl, UniqueId};
 use crate::nccl::link::{DEADLINE, NcclGather, NcclLink, NcclTransfer};
+use crate::spanning::exit;
 use crate::spanning::gpu::RankGpu;
 use crate::spanning::memory::FixedMemory;
 use crate::spanning::rails::Partners;
@@ -49,6 +51,8 @@ pub struct RankMeeting {
 #[derive(Debug)]
 pub(super) struct MeetingThread {
     link: Receiver<Result<NcclLink>>,
+    /// Closed when the thread's calls of NCCL's have ended.
+    ended: Receiver<Infallible>,
     caller: Arc<()>,
 }
 
@@ -59,13 +63,17 @@ impl MeetingThread {
     /// [`Error::System`] where no thread begins.
     pub(super) fn begin(place: RankGpu, invitation: RankMeeting, gathered: u64) -> Result<Self> {
         let (told, link) = mpsc::channel();
+        let (open, ended) = mpsc::channel();
         let caller = Arc::new(());
         let seen = Arc::downgrade(&caller);
         // A link that no caller receives is dropped, which aborts the communicator.
-        let body = move || drop(told.send(meet(place, &invitation, gathered, &seen)));
+        let body = move || {
+            drop(told.send(meet(place, &invitation, gathered, &seen)));
+            drop(open);
+        };
         wm_driver::thread::spawn(c"wm-nccl-meet", STACK, body)
             .map_err(|error| Error::System(format!("a thread to begin NCCL: {error}")))?;
-        Ok(Self { link, caller })
+        Ok(Self { link, ended, caller })
     }
 
     /// The communicator, if it is connected within a time.
@@ -82,13 +90,15 @@ impl MeetingThread {
         }
     }
 
-    /// Gives up. The thread ends within the deadline, unless NCCL does not return: a process that
-    /// exits while NCCL's own threads begin may crash.
+    /// Gives up, and does not wait for the thread: NCCL may wait for a rank that is lost. The end
+    /// of the process waits for it, until the deadline, because a process that exits while NCCL's
+    /// own threads begin may crash.
     pub(super) fn abandon(self) {
-        let Self { link, caller } = self;
+        let Self { link, ended, caller } = self;
         drop(caller);
         // A communicator that was made meanwhile is aborted.
-        drop(link.recv_timeout(DEADLINE));
+        drop(link);
+        exit::before_end_of(ended, Instant::now() + DEADLINE);
     }
 }
 
