@@ -5,7 +5,6 @@
 //! another island that is read at an address.
 
 use std::ffi::c_uint;
-use std::process::Command;
 use std::ptr::{null, null_mut};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +12,8 @@ use std::time::Duration;
 use wm_abi::CUstream;
 use wm_driver::Api;
 
-use super::deaths::{seed, until_a_rank_ends, until_the_end};
+use super::deaths::{seed, until_a_rank_ends, until_an_end, until_the_end};
+use super::islands::{link_down_for, take_down};
 use crate::api::{Description, Handle};
 use crate::rank::{
     CHUNKED, CUDA_ERROR, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, NOT_SUPPORTED, Rank,
@@ -313,7 +313,8 @@ pub(super) fn without_nccl(rank: &Rank) -> Verdict {
     if wanted == SUCCESS { rank.free(memory) } else { Ok(()) }
 }
 
-/// The last island's machine loses its network, whose interface the test names, while rows pass.
+/// The last island's machine loses its network, whose interface the test names, while ranks meet or
+/// rows pass.
 pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
     let Ok(interface) = std::env::var("WHOLEMEMORY_SUITE_LINK") else { return Ok(()) };
     let random = &mut fastrand::Rng::with_seed(seed());
@@ -321,12 +322,12 @@ pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
     if rank.number + 1 == rank.islands {
         thread::spawn(move || {
             thread::sleep(moment);
-            let down = Command::new("ip").args(["link", "set", &interface, "down"]).status();
             // Without an end the other ranks would not get an error, and the scenario fails.
-            down.is_ok_and(|status| status.success())
+            take_down(&interface)
         });
     }
-    until_the_end(rank, calls_of(rank))
+    // A call may have begun before the link is down: the first one meets the ranks.
+    until_an_end(rank, calls_of(rank), |begin| Ok(begin.elapsed().min(link_down_for()?)))
 }
 
 /// Gathers and scatters, one a call, which return their code.

@@ -70,14 +70,24 @@ fn is_loss(made: Verdict<u32>) -> Verdict<bool> {
 }
 
 /// Makes calls until one fails, which must be soon after a rank has ended.
-pub(super) fn until_the_end(rank: &Rank, mut call: impl FnMut() -> Verdict<u32>) -> Verdict {
+pub(super) fn until_the_end(rank: &Rank, call: impl FnMut() -> Verdict<u32>) -> Verdict {
+    until_an_end(rank, call, |begin| Ok(begin.elapsed()))
+}
+
+/// The same, with the time since the end as `since` has it, from the begin of the call that failed.
+pub(super) fn until_an_end(
+    rank: &Rank,
+    mut call: impl FnMut() -> Verdict<u32>,
+    since: impl Fn(Instant) -> Verdict<Duration>,
+) -> Verdict {
     loop {
         let begin = Instant::now();
         if !is_loss(call())? {
             continue;
         }
-        must(begin.elapsed() < SOON, || format!("noticed after {:?}", begin.elapsed()))?;
-        eprintln!("noticed after {:?}", begin.elapsed());
+        let time = since(begin)?;
+        must(time < SOON, || format!("noticed after {time:?}"))?;
+        eprintln!("noticed after {time:?}");
         want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
         return Ok(());
     }

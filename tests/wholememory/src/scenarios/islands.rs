@@ -124,6 +124,21 @@ fn mark_link_down() -> Verdict {
     std::fs::write(LINK_DOWN, "down").map_err(|error| format!("{LINK_DOWN}: {error}"))
 }
 
+/// How long the link is down. A program that takes the interface down needs a second to start on a
+/// loaded machine: so this is the time since it has ended, if it has.
+pub(super) fn link_down_for() -> Verdict<Duration> {
+    let marked = std::fs::metadata(LINK_DOWN).and_then(|mark| mark.modified());
+    Ok(marked.map_err(|error| format!("{LINK_DOWN}: {error}"))?.elapsed().unwrap_or_default())
+}
+
+/// Takes an interface of this machine down.
+pub(super) fn take_down(interface: &str) -> Verdict {
+    mark_link_down()?;
+    let down = Command::new("ip").args(["link", "set", interface, "down"]).status();
+    must(down.is_ok_and(|status| status.success()), || "the interface stays up".to_owned())?;
+    mark_link_down()
+}
+
 /// The last island's machine loses its network, whose interface the test names. Without a name
 /// nothing is lost.
 pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
@@ -133,17 +148,12 @@ pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
     if rank.number % rank.islands == rank.islands - 1 {
         let first = rank.number < rank.islands;
         if first {
-            mark_link_down()?;
-            let down = Command::new("ip").args(["link", "set", &interface, "down"]).status();
-            must(down.is_ok_and(|status| status.success()), || "the interface stays up".to_owned())?;
-            mark_link_down()?;
+            take_down(&interface)?;
         }
         want!(SUCCESS, rank.wholememory_communicator_barrier(own))?;
     }
     want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
-    let marked = std::fs::metadata(LINK_DOWN).and_then(|mark| mark.modified());
-    // A program that takes the interface down needs a second to start on a loaded machine.
-    noticed_after(marked.map_err(|error| error.to_string())?.elapsed().unwrap_or_default())?;
+    noticed_after(link_down_for()?)?;
     // A machine that has lost the others still has its own ranks.
     want!(SUCCESS, rank.wholememory_communicator_barrier(own))
 }
