@@ -333,13 +333,15 @@ fn a_network_that_fails_in_another_call() {
     }
 }
 
-/// The network between ranks is cut, and closes nothing.
+/// The network between ranks is cut, and closes nothing: ranks wait for their whole patience, so
+/// the cases are played at once.
 #[test]
 fn a_network_that_is_cut() {
-    for after in ["6@1", "9@0"] {
+    let play = |after| {
         let settings = [("SIMNCCL_DROP", after), ("WMSHIM_WHOLEMEMORY_TIMEOUT", "3")];
         passes(&["--ranks", "3", "--islands", "2", "--filter", "crossings.network_fails"], &settings);
-    }
+    };
+    std::thread::scope(|scope| ["6@1", "9@0"].map(|after| drop(scope.spawn(move || play(after)))));
 }
 
 /// Hazard (deadlock): a thread of the program waits for rows inside a call of the driver that lets
