@@ -7,25 +7,26 @@
 //! them waits for the GPU. How much stays idle is the pool's to say ([`HandlePool`]).
 
 use std::cell::Cell;
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_driver::api::{Failed, Named};
-use wm_driver::{Api, Device, Tier, lock};
+use wm_driver::{Api, Device, Tier};
 use wm_memory::{HandlePool, Keep, Manager, PieceKind};
 
-use super::handle_cache::{Access, HandleCache, Vmm};
+use super::handle_cache::shared::SharedHandles;
+use super::handle_cache::{Access, HandleCache, HeldPiece, Vmm};
 use crate::idle::{self, IdleKind};
 use crate::process::{callers, driver};
 use crate::registry;
 use crate::settings::{self, TorchPieces};
 
-/// The handle cache behind its lock.
+/// The handle cache, and whether there is anything in it.
 #[derive(Debug)]
 pub(crate) struct PieceCache {
-    handles: Mutex<HandleCache<DriverCalls>>,
+    handles: SharedHandles<DriverCalls>,
     /// Was any handle cached? Until then no lock is taken.
     is_used: AtomicBool,
 }
@@ -49,7 +50,7 @@ thread_local! {
 }
 
 /// The driver's calls.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct DriverCalls;
 
 impl Vmm for DriverCalls {
@@ -130,28 +131,47 @@ pub(crate) fn kind_of(property: &CUmemAllocationProp, bytes: usize) -> PieceKind
 
 impl PieceCache {
     pub(crate) const fn new() -> Self {
-        Self { handles: Mutex::new(HandleCache::new(DriverCalls)), is_used: AtomicBool::new(false) }
+        Self { handles: SharedHandles::new(DriverCalls), is_used: AtomicBool::new(false) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HandleCache<DriverCalls>> {
-        lock(&self.handles)
+    fn used(&self) -> Option<&SharedHandles<DriverCalls>> {
+        self.is_used.load(Relaxed).then_some(&self.handles)
     }
 
     /// The cached handles, if there were any.
     pub(crate) fn handles(&self) -> Option<MutexGuard<'_, HandleCache<DriverCalls>>> {
-        self.is_used.load(Relaxed).then(|| self.lock())
+        self.used().map(SharedHandles::lock)
+    }
+
+    /// The same for a use of a piece, which is not in exchange then.
+    pub(crate) fn handles_for(&self, alias: u64) -> Option<MutexGuard<'_, HandleCache<DriverCalls>>> {
+        self.used().map(|handles| handles.lock_for(alias))
+    }
+
+    /// The same for a use of a range.
+    pub(crate) fn handles_in(
+        &self,
+        address: u64,
+        bytes: u64,
+    ) -> Option<MutexGuard<'_, HandleCache<DriverCalls>>> {
+        self.used().map(|handles| handles.lock_in(address, bytes))
+    }
+
+    /// A piece becomes other memory ([`SharedHandles::exchange`]).
+    pub(crate) fn exchange(&self, alias: u64, seen: &HeldPiece, handle: u64, access: &[Access]) -> bool {
+        self.used().is_some_and(|handles| handles.exchange(alias, seen, handle, access))
     }
 
     /// An alias for memory that was made.
     pub(crate) fn made(&self, kind: PieceKind, handle: u64) -> u64 {
         self.is_used.store(true, Relaxed);
-        self.lock().made(kind, handle)
+        self.handles.lock().made(kind, handle)
     }
 
     /// The same for memory that serves no later piece.
     pub(crate) fn lend(&self, kind: PieceKind, handle: u64) -> u64 {
         self.is_used.store(true, Relaxed);
-        self.lock().lend(kind, handle)
+        self.handles.lock().lend(kind, handle)
     }
 
     /// `cuMemMap` of an alias; `None` for other handles, for which unused mappings are removed from
@@ -164,7 +184,7 @@ impl PieceCache {
         handle: u64,
         flags: u64,
     ) -> Option<CUresult> {
-        let mut handles = self.handles()?;
+        let mut handles = self.used()?.lock_for_in(handle, address, bytes as u64);
         let is_whole = offset == 0 && flags == 0;
         let mapped = is_whole.then(|| handles.map(address, bytes as u64, handle)).flatten();
         if mapped.is_none() {
@@ -192,7 +212,7 @@ impl PieceCache {
     /// `cuMemRelease` of an alias. Idle memory beyond the stated amount goes back to the driver
     /// then, unless PyTorch is about to ask for it.
     pub(crate) fn release(&self, alias: u64) -> Option<CUresult> {
-        let released = self.handles()?.release(alias).map(CUresult::from);
+        let released = self.handles_for(alias)?.release(alias).map(CUresult::from);
         if released == Some(CUresult::SUCCESS) {
             if REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING) {
                 look_later();
@@ -226,7 +246,7 @@ impl PieceCache {
 
     /// `cuMemSetAccess` of mappings of aliases.
     pub(crate) fn allow(&self, address: u64, bytes: usize, wanted: &[CUmemAccessDesc]) -> Option<CUresult> {
-        let mut handles = self.handles()?;
+        let mut handles = self.handles_in(address, bytes as u64)?;
         let of_devices = wanted.iter().all(|entry| entry.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE);
         let access: Access = wanted.iter().map(|entry| (entry.location.id, entry.flags)).collect();
         let allowed = if of_devices { handles.allow(address, bytes as u64, &access) } else { None };

@@ -24,7 +24,7 @@ fn with_handle(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
 }
 
 fn with_handle_anywhere(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
-    let handle = cache().handles().and_then(|mut handles| handles.share(alias));
+    let handle = cache().handles_for(alias).and_then(|mut handles| handles.share(alias));
     handle.map_or(Outcome::Forward, |handle| Outcome::Return(call(handle)))
 }
 
@@ -155,6 +155,7 @@ fn share_range(address: CUdeviceptr, bytes: usize) -> Outcome {
     if !is_on_device(address, bytes as u64) {
         return refuse();
     }
-    cache().handles().iter_mut().for_each(|handles| handles.share_range(address, bytes as u64));
+    let mut handles = cache().handles_in(address, bytes as u64);
+    handles.iter_mut().for_each(|handles| handles.share_range(address, bytes as u64));
     Outcome::Forward
 }

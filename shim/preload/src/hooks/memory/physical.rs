@@ -311,7 +311,7 @@ pub(in crate::hooks) unsafe fn mem_get_allocation_properties_from_handle(
     property: *mut CUmemAllocationProp,
     handle: u64,
 ) -> CUresult {
-    let named = cache().handles().and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
+    let named = cache().handles_for(handle).and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, named) };
     let asked = book().asked(handle);
@@ -337,7 +337,8 @@ pub(in crate::hooks) fn mem_map(
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let plainly = || {
-        let named = cache().handles().and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
+        let named =
+            cache().handles_for(handle).and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
         // SAFETY: a function without pointers.
         unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, named, flags) }
     };
@@ -357,7 +358,7 @@ pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome
     }
     let length = bytes as u64;
     book().unmapping(address, length);
-    let cached = cache().handles().and_then(|mut handles| handles.unmap(address, length));
+    let cached = cache().handles_in(address, length).and_then(|mut handles| handles.unmap(address, length));
     let result = cached.map_or_else(|| unmap(address, bytes), CUresult::from);
     match result {
         CUresult::SUCCESS => book().unmapped(address, length),
@@ -409,7 +410,7 @@ pub(in crate::hooks) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> 
     if reserved::is_ours(address) {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
-    if let Some(mut handles) = cache().handles() {
+    if let Some(mut handles) = cache().handles_in(address, bytes as u64) {
         let _left = handles.clear(address, bytes as u64);
     }
     segment::changed();

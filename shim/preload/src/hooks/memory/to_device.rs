@@ -40,7 +40,7 @@ pub(super) fn bring(alias: u64) -> bool {
 
 /// `None`: it cannot be brought. `false`: it was changed meanwhile.
 fn bring_once(alias: u64) -> Option<bool> {
-    let piece = cache().handles()?.held(alias).filter(|piece| !piece.shared)?;
+    let piece = cache().handles_for(alias)?.held(alias).filter(|piece| !piece.shared)?;
     let manager = registry::existing(piece.kind.device)?;
     let is_mapped = !piece.at.is_empty();
     if is_mapped && !PROCESS.moves.is_on() {
@@ -90,10 +90,7 @@ impl DeviceMemory {
             piece.at.iter().map(|at| own_access(*at, piece.kind.device)).collect();
         let Some(access) = access.filter(|_| self.has_bytes_of(piece)) else { return false };
         let handle = self.memory.raw();
-        let mut handles = cache().handles();
-        let is_exchanged =
-            handles.as_mut().is_some_and(|handles| handles.exchange(alias, piece, handle, &access));
-        drop(handles);
+        let is_exchanged = cache().exchange(alias, piece, handle, &access);
         if is_exchanged {
             let _is_the_aliass = self.memory.into_raw();
             self.charge.made(false);

@@ -1,6 +1,12 @@
 //! A piece on the host becomes device memory: its alias stands for other memory from then on.
+//!
+//! An exchange makes many driver calls, so the cache is not locked meanwhile. It has a begin and an
+//! end; between them the piece is *in exchange*, and calls of the program that name it, or reach
+//! into a range where its memory is mapped, wait ([`super::shared`]). So its mappings are changed
+//! by one thread.
 
 use smallvec::SmallVec;
+use wm_abi::CUresult;
 use wm_driver::Tier;
 use wm_memory::PieceKind;
 
@@ -8,6 +14,19 @@ use super::{Access, Alias, HandleCache, HeldPiece, Vmm};
 
 /// Times that the driver is asked to undo a step.
 const ATTEMPTS: u32 = 8;
+
+/// An exchange that has begun: the memory of `handle` on the device, which has the piece's bytes,
+/// takes the place of the piece's memory.
+#[derive(Debug)]
+pub(super) struct PieceExchange<'a> {
+    pub(super) alias: u64,
+    piece: &'a HeldPiece,
+    handle: u64,
+    /// The rights at each address where the program has the piece mapped.
+    access: &'a [Access],
+    /// Mappings of its memory that the program has given up.
+    unused: Vec<(u64, u64)>,
+}
 
 impl<V: Vmm> HandleCache<V> {
     /// An alias for memory that goes back to the driver when the program gives it up.
@@ -37,69 +56,107 @@ impl<V: Vmm> HandleCache<V> {
         used.filter_map(|view| self.memories.get(&view.memory)?.holder).collect()
     }
 
-    /// The alias stands for the memory of `handle` on the device from now on, which has its bytes.
-    /// `access`: the rights at each address where it is mapped. `false`: the program has changed
-    /// the piece since it was `seen`, or the driver has refused, and nothing is different.
-    pub(crate) fn exchange(&mut self, alias: u64, seen: &HeldPiece, handle: u64, access: &[Access]) -> bool {
-        if self.held(alias).as_ref() != Some(seen) {
-            return false;
-        }
-        let mut places = seen.at.iter().zip(access).enumerate();
-        let refused = places.find(|(_, (at, access))| !self.swap(**at, seen.kind.bytes, handle, access));
-        if let Some((done, _)) = refused {
-            for (at, access) in seen.at.iter().zip(access).take(done) {
-                let _left = self.swap(*at, seen.kind.bytes, seen.handle, access);
-            }
-            return false;
-        }
-        self.rename(alias, handle, &seen.at, access);
-        true
+    pub(super) fn is_in_exchange(&self, alias: u64) -> bool {
+        self.in_exchange.contains(&alias)
     }
 
-    /// Maps other memory at an address. If the driver refuses, what was there is there again; if it
-    /// refuses that too, nothing is, and an access is an error.
-    fn swap(&mut self, address: u64, bytes: u64, handle: u64, access: &Access) -> bool {
-        let before = self.mappings.get(&address).and_then(|view| self.memories.get(&view.memory));
-        let Some(before) = before.map(|memory| memory.handle) else { return false };
-        if self.vmm.unmap(address, bytes).is_err() {
-            return false;
-        }
-        let place = |handle| {
-            self.vmm.map(address, bytes, handle)?;
-            self.vmm.allow(address, bytes, access).inspect_err(|_| {
-                let _left = self.vmm.unmap(address, bytes);
-            })
+    /// Is memory in exchange mapped in a range?
+    pub(super) fn reaches_exchange(&self, address: u64, bytes: u64) -> bool {
+        let is_touched = |at: u64| {
+            let memory = self.mappings.get(&at).and_then(|view| self.memories.get(&view.memory));
+            memory.and_then(|memory| memory.holder).is_some_and(|holder| self.is_in_exchange(holder))
         };
-        let placed = place(handle);
-        if placed.is_err() {
-            let _left = (0..ATTEMPTS).find(|_| place(before).is_ok());
-        }
-        placed.is_ok()
+        !self.in_exchange.is_empty() && self.overlapping(address, bytes).into_iter().any(is_touched)
     }
 
-    /// Records an exchange, and gives the memory up that the alias stood for.
-    fn rename(&mut self, alias: u64, handle: u64, at: &[u64], access: &[Access]) {
-        let Some(found) = self.aliases.get(&alias).copied() else { return };
+    /// `None`: the program has changed the piece since it was `seen`, or it is in exchange.
+    pub(super) fn begin_exchange<'a>(
+        &mut self,
+        alias: u64,
+        seen: &'a HeldPiece,
+        handle: u64,
+        access: &'a [Access],
+    ) -> Option<PieceExchange<'a>> {
+        if self.is_in_exchange(alias) || self.held(alias).as_ref() != Some(seen) {
+            return None;
+        }
+        let memory = self.memories.get(&self.aliases.get(&alias)?.memory?)?;
+        let views = memory.mappings.iter().filter_map(|at| Some((*at, self.mappings.get(at)?)));
+        let unused = views.filter(|(_, view)| !view.used).map(|(at, view)| (at, view.bytes)).collect();
+        self.in_exchange.push(alias);
+        Some(PieceExchange { alias, piece: seen, handle, access, unused })
+    }
+
+    /// Records that all has been exchanged; the memory that the alias stood for is to be released.
+    pub(super) fn end_exchange(&mut self, exchange: &PieceExchange<'_>) {
+        let PieceExchange { alias, piece, handle, access, unused } = exchange;
+        let Some(found) = self.aliases.get(alias).copied() else { return };
         let kind = found.kind.on(Tier::Device);
-        let number = self.remember(kind, handle);
-        for (at, access) in at.iter().zip(access) {
+        let number = self.remember(kind, *handle);
+        for (at, access) in piece.at.iter().zip(*access) {
             if let Some(view) = self.mappings.get_mut(at) {
                 (view.memory, view.access) = (number, access.clone());
             }
         }
-        let before = found.memory.and_then(|before| {
-            let memory = self.memories.get_mut(&before)?;
-            memory.mappings.retain(|other| !at.contains(other));
-            Some((before, memory.kept))
-        });
+        for (at, _) in unused {
+            self.mappings.remove(at);
+        }
+        let before = found.memory.and_then(|before| self.memories.remove(&before));
         if let Some(memory) = self.memories.get_mut(&number) {
-            memory.mappings.extend(at.iter().copied());
-            memory.kept = before.is_some_and(|(_, kept)| kept);
+            memory.mappings.extend(piece.at.iter().copied());
+            memory.kept = before.is_some_and(|before| before.kept);
         }
-        self.hand_over(number, alias);
-        self.aliases.insert(alias, Alias { kind, memory: Some(number), ..found });
-        if let Some((before, _)) = before {
-            let _left = self.release_uncounted(before);
-        }
+        self.hand_over(number, *alias);
+        self.aliases.insert(*alias, Alias { kind, memory: Some(number), ..found });
     }
+
+    /// The piece is in exchange no more.
+    pub(super) fn leave_exchange(&mut self, alias: u64) {
+        self.in_exchange.retain(|other| *other != alias);
+    }
+}
+
+impl PieceExchange<'_> {
+    /// Maps the memory wherever the piece is mapped. `false`: the driver has refused, and nothing
+    /// is different.
+    pub(super) fn carry_out(&mut self, vmm: &impl Vmm) -> bool {
+        let Self { piece, handle, access, .. } = self;
+        let mut places = piece.at.iter().zip(*access).enumerate();
+        let refused =
+            places.find(|(_, (at, access))| !swap(vmm, **at, piece, [piece.handle, *handle], access));
+        if let Some((done, _)) = refused {
+            for (at, access) in piece.at.iter().zip(*access).take(done) {
+                let _left = swap(vmm, *at, piece, [*handle, piece.handle], access);
+            }
+            return false;
+        }
+        // A mapping that stays is known, and is removed when its addresses are needed.
+        self.unused.retain(|(at, bytes)| vmm.unmap(*at, *bytes).is_ok());
+        true
+    }
+
+    /// Gives the memory that the alias stood for to the driver.
+    pub(super) fn release(&self, vmm: &impl Vmm) {
+        let _left = vmm.release(self.piece.handle);
+    }
+}
+
+/// Maps other memory at an address. If the driver refuses, what was there is there again; if it
+/// refuses that too, nothing is, and an access is an error.
+fn swap(vmm: &impl Vmm, address: u64, piece: &HeldPiece, [from, to]: [u64; 2], access: &Access) -> bool {
+    let bytes = piece.kind.bytes;
+    if vmm.unmap(address, bytes).is_err() {
+        return false;
+    }
+    let place = |handle| -> Result<(), CUresult> {
+        vmm.map(address, bytes, handle)?;
+        vmm.allow(address, bytes, access).inspect_err(|_| {
+            let _left = vmm.unmap(address, bytes);
+        })
+    };
+    let placed = place(to);
+    if placed.is_err() {
+        let _left = (0..ATTEMPTS).find(|_| place(from).is_ok());
+    }
+    placed.is_ok()
 }

@@ -20,6 +20,7 @@
 mod exchange;
 mod give_back;
 mod passed_on;
+pub(crate) mod shared;
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
@@ -113,6 +114,8 @@ pub(crate) struct HandleCache<V> {
     memories: HandleMap<CachedHandle>,
     aliases: HandleMap<Alias>,
     mappings: BTreeMap<u64, CachedMapping>,
+    /// Aliases whose memory a thread exchanges.
+    in_exchange: Vec<u64>,
     last: u64,
 }
 
@@ -123,6 +126,7 @@ impl<V: Vmm> HandleCache<V> {
             memories: HandleMap::with_hasher(BuildHasherDefault::new()),
             aliases: HandleMap::with_hasher(BuildHasherDefault::new()),
             mappings: BTreeMap::new(),
+            in_exchange: Vec::new(),
             last: 0,
         }
     }

@@ -21,6 +21,20 @@ fn mapped() -> (HandleCache<Model>, u64, HeldPiece) {
     (cache, alias, held)
 }
 
+/// As [`SharedHandles::exchange`], in one thread.
+fn exchange(cache: &mut HandleCache<Model>, alias: u64, seen: &HeldPiece, handle: u64) -> bool {
+    let access = access();
+    let Some(mut exchange) = cache.begin_exchange(alias, seen, handle, &access) else { return false };
+    assert!(cache.begin_exchange(alias, seen, handle, &access).is_none(), "it is in exchange");
+    let is_exchanged = exchange.carry_out(&cache.vmm);
+    if is_exchanged {
+        cache.end_exchange(&exchange);
+        exchange.release(&cache.vmm);
+    }
+    cache.leave_exchange(alias);
+    is_exchanged
+}
+
 fn access() -> Vec<Access> {
     PLACES.iter().map(|_| Access::from(ALL)).collect()
 }
@@ -42,7 +56,7 @@ fn memory_that_is_lent_goes_back_when_it_is_given_up() {
 fn an_exchanged_piece_is_the_other_memory_wherever_it_is_mapped() {
     let (mut cache, alias, held) = mapped();
     let other = cache.vmm.new_handle(KIND);
-    assert!(cache.exchange(alias, &held, other, &access()));
+    assert!(exchange(&mut cache, alias, &held, other));
     assert_eq!(PLACES.map(|at| cache.vmm.at(at)), [Some(other); 2]);
     assert_eq!((cache.bound(alias), cache.vmm.0.borrow().handles.len()), (Some(other), 1));
     assert_eq!(cache.held(alias).expect("a piece").kind, KIND);
@@ -69,7 +83,7 @@ fn a_piece_that_has_changed_is_not_exchanged() {
             _ => assert_eq!(cache.map(48 * MIB, KIND.bytes, alias), Some(Ok(()))),
         }
         let other = cache.vmm.new_handle(KIND);
-        assert!(!cache.exchange(alias, &held, other, &access()), "{change}");
+        assert!(!exchange(&mut cache, alias, &held, other), "{change}");
         assert_eq!(cache.bound(alias), Some(held.handle), "{change}");
     }
 }
@@ -81,13 +95,30 @@ fn a_refused_exchange_has_no_effect() {
     let (mut cache, alias, held) = mapped();
     let other = cache.vmm.new_handle(KIND);
     cache.vmm.0.borrow_mut().spoiled.insert(other);
-    assert!(!cache.exchange(alias, &held, other, &access()));
+    assert!(!exchange(&mut cache, alias, &held, other));
     assert_eq!(PLACES.map(|at| cache.vmm.at(at)), [Some(held.handle); 2]);
     cache.vmm.0.borrow_mut().spoiled.clear();
     cache.vmm.0.borrow_mut().fails_to_unmap = 1;
-    assert!(!cache.exchange(alias, &held, other, &access()));
+    assert!(!exchange(&mut cache, alias, &held, other));
     assert_eq!(PLACES.map(|at| cache.vmm.at(at)), [Some(held.handle); 2]);
     assert_eq!(cache.bound(alias), Some(held.handle));
-    assert!(cache.exchange(alias, &held, other, &access()));
+    assert!(exchange(&mut cache, alias, &held, other));
     assert_eq!(PLACES.map(|at| cache.vmm.at(at)), [Some(other); 2]);
+}
+
+/// Hazard (use after free): the alias's former memory is mapped where the program may map another
+/// piece.
+#[test]
+fn mappings_that_the_program_has_given_up_go_with_the_former_memory() {
+    let mut program = Program::new();
+    program.map_on(Tier::Host, 0..1);
+    let (alias, memory, _) = program.pages[&0];
+    program.move_to(0, 1);
+    assert_eq!(program.cache.vmm.at(Program::address(0)), Some(memory), "it may come back there");
+    let held = program.cache.held(alias).expect("a piece");
+    let other = program.cache.vmm.new_handle(KIND);
+    assert!(exchange(&mut program.cache, alias, &held, other));
+    let state = program.cache.vmm.0.borrow();
+    assert_eq!(state.mapped.keys().copied().collect::<Vec<_>>(), [Program::address(1)]);
+    assert_eq!(state.handles.keys().copied().collect::<Vec<_>>(), [other]);
 }

@@ -2,6 +2,7 @@
 //! written to it, or memory is lost.
 mod ends;
 mod exchanged;
+mod shared;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
