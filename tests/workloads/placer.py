@@ -1,6 +1,6 @@
 """A training step that streams its optimizer's states, and a decoder that reads each weight once a token, on a device of SHARE of their need.
 
-    placer.py train | decode        STEPS=40 steps or tokens, LONGEST=30 the longest time; a line for each step as it ends
+    placer.py train | decode        STEPS=40 steps or tokens, LONGEST=30 the longest time; a line for each step as it ends; LAYERS
 """
 import os
 import sys
@@ -10,20 +10,20 @@ import torch
 
 from figures import emit
 
-steps, longest = int(os.environ.get("STEPS", "40")), float(os.environ.get("LONGEST", "30"))
+DEVICE = os.environ.get("DEVICE", "cuda")
 
 
-def train():
+def train(layers):
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    size = dict(n_embd=1600, n_layer=int(os.environ.get("LAYERS", "48")), n_head=25)
-    with torch.device("cuda"):
+    size = dict(n_embd=1600, n_layer=layers, n_head=25)
+    with torch.device(DEVICE):
         model = GPT2LMHeadModel(GPT2Config(**size)).train()
         ids = torch.randint(0, 50000, (4, 512))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, foreach=True)
 
     def step():
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             loss = model(input_ids=ids, labels=ids).loss
         loss.backward()
         optimizer.step()
@@ -33,12 +33,12 @@ def train():
     return step
 
 
-def decode():
+def decode(layers):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.set_default_dtype(torch.bfloat16)
-    config = LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=int(os.environ.get("LAYERS", "32")), num_attention_heads=32)
-    with torch.device("cuda"):
+    config = LlamaConfig(hidden_size=4096, intermediate_size=11008, num_hidden_layers=layers, num_attention_heads=32)
+    with torch.device(DEVICE):
         model = LlamaForCausalLM(config).eval()
         state = {"ids": torch.randint(3, 32000, (1, 64)), "cache": None}
 
@@ -53,8 +53,10 @@ def decode():
 
 def main():
     torch.manual_seed(0)
+    steps, longest = int(os.environ.get("STEPS", "40")), float(os.environ.get("LONGEST", "30"))
     kind = sys.argv[1]
-    step, seconds, begin, value = {"train": train, "decode": decode}[kind](), [], time.perf_counter(), 0
+    make, layers = {"train": (train, 48), "decode": (decode, 32)}[kind]
+    step, seconds, begin, value = make(int(os.environ.get("LAYERS", layers))), [], time.perf_counter(), 0
     while len(seconds) < steps and time.perf_counter() - begin < longest:
         at = time.perf_counter()
         value = step()
@@ -65,4 +67,5 @@ def main():
     emit(kind, seconds, value, late_s=last[len(last) // 2], peak_bytes=torch.cuda.max_memory_reserved())
 
 
-main()
+if __name__ == "__main__":
+    main()
