@@ -52,6 +52,7 @@ def main():
         repeat(step, kind, seconds, values)
     except TimeoutError:
         print(f"{kind}: ended for its time", flush=True)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if not seconds:
         sys.exit(1)
     peak, held = peaks()

@@ -218,7 +218,7 @@ class Adapted(nn.Module):
 def lora():
     torch.set_default_dtype(torch.bfloat16)
     width, hidden = wide(4096, 128), wide(11008, 256)
-    model = Decoder(width, many(20), lambda: Gated(width, hidden, Adapted), Adapted)
+    model = Decoder(width, many(24), lambda: Gated(width, hidden, Adapted), Adapted)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".adapter." in name)
     return training(model, next_words(model, torch.randint(0, 8192, (2, wide(1025, 33)))))
@@ -227,7 +227,7 @@ def lora():
 def resnet():
     from resnet import network
 
-    images, side = many(192), wide(224, 64)
+    images, side = many(384), wide(224, 64)
     model, x, labels = network(), torch.randn(images, 3, side, side), torch.randint(0, 1000, (images,))
     return training(model, lambda: F.cross_entropy(model(x).float(), labels))
 
@@ -235,7 +235,7 @@ def resnet():
 def compile():
     """Graphs of forward and backward passes, which `torch.compile` captures and replays. Without a GPU nothing is compiled."""
     width = wide(1024, 128)
-    model = Decoder(width, many(12), lambda: Gated(width, 4 * width))
+    model = Decoder(width, many(16), lambda: Gated(width, 4 * width))
     compiled = torch.compile(model, mode="reduce-overhead") if DEVICE == "cuda" else model
     return training(model, next_words(compiled, torch.randint(0, 8192, (24, wide(513, 33)))))
 
