@@ -173,7 +173,7 @@ class UNet(nn.Module):
 
 
 def unet():
-    batch, side = many(24), wide(128, 8)
+    batch, side = many(24), wide(128, 16)
     model, clear = UNet(wide(256, 64)), torch.randn(batch, 4, side, side)
 
     def loss():
