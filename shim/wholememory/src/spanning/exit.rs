@@ -76,3 +76,28 @@ extern "C" fn leave() {
     }
     departure::close(LAST_CALLS);
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (process lifecycle): a process ends while NCCL's threads begin, or does not end since
+    //! a call of NCCL's does not return.
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_end_waits_for_calls_that_were_given_up_and_not_past_their_deadline() {
+        let (open, ended) = channel();
+        before_end_of(ended, Instant::now() + Duration::from_secs(60));
+        let call = thread::spawn(move || drop(open));
+        wait_for_abandoned();
+        call.join().expect("no panic");
+
+        let (_never_closed, ended) = channel();
+        let deadline = Instant::now() + Duration::from_millis(50);
+        before_end_of(ended, deadline);
+        wait_for_abandoned();
+        assert!(Instant::now() >= deadline, "it is waited for");
+    }
+}
