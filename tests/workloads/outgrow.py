@@ -1,4 +1,4 @@
-"""Programs whose memory is to be larger than the device, each repeating one step: outgrow.sh runs them bare and on a smaller device.
+"""Programs that are to need more memory than the device has, each repeating one step: outgrow.sh runs them bare and on a smaller device.
 
     outgrow.py KIND         SCALE=1 size (20 GiB at most), STEPS=12 steps at most, LONGEST=30 seconds of them, DEVICE=cuda (cpu: to test this file)
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Programs whose memory is larger than the device, on one GPU: each KIND of outgrow.py bare, then on SHARE per cent of its peak with moves
+# Programs that need more memory than the device has, on one GPU: each KIND of outgrow.py bare, then on SHARE per cent of its peak with moves
 # off and on (and `auto` where docs/settings.md has it). Some 90 seconds a kind. Run from the repository root after `make dist`; ratios are
 # by outgrow_row.py, which explains them. With OUT, each run is a line of $OUT/outgrow.jsonl.
 #

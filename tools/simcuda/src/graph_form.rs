@@ -26,7 +26,7 @@ use crate::state::driver;
 /// The kind of a node, and its parameters.
 #[derive(Debug, Clone)]
 pub(crate) enum Form {
-    /// A kind whose parameters are kept elsewhere, or not told.
+    /// A kind with parameters that are kept elsewhere, or not told.
     Plain(Kind),
     Kernel(Arc<KernelForm>),
     Copy(CopyForm),
@@ -241,7 +241,7 @@ pub(crate) unsafe fn launching(call: &Call, p: &CUDA_KERNEL_NODE_PARAMS) -> Outc
 /// Another graph as a node. Its work is that of the node's own copy.
 ///
 /// # Errors
-/// `INVALID_VALUE` if there is no such graph, or one whose nodes wait for each other in a circle.
+/// `INVALID_VALUE` if there is no such graph, or if its nodes wait for each other in a circle.
 pub(crate) fn child(of: CUgraph) -> Outcome<(Form, Work)> {
     let of = graph(of)?;
     of.work()?;

@@ -3,9 +3,9 @@
 //! The fingerprint of the bytes that came is taken of the device's memory, behind the gate that was
 //! closed for the move: nothing of the program can have written them since the copy, and the idle
 //! handle that they came from has the same. Before a handle leaves, the fingerprint is taken anew,
-//! behind the gate of that move. Both times one launch serves many handles, in calls whose time
-//! [`FingerprintPace`](crate::policy::fingerprint_pace::FingerprintPace) bounds. Chunks whose
-//! fingerprints were not taken are copied.
+//! behind the gate of that move. Both times one launch serves many handles.
+//! [`FingerprintPace`](crate::policy::fingerprint_pace::FingerprintPace) bounds the time of such a
+//! call. Chunks without a fingerprint are copied.
 
 use std::ops::Range;
 use std::time::Instant;

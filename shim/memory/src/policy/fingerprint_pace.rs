@@ -9,8 +9,8 @@ use wm_driver::gpu::FINGERPRINTED_BYTES;
 /// A full call that takes less than this is followed by one of twice the bytes.
 const SHORT: Duration = Duration::from_micros(250);
 
-/// A call that takes longer is followed by one of half the bytes. Calls whose times add up to this
-/// are judged together: one launch costs some microseconds whatever it reads.
+/// A call that takes longer is followed by one of half the bytes. Calls are judged together until
+/// their times add up to this: one launch costs some microseconds whatever it reads.
 pub(crate) const LONG: Duration = Duration::from_millis(1);
 
 /// The most bytes of a call: 2 GiB.
@@ -65,8 +65,8 @@ impl FingerprintPace {
         self.spent
     }
 
-    /// A call ended. `read`: the bytes whose fingerprints came of it; 0 if it failed. `carried`:
-    /// the time in which the link carries them, if it was measured.
+    /// A call ended. `read`: the bytes that it took fingerprints of; 0 if it failed. `carried`: the
+    /// time in which the link carries them, if it was measured.
     pub(crate) fn record(&mut self, read: u64, took: Duration, carried: Option<Duration>, now: Instant) {
         self.spent += took;
         if took > LONG {
@@ -113,7 +113,7 @@ mod tests {
         /// For a chunk.
         reads: Duration,
         carries: Duration,
-        /// Bytes of the handles whose fingerprints are asked for at a time.
+        /// Bytes that fingerprints are asked for at a time.
         asked: u64,
         /// Between two times that they are asked for.
         between: Duration,

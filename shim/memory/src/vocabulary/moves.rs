@@ -192,7 +192,7 @@ pub struct Moves {
     pub out_bytes: u64,
     /// Those of them that were not copied, since the host still had them.
     pub clean_bytes: u64,
-    /// Bytes whose fingerprints were the same although they were not, as far as it was verified.
+    /// Bytes that differed although their fingerprints were the same, as far as it was verified.
     pub unequal_bytes: u64,
     /// Moves that were asked for and not made.
     pub refused: u64,

@@ -313,8 +313,8 @@ pub(super) fn without_nccl(rank: &Rank) -> Verdict {
     if wanted == SUCCESS { rank.free(memory) } else { Ok(()) }
 }
 
-/// The last island's machine loses its network, whose interface the test names, while ranks meet or
-/// rows pass.
+/// The last island's machine loses its network while ranks meet or rows pass. The test names the
+/// interface.
 pub(super) fn a_machine_is_lost(rank: &Rank) -> Verdict {
     let Ok(interface) = std::env::var("WHOLEMEMORY_SUITE_LINK") else { return Ok(()) };
     let random = &mut fastrand::Rng::with_seed(seed());

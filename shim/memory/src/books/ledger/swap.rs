@@ -165,7 +165,7 @@ impl Ledger {
         self.handles.kept_mut().keep(idle, of, parts);
     }
 
-    /// The addresses of handles whose kept copies have no fingerprints yet, up to `most` bytes of
+    /// The addresses of handles that have kept copies without fingerprints, up to `most` bytes of
     /// them, and of one at least.
     pub(crate) fn without_fingerprints(&self, most: u64) -> Vec<(KeptNumber, Range<u64>)> {
         let mut left = most.max(1);

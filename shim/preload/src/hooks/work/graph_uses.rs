@@ -20,7 +20,7 @@ use crate::process::driver;
 use crate::registry;
 use crate::subsystems::PROCESS;
 
-/// A graph that may be launched by kernels, whose launches pass no gate.
+/// A graph that kernels may launch: such a launch passes no gate.
 const DEVICE_LAUNCH: u64 = 4;
 
 fn note(code: CUresult, owner: impl Into<GraphOwner>, change: impl FnOnce() -> GraphChange) {
@@ -248,7 +248,7 @@ fn block_around(address: u64) -> Option<(u64, u64)> {
 }
 
 /// # Safety
-/// Null, or a description of a node, whose kind says which part there is.
+/// Null, or a description of a node. Its kind says which part there is.
 unsafe fn of_description(node: *const c_void) -> GraphUses {
     // SAFETY: by contract.
     let Some(node) = (unsafe { node.cast::<CUgraphNodeParams>().as_ref() }) else {

@@ -114,7 +114,7 @@ pub(crate) struct HandleCache<V> {
     memories: HandleMap<CachedHandle>,
     aliases: HandleMap<Alias>,
     mappings: BTreeMap<u64, CachedMapping>,
-    /// Aliases whose memory a thread exchanges.
+    /// Aliases that a thread gives other memory.
     in_exchange: Vec<u64>,
     last: u64,
 }
