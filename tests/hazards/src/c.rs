@@ -59,10 +59,9 @@ fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> Path
         run(compiler.arg("-o").arg(&fresh));
         fs::rename(fresh, &compiled).expect("a name in the same folder");
     }
-    if fs::hard_link(&compiled, &output).is_err() {
-        // By another process: a child of this one must not have it open for writing when it runs.
-        run(Command::new("cp").arg(compiled).arg(&output));
-    }
+    // A copy of its own: a test may write to it. By another process: a child of this one must not
+    // have it open for writing when it runs. Without the file that a bench has left there: it may run.
+    run(Command::new("cp").arg("--remove-destination").arg(compiled).arg(&output));
     output
 }
 
