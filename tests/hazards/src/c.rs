@@ -60,7 +60,8 @@ fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> Path
         fs::rename(fresh, &compiled).expect("a name in the same folder");
     }
     // A copy of its own: a test may write to it. By another process: a child of this one must not
-    // have it open for writing when it runs. Without the file that a bench has left there: it may run.
+    // have it open for writing when it runs. What an earlier call left there may still run, and is
+    // replaced, not written to.
     run(Command::new("cp").arg("--remove-destination").arg(compiled).arg(&output));
     output
 }
