@@ -282,3 +282,14 @@ pub struct CUipcEventHandle {
 pub struct CUuuid {
     pub bytes: [u8; 16],
 }
+
+/// As NVIDIA's tools write it after `GPU-` or `MIG-`: `8f3c0a1e-...`.
+impl std::fmt::Display for CUuuid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, byte) in self.bytes.iter().enumerate() {
+            let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+            write!(f, "{dash}{byte:02x}")?;
+        }
+        Ok(())
+    }
+}

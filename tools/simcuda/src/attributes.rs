@@ -72,7 +72,7 @@ const LAST: c_uint = CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTE
 /// `INVALID_VALUE` for an attribute that no driver has.
 pub(crate) fn attribute(attribute: c_uint, ordinal: usize) -> Outcome<c_int> {
     match attribute {
-        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => Ok(ordinal as c_int + 1),
+        CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => Ok(settings().unit(ordinal) as c_int + 1),
         // CU_COMPUTEMODE_EXCLUSIVE_PROCESS is 3.
         CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => Ok(if settings().exclusive { 3 } else { 0 }),
         CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES => {

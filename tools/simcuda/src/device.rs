@@ -18,6 +18,7 @@ use crate::memory::store::Store;
 use crate::memory::{Budget, Place};
 use crate::settings::settings;
 use crate::state::{self, driver};
+use crate::visible;
 
 /// Version that `cuDriverGetVersion` answers: CUDA 13.0.
 pub(crate) const DRIVER_VERSION: c_int = 13000;
@@ -90,17 +91,11 @@ impl Device {
     }
 
     fn uuid(&self) -> CUuuid {
-        let mut bytes = *b"simulated-gpu-00";
-        if let Some(machine) = settings().machine {
-            bytes[..8].copy_from_slice(format!("{machine:08x}").as_bytes());
-        }
-        bytes[14] += (self.ordinal / 10) as u8;
-        bytes[15] += (self.ordinal % 10) as u8;
-        CUuuid { bytes }
+        visible::uuid(settings().unit(self.ordinal), settings().machine)
     }
 
     fn bus_id(&self) -> String {
-        format!("0000:{:02X}:00.0", self.ordinal + 1)
+        format!("0000:{:02X}:00.0", settings().unit(self.ordinal) + 1)
     }
 }
 

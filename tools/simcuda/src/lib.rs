@@ -6,7 +6,7 @@
 //!
 //! | part | files |
 //! |---|---|
-//! | the boundary: exports, the process's end, faults on demand, settings | `entry` `ending` `fail` `settings` `unsimulated` `proc_address` `errors` |
+//! | the boundary: exports, the process's end, faults on demand, settings | `entry` `ending` `fail` `settings` `visible` `unsimulated` `proc_address` `errors` |
 //! | state: devices, contexts, handles | `state` `device` `attributes` `context` `green` `registry` |
 //! | order: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_form` `graph_copy` `graph_memory` |
 //! | memory: its storage, its address, its access rights | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
@@ -84,4 +84,5 @@ mod stream;
 mod stream_api;
 mod texture;
 mod unsimulated;
+mod visible;
 mod vmm;

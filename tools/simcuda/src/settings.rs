@@ -9,12 +9,13 @@ use std::sync::OnceLock;
 use wm_schema::size;
 
 use crate::fail::{self, Rule};
+use crate::visible;
 
 /// The values of the `SIMCUDA_*` variables.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// The number of devices.
-    pub(crate) devices: usize,
+    /// The devices of the machine that the process has, in its order.
+    pub(crate) visible: Vec<usize>,
     /// Memory of each device, in bytes.
     pub(crate) memory: u64,
     /// Memory of the host that may be pinned. `None`: the machine's memory.
@@ -68,10 +69,23 @@ pub(crate) fn complain(line: &dyn Display) {
 }
 
 impl Settings {
+    /// The number on the machine of the device with an ordinal.
+    pub(crate) fn unit(&self, ordinal: usize) -> usize {
+        self.visible.get(ordinal).copied().unwrap_or(ordinal)
+    }
+
+    /// The ordinal of a device of the machine; `None` for one that the process does not have.
+    pub(crate) fn ordinal(&self, unit: usize) -> Option<usize> {
+        self.visible.iter().position(|visible| *visible == unit)
+    }
+
     fn read(get: impl Fn(&str) -> Option<String>, warn: impl Fn(String)) -> Self {
         let links = value(&get, &warn, "SIMCUDA_LINKS", LINKS, (None, None), links);
+        let count = value(&get, &warn, "SIMCUDA_DEVICES", "a number from 1 to 64", 1, devices);
+        let machine =
+            value(&get, &warn, "SIMCUDA_MACHINE", "a number", None, |text| text.parse().ok().map(Some));
         Self {
-            devices: value(&get, &warn, "SIMCUDA_DEVICES", "a number from 1 to 64", 1, devices),
+            visible: visible::units(get("CUDA_VISIBLE_DEVICES").as_deref(), count, machine),
             memory: value(
                 &get,
                 &warn,
@@ -88,9 +102,7 @@ impl Settings {
             nvlink: links.1,
             seed: value(&get, &warn, "SIMCUDA_SEED", "a number", None, |text| text.parse().ok().map(Some)),
             failures: value(&get, &warn, "SIMCUDA_FAIL", fail::SYNTAX, Vec::new(), fail::rules),
-            machine: value(&get, &warn, "SIMCUDA_MACHINE", "a number", None, |text| {
-                text.parse().ok().map(Some)
-            }),
+            machine,
             mps: value(&get, &warn, "SIMCUDA_MPS", "0 or 1", false, switch),
             coherent: value(&get, &warn, "SIMCUDA_COHERENT", "0 or 1", false, switch),
             exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "0 or 1", false, switch),
@@ -207,7 +219,7 @@ mod tests {
             let (settings, lines) = read(name, text);
             assert_eq!(lines.len(), 1, "{name}={text}: {lines:?}");
             assert!(lines[0].contains(name) && lines[0].contains("it takes"), "{}", lines[0]);
-            assert_eq!((settings.devices, settings.memory), (1, 2 << 30));
+            assert_eq!((&settings.visible[..], settings.memory), (&[0][..], 2 << 30));
             assert!(settings.failures.is_empty());
         }
     }

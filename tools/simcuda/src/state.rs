@@ -12,7 +12,7 @@ use crate::array::{Array, Mipmapped};
 use crate::context::Context;
 use crate::device::Device;
 use crate::ending;
-use crate::entry::Outcome;
+use crate::entry::{Outcome, require};
 use crate::event::Event;
 use crate::graph::{Exec, Graph, Node};
 use crate::memory::store::{Physical, Place, Store};
@@ -91,8 +91,8 @@ pub(crate) fn driver() -> &'static Driver {
 /// The work of `cuInit`.
 ///
 /// # Errors
-/// `NOT_INITIALIZED` in a child of a process that had a driver; `OPERATING_SYSTEM` if there is no
-/// `memfd`.
+/// `NOT_INITIALIZED` in a child of a process that had a driver; `NO_DEVICE` if none is visible;
+/// `OPERATING_SYSTEM` if there is no `memfd`.
 pub(crate) fn start() -> Outcome {
     match STATE.load(Ordering::Acquire) {
         FORKED => return Err(CUresult::NOT_INITIALIZED),
@@ -103,6 +103,7 @@ pub(crate) fn start() -> Outcome {
     if STATE.load(Ordering::Acquire) == READY {
         return Ok(());
     }
+    require(!settings().visible.is_empty(), CUresult::NO_DEVICE)?;
     let driver = Driver::new()?;
     // SAFETY: handlers without arguments that stay valid: the library is never unloaded. The first
     // only stores to an atomic.
@@ -142,8 +143,9 @@ fn machine_memory() -> u64 {
 
 impl Driver {
     fn new() -> Outcome<Self> {
-        let devices: Vec<Device> =
-            (0..settings().devices).map(|i| Device::new(i, settings().memory)).collect::<Outcome<_>>()?;
+        let devices: Vec<Device> = (0..settings().visible.len())
+            .map(|i| Device::new(i, settings().memory))
+            .collect::<Outcome<_>>()?;
         let pools = Registry::new(0x5105);
         for device in &devices {
             let (handle, _) = pools.insert(|handle| Pool::default_of(handle, device.ordinal));

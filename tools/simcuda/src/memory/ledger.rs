@@ -50,7 +50,7 @@ pub(crate) fn ledger() -> Option<&'static Ledger> {
 fn column(place: Place) -> usize {
     match place {
         Place::Host => 0,
-        Place::Device(ordinal) => 1 + ordinal,
+        Place::Device(ordinal) => 1 + settings().unit(ordinal),
     }
 }
 

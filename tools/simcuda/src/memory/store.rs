@@ -18,6 +18,7 @@ use wm_abi::CUresult;
 use super::ledger::ledger;
 use super::space::{self, Protection};
 use crate::entry::Outcome;
+use crate::settings::settings;
 
 /// The place of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -238,17 +239,18 @@ pub(crate) fn unique() -> u64 {
 /// The name of a shareable file contains the place of its bytes, for an importer.
 fn label(place: Place) -> String {
     match place {
-        Place::Device(ordinal) => format!("simcuda:device={ordinal}"),
+        Place::Device(ordinal) => format!("simcuda:device={}", settings().unit(ordinal)),
         Place::Host => "simcuda:host".to_owned(),
     }
 }
 
-/// Reads the place back from the name of a descriptor; `None` if the file is not one of ours.
+/// Reads the place back from the name of a descriptor; `None` if the file is not one of ours, or of
+/// a device that this process does not have.
 pub(crate) fn place_of(file: BorrowedFd<'_>) -> Option<Place> {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     let name = link.to_str()?.strip_prefix("/memfd:simcuda:")?.trim_end_matches(" (deleted)").to_owned();
     match name.strip_prefix("device=") {
-        Some(ordinal) => Some(Place::Device(ordinal.parse().ok()?)),
+        Some(unit) => Some(Place::Device(settings().ordinal(unit.parse().ok()?)?)),
         None => (name == "host").then_some(Place::Host),
     }
 }
