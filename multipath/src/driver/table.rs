@@ -48,17 +48,10 @@ impl TableDriver {
     }
 
     fn identity(&self, device: CUdevice) -> Identity {
-        let number = |which| self.table.device_attribute(which, device).unwrap_or(0);
-        let pci = format!(
-            "{:04x}:{:02x}:{:02x}.0",
-            number(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
-            number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
-            number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
-        );
         let node = self.table.device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device).ok();
         let uuid = self.table.device_uuid(device).unwrap_or_default();
         let uuid = uuid.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Identity { uuid, pci, numa: node.filter(|node| *node >= 0) }
+        Identity { uuid, pci: self.table.device_pci(device), numa: node.filter(|node| *node >= 0) }
     }
 
     /// Do threads that wait for the current context sleep, because the program asked for it?

@@ -136,6 +136,8 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
     schema::DeviceStats {
         ordinal,
         name: label.name.clone(),
+        uuid: label.uuid.clone(),
+        pci: label.pci.clone(),
         total_bytes: label.total,
         limit_bytes: limits.device_limit.min(label.total),
         headroom_bytes: limits.headroom,

@@ -64,6 +64,11 @@ pub struct DeviceStats {
     pub ordinal: i32,
     /// As the driver names it.
     pub name: String,
+    /// *Optional*: its identity as NVIDIA's tools write it, such as `GPU-8f3c...`; that of the part
+    /// for a part of a GPU (MIG). Processes that number devices differently agree on it.
+    pub uuid: String,
+    /// *Optional*: its address on the PCI bus, such as `0000:1b:00.0`.
+    pub pci: String,
     /// Its total memory.
     pub total_bytes: u64,
     /// Most device memory to hold.

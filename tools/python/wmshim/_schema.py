@@ -145,6 +145,8 @@ class DeviceStats(TypedDict, total=False):
 
     ordinal: int
     name: str
+    uuid: str
+    pci: str
     total_bytes: int
     limit_bytes: int
     headroom_bytes: int

@@ -294,6 +294,18 @@ pub trait Api {
         Ok(name.to_string_lossy().into_owned())
     }
 
+    /// A device's address on the PCI bus, as `0000:1b:00.0`; a part that the driver does not tell
+    /// is 0.
+    fn device_pci(&self, device: CUdevice) -> String {
+        let number = |which| self.device_attribute(which, device).unwrap_or(0);
+        format!(
+            "{:04x}:{:02x}:{:02x}.0",
+            number(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+            number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+            number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
+        )
+    }
+
     /// A module of the current context, from code in memory: machine code, or PTX that ends in a
     /// zero byte.
     ///

@@ -42,14 +42,23 @@ pub(crate) fn is_active(device: CUdevice) -> bool {
 /// The device's label, as it was when its manager was made: at the end of the process the driver
 /// answers no more.
 pub(crate) fn label(device: CUdevice) -> &'static Label {
-    const UNKNOWN: &Label = &Label { name: String::new(), total: 0 };
+    const UNKNOWN: &Label = &Label { name: String::new(), uuid: String::new(), pci: String::new(), total: 0 };
     let label = usize::try_from(device).ok().and_then(|index| REGISTRY.labels.get(index));
     label.map_or(UNKNOWN, |label| {
         label.get_or_init(|| Label {
             name: driver().device_name(device).unwrap_or_default(),
+            uuid: uuid(device).unwrap_or_default(),
+            pci: driver().device_pci(device),
             total: driver().device_total_mem(device).unwrap_or(0) as u64,
         })
     })
+}
+
+/// A device's identity with the prefix that tells a part of a GPU from a whole one.
+fn uuid(device: CUdevice) -> Option<String> {
+    let uuid = driver().device_uuid(device).ok()?;
+    let is_whole = driver().gpu_uuid(device).map_or(true, |gpu| gpu == uuid);
+    Some(format!("{}-{uuid}", if is_whole { "GPU" } else { "MIG" }))
 }
 
 /// Alignment that the driver gives the rows of a pitched allocation, bytes.

@@ -26,10 +26,14 @@ pub(crate) struct Callbacks {
     pub(crate) on_create: fn(),
 }
 
-/// A device's name and size, for logs and statistics.
+/// A device's name, size and identity, for logs and statistics.
 #[derive(Debug)]
 pub(crate) struct Label {
     pub(crate) name: String,
+    /// As NVIDIA's tools write it; empty where the driver does not tell.
+    pub(crate) uuid: String,
+    /// On the PCI bus.
+    pub(crate) pci: String,
     /// All of its memory, bytes; 0 where the driver does not tell.
     pub(crate) total: u64,
 }
