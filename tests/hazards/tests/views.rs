@@ -109,6 +109,42 @@ fn figures_of_several_programs_have_them_too() {
     children.into_iter().for_each(|child| assert_eq!(ended(child), ""));
 }
 
+/// Hazard (wrong report): each of two programs calls its GPU the first, and they look like programs
+/// of one GPU. Their job and their command line tell them apart, their arguments can be hidden.
+#[test]
+fn programs_of_two_gpus_are_told_apart() {
+    let segments = Segments::new();
+    let variables = |gpu: &'static str| {
+        [("SIMCUDA_DEVICES", "2"), ("CUDA_VISIBLE_DEVICES", gpu), ("SLURM_JOB_ID", "4711")]
+            .map(|(name, value)| (name, value.as_ref()))
+    };
+    let mut children = ["0", "1"].map(|gpu| segments.host(&["3"], &variables(gpu)).start());
+    children.iter_mut().for_each(|child| assert_eq!(settled(child), 3));
+    let top = segments.json(&["top", "--once", "--json", "--interval", "0.02"]);
+    let mut devices: Vec<String> = Vec::new();
+    for process in top["processes"].as_array().expect("programs") {
+        let identity = &process["identity"];
+        assert_eq!(
+            (&identity["command"], &identity["slurm_job_id"]),
+            (&serde_json::json!(["seg", "3"]), &"4711".into())
+        );
+        let device = &process["devices"][0];
+        assert_eq!(device["ordinal"], 0, "each has one");
+        devices.push(format!("{} {}", device["pci"], device["gpu_uuid"]));
+    }
+    devices.sort_unstable();
+    assert_eq!(
+        devices,
+        [
+            "\"0000:01:00.0\" \"GPU-73696d75-6c61-7465-642d-6770752d3030\"",
+            "\"0000:02:00.0\" \"GPU-73696d75-6c61-7465-642d-6770752d3031\"",
+        ]
+    );
+    let list = segments.text(&["stats", "--no-args"]);
+    assert!(list.contains("JOB   COMMAND\n") && list.contains("4711  seg\n"), "{list}");
+    children.into_iter().for_each(|child| assert_eq!(ended(child), ""));
+}
+
 #[test]
 fn peaks_are_shown_after_the_end() {
     let segments = Segments::new();

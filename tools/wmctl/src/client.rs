@@ -9,6 +9,9 @@
 mod broker;
 mod exchange;
 mod folder;
+mod groups;
+mod identity;
+mod origins;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -26,6 +29,8 @@ use serde_json::Value;
 pub(crate) use broker::FoundBroker;
 use exchange::Knock;
 use folder::{Folder, Unusable};
+pub(crate) use identity::{IdentityReader, ProcessIdentity};
+pub(crate) use origins::Origins;
 use processes::RunningProcess;
 
 /// How long a program may take to answer. It answers from a thread of its own, so seconds mean that

@@ -5,6 +5,7 @@
 //! `--json` passes answers on as they came. It has one shape for no, one and many programs, so that
 //! a script does not fail when a second job starts.
 
+mod asked;
 mod blocks;
 mod render;
 
@@ -15,8 +16,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::client::{self, Endpoint, FoundSockets};
+use crate::client::{self, Endpoint, FoundSockets, IdentityReader};
 use crate::{human, output, screen};
+use asked::AskedProgram;
 
 /// Arguments of `wmctl stats`.
 #[derive(Debug, clap::Args)]
@@ -35,6 +37,9 @@ pub(crate) struct StatsArguments {
     /// Query this socket (of a program started with WMSHIM_STATS_SOCKET)
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     socket: Option<PathBuf>,
+    /// Leave the arguments of programs out: they may have secrets
+    #[arg(long)]
+    no_args: bool,
     /// Print JSON: a list of programs, each with its answer as it sent it
     #[arg(long)]
     json: bool,
@@ -108,8 +113,15 @@ fn show(arguments: &StatsArguments) -> Result<usize> {
         output::print_json(&document(&[]))?;
     }
     let endpoints = found?;
+    let mut identities = IdentityReader::new(arguments.no_args);
     let answers = client::ask_all(&endpoints, arguments.request());
-    let answers: Vec<_> = endpoints.iter().zip(answers).collect();
+    let program = |(endpoint, answer): (&Endpoint, Result<Value>)| AskedProgram {
+        pid: endpoint.pid,
+        socket: endpoint.socket.clone(),
+        identity: identities.of(endpoint.pid),
+        answer,
+    };
+    let answers: Vec<AskedProgram> = endpoints.iter().zip(answers).map(program).collect();
     if arguments.json {
         output::print_json(&document(&answers))?;
         return single(answers).map(|_| endpoints.len());
@@ -162,25 +174,14 @@ fn report(found: &FoundSockets) {
 }
 
 /// The answer of an only program; its silence is then the command's error.
-fn single(mut answers: Vec<(&Endpoint, Result<Value>)>) -> Result<Option<Value>> {
-    if answers.len() == 1 { answers.remove(0).1.map(Some) } else { Ok(None) }
+fn single(mut answers: Vec<AskedProgram>) -> Result<Option<Value>> {
+    if answers.len() == 1 { answers.remove(0).answer.map(Some) } else { Ok(None) }
 }
 
 /// One shape for none, one and many.
-fn document(answers: &[(&Endpoint, Result<Value>)]) -> Value {
-    let processes: Vec<_> = answers.iter().map(|(endpoint, answer)| described(endpoint, answer)).collect();
+fn document(answers: &[AskedProgram]) -> Value {
+    let processes: Vec<_> = answers.iter().map(AskedProgram::document).collect();
     json!({ "schema": "wmctl-stats/1", "processes": processes })
-}
-
-/// Its number is its own word where the socket was named.
-fn described(endpoint: &Endpoint, answer: &Result<Value>) -> Value {
-    let own = answer.as_ref().ok().and_then(|answer| answer.get("pid")?.as_u64());
-    let pid = if endpoint.pid == 0 { own.unwrap_or(0) } else { endpoint.pid.into() };
-    let socket = endpoint.socket.display().to_string();
-    match answer {
-        Ok(answer) => json!({ "pid": pid, "socket": socket, "answer": answer }),
-        Err(error) => json!({ "pid": pid, "socket": socket, "error": format!("{error:#}") }),
-    }
 }
 
 /// Has a process write a dump, and prints where.

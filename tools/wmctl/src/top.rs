@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{client, output, screen, stats};
+use crate::client::{self, IdentityReader};
+use crate::{output, screen, stats};
 use keys::Keys;
 use reading::{By, Change, Sample};
 
@@ -30,6 +31,9 @@ pub(crate) struct TopArguments {
     /// Show one table and end
     #[arg(long)]
     once: bool,
+    /// Leave the arguments of programs out: they may have secrets
+    #[arg(long)]
+    no_args: bool,
     /// Print JSON, one line a table
     #[arg(long)]
     json: bool,
@@ -47,7 +51,7 @@ pub(crate) fn top(arguments: &TopArguments) -> Result<()> {
         if arguments.once && now.processes.is_empty() {
             bail!("{}", client::none_found());
         }
-        screen.show(now.since(&before))?;
+        screen.show_new(now.since(&before))?;
         if arguments.once {
             break;
         }
@@ -63,6 +67,7 @@ struct Screen {
     in_place: bool,
     sort: By,
     keys: Option<Keys>,
+    identities: IdentityReader,
     last: Option<Change>,
 }
 
@@ -70,7 +75,8 @@ impl Screen {
     fn new(arguments: &TopArguments) -> Self {
         let in_place = output::is_terminal() && !arguments.once && !arguments.json;
         let keys = in_place.then(Keys::open).flatten();
-        Self { json: arguments.json, in_place, sort: arguments.sort, keys, last: None }
+        let identities = IdentityReader::new(arguments.no_args);
+        Self { json: arguments.json, in_place, sort: arguments.sort, keys, identities, last: None }
     }
 
     /// Waits for the interval and obeys keys meanwhile. `false`: a key ends the program.
@@ -90,6 +96,11 @@ impl Screen {
             }
         }
         Ok(true)
+    }
+
+    fn show_new(&mut self, mut change: Change) -> Result<()> {
+        change.identify(|pid| self.identities.of(pid));
+        self.show(change)
     }
 
     fn show(&mut self, mut change: Change) -> Result<()> {

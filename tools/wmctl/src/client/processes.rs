@@ -34,7 +34,7 @@ pub(super) fn running(pid: u32) -> Option<RunningProcess> {
     let folder = Path::new("/proc").join(pid.to_string());
     let environment = fs::read(folder.join("environ")).ok().filter(|text| !text.is_empty())?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
-    let user = words(&status, "Uid:").nth(1)?.parse().ok()?;
+    let user = effective_user(&status)?;
     let inner = words(&status, "NSpid:").last().and_then(|word| word.parse().ok()).unwrap_or(pid);
     let root = (!shares_our_files(&folder)).then(|| folder.join("root"));
     Some(RunningProcess { pid, user, inner, root, environment })
@@ -57,11 +57,25 @@ impl RunningProcess {
         Some(OsStr::from_bytes(value).to_owned())
     }
 
+    /// Its number in the innermost namespace that it is in.
+    pub(super) fn number_inside(&self) -> u32 {
+        self.inner
+    }
+
     /// Is the shim mapped into it? `None`: that cannot be seen.
     pub(super) fn is_shimmed(&self) -> Option<bool> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         Some(maps.contains("libwmshim.so") || maps.contains("/dropin/libcuda.so.1"))
     }
+}
+
+/// A process's effective user, which every user may read.
+pub(super) fn user_of(pid: u32) -> Option<u32> {
+    effective_user(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+fn effective_user(status: &str) -> Option<u32> {
+    words(status, "Uid:").nth(1)?.parse().ok()
 }
 
 /// Is there such a process?

@@ -1,14 +1,14 @@
 //! Answers of the endpoint as tables. A field that an older library lacks has its default in
 //! `wm-schema`: zero, or an empty text, which is shown as `-`.
 
-use anyhow::{Result, anyhow};
-use serde_json::Value;
+use anyhow::anyhow;
 use wm_schema::{
     Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PieceStats, Stats, TierUsage,
     Tiers,
 };
 
-use crate::client::{self, Endpoint};
+use super::asked::AskedProgram;
+use crate::client::{self, Origins};
 use crate::human::{self, bytes, count, name, word};
 use crate::table::TextTable;
 
@@ -243,29 +243,40 @@ fn fail_open(answer: &Stats) -> TextTable {
 }
 
 /// One line a process.
-pub(super) fn list(answers: &[(&Endpoint, Result<Value>)]) -> String {
+pub(super) fn list(programs: &[AskedProgram]) -> String {
+    let origins = Origins::of(programs.iter().map(|program| &program.identity));
     let headings =
-        [">PID", "PROGRAM", ">UP", ">DEVICE LIVE", ">DEVICE RESERVED", ">PEER", ">HOST", ">OUT OF MEMORY"];
-    let mut table = TextTable::new(&headings);
+        [">PID", "USER", ">UP", ">DEVICE LIVE", ">DEVICE RESERVED", ">PEER", ">HOST", ">OUT OF MEMORY"];
+    let headings = headings.into_iter().chain(origins.headings()).chain(["COMMAND"]);
+    let mut table = TextTable::new(&headings.collect::<Vec<_>>());
     let mut silent = String::new();
-    for (endpoint, answer) in answers {
-        match answer.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(client::parsed) {
-            Ok(answer) => table.row(summary(endpoint, &answer)),
+    for program in programs {
+        match program.answer.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(client::parsed::<Stats>)
+        {
+            Ok(answer) => {
+                let command = name(&program.identity.command_or(&answer.program));
+                table.row(
+                    summary(program, &answer)
+                        .into_iter()
+                        .chain(origins.cells(&program.identity))
+                        .chain([command]),
+                );
+            }
             Err(error) => {
                 let error = human::shown(&format!("{error:#}"));
-                silent.push_str(&format!("process {}: {error}\n", endpoint.pid));
+                silent.push_str(&format!("process {}: {error}\n", program.pid));
             }
         }
     }
     format!("{table}{silent}")
 }
 
-fn summary(endpoint: &Endpoint, answer: &Stats) -> [String; 8] {
+fn summary(program: &AskedProgram, answer: &Stats) -> [String; 8] {
     let sum =
         |figure: fn(&DeviceStats) -> u64| answer.devices.iter().map(figure).fold(0, u64::saturating_add);
     [
-        endpoint.pid.to_string(),
-        name(&answer.program),
+        program.pid.to_string(),
+        name(program.identity.user.as_deref().unwrap_or_default()),
         human::duration(answer.uptime_s),
         bytes(sum(|device| device.everything().device.live_bytes)),
         bytes(sum(|device| device.everything().device.reserved_bytes)),

@@ -6,6 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use wm_schema::{CopyStats, DedupStats, DeviceStats, Stats};
 
+use crate::client::ProcessIdentity;
 use crate::human;
 
 /// The statistics of all programs at one time; `None` for one that did not answer.
@@ -24,11 +25,13 @@ pub(super) struct Change {
     pub(super) processes: Vec<ProcessReading>,
 }
 
-/// One program. `devices` and `copies` are empty if it did not answer.
+/// One program. `devices` and `copies` are empty if it did not answer. Its identity is empty until
+/// [`Change::identify`].
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct ProcessReading {
     pub(super) pid: u32,
     pub(super) program: String,
+    pub(super) identity: ProcessIdentity,
     pub(super) answers: bool,
     pub(super) devices: Vec<DeviceUsage>,
     pub(super) copies: Vec<CopyRate>,
@@ -50,6 +53,8 @@ pub(super) struct SharedUsage {
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct DeviceUsage {
     pub(super) ordinal: i32,
+    pub(super) gpu_uuid: String,
+    pub(super) pci: String,
     pub(super) live_bytes: u64,
     pub(super) reserved_bytes: u64,
     pub(super) limit_bytes: u64,
@@ -113,6 +118,11 @@ impl By {
 }
 
 impl Change {
+    /// Asks for the identity of each program.
+    pub(super) fn identify(&mut self, mut of: impl FnMut(u32) -> ProcessIdentity) {
+        self.processes.iter_mut().for_each(|process| process.identity = of(process.pid));
+    }
+
     /// Equal processes stay in the order of their numbers.
     pub(super) fn sort(&mut self, by: By) {
         let most = |process: &ProcessReading| {
@@ -145,7 +155,8 @@ impl ProcessReading {
         let devices = now.devices.iter().map(DeviceUsage::new).collect();
         let dedup = now.dedup.as_ref().filter(|dedup| dedup.is_in_force()).map(SharedUsage::new);
         let program = if now.program.is_empty() { "-" } else { &now.program };
-        Self { pid, program: program.to_owned(), answers: answer.is_some(), devices, copies, dedup }
+        let identity = ProcessIdentity::default();
+        Self { pid, program: program.to_owned(), identity, answers: answer.is_some(), devices, copies, dedup }
     }
 }
 
@@ -161,6 +172,8 @@ impl DeviceUsage {
         let all = device.everything();
         Self {
             ordinal: device.ordinal,
+            gpu_uuid: device.uuid.clone(),
+            pci: device.pci.clone(),
             live_bytes: all.device.live_bytes,
             reserved_bytes: all.device.reserved_bytes,
             limit_bytes: device.limit_bytes,

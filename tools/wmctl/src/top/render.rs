@@ -1,6 +1,7 @@
 //! Programs, their copies and their shared memory, as tables.
 
 use super::reading::{By, Change, CopyRate, DeviceUsage, ProcessReading};
+use crate::client::Origins;
 use crate::human;
 use crate::table::TextTable;
 
@@ -24,36 +25,45 @@ pub(super) fn legend(sort: By) -> String {
 }
 
 fn memory(processes: &[ProcessReading]) -> TextTable {
-    let mut table = TextTable::new(&[
-        ">PID",
-        "PROGRAM",
-        ">GPU",
-        ">LIVE",
-        ">RESERVED",
-        ">LIMIT",
-        ">ON PEERS",
-        ">ON HOST",
-        ">OUT OF MEMORY",
-    ]);
+    let origins = Origins::of(processes.iter().map(|process| &process.identity));
+    let headings =
+        [">PID", "USER", ">GPU", ">LIVE", ">RESERVED", ">LIMIT", ">ON PEERS", ">ON HOST", ">OUT OF MEMORY"];
+    let headings = headings.into_iter().chain(origins.headings()).chain(["COMMAND"]);
+    let mut table = TextTable::new(&headings.collect::<Vec<_>>());
     for process in processes {
+        let identity = &process.identity;
+        let command = human::name(&identity.command_or(&process.program));
         for device in &process.devices {
-            table.row(row(process, device));
+            table.row(
+                row(process, device).into_iter().chain(origins.cells(identity)).chain([command.clone()]),
+            );
         }
         if process.devices.is_empty() {
-            let program =
-                if process.answers { human::name(&process.program) } else { "does not answer".to_owned() };
+            let command = if process.answers { command } else { format!("{command} (does not answer)") };
             let nothing = std::iter::repeat_n("-".to_owned(), 7);
-            table.row([process.pid.to_string(), program].into_iter().chain(nothing));
+            let cells = [process.pid.to_string(), user(process)].into_iter().chain(nothing);
+            table.row(cells.chain(origins.cells(identity)).chain([command]));
         }
     }
     table
 }
 
+fn user(process: &ProcessReading) -> String {
+    human::name(process.identity.user.as_deref().unwrap_or_default())
+}
+
+/// The device by its address, on which processes agree; by the process's own number where an older
+/// library tells no address.
+fn gpu(device: &DeviceUsage) -> String {
+    let address = device.pci.strip_prefix("0000:").unwrap_or(&device.pci);
+    if address.is_empty() { device.ordinal.to_string() } else { human::name(address) }
+}
+
 fn row(process: &ProcessReading, device: &DeviceUsage) -> [String; 9] {
     [
         process.pid.to_string(),
-        human::name(&process.program),
-        device.ordinal.to_string(),
+        user(process),
+        gpu(device),
         human::bytes(device.live_bytes),
         human::bytes(device.reserved_bytes),
         human::bytes(device.limit_bytes),
