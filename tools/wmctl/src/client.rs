@@ -16,13 +16,13 @@ mod processes;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -55,6 +55,16 @@ pub(crate) struct FoundSockets {
     pub(crate) alive: Vec<Endpoint>,
     pub(crate) stale: Vec<Endpoint>,
     pub(crate) problems: Vec<String>,
+    /// Processes that may be programs, and could not be looked into.
+    pub(crate) closed: usize,
+}
+
+impl FoundSockets {
+    /// Says that there may be more programs, and what is missing to see them.
+    pub(crate) fn closed_line(&self) -> Option<String> {
+        let processes = if self.closed == 1 { "1 process" } else { &format!("{} processes", self.closed) };
+        (self.closed > 0).then(|| format!("{processes} could not be looked into: CAP_SYS_PTRACE is missing"))
+    }
 }
 
 impl Endpoint {
@@ -70,14 +80,13 @@ impl Endpoint {
     /// # Errors
     /// The kind of file that is there instead.
     pub(crate) fn at(path: &Path) -> Result<Self> {
-        let real = path.canonicalize().map_err(|error| match error.kind() {
-            ErrorKind::NotFound => anyhow!("{}: there is no such socket", path.display()),
+        let owner = rustix::fs::stat(path).map_err(|error| match error {
+            Errno::NOENT => anyhow!("{}: there is no such socket", path.display()),
             _ => anyhow!("{} cannot be reached: {error}", path.display()),
         })?;
-        let (parent, name) = (real.parent().unwrap_or(Path::new("/")), real.file_name().unwrap_or_default());
-        let owner = rustix::fs::stat(&real)?.st_uid;
-        let folder = Folder::named(parent, owner).with_context(|| path.display().to_string())?;
-        let endpoint = Self::new(&Arc::new(folder), &name.to_string_lossy(), 0);
+        let (parent, name) = folder::without_link(path);
+        let folder = Folder::named(&parent, owner.st_uid).with_context(|| path.display().to_string())?;
+        let endpoint = Self::new(&Arc::new(folder), &name, 0);
         let endpoint = endpoint.with_context(|| {
             format!("{} is no socket: give the path that WMSHIM_STATS_SOCKET names", path.display())
         })?;
@@ -100,6 +109,20 @@ impl Endpoint {
         } else {
             Some(own)
         }
+    }
+
+    /// The user that must ask, where the program has a user namespace in which root has no number:
+    /// it takes such a peer for a stranger.
+    fn stranger(&self) -> Option<u32> {
+        let is_foreign = own_user() == 0 && self.pid != 0 && !processes::sees(self.pid, 0);
+        is_foreign.then_some(self.folder.user)
+    }
+
+    /// A path of the program's as it is reached from here.
+    pub(crate) fn seen_from_here(&self, path: &str) -> PathBuf {
+        let root = processes::running(self.pid).and_then(|process| process.root);
+        let inside = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path));
+        root.map_or_else(|| PathBuf::from(path), |root| root.join(inside))
     }
 
     /// Removes the file, if still no process listens at it.
@@ -159,6 +182,7 @@ pub(crate) fn find() -> FoundSockets {
         }
     }
     found.alive = alive.into_values().collect();
+    found.closed = if is_named() { 0 } else { processes::closed() };
     found
 }
 
@@ -201,7 +225,7 @@ fn of_other_process(process: &RunningProcess, own: &[PathBuf]) -> Option<Endpoin
     if let Some(endpoint) = named.and_then(|path| at_named_path(process, &path)) {
         return Some(endpoint);
     }
-    let places = directories_of(process.user, &|name| process.variable(name));
+    let places = directories_of(process.user_inside, &|name| process.variable(name));
     let fresh = places.iter().filter(|place| process.root.is_some() || !own.contains(place));
     let mut folders = fresh.filter_map(|place| private_folder(process, place));
     folders.find_map(|folder| Endpoint::new(&folder, &format!("{}.sock", process.inner), process.pid))
@@ -270,7 +294,7 @@ fn explain(pid: u32, problems: &[String]) -> anyhow::Error {
     if process.is_shimmed() != Some(true) {
         return anyhow!("process {pid} does not run under the shim; start it with `wmctl run -- COMMAND`");
     }
-    let places = directories_of(process.user, &|name| process.variable(name));
+    let places = directories_of(process.user_inside, &|name| process.variable(name));
     let problems: String = problems.iter().map(|problem| format!("; {problem}")).collect();
     anyhow!(
         "process {pid} runs under the shim but has no socket in {}: it has made no CUDA call yet, or its statistics \
@@ -284,7 +308,11 @@ fn explain(pid: u32, problems: &[String]) -> anyhow::Error {
 /// # Errors
 /// A program that is gone, does not answer in time, or answers with an error.
 pub(crate) fn ask(endpoint: &Endpoint, request: &str) -> Result<Value> {
-    let answer = exchange::exchange(&endpoint.door(), endpoint.expected(), request, PATIENCE);
+    let asked = || exchange::exchange(&endpoint.door(), endpoint.expected(), request, PATIENCE);
+    let answer = match endpoint.stranger() {
+        Some(user) => exchange::as_user(user, asked),
+        None => asked(),
+    };
     let line = answer.with_context(|| format!("no answer from {}", endpoint.socket.display()))?;
     let answer: Value = serde_json::from_str(&line)
         .with_context(|| format!("{} answered something that is not JSON", endpoint.socket.display()))?;

@@ -158,7 +158,7 @@ fn all(arguments: &StatsArguments, found: FoundSockets) -> Result<Vec<Endpoint>>
 
 /// Prints stale sockets and problems on stderr.
 fn report(found: &FoundSockets) {
-    for problem in &found.problems {
+    for problem in found.problems.iter().chain(&found.closed_line()) {
         eprintln!("wmctl: {}", human::shown(problem));
     }
     match found.stale.len() {
@@ -189,12 +189,14 @@ fn document(answers: &[AskedProgram]) -> Value {
 /// # Errors
 /// No such process, or it cannot write.
 pub(crate) fn dump(arguments: &DumpArguments) -> Result<()> {
-    let answer = client::ask(&client::of_process(arguments.pid)?, "dump")?;
+    let endpoint = client::of_process(arguments.pid)?;
+    let answer = client::ask(&endpoint, "dump")?;
     let path = answer.get("path").and_then(Value::as_str).context("the program named no file")?;
+    let path = endpoint.seen_from_here(path).display().to_string();
     if arguments.json {
         return output::print_json(&json!({ "schema": "wmctl-dump/1", "pid": arguments.pid, "path": path }));
     }
-    output::print(&format!("{}\n", human::shown(path)))
+    output::print(&format!("{}\n", human::shown(&path)))
 }
 
 /// The text of a `stats` answer, which `wmctl run --stats` prints at the end.

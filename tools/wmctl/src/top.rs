@@ -126,9 +126,9 @@ impl Screen {
 /// Asks all programs at once: one that is stopped delays a table by no more than the patience for
 /// one.
 fn read() -> Sample {
-    let found = client::find().alive;
-    let answers =
-        client::ask_all(&found, "stats").into_iter().map(|answer| client::parsed(&answer.ok()?).ok());
-    let processes = found.iter().map(|endpoint| endpoint.pid).zip(answers);
-    Sample { at: Instant::now(), processes: processes.collect() }
+    let found = client::find();
+    let answers = client::ask_all(&found.alive, "stats");
+    let answers = answers.into_iter().map(|answer| client::parsed(&answer.ok()?).ok());
+    let processes = found.alive.iter().map(|endpoint| endpoint.pid).zip(answers);
+    Sample { at: Instant::now(), processes: processes.collect(), closed: found.closed_line() }
 }

@@ -12,9 +12,10 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Gid, Uid};
 use serde_json::json;
 
 use super::processes;
@@ -60,6 +61,30 @@ pub(super) fn exchange(
     stream.set_write_timeout(Some(patience))?;
     writeln!(stream, "{}", json!({ "request": request }))?;
     read_line(&mut stream, deadline).map_err(|error| explain(error, &peer, patience))
+}
+
+/// The kernel's number for a group that has none: the socket's folder is its user's alone.
+const NO_GROUP: u32 = 65_534;
+
+/// Has a thread with the rights of another user do something, and waits for it. Only root can.
+pub(super) fn as_user<T: Send>(user: u32, ask: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let change = || {
+        // Rights are a thread's: the others keep theirs.
+        rustix::thread::set_thread_groups(&[])?;
+        let group = Gid::from_raw(NO_GROUP);
+        rustix::thread::set_thread_res_gid(group, group, group)?;
+        let user = Uid::from_raw(user);
+        rustix::thread::set_thread_res_uid(user, user, user)
+    };
+    let asked = thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            change()
+                .with_context(|| format!("it is asked as user {user}, which this process may not become"))?;
+            ask()
+        });
+        asks.join()
+    });
+    asked.unwrap_or_else(|_| Err(anyhow!("internal error, please report it")))
 }
 
 /// The process and user at the other end, as the kernel reports them. A process of another

@@ -100,6 +100,21 @@ impl Folder {
     }
 }
 
+/// The folder and the name of a file, of the link's target for a symbolic link. The folder's own
+/// path stays as it is: `/proc/PID/root` leads into another file system as long as it is not
+/// resolved to text.
+pub(super) fn without_link(path: &Path) -> (PathBuf, String) {
+    const LINKS: usize = 8;
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    (parent.to_owned(), name)
+}
+
 fn open(root: Option<&Path>, path: &Path) -> io::Result<OwnedFd> {
     let flags = OPEN | OFlags::NOFOLLOW;
     let Some(root) = root else { return Ok(rustix::fs::open(path, flags, Mode::empty())?) };

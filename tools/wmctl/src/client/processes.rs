@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,8 @@ pub(super) struct RunningProcess {
     pub(super) user: u32,
     /// Its number as it sees it itself.
     pub(super) inner: u32,
+    /// Its user as it sees it itself: the number in the names of its folders.
+    pub(super) user_inside: u32,
     /// Its root folder, if that is not ours.
     pub(super) root: Option<PathBuf>,
     environment: Vec<u8>,
@@ -24,9 +27,12 @@ pub(super) struct RunningProcess {
 
 /// Every process that this user may look into.
 pub(super) fn all() -> impl Iterator<Item = RunningProcess> {
+    pids().filter_map(running)
+}
+
+fn pids() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(running)
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// One process. `None`: there is none, or it is not this user's to look into.
@@ -37,7 +43,41 @@ pub(super) fn running(pid: u32) -> Option<RunningProcess> {
     let user = effective_user(&status)?;
     let inner = words(&status, "NSpid:").last().and_then(|word| word.parse().ok()).unwrap_or(pid);
     let root = (!shares_our_files(&folder)).then(|| folder.join("root"));
-    Some(RunningProcess { pid, user, inner, root, environment })
+    let map = fs::read_to_string(folder.join("uid_map")).unwrap_or_default();
+    let user_inside = inside(&map, user).unwrap_or(user);
+    Some(RunningProcess { pid, user, inner, user_inside, root, environment })
+}
+
+/// The processes that root may not look into, because it lacks a capability. Other users may not
+/// look into most processes, and miss none of their own programs.
+pub(super) fn closed() -> usize {
+    if !rustix::process::geteuid().is_root() {
+        return 0;
+    }
+    // The kernel may show the variables of a process whose files it hides.
+    let is_closed = |pid: &u32| {
+        let root = fs::read_link(format!("/proc/{pid}/root"));
+        root.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    pids().filter(is_closed).count()
+}
+
+/// Does a process see this process's user under a number of its own? Where it does not, it takes
+/// this process for a stranger.
+pub(super) fn sees(pid: u32, user: u32) -> bool {
+    let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).unwrap_or_default();
+    map.is_empty() || inside(&map, user).is_some()
+}
+
+/// A user's number in a namespace, by its map: a line for each range, with its first number inside,
+/// its first number outside, and the count.
+fn inside(map: &str, user: u32) -> Option<u32> {
+    map.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().map(|word| word.parse::<u32>().ok());
+        let (first, outside, count) = (words.next()??, words.next()??, words.next()??);
+        let offset = user.checked_sub(outside).filter(|offset| *offset < count)?;
+        first.checked_add(offset)
+    })
 }
 
 /// Has it our mounts and our root?
@@ -93,4 +133,21 @@ pub(super) fn is_stopped(pid: u32) -> bool {
 fn words<'a>(status: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_ascii_whitespace()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (wrong report): the folder of a program in a user namespace is looked for under the
+    //! number that its user has outside.
+    use super::*;
+
+    #[test]
+    fn a_map_turns_the_number_outside_into_the_one_inside() {
+        let rootless = "         0       1000          1\n         1     100000      65536\n";
+        assert_eq!(inside(rootless, 1000), Some(0));
+        assert_eq!(inside(rootless, 101_233), Some(1234));
+        assert_eq!((inside(rootless, 0), inside(rootless, 165_536)), (None, None), "not mapped");
+        assert_eq!(inside("0 0 4294967295\n", 1000), Some(1000));
+        assert_eq!((inside("", 0), inside("0 x 1\n", 0)), (None, None));
+    }
 }

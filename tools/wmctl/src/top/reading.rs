@@ -14,6 +14,8 @@ use crate::human;
 pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) processes: BTreeMap<u32, Option<Stats>>,
+    /// That there may be more programs.
+    pub(super) closed: Option<String>,
 }
 
 /// All programs now, and their copies since the reading before.
@@ -23,6 +25,9 @@ pub(super) struct Change {
     /// Seconds between the readings.
     pub(super) interval_s: f64,
     pub(super) processes: Vec<ProcessReading>,
+    /// That there may be more programs, as a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) incomplete: Option<String>,
 }
 
 /// One program. `devices` and `copies` are empty if it did not answer. Its identity is empty until
@@ -142,7 +147,7 @@ impl Sample {
             ProcessReading::new(*pid, answer.as_ref(), earlier, interval_s)
         };
         let processes = self.processes.iter().map(process).collect();
-        Change { schema: "wmctl-top/1", interval_s, processes }
+        Change { schema: "wmctl-top/1", interval_s, processes, incomplete: self.closed.clone() }
     }
 }
 
@@ -226,6 +231,7 @@ mod tests {
         let reading = |at, processes: &[(u32, Option<Stats>)]| Sample {
             at,
             processes: processes.iter().cloned().collect(),
+            closed: None,
         };
         reading(start + Duration::from_secs(2), now).since(&reading(start, before))
     }

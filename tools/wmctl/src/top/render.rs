@@ -7,10 +7,11 @@ use crate::table::TextTable;
 
 /// All tables that have rows; a sentence where there is no program.
 pub(super) fn table(change: &Change) -> String {
+    let incomplete = change.incomplete.as_ref().map(|line| format!("{line}\n")).unwrap_or_default();
     if change.processes.is_empty() {
-        return "no program under the shim runs now\n".to_owned();
+        return format!("no program under the shim runs now\n{incomplete}");
     }
-    let mut text = memory(&change.processes).to_string();
+    let mut text = format!("{}{incomplete}", memory(&change.processes));
     for table in [copies(&change.processes), dedup(&change.processes)] {
         if !table.is_empty() {
             text.push_str(&format!("\n{table}"));
