@@ -32,6 +32,7 @@ use folder::{Folder, Unusable};
 pub(crate) use identity::{IdentityReader, ProcessIdentity};
 pub(crate) use origins::Origins;
 use processes::RunningProcess;
+pub(crate) use processes::is_stopped;
 
 /// How long a program may take to answer. It answers from a thread of its own, so seconds mean that
 /// it is stopped.
@@ -308,7 +309,11 @@ fn explain(pid: u32, problems: &[String]) -> anyhow::Error {
 /// # Errors
 /// A program that is gone, does not answer in time, or answers with an error.
 pub(crate) fn ask(endpoint: &Endpoint, request: &str) -> Result<Value> {
-    let asked = || exchange::exchange(&endpoint.door(), endpoint.expected(), request, PATIENCE);
+    ask_within(endpoint, request, PATIENCE)
+}
+
+fn ask_within(endpoint: &Endpoint, request: &str, patience: Duration) -> Result<Value> {
+    let asked = || exchange::exchange(&endpoint.door(), endpoint.expected(), request, patience);
     let answer = match endpoint.stranger() {
         Some(user) => exchange::as_user(user, asked),
         None => asked(),
@@ -339,8 +344,18 @@ pub(crate) fn brokers() -> (Vec<FoundBroker>, Vec<String>) {
 
 /// Asks many programs at once: together they take no longer than the slowest.
 pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str) -> Vec<Result<Value>> {
+    ask_all_within(endpoints, request, PATIENCE)
+}
+
+/// The same with another patience than a person's.
+pub(crate) fn ask_all_within(
+    endpoints: &[Endpoint],
+    request: &str,
+    patience: Duration,
+) -> Vec<Result<Value>> {
     thread::scope(|scope| {
-        let asked: Vec<_> = endpoints.iter().map(|one| scope.spawn(move || ask(one, request))).collect();
+        let ask = |one| scope.spawn(move || ask_within(one, request, patience));
+        let asked: Vec<_> = endpoints.iter().map(ask).collect();
         let answer = |thread: thread::ScopedJoinHandle<'_, Result<Value>>| {
             thread.join().unwrap_or_else(|_| Err(anyhow!("internal error, please report it")))
         };

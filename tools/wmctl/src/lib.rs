@@ -17,6 +17,7 @@ mod clean;
 mod client;
 mod dedup;
 mod doctor;
+mod export;
 mod hooks;
 pub mod human;
 mod layout;
@@ -53,6 +54,7 @@ const EXAMPLES: &str = "Examples:
   wmctl stats                                       what the running programs hold
   wmctl stats 4711 --watch 1                        one of them, every second
   wmctl top                                         all of them, with what they copy now
+  wmctl export --listen                             the same for Prometheus
   wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
   wmctl bench copy                                  copy rates with and without the shim";
 
@@ -64,6 +66,8 @@ enum WmctlCommand {
     Stats(stats::StatsArguments),
     /// Show what programs under the shim hold and copy, again and again
     Top(top::TopArguments),
+    /// Give the figures of all programs to Prometheus
+    Export(export::ExportArguments),
     /// Write a program's statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
     /// Show what memory programs share, and what that saves
@@ -114,6 +118,7 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Run(arguments) => run::run(&arguments),
         WmctlCommand::Stats(arguments) => stats::stats(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Dedup(arguments) => dedup::dedup(&arguments).map(|()| ExitCode::SUCCESS),

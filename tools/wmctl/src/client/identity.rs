@@ -91,6 +91,21 @@ impl ProcessIdentity {
         if self.command.is_empty() { program.to_owned() } else { self.command.join(" ") }
     }
 
+    /// A short name, for labels: the script or module of an interpreter, else the program's file.
+    pub(crate) fn program_or(&self, program: &str) -> String {
+        let file = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        let Some((first, arguments)) = self.command.split_first() else { return program.to_owned() };
+        if !first.starts_with("python") {
+            return first.clone();
+        }
+        let module = arguments.windows(2).find(|pair| pair[0] == "-m").map(|pair| pair[1].clone());
+        let script = arguments.iter().find(|argument| !argument.starts_with('-')).map(|path| file(path));
+        // `-c CODE` has neither.
+        let has_code =
+            arguments.iter().take_while(|argument| argument.starts_with('-')).any(|one| one == "-c");
+        if has_code { first.clone() } else { module.or(script).unwrap_or_else(|| first.clone()) }
+    }
+
     /// The beginning of the container's id, as container engines show it.
     pub(crate) fn container(&self) -> Option<&str> {
         self.container_id.as_deref().map(|id| id.get(..12).unwrap_or(id))
@@ -125,6 +140,19 @@ mod tests {
         );
         assert_eq!(hidden.command, ["sleep"]);
         assert!(identity.user.is_some_and(|user| !user.is_empty()));
+    }
+
+    #[test]
+    fn an_interpreters_script_is_the_program() {
+        let program = |line: &[u8]| {
+            ProcessIdentity { command: words(line), ..ProcessIdentity::default() }.program_or("x")
+        };
+        assert_eq!(program(b"/usr/bin/python3.11\0-u\0/home/a/train.py\0--lr\x003\0"), "train.py");
+        assert_eq!(program(b"python\0-m\0torch.distributed.run\0a.py\0"), "torch.distributed.run");
+        assert_eq!(program(b"python3\0-c\0import a\0"), "python3");
+        assert_eq!(program(b"python3\0"), "python3");
+        assert_eq!(program(b"/opt/solve\0input\0"), "solve");
+        assert_eq!(program(b""), "x");
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub(super) fn exists(pid: u32) -> bool {
 }
 
 /// Is it stopped, by a signal or a debugger?
-pub(super) fn is_stopped(pid: u32) -> bool {
+pub(crate) fn is_stopped(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     words(&status, "State:").next().is_some_and(|state| matches!(state, "T" | "t"))
 }
