@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::thread;
 
 use hazards::places::built;
 use hazards::said;
@@ -65,6 +66,12 @@ fn play(ranks: &str, machines: &str, filter: &str, settings: &[(&str, &str)]) {
     assert!(output.status.success(), "{filter}, {ranks} ranks on {machines}: {}", said(&output));
 }
 
+/// Plays cases at once, which do little but wait for a machine that is lost.
+fn side_by_side<T: Send, const CASES: usize>(cases: [T; CASES], play: impl Fn(T) + Sync) {
+    let play = &play;
+    thread::scope(|scope| cases.into_iter().for_each(|case| drop(scope.spawn(move || play(case)))));
+}
+
 #[test]
 fn ranks_of_machines_meet_and_split() {
     if !can_make_machines() {
@@ -108,7 +115,7 @@ fn a_machine_that_is_lost_while_rows_pass() {
     }
     let folder = folder_of_nccl();
     let folder = folder.to_str().expect("a path");
-    for (ranks, machines, seed) in [("2", "2", "1"), ("5", "3", "2"), ("4", "2", "3")] {
+    side_by_side([("2", "2", "1"), ("5", "3", "2"), ("4", "2", "3")], |(ranks, machines, seed)| {
         let settings = [
             ("LD_LIBRARY_PATH", folder),
             ("SIMCUDA_DEVICES", "8"),
@@ -117,7 +124,7 @@ fn a_machine_that_is_lost_while_rows_pass() {
             ("WHOLEMEMORY_SUITE_SEED", seed),
         ];
         play(ranks, machines, "crossings.a_machine_is_lost", &settings);
-    }
+    });
 }
 
 #[test]
@@ -125,9 +132,9 @@ fn a_machine_that_is_lost_is_an_error_of_all_others() {
     if !can_make_machines() {
         return;
     }
-    for (ranks, machines) in [("2", "2"), ("5", "3"), ("8", "4")] {
+    side_by_side([("2", "2"), ("5", "3"), ("8", "4")], |(ranks, machines)| {
         play(ranks, machines, "islands.a_machine_is_lost", &[("WHOLEMEMORY_SUITE_LINK", "net")]);
-    }
+    });
 }
 
 #[test]
