@@ -79,12 +79,12 @@ pub(super) fn tune(stream: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Are there bytes, or questions, that the other machine should have answered long ago?
 pub(super) fn is_lost(stream: BorrowedFd<'_>) -> bool {
-    Progress::of(stream).is_some_and(|progress| progress.is_lost())
+    StreamProgress::of(stream).is_some_and(|progress| progress.is_lost())
 }
 
 /// How far a stream has come, of what the system tells of it.
 #[derive(Clone, Copy, Debug)]
-struct Progress {
+struct StreamProgress {
     /// Since the last answer of the other machine.
     silent: Duration,
     /// Packets on their way.
@@ -99,7 +99,7 @@ struct Progress {
     packet: u32,
 }
 
-impl Progress {
+impl StreamProgress {
     fn of(stream: BorrowedFd<'_>) -> Option<Self> {
         // An older kernel fills in less. What it leaves is zero: Linux tells of unsent bytes since
         // 4.6 and of the room since 5.4, and without room no bytes could have been sent.
@@ -148,21 +148,21 @@ mod tests {
 
     use super::*;
 
-    const NO_WORD: Progress =
-        Progress { silent: LOST, unanswered: 0, questions: 0, unsent: 0, room: 65536, packet: 1448 };
+    const NO_WORD: StreamProgress =
+        StreamProgress { silent: LOST, unanswered: 0, questions: 0, unsent: 0, room: 65536, packet: 1448 };
 
     #[test]
     fn what_should_have_been_answered_or_sent_tells_of_a_lost_machine() {
         let in_time = LOST - Duration::from_millis(1);
         let waits = [
-            Progress { unanswered: 1, ..NO_WORD },
-            Progress { questions: UNANSWERED, ..NO_WORD },
-            Progress { unsent: 1, room: 1, ..NO_WORD },
-            Progress { unsent: 1 << 20, ..NO_WORD },
+            StreamProgress { unanswered: 1, ..NO_WORD },
+            StreamProgress { questions: UNANSWERED, ..NO_WORD },
+            StreamProgress { unsent: 1, room: 1, ..NO_WORD },
+            StreamProgress { unsent: 1 << 20, ..NO_WORD },
         ];
         for progress in waits {
             assert!(progress.is_lost());
-            assert!(!Progress { silent: in_time, ..progress }.is_lost());
+            assert!(!StreamProgress { silent: in_time, ..progress }.is_lost());
         }
     }
 
@@ -170,9 +170,9 @@ mod tests {
     fn a_machine_that_reads_late_or_is_told_nothing_is_there() {
         let waits = [
             NO_WORD,
-            Progress { questions: UNANSWERED - 1, ..NO_WORD },
-            Progress { unsent: 1 << 20, room: 0, ..NO_WORD },
-            Progress { unsent: 1 << 20, room: 1447, ..NO_WORD },
+            StreamProgress { questions: UNANSWERED - 1, ..NO_WORD },
+            StreamProgress { unsent: 1 << 20, room: 0, ..NO_WORD },
+            StreamProgress { unsent: 1 << 20, room: 1447, ..NO_WORD },
         ];
         assert!(waits.iter().all(|progress| !progress.is_lost()));
     }
@@ -183,7 +183,7 @@ mod tests {
     fn bytes_that_find_no_room_are_told_by_the_system() {
         let (listener, place) = listen(Ipv4Addr::LOCALHOST.into()).expect("a listener");
         let mut stream = TcpStream::from(connect(place, SECOND).expect("a stream"));
-        let progress = Progress::of(stream.as_fd()).expect("a stream has progress");
+        let progress = StreamProgress::of(stream.as_fd()).expect("a stream has progress");
         assert_eq!((progress.unsent, progress.questions), (0, 0));
         assert!(progress.room > 0 && progress.packet > 0);
         stream.set_nonblocking(true).expect("it is set");
@@ -197,7 +197,7 @@ mod tests {
         // The other end acknowledges the last packets after a while, and nothing else tells of it.
         let begin = Instant::now();
         let progress = loop {
-            let progress = Progress::of(stream.as_fd()).expect("a stream has progress");
+            let progress = StreamProgress::of(stream.as_fd()).expect("a stream has progress");
             if progress.unanswered == 0 || begin.elapsed() > LOST {
                 break progress;
             }
