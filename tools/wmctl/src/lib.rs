@@ -13,6 +13,7 @@
 //! `tools/bench`, which developers use and no user gets, calls the modules that are public here.
 
 pub mod bench;
+mod cdi;
 mod clean;
 mod client;
 mod dedup;
@@ -78,6 +79,8 @@ enum WmctlCommand {
     Doctor(doctor::DoctorArguments),
     /// Print the paths for an LD_PRELOAD or LD_LIBRARY_PATH of your own
     Paths(paths::PathsArguments),
+    /// Print wmshim as a device of containers (CDI)
+    Cdi(cdi::CdiArguments),
     /// List the driver functions that the shim intercepts
     Hooks(hooks::HooksArguments),
     /// Measure copies between the host and GPUs, and keep what the links carry for the shim
@@ -124,6 +127,7 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Dedup(arguments) => dedup::dedup(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Doctor(arguments) => doctor::doctor(&arguments),
         WmctlCommand::Paths(arguments) => paths::paths(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Cdi(arguments) => cdi::cdi(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Bench(arguments) => bench::bench(&arguments),
         WmctlCommand::Replay(arguments) => replay::replay(&arguments),

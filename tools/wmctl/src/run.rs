@@ -58,7 +58,7 @@ impl RunArguments {
     }
 }
 
-fn assignment(text: OsString) -> Result<(OsString, OsString), &'static str> {
+pub(crate) fn assignment(text: OsString) -> Result<(OsString, OsString), &'static str> {
     let bytes = text.as_bytes();
     match bytes.iter().position(|byte| *byte == b'=') {
         Some(end) if end > 0 => {
