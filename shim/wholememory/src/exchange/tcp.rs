@@ -188,9 +188,8 @@ mod tests {
         assert!(progress.room > 0 && progress.packet > 0);
         stream.set_nonblocking(true).expect("it is set");
         let full = loop {
-            match stream.write(&[0; 1 << 16]) {
-                Ok(_) => {}
-                Err(error) => break error,
+            if let Err(error) = stream.write_all(&[0; 1 << 16]) {
+                break error;
             }
         };
         assert_eq!(full.kind(), ErrorKind::WouldBlock);
