@@ -340,8 +340,19 @@ fn complaint(name: &str) -> String {
     if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
         return format!("{name} was removed: {instead}");
     }
+    if let Some(meant) = nearest(name) {
+        return format!("{name} is not a setting; did you mean {meant}?");
+    }
     let known: Vec<_> = KNOWN.iter().map(|row| row.variable).collect();
     format!("{name} is not a setting; valid: {}", known.join(" "))
+}
+
+/// The setting that a name with a typing error or two was meant to be.
+fn nearest(name: &str) -> Option<&'static str> {
+    const ERRORS: usize = 2;
+    let distance = |variable: &str| strsim::osa_distance(name, variable);
+    let nearest = KNOWN.iter().map(|row| row.variable).min_by_key(|variable| distance(variable))?;
+    (distance(nearest) <= ERRORS).then_some(nearest)
 }
 
 #[cfg(test)]
@@ -431,10 +442,17 @@ mod tests {
 
     #[test]
     fn unknown_variables_are_named() {
-        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_LIB"];
+        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_LIB", "WMSHIM_DEVICE_LIMTI"];
         let lines = strangers(names.iter().map(|name| (*name).to_owned()));
-        assert_eq!(lines.len(), 1);
-        assert!(lines[0].contains("WMSHIM_STITCH"));
+        assert_eq!(
+            lines,
+            [
+                "WMSHIM_STICH is not a setting; did you mean WMSHIM_STITCH?",
+                "WMSHIM_DEVICE_LIMTI is not a setting; did you mean WMSHIM_DEVICE_LIMIT?",
+            ]
+        );
+        let far = strangers(["WMSHIM_COLOUR".to_owned()].into_iter());
+        assert!(far[0].contains("valid: ") && far[0].contains(" WMSHIM_STITCH"), "{far:?}");
     }
 
     /// Hazard (error handling): a setting of an earlier release has no effect, and the user is not
