@@ -22,6 +22,7 @@ mod export;
 mod hooks;
 pub mod human;
 mod layout;
+mod manual;
 pub mod output;
 mod paths;
 mod replay;
@@ -38,7 +39,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Run programs under wmshim and look inside them.
 #[derive(Parser)]
@@ -87,6 +88,10 @@ enum WmctlCommand {
     Bench(bench::BenchArguments),
     /// Replay a recorded trace: what memory a program needs
     Replay(replay::ReplayArguments),
+    /// Print the completions of this command line for a shell
+    Completions(manual::CompletionArguments),
+    /// Write the pages of this command line for man
+    Man(manual::ManArguments),
 }
 
 /// Runs the command that the process was started with.
@@ -131,5 +136,11 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Bench(arguments) => bench::bench(&arguments),
         WmctlCommand::Replay(arguments) => replay::replay(&arguments),
+        WmctlCommand::Completions(arguments) => {
+            manual::completions(&arguments, WmctlArguments::command()).map(|()| ExitCode::SUCCESS)
+        }
+        WmctlCommand::Man(arguments) => {
+            manual::man(&arguments, WmctlArguments::command()).map(|()| ExitCode::SUCCESS)
+        }
     }
 }

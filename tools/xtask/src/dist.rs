@@ -44,6 +44,13 @@ const BUILT: [(&str, &str); 13] = [
 /// knows it by that name too: the link must lead to the same inode.
 const LINKS: [(&str, &str); 2] = [("lib/libcuda.so", "libwmshim.so"), ("dropin/libcuda.so", "libcuda.so.1")];
 
+/// Where shells look for completions, below `share/`.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "bash-completion/completions/wmctl"),
+    ("zsh", "zsh/site-functions/_wmctl"),
+    ("fish", "fish/vendor_completions.d/wmctl.fish"),
+];
+
 /// Folders of headers, whose files go to `include/`.
 const HEADERS: [&str; 2] = ["shim/preload/include", "shim/wholegraph/include"];
 
@@ -55,6 +62,7 @@ pub(crate) fn run() -> Result<()> {
     step::perform("symbols apart", || BUILT.iter().try_for_each(|(_, name)| strip(&dist, name)))?;
     step::perform("headers", || headers(&dist))?;
     step::perform("pages", || pages::ship(&crate::root(), &dist))?;
+    step::perform("command line", || command_line(&dist))?;
     wheel(&dist)?;
     step::perform("check dist", || check(&dist))?;
     report(&dist)
@@ -125,6 +133,18 @@ fn headers(dist: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Completions and man pages of `wmctl`, by itself.
+fn command_line(dist: &Path) -> Result<()> {
+    let wmctl = |arguments: &[&str]| step::output(step::command(dist.join("bin/wmctl"), arguments));
+    for (shell, file) in COMPLETIONS {
+        let file = dist.join("share").join(file);
+        fs::create_dir_all(file.parent().context("a file of dist/ is in a folder")?)?;
+        fs::write(&file, wmctl(&["completions", shell])?).with_context(|| file.display().to_string())?;
+    }
+    let pages = dist.join("share/man/man1");
+    wmctl(&["man", pages.to_str().context("a readable path")?]).map(drop)
 }
 
 /// The Python wheel carries the finished library, so it is packed last.
