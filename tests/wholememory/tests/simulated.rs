@@ -50,8 +50,8 @@ fn three_ranks_that_are_threads() {
 }
 
 #[test]
-fn eight_ranks_that_are_threads() {
-    passes(&bare(&["--threads", "--ranks", "8"]));
+fn six_ranks_that_are_threads() {
+    passes(&bare(&["--threads", "--ranks", "6"]));
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn two_ranks_that_are_processes() {
 }
 
 #[test]
-fn eight_ranks_that_are_processes() {
-    passes(&bare(&["--ranks", "8"]));
+fn six_ranks_that_are_processes() {
+    passes(&bare(&["--ranks", "6"]));
 }
 
 fn preloaded(arguments: &[&str]) -> Output {
