@@ -65,6 +65,10 @@ extern WMSHIM_WEAK const char *wmshim_hooks_json(void);
  * JSON object with a list of sentences; free it with free(). */
 extern WMSHIM_WEAK char *wmshim_check_settings(const char *const *environment);
 
+/* For a Python that loads the library itself (wmshim.enable()): the variables that choose the allocators of PyTorch and JAX, and
+ * whether the settings have been read. A JSON object; free it with free(). */
+extern WMSHIM_WEAK char *wmshim_late_json(void);
+
 /* What a program says of memory that it got from cuMemAlloc, cuMemAllocAsync (or the runtime's functions for them) or wmshim_alloc. The range lies within one
  * block. Addresses stay. All but WMSHIM_READ_MOSTLY take WMSHIM_MIGRATE=on when the program starts.
  *

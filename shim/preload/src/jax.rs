@@ -29,28 +29,27 @@ const CHOSEN: [&str; 5] = [
     "TF_GPU_ALLOCATOR",
 ];
 
-/// Writes the choice into the environment.
-///
-/// # Safety
-/// This thread is the only one of the process.
-pub(crate) unsafe fn choose() {
-    let set = |name: &str, value| {
-        // SAFETY: as the caller promises.
-        unsafe { environment::set(name, value) }
-    };
-    if is_set(MARK) {
-        set(MARK, None);
-        let ours = WRITTEN.iter().filter(|(name, value)| environment::text(name).as_deref() == Some(*value));
-        ours.for_each(|(name, _)| set(name, None));
+/// What the choice changes in the environment: variables with their values; `None`: the variable is
+/// removed.
+pub(crate) fn changes() -> Vec<(&'static str, Option<&'static str>)> {
+    let ours = inherited();
+    let mut names = WRITTEN.iter().map(|(name, _)| *name).chain(CHOSEN);
+    let is_chosen = names.any(|name| is_set(name) && !ours.contains(&name));
+    let mut changes: Vec<_> = ours.into_iter().map(|name| (name, None)).collect();
+    if is_wanted() && !is_chosen {
+        changes.extend(WRITTEN.map(|(name, value)| (name, Some(value))));
+        changes.push((MARK, Some("async")));
     }
-    if is_wanted() && !is_chosen() {
-        WRITTEN.iter().for_each(|(name, value)| set(name, Some(value)));
-        set(MARK, Some("async"));
-    }
+    changes
 }
 
-fn is_chosen() -> bool {
-    WRITTEN.iter().map(|(name, _)| *name).chain(CHOSEN).any(is_set)
+/// The variables that another process of ours has chosen, with the mark.
+fn inherited() -> Vec<&'static str> {
+    if !is_set(MARK) {
+        return Vec::new();
+    }
+    let ours = WRITTEN.iter().filter(|(name, value)| environment::text(name).as_deref() == Some(*value));
+    ours.map(|(name, _)| *name).chain([MARK]).collect()
 }
 
 fn is_set(name: &str) -> bool {

@@ -29,6 +29,7 @@ mod hooks;
 mod idle;
 mod ipc;
 mod jax;
+mod late;
 mod launches;
 mod moves;
 mod multipath;

@@ -67,6 +67,9 @@ struct Choice {
 
 type TorchVariable = (&'static str, &'static str);
 
+/// A variable of the environment and its value; `None`: it is removed.
+pub(crate) type EnvironmentChange = (&'static str, Option<&'static str>);
+
 impl TorchMemory {
     pub(crate) const fn new() -> Self {
         Self {
@@ -79,35 +82,39 @@ impl TorchMemory {
         }
     }
 
-    /// At load: writes the choice, and JAX's, into the environment. Does nothing in a process that
-    /// is no Python. A parent's choice holds for workers of Python's own modules only.
+    /// At load: writes the choice, and JAX's, into the environment.
     pub(crate) fn choose(&self) {
-        if environment::is_withheld() {
-            return;
-        }
-        let command = command_line();
         // A library that is loaded late, as a drop-in is, may not write to an environment that
-        // other threads read.
-        if !is_python(&command) || !is_single_threaded() {
+        // other threads read. If PyTorch is there already, it may have read its own.
+        if environment::is_withheld() || !is_python(&command_line()) || !is_single_threaded() || has_torch() {
             return;
         }
-        if is_worker(&started::text(&command)) {
-            return;
-        }
-        // SAFETY: the process has one thread.
-        unsafe { jax::choose() };
-        let parents = inherited();
-        if let Some((variable, _)) = &parents {
+        for (name, value) in self.changes() {
             // SAFETY: the process has one thread, so no other reads the environment meanwhile.
-            unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, None)) };
+            unsafe { environment::set(name, value) };
         }
-        if is_set(VARIABLE) || is_set(NEWER) {
-            return;
+    }
+
+    /// What the choice, and JAX's, change in the environment: variables with their values; `None`:
+    /// the variable is removed. Nothing in a process that is no Python. A parent's choice holds for
+    /// workers of Python's own modules only.
+    pub(crate) fn changes(&self) -> Vec<EnvironmentChange> {
+        let command = command_line();
+        if environment::is_withheld() || !is_python(&command) || is_worker(&started::text(&command)) {
+            return Vec::new();
+        }
+        let mut changes: Vec<EnvironmentChange> = jax::changes();
+        let parents = inherited();
+        let parents_name = parents.as_ref().map(|(name, _)| *name);
+        if let Some(name) = parents_name {
+            changes.extend([(name, None), (WRITTEN, None)]);
+        }
+        if [VARIABLE, NEWER].into_iter().any(|name| Some(name) != parents_name && is_set(name)) {
+            return changes;
         }
         let choice = decide(&command);
-        if let Some((variable, value)) = choice.written {
-            // SAFETY: the process has one thread, so no other reads the environment meanwhile.
-            unsafe { [variable, WRITTEN].into_iter().for_each(|name| environment::set(name, Some(value))) };
+        if let Some((name, value)) = choice.written {
+            changes.extend([(name, Some(value)), (WRITTEN, Some(value))]);
         }
         let is_known = parents
             .zip(choice.written)
@@ -115,6 +122,7 @@ impl TorchMemory {
         if !is_known {
             self.choice.get_or_init(|| choice);
         }
+        changes
     }
 
     /// Logs the choice when the first device memory is served in a process that has PyTorch.
