@@ -1,12 +1,14 @@
 """GPU memory that does not fragment and does not end at the GPU, for unmodified programs.
 
-The work is done by a library that is loaded in front of NVIDIA's driver; this package carries it, starts programs under
-it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
+The work is done by a library that is loaded in front of NVIDIA's driver. This package carries it and loads it, starts programs under it
+(``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
 
     import wmshim
+    wmshim.enable()         # loads it into this process and its children; before anything uses CUDA
+    wmshim.enable(device_limit="48GiB", overflow="host")    # with settings (docs/settings.md)
     wmshim.active()         # does this process run under the library?
     wmshim.stats()          # its memory and its counters, as in docs/wmctl.md
-    wmshim.stats(4711)      # the same of another process of yours
+    wmshim.stats(4711)      # the same of another process
     wmshim.ask("blocks", 4711)  # another request: stats, blocks, config, dump
     wmshim.library_path()   # the library's file
     wmshim.dropin_path()    # a folder for an LD_LIBRARY_PATH of your own, with the library under the driver's names
@@ -18,20 +20,43 @@ it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
     wmshim.wholememory.Table    # rows that the GPUs of several ranks hold together (docs/wholememory.md)
 
-Nothing here touches CUDA, and importing it changes nothing.
+All errors are ``wmshim.Error``. Importing this package changes nothing, and loads its parts when they are asked for.
 """
 
-from importlib import import_module as _import_module
-from typing import Any, List
-
-from ._advice import AdviceError, advise, alloc, free
-from ._client import Unavailable, ask, stats
-from ._library import active, dropin_path, include_path, library_path
-from ._unified import Unified, access
 from ._version import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List
+
+    from ._advice import advise, alloc, free
+    from ._client import ask, stats
+    from ._errors import AdviceError, DriverError, Error, NotLoaded, OutOfMemoryError, SettingError, TooLate, Unavailable
+    from ._library import active, dropin_path, include_path, library_path
+    from ._settings import enable
+    from ._unified import Unified, access
+
+# Names, by the module that has them.
+_PARTS = {
+    "_advice": ("advise", "alloc", "free"),
+    "_client": ("ask", "stats"),
+    "_errors": (
+        "AdviceError", "DriverError", "Error", "NotLoaded", "OutOfMemoryError", "SettingError", "TooLate", "Unavailable",
+    ),
+    "_library": ("active", "dropin_path", "include_path", "library_path"),
+    "_settings": ("enable",),
+    "_unified": ("Unified", "access"),
+}
+_MODULES = {name: module for module, names in _PARTS.items() for name in names}
 
 __all__ = [
     "AdviceError",
+    "DriverError",
+    "Error",
+    "NotLoaded",
+    "OutOfMemoryError",
+    "SettingError",
+    "TooLate",
     "Unavailable",
     "Unified",
     "__version__",
@@ -41,6 +66,7 @@ __all__ = [
     "alloc",
     "ask",
     "dropin_path",
+    "enable",
     "free",
     "include_path",
     "library_path",
@@ -50,13 +76,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """``wmshim.torch`` and ``wmshim.wholememory``, when they are asked for."""
+def __getattr__(name: str) -> "Any":
+    """A public name, when it is asked for. It says of itself that it is of this module."""
+    from importlib import import_module
+
     if name in ("torch", "wholememory"):
-        return _import_module(f"wmshim.{name}")
-    raise AttributeError(f"module 'wmshim' has no attribute {name!r}")
+        return import_module(f"wmshim.{name}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'wmshim' has no attribute {name!r}")
+    value = getattr(import_module(f"wmshim.{_MODULES[name]}"), name)
+    value.__module__ = "wmshim"
+    globals()[name] = value
+    return value
 
 
-def __dir__() -> List[str]:
+def __dir__() -> "List[str]":
     """The public names."""
     return __all__

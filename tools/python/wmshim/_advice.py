@@ -1,25 +1,18 @@
 """Advice about device memory, and allocations with a place: ``wmshim_advise`` and ``wmshim_alloc`` of wmshim.h."""
 
 import ctypes
-from typing import Any, Dict, Optional
+import operator
+from typing import Any, Dict, Literal, Optional
 
+from ._errors import NotLoaded, refusal
 from ._library import loaded
+
+Advice = Literal["prefetch", "cold", "pin_device", "discard", "read_mostly"]
+Place = Literal["anywhere", "device", "host", "unified"]
 
 ADVICES = {"prefetch": 1, "cold": 2, "pin_device": 3, "discard": 4, "read_mostly": 5}
 PLACES = {"anywhere": 0, "device": 1, "host": 2, "unified": 4}
 PROCESSORS = {"cpu": 1, "gpu": 2}
-
-_NAMES = {
-    1: "CUDA_ERROR_INVALID_VALUE",
-    2: "CUDA_ERROR_OUT_OF_MEMORY",
-    3: "CUDA_ERROR_NOT_INITIALIZED",
-    4: "CUDA_ERROR_DEINITIALIZED",
-    201: "CUDA_ERROR_INVALID_CONTEXT",
-    600: "CUDA_ERROR_NOT_READY",
-    800: "CUDA_ERROR_NOT_PERMITTED",
-    801: "CUDA_ERROR_NOT_SUPPORTED",
-    900: "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
-}
 
 _WHY = {
     600: "the GPU has work: synchronize, and say it again",
@@ -27,22 +20,21 @@ _WHY = {
 }
 
 
-class AdviceError(RuntimeError):
-    """A call was refused. ``code`` is the driver's number for the reason."""
-
-    def __init__(self, what: str, code: int, why: Optional[Dict[int, str]] = None) -> None:
-        self.code = code
-        name = _NAMES.get(code, f"CUDA error {code}")
-        super().__init__(": ".join(part for part in (what, name, (_WHY if why is None else why).get(code)) if part))
-
-
 def _library() -> Any:
     library = loaded()
     if library is None:
-        raise RuntimeError("this process does not run under wmshim: start it with wmshim-run")
+        raise NotLoaded("this process does not run under wmshim: call wmshim.enable() first, or start it with wmshim-run")
     if not hasattr(library, "wmshim_advise"):
-        raise RuntimeError("the libwmshim.so that is loaded is older than this package: install both from one release")
+        raise NotLoaded("the libwmshim.so that is loaded is older than this package: install both from one release")
     return library
+
+
+def _size(size: int) -> int:
+    """The size as a number of bytes, which may be any integer of Python's or NumPy's."""
+    whole = operator.index(size)
+    if not 0 <= whole < 1 << 64:
+        raise ValueError(f"{size} is no size")
+    return whole
 
 
 def _number(words: Dict[str, int], word: str, what: str) -> int:
@@ -51,31 +43,32 @@ def _number(words: Dict[str, int], word: str, what: str) -> int:
     return words[word]
 
 
-def advise(ptr: int, size: int, advice: str) -> None:
+def advise(ptr: int, size: int, advice: Advice) -> None:
     """Gives advice about ``size`` bytes at a device address, within one allocation: ``prefetch``, ``cold``, ``pin_device`` or ``discard``.
 
-    wmshim.h has the meaning of each. Raises RuntimeError in a process without wmshim, AdviceError where it is refused.
+    wmshim.h has the meaning of each. ``read_mostly`` has no effect on any driver yet, and is refused. Raises NotLoaded in a process
+    without wmshim, AdviceError where it is refused.
     """
     number = _number(ADVICES, advice, "advice")
     call = _library().wmshim_advise
     call.argtypes, call.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_int
-    code = call(ptr, size, number)
+    code = call(ptr, _size(size), number)
     if code:
-        raise AdviceError(f"wmshim_advise({advice})", code)
+        raise refusal(f"wmshim_advise({advice})", code, _WHY)
 
 
-def alloc(size: int, place: str = "anywhere") -> int:
+def alloc(size: int, place: Place = "anywhere") -> int:
     """The address of ``size`` bytes in the current context: ``anywhere`` as cuMemAlloc, only on the ``device``, on the ``host``, or ``unified``.
 
-    Raises RuntimeError in a process without wmshim, AdviceError where there is no such memory.
+    Raises NotLoaded in a process without wmshim, OutOfMemoryError (a MemoryError) where there is no such memory.
     """
     flags = _number(PLACES, place, "place")
     call = _library().wmshim_alloc
     call.argtypes, call.restype = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_uint], ctypes.c_int
     address = ctypes.c_void_p()
-    code = call(ctypes.byref(address), size, flags)
+    code = call(ctypes.byref(address), _size(size), flags)
     if code:
-        raise AdviceError(f"wmshim_alloc({place})", code)
+        raise refusal(f"wmshim_alloc({place})", code, _WHY)
     return address.value or 0
 
 
@@ -85,4 +78,4 @@ def free(ptr: Optional[int]) -> None:
     call.argtypes, call.restype = [ctypes.c_void_p], ctypes.c_int
     code = call(ptr)
     if code:
-        raise AdviceError("wmshim_free", code)
+        raise refusal("wmshim_free", code, _WHY)

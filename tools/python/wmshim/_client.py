@@ -10,21 +10,23 @@ import os
 import socket
 import stat
 import struct
+import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Literal, Optional, Union
 
-from ._library import loaded
+from ._errors import Unavailable
+from ._library import library_path, loaded, wmctl_path
 from ._schema import Stats
+
+Request = Literal["stats", "blocks", "config", "dump"]
+# What ``wmctl`` is asked for a request.
+WORDS = {"stats": ["stats"], "blocks": ["stats", "--blocks"], "config": ["stats", "--config"], "dump": ["dump"]}
 
 # A program answers from a thread of its own: seconds mean that it is stopped.
 PATIENCE_S = 5.0
 # The endpoint's limit, and the line's end.
 LONGEST = (8 << 20) + 1
-
-
-class Unavailable(RuntimeError):
-    """The process has no endpoint, or its endpoint does not answer. The message has the reason and a remedy."""
 
 
 def stats(pid: Optional[int] = None) -> Stats:
@@ -37,16 +39,18 @@ def stats(pid: Optional[int] = None) -> Stats:
     return answer
 
 
-def ask(request: str, pid: int) -> Any:
+def ask(request: Request, pid: int) -> Any:
     """One request (``stats``, ``blocks``, ``config`` or ``dump``) to a process; returns its answer.
 
-    Raises Unavailable where there is no answer, or the answer is an error.
+    A process that has no socket in this one's folders is found as ``wmctl`` finds it: by its own variables, in its own root, and if this
+    process is root, also of another user. Raises Unavailable where there is no answer, or the answer is an error.
     """
     if isinstance(pid, bool) or not isinstance(pid, int):
         raise TypeError(f"a process is named by its number, not by {pid!r}")
     if pid <= 0:
         raise ValueError(f"{pid} is no process: numbers of processes are above 0")
-    answer = _decode(_exchange(_find(pid), request))
+    path = _find(pid)
+    answer = _decode(_exchange(path, request)) if isinstance(path, Path) else _wmctl(request, pid, path)
     if isinstance(answer, dict) and "error" in answer:
         raise Unavailable(f"process {pid} answered: {_shown(str(answer['error']))}")
     return answer
@@ -81,7 +85,8 @@ def _own_stats() -> Optional[Stats]:
         release(text)
 
 
-def _find(pid: int) -> Path:
+def _find(pid: int) -> Union[Path, Unavailable]:
+    """The socket of a process in the folders of this one, or why there is none."""
     problems = []
     for directory in directories():
         path = directory / f"{pid}.sock"
@@ -91,10 +96,26 @@ def _find(pid: int) -> Path:
         elif path.is_socket() and not path.is_symlink():
             return path
     places = ", ".join(map(str, directories()))
-    raise Unavailable(
-        f"process {pid} has no socket in {places}: start it with `wmshim-run COMMAND`; "
+    return Unavailable(
+        f"process {pid} has no socket in {places}: start it with `wmshim-run COMMAND`, or call wmshim.enable() in it; "
         "the socket appears with its first CUDA call" + "".join(f"; {problem}" for problem in problems)
     )
+
+
+def _wmctl(request: str, pid: int, why: Unavailable) -> Any:
+    """The answer that ``wmctl`` gets. ``why`` there is none in the folders of this process, if there is no ``wmctl`` to be asked."""
+    if os.environ.get("WMSHIM_STATS_DIR") or request not in WORDS:
+        raise why
+    try:
+        library = library_path()
+        command = [wmctl_path(library), *WORDS[request], "--json", str(pid)]
+        run = subprocess.run(command, env={**os.environ, "WMSHIM_LIB": library}, capture_output=True, text=True, check=False)
+    except OSError:
+        raise why from None
+    if run.returncode != 0:
+        raise Unavailable(run.stderr.strip().removeprefix("wmctl: ") or str(why))
+    answer = _decode(run.stdout.encode())
+    return answer["processes"][0]["answer"] if "processes" in answer else answer
 
 
 def _distrust(directory: Path) -> Optional[str]:

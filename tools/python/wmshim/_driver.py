@@ -3,22 +3,19 @@
 import ctypes
 from typing import Any
 
+from ._errors import DriverError, NotLoaded
 from ._library import loaded
 
 RELEASE_THRESHOLD, RESERVED, RESERVED_PEAK, USED, USED_PEAK = 4, 5, 6, 7, 8
 
 
-class DriverError(RuntimeError):
-    """A call of the driver failed. The message says which, and with which code."""
-
-
 def _call(name: str, *arguments: Any) -> None:
     library = loaded()
     if library is None:
-        raise DriverError(f"{name}: wmshim is not loaded in this process")
+        raise NotLoaded(f"{name}: wmshim is not loaded in this process: call wmshim.enable() first")
     code = getattr(library, name)(*arguments)
     if code != 0:
-        raise DriverError(f"{name}: the driver answers {code}")
+        raise DriverError(name, code)
 
 
 def pool(device: int) -> ctypes.c_void_p:

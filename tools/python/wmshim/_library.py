@@ -1,11 +1,11 @@
 """The library: where it is, and whether it is loaded."""
 
 import ctypes
-import json
 import os
-import subprocess
 from pathlib import Path
-from typing import Optional
+from typing import Any, Dict, Mapping, Optional
+
+from ._errors import NotLoaded
 
 NAME = "libwmshim.so"
 
@@ -30,17 +30,38 @@ def dropin_path() -> str:
     A wheel cannot hold links, so they are made in the user's cache folder when they are first asked for. Raises FileNotFoundError,
     with the reason, where that cannot be.
     """
-    wmctl = Path(__file__).resolve().parent / "bin" / "wmctl"
-    environment = {**os.environ, "WMSHIM_LIB": library_path()}
-    try:
-        run = subprocess.run([str(wmctl), "paths", "--json"], env=environment, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise FileNotFoundError(f"{wmctl}: {error.strerror}; reinstall the wmshim wheel") from error
-    folder = json.loads(run.stdout).get("dropin") if run.returncode == 0 else None
+    folder = paths(os.environ).get("dropin")
     if not folder:
-        why = run.stderr.strip() or "no folder of yours for links to the library: set XDG_CACHE_HOME to one"
-        raise FileNotFoundError(why)
+        raise FileNotFoundError("no folder of yours for links to the library: set XDG_CACHE_HOME to one")
     return str(folder)
+
+
+def paths(environment: Mapping[str, str]) -> Dict[str, Any]:
+    """The answer of ``wmctl paths``: the values for the loader's variables, and the problems of the settings among these variables.
+
+    Raises FileNotFoundError without the library or ``wmctl``.
+    """
+    import json
+    import subprocess
+
+    library = library_path()
+    program = wmctl_path(library)
+    command = [program, "paths", "--json"]
+    try:
+        run = subprocess.run(command, env={**environment, "WMSHIM_LIB": library}, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise FileNotFoundError(f"{program}: {error.strerror}; reinstall the wmshim wheel") from error
+    if run.returncode != 0:
+        raise FileNotFoundError(run.stderr.strip())
+    answer: Dict[str, Any] = json.loads(run.stdout)
+    return answer
+
+
+def wmctl_path(library: str) -> str:
+    """``wmctl``: the one in this package, else the one that was built or installed with the library."""
+    folder = Path(library).parent
+    places = [Path(__file__).resolve().parent / "bin/wmctl", folder / "wmctl", folder.parent / "bin/wmctl"]
+    return str(next((path for path in places if path.is_file()), places[0]))
 
 
 def include_path() -> str:
@@ -67,14 +88,14 @@ def loaded() -> Optional[ctypes.CDLL]:
 
 
 def path_of(address: int) -> str:
-    """The file that is mapped at an address of this process. Raises RuntimeError where there is none to be opened again."""
+    """The file that is mapped at an address of this process. Raises NotLoaded where there is none to be opened again."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             words = line.rstrip("\n").split(maxsplit=5)
             start, end = (int(bound, 16) for bound in words[0].split("-"))
             if start <= address < end and len(words) == 6 and os.path.isfile(words[5]):
                 return words[5]
-    raise RuntimeError("the library that is loaded is no file any more: was it replaced while the program ran? Start again")
+    raise NotLoaded("the library that is loaded is no file any more: was it replaced while the program ran? Start again")
 
 
 def active() -> bool:

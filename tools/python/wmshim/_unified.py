@@ -3,9 +3,12 @@
 import ctypes
 import sys
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Optional, Tuple
+from typing import Any, Dict, Iterator, Literal, Optional, Tuple
 
-from ._advice import PROCESSORS, AdviceError, _library, _number, alloc, free
+from ._advice import PROCESSORS, _library, _number, _size, alloc, free
+from ._errors import NotLoaded, refusal
+
+Processor = Literal["cpu", "gpu"]
 
 _WHY = {
     1: "it is no memory of wmshim.alloc(size, 'unified') or wmshim.Unified, or the range leaves it",
@@ -15,23 +18,23 @@ _WHY = {
 }
 
 
-def access(memory: Any, processor: str, size: Optional[int] = None) -> None:
+def access(memory: Any, processor: Processor, size: Optional[int] = None) -> None:
     """Makes a unified block the ``cpu``'s or the ``gpu``'s, at the same address. All of it goes, whichever part is named.
 
     ``memory`` is an address, a tensor or array with ``data_ptr()`` or ``__cuda_array_interface__``, or a :class:`Unified`. Waits for the
-    GPU's work, for two seconds at most. wmshim.h has the rules. Raises RuntimeError in a process without wmshim, AdviceError where it
+    GPU's work, for two seconds at most. wmshim.h has the rules. Raises NotLoaded in a process without wmshim, AdviceError where it
     is refused; the block is whose it was then.
     """
     number = _number(PROCESSORS, processor, "processor")
     library = _library()
     if not hasattr(library, "wmshim_access"):
-        raise RuntimeError("the libwmshim.so that is loaded is older than this package: install both from one release")
+        raise NotLoaded("the libwmshim.so that is loaded is older than this package: install both from one release")
     address, bytes_ = _range(memory, size)
     call = library.wmshim_access
     call.argtypes, call.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint], ctypes.c_int
     code = call(address, bytes_, number)
     if code:
-        raise AdviceError(f"wmshim_access({processor})", code, _WHY)
+        raise refusal(f"wmshim_access({processor})", code, _WHY)
 
 
 def _range(memory: Any, size: Optional[int]) -> Tuple[int, int]:
@@ -59,7 +62,7 @@ class Unified:
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size = _size(size)
         self.ptr = alloc(size, "unified")
 
     @property

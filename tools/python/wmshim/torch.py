@@ -1,7 +1,7 @@
 """wmshim as PyTorch's allocator, for programs that cannot have its ``cudaMallocAsync`` back end::
 
     import wmshim.torch
-    wmshim.torch.enable()       # before anything is allocated on a GPU
+    wmshim.torch.enable()       # before anything is allocated on a GPU; loads wmshim if it is not loaded
 
 Tensors then come from wmshim as they do under that back end: packed, overflowing into host memory, in stream order. PyTorch
 gives an allocator of this kind no statistics; ``enable`` makes ``torch.cuda.memory_allocated`` and its relatives work by
@@ -11,12 +11,14 @@ The functions below tell the same figures for any back end that allocates in str
 docs/pytorch.md says what works under which back end.
 """
 
+import contextlib
 import ctypes
 import importlib
 from typing import Any, Callable, Dict, Optional, Tuple, Union
 
-from . import _driver, _figures
-from ._library import library_path, loaded, path_of
+from . import _driver, _enable, _figures
+from ._errors import Error, NotLoaded, TooLate
+from ._library import loaded, path_of
 
 # Callbacks of the allocator object besides malloc and free: method, and our function.
 CALLBACKS = {
@@ -43,7 +45,8 @@ _fractions: Dict[int, float] = {}
 def enable() -> None:
     """Makes wmshim the allocator of this process's CUDA tensors. Calling it again changes nothing.
 
-    Raises RuntimeError, with a remedy, if wmshim is not loaded or CUDA has been used already.
+    Loads wmshim as ``wmshim.enable()`` does, if this process does not run under it. Raises ``wmshim.Error``, with a remedy, if that
+    cannot be, or if CUDA has been used already.
     """
     global _allocator
     if _allocator is not None:
@@ -51,7 +54,7 @@ def enable() -> None:
     torch = _torch()
     library = _library()
     if torch.cuda.is_initialized():
-        raise RuntimeError(
+        raise TooLate(
             "wmshim.torch.enable() comes too late: this process has used CUDA already, and PyTorch changes its allocator "
             "only before that. Call it right after `import torch`"
         )
@@ -68,27 +71,24 @@ def enabled() -> bool:
 
 def _library() -> ctypes.CDLL:
     library = loaded() or _opened()
-    if library is None:
-        raise RuntimeError(f"wmshim is not loaded in this process: {_remedy()}")
     if not hasattr(library, "wmshim_torch_malloc"):
-        raise RuntimeError("the wmshim that is loaded is older than this package: load the one of this package")
+        raise NotLoaded("the wmshim that is loaded is older than this package: load the one of this package")
     return library
 
 
-def _opened() -> Optional[ctypes.CDLL]:
-    """As a drop-in for the driver, wmshim is loaded once the process opens the driver, as PyTorch is about to."""
+def _opened() -> ctypes.CDLL:
+    """Loads the library of this package; where there is none, a drop-in for the driver, as PyTorch is about to do."""
     try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    return loaded()
-
-
-def _remedy() -> str:
-    try:
-        return f"start it with `wmshim-run python ...`, or with LD_PRELOAD={library_path()}"
-    except FileNotFoundError:
-        return "start it with `wmctl run -- python ...`"
+        _enable.enable({})
+    except FileNotFoundError as error:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL("libcuda.so.1")
+        if loaded() is None:
+            raise NotLoaded(f"wmshim is not loaded in this process: {error}") from error
+    library = loaded()
+    if library is None:
+        raise NotLoaded("wmshim was loaded, and is not found")
+    return library
 
 
 def _torch() -> Any:
@@ -97,7 +97,7 @@ def _torch() -> Any:
     except ImportError as error:
         raise ImportError(f"PyTorch cannot be imported: {error}") from error
     if not hasattr(torch._C, "_cuda_customAllocator"):
-        raise RuntimeError("this PyTorch has no CUDA, or is older than 2.1: install a CUDA build")
+        raise Error("this PyTorch has no CUDA, or is older than 2.1: install a CUDA build")
     return torch
 
 
@@ -108,7 +108,7 @@ def _create(torch: Any, library: ctypes.CDLL) -> Any:
     for method, function in CALLBACKS.items():
         tell = getattr(allocator.allocator(), method, None)
         if tell is None:
-            raise RuntimeError(f"this PyTorch's allocators have no {method}: wmshim.torch needs PyTorch 2.1 or newer")
+            raise Error(f"this PyTorch's allocators have no {method}: wmshim.torch needs PyTorch 2.1 or newer")
         tell(_pointer(library, function))
     return allocator
 
@@ -116,7 +116,7 @@ def _create(torch: Any, library: ctypes.CDLL) -> Any:
 def _pointer(library: ctypes.CDLL, function: str) -> int:
     address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
     if address is None:
-        raise RuntimeError(f"{function} is nowhere: the library that is loaded is damaged")
+        raise Error(f"{function} is nowhere: the library that is loaded is damaged")
     return address
 
 

@@ -1,12 +1,14 @@
 //! `wmctl paths`: the values for the loader's variables, for use by hand or in an image.
 //!
 //! The same paths that `wmctl run` sets: the installation's own where they do, else links in a
-//! private folder.
+//! private folder. As JSON with the complaints about this environment's settings, for the Python
+//! package.
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use crate::{layout, output, shim};
+use crate::shim::{self, Library};
+use crate::{layout, output};
 
 /// Arguments of `wmctl paths`.
 #[derive(Debug, clap::Args)]
@@ -31,8 +33,10 @@ pub(crate) fn paths(arguments: &PathsArguments) -> Result<()> {
     let layout = layout::of(&library)?;
     let shown = |path: &std::path::Path| path.display().to_string();
     if arguments.json {
+        let environment: Vec<_> = std::env::vars_os().collect();
         return output::print_json(&json!({
             "schema": "wmctl-paths/1",
+            "problems": Library::open(&library)?.judge_settings(&environment),
             "library": shown(&library),
             "preload": shown(&layout.preload),
             "dropin": layout.dropin.ok().map(|path| shown(&path)),

@@ -1,10 +1,12 @@
-//! `cargo xtask settings`: docs/settings.md from the table of settings, so that a
-//! setting is documented at the code that reads it.
+//! `cargo xtask settings`: docs/settings.md and the Python signature of `wmshim.enable` from the
+//! table of settings, so that a setting is documented at the code that reads it.
 //!
 //! The table (`settings!` in shim/preload/src/settings/mod.rs) is Rust, but regular: a row begins
 //! with a comment, the variable, its values and its default, and a comment heads a group. A row of
 //! another form would be missed, so variables are counted a second way, and a difference is an
 //! error.
+
+mod python;
 
 use std::fs;
 
@@ -15,6 +17,7 @@ use crate::generate;
 
 const TABLE: &str = "shim/preload/src/settings/mod.rs";
 const PAGE: &str = "docs/settings.md";
+const PYTHON: &str = "tools/python/wmshim/_settings.py";
 
 const OPENING: &str = "# Settings\n
 <!-- Written by `cargo xtask settings` from shim/preload/src/settings/mod.rs. Do not edit. -->\n
@@ -35,43 +38,64 @@ boundary.\n";
 
 const COLUMNS: &str = "| variable | values | default | what it does |\n|---|---|---|---|\n";
 
-/// Writes the page, or with `check` fails when it is out of date.
-pub(crate) fn run(check: bool) -> Result<()> {
-    let source = fs::read_to_string(crate::root().join(TABLE)).context(TABLE)?;
-    generate::settle(crate::root().join(PAGE), &page(&source)?, check, "settings")
+/// A line of the table.
+enum Line {
+    Heading(String),
+    Setting(Setting),
 }
 
-fn page(source: &str) -> Result<String> {
-    let table = source.split_once("\nsettings! {\n").and_then(|(_, rest)| rest.split_once("\n}\n"));
-    let table = table.context("the table `settings!` is not found")?.0;
-    let text = format!("{OPENING}{}", groups(table)?);
-    let named = table.lines().filter(|line| line.trim_start().starts_with("\"WMSHIM_")).count();
-    let found = text.matches("\n| `WMSHIM_").count();
-    if found != named {
-        bail!("{TABLE} has {named} variables, of which {found} were understood");
+/// A setting as users read it.
+struct Setting {
+    variable: String,
+    values: String,
+    default: String,
+    purpose: String,
+}
+
+/// Writes both, or with `check` fails when one is out of date.
+pub(crate) fn run(check: bool) -> Result<()> {
+    let source = fs::read_to_string(crate::root().join(TABLE)).context(TABLE)?;
+    let lines = lines(&source)?;
+    generate::settle(crate::root().join(PAGE), &page(&lines), check, "settings")?;
+    generate::settle(crate::root().join(PYTHON), &python::module(&lines), check, "settings")
+}
+
+fn page(lines: &[Line]) -> String {
+    let mut page = OPENING.to_owned();
+    for line in lines {
+        page += &match line {
+            Line::Heading(heading) => format!("\n## {heading}\n\n{COLUMNS}"),
+            Line::Setting(Setting { variable, values, default, purpose }) => {
+                format!("| `{variable}` | {values} | {default} | {purpose} |\n")
+            }
+        };
     }
-    Ok(text)
+    page
 }
 
 /// `/// Purpose.` and `"VARIABLE": "values", "default"` under `// Heading.`
-fn groups(table: &str) -> Result<String> {
+fn lines(source: &str) -> Result<Vec<Line>> {
+    let table = source.split_once("\nsettings! {\n").and_then(|(_, rest)| rest.split_once("\n}\n"));
+    let table = table.context("the table `settings!` is not found")?.0;
     let row = Regex::new(
         r#"(?m)^ *// (?<heading>.+?)\.?$|(?<purpose>(?:^ */// .*\n)+) *"(?<variable>WMSHIM_\w+)": "(?<values>.*)", "(?<default>.*?)";?$"#,
     )?;
-    let mut page = String::new();
-    for found in row.captures_iter(table) {
-        page += &match found.name("heading") {
-            Some(heading) => format!("\n## {}\n\n{COLUMNS}", heading.as_str()),
-            None => format!(
-                "| `{}` | {} | {} | {} |\n",
-                &found["variable"],
-                &found["values"],
-                &found["default"],
-                sentence(&found["purpose"])
-            ),
-        };
+    let line = |found: regex::Captures<'_>| match found.name("heading") {
+        Some(heading) => Line::Heading(heading.as_str().to_owned()),
+        None => Line::Setting(Setting {
+            variable: found["variable"].to_owned(),
+            values: found["values"].to_owned(),
+            default: found["default"].to_owned(),
+            purpose: sentence(&found["purpose"]),
+        }),
+    };
+    let lines: Vec<_> = row.captures_iter(table).map(line).collect();
+    let named = table.lines().filter(|line| line.trim_start().starts_with("\"WMSHIM_")).count();
+    let found = lines.iter().filter(|line| matches!(line, Line::Setting(_))).count();
+    if found != named {
+        bail!("{TABLE} has {named} variables, of which {found} were understood");
     }
-    Ok(page)
+    Ok(lines)
 }
 
 /// Lines of a comment as one.
@@ -108,7 +132,7 @@ settings! {
 
     #[test]
     fn a_page_has_a_line_for_every_setting() {
-        let page = page(SOURCE).unwrap();
+        let page = page(&lines(SOURCE).unwrap());
         assert!(page.contains("\n## Memory\n\n| variable |"));
         assert!(page.contains("| `WMSHIM_STITCH` | on, off | on | Serves it. Off: the driver does. |\n"));
         assert!(page.contains("## Not for the library\n"));
@@ -118,6 +142,6 @@ settings! {
     #[test]
     fn a_row_without_a_purpose_is_an_error() {
         let source = SOURCE.replace("/// Where it is.", "");
-        assert!(page(&source).unwrap_err().to_string().contains("has 2 variables, of which 1"));
+        assert!(lines(&source).err().unwrap().to_string().contains("has 2 variables, of which 1"));
     }
 }

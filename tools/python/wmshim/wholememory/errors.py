@@ -5,8 +5,10 @@ They are also Python's own errors of the same kind (``ValueError``, ``MemoryErro
 
 from typing import Dict, Type
 
+from .._errors import Error
 
-class WholeMemoryError(RuntimeError):
+
+class WholeMemoryError(Error):
     """A call of the library failed. ``call`` is its C function, ``code`` its result, ``reason`` the library's own words."""
 
     advice = ""
