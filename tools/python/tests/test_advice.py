@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import wmshim
 from wmshim import _advice
@@ -32,6 +33,10 @@ for call in (lambda: wmshim.advise(4096, 7, "prefetch"), lambda: wmshim.advise(4
         call()
     except wmshim.AdviceError as error:
         print(error.code, error)
+try:
+    wmshim.alloc(101)
+except MemoryError as error:
+    print(type(error), isinstance(error, wmshim.Error))
 """
 
 
@@ -48,6 +53,15 @@ class AdviceTest(unittest.TestCase):
     def test_a_process_without_the_library_gets_a_clear_error(self):
         for call in (lambda: wmshim.advise(1, 1, "cold"), lambda: wmshim.alloc(1), lambda: wmshim.free(1)):
             self.assertRaisesRegex(RuntimeError, "wmshim-run", call)
+
+    def test_what_is_no_size_or_address_is_told_before_it_is_asked_for(self):
+        with mock.patch.object(_advice, "_library") as library:
+            for wrong, kind in (("x", TypeError), (1.5, TypeError), (-1, ValueError), (1 << 64, ValueError)):
+                self.assertRaises(kind, wmshim.alloc, wrong)
+                self.assertRaises(kind, wmshim.Unified, wrong)
+                self.assertRaises(kind, wmshim.advise, 4096, wrong, "cold")
+            self.assertRaises(TypeError, wmshim.advise, "x", 1, "cold")
+            library.return_value.wmshim_alloc.assert_not_called()
 
     def test_an_unknown_word_is_named_with_those_that_are_known(self):
         self.assertRaisesRegex(ValueError, "lukewarm.*prefetch", wmshim.advise, 1, 1, "lukewarm")
@@ -66,6 +80,7 @@ class AdviceTest(unittest.TestCase):
         self.assertIn("800 wmshim_advise(prefetch): CUDA_ERROR_NOT_PERMITTED: nothing may move: set WMSHIM_MIGRATE=on", lines[1])
         self.assertEqual(lines[2], "1 wmshim_advise(cold): CUDA_ERROR_INVALID_VALUE")
         self.assertEqual(lines[3], "2 wmshim_alloc(anywhere): CUDA_ERROR_OUT_OF_MEMORY")
+        self.assertEqual(lines[4], "<class 'wmshim.OutOfMemoryError'> True")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class EnableTest(unittest.TestCase):
 
     def test_without_the_library_the_remedy_is_named(self):
         outcome = run("wmshim.torch.enable()", WMSHIM_LIB="/nowhere")
-        self.fail_with(outcome, "RuntimeError: wmshim is not loaded in this process: start it with `wmctl run")
+        self.fail_with(outcome, "wmshim.NotLoaded: wmshim is not loaded in this process: .* install the wmshim wheel")
 
     def test_without_pytorch_it_says_so(self):
         outcome = run("import sys; sys.modules['torch'] = None; wmshim.torch.enable()")
@@ -60,7 +60,7 @@ class EnableTest(unittest.TestCase):
 
     def test_a_pytorch_without_cuda_is_told(self):
         outcome = run("del torch._C._cuda_customAllocator; wmshim.torch.enable()")
-        self.fail_with(outcome, "RuntimeError: this PyTorch has no CUDA")
+        self.fail_with(outcome, "wmshim.Error: this PyTorch has no CUDA")
 
     @NEEDS_LIBRARY
     def test_as_a_drop_in_it_is_found_before_anybody_has_asked_for_the_driver(self):
@@ -70,18 +70,30 @@ class EnableTest(unittest.TestCase):
             self.succeed(run(code, LD_LIBRARY_PATH=folder, WMSHIM_DRIVER=DRIVER))
 
     @NEEDS_LIBRARY
+    def test_without_a_launcher_it_loads_the_library(self):
+        code = "wmshim.torch.enable()" + READY + "assert fake_torch.tensor(MIB) and wmshim.torch.memory_allocated(0) == MIB"
+        self.succeed(run(code, WMSHIM_LIB=LIBRARY, WMSHIM_DRIVER=DRIVER))
+
+    @NEEDS_LIBRARY
+    def test_a_driver_that_is_loaded_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.symlink(DRIVER, Path(folder) / "libcuda.so.1")
+            outcome = run(READY + "wmshim.torch.enable()", LD_LIBRARY_PATH=folder, WMSHIM_LIB=LIBRARY)
+            self.fail_with(outcome, "wmshim.TooLate: .* has loaded the driver ")
+
+    @NEEDS_LIBRARY
     def test_after_the_first_use_it_is_too_late(self):
-        self.fail_with(under("torch._C.used = True; wmshim.torch.enable()"), "RuntimeError: .* comes too late")
+        self.fail_with(under("torch._C.used = True; wmshim.torch.enable()"), "wmshim.TooLate: .* comes too late")
 
     @NEEDS_LIBRARY
     def test_a_pytorch_without_callbacks_is_told(self):
         code = "fake_torch.CALLBACKS.pop('set_record_stream_fn'); wmshim.torch.enable()"
-        self.fail_with(under(code), "RuntimeError: .* no set_record_stream_fn: .* 2.1 or newer")
+        self.fail_with(under(code), "wmshim.Error: .* no set_record_stream_fn: .* 2.1 or newer")
 
     @NEEDS_LIBRARY
     def test_an_older_library_is_told(self):
         code = "import wmshim.torch as ours; ours.loaded = lambda: ctypes.CDLL(None).__class__('libc.so.6'); ours.enable()"
-        self.fail_with(under(code), "RuntimeError: the wmshim that is loaded is older")
+        self.fail_with(under(code), "wmshim.NotLoaded: the wmshim that is loaded is older")
 
     @NEEDS_LIBRARY
     def test_tensors_are_served_and_counted_from_either_side(self):

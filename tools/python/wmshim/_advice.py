@@ -52,7 +52,7 @@ def advise(ptr: int, size: int, advice: Advice) -> None:
     number = _number(ADVICES, advice, "advice")
     call = _library().wmshim_advise
     call.argtypes, call.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int], ctypes.c_int
-    code = call(ptr, _size(size), number)
+    code = call(operator.index(ptr), _size(size), number)
     if code:
         raise refusal(f"wmshim_advise({advice})", code, _WHY)
 
