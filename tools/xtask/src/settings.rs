@@ -39,7 +39,7 @@ boundary.\n";
 const COLUMNS: &str = "| variable | values | default | what it does |\n|---|---|---|---|\n";
 
 /// A line of the table.
-enum Line {
+enum TableLine {
     Heading(String),
     Setting(Setting),
 }
@@ -60,12 +60,12 @@ pub(crate) fn run(check: bool) -> Result<()> {
     generate::settle(crate::root().join(PYTHON), &python::module(&lines), check, "settings")
 }
 
-fn page(lines: &[Line]) -> String {
+fn page(lines: &[TableLine]) -> String {
     let mut page = OPENING.to_owned();
     for line in lines {
         page += &match line {
-            Line::Heading(heading) => format!("\n## {heading}\n\n{COLUMNS}"),
-            Line::Setting(Setting { variable, values, default, purpose }) => {
+            TableLine::Heading(heading) => format!("\n## {heading}\n\n{COLUMNS}"),
+            TableLine::Setting(Setting { variable, values, default, purpose }) => {
                 format!("| `{variable}` | {values} | {default} | {purpose} |\n")
             }
         };
@@ -74,15 +74,15 @@ fn page(lines: &[Line]) -> String {
 }
 
 /// `/// Purpose.` and `"VARIABLE": "values", "default"` under `// Heading.`
-fn lines(source: &str) -> Result<Vec<Line>> {
+fn lines(source: &str) -> Result<Vec<TableLine>> {
     let table = source.split_once("\nsettings! {\n").and_then(|(_, rest)| rest.split_once("\n}\n"));
     let table = table.context("the table `settings!` is not found")?.0;
     let row = Regex::new(
         r#"(?m)^ *// (?<heading>.+?)\.?$|(?<purpose>(?:^ */// .*\n)+) *"(?<variable>WMSHIM_\w+)": "(?<values>.*)", "(?<default>.*?)";?$"#,
     )?;
     let line = |found: regex::Captures<'_>| match found.name("heading") {
-        Some(heading) => Line::Heading(heading.as_str().to_owned()),
-        None => Line::Setting(Setting {
+        Some(heading) => TableLine::Heading(heading.as_str().to_owned()),
+        None => TableLine::Setting(Setting {
             variable: found["variable"].to_owned(),
             values: found["values"].to_owned(),
             default: found["default"].to_owned(),
@@ -91,7 +91,7 @@ fn lines(source: &str) -> Result<Vec<Line>> {
     };
     let lines: Vec<_> = row.captures_iter(table).map(line).collect();
     let named = table.lines().filter(|line| line.trim_start().starts_with("\"WMSHIM_")).count();
-    let found = lines.iter().filter(|line| matches!(line, Line::Setting(_))).count();
+    let found = lines.iter().filter(|line| matches!(line, TableLine::Setting(_))).count();
     if found != named {
         bail!("{TABLE} has {named} variables, of which {found} were understood");
     }

@@ -7,7 +7,7 @@ import ctypes
 import os
 import threading
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Literal, Optional, Tuple
 
 from .errors import error_of
 
@@ -15,6 +15,8 @@ NAME = "libwholegraph.so"
 CHOICE = "WHOLEMEMORY_LIBRARY"
 
 # Of ``wholememory_memory_type_t`` and ``wholememory_memory_location_t``.
+MemoryType = Literal["continuous", "chunked", "distributed", "hierarchy"]
+Location = Literal["device", "host"]
 TYPES = {"continuous": 1, "chunked": 2, "distributed": 3, "hierarchy": 4}
 LOCATIONS = {"device": 1, "host": 2}
 

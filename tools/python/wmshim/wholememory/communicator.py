@@ -99,7 +99,7 @@ class Communicator(Owned):
         """Waits for this GPU's work in all streams, and for all ranks. Collective."""
         _api.call("wholememory_communicator_barrier", self.handle)
 
-    def supports(self, type: str, location: str) -> bool:
+    def supports(self, type: _api.MemoryType, location: _api.Location) -> bool:
         """Can memory of a kind be made?"""
         kinds = _api.choice(type, _api.TYPES, "memory type"), _api.choice(location, _api.LOCATIONS, "location")
         return bool(_api.value("wholememory_communicator_support_type_location", self.handle, *kinds) == 0)

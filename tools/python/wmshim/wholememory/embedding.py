@@ -3,7 +3,7 @@
 import ctypes
 import os
 from dataclasses import dataclass, fields
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple
 
 from . import _api, _cuda
 from ._arrays import dtype_of, opened, packed, view
@@ -69,9 +69,9 @@ class CachePolicy:
     """
 
     ratio: float
-    type: Optional[str] = None
-    location: str = "device"
-    access: str = "readwrite"
+    type: Optional[_api.MemoryType] = None
+    location: _api.Location = "device"
+    access: Literal["readonly", "readwrite"] = "readwrite"
     comm: Optional[Communicator] = None
 
 
@@ -84,7 +84,7 @@ class Embedding(Owned):
     _destroy = "wholememory_destroy_embedding"
     _what = "embedding"
 
-    def __init__(self, handle: int, comm: Communicator, type: str, location: str) -> None:
+    def __init__(self, handle: int, comm: Communicator, type: _api.MemoryType, location: _api.Location) -> None:
         """Not for programs: `create` makes embeddings."""
         super().__init__(handle)
         self.comm, self.type, self.location = comm, type, location
@@ -98,8 +98,8 @@ class Embedding(Owned):
         shape: Sequence[int],
         dtype: Any,
         comm: Communicator,
-        type: str = "chunked",
-        location: str = "device",
+        type: _api.MemoryType = "chunked",
+        location: _api.Location = "device",
         optimizer: Optional[Optimizer] = None,
         cache: Optional[CachePolicy] = None,
         partition: Optional[Sequence[int]] = None,
@@ -228,7 +228,7 @@ class _Rows(Table):
         _api.call("wholememory_embedding_gather", self._embedding.handle, indices, rows, self._adjust, None, stream)
 
 
-def _policy(cache: CachePolicy, comm: Communicator, type: str) -> int:
+def _policy(cache: CachePolicy, comm: Communicator, type: _api.MemoryType) -> int:
     kinds = (
         _api.choice(cache.type or type, _api.TYPES, "memory type"),
         _api.choice(cache.location, _api.LOCATIONS, "location"),

@@ -40,8 +40,8 @@ class Group:
         self,
         shape: Sequence[int],
         dtype: Any,
-        type: str = "chunked",
-        location: str = "device",
+        type: _api.MemoryType = "chunked",
+        location: _api.Location = "device",
         partition: Optional[Sequence[int]] = None,
     ) -> "GroupTable":
         """A table of all GPUs, whose rows are undefined. Arguments and errors are those of `Table.create`."""

@@ -28,7 +28,7 @@ class Table(Owned):
     _destroy = "wholememory_destroy_tensor"
     _what = "table"
 
-    def __init__(self, handle: int, comm: Communicator, type: str, location: str, owner: Any = None) -> None:
+    def __init__(self, handle: int, comm: Communicator, type: _api.MemoryType, location: _api.Location, owner: Any = None) -> None:
         """Not for programs: `create` makes tables. With an owner, the handle is the owner's to close."""
         super().__init__(handle, owner)
         self.comm, self.type, self.location = comm, type, location
@@ -44,8 +44,8 @@ class Table(Owned):
         shape: Sequence[int],
         dtype: Any,
         comm: Communicator,
-        type: str = "chunked",
-        location: str = "device",
+        type: _api.MemoryType = "chunked",
+        location: _api.Location = "device",
         partition: Optional[Sequence[int]] = None,
     ) -> "Table":
         """A table whose rows are undefined. Collective.

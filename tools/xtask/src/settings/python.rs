@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Line, Setting};
+use super::{Setting, TableLine};
 
 /// The group of settings that the library does not read.
 const OF_OTHERS: &str = "Not for the library";
@@ -33,7 +33,7 @@ const BODY: &str = "    given = dict(locals())
     _enable.enable({VARIABLES[name]: value for name, value in given.items() if value is not None})\n";
 
 /// The whole module.
-pub(super) fn module(lines: &[Line]) -> String {
+pub(super) fn module(lines: &[TableLine]) -> String {
     let settings = of_library(lines);
     let (mut names, mut arguments, mut explained) = (String::new(), String::new(), String::new());
     let (mut sizes, mut switches) = (Vec::new(), Vec::new());
@@ -56,11 +56,11 @@ pub(super) fn module(lines: &[Line]) -> String {
     )
 }
 
-fn of_library(lines: &[Line]) -> Vec<&Setting> {
-    let own = lines.iter().take_while(|line| !matches!(line, Line::Heading(text) if text == OF_OTHERS));
+fn of_library(lines: &[TableLine]) -> Vec<&Setting> {
+    let own = lines.iter().take_while(|line| !matches!(line, TableLine::Heading(text) if text == OF_OTHERS));
     own.filter_map(|line| match line {
-        Line::Setting(setting) => Some(setting),
-        Line::Heading(_) => None,
+        TableLine::Setting(setting) => Some(setting),
+        TableLine::Heading(_) => None,
     })
     .collect()
 }
@@ -159,10 +159,10 @@ mod tests {
         let setting = |variable: &str| {
             let [values, default, purpose] =
                 ["on, off", "off", "Blocks move ([page](x.md#y))."].map(str::to_owned);
-            Line::Setting(Setting { variable: variable.to_owned(), values, default, purpose })
+            TableLine::Setting(Setting { variable: variable.to_owned(), values, default, purpose })
         };
         let module =
-            module(&[setting("WMSHIM_A_B"), Line::Heading(OF_OTHERS.to_owned()), setting("WMSHIM_LIB")]);
+            module(&[setting("WMSHIM_A_B"), TableLine::Heading(OF_OTHERS.to_owned()), setting("WMSHIM_LIB")]);
         assert!(module.contains("    \"a_b\": \"WMSHIM_A_B\",\n}"), "{module}");
         assert!(
             module.contains("    a_b: Optional[Union[bool, Literal[\"on\", \"off\"]]] = None,\n)"),
