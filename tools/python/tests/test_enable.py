@@ -72,7 +72,9 @@ assert hasattr(ctypes.CDLL("libcuda.so"), "wmshim_version")
             real = Path(folder).resolve() / "libcuda.so.580.65.06"
             real.write_bytes(Path(DRIVER).read_bytes())
             os.symlink(real, Path(folder) / "libcuda.so.1")
-            for name in ("libcuda.so.1", str(real), str(Path(folder) / "libcuda.so.1")):
+            other = Path(folder).resolve() / "driver.so"
+            os.symlink(real, other)
+            for name in ("libcuda.so.1", str(real), str(Path(folder) / "libcuda.so.1"), str(other)):
                 self.succeed(f"""
 before = dict(os.environ)
 assert ctypes.CDLL({name!r}).cuInit(0) == 0

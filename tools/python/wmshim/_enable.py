@@ -12,7 +12,7 @@ import sys
 from typing import Any, Dict, List, Mapping, Optional
 
 from ._errors import Error, NotLoaded, SettingError, TooLate
-from ._library import loaded, paths
+from ._library import loaded, path_of, paths
 from ._settings import SIZES, SWITCHES
 
 # Variables that choose PyTorch's allocator, which PyTorch reads when it is imported.
@@ -123,7 +123,15 @@ def _refuse_for_torch(settings: Mapping[str, str]) -> None:
 
 
 def _driver() -> Optional[str]:
-    """The file of a driver that this process has loaded, whatever the path it was loaded by."""
+    """The file of a driver that this process has loaded: under the driver's names, or by a path of that name."""
+    for name in ("libcuda.so.1", "libcuda.so"):
+        try:
+            driver = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+            return path_of(ctypes.cast(driver.cuInit, ctypes.c_void_p).value or 0)
+        except OSError:
+            continue
+        except (AttributeError, NotLoaded):
+            return name
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         files = (line.rstrip("\n").split(maxsplit=5)[5:] for line in maps)
         drivers = (file[0] for file in files if file and DRIVER.fullmatch(os.path.basename(file[0])))
