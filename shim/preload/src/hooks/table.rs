@@ -62,7 +62,7 @@ hooks! {
             => peer_access::ctx_enable_peer_access, Memory, "lets the peer reach our blocks too";
         // Sharing between processes: the driver refuses it for mapped memory.
         cuIpcGetMemHandle
-            => sharing::ipc_get_mem_handle, Memory, "names a block of ours in a handle that other processes under the shim can open";
+            => sharing::ipc_get_mem_handle, Memory, "names a block of ours, or pieces of an expandable segment that the library chose, in a handle that other processes under the shim can open";
         cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2
             => sharing::ipc_open_mem_handle, Memory, "maps the block of another process under the shim";
         cuIpcCloseMemHandle

@@ -60,9 +60,9 @@ impl Exchange {
         if !ticket.key.verify(Purpose::Exporter, &nonces, tag) {
             return Err(Error::other("whoever answers did not make this handle").into());
         }
-        let asked = [nonces[0], nonces[1], nonces[2], nonces[3], ticket.id, ticket.address];
-        let [one, two] = ticket.key.tag(Purpose::Importer, &asked);
-        exchange.send(&[ticket.id, ticket.address, one, two])?;
+        let asked = [ticket.id, ticket.address, ticket.bytes];
+        let [one, two] = ticket.key.tag(Purpose::Importer, &[&nonces[..], &asked].concat());
+        exchange.send(&[&asked[..], &[one, two]].concat())?;
         let [status, pieces, span, offset, bytes] = exchange.receive()?.words()?;
         accept(status)?;
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= span) && bytes > 0;

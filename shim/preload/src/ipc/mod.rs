@@ -4,6 +4,9 @@
 //! a process. The process that opens the handle asks that one, over a local socket, for the block's
 //! physical memory as file descriptors, and maps it. The driver's own handles go to the driver.
 //!
+//! The same for pieces of `cuMemCreate`, where the library has made PyTorch use them: then a handle
+//! names the pieces that follow each other from an address on.
+//!
 //! Invariants: a process is known by a random key in its handles, not by its number; only processes
 //! of the same user and root's are served, and only those that prove to have a handle; memory is
 //! taken only from a process that proves to have made the handle; a handle names one allocation, so
@@ -32,6 +35,7 @@ use wm_abi::{CUdevice, CUdeviceptr, CUipcMemHandle, CUresult};
 use wm_driver::Device;
 use wm_memory::{Manager, Order};
 
+use crate::physical::PieceRun;
 use crate::process::Site;
 use import::ImportedBlock;
 use opened::OpenedBlocks;
@@ -60,11 +64,21 @@ impl SharedMemory {
         if !manager.gpu().is_exportable() {
             return Some(Err(CUresult::NOT_SUPPORTED));
         }
-        let issued = self.exporter.start().map(|key| Ticket::new(block.id, block.address, key).encode());
-        Some(issued.map_err(|problem| {
+        Some(self.name(block.id, block.address, 0))
+    }
+
+    /// A handle for pieces that the program made itself.
+    pub(crate) fn issue_pieces(&'static self, run: &PieceRun) -> Result<CUipcMemHandle, CUresult> {
+        let number = run.pieces.first().map_or(0, |(number, _)| *number);
+        self.name(number, run.base, run.bytes())
+    }
+
+    fn name(&'static self, id: u64, address: u64, bytes: u64) -> Result<CUipcMemHandle, CUresult> {
+        let issued = self.exporter.start().map(|key| Ticket::new(id, address, bytes, key).encode());
+        issued.map_err(|problem| {
             log::warn!("sharing of memory between processes: {problem}");
             CUresult::OPERATING_SYSTEM
-        }))
+        })
     }
 
     /// The address here of another process's block.

@@ -237,7 +237,7 @@ mod tests {
     }
 
     fn key(id: u64, device: CUdevice) -> OpenKey {
-        (Ticket { pid: 1, user: 1, key: ExporterKey([7; 16]), id, address: 0 }, device)
+        (Ticket { pid: 1, user: 1, key: ExporterKey([7; 16]), id, address: 0, bytes: 0 }, device)
     }
 
     #[test]

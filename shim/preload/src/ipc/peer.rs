@@ -5,17 +5,17 @@
 //! answers fit into its socket, for it asks a batch at a time; a peer that asks without reading is
 //! dropped.
 
-use std::fmt;
 use std::io::{Error, ErrorKind, Result};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
-use wm_driver::{Device, Handle};
+use wm_driver::{Device, Gpu, Handle};
 use wm_memory::Manager;
 
 use super::key::{ExporterKey, Nonce, Purpose, nonce};
 use super::wire::{self, BATCH, Failure};
+use crate::physical::{PieceRun, book, cache};
 use crate::{process, registry};
 use wm_sockets::descriptor::Descriptor;
 
@@ -88,16 +88,17 @@ impl Peer {
         self.send(&[first, second, one, two], &[])
     }
 
-    fn offer(&mut self, key: &ExporterKey, nonces: [Nonce; 2], asked: [u64; 4], now: Instant) -> Result<()> {
-        let [id, address, one, two] = asked;
-        let proved = [nonces.as_flattened(), &[id, address]].concat();
+    fn offer(&mut self, key: &ExporterKey, nonces: [Nonce; 2], asked: [u64; 5], now: Instant) -> Result<()> {
+        let [id, address, bytes, one, two] = asked;
+        let wanted = [id, address, bytes];
+        let proved = [nonces.as_flattened(), &wanted].concat();
         if !key.verify(Purpose::Importer, &proved, [one, two]) {
             return Err(Error::other("it does not know the key"));
         }
-        let Some((allocation, offset, bytes)) = Allocation::find(id, address) else {
+        let Some((allocation, offset, bytes)) = Allocation::find(wanted) else {
             return self.send(&[CUresult::INVALID_VALUE.0.into(), 0, 0, 0, 0], &[]);
         };
-        let offer = [0, allocation.pieces.len() as u64, allocation.span(), offset, bytes as u64];
+        let offer = [0, allocation.pieces(), allocation.span(), offset, bytes as u64];
         (self.stage, self.deadline) = (Stage::Trusted(allocation), now + BATCH_PATIENCE);
         self.send(&offer, &[])
     }
@@ -121,50 +122,104 @@ fn answer(
     }
 }
 
-/// An allocation of this process, and the physical memory that backs it as long as it lives. Its
-/// number tells it from a later one at the same address.
+/// Memory of this process that an importer asked for, as long as it lives.
+#[derive(Debug)]
 struct Allocation {
     manager: &'static Manager<Device>,
-    id: u64,
-    address: u64,
-    pieces: Vec<(Handle, usize)>,
+    named: NamedMemory,
 }
 
-impl fmt::Debug for Allocation {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Allocation").field("id", &self.id).finish_non_exhaustive()
-    }
+/// What a handle names. A number tells it from later memory at the same address.
+#[derive(Debug)]
+enum NamedMemory {
+    /// A block, and the physical memory that backs it.
+    Block { id: u64, address: u64, pieces: Vec<(Handle, usize)> },
+    /// Pieces that the program made.
+    Pieces(PieceRun),
 }
 
 impl Allocation {
     /// The allocation, where it begins in its pieces, and its bytes; `None` if it is no more.
-    fn find(id: u64, address: u64) -> Option<(Self, u64, usize)> {
+    fn find([id, address, bytes]: [u64; 3]) -> Option<(Self, u64, usize)> {
+        if bytes > 0 {
+            let run = book().run(address)?.first(bytes).filter(|run| run.pieces[0].0 == id)?;
+            let manager = registry::existing(run.device)?;
+            return Some((Self { manager, named: NamedMemory::Pieces(run) }, 0, bytes as usize));
+        }
         let manager = registry::owner(address)?;
         let backing = manager.backing(address)?;
         let bytes = manager.block(address).filter(|block| block.id == id)?.bytes;
-        Some((Self { manager, id, address, pieces: backing.handles }, backing.offset, bytes))
+        let named = NamedMemory::Block { id, address, pieces: backing.handles };
+        Some((Self { manager, named }, backing.offset, bytes))
     }
 
     fn is_live(&self) -> bool {
-        self.manager.block(self.address).is_some_and(|block| block.id == self.id)
+        match &self.named {
+            NamedMemory::Block { id, address, .. } => {
+                self.manager.block(*address).is_some_and(|block| block.id == *id)
+            }
+            NamedMemory::Pieces(run) => {
+                book().run(run.base).and_then(|now| now.first(run.bytes())).as_ref() == Some(run)
+            }
+        }
+    }
+
+    /// Number of its pieces.
+    fn pieces(&self) -> u64 {
+        match &self.named {
+            NamedMemory::Block { pieces, .. } => pieces.len() as u64,
+            NamedMemory::Pieces(run) => run.pieces.len() as u64,
+        }
     }
 
     /// Bytes of all its pieces.
     fn span(&self) -> u64 {
-        self.pieces.iter().map(|(_, bytes)| *bytes as u64).sum()
+        match &self.named {
+            NamedMemory::Block { pieces, .. } => pieces.iter().map(|(_, bytes)| *bytes as u64).sum(),
+            NamedMemory::Pieces(run) => run.bytes(),
+        }
     }
 
     /// A batch of its pieces.
     fn export(&self, from: usize) -> std::result::Result<Vec<(Descriptor, usize)>, Failure> {
-        let rest = self.pieces.get(from..).filter(|_| self.is_live()).ok_or(CUresult::INVALID_VALUE)?;
+        if from as u64 > self.pieces() || !self.is_live() {
+            return Err(CUresult::INVALID_VALUE.into());
+        }
         let mut exported = Vec::with_capacity(BATCH);
-        for (handle, bytes) in rest.iter().take(BATCH) {
+        for index in (from..).take(BATCH) {
             if process::exiting() {
                 return Err(Error::other("this process is ending").into());
             }
-            exported.push((Descriptor::adopt(self.manager.gpu().export(*handle)?)?, *bytes));
+            let Some((descriptor, bytes)) = self.descriptor(index)? else { break };
+            exported.push((Descriptor::adopt(descriptor)?, bytes));
         }
         // Had it been freed meanwhile, a handle might have been another allocation's by now.
         if self.is_live() { Ok(exported) } else { Err(CUresult::INVALID_VALUE.into()) }
     }
+
+    /// A piece as a descriptor, and its bytes; `None` behind the last.
+    fn descriptor(&self, index: usize) -> std::result::Result<Option<(OwnedFd, usize)>, CUresult> {
+        let gpu = self.manager.gpu();
+        match &self.named {
+            NamedMemory::Block { pieces, .. } => {
+                let export = |(handle, bytes): &(Handle, usize)| Ok((gpu.export(*handle)?, *bytes));
+                pieces.get(index).map(export).transpose()
+            }
+            NamedMemory::Pieces(run) => {
+                let place = run.address(index).zip(run.pieces.get(index));
+                place
+                    .map(|(address, (_, bytes))| Ok((pass_on(gpu, address, *bytes)?, *bytes as usize)))
+                    .transpose()
+            }
+        }
+    }
+}
+
+/// A descriptor of the piece that is mapped at an address. It serves no later piece of the program.
+fn pass_on(gpu: &Device, address: u64, bytes: u64) -> std::result::Result<OwnedFd, CUresult> {
+    cache().share_range(address, bytes);
+    let handle = gpu.retain(address)?;
+    let exported = gpu.export(handle);
+    gpu.release(handle)?;
+    exported
 }

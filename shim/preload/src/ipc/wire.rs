@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | importer | nonce (2) | |
 //! | exporter | nonce (2), tag (2) | it knows the key |
-//! | importer | id, address, tag (2) | it does too, and asks for that allocation |
+//! | importer | id, address, bytes, tag (2) | it does too, and asks for that allocation |
 //! | exporter | status, pieces, their bytes, the block's offset in them, its bytes | |
 //! | importer | number of a piece | again and again |
 //! | exporter | status, bytes of each of the next pieces, and as many descriptors | up to [`BATCH`] |

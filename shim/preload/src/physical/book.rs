@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
-use wm_abi::{CUdevice, CUmemAllocationFlags};
+use wm_abi::{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUdevice, CUmemAllocationFlags};
 use wm_driver::Tier;
 
 use crate::events::{PieceEvent, PieceStep};
@@ -72,6 +72,36 @@ pub(crate) struct ListedPiece<'a, C> {
     pub(crate) charge: &'a C,
     /// First addresses and sizes, in ascending order.
     pub(crate) mappings: Vec<(u64, u64)>,
+}
+
+/// Pieces that follow each other in memory, as another process gets them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PieceRun {
+    /// The first one's address.
+    pub(crate) base: u64,
+    pub(crate) device: CUdevice,
+    /// Their numbers and sizes.
+    pub(crate) pieces: Vec<(u64, u64)>,
+}
+
+impl PieceRun {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.pieces.iter().map(|(_, bytes)| *bytes).sum()
+    }
+
+    /// The address of a piece.
+    pub(crate) fn address(&self, index: usize) -> Option<u64> {
+        let before = self.pieces.get(..index)?;
+        Some(self.base + before.iter().map(|(_, bytes)| *bytes).sum::<u64>())
+    }
+
+    /// Its first pieces, if they have so many bytes.
+    pub(crate) fn first(mut self, bytes: u64) -> Option<Self> {
+        while self.bytes() > bytes {
+            self.pieces.pop();
+        }
+        (bytes > 0 && self.bytes() == bytes).then_some(self)
+    }
 }
 
 /// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a
@@ -322,6 +352,26 @@ impl<C: PieceCharge> Book<C> {
             longest = longest.max(range.end - range.start);
         }
         longest
+    }
+
+    /// The piece that is mapped at an address, and those behind it without a gap: of one device, made
+    /// by this process, mapped as a whole, and such that descriptors of them can be passed on.
+    pub(crate) fn run(&self, base: u64) -> Option<PieceRun> {
+        let first = self.mappings.get(&base)?;
+        let device = self.pieces.get(&first.piece)?.asked.device;
+        let mut run = PieceRun { base, device, pieces: Vec::new() };
+        let mut end = base;
+        for (address, mapping) in self.mappings.range(base..) {
+            let Some(piece) = self.pieces.get(&mapping.piece) else { break };
+            let is_whole = piece.charge.as_ref().is_some_and(|charge| charge.bytes() == mapping.bytes);
+            let is_shareable = piece.asked.handle_types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR != 0;
+            if *address != end || piece.asked.device != device || !is_whole || !is_shareable {
+                break;
+            }
+            run.pieces.push((mapping.piece, mapping.bytes));
+            end += mapping.bytes;
+        }
+        Some(run).filter(|run| !run.pieces.is_empty())
     }
 
     /// Is a piece mapped there?

@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
-pub(crate) use book::{Asked, Book, ListedPiece, MappedPiece};
+pub(crate) use book::{Asked, Book, ListedPiece, MappedPiece, PieceRun};
 pub(crate) use handle_cache::{Access, HeldPiece};
 pub(crate) use piece_cache::{cache, kind, kind_of, location};
 use wm_driver::{Device, lock};

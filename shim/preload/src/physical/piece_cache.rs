@@ -157,6 +157,13 @@ impl PieceCache {
         self.used().map(|handles| handles.lock_in(address, bytes))
     }
 
+    /// Other holders may use the memory in a range: it serves no later piece.
+    pub(crate) fn share_range(&self, address: u64, bytes: u64) {
+        if let Some(mut handles) = self.handles_in(address, bytes) {
+            handles.share_range(address, bytes);
+        }
+    }
+
     /// A piece becomes other memory ([`SharedHandles::exchange`]).
     pub(crate) fn exchange(&self, alias: u64, seen: &HeldPiece, handle: u64, access: &[Access]) -> bool {
         self.used().is_some_and(|handles| handles.exchange(alias, seen, handle, access))

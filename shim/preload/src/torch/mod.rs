@@ -46,6 +46,8 @@ pub(crate) struct TorchMemory {
     /// The choice at load, unless the parent process had chosen the same and has logged it.
     choice: OnceLock<Choice>,
     was_announced: AtomicBool,
+    /// The choice was expandable segments: this process's, or that of the parent of a worker.
+    has_segments: AtomicBool,
     /// Devices on which the pluggable allocator has allocated. Their pools keep freed memory.
     pub(crate) keeping: DeviceSet,
     /// Devices whose primary context is retained by us: once, and until the program resets the
@@ -75,6 +77,7 @@ impl TorchMemory {
         Self {
             choice: OnceLock::new(),
             was_announced: AtomicBool::new(false),
+            has_segments: AtomicBool::new(false),
             keeping: DeviceSet::new(),
             retained: DeviceSet::new(),
             limits: DeviceValues::new(u64::MAX),
@@ -100,7 +103,11 @@ impl TorchMemory {
     /// workers of Python's own modules only.
     pub(crate) fn changes(&self) -> Vec<EnvironmentChange> {
         let command = command_line();
-        if environment::is_withheld() || !is_python(&command) || is_worker(&started::text(&command)) {
+        if environment::is_withheld() || !is_python(&command) {
+            return Vec::new();
+        }
+        if is_worker(&started::text(&command)) {
+            self.has_segments.store(inherited().is_some_and(|(_, value)| value == EXPANDABLE), Relaxed);
             return Vec::new();
         }
         let mut changes: Vec<EnvironmentChange> = jax::changes();
@@ -113,6 +120,7 @@ impl TorchMemory {
             return changes;
         }
         let choice = decide(&command);
+        self.has_segments.store(choice.written.is_some_and(|(_, value)| value == EXPANDABLE), Relaxed);
         if let Some((name, value)) = choice.written {
             changes.extend([(name, Some(value)), (WRITTEN, Some(value))]);
         }
@@ -152,6 +160,11 @@ impl TorchMemory {
             choice.reason
         );
         Some((level, line))
+    }
+
+    /// Has PyTorch expandable segments in this process, because the library chose them?
+    pub(crate) fn chose_segments(&self) -> bool {
+        self.has_segments.load(Relaxed)
     }
 
     /// For statistics: the allocator of this process.

@@ -7,7 +7,8 @@
 //! engine which passes addresses of tensors between processes is installed at all: a library that
 //! is imported may start it.
 //!
-//! A guess is allowed to be wrong: it costs memory that is packed less well, and no program.
+//! A guess is allowed to be wrong: it costs memory that is packed less well, and no program. If the
+//! engine is not seen, handles of PyTorch's segments are served (`hooks/memory/sharing.rs`).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -47,7 +48,8 @@ enum StartedCode<'a> {
 /// Why PyTorch's defaults are left to this program; `None`: it is none of those.
 pub(super) fn reason(command: &[String]) -> Option<&'static str> {
     let named = named(command);
-    named.or_else(|| imported(command)).or_else(|| is_any_installed(command).then_some(INSTALLED))
+    let is_there = || is_any_on_path(command) || is_any_installed(command);
+    named.or_else(|| imported(command)).or_else(|| is_there().then_some(INSTALLED))
 }
 
 /// The text of the code that Python was told to run.
@@ -94,22 +96,16 @@ fn started(command: &[String]) -> Option<StartedCode<'_>> {
 
 /// The reason of the first row that the started code imports, directly or through its modules.
 fn imported(command: &[String]) -> Option<&'static str> {
-    let mut search = ModuleSearch::new();
+    let mut search = ModuleSearch::new(command);
     match started(command) {
-        Some(StartedCode::Text(text)) => {
-            search.folders.insert(0, ".".into());
-            search.scan(text, Path::new("."))
-        }
+        Some(StartedCode::Text(text)) => search.scan(text, Path::new(".")),
         Some(StartedCode::Module(module)) => {
-            search.folders.insert(0, ".".into());
             search.queue_module(module);
             search.queue_module(&format!("{module}.__main__"));
             None
         }
         Some(StartedCode::File(file)) => {
-            let file = main_of(Path::new(file));
-            search.folders.insert(0, folder_of(&file));
-            search.queue.push(file);
+            search.queue.push(main_of(Path::new(file)));
             None
         }
         None => None,
@@ -130,10 +126,8 @@ struct ModuleSearch {
 }
 
 impl ModuleSearch {
-    fn new() -> Self {
-        let path = environment::variable("PYTHONPATH").unwrap_or_default();
-        let folders = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect();
-        Self { folders, queue: Vec::new(), seen: HashSet::new() }
+    fn new(command: &[String]) -> Self {
+        Self { folders: search_path(command), queue: Vec::new(), seen: HashSet::new() }
     }
 
     fn run(&mut self) -> Option<&'static str> {
@@ -217,6 +211,24 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
         let part = part.trim_matches(|letter: char| letter.is_whitespace() || "()\\".contains(letter));
         part.split_whitespace().next()
     })
+}
+
+/// The folders in which Python looks before those of installed packages: that of the program, and
+/// `PYTHONPATH`.
+fn search_path(command: &[String]) -> Vec<PathBuf> {
+    let own = match started(command) {
+        Some(StartedCode::File(file)) => Some(folder_of(&main_of(Path::new(file)))),
+        Some(_) => Some(".".into()),
+        None => None,
+    };
+    let path = environment::variable("PYTHONPATH").unwrap_or_default();
+    let named = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty());
+    own.into_iter().chain(named).collect()
+}
+
+/// Is one of the engines in these folders?
+fn is_any_on_path(command: &[String]) -> bool {
+    search_path(command).iter().any(|folder| has_engine(folder))
 }
 
 /// Is one of the engines installed for this interpreter?
@@ -317,7 +329,7 @@ mod tests {
 
     #[test]
     fn every_row_is_recognised_where_it_is_imported() {
-        let found = |text: &str| ModuleSearch::new().scan(text, Path::new("/nowhere"));
+        let found = |text: &str| ModuleSearch::new(&[]).scan(text, Path::new("/nowhere"));
         for (name, reason) in PROGRAMS {
             for line in [
                 format!("import {name}"),

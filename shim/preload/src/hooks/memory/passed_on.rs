@@ -155,7 +155,6 @@ fn share_range(address: CUdeviceptr, bytes: usize) -> Outcome {
     if !is_on_device(address, bytes as u64) {
         return refuse();
     }
-    let mut handles = cache().handles_in(address, bytes as u64);
-    handles.iter_mut().for_each(|handles| handles.share_range(address, bytes as u64));
+    cache().share_range(address, bytes as u64);
     Outcome::Forward
 }

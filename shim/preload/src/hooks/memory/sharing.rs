@@ -1,11 +1,17 @@
 //! Legacy IPC: handles of our blocks are ours, all others the driver's.
+//!
+//! Where PyTorch has expandable segments because the library chose them, a program that passes
+//! addresses of tensors on finds pieces of `cuMemCreate` there, for which no driver issues handles.
+//! Bare it would have found memory of `cudaMalloc`. So such handles are ours too.
 
 use std::ffi::c_uint;
 
-use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CUresult};
+use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CUresult, symbol};
 
 use crate::hooks::call::boundary::Outcome;
 use crate::ipc::Ticket;
+use crate::physical::{PieceRun, book};
+use crate::process::driver;
 use crate::registry;
 use crate::subsystems::PROCESS;
 
@@ -14,10 +20,14 @@ pub(in crate::hooks) unsafe fn ipc_get_mem_handle(
     handle: *mut CUipcMemHandle,
     address: CUdeviceptr,
 ) -> Outcome {
-    let Some(manager) = registry::owner(address).filter(|_| !handle.is_null()) else {
+    if handle.is_null() {
         return Outcome::Forward;
+    }
+    let issued = match registry::owner(address) {
+        Some(manager) => PROCESS.ipc.issue(manager, address),
+        None => run_of_segment(address).map(|run| PROCESS.ipc.issue_pieces(&run)),
     };
-    match PROCESS.ipc.issue(manager, address) {
+    match issued {
         Some(Ok(issued)) => {
             // SAFETY: the program's out-pointer, not null.
             unsafe { *handle = issued };
@@ -26,6 +36,19 @@ pub(in crate::hooks) unsafe fn ipc_get_mem_handle(
         Some(Err(code)) => Outcome::Return(code),
         None => Outcome::Forward,
     }
+}
+
+/// The pieces from the one on that an address is in. The driver says where that begins, as it says to
+/// programs: from there they count to their tensor.
+fn run_of_segment(address: CUdeviceptr) -> Option<PieceRun> {
+    if !book().is_mapped(address) || !PROCESS.torch.chose_segments() {
+        return None;
+    }
+    let (mut base, mut bytes) = (0, 0);
+    let range = driver().get::<symbol::cuMemGetAddressRange_v2>();
+    // SAFETY: the places are live locals.
+    let found = unsafe { range(&raw mut base, &raw mut bytes, address) };
+    if found == CUresult::SUCCESS { book().run(base) } else { None }
 }
 
 /// `cuIpcOpenMemHandle`.

@@ -215,3 +215,33 @@ fn what_is_on_the_device_is_not_elsewhere() {
     assert_eq!(book.borders(65 * MIB..67 * MIB), [66 * MIB]);
     assert!(book.borders(64 * MIB..66 * MIB).is_empty() && book.borders(66 * MIB..70 * MIB).is_empty());
 }
+
+/// Hazard (corrupt data): another process gets other memory than the program has at an address.
+#[test]
+fn a_run_has_the_pieces_that_follow_each_other() {
+    let charged = Charged::default();
+    let mut book = Book::new();
+    let other_device = Asked { device: 1, ..ASKED };
+    let not_shareable = Asked { handle_types: 8, ..ASKED };
+    for (handle, asked) in [(1, ASKED), (2, ASKED), (3, ASKED), (4, other_device), (5, not_shareable)] {
+        book.made(handle, asked, Tier::Device, charged.charge(Tier::Device));
+    }
+    let at = |position: u64| 64 * MIB + position * 2 * MIB;
+    for (position, handle) in [(0, 1), (1, 3), (2, 2), (3, 4), (5, 5)] {
+        book.mapped(at(position), 2 * MIB, handle);
+    }
+    let run = |book: &Book<ModelCharge>, base| book.run(base).map(|run| run.pieces);
+    let sizes = |numbers: &[u64]| Some(numbers.iter().map(|number| (*number, 2 * MIB)).collect::<Vec<_>>());
+    assert_eq!(run(&book, at(0)), sizes(&[1, 3, 2]), "up to the other device's");
+    assert_eq!(run(&book, at(1)), sizes(&[3, 2]));
+    assert_eq!(run(&book, at(1) + 1), None, "no piece begins there");
+    assert_eq!(run(&book, at(5)), None, "it has no descriptor");
+    let first = book.run(at(0)).and_then(|run| run.first(4 * MIB)).expect("two pieces");
+    assert_eq!((first.bytes(), first.address(1), first.address(3)), (4 * MIB, Some(at(1)), None));
+    assert_eq!(book.run(at(0)).and_then(|run| run.first(3 * MIB)), None, "no piece ends there");
+    assert_eq!(book.run(at(0)).and_then(|run| run.first(8 * MIB)), None, "so many are not there");
+    book.unmapped(at(1), 2 * MIB);
+    assert_eq!(run(&book, at(0)), sizes(&[1]), "up to the gap");
+    book.mapped(at(1), MIB, 3);
+    assert_eq!(run(&book, at(0)), sizes(&[1]), "not all of it is mapped");
+}
