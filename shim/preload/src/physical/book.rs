@@ -354,8 +354,8 @@ impl<C: PieceCharge> Book<C> {
         longest
     }
 
-    /// The piece that is mapped at an address, and those behind it without a gap: of one device, made
-    /// by this process, mapped as a whole, and such that descriptors of them can be passed on.
+    /// The piece that is mapped at an address, and those behind it without a gap: of one device,
+    /// made by this process, mapped as a whole, and such that descriptors of them can be passed on.
     pub(crate) fn run(&self, base: u64) -> Option<PieceRun> {
         let first = self.mappings.get(&base)?;
         let device = self.pieces.get(&first.piece)?.asked.device;

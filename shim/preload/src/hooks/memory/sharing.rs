@@ -38,8 +38,8 @@ pub(in crate::hooks) unsafe fn ipc_get_mem_handle(
     }
 }
 
-/// The pieces from the one on that an address is in. The driver says where that begins, as it says to
-/// programs: from there they count to their tensor.
+/// The pieces from the one on that an address is in. The driver says where that begins, as it says
+/// to programs: from there they count to their tensor.
 fn run_of_segment(address: CUdeviceptr) -> Option<PieceRun> {
     if !book().is_mapped(address) || !PROCESS.torch.chose_segments() {
         return None;

@@ -216,7 +216,7 @@ fn what_is_on_the_device_is_not_elsewhere() {
     assert!(book.borders(64 * MIB..66 * MIB).is_empty() && book.borders(66 * MIB..70 * MIB).is_empty());
 }
 
-/// Hazard (corrupt data): another process gets other memory than the program has at an address.
+/// Hazard (corrupt input): another process gets other memory than the program has at an address.
 #[test]
 fn a_run_has_the_pieces_that_follow_each_other() {
     let charged = Charged::default();
