@@ -9,6 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
+/// A file's name and its text.
+type File = (&'static str, &'static str);
+
 /// Runs `words` in a folder with these files, where the stand-ins are in `engines`.
 fn start(files: &[(&str, &str)], words: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
@@ -56,7 +59,7 @@ fn automatic() -> String {
 }
 
 /// The nine ways in which users start an engine.
-const STARTS: [(&[(&str, &str)], &[&str]); 9] = [
+const STARTS: [(&[File], &[&str]); 9] = [
     (&[("train.py", "import vllm")], &["python3", "train.py"]),
     (&[("train.py", "from trl import GRPOTrainer")], &["python3", "train.py"]),
     (&[("train.py", "import verl")], &["python3", "train.py"]),
