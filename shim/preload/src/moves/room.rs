@@ -4,7 +4,9 @@
 //! In doubt a block stays, and a block that finds no room goes to another tier as it would without
 //! moves. [`super::waits`] says how long each may wait for the GPU.
 
-use wm_driver::Device;
+use std::time::Instant;
+
+use wm_driver::{Device, Gpu};
 use wm_memory::Manager;
 use wm_memory::tiers::TierPlacer;
 
@@ -58,6 +60,15 @@ impl Migrations {
         let Some(look) = self.waits.look() else { return };
         self.start_predictor(manager);
         self.stop_after_wait(manager, look, TierPlacer::quiescent);
+    }
+
+    /// A piece is about to change its place, for a call that fails otherwise: waits for the GPU.
+    pub(crate) fn await_idle(&self, manager: &Manager<Device>) {
+        if let Some(wait) = self.waits.of_last_stop() {
+            let begin = Instant::now();
+            let is_idle = manager.gpu().is_settled(wait.limit).unwrap_or(false);
+            wait.end(begin.elapsed(), is_idle);
+        }
     }
 
     /// Memory is about to be pinned where it is for the rest of the process: blocks come back that

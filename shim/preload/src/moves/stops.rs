@@ -20,6 +20,7 @@ use wm_memory::{Manager, MoveRefusal, RangeMove};
 
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::refusals::WhyNot;
+use super::wait_budget::WAIT;
 use super::waits::GrantedWait;
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
@@ -273,8 +274,11 @@ impl MovePlan<'_> {
         loop {
             let holds = GATE.holds();
             let left = limit.saturating_sub(begin.elapsed());
-            if !self.manager.gpu().is_settled(left).unwrap_or(false) {
-                return begin.elapsed();
+            match self.manager.gpu().is_settled(left.min(WAIT)) {
+                Ok(true) => {}
+                // Meanwhile the host may have come to hold a stream.
+                Ok(false) if left > WAIT && !self.moves.waits.is_held() && !process::exiting() => continue,
+                _ => return begin.elapsed(),
             }
             self.moves.waits.end_holds(holds);
             let waited = begin.elapsed();

@@ -40,7 +40,7 @@ pub(super) enum WaitWorth {
 /// A wait that is over.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedWait {
-    /// As it was granted.
+    /// As the budget granted it. A call may have waited for less.
     pub(super) limit: Duration,
     pub(super) took: Duration,
     pub(super) end: Instant,
@@ -63,18 +63,21 @@ pub(super) struct WaitBudget {
     last: Option<Instant>,
     /// The time after it in which no wait begins.
     pause: Duration,
+    /// The time until which none begins for the waits that were made without being asked for here.
+    owed: Option<Instant>,
 }
 
 impl WaitBudget {
     /// Waits of at most `most`, and of one part in `share` of the time.
     pub(super) const fn new(most: Duration, share: u32) -> Self {
-        Self { most, share, last: None, pause: Duration::ZERO }
+        Self { most, share, last: None, pause: Duration::ZERO, owed: None }
     }
 
     /// The longest wait at present; `None`: there is none.
     pub(super) fn limit(&self, now: Instant, worth: WaitWorth) -> Option<Duration> {
         let is_over = |last| now.saturating_duration_since(last) >= self.pause;
-        (worth != WaitWorth::Costs && self.last.is_none_or(is_over)).then_some(self.most)
+        let is_paid = worth == WaitWorth::Pays || self.owed.is_none_or(|until| now >= until);
+        (worth != WaitWorth::Costs && is_paid && self.last.is_none_or(is_over)).then_some(self.most)
     }
 
     /// A wait is over.
@@ -84,6 +87,14 @@ impl WaitBudget {
         let doubled = self.pause.saturating_mul(2).max(FIRST_PAUSE);
         self.pause = if wait.is_unsuccessful() { least.max(doubled) } else { least };
         self.last = Some(wait.end);
+    }
+
+    /// A wait of a call is over that would have failed without it, so it was not asked for here.
+    /// Its time is a part of the same share.
+    pub(super) fn charge(&mut self, begin: Instant, took: Duration) {
+        let pause = self.last.map(|last| last + self.pause);
+        let from = [pause, self.owed].into_iter().flatten().fold(begin, Instant::max);
+        self.owed = Some(from + took.saturating_mul(self.share));
     }
 }
 
@@ -110,46 +121,63 @@ mod tests {
         pause: Duration,
         percent: u32,
         has_moved: bool,
+        /// The call waits in any case.
+        is_rescue: bool,
     }
 
     fn ask() -> impl Strategy<Value = Ask> {
         let pause = prop_oneof![0..1000_u64, 0..2_000_000_u64].prop_map(Duration::from_micros);
-        (pause, 0..300_u32, any::<bool>()).prop_map(|(pause, percent, has_moved)| Ask {
+        let is_rescue = prop_oneof![9 => Just(false), 1 => Just(true)];
+        (pause, 0..300_u32, any::<bool>(), is_rescue).prop_map(|(pause, percent, has_moved, is_rescue)| Ask {
             pause,
             percent,
             has_moved,
+            is_rescue,
         })
     }
 
-    /// The waits that were granted: begin, and end as told to the budget.
-    fn play(asks: &[Ask], worth: WaitWorth) -> Vec<(Instant, EndedWait)> {
+    /// A wait that was made, and its begin.
+    #[derive(Debug)]
+    struct MadeWait {
+        begin: Instant,
+        wait: EndedWait,
+        is_rescue: bool,
+    }
+
+    /// The waits that were granted, and rescues.
+    fn play(asks: &[Ask], worth: WaitWorth) -> Vec<MadeWait> {
         let (mut budget, mut now, mut waits) = (WaitBudget::new(WAIT, SHARE), Instant::now(), Vec::new());
-        for ask in asks {
-            now += ask.pause;
-            let Some(limit) = budget.limit(now, worth) else { continue };
-            let begin = now;
-            let took = limit * ask.percent / 100;
+        for Ask { pause, percent, has_moved, is_rescue } in asks.iter().cloned() {
+            now += pause;
+            let granted = budget.limit(now, worth);
+            let Some(limit) = granted.or(is_rescue.then_some(WAIT)) else { continue };
+            let (begin, took) = (now, limit * percent / 100);
             now += took;
-            let wait = EndedWait { limit, took, end: now, has_moved: ask.has_moved };
-            budget.end(&wait, worth);
-            waits.push((begin, wait));
+            let wait = EndedWait { limit, took, end: now, has_moved };
+            if is_rescue {
+                budget.charge(begin, took);
+            } else {
+                budget.end(&wait, worth);
+            }
+            waits.push(MadeWait { begin, wait, is_rescue });
         }
         waits
     }
 
     proptest! {
-        /// From the begin of any wait to that of any later one.
+        /// From the begin of any wait to that of any later one which is no rescue.
         #[test]
         fn until_waits_are_known_to_pay_they_have_their_share_of_the_time(
             asks in proptest::collection::vec(ask(), 0..200),
         ) {
             let waits = play(&asks, WaitWorth::Unknown);
-            for (from, (begin, _)) in waits.iter().enumerate() {
+            for (from, first) in waits.iter().enumerate() {
                 let mut waited = Duration::ZERO;
-                for (later, wait) in &waits[from..] {
-                    prop_assert!(waited * SHARE <= *later - *begin, "{waited:?} of {:?}", *later - *begin);
-                    prop_assert!(wait.limit <= WAIT);
-                    waited += wait.took;
+                for later in &waits[from..] {
+                    let time = later.begin - first.begin;
+                    prop_assert!(later.is_rescue || waited * SHARE <= time, "{waited:?} of {time:?}");
+                    prop_assert!(later.wait.limit <= WAIT);
+                    waited += later.wait.took;
                 }
             }
         }
@@ -160,10 +188,11 @@ mod tests {
             asks in proptest::collection::vec(ask(), 0..200),
             pays in any::<bool>(),
         ) {
-            let waits = play(&asks, if pays { WaitWorth::Pays } else { WaitWorth::Unknown });
+            let mut waits = play(&asks, if pays { WaitWorth::Pays } else { WaitWorth::Unknown });
+            waits.retain(|wait| !wait.is_rescue);
             let mut least = Duration::ZERO;
             for pair in waits.windows(2) {
-                let [(_, one), (next, _)] = pair else { unreachable!() };
+                let [MadeWait { wait: one, .. }, MadeWait { begin: next, .. }] = pair else { unreachable!() };
                 let is_vain = !one.has_moved || one.took > one.limit;
                 let share = if pays { Duration::ZERO } else { one.took * (SHARE - 1) };
                 least = if is_vain { (least * 2).max(FIRST_PAUSE).max(share) } else { share };

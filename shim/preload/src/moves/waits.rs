@@ -13,15 +13,17 @@ use wm_driver::lock;
 use super::wait_budget::{EndedWait, LOOK, RESCUE, WAIT, WaitBudget, WaitWorth, link_time};
 use crate::gate::GATE;
 
-/// Launches and allocations wait for one part in so many of the time, looks take one in
-/// [`LOOK_SHARE`]: 5 % together.
+/// Calls wait for one part in so many of the time, looks take one in [`LOOK_SHARE`]: 5 % together.
 const WAIT_SHARE: u32 = 25;
 const LOOK_SHARE: u32 = 100;
-const RESCUE_SHARE: u32 = 20;
+
+/// A rescue is not refused for the time of earlier waits, which would be a failure of the program's
+/// call. Later waits are refused for its time.
+const ANY_SHARE: u32 = 1;
 
 /// See above.
 pub(super) struct Waits {
-    /// Of launches and allocations.
+    /// Of launches and allocations. The time of rescues is a part of theirs.
     calls: Mutex<WaitBudget>,
     /// At the host's own waits, and of allocations that may not wait.
     looks: Mutex<WaitBudget>,
@@ -33,8 +35,14 @@ pub(super) struct Waits {
 
 /// A wait that may be made.
 pub(super) struct GrantedWait<'a> {
-    budget: &'a Mutex<WaitBudget>,
+    /// The budget that it was asked of. `None`: of none.
+    budget: Option<&'a Mutex<WaitBudget>>,
+    /// The budget that its time is a part of beside that.
+    charged: Option<&'a Mutex<WaitBudget>>,
     worth: WaitWorth,
+    /// As the budget granted it.
+    granted: Duration,
+    /// How long the call waits: that time, or less where the call gains no more.
     pub(super) limit: Duration,
 }
 
@@ -43,7 +51,7 @@ impl Waits {
         Self {
             calls: Mutex::new(WaitBudget::new(WAIT, WAIT_SHARE)),
             looks: Mutex::new(WaitBudget::new(LOOK, LOOK_SHARE)),
-            rescues: Mutex::new(WaitBudget::new(RESCUE, RESCUE_SHARE)),
+            rescues: Mutex::new(WaitBudget::new(RESCUE, ANY_SHARE)),
             ended_holds: AtomicU64::new(0),
         }
     }
@@ -71,13 +79,15 @@ impl Waits {
     /// In a call that would fail otherwise.
     pub(super) fn of_rescue(&self) -> Option<GrantedWait<'_>> {
         let rescue = || grant(&self.rescues, WaitWorth::Unknown);
-        (!self.is_held()).then(|| rescue().or_else(|| self.look())).flatten()
+        let charged = || rescue().map(|wait| GrantedWait { charged: Some(&self.calls), ..wait });
+        (!self.is_held()).then(|| charged().or_else(|| self.look())).flatten()
     }
 
-    /// The last wait before nothing moves any more. It is made once.
+    /// The last wait before nothing moves any more, or one that is made a few times in the life of
+    /// a process.
     pub(super) fn of_last_stop(&self) -> Option<GrantedWait<'_>> {
-        let wait = GrantedWait { budget: &self.calls, worth: WaitWorth::Unknown, limit: WAIT };
-        (!self.is_held()).then_some(wait)
+        let (budget, charged, worth) = (None, Some(&self.calls), WaitWorth::Unknown);
+        (!self.is_held()).then_some(GrantedWait { budget, charged, worth, granted: WAIT, limit: WAIT })
     }
 
     /// The device was idle after so many holds.
@@ -85,14 +95,15 @@ impl Waits {
         self.ended_holds.fetch_max(holds, SeqCst);
     }
 
-    fn is_held(&self) -> bool {
+    /// May the host hold a stream?
+    pub(super) fn is_held(&self) -> bool {
         GATE.holds() > self.ended_holds.load(SeqCst)
     }
 }
 
 fn grant(budget: &Mutex<WaitBudget>, worth: WaitWorth) -> Option<GrantedWait<'_>> {
     let limit = lock(budget).limit(Instant::now(), worth)?;
-    Some(GrantedWait { budget, worth, limit })
+    Some(GrantedWait { budget: Some(budget), charged: None, worth, granted: limit, limit })
 }
 
 impl GrantedWait<'_> {
@@ -102,8 +113,14 @@ impl GrantedWait<'_> {
 
     /// It is over, after this time.
     pub(super) fn end(&self, took: Duration, has_moved: bool) {
-        let wait = EndedWait { limit: self.limit, took, end: Instant::now(), has_moved };
-        lock(self.budget).end(&wait, self.worth);
+        let end = Instant::now();
+        let wait = EndedWait { limit: self.granted, took, end, has_moved };
+        if let Some(budget) = self.budget {
+            lock(budget).end(&wait, self.worth);
+        }
+        if let Some(charged) = self.charged {
+            lock(charged).charge(end.checked_sub(took).unwrap_or(end), took);
+        }
     }
 }
 
@@ -153,5 +170,38 @@ mod tests {
         let look = waits.look().expect("the first one");
         look.end(LOOK, false);
         assert_eq!(limit(100 << 30), None);
+    }
+
+    /// Hazard (silent degradation): an allocation of few bytes ends later than its bytes would
+    /// cross the link, and nothing moves for ever longer times.
+    #[test]
+    fn a_wait_that_was_cut_short_by_the_link_does_not_end_late() {
+        let waits = Waits::new();
+        for _ in 0..20 {
+            let wait = waits.of_allocation(50_000, WaitWorth::Pays).expect("it is not late");
+            assert_eq!(wait.limit, Duration::from_micros(1));
+            wait.end(LOOK, true);
+        }
+        waits.of_allocation(50_000, WaitWorth::Pays).expect("a wait").end(WAIT * 2, true);
+        assert_eq!(waits.of_allocation(50_000, WaitWorth::Pays).map(|wait| wait.granted), Some(LOOK));
+    }
+
+    /// Hazard (latency): calls that would fail otherwise wait beside the share of all waits. Hazard
+    /// (failure): they fail, because others have used it up.
+    #[test]
+    fn the_time_of_rescues_is_a_part_of_the_share_of_all_calls_and_none_is_refused_for_it() {
+        let waits = Waits::new();
+        let is_granted = || waits.of_launch(WaitWorth::Unknown).is_some();
+        assert!(is_granted());
+        for _ in 0..3 {
+            let rescue = waits.of_rescue().expect("earlier rescues brought room");
+            assert_eq!(rescue.limit, RESCUE);
+            rescue.end(Duration::from_millis(300), true);
+            assert!(!is_granted());
+        }
+        waits.of_last_stop().expect("nothing is held").end(WAIT, true);
+        assert!(waits.of_launch(WaitWorth::Pays).is_some());
+        waits.of_rescue().expect("the last one brought room").end(RESCUE, false);
+        assert_eq!(waits.of_rescue().map(|wait| wait.limit), Some(LOOK), "the last one was in vain");
     }
 }

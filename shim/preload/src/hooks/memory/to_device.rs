@@ -24,6 +24,10 @@ use crate::subsystems::PROCESS;
 /// The time of a copy that has begun: for so many bytes in a second, and a second.
 const SLOWEST: u64 = 1 << 30;
 
+/// How long work is waited for behind the gate that other threads have submitted shortly before it
+/// closed.
+const NEWER: Duration = Duration::from_millis(5);
+
 /// Times that a piece is brought which other threads change meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -50,8 +54,10 @@ fn bring_once(alias: u64) -> Option<bool> {
     if !is_mapped {
         return Some(memory.take_place_of(alias, &piece));
     }
+    // Before the gate closes, since other threads wait behind it.
+    PROCESS.moves.await_idle(manager);
     GATE.with_quiesced(PASSING, |_| {
-        let is_idle = PROCESS.moves.finds_idle(manager, PASSING);
+        let is_idle = PROCESS.moves.finds_idle(manager, NEWER);
         is_idle.then(|| memory.take_place_of(alias, &piece))
     })?
 }
