@@ -40,6 +40,7 @@ pub use gate::{Closed, Gate, NotClosed, STRIPES};
 pub use manager::backing::Backing;
 pub use manager::host_budget::HostBudget;
 pub use manager::pieces::Charge;
+pub use manager::spares::{SpareLack, SpareSource};
 pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;
 pub use policy::pool::HandlePool;

@@ -41,10 +41,11 @@ use std::time::Duration;
 use books::directory::{Directory, DirectoryWriter};
 use manager::Manager;
 use manager::host_budget::HostBudget;
+use manager::spares::SpareSource;
 use model::{MIB, Model};
 use shuttle::thread;
 use vocabulary::block::Block;
-use vocabulary::moves::MoveOrder;
+use vocabulary::moves::{MoveOrder, RangeMove};
 use vocabulary::order::Order;
 use vocabulary::settings::ManagerSettings;
 use vocabulary::share::{Quiet, ShareOutcome};
@@ -326,6 +327,38 @@ fn memory_moves_beside_threads_that_change_everything_else() {
         let block = shared.manager.block(address).expect("a live block");
         assert_eq!(block.tiers.total(), 20 * MIB);
         shared.manager.free(address, stream(1)).expect("a live block");
+        shared.end();
+    });
+}
+
+/// Hazard (leak): memory is made for moves while the others take memory, give it back, and end the context.
+#[test]
+fn what_a_move_lacks_is_made_beside_threads_that_change_everything_else() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(64 * MIB, settings(vec![Tier::Host]));
+        let address = shared.manager.allocate(20 * MB, stream(1)).expect("there is room");
+        let relocate = move |shared: &Shared| {
+            let range = address..address + 20 * MIB;
+            let order = MoveOrder { range, to: Tier::Host, alone: false, discards: false };
+            let (mut ranges, mut source) = ([RangeMove::new(order, u64::MAX)], SpareSource::Idle);
+            for _ in 0..3 {
+                let Ok(lacks) = shared.manager.swap_within(&mut ranges, source, || false, || false) else {
+                    return;
+                };
+                match shared.manager.make_spares(&mut ranges, &lacks, source, || true) {
+                    Some(next) => source = next,
+                    None => return,
+                }
+            }
+        };
+        let change = |shared: &Shared| {
+            shared.must_take_and_give(50 * MB, stream(2));
+            shared.manager.trim(0);
+        };
+        let discard = |shared: &Shared| shared.manager.discard();
+        join([spawn(&shared, relocate), spawn(&shared, change)]);
+        shared.manager.gpu().drain_all();
+        join([spawn(&shared, relocate), spawn(&shared, discard)]);
         shared.end();
     });
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use support::model::{MIB, Model};
 use wm_driver::{StreamId, Tier};
 use wm_memory::{
-    FirstTier, Manager, ManagerSettings, MoveOrder, MoveRefusal, MovedRange, Order, RangeMove, TierBytes,
+    FirstTier, Manager, ManagerSettings, MoveOrder, MoveRefusal, MovedRange, Order, RangeMove, SpareSource,
+    TierBytes,
 };
 
 const S: Order = Order::Stream(StreamId(0));
@@ -286,13 +287,108 @@ fn copies_are_given_up_when_the_caller_says_so() {
     scene.0.gpu().copies_take_long(true);
     let mut ranges = [RangeMove::new(order(&block, Tier::Host), u64::MAX)];
     let waits = scene.0.gpu().calls("wait_any");
-    scene.0.swap_within(&mut ranges, || false, || true).expect("nothing is in the way");
+    let source = SpareSource::Made;
+    scene.0.swap_within(&mut ranges, source, || false, || true).expect("nothing is in the way");
     assert_eq!((ranges[0].moved.bytes, ranges[0].moved.refusal), (0, Some(MoveRefusal::Slow)));
     assert_eq!(scene.0.gpu().calls("wait_any") - waits, 1);
     scene.0.gpu().copies_take_long(false);
     assert_eq!(scene.go(&order(&block, Tier::Host)).bytes, 64 * MIB, "later it moves");
     scene.check(&block);
     scene.end();
+}
+
+/// Hazard (latency): other threads wait at a gate for memory of the host to be made.
+#[test]
+fn what_is_lacking_is_made_between_slices_and_none_within_one() {
+    for movable in [false, true] {
+        let scene = Scene::new(256, ManagerSettings { movable, ..settings() });
+        let blocks = [scene.filled(64, 1), scene.filled(64, 500)];
+        scene.go(&order(&blocks[1], Tier::Host));
+        scene.0.trim(0);
+        let mut ranges = both_ways(&blocks[0], &blocks[1]);
+        let (mut source, mut slices) = (SpareSource::Idle, 0);
+        while !ranges.iter().all(RangeMove::is_over) {
+            let made = scene.0.gpu().calls("create");
+            let lacks = scene.0.swap_within(&mut ranges, source, || false, || false);
+            assert_eq!(scene.0.gpu().calls("create"), made, "in a slice");
+            let lacks = lacks.expect("nothing is in the way");
+            scene.0.audit().expect("the books balance");
+            if lacks.is_empty() {
+                break;
+            }
+            slices += 1;
+            source = scene.0.make_spares(&mut ranges, &lacks, source, || true).expect("there is room");
+            assert_eq!(source, SpareSource::Idle);
+            assert!(scene.0.gpu().calls("create") > made && slices < 9, "{lacks:?}");
+            scene.0.audit().expect("the books balance");
+        }
+        assert!(slices > 0);
+        assert_eq!([0, 1].map(|at| scene.tiers(&blocks[at]).host), [64 * MIB, 0]);
+        blocks.iter().for_each(|block| scene.check(block));
+        scene.end();
+    }
+}
+
+/// Hazard (silent degradation): what leaves is given memory once for each of its handles.
+#[test]
+fn all_that_an_eviction_lacks_is_made_at_once() {
+    let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });
+    let block = scene.filled(128, 1);
+    let mut ranges = [RangeMove::new(order(&block, Tier::Host), u64::MAX)];
+    let slice = |ranges: &mut [RangeMove]| {
+        scene.0.swap_within(ranges, SpareSource::Idle, || false, || false).expect("nothing is in the way")
+    };
+    let lacks = slice(&mut ranges);
+    let made = scene.0.make_spares(&mut ranges, &lacks, SpareSource::Idle, || true);
+    assert_eq!((made, slice(&mut ranges).len()), (Some(SpareSource::Idle), 0));
+    assert_eq!((ranges[0].moved.bytes, ranges[0].moved.refusal), (128 * MIB, None));
+    assert_eq!(scene.0.usage().idle.host, 0, "none too many");
+    scene.check(&block);
+    scene.end();
+}
+
+#[test]
+fn where_no_memory_can_be_made_idle_memory_of_other_sizes_goes_and_then_the_range_is_refused() {
+    let limits = ManagerSettings { host_limit: 32 * MIB, movable: true, ..settings() };
+    let scene = Scene::new(256, limits);
+    let [large, small] = [scene.filled(128, 1), scene.filled(32, 500)];
+    // Idle memory of the host, of another size.
+    scene.go(&order(&small, Tier::Host));
+    scene.go(&order(&small, Tier::Device));
+    assert_eq!(scene.0.usage().idle.host, 32 * MIB);
+    let mut ranges = [RangeMove::new(order(&large, Tier::Host), u64::MAX)];
+    let (mut source, mut sources) = (SpareSource::Idle, Vec::new());
+    loop {
+        let lacks = scene.0.swap_within(&mut ranges, source, || false, || false);
+        let lacks = lacks.expect("nothing is in the way");
+        let Some(next) = scene.0.make_spares(&mut ranges, &lacks, source, || true) else { break };
+        source = next;
+        sources.push(next);
+        assert!(sources.len() < 20, "{sources:?}");
+    }
+    assert!(sources.starts_with(&[SpareSource::Kept, SpareSource::Idle]), "{sources:?}");
+    assert_eq!(ranges[0].moved.refusal, Some(MoveRefusal::Full));
+    let host = ranges[0].moved.bytes;
+    assert!(host > 16 * MIB && host <= 32 * MIB, "{host}");
+    [large, small].iter().for_each(|block| scene.check(block));
+    scene.end();
+}
+
+/// Each call fails once that makes a spare: nothing is left behind.
+#[test]
+fn a_failure_while_memory_is_made_leaves_nothing() {
+    for k in 1..20 {
+        let scene = Scene::new(256, settings());
+        let block = scene.filled(64, 1);
+        let mut ranges = [RangeMove::new(order(&block, Tier::Host), u64::MAX)];
+        let source = SpareSource::Idle;
+        let lacks = scene.0.swap_within(&mut ranges, source, || false, || false).expect("it is idle");
+        scene.0.gpu().fail_in(k, 1);
+        let _none = scene.0.make_spares(&mut ranges, &lacks, source, || true);
+        scene.0.gpu().fail_no_more();
+        scene.check(&block);
+        scene.end();
+    }
 }
 
 #[test]

@@ -14,6 +14,8 @@ use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::spares::SpareSource;
+use crate::policy::attempt::Room;
 use crate::state::swap::{StrandedSwap, Swap, TakenFingerprints};
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved};
 use crate::vocabulary::plan::{Built, Undo};
@@ -69,7 +71,7 @@ impl<G: Gpu> Manager<G> {
             if to != Tier::Device {
                 self.take_fingerprints(&order.range, u64::MAX, &mut taken, || false);
             }
-            let started = self.begin_move(address, &order, 0, &taken)?;
+            let started = self.begin_move(address, &order, 0, &taken, SpareSource::Made)?;
             self.finish_move(started, Instant::now() + PATIENCE)
         });
         self.note_kept_copies(|| false, || false);
@@ -166,13 +168,15 @@ impl<G: Gpu> Manager<G> {
         order: &MoveOrder,
         own: usize,
         taken: &TakenFingerprints,
+        source: SpareSource,
     ) -> Result<StartedMove, MoveRefusal> {
         let draft = |room| self.lock().draft_swap(address, order, own, room, &self.rules, taken);
-        // The room that is left is asked for where no idle handle fits: that takes longer than all
-        // else here.
-        let swap = match draft(None) {
-            Err(MoveRefusal::Full) => self.draft_on(order.to, |room| draft(Some(room))),
-            drafted => drafted,
+        let swap = match (draft(None), source) {
+            // The room that is left is asked for where no idle handle fits: that takes longer than
+            // all else here.
+            (Err(MoveRefusal::Full), SpareSource::Made) => self.draft_on(order.to, |room| draft(Some(room))),
+            (Err(MoveRefusal::Full), SpareSource::Kept) => draft(Some(Room::default())),
+            (drafted, _) => drafted,
         }?;
         self.start(swap)
     }

@@ -3,7 +3,8 @@
 //!
 //! Each way is a lane: its handles are begun in the order of their ranges, a few at a time, and
 //! while the oldest of all takes its place the others are being copied. A lane for whose next
-//! handle there is no memory stands until a move has ended.
+//! handle there is no memory stands until a move has ended. Where other threads wait meanwhile, no
+//! memory is made: see [`Manager::make_spares`].
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for the duties of the caller.
 
@@ -14,6 +15,7 @@ use wm_driver::{Gpu, LinkWay, Tier};
 
 use super::Manager;
 use super::migrate::StartedMove;
+use super::spares::{SpareLack, SpareSource};
 use crate::state::swap::{TakenFingerprints, way};
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange, RangeMove};
 
@@ -43,6 +45,7 @@ pub(super) struct SwapEnds<'a> {
     pub(super) gives_up: &'a dyn Fn() -> bool,
     /// The fingerprints of what came are noted: no work begins before the caller's gate opens.
     pub(super) notes: bool,
+    pub(super) source: SpareSource,
 }
 
 /// How fast handles move.
@@ -88,39 +91,42 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// Why nothing can move now.
     pub fn swap(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool) -> Result<(), MoveRefusal> {
-        self.swap_within(ranges, is_over, || false)
+        let source = SpareSource::Made;
+        self.swap_within(ranges, source, is_over, || false).map(drop)
     }
 
     /// As [`Manager::swap`]; moves whose copies are under way are given up once the caller
-    /// `gives_up`.
+    /// `gives_up`. Returns the memory that was lacking, where none is to be made.
     ///
     /// # Errors
     /// Why nothing can move now.
     pub fn swap_within(
         &self,
         ranges: &mut [RangeMove],
+        source: SpareSource,
         is_over: impl Fn() -> bool,
         gives_up: impl Fn() -> bool,
-    ) -> Result<(), MoveRefusal> {
-        let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
+    ) -> Result<Vec<SpareLack>, MoveRefusal> {
+        let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(Vec::new()) };
         self.settle().inspect_err(|refusal| self.count_move(to, Err(*refusal)))?;
-        self.swap_settled(ranges, &SwapEnds { is_over: &is_over, gives_up: &gives_up, notes: true });
+        let within = SwapEnds { is_over: &is_over, gives_up: &gives_up, notes: true, source };
+        let lacks = self.swap_settled(ranges, &within);
         self.note_kept_copies(is_over, gives_up);
-        Ok(())
+        Ok(lacks)
     }
 
     /// The same, for a caller that knows that no work touches the ranges now.
-    pub(super) fn swap_settled(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) {
+    pub(super) fn swap_settled(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) -> Vec<SpareLack> {
         for range in ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over()) {
             self.evict_views_of(
                 &(range.moved.next..range.order.range.end),
                 range.most.saturating_sub(range.begun),
             );
         }
-        self.run_lanes(ranges, within);
+        self.run_lanes(ranges, within)
     }
 
-    fn run_lanes(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) {
+    fn run_lanes(&self, ranges: &mut [RangeMove], within: &SwapEnds<'_>) -> Vec<SpareLack> {
         let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
         let mut started = VecDeque::new();
         let mut taken = TakenFingerprints::new();
@@ -128,19 +134,22 @@ impl<G: Gpu> Manager<G> {
         loop {
             for lane in &mut lanes {
                 while lane.is_free() && !(within.is_over)() && self.may_begin(&started) {
-                    self.begin_in(lane, ranges, &mut started, (&mut taken, within.is_over));
+                    self.begin_in(lane, ranges, &mut started, (&mut taken, within));
                 }
             }
             let Some((index, one)) = started.pop_front() else {
+                if within.source != SpareSource::Made {
+                    return lanes.iter().filter_map(MoveLane::lack).collect();
+                }
                 if !(within.is_over)() && lanes.iter_mut().any(|lane| self.relieve_lane(lane)) {
                     continue;
                 }
-                self.note_standing(&lanes, ranges);
-                return;
+                lanes.iter().filter_map(MoveLane::lack).for_each(|lack| self.note_full(&lack, ranges));
+                return Vec::new();
             };
             if !self.is_copied_unless(&one, within.gives_up) {
                 self.strand_rest(ranges, (index, one), started);
-                return;
+                return Vec::new();
             }
             let (bytes, copied) = (one.bytes(), one.copied());
             let goes_on = self.conclude_in(&mut ranges[index], *one);
@@ -191,7 +200,7 @@ impl<G: Gpu> Manager<G> {
         lane: &mut MoveLane,
         ranges: &mut [RangeMove],
         started: &mut VecDeque<(usize, Box<StartedMove>)>,
-        taken: (&mut TakenFingerprints, &dyn Fn() -> bool),
+        within: (&mut TakenFingerprints, &SwapEnds<'_>),
     ) {
         let index = lane.at;
         let Some(range) = ranges.get_mut(index) else {
@@ -202,7 +211,7 @@ impl<G: Gpu> Manager<G> {
             lane.at += 1;
             return;
         }
-        match self.begin_next(range, started.len(), taken) {
+        match self.begin_next(range, started.len(), within) {
             NextMove::Begun(one) => {
                 lane.under_way += 1;
                 lane.is_relieved = false;
@@ -214,13 +223,12 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Begins the next move of a range. `own` moves of the caller's are under way. No fingerprint
-    /// is taken once it `is_over`.
+    /// Begins the next move of a range. `own` moves of the caller's are under way.
     fn begin_next(
         &self,
         range: &mut RangeMove,
         own: usize,
-        (taken, is_over): (&mut TakenFingerprints, &dyn Fn() -> bool),
+        (taken, within): (&mut TakenFingerprints, &SwapEnds<'_>),
     ) -> NextMove {
         let RangeMove { order, moved, begun, from, most } = range;
         while moved.next < order.range.end {
@@ -236,9 +244,9 @@ impl<G: Gpu> Manager<G> {
             }
             if order.to == Tier::Host && self.lacks_fingerprints(address, taken) {
                 let (rest, most) = (address..order.range.end, most.saturating_sub(*begun));
-                self.take_fingerprints(&rest, most, taken, is_over);
+                self.take_fingerprints(&rest, most, taken, within.is_over);
             }
-            match self.begin_move(address, order, own, taken) {
+            match self.begin_move(address, order, own, taken, within.source) {
                 Ok(started) => {
                     *begun += handle.end - handle.start;
                     return NextMove::Begun(Box::new(started));
@@ -306,13 +314,11 @@ impl<G: Gpu> Manager<G> {
         is_relieved
     }
 
-    /// Notes that lanes stand at the end, and why.
-    fn note_standing(&self, lanes: &[MoveLane], ranges: &mut [RangeMove]) {
-        for lane in lanes.iter().filter(|lane| lane.goes_on && lane.stands.is_some()) {
-            let Some(range) = ranges.get_mut(lane.at) else { continue };
-            self.count_move(range.order.to, Err(MoveRefusal::Full));
-            range.moved.refusal = Some(MoveRefusal::Full);
-        }
+    /// There is no memory for a range.
+    pub(super) fn note_full(&self, lack: &SpareLack, ranges: &mut [RangeMove]) {
+        let Some(range) = ranges.get_mut(lack.at) else { return };
+        self.count_move(range.order.to, Err(MoveRefusal::Full));
+        range.moved.refusal = Some(MoveRefusal::Full);
     }
 }
 
@@ -325,6 +331,12 @@ impl MeasuredPace {
 impl MoveLane {
     fn new(way: LinkWay) -> Self {
         Self { way, at: 0, under_way: 0, goes_on: true, stands: None, is_relieved: false }
+    }
+
+    /// The memory that it stands for.
+    fn lack(&self) -> Option<SpareLack> {
+        let (tier, bytes) = self.stands.filter(|_| self.goes_on)?;
+        Some(SpareLack { at: self.at, tier, bytes })
     }
 
     /// May it begin another move?

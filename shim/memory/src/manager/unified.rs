@@ -18,6 +18,7 @@ use wm_driver::{Gpu, Tier};
 use super::Manager;
 
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use super::spares::SpareSource;
 use super::swap::SwapEnds;
 use crate::books::ledger::OccupiedHandle;
 use crate::state::State;
@@ -187,7 +188,8 @@ impl<G: Gpu> Manager<G> {
             let order = MoveOrder { range: block.clone(), to, alone: false, discards: false };
             let mut ranges = [RangeMove::new(order, u64::MAX)];
             // Work may begin again, behind no gate: a fingerprint would be that of its bytes.
-            let unbounded = SwapEnds { is_over: &|| false, gives_up: &|| false, notes: false };
+            let source = SpareSource::Made;
+            let unbounded = SwapEnds { is_over: &|| false, gives_up: &|| false, notes: false, source };
             self.swap_settled(&mut ranges, &unbounded);
             self.lock().holdings.ledger.forget_unprinted();
             match ranges[0].moved.refusal {

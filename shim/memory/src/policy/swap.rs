@@ -53,11 +53,17 @@ pub(crate) fn spare(
         return Ok(Spare::Idle(key));
     }
     let room = room.ok_or(MoveRefusal::Full)?;
-    let request = Request::new(handle.bytes() as usize, Order::Device).ok_or(MoveRefusal::Unfit)?;
-    let attempt = Attempt { room: Some(room), ..Attempt::new(request) };
-    if allowance(facts, &attempt, rules, to) >= handle.bytes() {
+    if may_make(facts, room, rules, (to, handle.bytes())) {
         return Ok(Spare::New);
     }
     // Of those that meet the handle in an extent the others are unmapped there first.
     idle().min_by_key(|key| kept.since(*key)).map(Spare::Idle).ok_or(MoveRefusal::Full)
+}
+
+/// Is there room for a handle of so many bytes on a tier?
+pub(crate) fn may_make(facts: &Facts<'_>, room: Room, rules: &Rules, (tier, bytes): (Tier, u64)) -> bool {
+    Request::new(bytes as usize, Order::Device).is_some_and(|request| {
+        let attempt = Attempt { room: Some(room), ..Attempt::new(request) };
+        allowance(facts, &attempt, rules, tier) >= bytes
+    })
 }

@@ -11,6 +11,7 @@ mod idle;
 mod pieces;
 mod range_set;
 pub(crate) mod share;
+pub(crate) mod spare;
 pub(crate) mod swap;
 mod under_way;
 pub(crate) mod unified;

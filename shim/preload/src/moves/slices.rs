@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use wm_driver::Device;
-use wm_memory::{Manager, MoveOrder, MoveRefusal, RangeMove};
+use wm_memory::{Manager, MoveOrder, MoveRefusal, RangeMove, SpareLack, SpareSource};
 
 use super::refusals::WhyNot;
 use super::{Migrations, pin_reason};
@@ -27,8 +27,15 @@ const LONG_SLICE: Duration = Duration::from_millis(200);
 /// How long a signal waits for copies before they are given up. No handle begins while it waits.
 const SIGNAL: Duration = Duration::from_millis(3);
 
-/// Slices in a row that signals ended before a handle moved, after which the rest stays.
+/// Slices in a row in which no handle moved, since signals ended them or other threads took the
+/// memory that was made for them, after which the rest stays.
 const INTERRUPTIONS: u32 = 20;
+
+/// How a slice ended.
+struct SliceEnd {
+    is_interrupted: bool,
+    lacks: Vec<SpareLack>,
+}
 
 /// When a slice ends.
 struct Slice<'a> {
@@ -99,46 +106,52 @@ impl Migrations {
     }
 
     /// The same for several ranges, in both directions at once. The first slice waits no longer
-    /// than `patience` until threads that wait have passed. Returns why some of it was refused, if
-    /// the reason is not one of single handles.
+    /// than `patience` until threads that wait have passed. Memory that the moves need is made
+    /// between slices. Returns why some of it was refused, if the reason is not one of single
+    /// handles.
     pub(super) fn swap(
         &self,
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         patience: Duration,
     ) -> Option<WhyNot> {
-        let (mut interruptions, mut passing) = (0, patience.min(PASSING));
+        let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), SpareSource::Idle);
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
-            let is_interrupted = match self.slice(manager, ranges, passing) {
-                Ok(is_interrupted) => is_interrupted,
+            let end = match self.slice(manager, ranges, source, passing) {
+                Ok(end) => end,
                 Err(why) => return Some(why),
             };
             passing = PASSING;
-            if ranges.iter().zip(before).any(|(range, before)| range.moved.next != before) {
-                interruptions = 0;
-            } else if !is_interrupted {
-                break;
-            } else if interruptions == INTERRUPTIONS {
-                return Some(WhyNot::Crowded);
+            let has_moved = ranges.iter().zip(before).any(|(range, before)| range.moved.next != before);
+            let next = if end.lacks.is_empty() {
+                (has_moved || end.is_interrupted).then_some(source)
             } else {
-                interruptions += 1;
+                let made = manager.make_spares(ranges, &end.lacks, source, || !process::exiting());
+                made.or_else(|| has_moved.then_some(source))
+            };
+            fruitless = if has_moved { 0 } else { fruitless + 1 };
+            match next {
+                Some(_) if fruitless > INTERRUPTIONS => return Some(WhyNot::Crowded),
+                Some(next) => source = next,
+                None => break,
             }
         }
         None
     }
 
-    /// One slice. Has a signal ended it?
+    /// One slice.
     fn slice(
         &self,
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
+        source: SpareSource,
         passing: Duration,
-    ) -> Result<bool, WhyNot> {
+    ) -> Result<SliceEnd, WhyNot> {
         self.with_quiesced(manager, passing, |mover| {
             let slice = Slice::begin(mover);
-            manager.swap_within(ranges, || slice.is_over(), || slice.gives_up())?;
-            Ok(slice.is_interrupted())
+            let lacks = manager.swap_within(ranges, source, || slice.is_over(), || slice.gives_up())?;
+            Ok(SliceEnd { is_interrupted: slice.is_interrupted(), lacks })
         })
     }
 

@@ -1,10 +1,11 @@
 //! Steps of a program whose memory moves between tiers.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wm_driver::Tier;
-use wm_memory::{MoveOrder, MoveRefusal, RangeMove};
+use wm_memory::{MoveOrder, MoveRefusal, RangeMove, SpareSource};
 
 use super::World;
 
@@ -65,7 +66,11 @@ impl World {
         let mut ranges = ways.map(order);
         let quiet = self.model().is_quiet();
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
-        let refused = self.manager.swap(&mut ranges, || false).err();
+        let refused = if parts[0].is_multiple_of(2) {
+            self.manager.swap(&mut ranges, || false).err()
+        } else {
+            self.swap_in_slices(&mut ranges)
+        };
         self.model().fail_no_more();
         let refusal = ranges.iter().map(|range| range.moved.refusal).chain([refused]);
         refusal.for_each(|refusal| assert!(!matches!(refusal, Some(MoveRefusal::Lost(_))), "{refusal:?}"));
@@ -75,6 +80,29 @@ impl World {
         let model = self.manager.gpu();
         self.live.iter_mut().for_each(|live| live.places = model.resolve(live.address, live.bytes));
         self.moved += bytes;
+    }
+
+    /// As [`Manager::swap`], with memory that is made between slices of a few handles.
+    fn swap_in_slices(&self, ranges: &mut [RangeMove]) -> Option<MoveRefusal> {
+        let mut source = SpareSource::Idle;
+        for _ in 0..100 {
+            let (made, asked) = (self.model().calls("create"), Cell::new(0));
+            let is_over = || asked.replace(asked.get() + 1) > 8;
+            let lacks = match self.manager.swap_within(ranges, source, is_over, || false) {
+                Ok(lacks) => lacks,
+                Err(refusal) => return (self.moved_by(ranges) == 0).then_some(refusal),
+            };
+            assert_eq!(self.model().calls("create"), made, "memory is made in a slice");
+            if !lacks.is_empty() {
+                let Some(next) = self.manager.make_spares(ranges, &lacks, source, || true) else { break };
+                source = next;
+            }
+        }
+        None
+    }
+
+    fn moved_by(&self, ranges: &[RangeMove]) -> u64 {
+        ranges.iter().map(|range| range.moved.bytes).sum()
     }
 
     /// Moves all of a block from a piece on.

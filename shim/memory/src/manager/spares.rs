@@ -1,0 +1,123 @@
+//! Memory that moves need, made while calls of other threads go on.
+//!
+//! Memory of the host takes long to make, 170 ms for each GiB. So moves behind a closed gate take
+//! only what is idle, and tell what they lack; it is made once the gate is open, and the next ones
+//! take it. Another thread may take it first: then it is lacking again.
+
+use wm_driver::{Gpu, Handle, Tier};
+
+use super::Manager;
+use super::swap::WINDOW;
+use crate::state::swap::way;
+use crate::vocabulary::moves::{MoveRefusal, RangeMove};
+use crate::vocabulary::plan::{Build, ExtentPart, Undo};
+
+/// Where the memory comes from that a handle gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpareSource {
+    /// Idle memory, or memory that is made at once, or kept copies.
+    Made,
+    /// Idle memory.
+    Idle,
+    /// Idle memory, and kept copies of other handles: no more can be made.
+    Kept,
+}
+
+/// Memory that moves lacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpareLack {
+    /// The range whose next handle needs it.
+    pub(super) at: usize,
+    pub(super) tier: Tier,
+    /// Of one handle.
+    pub(super) bytes: u64,
+}
+
+impl<G: Gpu> Manager<G> {
+    /// Makes memory that moves from a source have lacked, as long as the caller `goes_on`. Returns
+    /// where the next ones get theirs; `None`: there is none, as the ranges tell then.
+    pub fn make_spares(
+        &self,
+        ranges: &mut [RangeMove],
+        lacks: &[SpareLack],
+        source: SpareSource,
+        goes_on: impl Fn() -> bool,
+    ) -> Option<SpareSource> {
+        let make = |lack: &SpareLack| {
+            let wanted = self.count_wanted(ranges, lack);
+            (0..wanted).take_while(|_| goes_on() && self.make_spare(lack.tier, lack.bytes).is_ok()).count()
+        };
+        if lacks.iter().map(make).sum::<usize>() > 0 {
+            return Some(SpareSource::Idle);
+        }
+        if source == SpareSource::Idle {
+            return Some(SpareSource::Kept);
+        }
+        // Idle handles of other sizes may have the memory.
+        if lacks.iter().any(|lack| self.relieve_tier(lack.tier, lack.bytes) > 0 && make(lack) > 0) {
+            return Some(SpareSource::Idle);
+        }
+        lacks.iter().for_each(|lack| self.note_full(lack, ranges));
+        None
+    }
+
+    /// How many handles of the size that is lacking are still to move that way. Those that move the
+    /// other way leave their memory behind.
+    fn count_wanted(&self, ranges: &[RangeMove], lack: &SpareLack) -> usize {
+        let is_that_way = |range: &&RangeMove| way(range.order.to) == way(lack.tier);
+        let count = |range: &RangeMove| self.count_left(range, lack.bytes);
+        let forth = ranges.iter().filter(is_that_way).map(count).sum::<usize>();
+        let back = ranges.iter().filter(|range| !is_that_way(range)).map(count).sum::<usize>();
+        forth.min(forth.saturating_sub(back).max(WINDOW))
+    }
+
+    /// Handles of a size in a range that are still to move.
+    fn count_left(&self, range: &RangeMove, bytes: u64) -> usize {
+        let RangeMove { order, moved, from, most, begun } = range;
+        let (mut next, mut left, mut count) = (moved.next, most.saturating_sub(*begun), 0);
+        while next < order.range.end && left > 0 {
+            let Some((handle, tier)) = self.lock().occupied_range(next) else {
+                next = (next / self.rules.granularity + 1) * self.rules.granularity;
+                continue;
+            };
+            next = handle.end;
+            if tier != order.to && from.is_none_or(|from| tier == from) {
+                left = left.saturating_sub(handle.end - handle.start);
+                count += usize::from(handle.end - handle.start == bytes);
+            }
+        }
+        count
+    }
+
+    /// Makes an idle handle, mapped where moves fill it if it stays mapped there.
+    fn make_spare(&self, tier: Tier, bytes: u64) -> Result<(), MoveRefusal> {
+        let draft = self.draft_on(tier, |room| self.lock().draft_spare(tier, bytes, room, &self.rules))?;
+        let made = self.gpu.create(tier, bytes as usize).map_err(|code| (code.into(), Vec::new()));
+        let made = made.and_then(|handle| Ok((handle, self.stage(tier, handle, bytes)?)));
+        let (steps, outcome) = match made {
+            Ok((handle, staging)) => (self.lock().commit_spare(&draft, handle, staging), Ok(())),
+            Err((refusal, steps)) => {
+                self.lock().roll_back_spare(&draft);
+                (steps, Err(refusal))
+            }
+        };
+        let failed = self.dismantle(&steps);
+        self.lock().quarantine_uncommitted(failed);
+        self.waiters.notify();
+        outcome
+    }
+
+    /// Maps new memory of another tier than the device where moves fill it. A failure comes with
+    /// the steps that give the memory up.
+    fn stage(&self, tier: Tier, handle: Handle, bytes: u64) -> Result<Option<u64>, (MoveRefusal, Vec<Undo>)> {
+        if tier == Tier::Device {
+            return Ok(None);
+        }
+        let parts = vec![ExtentPart::Existing { handle, bytes }];
+        self.build(&Build { parts, gap: 0 }).map(|built| Some(built.base)).map_err(|failure| {
+            let mut steps = failure.not_undone;
+            steps.push(Undo::Release { handle, tier, bytes });
+            (failure.code.into(), steps)
+        })
+    }
+}
