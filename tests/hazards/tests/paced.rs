@@ -88,6 +88,33 @@ fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {
     }
 }
 
+/// The first number of a mode that moves memory a few times, which is the shortest of three runs:
+/// only the first move makes memory of the host. It takes 40 ms for a handle.
+fn while_memory_is_made(mode: &str) -> u64 {
+    let slow =
+        [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "512MiB"), ("SIMCUDA_HOST_MAKING", "200MB/s")];
+    let first = |()| {
+        let numbers = numbers(&paced_with(&[mode], &slow));
+        assert!(numbers.last() >= Some(&400), "{mode}: {numbers:?}, the last one the MiB moved");
+        numbers[0]
+    };
+    [(); 3].map(first).into_iter().min().unwrap_or(0)
+}
+
+/// Hazard (latency): a thread waits at the gate until memory of the host is made.
+#[test]
+fn no_thread_waits_at_the_gate_for_memory_to_be_made() {
+    let slowest = while_memory_is_made("starve");
+    assert!(slowest < 25_000, "{slowest} us");
+}
+
+/// Hazard (latency): a signal waits for the same.
+#[test]
+fn no_signal_waits_for_memory_to_be_made() {
+    let gap = while_memory_is_made("ticks");
+    assert!(gap > 0 && gap < 25_000, "{gap} us between ticks of 10 ms");
+}
+
 #[test]
 fn a_host_wait_costs_the_same_while_another_stream_is_busy() {
     let median = |migrate| numbers(&paced(&["waits"], migrate, "256MiB"))[0];

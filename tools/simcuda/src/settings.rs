@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) memory: u64,
     /// Memory of the host that may be pinned. `None`: the machine's memory.
     pub(crate) host: Option<u64>,
+    /// Bytes of host memory that `cuMemCreate` makes in a second. `None`: no limit.
+    pub(crate) host_making: Option<f64>,
     /// The file in which processes that compete for memory count their bytes.
     pub(crate) shared: Option<std::path::PathBuf>,
     /// Speed of each device's link to the host, in bytes a second and direction. `None`: no limit.
@@ -97,6 +99,9 @@ impl Settings {
             host: value(&get, &warn, "SIMCUDA_HOST", "a size such as 8GiB", None, |text| {
                 size::parse(text).map(Some)
             }),
+            host_making: value(&get, &warn, "SIMCUDA_HOST_MAKING", "a speed such as 6GB/s", None, |text| {
+                speed(text).map(Some)
+            }),
             shared: get("SIMCUDA_SHARED").filter(|path| !path.is_empty()).map(Into::into),
             pcie: links.0,
             nvlink: links.1,
@@ -161,7 +166,7 @@ fn links(text: &str) -> Option<(Option<f64>, Option<f64>)> {
     let mut links = (None, None);
     for entry in text.split(',') {
         let (name, speed) = entry.split_once('=')?;
-        let speed = size::parse(speed.trim().strip_suffix("/s")?)? as f64;
+        let speed = self::speed(speed)?;
         match name.trim() {
             "pcie" => links.0 = Some(speed),
             "nvlink" => links.1 = Some(speed),
@@ -169,6 +174,11 @@ fn links(text: &str) -> Option<(Option<f64>, Option<f64>)> {
         }
     }
     Some(links)
+}
+
+/// Bytes in a second.
+fn speed(text: &str) -> Option<f64> {
+    Some(size::parse(text.trim().strip_suffix("/s")?)? as f64)
 }
 
 #[cfg(test)]
@@ -205,6 +215,7 @@ mod tests {
             ("SIMCUDA_SEED", "x"),
             ("SIMCUDA_LINKS", "usb=3GB/s"),
             ("SIMCUDA_LINKS", "pcie=25"),
+            ("SIMCUDA_HOST_MAKING", "fast"),
             ("SIMCUDA_FAIL", "cuNoSuchFunction:1"),
             ("SIMCUDA_FAIL", "cuMemCreate:0"),
             ("SIMCUDA_MACHINE", "here"),
@@ -228,5 +239,11 @@ mod tests {
     fn links_are_named() {
         let (settings, lines) = read("SIMCUDA_LINKS", "pcie=25GB/s,nvlink=300GB/s");
         assert_eq!((settings.pcie, settings.nvlink, lines.len()), (Some(25e9), Some(300e9), 0));
+    }
+
+    #[test]
+    fn host_memory_is_made_at_a_speed() {
+        let (settings, lines) = read("SIMCUDA_HOST_MAKING", "6GB/s");
+        assert_eq!((settings.host_making, lines.len()), (Some(6e9), 0));
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use wm_abi::*;
 
@@ -60,6 +61,9 @@ fn create(size: u64, prop: &CUmemAllocationProp) -> Outcome<u64> {
         }
         (types, Place::Host) => Physical::shareable(place, size, Some(&driver().host_budget), types),
     };
+    if let (Place::Host, Some(speed)) = (place, settings().host_making) {
+        std::thread::sleep(Duration::from_secs_f64(size as f64 / speed));
+    }
     Ok(retain(&crate::pool::with_reclaim(place, make)?))
 }
 
