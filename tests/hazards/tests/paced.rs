@@ -88,17 +88,16 @@ fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {
     }
 }
 
-/// The first number of a mode that moves memory a few times, which is the shortest of three runs:
-/// only the first move makes memory of the host. It takes 40 ms for a handle.
+/// The first number of a mode that moves memory a few times; of three runs the first that is below
+/// 25 ms, else the last. Only the first move makes memory of the host: it takes 35 ms for a handle.
 fn while_memory_is_made(mode: &str) -> u64 {
-    let slow =
-        [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "512MiB"), ("SIMCUDA_HOST_MAKING", "200MB/s")];
-    let first = |()| {
+    let slow = [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "512MiB"), ("SIMCUDA_HOST_MAKING", "60MB/s")];
+    let first = || {
         let numbers = numbers(&paced_with(&[mode], &slow));
         assert!(numbers.last() >= Some(&400), "{mode}: {numbers:?}, the last one the MiB moved");
         numbers[0]
     };
-    [(); 3].map(first).into_iter().min().unwrap_or(0)
+    (0..2).map(|_| first()).find(|slowest| *slowest < 25_000).unwrap_or_else(first)
 }
 
 /// Hazard (latency): a thread waits at the gate until memory of the host is made.
