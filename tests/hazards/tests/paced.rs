@@ -91,7 +91,8 @@ fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {
 /// The first number of a mode that moves memory a few times; of three runs the first that is below
 /// 25 ms, else the last. Only the first move makes memory of the host: it takes 35 ms for a handle.
 fn while_memory_is_made(mode: &str) -> u64 {
-    let slow = [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "512MiB"), ("SIMCUDA_HOST_MAKING", "60MB/s")];
+    let slow =
+        [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "512MiB"), ("SIMCUDA_HOST_MAKING", "60MB/s")];
     let first = || {
         let numbers = numbers(&paced_with(&[mode], &slow));
         assert!(numbers.last() >= Some(&400), "{mode}: {numbers:?}, the last one the MiB moved");

@@ -5,6 +5,7 @@
 
 pub(crate) mod aside;
 mod capture;
+mod graphs;
 mod hosts;
 mod mapped;
 
@@ -14,7 +15,7 @@ use conformance::cu;
 use wm_abi::*;
 
 use crate::host;
-use crate::program::{Action, Kind, Node, Step, Way};
+use crate::program::{Action, Kind, Step, Way};
 use crate::running::Running;
 use crate::world::STAGE;
 
@@ -74,9 +75,14 @@ impl Running<'_> {
                 None
             }
             Action::Launch { graph, .. } => {
-                let graph = self.state().graphs.get(graph).copied();
-                graph.map(|(_, exec)| cu!(d, cuGraphLaunch(exec, stream)))
+                let exec = self.state().graphs.get(graph).map(|made| made.exec);
+                exec.map(|exec| cu!(d, cuGraphLaunch(exec, stream)))
             }
+            Action::Build { graph, nodes } => self.build(number, step.current, *graph, nodes),
+            Action::Retarget { graph, node, block, whole } => {
+                self.retarget(number, step.current, (*graph, *node), *block, *whole)
+            }
+            Action::EndGraph { graph } => self.end_graph(*graph),
             Action::Destroy { .. } => Some(cu!(d, cuStreamDestroy_v2(stream))),
             Action::Create { stream } => self.come(number, *stream),
             Action::Note { .. } => Some(self.call_host(number, stream)),
@@ -106,24 +112,17 @@ impl Running<'_> {
                 let written = self.expected[number]?;
                 self.write_instead(step, stream, *to, written);
             }
-            Launch { graph, .. } => self.write_graph(step, stream, *graph),
+            Launch { .. } => {
+                for (block, written) in &self.launched[number] {
+                    self.write_instead(step, stream, *block, *written);
+                }
+            }
             _ => return None,
         }
         let code = self.world.spin(step.current, stream, 1);
         let waits =
             matches!(step.action, Read { .. } | Upload { waits: true, .. } | Download { waits: true, .. });
         Some(if waits { cu!(self.world.driver, cuStreamSynchronize(stream)) } else { code })
-    }
-
-    fn write_graph(&self, step: &Step, stream: CUstream, graph: usize) {
-        for (number, captured) in self.program.steps.iter().enumerate() {
-            if let Action::Capture { graph: other, nodes, .. } = &captured.action
-                && *other == graph
-            {
-                let blocks = nodes.iter().flat_map(Node::blocks);
-                blocks.for_each(|block| self.write_instead(step, stream, block, number));
-            }
-        }
     }
 
     fn write_instead(&self, step: &Step, stream: CUstream, block: usize, written: usize) {

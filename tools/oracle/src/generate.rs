@@ -4,12 +4,13 @@
 //! some programs repeat situations that are rare in others.
 
 mod bent;
+mod graphs;
 mod hosts;
 mod order;
 mod wishes;
 
 use crate::model::Model;
-use crate::program::{Action, Context, Kind, Node, Pool, Program, Renewal, Shape, Step, Stream, Way};
+use crate::program::{Action, Context, Kind, Pool, Program, Renewal, Shape, Step, Stream, Way};
 use bent::{Bent, Draw, HUGE};
 use random::{Choices, Random};
 pub(crate) use wishes::Wishes;
@@ -109,9 +110,12 @@ impl Generator {
             }
             Draw::Info => Some(vec![self.step(Action::Info)]),
             Draw::Capture => self.capture(),
-            Draw::Launch => {
-                let (graph, stream) = (self.random.pick(&self.model.graphs())?, self.stream()?);
-                Some(vec![self.step(Action::Launch { graph, stream })])
+            Draw::Launch => self.launch(),
+            Draw::Build => self.build(),
+            Draw::Retarget => self.retarget(),
+            Draw::EndGraph => {
+                let graph = self.random.pick(&self.model.graphs())?;
+                Some(vec![self.step(Action::EndGraph { graph })])
             }
             Draw::Destroy => {
                 let stream = self.stream()?;
@@ -353,28 +357,6 @@ impl Generator {
         Some(vec![Step { detached, ..step }])
     }
 
-    fn capture(&mut self) -> Option<Vec<Step>> {
-        let (graph, stream) = (self.number, self.stream()?);
-        let mode = self.random.below(3) as u32;
-        let mut nodes = (0..=self.random.below(2)).map(|_| self.node()).collect::<Option<Vec<Node>>>()?;
-        // If a graph's memory is refused, its replacement makes no copies.
-        if !self.shape.hosts.is_empty() && !self.shape.rules.short && self.random.one_in(2) {
-            nodes.extend(self.copy_node());
-        }
-        let capture = self.step(Action::Capture { graph, stream, mode, nodes });
-        Some(vec![capture])
-    }
-
-    fn node(&mut self) -> Option<Node> {
-        let bytes = self.random.pick(&self.bent.sizes)?.min(TOUCHED);
-        Some(match self.random.below(6) {
-            0 | 1 => Node::Own { bytes },
-            2 | 3 => Node::Mark { block: self.touched()? },
-            4 => Node::Fork { stream: self.stream()?, here: self.touched()?, there: self.touched()? },
-            _ => Node::Lend { stream: self.stream()?, bytes },
-        })
-    }
-
     /// Opens the closed gates, and checks all remaining blocks.
     fn close(&mut self) {
         let closed = self.model.closed();
@@ -405,7 +387,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::program::Rules;
+    use crate::program::{Node, Rules};
 
     const RULES: Rules =
         Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
@@ -452,6 +434,30 @@ mod tests {
         let drawn: BTreeSet<&str> =
             programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
         assert_eq!(drawn.len(), 32 + 4, "{drawn:?}");
+    }
+
+    #[test]
+    fn graphs_beside_moves_name_blocks_and_change() {
+        let wishes = Wishes { green: false, devices: 1, moves: true, ..wishes() };
+        let (mut drawn, mut launched) = (BTreeSet::new(), 0);
+        for program in (0..200).map(|seed| program(seed, &wishes)) {
+            let mut named = BTreeSet::new();
+            for step in program.steps {
+                drawn.insert(step.action.name());
+                match step.action {
+                    Action::Build { graph, .. } => _ = named.insert(graph),
+                    Action::Capture { graph, nodes, .. } if nodes.iter().any(Node::is_built) => {
+                        _ = named.insert(graph);
+                    }
+                    Action::Launch { graph, .. } => launched += usize::from(named.contains(&graph)),
+                    _ => {}
+                }
+            }
+        }
+        let changes =
+            ["cuGraphExecUpdate", "cuGraphExecMemsetNodeSetParams", "cuGraphExecDestroy", "cuGraphLaunch"];
+        assert!(changes.iter().all(|change| drawn.contains(change)), "{drawn:?}");
+        assert!(launched > 100, "{launched} launches of graphs that name blocks");
     }
 
     #[test]

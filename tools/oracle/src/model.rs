@@ -158,6 +158,9 @@ impl Model {
             Action::Trim { .. } | Action::Info => Ok(()),
             Action::Aside(aside) => self.aside(*aside),
             Action::Capture { graph, stream, nodes, .. } => self.capture(*graph, *stream, nodes),
+            Action::Build { graph, nodes } => self.build(*graph, step.current, nodes),
+            Action::Retarget { graph, node, block, .. } => self.retarget(*graph, *node, *block),
+            Action::EndGraph { graph } => self.end_graph(*graph),
             Action::Launch { graph, stream } => self.launch(*graph, *stream),
             Action::Destroy { stream } => {
                 require(self.shape.streams[*stream].kind.is_created(), "a default stream stays")?;

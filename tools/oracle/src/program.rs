@@ -5,12 +5,16 @@
 //! step. Blocks, events, gates and graphs are numbers that a step introduces once.
 
 mod aside;
+mod graph;
 mod mapped;
+mod shape;
 mod told;
 
 pub(crate) use aside::Aside;
+pub(crate) use graph::Node;
 pub(crate) use mapped::Renewal;
 use serde::{Deserialize, Serialize};
+pub(crate) use shape::{Context, Host, Kind, Pool, Rules, Shape, Stream};
 
 /// Steps of a program, and numbers of gates, at most.
 pub(crate) const STEPS: usize = 2048;
@@ -24,112 +28,6 @@ pub(crate) struct Program {
     pub(crate) seed: u64,
     pub(crate) shape: Shape,
     pub(crate) steps: Vec<Step>,
-}
-
-/// The objects that a program has from its beginning.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Shape {
-    /// Threads of the host.
-    pub(crate) threads: usize,
-    pub(crate) streams: Vec<Stream>,
-    /// Do pools keep freed memory over synchronisations?
-    pub(crate) keep: bool,
-    /// May pools make a stream wait for another one to reuse its memory?
-    pub(crate) internal: bool,
-    pub(crate) rules: Rules,
-    /// Host memory for copies.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) hosts: Vec<Host>,
-}
-
-/// The kind of host memory, as the driver sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Host {
-    /// `cuMemHostAlloc`.
-    Pinned,
-    Pageable,
-}
-
-/// The driver's promises, where drivers might differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rules {
-    /// Is a stream-ordered allocation an action of its stream? In the legacy default stream it
-    /// never is a barrier.
-    pub(crate) allocation_is_action: bool,
-    /// Is a stream-ordered free one?
-    pub(crate) free_is_action: bool,
-    /// Memory may be scarce, and an allocation may wait for any earlier free, if the pools allow
-    /// that.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) short: bool,
-    /// No order is promised or kept: such programs are wrong.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) lawless: bool,
-}
-
-/// A stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Stream {
-    pub(crate) context: Context,
-    pub(crate) kind: Kind,
-    /// A step makes it, and not the beginning of the program.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) late: bool,
-}
-
-/// A context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Context {
-    /// The first device's primary context.
-    First,
-    /// Another context of the first device.
-    Second,
-    /// The second device's primary context.
-    Other,
-    /// Two green contexts of the first device.
-    GreenOne,
-    GreenTwo,
-}
-
-impl Context {
-    /// Its device's ordinal.
-    pub(crate) fn device(self) -> usize {
-        usize::from(self == Self::Other)
-    }
-
-    /// A part of the first device, in whose memory it is the primary context.
-    pub(crate) fn is_green(self) -> bool {
-        matches!(self, Self::GreenOne | Self::GreenTwo)
-    }
-}
-
-/// The order of a stream with others of its context.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
-    Legacy,
-    /// The default stream of a thread.
-    PerThread(usize),
-    Blocking,
-    NonBlocking,
-}
-
-impl Kind {
-    /// Do it and the legacy default stream wait for each other?
-    pub(crate) fn is_blocking(self) -> bool {
-        matches!(self, Self::PerThread(_) | Self::Blocking)
-    }
-
-    /// Has it a handle of the program's own?
-    pub(crate) fn is_created(self) -> bool {
-        matches!(self, Self::Blocking | Self::NonBlocking)
-    }
-}
-
-/// A pool of a device: the default one, or one of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Pool {
-    pub(crate) device: usize,
-    pub(crate) own: bool,
 }
 
 /// The call that allocates memory.
@@ -233,6 +131,23 @@ pub(crate) enum Action {
         mode: u32,
         nodes: Vec<Node>,
     },
+    /// Makes a graph node by node, one behind the other, and instantiates it.
+    Build {
+        graph: usize,
+        nodes: Vec<Node>,
+    },
+    /// A memset of a graph that was built gets another block, and writes another value.
+    Retarget {
+        graph: usize,
+        node: usize,
+        block: usize,
+        /// By `cuGraphExecUpdate`, and not by the node's parameters.
+        whole: bool,
+    },
+    /// `cuGraphExecDestroy` and `cuGraphDestroy`, also while it runs.
+    EndGraph {
+        graph: usize,
+    },
     /// Runs a graph.
     Launch {
         graph: usize,
@@ -317,51 +232,6 @@ pub(crate) enum Action {
     Aside(Aside),
 }
 
-/// The work in a capture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Node {
-    /// A block is stamped and checked.
-    Mark { block: usize },
-    /// A block of the graph's own is allocated, stamped, checked and freed.
-    Own { bytes: u64 },
-    /// Another stream joins by an event, and leaves by another one: each stream stamps and checks a
-    /// block beside the other.
-    Fork { stream: usize, here: usize, there: usize },
-    /// A block of the graph's own is used and freed in another stream, which joins and leaves.
-    Lend { stream: usize, bytes: u64 },
-    /// Pinned host memory is copied to a block.
-    Load { host: usize, block: usize },
-    /// A block is copied to pinned host memory.
-    Save { block: usize, host: usize },
-}
-
-impl Node {
-    /// The program's blocks into which it writes values of its own.
-    pub(crate) fn blocks(&self) -> Vec<usize> {
-        match self {
-            Self::Mark { block } => vec![*block],
-            Self::Fork { here, there, .. } => vec![*here, *there],
-            Self::Own { .. } | Self::Lend { .. } | Self::Load { .. } | Self::Save { .. } => Vec::new(),
-        }
-    }
-
-    /// A block and host memory, the ends of a copy.
-    pub(crate) fn ends(&self) -> Option<(usize, usize)> {
-        match self {
-            Self::Load { host, block } | Self::Save { block, host } => Some((*block, *host)),
-            _ => None,
-        }
-    }
-
-    /// The second captured stream.
-    pub(crate) fn branch(&self) -> Option<usize> {
-        match self {
-            Self::Fork { stream, .. } | Self::Lend { stream, .. } => Some(*stream),
-            Self::Mark { .. } | Self::Own { .. } | Self::Load { .. } | Self::Save { .. } => None,
-        }
-    }
-}
-
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Step {
@@ -402,6 +272,9 @@ impl Action {
             | SyncContext
             | Trim { .. }
             | Renew { .. }
+            | Build { .. }
+            | Retarget { .. }
+            | EndGraph { .. }
             | Aside(_)
             | Info => None,
         }
@@ -444,6 +317,10 @@ impl Action {
                 "capture of two streams"
             }
             Capture { .. } => "capture",
+            Build { .. } => "cuGraphAddMemsetNode, cuGraphAddMemcpyNode",
+            Retarget { whole: true, .. } => "cuGraphExecUpdate",
+            Retarget { .. } => "cuGraphExecMemsetNodeSetParams",
+            EndGraph { .. } => "cuGraphExecDestroy",
             Launch { .. } => "cuGraphLaunch",
             Destroy { .. } => "cuStreamDestroy",
             Create { .. } => "cuStreamCreate",

@@ -21,7 +21,7 @@ use crate::host;
 use crate::model::Model;
 use crate::outcome::{Outcome, Stay, Took};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
-use crate::running::{Marks, Running, State};
+use crate::running::{MadeGraph, Marks, Running, State};
 use crate::world::World;
 
 /// The end of a program is many calls: it may take this many times as long as a step.
@@ -40,9 +40,9 @@ pub(crate) fn run(
     world.reset(program)?;
     host::reset();
     aside::release();
-    let Foreseen { expected, held, ordered } = foreseen(program);
+    let Foreseen { expected, held, launched, ordered } = foreseen(program);
     let (base, state) = (marks.0, Mutex::default());
-    let running = Running { world, program, expected, held, ordered, base, advice, state };
+    let running = Running { world, program, expected, held, launched, ordered, base, advice, state };
     marks.0 += program.steps.len() as u32 + 1;
     running.streams()?;
     let prepared = begin.elapsed();
@@ -55,16 +55,17 @@ pub(crate) fn run(
 }
 
 /// The model's facts about each step: the step whose mark is in the block that it reads and in the
-/// host memory that it uses; and the order of the host functions.
+/// host memory that it uses; what graphs write; and the order of the host functions.
 struct Foreseen {
     expected: Vec<Option<usize>>,
     held: Vec<Option<(usize, u64)>>,
+    launched: Vec<Vec<(usize, usize)>>,
     ordered: Vec<(usize, usize)>,
 }
 
 fn foreseen(program: &Program) -> Foreseen {
     let mut model = Model::new(&program.shape);
-    let mut held = Vec::new();
+    let (mut held, mut launched) = (Vec::new(), Vec::new());
     let expect = |step: &Step| {
         let content = match step.action {
             Action::Check { block, .. } | Action::Read { block, .. } => model.content(block),
@@ -77,6 +78,10 @@ fn foreseen(program: &Program) -> Foreseen {
             Action::Look { host, .. } | Action::Download { host, .. } => model.host_content(host),
             _ => None,
         });
+        launched.push(match step.action {
+            Action::Launch { graph, .. } => model.written_by(graph),
+            _ => Vec::new(),
+        });
         content
     };
     let expected = program.steps.iter().map(expect).collect();
@@ -85,7 +90,7 @@ fn foreseen(program: &Program) -> Foreseen {
         let later = notes.iter().filter(|(_, other)| stamp.place != other.place && stamp.is_before(other));
         later.map(|(step, _)| (*first, *step)).collect::<Vec<_>>()
     };
-    Foreseen { expected, held, ordered: notes.iter().flat_map(behind).collect() }
+    Foreseen { expected, held, launched, ordered: notes.iter().flat_map(behind).collect() }
 }
 
 impl Running<'_> {
@@ -243,7 +248,7 @@ impl Running<'_> {
             self.record_code(None, "cuMemUnmap", code);
         }
         let State { blocks, events, graphs, .. } = std::mem::take(&mut *self.take_objects());
-        for (exec, graph) in graphs.values().map(|(graph, exec)| (*exec, *graph)) {
+        for MadeGraph { graph, exec, .. } in graphs.into_values() {
             end!(cuGraphExecDestroy(exec));
             end!(cuGraphDestroy(graph));
         }

@@ -26,12 +26,24 @@ pub(crate) struct Running<'a> {
     pub(crate) expected: Vec<Option<usize>>,
     /// By step, the step whose mark is in host memory after it, and the number of bytes.
     pub(crate) held: Vec<Option<(usize, u64)>>,
+    /// By step, the blocks that the graph writes which it launches, and the steps whose marks they
+    /// have then.
+    pub(crate) launched: Vec<Vec<(usize, usize)>>,
     /// Pairs of steps whose host functions are called in this order.
     pub(crate) ordered: Vec<(usize, usize)>,
     pub(crate) base: u32,
     /// Blocks are advised about while steps are made.
     pub(crate) advice: Option<Advice>,
     pub(crate) state: Mutex<State>,
+}
+
+/// A graph, executable.
+#[derive(Debug, Clone)]
+pub(crate) struct MadeGraph {
+    pub(crate) graph: CUgraph,
+    pub(crate) exec: CUgraphExec,
+    /// Its nodes, if it was built node by node.
+    pub(crate) nodes: Vec<CUgraphNode>,
 }
 
 /// The objects of a program, and the results.
@@ -42,7 +54,7 @@ pub(crate) struct State {
     /// Those of them that the program makes itself.
     pub(crate) mapped: BTreeMap<usize, MappedBlock>,
     pub(crate) events: BTreeMap<usize, CUevent>,
-    pub(crate) graphs: BTreeMap<usize, (CUgraph, CUgraphExec)>,
+    pub(crate) graphs: BTreeMap<usize, MadeGraph>,
     pub(crate) gates: Vec<usize>,
     /// Checks that were launched, by step: bytes.
     pub(crate) checks: BTreeMap<usize, u64>,

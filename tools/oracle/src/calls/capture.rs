@@ -5,7 +5,7 @@ use conformance::cu;
 use wm_abi::*;
 
 use crate::program::{Context, Node};
-use crate::running::Running;
+use crate::running::{MadeGraph, Running};
 
 /// The common parameters of a capture's nodes.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ impl Running<'_> {
         if ended
             && record_code("cuGraphInstantiate", cu!(d, cuGraphInstantiateWithFlags(&mut exec, captured, 0)))
         {
-            self.state().graphs.insert(graph, (captured, exec));
+            self.state().graphs.insert(graph, MadeGraph { graph: captured, exec, nodes: Vec::new() });
         }
     }
 
@@ -66,6 +66,8 @@ impl Running<'_> {
             Node::Load { host, block } | Node::Save { block, host } => {
                 self.copy_node(scene, node, block, host)
             }
+            Node::Set { block } => self.set_node(scene, block),
+            Node::Copy { from, to } => self.move_node(scene, from, to),
             Node::Own { bytes } => self.own_block(scene, stream, bytes),
             Node::Fork { stream: branch, here, there } => self.beside(scene, branch, events, |branch| {
                 self.mark_block(scene, branch, there);
@@ -108,6 +110,19 @@ impl Running<'_> {
             }
             _ => cu!(d, cuMemcpyDtoHAsync_v2(at.cast(), address, bytes, scene.stream)),
         };
+        self.record_code(Some(scene.number), "copy", code);
+    }
+
+    fn set_node(&self, scene: Scene, block: usize) {
+        let Some((address, bytes)) = self.place(block) else { return };
+        let (mark, count) = (self.mark(scene.number), bytes as usize / 4);
+        let code = cu!(self.world.driver, cuMemsetD32Async(address, mark, count, scene.stream));
+        self.record_code(Some(scene.number), "memset", code);
+    }
+
+    fn move_node(&self, scene: Scene, from: usize, to: usize) {
+        let (Some((from, bytes)), Some((to, _))) = (self.place(from), self.place(to)) else { return };
+        let code = cu!(self.world.driver, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, scene.stream));
         self.record_code(Some(scene.number), "copy", code);
     }
 

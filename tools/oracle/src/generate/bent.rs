@@ -24,6 +24,10 @@ pub(super) enum Draw {
     Info,
     Capture,
     Launch,
+    /// A graph is built node by node.
+    Build,
+    Retarget,
+    EndGraph,
     Destroy,
     Create,
     Note,
@@ -42,6 +46,17 @@ pub(super) enum Draw {
     Renew,
 }
 
+/// The work in the graphs of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GraphDraw {
+    /// Kernels, memory of the graph's own, branches.
+    Any,
+    /// Kernels, and memsets and copies, which name blocks.
+    Named,
+    /// There are none.
+    None,
+}
+
 /// The weights of one program.
 pub(super) struct Bent {
     pub(super) sizes: Vec<u64>,
@@ -57,6 +72,7 @@ pub(super) struct Bent {
     /// Is all work done by kernels? A delayed copy may delay copies of other streams on a
     /// real device.
     pub(super) kernels: bool,
+    pub(super) graphs: GraphDraw,
     /// The calls that it makes beside copies.
     pub(super) asides: Vec<Aside>,
 }
@@ -128,7 +144,7 @@ fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
 
 /// Weights of a program whose memory moves: many blocks that are large enough, of the library's
 /// memory, used again and again, and a host that waits now and then, so that the device is idle.
-/// Few have graphs, which end all moves; host functions are drawn only beside gates, because the
+/// Half have graphs that name blocks, and few have others, which pin all memory; host functions are drawn only beside gates, because the
 /// library does not wait where they may hold a stream.
 fn with_moves(mut bent: Bent, random: &mut Random) -> Bent {
     const MOVABLE: [(u64, usize); 5] =
@@ -137,16 +153,25 @@ fn with_moves(mut bent: Bent, random: &mut Random) -> Bent {
     bent.blocks = 6 + random.below(8);
     bent.ways.retain(|(way, _)| *way < 4);
     let is_held = bent.draws.iter().any(|(draw, weight)| matches!(draw, Draw::Close) && *weight > 0);
-    let graphs = random.one_in(8);
+    const GRAPHS: [(GraphDraw, usize); 3] =
+        [(GraphDraw::Any, 1), (GraphDraw::Named, 4), (GraphDraw::None, 3)];
+    bent.graphs = random.weighted(&GRAPHS);
     for (draw, weight) in &mut bent.draws {
         match draw {
-            Draw::Capture | Draw::Launch if !graphs => *weight = 0,
+            Draw::Capture | Draw::Launch if bent.graphs == GraphDraw::None => *weight = 0,
+            Draw::Capture if bent.graphs == GraphDraw::Named => *weight = 8,
+            Draw::Launch if bent.graphs == GraphDraw::Named => *weight = 40,
             Draw::Note if !is_held => *weight = 0,
+            Draw::Free if bent.graphs == GraphDraw::Named => *weight = 2,
             Draw::Free => *weight = 2 + *weight / 4,
             Draw::Allocate | Draw::Access => *weight *= 2,
             Draw::Sync => *weight += 24,
             _ => {}
         }
+    }
+    if bent.graphs == GraphDraw::Named {
+        let built = if bent.kernels { 0 } else { 8 };
+        bent.draws.extend([(Draw::Build, built), (Draw::Retarget, built), (Draw::EndGraph, 2)]);
     }
     bent
 }
@@ -226,7 +251,8 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
         ways.push((5, 6 + often(8)));
         draws.push((Draw::Renew, 2 + often(6)));
     }
-    let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels, asides: Vec::new() };
+    let (graphs, asides) = (GraphDraw::Any, Vec::new());
+    let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels, graphs, asides };
     match wishes {
         Wishes { copies: true, .. } => with_copies(bent, random, wishes),
         Wishes { moves: true, .. } => with_moves(bent, random),

@@ -146,9 +146,7 @@ impl Model {
         require(block.is_mapped(), "no memory of the program's own")?;
         let mut over = block.accesses.iter();
         require(over.all(|(stamp, _)| self.host.has(stamp.place)), "work is not over")?;
-        let has_it = |node: &Node| {
-            node.blocks().contains(&number) || node.ends().is_some_and(|(block, _)| block == number)
-        };
+        let has_it = |(node, _): &(Node, usize)| node.uses(number);
         require(!self.graphs.values().any(|graph| graph.nodes.iter().any(has_it)), "a graph has it")
     }
 

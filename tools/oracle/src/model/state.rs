@@ -145,13 +145,14 @@ pub(super) struct Gate {
     pub(super) opener: Option<Stamp>,
 }
 
-/// A graph that was captured.
+/// A graph.
 #[derive(Debug, Clone)]
 pub(super) struct Graph {
     pub(super) context: Context,
-    pub(super) nodes: Vec<Node>,
-    /// The step that captured it.
-    pub(super) step: usize,
+    /// Each with the step whose value it writes.
+    pub(super) nodes: Vec<(Node, usize)>,
+    /// Was it built node by node?
+    pub(super) is_built: bool,
     /// Its latest run: runs of one graph are ordered by the driver.
     pub(super) latest: Option<Stamp>,
 }

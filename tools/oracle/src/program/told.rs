@@ -59,6 +59,12 @@ impl fmt::Display for Action {
                 write!(f, "g{graph} = capture of s{stream}, mode {mode}:")?;
                 nodes.iter().try_for_each(|node| write!(f, " {node}"))
             }
+            Build { graph, nodes } => {
+                write!(f, "g{graph} = graph of")?;
+                nodes.iter().try_for_each(|node| write!(f, " {node}"))
+            }
+            Retarget { graph, node, block, .. } => write!(f, "{name}(g{graph}, memset {node}, b{block})"),
+            EndGraph { graph } => write!(f, "{name}(g{graph})"),
             Launch { graph, stream } => write!(f, "{name}(g{graph}, s{stream})"),
             Destroy { stream } => write!(f, "{name}(s{stream})"),
             Create { stream } => write!(f, "s{stream} = {name}()"),
@@ -93,6 +99,8 @@ impl fmt::Display for Node {
             }
             Self::Load { host, block } => write!(f, "[copy h{host} to b{block}]"),
             Self::Save { block, host } => write!(f, "[copy b{block} to h{host}]"),
+            Self::Set { block } => write!(f, "[memset b{block}]"),
+            Self::Copy { from, to } => write!(f, "[copy b{from} to b{to}]"),
             Self::Own { bytes } => write!(f, "[allocate {}, stamp, check, free]", size(*bytes)),
         }
     }
