@@ -9,10 +9,10 @@
  *   paced IMAGE waits            the median of host waits for a small kernel in us, while another stream is held by a word
  *   paced IMAGE ticks            the longest gap between ticks of 10 ms in us while an allocation moves memory, three times, and
  *                                the MiB that moved
- *   paced IMAGE after            the time of a launch in ns before a shortage and after it
+ *   paced IMAGE after            the thread's work for a launch in ns before a shortage and after it
  *   paced IMAGE latch            the MiB on the host before a capture begins and after it
- *   paced IMAGE many COUNT       the time in ns of a recorded launch, and in us of an allocation that moves memory, beside so many
- *                                small blocks, and how many allocations moved some
+ *   paced IMAGE many COUNT       the thread's work in ns for a recorded launch, and in us for an allocation that moves memory,
+ *                                beside so many small blocks, and how many allocations moved some
  *   paced IMAGE oversize         the code and the time in us of an array that is larger than the device, beside a kernel of 1 s */
 
 #include <pthread.h>
@@ -41,6 +41,14 @@ static double now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
+}
+
+/* The calling thread's own work: other threads and processes do not count. */
+static double worked(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
 }
 
@@ -291,10 +299,10 @@ static double launch_time(CUdeviceptr block, CUstream stream)
     enum { BATCHES = 20, LAUNCHES = 500 };
     double least = 1e9;
     for (int batch = 0; batch < BATCHES; batch++) {
-        double begin = now();
+        double begin = worked();
         for (int i = 0; i < LAUNCHES; i++)
             MUST(fill_by_kernel(block, 64, i, stream));
-        double took = (now() - begin) / LAUNCHES;
+        double took = (worked() - begin) / LAUNCHES;
         least = took < least ? took : least;
         MUST(cuStreamSynchronize(stream));
     }
@@ -368,9 +376,9 @@ static void many(size_t count)
         MUST(fill_by_kernel(second, WRITTEN, 1, stream));
         MUST(cuCtxSynchronize());
         unsigned long long before = moved();
-        double begin = now();
+        double begin = worked();
         MUST(cuMemAlloc_v2(&third, BYTES));
-        moves[made] = now() - begin;
+        moves[made] = worked() - begin;
         made += moved() > before;
         MUST(cuMemFree_v2(third));
         /* What left comes back. */
