@@ -31,6 +31,14 @@ const SIGNAL: Duration = Duration::from_millis(3);
 /// memory that was made for them, after which the rest stays.
 const INTERRUPTIONS: u32 = 20;
 
+/// How moves in slices ended.
+pub(super) struct SwapEnd {
+    /// Why some of them were refused, if the reason is not one of single handles.
+    pub(super) why: Option<WhyNot>,
+    /// How long memory was made, while the gate was open.
+    pub(super) made_for: Duration,
+}
+
 /// How a slice ended.
 struct SliceEnd {
     is_interrupted: bool,
@@ -99,21 +107,32 @@ impl Migrations {
     /// Returns why some of it was refused.
     pub(crate) fn migrate(&self, manager: &Manager<Device>, order: &MoveOrder) -> Option<WhyNot> {
         let mut ranges = [RangeMove::new(order.clone(), u64::MAX)];
-        let refusal = self.swap(manager, &mut ranges, PASSING);
+        let end = self.swap(manager, &mut ranges, PASSING);
         self.doubt(manager, &order.range);
         let [range] = ranges;
-        refusal.or(range.moved.refusal.map(WhyNot::Refused))
+        end.why.or(range.moved.refusal.map(WhyNot::Refused))
     }
 
     /// The same for several ranges, in both directions at once. The first slice waits no longer
     /// than `patience` until threads that wait have passed. Memory that the moves need is made
-    /// between slices. Returns why some of it was refused, if the reason is not one of single
-    /// handles.
+    /// between slices.
     pub(super) fn swap(
         &self,
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         patience: Duration,
+    ) -> SwapEnd {
+        let mut made_for = Duration::ZERO;
+        let why = self.swap_all(manager, ranges, patience, &mut made_for);
+        SwapEnd { why, made_for }
+    }
+
+    fn swap_all(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        patience: Duration,
+        made_for: &mut Duration,
     ) -> Option<WhyNot> {
         let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), SpareSource::Idle);
         while !ranges.iter().all(RangeMove::is_over) {
@@ -127,7 +146,9 @@ impl Migrations {
             let next = if end.lacks.is_empty() {
                 (has_moved || end.is_interrupted).then_some(source)
             } else {
+                let begin = Instant::now();
                 let made = manager.make_spares(ranges, &end.lacks, source, || !process::exiting());
+                *made_for += begin.elapsed();
                 made.or_else(|| has_moved.then_some(source))
             };
             fruitless = if has_moved { 0 } else { fruitless + 1 };

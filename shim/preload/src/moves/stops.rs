@@ -270,7 +270,7 @@ impl MovePlan<'_> {
     /// Waits for an idle GPU, and moves. Returns the time without a move: of the wait, and of moves
     /// that were refused.
     fn move_all(&mut self, limit: Duration) -> Duration {
-        let begin = Instant::now();
+        let mut begin = Instant::now();
         loop {
             let holds = GATE.holds();
             let left = limit.saturating_sub(begin.elapsed());
@@ -282,7 +282,10 @@ impl MovePlan<'_> {
             }
             self.moves.waits.end_holds(holds);
             let waited = begin.elapsed();
-            match self.moves.swap(self.manager, &mut self.ranges, limit.saturating_sub(waited)) {
+            let end = self.moves.swap(self.manager, &mut self.ranges, limit.saturating_sub(waited));
+            // While memory was made, nothing was waited for.
+            begin += end.made_for;
+            match end.why {
                 None => return waited,
                 // Other threads have submitted work meanwhile, or are about to.
                 Some(WhyNot::Crowded | WhyNot::Refused(MoveRefusal::InUse)) if begin.elapsed() < limit => {}
