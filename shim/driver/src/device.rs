@@ -350,7 +350,10 @@ impl Gpu for Device {
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
         let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_map(address, bytes, handle.0)?;
-        self.windows.note_mapped(address);
+        // The program unmaps its own addresses itself.
+        if self.windows.contain(address) {
+            self.windows.note_mapped(address);
+        }
         Ok(())
     }
 
@@ -364,6 +367,13 @@ impl Gpu for Device {
     fn allow(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_set_access(address, bytes, &self.access(CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+    }
+
+    fn allow_alone(&self, address: u64, bytes: usize) -> Result<()> {
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
+        let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: self.ordinal };
+        let access = CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+        self.measured().mem_set_access(address, bytes, &[access])
     }
 
     fn allow_reading(&self, address: u64, bytes: usize) -> Result<()> {

@@ -134,6 +134,12 @@ pub trait Gpu: Send + Sync {
     /// Those of the driver.
     fn allow(&self, address: u64, bytes: usize) -> Result<()>;
 
+    /// As [`Gpu::allow`], for this GPU and no peer.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn allow_alone(&self, address: u64, bytes: usize) -> Result<()>;
+
     /// As [`Gpu::allow`], read-only, also for a range that could be written before. A kernel that
     /// writes there fails its own context with `ILLEGAL_ADDRESS`, a copy or a memset is refused,
     /// and no byte changes.

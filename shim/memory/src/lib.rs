@@ -51,7 +51,7 @@ pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, ReadableB
 pub use vocabulary::guard::{self, BlockGuard};
 pub use vocabulary::moves::{MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove};
 pub use vocabulary::order::Order;
-pub use vocabulary::piece::{PieceAccount, PieceKind};
+pub use vocabulary::piece::{Disowned, PieceAccount, PieceKind};
 pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::{KeepCopies, ManagerSettings};
 pub use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};

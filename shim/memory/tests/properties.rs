@@ -125,6 +125,40 @@ proptest! {
     }
 }
 
+/// Programs that make memory themselves, among blocks that move.
+fn with_pieces(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = Step> {
+    let tier = || prop::sample::select(vec![Tier::Device, Tier::Device, Tier::Host]);
+    let to = prop::sample::select(vec![Tier::Device, Tier::Host, Tier::Host, Tier::Peer(1)]);
+    let fail = || prop::option::weighted(0.4, (1..16u64, 1..7u64));
+    prop_oneof![
+        30 => moving(bytes),
+        8 => (1..9u64, tier()).prop_map(|(granules, tier)| Step::MakePiece { granules, tier }),
+        4 => (any::<usize>(), stream()).prop_map(|(index, stream)| Step::TouchPiece { index, stream }),
+        8 => any::<usize>().prop_map(|index| Step::Adopt { index }),
+        3 => (any::<usize>(), fail()).prop_map(|(index, fail)| Step::Disown { index, fail }),
+        3 => any::<usize>().prop_map(|index| Step::DropPiece { index }),
+        14 => (any::<usize>(), any::<usize>(), to, prop::bool::weighted(0.8), fail()).prop_map(
+            |(index, beside, to, settle, fail)| Step::MovePiece { index, beside, to, settle, fail }
+        ),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Hazard: bytes of the program's own memory that are lost on the way, that count twice, that
+    /// lie elsewhere than the program is told when it has its memory again; a mapping that is left.
+    #[test]
+    fn so_it_is_where_memory_of_the_programs_own_moves(
+        settings in settings(),
+        steps in prop::collection::vec(with_pieces(unified_bytes()), 1..120),
+    ) {
+        let mut world = World::new(Model::new(256 * MIB, 256 * MIB), settings);
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}
+
 /// Programs that have blocks which the CPU and the GPU use in turn, among others that move.
 fn unified(bytes: impl Strategy<Value = usize> + Clone + 'static) -> impl Strategy<Value = Step> {
     let fail = || prop::option::weighted(0.5, (1..24u64, 1..7u64));

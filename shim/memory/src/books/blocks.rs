@@ -56,16 +56,23 @@ pub(crate) struct BlockRecord {
     pub(crate) alone: bool,
     /// A part of it has, or had, memory that other processes use too.
     pub(crate) shared: bool,
+    /// It is a piece of the program's, which no call of `cuMemAlloc` made.
+    pub(crate) adopted: bool,
 }
 
 impl BlockRecord {
     pub(crate) fn new(address: u64, tiers: TierBytes, alone: bool) -> Self {
-        Self { address, tiers, state: BlockState::Granted, slot: 0, alone, shared: false }
+        Self { address, tiers, state: BlockState::Granted, slot: 0, alone, shared: false, adopted: false }
     }
 
     /// Size in the ledger.
     pub(crate) fn bytes(&self) -> u64 {
         self.tiers.total()
+    }
+
+    /// The block of an adopted piece.
+    pub(crate) fn of_piece(address: u64, tiers: TierBytes) -> Self {
+        Self { adopted: true, ..Self::new(address, tiers, true) }
     }
 
     /// Its part in the bytes that a stream-ordered pool calls used.
@@ -209,18 +216,21 @@ impl Blocks {
         self.records.iter()
     }
 
+    /// The live blocks, without those of pieces.
     pub(crate) fn live(&self) -> impl Iterator<Item = Block> {
-        self.all().filter(|record| record.is_live()).filter_map(|record| self.around(record.address))
+        self.all()
+            .filter(|record| record.is_live() && !record.adopted)
+            .filter_map(|record| self.around(record.address))
     }
 
     /// Size of the largest live block, as the program asked for it.
     pub(crate) fn largest(&self) -> u64 {
-        let live = self.all().filter(|record| record.is_live());
+        let live = self.all().filter(|record| record.is_live() && !record.adopted);
         let largest = live.max_by_key(|record| record.bytes());
         largest.and_then(|record| self.around(record.address)).map_or(0, |block| block.bytes as u64)
     }
 
-    /// Live blocks of at least so many bytes, in no order. The others are not looked up.
+    /// Live blocks of at least so many bytes, those of pieces included, in no order. The others are not looked up.
     pub(crate) fn large(&self, least: u64) -> impl Iterator<Item = Block> {
         let large = move |record: &&BlockRecord| record.bytes() >= least && record.is_live();
         self.all().filter(large).filter_map(|record| self.around(record.address))

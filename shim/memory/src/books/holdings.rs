@@ -78,6 +78,15 @@ impl Holdings {
         self.reserved.subtract(bytes);
     }
 
+    /// A piece's memory of one tier is a handle of ours now, and memory of another tier is the
+    /// piece's. `pieces` are the bytes beside which the peaks count until now.
+    pub(crate) fn exchange_with_piece(&mut self, bytes: u64, [from, to]: [Tier; 2], pieces: &TierBytes) {
+        self.fold_peaks(pieces);
+        self.reserved.subtract(&only(to, bytes));
+        self.reserved.add(&only(from, bytes));
+        self.reserved.forget_recent();
+    }
+
     /// A handle was given back.
     pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
         self.reserved.subtract(&only(tier, bytes));
@@ -133,7 +142,8 @@ impl Holdings {
             Undo::Unreserve { address: base, bytes } => (*base..base + bytes).contains(&address),
             _ => false,
         };
-        self.ledger.extents().at(address).is_some() || self.unreleased().any(is_in_step)
+        self.ledger.extents().at(address).is_some() && !self.ledger.has_adopted(address)
+            || self.unreleased().any(is_in_step)
     }
 
     /// Forgets everything except the handles that plans under way will make. Returns the steps that

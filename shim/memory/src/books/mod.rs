@@ -1,6 +1,7 @@
 //! Layer 2, books: the place of each block and handle. Each file keeps one index consistent, and
 //! does not know why it changes.
 
+pub(crate) mod adopted;
 pub(crate) mod blocks;
 pub(crate) mod directory;
 pub(crate) mod free_cache;

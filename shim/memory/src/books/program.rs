@@ -74,7 +74,7 @@ impl ProgramBlocks {
     /// Takes the live block that starts at an address off the sums.
     #[inline]
     pub(crate) fn take_back(&mut self, address: u64) -> Option<Returned> {
-        let record = self.blocks.starting_at(address)?;
+        let record = self.blocks.starting_at(address).filter(|record| !record.adopted)?;
         let (bytes, tiers, pooled) = (record.bytes(), record.tiers, record.pooled());
         // Not cached: a very large block; one with a part elsewhere, since a hit would give out
         // slow memory although the device may have room again; one that has its extent to itself,
@@ -107,6 +107,13 @@ impl ProgramBlocks {
         self.blocks.remove(address)
     }
 
+    /// A piece of the program's is a block from now on. No sum counts it.
+    pub(crate) fn adopt(&mut self, address: u64, tiers: TierBytes) {
+        let bytes = tiers.total() as usize;
+        self.blocks.insert(BlockRecord::of_piece(address, tiers));
+        self.blocks.give_out(address, bytes, Order::Device);
+    }
+
     /// Does the free cache keep anything in a range?
     pub(crate) fn has_cached(&self, range: &Range<u64>) -> bool {
         self.blocks.within(range).any(BlockRecord::is_cached)
@@ -123,7 +130,7 @@ impl ProgramBlocks {
         let parts = self.blocks.within(range).map(|record| (record.address, shared(record, range)));
         let touched: Vec<(u64, u64)> = parts.collect();
         for (address, bytes) in touched {
-            if self.blocks.move_to(address, bytes, tiers).is_some() {
+            if self.blocks.move_to(address, bytes, tiers).is_some_and(|record| !record.adopted) {
                 let [from, to] = tiers.map(|tier| only(tier, bytes));
                 self.live.subtract(&from);
                 self.live.add(&to);

@@ -3,6 +3,7 @@
 use wm_driver::{Gpu, Handle};
 
 use super::Manager;
+use crate::books::ledger::HandleRecord;
 
 /// Handles that a block lies in, in the order of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +32,8 @@ impl<G: Gpu> Manager<G> {
         let first = extents.mapping_around(block.address)?;
         let mappings = extents.mappings(first..block.address + block.tiers.total());
         let handle = |key| {
-            let memory = ledger.handles().get(key).filter(|memory| !memory.foreign)?;
+            let is_own = |memory: &&HandleRecord| !memory.foreign && !memory.adopted;
+            let memory = ledger.handles().get(key).filter(is_own)?;
             Some((memory.raw, memory.bytes as usize))
         };
         let handles: Option<Vec<_>> = mappings.map(|(_, mapping)| handle(mapping.key)).collect();

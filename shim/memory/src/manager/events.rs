@@ -122,7 +122,7 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    fn commit_results(&self, results: EventResults, queries: Vec<Query>) {
+    pub(super) fn commit_results(&self, results: EventResults, queries: Vec<Query>) {
         if results.is_empty() && queries.is_empty() {
             return;
         }

@@ -4,6 +4,7 @@
 //! the values that it needs out of the state, the calls are made without the lock, and the outcome
 //! is committed or rolled back under it. Any number of threads may call any method at any time.
 
+mod adopted;
 mod allocate;
 pub(crate) mod backing;
 mod borders;
@@ -289,7 +290,7 @@ impl<G: Gpu> Manager<G> {
     pub fn elsewhere(&self) -> BTreeMap<Tier, u64> {
         let mut places = BTreeMap::new();
         for (_, memory) in self.lock().holdings.ledger.handles().all() {
-            if memory.tier != Tier::Device && memory.used > 0 {
+            if memory.tier != Tier::Device && memory.used > 0 && !memory.adopted {
                 *places.entry(memory.tier).or_default() += memory.used;
             }
         }
@@ -322,7 +323,7 @@ impl<G: Gpu> Manager<G> {
         self.lock().program.blocks().largest()
     }
 
-    /// Live blocks of at least so many bytes, in no order.
+    /// Live blocks of at least so many bytes, adopted pieces included, in no order.
     pub fn large_blocks(&self, least: u64) -> Vec<Block> {
         self.lock().program.blocks().large(least).collect()
     }
@@ -390,7 +391,7 @@ fn usage(state: &State) -> Usage {
         utilization: ratio(live.now.total().saturating_sub(shared), reserved.total()),
         shared,
         parked,
-        extents: ledger.extents().len(),
+        extents: ledger.extents().len() - state.adopted.len(),
         idle_views: ledger.extents().idle_views().len(),
         quarantined: state.holdings.quarantined(),
         moves: state.moves,

@@ -2,6 +2,7 @@
 //! of idle memory for both.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Instant;
 
 use wm_abi::CUresult;
@@ -10,14 +11,15 @@ use wm_driver::{Gpu, Tier};
 use super::Manager;
 use crate::policy::pool::HandlePool;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
-use crate::vocabulary::piece::PieceKind;
+use crate::vocabulary::piece::{PieceKind, PiecePlace};
 use crate::vocabulary::tiers::{TierBytes, only};
 
 /// A piece's bytes, which count against the device's limits until this is dropped.
 #[derive(Debug)]
 pub struct Charge<'m, G: Gpu> {
     manager: &'m Manager<G>,
-    tier: Tier,
+    /// Moves change it.
+    place: Arc<PiecePlace>,
     bytes: u64,
     /// The piece was made: a request that the driver refuses was never live.
     is_made: Cell<bool>,
@@ -27,9 +29,10 @@ impl<G: Gpu> Charge<'_, G> {
     /// The piece was made. `is_cached`: its handle becomes idle when the program gives it up.
     pub fn made(&self, is_cached: bool) {
         let mut state = self.manager.lock();
-        state.pool.made(self.tier, self.bytes, is_cached, Instant::now());
+        let tier = self.tier();
+        state.pool.made(tier, self.bytes, is_cached, Instant::now());
         if !self.is_made.replace(true) {
-            state.piece_made(self.tier, self.bytes);
+            state.piece_made(tier, self.bytes);
         }
     }
 
@@ -40,11 +43,26 @@ impl<G: Gpu> Charge<'_, G> {
 
     /// Where its bytes are.
     pub fn tiers(&self) -> TierBytes {
-        only(self.tier, self.bytes)
+        only(self.tier(), self.bytes)
     }
 
-    /// The device on whose account it is.
-    pub fn manager(&self) -> &Manager<G> {
+    /// Where it is.
+    pub fn tier(&self) -> Tier {
+        self.place.tier()
+    }
+
+    pub(super) fn place(&self) -> &Arc<PiecePlace> {
+        &self.place
+    }
+}
+
+impl<'m, G: Gpu> Charge<'m, G> {
+    fn new(manager: &'m Manager<G>, tier: Tier, bytes: u64, is_made: bool) -> Self {
+        Self { manager, place: Arc::new(PiecePlace::new(tier)), bytes, is_made: Cell::new(is_made) }
+    }
+
+    /// The manager of the device on whose account it is.
+    pub fn manager(&self) -> &'m Manager<G> {
         self.manager
     }
 }
@@ -52,9 +70,10 @@ impl<G: Gpu> Charge<'_, G> {
 impl<G: Gpu> Drop for Charge<'_, G> {
     fn drop(&mut self) {
         let mut state = self.manager.lock();
-        state.pool.discharge(self.tier, self.bytes);
+        let tier = self.tier();
+        state.pool.discharge(tier, self.bytes);
         if self.is_made.get() {
-            state.piece_gone(self.tier, self.bytes);
+            state.piece_gone(tier, self.bytes);
         }
     }
 }
@@ -91,8 +110,7 @@ impl<G: Gpu> Manager<G> {
     fn charge_within(&self, tier: Tier, bytes: u64, limit: u64) -> Option<Charge<'_, G>> {
         let mut state = self.lock();
         let blocks = state.holdings.held().on(tier);
-        let is_made = Cell::new(false);
-        state.pool.charge(tier, bytes, blocks, limit).then(|| Charge { manager: self, tier, bytes, is_made })
+        state.pool.charge(tier, bytes, blocks, limit).then(|| Charge::new(self, tier, bytes, false))
     }
 
     /// Does the user limit the host memory of the process?
@@ -103,8 +121,7 @@ impl<G: Gpu> Manager<G> {
     /// Reserves an idle handle for a piece, and charges the piece. `None`: none is idle.
     pub fn reserve(&self, kind: PieceKind) -> Option<Charge<'_, G>> {
         let PieceKind { tier, bytes, .. } = kind;
-        let is_made = Cell::new(true);
-        self.lock().reserve_piece(kind).then(|| Charge { manager: self, tier, bytes, is_made })
+        self.lock().reserve_piece(kind).then(|| Charge::new(self, tier, bytes, true))
     }
 
     /// The most that blocks and pieces may have of a tier, by the user's limits. That of the host

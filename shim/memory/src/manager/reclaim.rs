@@ -129,7 +129,8 @@ impl<G: Gpu> Manager<G> {
         state.under_way.pin();
         state.fixed = true;
         let ledger = &state.holdings.ledger;
-        let ranges = ledger.extents().mapped_ranges(|key| ledger.is_foreign(key));
+        let ranges =
+            ledger.extents().mapped_ranges(|key| ledger.is_foreign(key), |key| ledger.is_adopted(key));
         drop(state);
         let allow = |(range, foreign): &(Range<u64>, bool)| {
             self.allow(range.start, (range.end - range.start) as usize, !foreign)

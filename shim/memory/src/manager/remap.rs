@@ -16,6 +16,8 @@ pub(super) const TRIES: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MappedAccess {
     Full,
+    /// Full, and no peer has it.
+    Alone,
     Reading,
     /// Full, and the CPU has it too.
     WithCpu,
@@ -76,6 +78,7 @@ impl MappedPlace {
         }
         match wanted.access {
             MappedAccess::Full => gpu.allow(self.address, self.bytes),
+            MappedAccess::Alone => gpu.allow_alone(self.address, self.bytes),
             MappedAccess::Reading => gpu.allow_reading(self.address, self.bytes),
             MappedAccess::WithCpu => gpu.allow_cpu(self.address, self.bytes),
         }

@@ -134,6 +134,13 @@ impl HandlePool {
         *held = held.saturating_sub(bytes);
     }
 
+    /// A piece has moved.
+    pub(crate) fn moved(&mut self, bytes: u64, [from, to]: [Tier; 2]) {
+        self.discharge(from, bytes);
+        *self.account.held.bytes_mut(to) += bytes;
+        self.account.peaks.raise_to(&self.account.held);
+    }
+
     /// Reserves an idle handle for a piece, and counts the piece. Says whether there is one.
     pub fn reserve(&mut self, kind: PieceKind) -> bool {
         let Some(idle) = self.idle.get_mut(&kind).filter(|idle| idle.spare() > 0) else { return false };

@@ -77,7 +77,8 @@ impl State {
     /// Forgets everything but counters and settings. Plans under way will find that their epoch is
     /// over.
     pub(crate) fn forget_all(&mut self) -> (Vec<Undo>, Vec<Arc<Fence>>) {
-        let steps = self.holdings.forget_all();
+        let mut steps = self.orphan_pieces();
+        steps.extend(self.holdings.forget_all());
         self.program.forget_all();
         self.under_way.end_epoch();
         self.scarcity = Scarcity::default();

@@ -4,6 +4,7 @@
 //! several of them together. The memory that a plan uses was taken out of the ledger when it was
 //! drafted, and comes back with its commit or its rollback.
 
+mod adopted;
 pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use wm_driver::Tier;
 use wm_schema::Counters;
 
+use crate::books::adopted::AdoptedPieces;
 use crate::books::free_cache::FlushScope;
 use crate::books::holdings::Holdings;
 use crate::books::program::ProgramBlocks;
@@ -73,6 +75,8 @@ pub(crate) struct State {
     /// Ranges that graphs name: what lies there stays there.
     pub(crate) in_graphs: RangeSet,
     pub(crate) unified: UnifiedBlocks,
+    /// Pieces that may move.
+    pub(crate) adopted: AdoptedPieces,
 }
 
 impl State {
@@ -114,6 +118,7 @@ impl State {
 
     fn why_not_freed(&self, address: u64) -> FreeError {
         match self.program.blocks().around(address) {
+            Some(_) if self.holdings.ledger.has_adopted(address) => FreeError::NotOurs,
             Some(_) => FreeError::Interior,
             _ if self.holdings.owns(address) => FreeError::AlreadyFree,
             _ => FreeError::NotOurs,
@@ -200,6 +205,7 @@ impl State {
             self.program.blocks().all().map(|piece| (piece.address, piece.bytes())).collect();
         self.holdings.audit(&pieces)?;
         self.audit_unified()?;
+        self.audit_pieces()?;
         self.program.audit()
     }
 }

@@ -143,6 +143,9 @@ impl State {
         rules: &Rules,
         taken: &TakenFingerprints,
     ) -> Result<Swap, MoveRefusal> {
+        if handle.adopted && matches!(to, Tier::Peer(_)) {
+            return Err(MoveRefusal::Unfit);
+        }
         if to != Tier::Device && self.has_pinned(&handle.range) {
             return Err(MoveRefusal::Pinned);
         }
@@ -166,8 +169,12 @@ impl State {
         };
         let (spare, unmap_first) = match chosen {
             Spare::Idle(key) => {
-                let taken = self.holdings.ledger.take_for_plan(key).ok_or(MoveRefusal::Busy)?;
-                (Some(taken), self.holdings.ledger.detach(&handle, key))
+                let ledger = &mut self.holdings.ledger;
+                let taken = ledger.take_for_plan(key).ok_or(MoveRefusal::Busy)?;
+                // A piece's memory is mapped where the program has it mapped, and nowhere else.
+                let adopted = handle.adopted;
+                let steps = if adopted { ledger.detach_everywhere(key) } else { ledger.detach(&handle, key) };
+                (Some(taken), steps)
             }
             Spare::New => {
                 self.holdings.plan(&only(to, handle.bytes()));
@@ -247,6 +254,9 @@ impl State {
         }
         if swap.handle.tier != swap.to {
             self.program.move_to(range, [swap.handle.tier, swap.to]);
+            if swap.handle.adopted {
+                self.count_moved_piece(range.start, bytes, [swap.handle.tier, swap.to]);
+            }
         }
         self.let_go(swap.handle.key);
         let copied = swap.copied();

@@ -1,7 +1,9 @@
 //! Pieces: physical memory that the program makes itself, with `cuMemCreate`.
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
 use wm_abi::CUdevice;
-use wm_driver::Tier;
+use wm_driver::{Handle, Tier};
 
 use crate::vocabulary::tiers::{Peaks, TierBytes};
 
@@ -51,4 +53,47 @@ pub(crate) struct PieceBytes {
     /// The same with idle memory, as of the last change. A piece that is given up is idle and held
     /// for a moment, and counts once.
     pub(crate) physical: TierBytes,
+}
+
+/// Where a piece is now, for its charge and for the manager that moves it. Changed under the
+/// manager's lock, read without it.
+#[derive(Debug)]
+pub(crate) struct PiecePlace(AtomicI64);
+
+const ON_DEVICE: i64 = -1;
+const ON_HOST: i64 = -2;
+
+impl PiecePlace {
+    pub(crate) fn new(tier: Tier) -> Self {
+        let place = Self(AtomicI64::new(ON_DEVICE));
+        place.set(tier);
+        place
+    }
+
+    pub(crate) fn tier(&self) -> Tier {
+        match self.0.load(Relaxed) {
+            ON_DEVICE => Tier::Device,
+            ON_HOST => Tier::Host,
+            // An ordinal, as it was stored.
+            peer => Tier::Peer(i32::try_from(peer).unwrap_or(0)),
+        }
+    }
+
+    pub(crate) fn set(&self, tier: Tier) {
+        let stored = match tier {
+            Tier::Device => ON_DEVICE,
+            Tier::Host => ON_HOST,
+            Tier::Peer(ordinal) => i64::from(ordinal),
+        };
+        self.0.store(stored, Relaxed);
+    }
+}
+
+/// The memory of a piece that the manager moves no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disowned {
+    /// It is mapped at the piece's address, and nowhere else.
+    pub memory: Handle,
+    /// Where it is.
+    pub tier: Tier,
 }

@@ -116,6 +116,11 @@ impl Gauge {
     pub(crate) fn subtract(&mut self, bytes: &TierBytes) {
         self.now.subtract(bytes);
     }
+
+    /// The most since the peaks were told is what there is now.
+    pub(crate) fn forget_recent(&mut self) {
+        self.recent = Peaks::of(&self.now);
+    }
 }
 
 /// The most of a quantity, by itself and together with pieces of the program.

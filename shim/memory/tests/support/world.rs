@@ -6,6 +6,7 @@
 //! after, that budgets hold and that the books balance.
 
 mod moving;
+mod pieces;
 mod sharing;
 mod step;
 mod unified;
@@ -18,6 +19,7 @@ use wm_memory::{
     AllocateError, BlockGuard, Manager, ManagerSettings, Order, Processor, TierBytes, Usage, guard,
 };
 
+use pieces::ProgramPiece;
 pub use step::Step;
 
 use super::model::{Clock, GRANULARITY, Model};
@@ -50,10 +52,11 @@ struct Ghost {
 }
 
 pub struct World {
-    pub manager: Manager<Model>,
+    pub manager: &'static Manager<Model>,
     settings: ManagerSettings,
     guard: Option<BlockGuard>,
     live: Vec<Live>,
+    pieces: Vec<ProgramPiece>,
     ghosts: Vec<Ghost>,
     /// Streams are never named twice: a destroyed one goes on under a new name.
     names: Vec<u64>,
@@ -71,13 +74,15 @@ impl World {
 
     /// A world in which every block has this guard.
     pub fn guarded(model: Model, settings: ManagerSettings, guard: Option<BlockGuard>) -> Self {
-        let manager = Manager::new(model, settings.clone());
+        // The charges of pieces name it.
+        let manager: &'static _ = Box::leak(Box::new(Manager::new(model, settings.clone())));
         let (live, ghosts, names) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             manager,
             settings,
             guard,
             live,
+            pieces: Vec::new(),
             ghosts,
             names,
             refused: 0,
@@ -148,6 +153,15 @@ impl World {
             Step::HandOver { index, to, settle, fail } => {
                 self.settle_if(*settle);
                 let _refusal = self.hand_over(*index, *to, *fail);
+            }
+            Step::MakePiece { granules, tier } => drop(self.make_piece(*granules, *tier)),
+            Step::TouchPiece { index, stream } => self.touch_piece(*index, *stream),
+            Step::Adopt { index } => drop(self.adopt(*index)),
+            Step::Disown { index, fail } => self.disown(*index, *fail),
+            Step::DropPiece { index } => self.drop_piece(*index),
+            Step::MovePiece { index, beside, to, settle, fail } => {
+                self.settle_if(*settle);
+                self.move_piece(*index, *beside, *to, *fail);
             }
         }
         self.check();
@@ -358,8 +372,10 @@ impl World {
         self.check_shared();
         self.check_processors();
         for tier in [Tier::Device, Tier::Host] {
-            assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
+            let held = usage.reserved.on(tier) + usage.pieces.held.on(tier);
+            assert_eq!(held, self.model().held(tier), "held is what the driver gave");
         }
+        self.check_pieces(&usage);
         for live in &self.live {
             if live.fenced {
                 assert!(!self.model().is_mapped(live.address + live.bytes, GRANULARITY), "the fence stands");
@@ -406,6 +422,9 @@ impl World {
     pub fn end(mut self) {
         while !self.live.is_empty() {
             self.free(0, Order::Device);
+        }
+        while !self.pieces.is_empty() {
+            self.drop_piece(0);
         }
         self.model().copies_take_long(false);
         self.model().drain_all();

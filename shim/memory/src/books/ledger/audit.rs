@@ -11,7 +11,8 @@ impl Ledger {
         self.audit_pieces(blocks)?;
         self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, blocks))?;
         self.audit_uses(blocks)?;
-        self.audit_barred()
+        self.audit_barred()?;
+        self.audit_adopted()
     }
 
     /// Blocks and runs do not overlap, and every run lies where its handles are active.

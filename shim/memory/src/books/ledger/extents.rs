@@ -79,6 +79,11 @@ impl Extents {
         (address - base < extent.bytes).then_some((*base, extent))
     }
 
+    /// Does a range share addresses with an extent?
+    pub(super) fn meet(&self, range: &Range<u64>) -> bool {
+        self.at(range.start).is_some() || self.extents.range(range.clone()).next().is_some()
+    }
+
     pub(crate) fn range(&self, address: u64) -> Option<Range<u64>> {
         self.at(address).map(|(base, extent)| base..base + extent.bytes)
     }
@@ -210,11 +215,15 @@ impl Extents {
     }
 
     /// Ranges that are mapped without a gap, and whether their handles are apart: neighbours that
-    /// differ in that are not one range.
-    pub(crate) fn mapped_ranges(&self, is_apart: impl Fn(HandleKey) -> bool) -> Vec<(Range<u64>, bool)> {
+    /// differ in that are not one range. Extents at addresses of the program's are left out.
+    pub(crate) fn mapped_ranges(
+        &self,
+        is_apart: impl Fn(HandleKey) -> bool,
+        is_adopted: impl Fn(HandleKey) -> bool,
+    ) -> Vec<(Range<u64>, bool)> {
         let mut ranges: Vec<(Range<u64>, bool)> = Vec::new();
         for (base, extent) in &self.extents {
-            for (start, mapping) in &extent.mappings {
+            for (start, mapping) in extent.mappings.iter().filter(|(_, mapping)| !is_adopted(mapping.key)) {
                 let (end, apart) = (start + mapping.bytes, is_apart(mapping.key));
                 match ranges.last_mut() {
                     Some((last, before)) if last.end == *start && start != base && *before == apart => {

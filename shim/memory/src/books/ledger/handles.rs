@@ -32,6 +32,9 @@ pub(crate) struct HandleRecord {
     pub(super) barred: bool,
     /// Other processes use its memory too, so no account of this process counts it. It is barred.
     pub(crate) foreign: bool,
+    /// It is a piece's, and counts as that. Its mapping is at an address of the program's own, and
+    /// nowhere else.
+    pub(crate) adopted: bool,
     /// Where it is mapped for the copies of moves, alone in a reservation, for as long as it lives:
     /// mapping memory of the host takes most of the time that copying it does. Memory of the device
     /// has no such place.
@@ -47,7 +50,7 @@ impl HandleRecord {
 
     /// Bytes of it that count as held.
     pub(crate) fn counted(&self) -> u64 {
-        if self.foreign { 0 } else { self.bytes }
+        if self.foreign || self.adopted { 0 } else { self.bytes }
     }
 
     /// Its oldest mapping, if it is idle and not active there.
@@ -95,6 +98,7 @@ impl HandleTable {
             held: false,
             barred: false,
             foreign: false,
+            adopted: false,
             staging: None,
             set,
         };

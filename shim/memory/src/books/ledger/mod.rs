@@ -11,6 +11,7 @@
 //! * a handle that is idle and active has its bytes in free runs; one that is idle and not active
 //!   waits for nothing.
 
+mod adopted;
 mod audit;
 mod extent;
 mod extents;

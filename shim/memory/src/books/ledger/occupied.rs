@@ -14,6 +14,8 @@ pub(crate) struct OccupiedHandle {
     pub(crate) tier: Tier,
     /// It has memory that other processes use too, for reading only.
     pub(crate) foreign: bool,
+    /// It is a piece's, at an address of the program's own.
+    pub(crate) adopted: bool,
     /// Addresses that its bytes are used at.
     pub(crate) range: Range<u64>,
     /// Its other mappings.

@@ -59,7 +59,7 @@ impl Ledger {
     }
 
     /// Forgets the extent at `address` if nothing is mapped in it.
-    fn remove_if_bare(&mut self, address: u64) -> Option<Undo> {
+    pub(super) fn remove_if_bare(&mut self, address: u64) -> Option<Undo> {
         let range = self.extents.range(address)?;
         if self.extents.mappings(range.clone()).next().is_some() {
             return None;

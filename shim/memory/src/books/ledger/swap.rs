@@ -28,6 +28,7 @@ impl Ledger {
             raw: memory.raw,
             tier: memory.tier,
             foreign: memory.foreign,
+            adopted: memory.adopted,
             range,
             others,
         })

@@ -129,6 +129,11 @@ impl Gpu for Model {
         Ok(())
     }
 
+    fn allow_alone(&self, address: u64, bytes: usize) -> Result<()> {
+        self.enter("allow_alone")?.set_access(address, bytes, Access::Write);
+        Ok(())
+    }
+
     fn allow_reading(&self, address: u64, bytes: usize) -> Result<()> {
         self.enter("allow_reading")?.set_access(address, bytes, Access::Read);
         Ok(())

@@ -82,6 +82,34 @@ pub enum Step {
         bytes: usize,
         order: Order,
     },
+    /// The program makes memory itself, and maps it.
+    MakePiece {
+        granules: u64,
+        tier: Tier,
+    },
+    TouchPiece {
+        index: usize,
+        stream: StreamId,
+    },
+    Adopt {
+        index: usize,
+    },
+    Disown {
+        index: usize,
+        fail: Option<(u64, u64)>,
+    },
+    /// It waits for the device, unmaps its memory and releases it.
+    DropPiece {
+        index: usize,
+    },
+    /// As a move: an adopted piece, and a block the other way.
+    MovePiece {
+        index: usize,
+        beside: usize,
+        to: Tier,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
     /// As a move: such a block becomes the CPU's, or the GPU's.
     HandOver {
         index: usize,

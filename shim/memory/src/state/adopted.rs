@@ -1,0 +1,96 @@
+//! Pieces of the program that move as blocks do: they come into the books and leave them.
+//!
+//! Invariants: an adopted piece has one handle, at its own address, and one block on it; its bytes
+//! count as the piece's, on the tier that its [`PiecePlace`] tells, and never as a block's.
+
+use std::sync::Arc;
+
+use wm_driver::{Handle, Tier};
+
+use crate::ordering::fence::Fence;
+use crate::state::State;
+use crate::vocabulary::order::Pending;
+use crate::vocabulary::piece::{Disowned, PieceBytes, PiecePlace};
+use crate::vocabulary::plan::Undo;
+use crate::vocabulary::tiers::only;
+
+impl State {
+    /// A piece may move from now on. `false`: something of the books is at its address.
+    pub(crate) fn adopt(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        memory: Handle,
+        place: &Arc<PiecePlace>,
+    ) -> bool {
+        let tier = place.tier();
+        if !self.holdings.ledger.adopt(memory, tier, &(address..address + bytes)) {
+            return false;
+        }
+        let (tiers, _) = self.holdings.ledger.occupy(address, bytes);
+        self.program.adopt(address, tiers);
+        self.adopted.insert(address, Arc::clone(place));
+        true
+    }
+
+    /// A piece moves no more. The second value are the steps that end the staging place of its
+    /// memory.
+    pub(crate) fn disown(&mut self, address: u64) -> Option<(Disowned, Vec<Undo>)> {
+        let memory = self.holdings.ledger.disown(address)?;
+        self.program.remove(address);
+        self.adopted.remove(address);
+        let staging = memory.staging;
+        let steps = staging.into_iter().flat_map(|at| Undo::of_lone_mapping(at, memory.bytes, memory.raw));
+        Some((Disowned { memory: memory.raw, tier: memory.tier }, steps.collect()))
+    }
+
+    /// The fences of copies that were given up, and may still be reading a piece.
+    pub(crate) fn touching_piece(&self, address: u64) -> Vec<Arc<Fence>> {
+        let handle = self.holdings.ledger.occupied_handle(address);
+        let pending: Pending =
+            handle.map(|handle| self.holdings.ledger.touching_occupied(&handle)).unwrap_or_default();
+        if self.timeline.all_past(&pending) { Vec::new() } else { self.timeline.awaited(&pending) }
+    }
+
+    /// The context goes, and the pieces stay with the program. Returns the steps that end staging
+    /// places.
+    pub(super) fn orphan_pieces(&mut self) -> Vec<Undo> {
+        let mut steps = Vec::new();
+        for address in self.adopted.addresses() {
+            let Some((memory, of_it)) = self.disown(address) else { continue };
+            self.adopted.orphan(address, memory);
+            steps.extend(of_it);
+        }
+        steps
+    }
+
+    /// A piece has moved: the memory that it had is a handle of ours, and counts as one.
+    pub(super) fn count_moved_piece(&mut self, address: u64, bytes: u64, [from, to]: [Tier; 2]) {
+        let Some(place) = self.adopted.place(address) else { return };
+        place.set(to);
+        let PieceBytes { mut held, physical } = self.pieces;
+        self.program.fold_peaks(&held);
+        self.holdings.exchange_with_piece(bytes, [from, to], &physical);
+        held.subtract(&only(from, bytes));
+        held.add(&only(to, bytes));
+        self.pool.moved(bytes, [from, to]);
+        self.pieces = PieceBytes { held, physical: held.plus(self.pool.idle_bytes()) };
+    }
+
+    /// The pieces that may move are the adopted handles, on the tiers that their charges tell.
+    pub(super) fn audit_pieces(&self) -> Result<(), String> {
+        let ledger = &self.holdings.ledger;
+        let adopted = ledger.handles().all().filter(|(_, memory)| memory.adopted).count();
+        let is_known = |address: &u64| {
+            let handle = ledger.occupied_handle(*address).filter(|handle| handle.adopted);
+            handle.map(|handle| handle.tier) == self.adopted.place(*address).map(PiecePlace::tier)
+        };
+        match self.adopted.addresses().iter().find(|address| !is_known(address)) {
+            Some(address) => Err(format!("the piece at {address:#x} is not where its charge is")),
+            None if adopted != self.adopted.len() => {
+                Err(format!("{adopted} handles are adopted, and {} pieces", self.adopted.len()))
+            }
+            None => Ok(()),
+        }
+    }
+}
