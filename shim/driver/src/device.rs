@@ -273,7 +273,8 @@ impl Device {
         self.copy_streams.forget(context);
     }
 
-    fn property(&self, tier: Tier) -> CUmemAllocationProp {
+    /// The properties with which memory of a tier is made.
+    pub fn property(&self, tier: Tier) -> CUmemAllocationProp {
         let (type_, id) = match tier {
             Tier::Device => (CU_MEM_LOCATION_TYPE_DEVICE, self.ordinal),
             Tier::Peer(ordinal) => (CU_MEM_LOCATION_TYPE_DEVICE, ordinal),

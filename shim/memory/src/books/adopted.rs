@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use wm_driver::Tier;
+
 use crate::vocabulary::piece::{Disowned, PiecePlace};
 
 /// By first address.
@@ -13,16 +15,33 @@ pub(crate) struct AdoptedPieces {
     places: BTreeMap<u64, Arc<PiecePlace>>,
     /// The context went while these were adopted: their memory lives on, and nothing moves it.
     orphans: BTreeMap<u64, Disowned>,
+    /// Bytes of the adopted ones that are on the host.
+    on_host: u64,
 }
 
 impl AdoptedPieces {
-    pub(crate) fn insert(&mut self, address: u64, place: Arc<PiecePlace>) {
+    pub(crate) fn insert(&mut self, address: u64, bytes: u64, place: Arc<PiecePlace>) {
         self.orphans.remove(&address);
+        self.on_host += on_host(bytes, place.tier());
         self.places.insert(address, place);
     }
 
-    pub(crate) fn remove(&mut self, address: u64) {
-        self.places.remove(&address);
+    pub(crate) fn remove(&mut self, address: u64, bytes: u64) {
+        if let Some(place) = self.places.remove(&address) {
+            self.on_host -= on_host(bytes, place.tier());
+        }
+    }
+
+    /// A piece has moved.
+    pub(crate) fn moved(&mut self, address: u64, bytes: u64, to: Tier) {
+        if let Some(place) = self.places.get(&address) {
+            self.on_host = self.on_host + on_host(bytes, to) - on_host(bytes, place.tier());
+            place.set(to);
+        }
+    }
+
+    pub(crate) fn bytes_on_host(&self) -> u64 {
+        self.on_host
     }
 
     pub(crate) fn has(&self, address: u64) -> bool {
@@ -42,11 +61,14 @@ impl AdoptedPieces {
     }
 
     pub(crate) fn orphan(&mut self, address: u64, memory: Disowned) {
-        self.places.remove(&address);
         self.orphans.insert(address, memory);
     }
 
     pub(crate) fn take_orphan(&mut self, address: u64) -> Option<Disowned> {
         self.orphans.remove(&address)
     }
+}
+
+fn on_host(bytes: u64, tier: Tier) -> u64 {
+    if tier == Tier::Host { bytes } else { 0 }
 }

@@ -67,6 +67,12 @@ impl<G: Gpu> Manager<G> {
         None
     }
 
+    /// Bytes of blocks and of adopted pieces that are on the host.
+    pub fn movable_on_host(&self) -> u64 {
+        let state = self.lock();
+        state.program.live().now.host + state.adopted.bytes_on_host()
+    }
+
     /// Is the piece at an address adopted?
     pub fn has_adopted(&self, address: u64) -> bool {
         self.lock().adopted.has(address)

@@ -29,7 +29,7 @@ impl State {
         }
         let (tiers, _) = self.holdings.ledger.occupy(address, bytes);
         self.program.adopt(address, tiers);
-        self.adopted.insert(address, Arc::clone(place));
+        self.adopted.insert(address, bytes, Arc::clone(place));
         true
     }
 
@@ -38,7 +38,7 @@ impl State {
     pub(crate) fn disown(&mut self, address: u64) -> Option<(Disowned, Vec<Undo>)> {
         let memory = self.holdings.ledger.disown(address)?;
         self.program.remove(address);
-        self.adopted.remove(address);
+        self.adopted.remove(address, memory.bytes);
         let staging = memory.staging;
         let steps = staging.into_iter().flat_map(|at| Undo::of_lone_mapping(at, memory.bytes, memory.raw));
         Some((Disowned { memory: memory.raw, tier: memory.tier }, steps.collect()))
@@ -66,8 +66,7 @@ impl State {
 
     /// A piece has moved: the memory that it had is a handle of ours, and counts as one.
     pub(super) fn count_moved_piece(&mut self, address: u64, bytes: u64, [from, to]: [Tier; 2]) {
-        let Some(place) = self.adopted.place(address) else { return };
-        place.set(to);
+        self.adopted.moved(address, bytes, to);
         let PieceBytes { mut held, physical } = self.pieces;
         self.program.fold_peaks(&held);
         self.holdings.exchange_with_piece(bytes, [from, to], &physical);
@@ -85,6 +84,12 @@ impl State {
             let handle = ledger.occupied_handle(*address).filter(|handle| handle.adopted);
             handle.map(|handle| handle.tier) == self.adopted.place(*address).map(PiecePlace::tier)
         };
+        let on_host =
+            ledger.handles().all().filter(|(_, memory)| memory.adopted && memory.tier == Tier::Host);
+        let on_host: u64 = on_host.map(|(_, memory)| memory.bytes).sum();
+        if on_host != self.adopted.bytes_on_host() {
+            return Err(format!("{on_host} bytes of pieces are on the host, {:?} noted", self.adopted));
+        }
         match self.adopted.addresses().iter().find(|address| !is_known(address)) {
             Some(address) => Err(format!("the piece at {address:#x} is not where its charge is")),
             None if adopted != self.adopted.len() => {

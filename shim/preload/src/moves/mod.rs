@@ -10,11 +10,13 @@ mod fingerprints;
 mod graphs;
 mod last_use;
 mod named_ranges;
+mod pieces;
 pub(crate) mod pin_reason;
 mod predictor;
 mod refusals;
 mod room;
 mod slices;
+mod spans;
 mod stops;
 mod wait_budget;
 mod wait_trial;
@@ -40,6 +42,7 @@ use last_use::LastUse;
 use predictor::Predictor;
 use refusals::RefusalLog;
 pub(crate) use refusals::WhyNot;
+use spans::Spans;
 use waits::Waits;
 
 /// Moves in a process.
@@ -57,6 +60,9 @@ pub(crate) struct Migrations {
     graphs: Graphs,
     /// No graph was made yet.
     is_before_graphs: AtomicBool,
+    /// A piece has taken part in moves.
+    has_pieces: AtomicBool,
+    spans: Mutex<Spans>,
 }
 
 impl Migrations {
@@ -71,6 +77,8 @@ impl Migrations {
             fingerprints: Fingerprints::new(),
             graphs: Graphs::new(),
             is_before_graphs: AtomicBool::new(true),
+            has_pieces: AtomicBool::new(false),
+            spans: Mutex::new(Spans::new()),
         }
     }
 

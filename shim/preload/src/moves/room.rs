@@ -54,7 +54,7 @@ impl Migrations {
     /// The host has waited: blocks that launches used from the host come back, and later launches
     /// are prepared.
     pub(crate) fn come_back(&self, manager: &Manager<Device>) {
-        if !self.is_on() || GATE.pin_reason().is_some() || manager.live().host == 0 {
+        if !self.is_on() || GATE.pin_reason().is_some() || manager.movable_on_host() == 0 {
             return;
         }
         let Some(look) = self.waits.look() else { return };
@@ -78,7 +78,7 @@ impl Migrations {
             return;
         }
         let Some(manager) = self.predicted_device().and_then(registry::existing) else { return };
-        if manager.live().host == 0 {
+        if manager.movable_on_host() == 0 {
             return;
         }
         if let Some(wait) = self.waits.of_last_stop() {

@@ -18,13 +18,14 @@ use wm_driver::{Device, Gpu, Tier, lock};
 use wm_memory::tiers::{TierMove, TierPlacer};
 use wm_memory::{Manager, MoveRefusal, RangeMove};
 
+use super::pieces::{TouchedPieces, addresses};
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::refusals::WhyNot;
 use super::wait_budget::WAIT;
 use super::waits::GrantedWait;
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
-use crate::launches::{self, Launch, LaunchedWork, Subscriber};
+use crate::launches::{self, Launch, LaunchedWork, Subscriber, TouchedBlock};
 use crate::{process, registry};
 
 impl Migrations {
@@ -112,14 +113,25 @@ impl Migrations {
             return;
         }
         let of_graph;
+        let mut pieces = match launch.work() {
+            LaunchedWork::Kernel(_) => self.pieces_used(addresses(launch.words())),
+            LaunchedWork::Graph(_) => TouchedPieces::new(),
+        };
         let blocks = match launch.work() {
             LaunchedWork::Kernel(_) => launch.blocks(),
             LaunchedWork::Graph(executable) => {
-                of_graph = launches::blocks_around(&self.graphs.used_by(executable));
+                let used = self.graphs.used_by(executable);
+                of_graph = launches::blocks_around(&used);
+                pieces = self.pieces_used(used.into_iter());
                 Some(&of_graph[..])
             }
         };
-        let Some(blocks) = blocks else { return };
+        let Some(mut blocks) = blocks else { return };
+        let with_pieces: Vec<TouchedBlock>;
+        if !pieces.is_empty() {
+            with_pieces = blocks.iter().copied().chain(pieces).collect();
+            blocks = &with_pieces;
+        }
         let mut predictor = self.predictor();
         let Some(recording) = predictor.as_mut() else { return };
         if GATE.is_pinned() {

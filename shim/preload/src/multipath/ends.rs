@@ -66,7 +66,7 @@ fn memory(first: &CopyEnd, bytes: usize) -> Option<SideMemory> {
         // Host memory that only its device may access: it passes for the device memory that the
         // program asked for.
         AddressedMemory::Displaced(piece) => {
-            (end <= piece.base + piece.bytes).then_some(SideMemory::Device(piece.device))
+            (end <= piece.base + piece.bytes).then_some(SideMemory::Device(piece.asked.device))
         }
         AddressedMemory::Opened(..) | AddressedMemory::Vacant(_) => None,
         AddressedMemory::Foreign => foreign(address, end),

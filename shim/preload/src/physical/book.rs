@@ -16,7 +16,7 @@ use wm_driver::Tier;
 use crate::events::{PieceEvent, PieceStep};
 
 /// The properties that the program asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) device: CUdevice,
     /// `CU_MEM_HANDLE_TYPE_*` by which it wants to share the memory.
@@ -30,8 +30,10 @@ struct Piece<C> {
     tier: Tier,
     /// `None` for a piece that another process made, or this one imported again.
     charge: Option<C>,
-    /// It is not on its device, and answers as if it were.
+    /// It was imported from where it is, and answers as if it were on its device.
     stands_in: bool,
+    /// It is made as the manager makes memory, and answers as the program has asked for it.
+    is_movable: bool,
     /// Through all handles.
     references: usize,
     mappings: usize,
@@ -39,7 +41,24 @@ struct Piece<C> {
 
 impl<C> Piece<C> {
     fn new(asked: Asked, tier: Tier, charge: Option<C>, stands_in: bool) -> Self {
-        Self { asked, tier, charge, stands_in, references: 0, mappings: 0 }
+        Self { asked, tier, charge, stands_in, is_movable: false, references: 0, mappings: 0 }
+    }
+}
+
+impl<C: PieceCharge> Piece<C> {
+    /// Where it is now. Moves change the charge's.
+    fn tier(&self) -> Tier {
+        self.charge.as_ref().map_or(self.tier, C::tier)
+    }
+
+    /// Is it elsewhere, and answers as if it were on its device?
+    fn is_displaced(&self) -> bool {
+        self.tier() != Tier::Device && (self.charge.is_some() || self.stands_in)
+    }
+
+    /// Does it answer as it was asked for, and not as it is?
+    fn answers(&self) -> bool {
+        self.is_displaced() || self.is_movable
     }
 }
 
@@ -61,7 +80,7 @@ struct ProgramMapping {
 pub(crate) struct MappedPiece {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
-    pub(crate) device: CUdevice,
+    pub(crate) asked: Asked,
 }
 
 /// A piece for the list of what the program holds.
@@ -112,6 +131,8 @@ pub(super) type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>
 pub(crate) trait PieceCharge {
     /// The piece's size.
     fn bytes(&self) -> u64;
+    /// Where it is now.
+    fn tier(&self) -> Tier;
 }
 
 /// All pieces of the process.
@@ -140,8 +161,16 @@ impl<C: PieceCharge> Book<C> {
     /// A piece was made. `charge` is `None` on a device whose memory is not counted.
     pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, charge: Option<C>) {
         let bytes = charge.as_ref().map_or(0, C::bytes);
-        self.insert(handle, Piece::new(asked, tier, charge, tier != Tier::Device));
+        self.insert(handle, Piece::new(asked, tier, charge, false));
         self.note(self.last, PieceStep::Made { bytes });
+    }
+
+    /// The piece that was made last with this handle may be moved: it is not made quite as the
+    /// program has asked for it.
+    pub(crate) fn made_movable(&mut self, handle: u64) {
+        if let Some(piece) = self.handles.get(&handle).and_then(|held| self.pieces.get_mut(&held.piece)) {
+            piece.is_movable = true;
+        }
     }
 
     /// Passes on what became of pieces since the last call of this.
@@ -182,6 +211,7 @@ impl<C: PieceCharge> Book<C> {
         let number = self.handles.get(&handle).map(|held| held.piece);
         if let Some(piece) = number.and_then(|number| self.pieces.get_mut(&number)) {
             (piece.tier, piece.stands_in, piece.charge) = (Tier::Device, false, Some(charge));
+            piece.is_movable = false;
         }
     }
 
@@ -292,9 +322,43 @@ impl<C: PieceCharge> Book<C> {
 
     /// The mapping that an address is in, if its piece answers for a device that it is not on.
     pub(crate) fn elsewhere(&self, address: u64) -> Option<MappedPiece> {
+        self.mapped_if(address, Piece::is_displaced)
+    }
+
+    /// The mapping that an address is in, if its piece answers as it was asked for.
+    pub(crate) fn answering(&self, address: u64) -> Option<MappedPiece> {
+        self.mapped_if(address, Piece::answers)
+    }
+
+    fn mapped_if(&self, address: u64, is_it: impl Fn(&Piece<C>) -> bool) -> Option<MappedPiece> {
         let (base, mapping) = self.mapping(address)?;
-        let piece = self.pieces.get(&mapping.piece).filter(|piece| piece.stands_in)?;
-        Some(MappedPiece { base, bytes: mapping.bytes, device: piece.asked.device })
+        let piece = self.pieces.get(&mapping.piece).filter(|piece| is_it(piece))?;
+        Some(MappedPiece { base, bytes: mapping.bytes, asked: piece.asked })
+    }
+
+    /// The charge of the piece that is mapped at an address.
+    pub(crate) fn charge_at(&self, address: u64) -> Option<&C> {
+        let (_, mapping) = self.mapping(address)?;
+        self.pieces.get(&mapping.piece)?.charge.as_ref()
+    }
+
+    /// The range around an address in which pieces follow each other without a gap.
+    pub(crate) fn range_around(&self, address: u64) -> Option<Range<u64>> {
+        let (base, mapping) = self.mapping(address)?;
+        let mut range = base..base.saturating_add(mapping.bytes);
+        for (at, mapping) in self.mappings.range(range.end..) {
+            if *at != range.end {
+                break;
+            }
+            range.end = at.saturating_add(mapping.bytes);
+        }
+        for (at, mapping) in self.mappings.range(..base).rev() {
+            if at.saturating_add(mapping.bytes) != range.start {
+                break;
+            }
+            range.start = *at;
+        }
+        Some(range)
     }
 
     /// Does a range have a part that is not on its device?
@@ -308,16 +372,23 @@ impl<C: PieceCharge> Book<C> {
     pub(crate) fn borders(&self, range: Range<u64>) -> Vec<u64> {
         let first = self.mapping(range.start).map_or(range.start, |(base, _)| base);
         let pieces = self.mappings.range(first..range.end.max(first));
-        let tiers =
-            pieces.map(|(at, mapping)| (*at, self.pieces.get(&mapping.piece).map(|piece| piece.tier)));
+        let tiers = pieces.map(|(at, mapping)| (*at, self.pieces.get(&mapping.piece).map(Piece::tier)));
         let tiers: Vec<_> = tiers.collect();
         tiers.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| pair[1].0).collect()
     }
 
-    /// The properties that were asked for, of a handle that is not on its device.
+    /// The properties that were asked for, of a handle whose memory has others.
     pub(crate) fn asked(&self, handle: u64) -> Option<Asked> {
-        let piece = self.pieces.get(&self.handles.get(&handle)?.piece)?;
-        piece.stands_in.then_some(piece.asked)
+        self.piece_of(handle).filter(|piece| piece.answers()).map(|piece| piece.asked)
+    }
+
+    /// Is the memory of a handle not on its device?
+    pub(crate) fn is_displaced(&self, handle: u64) -> bool {
+        self.piece_of(handle).is_some_and(Piece::is_displaced)
+    }
+
+    fn piece_of(&self, handle: u64) -> Option<&Piece<C>> {
+        self.pieces.get(&self.handles.get(&handle)?.piece)
     }
 
     /// The pieces that this process made, in that order, with their charges, and the addresses and

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 pub(crate) use book::{Asked, Book, ListedPiece, MappedPiece, PieceRun};
-pub(crate) use handle_cache::{Access, HeldPiece};
+pub(crate) use handle_cache::{Access, HeldPiece, PlacedPieces};
 pub(crate) use piece_cache::{cache, kind, kind_of, location};
-use wm_driver::{Device, lock};
+use wm_driver::{Device, Tier, lock};
 use wm_memory::Charge;
 
 use crate::events;
@@ -30,12 +30,16 @@ impl PieceCharge for DeviceCharge {
     fn bytes(&self) -> u64 {
         Charge::bytes(self)
     }
+
+    fn tier(&self) -> Tier {
+        Charge::tier(self)
+    }
 }
 
 /// The program's own physical memory.
 struct ProgramMemory {
     book: Mutex<Book<DeviceCharge>>,
-    /// Is any piece of this process, or one that it imported, on another tier than its device?
+    /// May any piece of this process, or one that it imported, be on another tier than its device?
     /// Until then no address is looked up.
     is_any_elsewhere: AtomicBool,
 }
@@ -74,7 +78,7 @@ pub(crate) fn book() -> LockedBook {
     LockedBook(lock(&MEMORY.book))
 }
 
-/// A piece was made in host memory, or imported that is there.
+/// A piece was made in host memory, or imported that is there, or may move there.
 pub(crate) fn set_any_elsewhere() {
     MEMORY.is_any_elsewhere.store(true, Relaxed);
 }
@@ -94,7 +98,13 @@ pub(crate) fn elsewhere(address: u64) -> Option<MappedPiece> {
     is_any_elsewhere().then(|| book().elsewhere(address)).flatten()
 }
 
-/// Is an address in a piece, while some pieces are not on their device?
-pub(crate) fn is_beside_others(address: u64) -> bool {
-    is_any_elsewhere() && book().is_mapped(address)
+/// The mapping of a piece that answers as it was asked for, if the address is in one.
+pub(crate) fn answering(address: u64) -> Option<MappedPiece> {
+    is_any_elsewhere().then(|| book().answering(address)).flatten()
+}
+
+/// The range around an address in which pieces follow each other, while some pieces may be
+/// elsewhere.
+pub(crate) fn range_around(address: u64) -> Option<Range<u64>> {
+    is_any_elsewhere().then(|| book().range_around(address)).flatten()
 }

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use wm_abi::*;
 use wm_driver::api::{Failed, Named};
 use wm_driver::{Api, Device, Tier};
-use wm_memory::{HandlePool, Keep, Manager, PieceKind};
+use wm_memory::{Disowned, HandlePool, Keep, Manager, PieceKind};
 
 use super::handle_cache::shared::SharedHandles;
-use super::handle_cache::{Access, HandleCache, HeldPiece, Vmm};
+use super::handle_cache::{Access, HandleCache, HeldPiece, PlacedPiece, PlacedPieces, Vmm};
 use crate::idle::{self, IdleKind};
 use crate::process::{callers, driver};
 use crate::registry;
@@ -169,16 +169,45 @@ impl PieceCache {
         self.used().is_some_and(|handles| handles.exchange(alias, seen, handle, access))
     }
 
-    /// An alias for memory that was made.
-    pub(crate) fn made(&self, kind: PieceKind, handle: u64) -> u64 {
+    /// An alias for memory that was made. `serves_later`: another piece gets it when the program has
+    /// given it up. `is_movable`: it is made as its device's manager makes memory.
+    pub(crate) fn made(&self, kind: PieceKind, handle: u64, serves_later: bool, is_movable: bool) -> u64 {
         self.is_used.store(true, Relaxed);
-        self.handles.lock().made(kind, handle)
+        let mut handles = self.handles.lock();
+        let alias = if serves_later { handles.made(kind, handle) } else { handles.lend(kind, handle) };
+        if is_movable {
+            handles.let_move(alias);
+        }
+        alias
     }
 
-    /// The same for memory that serves no later piece.
-    pub(crate) fn lend(&self, kind: PieceKind, handle: u64) -> u64 {
-        self.is_used.store(true, Relaxed);
-        self.handles.lock().lend(kind, handle)
+    /// `adopt` is asked for each piece of at least `least` bytes in a range that the manager could
+    /// move; `true`: it does from now on. It makes no driver call. Returns those that are adopted.
+    pub(crate) fn adopt_in(
+        &self,
+        address: u64,
+        bytes: u64,
+        least: u64,
+        adopt: impl Fn(&PlacedPiece) -> bool,
+    ) -> PlacedPieces {
+        let Some(mut handles) = self.handles_in(address, bytes) else { return PlacedPieces::new() };
+        let mut pieces = handles.adoptable(address, bytes, least);
+        pieces.retain(|piece| adopt(piece));
+        pieces.iter().for_each(|piece| handles.adopted(piece.alias));
+        pieces
+    }
+
+    /// Adopted pieces that a range touches; with `granted`, those that lack one of these rights.
+    pub(crate) fn adopted_in(&self, address: u64, bytes: u64, granted: Option<&Access>) -> PlacedPieces {
+        let handles = self.handles_in(address, bytes);
+        handles.map(|handles| handles.adopted_in(address, bytes, granted)).unwrap_or_default()
+    }
+
+    /// As [`SharedHandles::disown`].
+    pub(crate) fn disown(&self, alias: u64, leave: impl FnOnce(u64) -> Option<Disowned>) {
+        if let Some(handles) = self.used() {
+            handles.disown(alias, leave);
+        }
     }
 
     /// `cuMemMap` of an alias; `None` for other handles, for which unused mappings are removed from

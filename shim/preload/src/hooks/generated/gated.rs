@@ -87,6 +87,7 @@ gated! {
     cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut c_void, extra: *mut *mut c_void): Pass, [config] =>;
     cuLaunchKernel_ptsz(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut *mut c_void, extra: *mut *mut c_void): Pass, [hStream] =>;
     cuLogicalEndpointBindAddr(leId: *mut c_void, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64): Pin(Shared), [] => foreign();
+    cuLogicalEndpointBindMem(leId: *mut c_void, dev: CUdevice, offset: u64, memHandle: u64, memOffset: u64, size: u64, flags: u64): Pass, [] =>;
     cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: c_uint, device: CUdevice): Pass, [] =>;
     cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: c_uint, location: CUmemLocation): Pass, [] =>;
     cuMemBatchDecompressAsync(paramsArray: *mut c_void, count: usize, flags: c_uint, errorIndex: *mut usize, stream: CUstream): Pass, [stream] => foreign();
@@ -95,9 +96,11 @@ gated! {
     cuMemDiscardAndPrefetchBatchAsync_ptsz(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, prefetchLocs: *mut CUmemLocation, prefetchLocIdxs: *mut usize, numPrefetchLocs: usize, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemDiscardBatchAsync(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemDiscardBatchAsync_ptsz(dptrs: *mut CUdeviceptr, sizes: *mut usize, count: usize, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
+    cuMemExportToShareableHandle(shareableHandle: *mut c_void, handle: u64, handleType: c_uint, flags: u64): Pass, [] =>;
     cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, ptr: CUdeviceptr): Pass, [] =>;
     cuMemGetAddressRange(pbase: *mut c_uint, psize: *mut c_uint, dptr: c_uint): Pass, [] =>;
     cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr): Pass, [] =>;
+    cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64): Pass, [] =>;
     cuMemGetHandleForAddressRange(handle: *mut c_void, dptr: CUdeviceptr, size: usize, handleType: c_uint, flags: u64): Pin(Shared), [] => foreign();
     cuMemGetLocationInfo(ptr: CUdeviceptr, size: usize, summaryGranularity: usize, samplingGranularity: usize, location_out: *mut CUmemLocation): Pass, [] =>;
     cuMemHostGetDevicePointer(pdptr: *mut c_uint, p: *mut c_void, Flags: c_uint): Pass, [] =>;
@@ -105,6 +108,7 @@ gated! {
     cuMemHostGetFlags(pFlags: *mut c_uint, p: *mut c_void): Pass, [] =>;
     cuMemHostRegister(p: *mut c_void, bytesize: usize, Flags: c_uint): Pass, [] =>;
     cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: c_uint): Pass, [] =>;
+    cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: u64, flags: u64): Pass, [] =>;
     cuMemMapArrayAsync(mapInfoList: *mut c_void, count: c_uint, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemMapArrayAsync_ptsz(mapInfoList: *mut c_void, count: c_uint, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemPoolExportPointer(shareData_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr): Pin(Shared), [] => foreign();
@@ -118,6 +122,8 @@ gated! {
     cuMemRangeGetAttribute(data: *mut c_void, dataSize: usize, attribute: c_uint, devPtr: CUdeviceptr, count: usize): Pass, [] =>;
     cuMemRangeGetAttributes(data: *mut *mut c_void, dataSizes: *mut usize, attributes: *mut c_uint, numAttributes: usize, devPtr: CUdeviceptr, count: usize): Pass, [] =>;
     cuMemRetainAllocationHandle(handle: *mut u64, addr: *mut c_void): Pass, [] =>;
+    cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize): Pass, [] =>;
+    cuMemUnmap(ptr: CUdeviceptr, size: usize): Pass, [] =>;
     cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize): Pass, [] => copy_unified(dst, src, ByteCount);
     cuMemcpy2D(pCopy: *const c_void): Pass, [] => foreign();
     cuMemcpy2DAsync(pCopy: *const c_void, hStream: CUstream): Pass, [hStream] => foreign();
@@ -228,6 +234,8 @@ gated! {
     cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: u8, N: usize): Pass, [] => set(dstDevice, uc, N);
     cuMulticastBindAddr(mcHandle: u64, mcOffset: usize, memptr: CUdeviceptr, size: usize, flags: u64): Pin(Shared), [] => foreign();
     cuMulticastBindAddr_v2(mcHandle: u64, dev: CUdevice, mcOffset: usize, memptr: CUdeviceptr, size: usize, flags: u64): Pin(Shared), [] => foreign();
+    cuMulticastBindMem(mcHandle: u64, mcOffset: usize, memHandle: u64, memOffset: usize, size: usize, flags: u64): Pass, [] =>;
+    cuMulticastBindMem_v2(mcHandle: u64, dev: CUdevice, mcOffset: usize, memHandle: u64, memOffset: usize, size: usize, flags: u64): Pass, [] =>;
     cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, ptr: CUdeviceptr): Pass, [] =>;
     cuPointerGetAttributes(numAttributes: c_uint, attributes: *mut c_uint, data: *mut *mut c_void, ptr: CUdeviceptr): Pass, [] =>;
     cuPointerSetAttribute(value: *const c_void, attribute: c_uint, ptr: CUdeviceptr): Pin(SyncMemops), [] => foreign();

@@ -1,6 +1,7 @@
 //! Memory calls: allocation, release, pools, physical memory, access of peers, and queries about
 //! pointers.
 
+mod adopted;
 pub(in crate::hooks) mod allocate;
 pub(in crate::hooks) mod attribute_set;
 pub(in crate::hooks) mod mem_info;

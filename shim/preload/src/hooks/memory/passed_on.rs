@@ -10,7 +10,7 @@ use std::sync::Once;
 
 use wm_abi::*;
 
-use super::to_device;
+use super::{adopted, to_device};
 use crate::hooks::call::boundary::Outcome;
 use crate::physical::{self, book, cache};
 use crate::process::driver;
@@ -19,8 +19,13 @@ use crate::shortage;
 /// Makes a call with the driver's handle of memory on the device in place of an alias. Other
 /// handles are the driver's.
 fn with_handle(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
+    adopted::disown(alias);
     let is_there = !is_elsewhere(alias) || to_device::bring(alias);
-    if is_there { with_handle_anywhere(alias, call) } else { refuse() }
+    if is_there {
+        return with_handle_anywhere(alias, call);
+    }
+    adopted::adopt_again(alias);
+    refuse()
 }
 
 fn with_handle_anywhere(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outcome {
@@ -29,7 +34,7 @@ fn with_handle_anywhere(alias: u64, call: impl FnOnce(u64) -> CUresult) -> Outco
 }
 
 fn is_elsewhere(handle: u64) -> bool {
-    physical::is_any_elsewhere() && book().asked(handle).is_some()
+    physical::is_any_elsewhere() && book().is_displaced(handle)
 }
 
 #[cold]
@@ -56,6 +61,12 @@ pub(in crate::hooks) fn mem_export_to_shareable_handle(
     let export = driver().get::<symbol::cuMemExportToShareableHandle>();
     // SAFETY: the program's arguments, with the handle that its own stands for.
     let call = |handle| unsafe { export(shared, handle, kind, flags) };
+    // Its memory may have more types than the program has asked for.
+    let asked = physical::is_any_elsewhere().then(|| book().asked(handle)).flatten();
+    if asked.is_some_and(|asked| asked.handle_types & kind == 0) {
+        return Outcome::Return(CUresult::INVALID_VALUE);
+    }
+    adopted::disown(handle);
     if is_elsewhere(handle) && shortage::shares_host_memory() {
         with_handle_anywhere(handle, call)
     } else {
@@ -152,6 +163,7 @@ fn is_on_device(address: u64, bytes: u64) -> bool {
 
 /// The receiver gets the memory by its address.
 fn share_range(address: CUdeviceptr, bytes: usize) -> Outcome {
+    adopted::disown_in(address, bytes as u64, None);
     if !is_on_device(address, bytes as u64) {
         return refuse();
     }

@@ -18,7 +18,7 @@ use wm_memory::{HandlePool, Manager, OverflowVerdict, PieceKind};
 use crate::gate::GATE;
 use crate::hooks::call::boundary::Outcome;
 use crate::hooks::call::oom;
-use crate::hooks::memory::reserved;
+use crate::hooks::memory::{adopted, reserved};
 use crate::physical::{self, Asked, book, cache, segment};
 use crate::process::{self, driver};
 use crate::subsystems::PROCESS;
@@ -35,6 +35,8 @@ struct CreateRequest {
     /// The kind under which its memory on the device stays idle after the release; `None`: it
     /// does not.
     kind: Option<PieceKind>,
+    /// The device's manager may move its memory, which is made as the manager makes it.
+    is_movable: bool,
 }
 
 /// `cuMemCreate`.
@@ -56,7 +58,8 @@ pub(in crate::hooks) unsafe fn mem_create(
     }
     let manager = registry::of_device(property.location.id);
     let kind = manager.and_then(|_| physical::kind(&property, bytes));
-    let request = CreateRequest { property, bytes, manager, kind };
+    let mut request = CreateRequest { property, bytes, manager, kind, is_movable: false };
+    request.is_movable = request.may_move();
     let has_room = !segment::refuses(bytes as u64);
     let made = if has_room { request.anywhere() } else { Err(CUresult::OUT_OF_MEMORY) };
     let comes_again = segment::answered(bytes as u64, made.map(drop).into());
@@ -95,7 +98,32 @@ impl CreateRequest {
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
         let relieved =
             is_short && self.manager.is_some_and(|manager| oom::release_unused(manager, self.bytes));
-        if relieved { self.beside_headroom() } else { first }
+        let second = if relieved { self.beside_headroom() } else { first };
+        let has_room = || self.manager.is_some_and(|manager| self.make_cold_leave(manager));
+        if second == Err(CUresult::OUT_OF_MEMORY) && self.is_movable && has_room() {
+            return self.beside_headroom();
+        }
+        second
+    }
+
+    /// Blocks and pieces that are not used leave the device; what they leave goes to the driver.
+    fn make_cold_leave(&self, manager: &Manager<Device>) -> bool {
+        let has_left = PROCESS.moves.make_for(manager, self.bytes as u64);
+        has_left && oom::release_unused(manager, self.bytes)
+    }
+
+    /// As for memory that may overflow, if the manager makes memory that serves as what is asked
+    /// for.
+    fn may_move(&self) -> bool {
+        let Some(manager) = self.manager.filter(|_| PROCESS.moves.is_on()) else { return false };
+        let made = manager.gpu().property(Tier::Device);
+        let CUmemAllocationProp { requestedHandleTypes, allocFlags, .. } = self.property;
+        self.bytes as u64 >= PROCESS.moves.smallest()
+            && self.is_plain()
+            && requestedHandleTypes & !made.requestedHandleTypes == 0
+            && allocFlags.gpuDirectRDMACapable <= made.allocFlags.gpuDirectRDMACapable
+            && manager.settings().overflow.contains(&Tier::Host)
+            && self.is_borne()
     }
 
     /// New memory of the device. A piece that could lie on the host leaves the headroom to the
@@ -178,14 +206,19 @@ impl CreateRequest {
         let charge = self.manager.map(charge).transpose()?;
         let made = self.make(tier)?;
         charge.iter().for_each(|charge| charge.made(is_cached));
-        let handle = match self.kind {
-            Some(kind) => cache().made(kind.on(tier), made),
-            None if tier == Tier::Host => {
-                cache().lend(physical::kind_of(&self.property, self.bytes).on(tier), made)
-            }
-            None => made,
+        let has_alias = is_cached || tier == Tier::Host || self.is_movable;
+        let handle = if has_alias {
+            let kind = self.kind.unwrap_or_else(|| physical::kind_of(&self.property, self.bytes));
+            cache().made(kind.on(tier), made, is_cached, self.is_movable)
+        } else {
+            made
         };
-        book().made(handle, self.asked(), tier, charge);
+        let mut book = book();
+        book.made(handle, self.asked(), tier, charge);
+        if self.is_movable {
+            book.made_movable(handle);
+            physical::set_any_elsewhere();
+        }
         Ok(handle)
     }
 
@@ -197,6 +230,9 @@ impl CreateRequest {
     }
 
     fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
+        if let Some(manager) = self.manager.filter(|_| self.is_movable) {
+            return manager.gpu().property(tier);
+        }
         match physical::location(self.device(), tier).filter(|_| tier == Tier::Host) {
             Some(location) => {
                 CUmemAllocationProp { location, allocFlags: CUmemAllocationFlags::default(), ..self.property }
@@ -336,6 +372,8 @@ pub(in crate::hooks) fn mem_map(
     if reserved::is_ours(address) {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
+    // A second mapping of it, perhaps.
+    adopted::disown(handle);
     let plainly = || {
         let named =
             cache().handles_for(handle).and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
@@ -357,12 +395,16 @@ pub(in crate::hooks) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let length = bytes as u64;
+    adopted::disown_in(address, length, None);
     book().unmapping(address, length);
     let cached = cache().handles_in(address, length).and_then(|mut handles| handles.unmap(address, length));
     let result = cached.map_or_else(|| unmap(address, bytes), CUresult::from);
     match result {
         CUresult::SUCCESS => book().unmapped(address, length),
-        _ => book().stays_mapped(address, length),
+        _ => {
+            book().stays_mapped(address, length);
+            adopted::adopt_in(address, length);
+        }
     }
     Outcome::Return(result)
 }
@@ -402,7 +444,12 @@ pub(in crate::hooks) unsafe fn mem_set_access(
             return Outcome::Return(CUresult::NOT_SUPPORTED);
         }
     }
-    cache().allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return)
+    adopted::disown_in(address, bytes as u64, Some(wanted));
+    let allowed = cache().allow(address, bytes, wanted);
+    if allowed == Some(CUresult::SUCCESS) {
+        adopted::adopt_in(address, bytes as u64);
+    }
+    allowed.map_or(Outcome::Forward, Outcome::Return)
 }
 
 /// `cuMemAddressFree`. Addresses are given back, and with them the unused memory there.

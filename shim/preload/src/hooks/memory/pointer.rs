@@ -15,10 +15,9 @@ use super::attribute_set::AttributeSet;
 use super::mem_info::{DeviceAccount, mem_info};
 use crate::addresses::{self, AddressedMemory};
 use crate::hooks::call::boundary::Outcome;
-use crate::hooks::memory::physical;
-use crate::hooks::memory::pool;
+use crate::hooks::memory::{physical as pieces, pool};
 use crate::ipc::OpenedBlock;
-use crate::physical::MappedPiece;
+use crate::physical::{self, MappedPiece};
 use crate::process::driver;
 use crate::registry::{self, REGISTRY};
 
@@ -49,7 +48,7 @@ struct Found {
 enum Meaning {
     /// Inside memory that we answer for.
     Live(Found),
-    /// The program's own physical memory, which is not on the device that it was asked for.
+    /// The program's own physical memory, which is not as it was asked for, or may move.
     Displaced(MappedPiece),
     /// In a reservation of ours where no block lives. The answers are those for freed memory, which
     /// the driver does not give for a mapping.
@@ -64,7 +63,7 @@ fn meaning(address: u64) -> Meaning {
         AddressedMemory::Opened(_, opened) => Meaning::Live(foreign(&opened, address)),
         AddressedMemory::Vacant(_) => Meaning::Vacant,
         AddressedMemory::Displaced(piece) => Meaning::Displaced(piece),
-        AddressedMemory::Foreign => Meaning::Foreign,
+        AddressedMemory::Foreign => physical::answering(address).map_or(Meaning::Foreign, Meaning::Displaced),
     }
 }
 
@@ -271,8 +270,8 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
     Some(CUresult::SUCCESS)
 }
 
-/// As [`answer`], for physical memory that is not on the device that the program asked for. Only
-/// the attributes that would show the host's memory have answers of ours.
+/// As [`answer`], for physical memory that is not as the program asked for it, or may move. Only the
+/// attributes that would show the difference have answers of ours.
 ///
 /// # Safety
 /// `data` is valid for a write of the attribute's type.
@@ -286,9 +285,12 @@ unsafe fn answer_displaced(
     unsafe {
         match attribute {
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE => data.cast::<c_uint>().write(CU_MEMORYTYPE_DEVICE),
-            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast::<c_int>().write(view.device),
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast::<c_int>().write(view.asked.device),
             CU_POINTER_ATTRIBUTE_DEVICE_POINTER => data.cast::<u64>().write(address),
             CU_POINTER_ATTRIBUTE_HOST_POINTER => return Some(CUresult::INVALID_VALUE),
+            CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
+                data.cast::<u64>().write(u64::from(view.asked.handle_types));
+            }
             _ => return None,
         }
     }
@@ -341,7 +343,7 @@ pub(in crate::hooks) unsafe fn mem_retain_allocation_handle(
 ) -> Outcome {
     match meaning(address as u64) {
         // SAFETY: the program's arguments.
-        Meaning::Foreign | Meaning::Displaced(_) => unsafe { physical::retain(handle, address) }.into(),
+        Meaning::Foreign | Meaning::Displaced(_) => unsafe { pieces::retain(handle, address) }.into(),
         Meaning::Live(_) | Meaning::Vacant => Outcome::Return(CUresult::INVALID_VALUE),
     }
 }

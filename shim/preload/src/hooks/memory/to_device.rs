@@ -35,11 +35,11 @@ const ATTEMPTS: usize = 3;
 pub(super) fn bring(alias: u64) -> bool {
     for _ in 0..ATTEMPTS {
         // Another thread may have brought it, or changed it meanwhile.
-        if book().asked(alias).is_none() || bring_once(alias) != Some(false) {
+        if !book().is_displaced(alias) || bring_once(alias) != Some(false) {
             break;
         }
     }
-    book().asked(alias).is_none()
+    !book().is_displaced(alias)
 }
 
 /// `None`: it cannot be brought. `false`: it was changed meanwhile.

@@ -220,7 +220,9 @@ fn of_kernel(node: CUgraphNode) -> GraphUses {
     let arguments = LaunchArguments { parameters: kernel.kernelParams, extra: kernel.extra };
     // SAFETY: the driver's own arguments of the node, which lives during this call.
     let launch = unsafe { Launch::of_kernel(CUfunction(function), arguments, LaunchPlace::NODE) };
-    uses.kernels = launch.words().iter().filter_map(|word| Some(block_around(word.address)?.0)).collect();
+    let in_piece = |address| physical::range_around(address).map(|_| address);
+    let used = |address| block_around(address).map(|block| block.0).or_else(|| in_piece(address));
+    uses.kernels = launch.words().iter().filter_map(|word| used(word.address)).collect();
     uses
 }
 
@@ -236,7 +238,12 @@ fn of_addresses(addresses: impl IntoIterator<Item = u64>) -> GraphUses {
     for address in addresses {
         match block_around(address) {
             Some(block) => drop(uses.named.insert(block)),
-            None => uses.names_pieces |= physical::is_beside_others(address),
+            None => {
+                // Copies and memsets may run through pieces that follow each other.
+                let pieces = physical::range_around(address);
+                uses.names_pieces |= pieces.is_some();
+                uses.named.extend(pieces.map(|range| (range.start, range.end)));
+            }
         }
     }
     uses

@@ -38,6 +38,10 @@ impl PieceCharge for ModelCharge {
     fn bytes(&self) -> u64 {
         2 * MIB
     }
+
+    fn tier(&self) -> Tier {
+        self.1
+    }
 }
 
 impl Drop for ModelCharge {
@@ -70,7 +74,7 @@ fn a_piece_lives_until_it_is_released_and_unmapped_in_either_order() {
         } else {
             release(&mut book, 7);
             assert_eq!(charged.held(), [0, 2 * MIB]);
-            let view = MappedPiece { base: 64 * MIB, bytes: 2 * MIB, device: 0 };
+            let view = MappedPiece { base: 64 * MIB, bytes: 2 * MIB, asked: ASKED };
             assert_eq!(book.elsewhere(66 * MIB - 1), Some(view));
             book.unmapped(0, 128 * MIB);
         }

@@ -46,7 +46,9 @@ impl<V: Vmm> HandleCache<V> {
         let Alias { kind, memory, uses, .. } = *self.aliases.get(&alias)?;
         let memory = self.memories.get(&memory?)?;
         let at = memory.mappings.iter().copied().filter(|at| self.mappings[at].used).collect();
-        Some(HeldPiece { kind, handle: memory.handle, at, shared: memory.shared, uses })
+        // The handle of an adopted piece may be another one by now.
+        let shared = memory.shared || memory.adopted;
+        Some(HeldPiece { kind, handle: memory.handle, at, shared, uses })
     }
 
     /// Aliases that are mapped in a range.

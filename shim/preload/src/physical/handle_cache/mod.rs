@@ -17,10 +17,13 @@
 //! Which memory is idle, and which is reserved, is in the device's pool ([`HandlePool`]). Nothing
 //! here waits for the GPU: a program that unmaps has waited.
 
+mod adopted;
 mod exchange;
 mod give_back;
 mod passed_on;
 pub(crate) mod shared;
+
+pub(crate) use adopted::{PlacedPiece, PlacedPieces};
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
@@ -63,6 +66,10 @@ struct CachedHandle {
     kept: bool,
     /// Another holder may use it.
     shared: bool,
+    /// It is made as the device's manager makes memory.
+    movable: bool,
+    /// The manager moves it: the handle may be another one by now.
+    adopted: bool,
 }
 
 impl CachedHandle {
@@ -178,6 +185,8 @@ impl<V: Vmm> HandleCache<V> {
             mappings: SmallVec::new(),
             kept: true,
             shared: false,
+            movable: false,
+            adopted: false,
         };
         self.memories.insert(number, memory);
         number

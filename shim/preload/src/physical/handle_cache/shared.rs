@@ -3,6 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use wm_driver::lock;
+use wm_memory::Disowned;
 
 use super::{Access, HandleCache, HeldPiece, Vmm};
 
@@ -43,6 +44,18 @@ impl<V: Vmm + Clone> SharedHandles<V> {
     fn lock_unless(&self, is_busy: impl Fn(&HandleCache<V>) -> bool) -> MutexGuard<'_, HandleCache<V>> {
         let busy = |handles: &mut HandleCache<V>| is_busy(handles);
         self.ended.wait_while(self.lock(), busy).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The piece of an alias is the program's alone again, if it is adopted at an address. `leave`
+    /// has the manager give it up, with the lock free: it may wait, and makes driver calls.
+    pub(crate) fn disown(&self, alias: u64, leave: impl FnOnce(u64) -> Option<Disowned>) {
+        let mut handles = self.lock_for(alias);
+        let Some(at) = handles.adopted_at(alias) else { return };
+        handles.in_exchange.push(alias);
+        drop(handles);
+        let _leaves = LeavesExchange { handles: self, alias };
+        let left = leave(at);
+        self.lock().disowned(alias, left);
     }
 
     /// The alias stands for the memory of `handle` on the device from now on, which has its bytes.

@@ -1,0 +1,75 @@
+//! Memory that the program made itself, as far as it takes part in moves.
+//!
+//! A kernel's pointer names the piece that its first byte is in, and what begins there may go on
+//! through many pieces: [`super::spans`] guesses how far.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use smallvec::SmallVec;
+use wm_driver::Device;
+use wm_memory::{BlockExtent, Manager};
+
+use super::predictor::SMALLEST;
+use super::{Migrations, is_recording};
+use crate::launches::{LaunchWord, TouchedBlock};
+use crate::registry;
+
+/// The pieces of a launch.
+pub(super) type TouchedPieces = SmallVec<[TouchedBlock; 8]>;
+
+impl Migrations {
+    /// Bytes of the smallest piece that moves, as of the smallest block that is recorded.
+    pub(crate) fn smallest(&self) -> u64 {
+        SMALLEST
+    }
+
+    /// Has any piece taken part in moves?
+    #[inline]
+    pub(crate) fn has_pieces(&self) -> bool {
+        self.has_pieces.load(Relaxed)
+    }
+
+    /// A piece takes part from now on.
+    pub(crate) fn piece_came(&self, manager: &Manager<Device>, address: u64) {
+        self.has_pieces.store(true, Relaxed);
+        if let Some(piece) = manager.extent(address) {
+            self.last_use.forget(piece.address, piece.bytes);
+        }
+        if is_recording() {
+            self.record_block(manager, address);
+        }
+    }
+
+    /// A piece is about to take part no more.
+    pub(crate) fn piece_leaves(&self, manager: &Manager<Device>, address: u64) {
+        if is_recording() {
+            self.record_free(manager, address);
+        }
+    }
+
+    /// The pieces that a launch with these words uses, as far as it is guessed.
+    #[inline]
+    pub(super) fn pieces_used(&self, words: impl Iterator<Item = u64>) -> TouchedPieces {
+        let mut pieces = TouchedPieces::new();
+        if self.has_pieces() {
+            wm_driver::lock(&self.spans).add_pieces(words, piece_at, &mut pieces);
+        }
+        pieces
+    }
+}
+
+/// The words of a launch as addresses.
+pub(super) fn addresses(words: &[LaunchWord]) -> impl Iterator<Item = u64> + '_ {
+    words.iter().map(|word| word.address)
+}
+
+/// The piece that an address is in, if it takes part. Wait-free.
+fn piece_at(address: u64) -> Option<TouchedBlock> {
+    if registry::owner(address).is_some() {
+        return None;
+    }
+    registry::all().find_map(|manager| {
+        let BlockExtent { id, address, bytes } = manager.extent(address)?;
+        Some(TouchedBlock { address, bytes, id, device: manager.gpu().ordinal() })
+    })
+}
