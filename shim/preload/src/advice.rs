@@ -67,8 +67,7 @@ extern "C" fn wmshim_advise(address: CUdeviceptr, size: usize, advice: c_int) ->
 fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     is_ready()?;
     let advice = Advice::of(advice).ok_or(CUresult::INVALID_VALUE)?;
-    let manager = registry::owner(address).ok_or(CUresult::INVALID_VALUE)?;
-    let (block, range) = within_block(manager, address, size).ok_or(CUresult::INVALID_VALUE)?;
+    let (manager, blocks, range) = within_memory(address, size).ok_or(CUresult::INVALID_VALUE)?;
     // The library does not see the program's writes, so no second copy stays right.
     if advice == Advice::ReadMostly {
         return Err(CUresult::NOT_SUPPORTED);
@@ -78,7 +77,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
         return Err(CUresult::NOT_PERMITTED);
     }
     if advice == Advice::PinDevice {
-        manager.pin_to_device(block);
+        blocks.iter().for_each(|block| drop(manager.pin_to_device(*block)));
     }
     let order = MoveOrder {
         range,
@@ -95,6 +94,18 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
         Some(WhyNot::Refused(MoveRefusal::Shared | MoveRefusal::NoBlock)) => Ok(()),
         Some(refusal) => Err(code(refusal)),
     }
+}
+
+/// The manager of a range, the blocks in it, and the range as it may move: in one block, or in pieces
+/// of the program's that follow each other and take part in moves.
+fn within_memory(address: u64, size: usize) -> Option<(&'static Manager<Device>, Vec<u64>, Range<u64>)> {
+    if let Some(manager) = registry::owner(address) {
+        let (block, range) = within_block(manager, address, size)?;
+        return Some((manager, vec![block], range));
+    }
+    let range = address..address.checked_add(size as u64).filter(|_| size > 0)?;
+    let (manager, pieces) = PROCESS.moves.pieces_in(&range)?;
+    Some((manager, pieces, range))
 }
 
 /// The block that a range is in, and the range up to the block's last byte if the program named all

@@ -151,6 +151,22 @@ fn the_library_with_moves() {
     assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
 }
 
+/// Hazard (wrong result): memory that a program makes itself loses its bytes when it moves, or the
+/// program has other memory by its handle than by its addresses.
+#[test]
+fn memory_of_the_programs_own_with_moves() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    let arguments = ["--seed", "6500", "--moves", "--mapped", "--programs", "24", "--library", &library];
+    let document = clean(&arguments);
+    for step in
+        ["cuMemCreate", "cuMemMap again", "cuMemRetainAllocationHandle", "cuMemExportToShareableHandle"]
+    {
+        assert!(document["steps"][step].as_u64() > Some(0), "{step}: {document}");
+    }
+    assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
+}
+
 /// Hazard: a run in which nothing moves ends as a success.
 #[test]
 fn a_run_without_moves_is_an_error() {

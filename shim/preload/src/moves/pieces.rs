@@ -3,6 +3,7 @@
 //! A kernel's pointer names the piece that its first byte is in, and what begins there may go on
 //! through many pieces: [`super::spans`] guesses how far.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
@@ -45,6 +46,18 @@ impl Migrations {
         if is_recording() {
             self.record_free(manager, address);
         }
+    }
+
+    /// The pieces that a range lies in, and their manager. `None`: a part of it is in none.
+    pub(crate) fn pieces_in(&self, range: &Range<u64>) -> Option<(&'static Manager<Device>, Vec<u64>)> {
+        let manager = registry::existing(piece_at(range.start).filter(|_| self.has_pieces())?.device)?;
+        let (mut pieces, mut next) = (Vec::new(), range.start);
+        while next < range.end {
+            let BlockExtent { address, bytes, .. } = manager.extent(next)?;
+            pieces.push(address);
+            next = address + bytes;
+        }
+        Some((manager, pieces))
     }
 
     /// The pieces that a launch with these words uses, as far as it is guessed.
