@@ -77,7 +77,9 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
         return Err(CUresult::NOT_PERMITTED);
     }
     if advice == Advice::PinDevice {
-        blocks.iter().for_each(|block| drop(manager.pin_to_device(*block)));
+        for block in &blocks {
+            manager.pin_to_device(*block);
+        }
     }
     let order = MoveOrder {
         range,

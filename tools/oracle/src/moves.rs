@@ -36,7 +36,8 @@ fn peak(program: &Program) -> u64 {
 pub(crate) fn furnish(command: &mut Command, program: &Program) {
     let room = (peak(program) / 2).next_multiple_of(2 << 20).max(LEAST);
     command.args(["--moves"]).envs([("WMSHIM_MIGRATE", "on"), ("WMSHIM_HEADROOM", "0")]);
-    command.env("WMSHIM_DEVICE_LIMIT", room.to_string());
+    // A size without a unit is none.
+    command.env("WMSHIM_DEVICE_LIMIT", format!("{room}B"));
 }
 
 /// The shorter time of each step.

@@ -10,7 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
-use wm_abi::{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUdevice, CUmemAllocationFlags};
+use wm_abi::{
+    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CU_MEM_LOCATION_TYPE_DEVICE,
+    CUdevice, CUmemAllocationFlags, CUmemAllocationProp, CUmemLocation,
+};
 use wm_driver::Tier;
 
 use crate::events::{PieceEvent, PieceStep};
@@ -22,6 +25,19 @@ pub(crate) struct Asked {
     /// `CU_MEM_HANDLE_TYPE_*` by which it wants to share the memory.
     pub(crate) handle_types: u32,
     pub(crate) flags: CUmemAllocationFlags,
+}
+
+impl Asked {
+    /// The answer to a query for the properties of such a piece.
+    pub(crate) fn property(self) -> CUmemAllocationProp {
+        CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: self.handle_types,
+            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device },
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: self.flags,
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -347,16 +347,22 @@ pub(in crate::hooks) unsafe fn mem_get_allocation_properties_from_handle(
     property: *mut CUmemAllocationProp,
     handle: u64,
 ) -> CUresult {
-    let named = cache().handles_for(handle).and_then(|mut handles| handles.bound(handle)).unwrap_or(handle);
+    let mut handles = cache().handles_for(handle).filter(|_| !property.is_null());
+    let is_adopted = handles.as_ref().is_some_and(|handles| handles.adopted_at(handle).is_some());
+    if let Some(asked) = book().asked(handle).filter(|_| is_adopted) {
+        // The driver's handle of it is the manager's for now, and all that it would tell is known.
+        // SAFETY: the program's out-pointer, not null.
+        unsafe { *property = asked.property() };
+        return CUresult::SUCCESS;
+    }
+    let named = handles.as_mut().and_then(|handles| handles.bound(handle)).unwrap_or(handle);
+    drop(handles);
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, named) };
     let asked = book().asked(handle);
     if let Some(asked) = asked.filter(|_| result == CUresult::SUCCESS) {
         // SAFETY: the driver has just written there.
-        let property = unsafe { &mut *property };
-        property.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: asked.device };
-        property.requestedHandleTypes = asked.handle_types;
-        property.allocFlags = asked.flags;
+        unsafe { *property = asked.property() };
     }
     result
 }
