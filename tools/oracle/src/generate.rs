@@ -253,7 +253,7 @@ impl Generator {
     fn renew(&mut self) -> Option<Vec<Step>> {
         let mapped = self.model.live().filter(|(_, block)| block.is_mapped());
         let mapped: Vec<usize> = mapped.map(|(number, _)| number).collect();
-        let (block, how) = (self.random.pick(&mapped)?, self.random.pick(&Renewal::ALL)?);
+        let (block, how) = (self.random.pick(&mapped)?, self.random.pick(self.bent.renewals)?);
         let waits = !self.random.one_in(4);
         let mut steps: Vec<Step> = waits.then(|| self.step(Action::SyncContext)).into_iter().collect();
         steps.push(self.step(Action::Renew { block, how }));

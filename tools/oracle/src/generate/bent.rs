@@ -4,7 +4,7 @@
 use random::{Choices, Random};
 
 use super::wishes::Wishes;
-use crate::program::{Aside, Context, HOSTS, Host, Kind, Shape, Stream};
+use crate::program::{Aside, Context, HOSTS, Host, Kind, Renewal, Shape, Stream};
 
 /// A draw of the generator.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +75,8 @@ pub(super) struct Bent {
     pub(super) graphs: GraphDraw,
     /// The calls that it makes beside copies.
     pub(super) asides: Vec<Aside>,
+    /// The ways in which it maps memory of its own again.
+    pub(super) renewals: &'static [Renewal],
 }
 
 /// An untouched block: larger than the memory that the library keeps idle by default.
@@ -151,6 +153,8 @@ fn with_moves(mut bent: Bent, random: &mut Random) -> Bent {
         [(4 << 20, 3), (6 << 20, 3), ((8 << 20) + 512, 2), (12 << 20, 2), (20 << 20, 1)];
     bent.sizes = (0..=random.below(3)).map(|_| random.weighted(&MOVABLE)).collect();
     bent.blocks = 6 + random.below(8);
+    // In half of the room that the program needs, memory that has left the device is not exported.
+    bent.renewals = &[Renewal::Kept, Renewal::Retained];
     // The last one makes memory of the program's own, which moves too.
     bent.ways.retain(|(way, _)| *way < 4 || *way == 5);
     let is_held = bent.draws.iter().any(|(draw, weight)| matches!(draw, Draw::Close) && *weight > 0);
@@ -166,6 +170,7 @@ fn with_moves(mut bent: Bent, random: &mut Random) -> Bent {
             Draw::Free if bent.graphs == GraphDraw::Named => *weight = 2,
             Draw::Free => *weight = 2 + *weight / 4,
             Draw::Allocate | Draw::Access => *weight *= 2,
+            Draw::Renew => *weight *= 4,
             Draw::Sync => *weight += 24,
             _ => {}
         }
@@ -252,8 +257,19 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
         ways.push((5, 6 + often(8)));
         draws.push((Draw::Renew, 2 + often(6)));
     }
-    let (graphs, asides) = (GraphDraw::Any, Vec::new());
-    let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels, graphs, asides };
+    let bent = Bent {
+        sizes,
+        ways,
+        draws,
+        blocks,
+        contexts,
+        home,
+        aloof,
+        kernels,
+        graphs: GraphDraw::Any,
+        asides: Vec::new(),
+        renewals: &Renewal::ALL,
+    };
     match wishes {
         Wishes { copies: true, .. } => with_copies(bent, random, wishes),
         Wishes { moves: true, .. } => with_moves(bent, random),
