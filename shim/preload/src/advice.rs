@@ -98,8 +98,8 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     }
 }
 
-/// The manager of a range, the blocks in it, and the range as it may move: in one block, or in pieces
-/// of the program's that follow each other and take part in moves.
+/// The manager of a range, the blocks in it, and the range as it may move: in one block, or in
+/// pieces of the program's that follow each other and take part in moves.
 fn within_memory(address: u64, size: usize) -> Option<(&'static Manager<Device>, Vec<u64>, Range<u64>)> {
     if let Some(manager) = registry::owner(address) {
         let (block, range) = within_block(manager, address, size)?;

@@ -10,7 +10,7 @@ mod order;
 mod wishes;
 
 use crate::model::Model;
-use crate::program::{Action, Context, Kind, Pool, Program, Renewal, Shape, Step, Stream, Way};
+use crate::program::{Action, Context, Kind, Pool, Program, Shape, Step, Stream, Way};
 use bent::{Bent, Draw, HUGE};
 use random::{Choices, Random};
 pub(crate) use wishes::Wishes;

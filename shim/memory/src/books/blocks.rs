@@ -230,7 +230,8 @@ impl Blocks {
         largest.and_then(|record| self.around(record.address)).map_or(0, |block| block.bytes as u64)
     }
 
-    /// Live blocks of at least so many bytes, those of pieces included, in no order. The others are not looked up.
+    /// Live blocks of at least so many bytes, those of pieces included, in no order. The others are
+    /// not looked up.
     pub(crate) fn large(&self, least: u64) -> impl Iterator<Item = Block> {
         let large = move |record: &&BlockRecord| record.bytes() >= least && record.is_live();
         self.all().filter(large).filter_map(|record| self.around(record.address))

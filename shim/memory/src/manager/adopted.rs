@@ -1,10 +1,10 @@
 //! Pieces of the program that move as blocks do: physical memory that it made itself, at an address
 //! that it reserved.
 //!
-//! A piece that is *adopted* is a block in the directory with one handle of its own. A move gives it
-//! other memory there. Before the program, or a call on its behalf, uses the memory by its handle,
-//! unmaps it or changes its access, the piece is *disowned*: the memory that lies there then is the
-//! piece's again, and no longer known here.
+//! A piece that is *adopted* is a block in the directory with one handle of its own. A move gives
+//! it other memory there. Before the program, or a call on its behalf, uses the memory by its
+//! handle, unmaps it or changes its access, the piece is *disowned*: the memory that lies there
+//! then is the piece's again, and no longer known here.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,8 +6,8 @@
 //! argument lately, or to the end of the pieces that follow each other without a gap. A wrong guess
 //! costs time, and never bytes.
 //!
-//! Invariants: addresses count for one generation at least and two at most, so that a tensor that is
-//! gone divides no later one; there are at most [`MOST`] of a generation.
+//! Invariants: addresses count for one generation at least and two at most, so that a tensor that
+//! is gone divides no later one; there are at most [`MOST`] of a generation.
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 pub(crate) use book::{Asked, Book, ListedPiece, MappedPiece, PieceRun};
-pub(crate) use handle_cache::{Access, HeldPiece, PlacedPieces};
+pub(crate) use handle_cache::adopted::PlacedPieces;
+pub(crate) use handle_cache::{Access, HeldPiece};
 pub(crate) use piece_cache::{cache, kind, kind_of, location};
 use wm_driver::{Device, Tier, lock};
 use wm_memory::Charge;

@@ -16,8 +16,9 @@ use wm_driver::api::{Failed, Named};
 use wm_driver::{Api, Device, Tier};
 use wm_memory::{Disowned, HandlePool, Keep, Manager, PieceKind};
 
+use super::handle_cache::adopted::{PlacedPiece, PlacedPieces};
 use super::handle_cache::shared::SharedHandles;
-use super::handle_cache::{Access, HandleCache, HeldPiece, PlacedPiece, PlacedPieces, Vmm};
+use super::handle_cache::{Access, HandleCache, HeldPiece, Vmm};
 use crate::idle::{self, IdleKind};
 use crate::process::{callers, driver};
 use crate::registry;
@@ -169,8 +170,8 @@ impl PieceCache {
         self.used().is_some_and(|handles| handles.exchange(alias, seen, handle, access))
     }
 
-    /// An alias for memory that was made. `serves_later`: another piece gets it when the program has
-    /// given it up. `is_movable`: it is made as its device's manager makes memory.
+    /// An alias for memory that was made. `serves_later`: another piece gets it when the program
+    /// has given it up. `is_movable`: it is made as its device's manager makes memory.
     pub(crate) fn made(&self, kind: PieceKind, handle: u64, serves_later: bool, is_movable: bool) -> u64 {
         self.is_used.store(true, Relaxed);
         let mut handles = self.handles.lock();

@@ -12,8 +12,8 @@ use super::{HandleKey, HandleRecord, Ledger, Segments};
 use crate::vocabulary::plan::Undo;
 
 impl Ledger {
-    /// Takes in a handle that the program has mapped at a range, under free bytes. `false`: there is
-    /// an extent already.
+    /// Takes in a handle that the program has mapped at a range, under free bytes. `false`: there
+    /// is an extent already.
     pub(crate) fn adopt(&mut self, raw: Handle, tier: Tier, range: &Range<u64>) -> bool {
         if self.extents.meet(range) {
             return false;
@@ -45,8 +45,8 @@ impl Ledger {
         self.extents.touched(address, 1).next().is_some_and(|(_, key)| self.is_adopted(key))
     }
 
-    /// Forgets all mappings of a handle that a plan has taken, except its staging place. Returns the
-    /// steps that unmap it.
+    /// Forgets all mappings of a handle that a plan has taken, except its staging place. Returns
+    /// the steps that unmap it.
     pub(crate) fn detach_everywhere(&mut self, key: HandleKey) -> Vec<Undo> {
         let Some(memory) = self.handles.get(key) else { return Vec::new() };
         let (handle, bytes, places) = (memory.raw, memory.bytes, memory.mapped.clone());

@@ -1,9 +1,10 @@
 //! When the program's own memory takes part in moves, with `WMSHIM_MIGRATE=on`.
 //!
 //! A piece may move from the call on that gives the program access to it, as long as it is mapped
-//! whole, once, for its own device alone ([`wm_memory::Manager::adopt`]). Calls that use its handle,
-//! its mapping or its rights have it disowned first. They pass the gate (`gate` in `driver.tsv`), so
-//! no move is under way while one of them runs; a call that does not pass waits in the manager.
+//! whole, once, for its own device alone ([`wm_memory::Manager::adopt`]). Calls that use its
+//! handle, its mapping or its rights have it disowned first. They pass the gate (`gate` in
+//! `driver.tsv`), so no move is under way while one of them runs; a call that does not pass waits
+//! in the manager.
 //!
 //! Lock order: the handle cache, the books, the manager. None is held across a driver call of the
 //! manager's.
@@ -33,7 +34,7 @@ pub(super) fn adopt_in(address: u64, bytes: u64) {
     }
 }
 
-/// The same for the piece of an alias, which was disowned in vain.
+/// The same for the piece of an alias, which was disowned without need.
 pub(super) fn adopt_again(alias: u64) {
     let held = cache().handles_for(alias).and_then(|handles| handles.held(alias));
     if let Some(piece) = held {

@@ -270,8 +270,8 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
     Some(CUresult::SUCCESS)
 }
 
-/// As [`answer`], for physical memory that is not as the program asked for it, or may move. Only the
-/// attributes that would show the difference have answers of ours.
+/// As [`answer`], for physical memory that is not as the program asked for it, or may move. Only
+/// the attributes that would show the difference have answers of ours.
 ///
 /// # Safety
 /// `data` is valid for a write of the attribute's type.

@@ -1,10 +1,10 @@
 //! Pieces that the device's manager moves, as it does blocks.
 //!
-//! A piece is *adopted* from the moment at which the program has it mapped whole at one address, and
-//! nowhere else, with full access for its own device. The handle that is known here is then the one
-//! of that moment. Whatever uses the handle, the mapping or its rights *disowns* the piece first: the
-//! manager tells the memory that lies there. Meanwhile the piece is in exchange, so that other calls
-//! which concern it wait.
+//! A piece is *adopted* from the moment at which the program has it mapped whole at one address,
+//! and nowhere else, with full access for its own device. The handle that is known here is then the
+//! one of that moment. Whatever uses the handle, the mapping or its rights *disowns* the piece
+//! first: the manager tells the memory that lies there. Meanwhile the piece is in exchange, so that
+//! other calls which concern it wait.
 
 use smallvec::SmallVec;
 use wm_abi::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;

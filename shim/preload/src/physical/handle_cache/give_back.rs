@@ -8,6 +8,17 @@ use wm_memory::PieceKind;
 use super::{CachedHandle, HandleCache, Vmm};
 
 impl<V: Vmm> HandleCache<V> {
+    /// Memory has no holder any more, and lies idle. If its device has no pool, it goes back to the
+    /// driver: the contexts have ended, and the pool of later ones does not know the memory.
+    pub(super) fn park(&mut self, number: u64) {
+        let since = self.leave(number);
+        let Some((since, memory)) = since.zip(self.memories.get(&number)) else { return };
+        let parked = self.vmm.pool(memory.kind.device, |pool| pool.park(memory.kind, since, number));
+        if parked.is_none() {
+            let _left = self.give_up_handle(number);
+        }
+    }
+
     /// Unmaps and releases memory. What the driver refuses to take is not given out again. A
     /// mapping that it refuses to take stays known: it goes when the program needs the addresses.
     pub(super) fn give_up_handle(&mut self, number: u64) -> Result<(), CUresult> {

@@ -13,17 +13,16 @@
 //! beginning; memory that was shared is never idle here.
 //!
 //! A piece on the host of any other maker has an alias too, so that it can become device memory
-//! while the program holds it. Its memory is never idle, and has the access that is granted.
+//! while the program holds it, and so has one that may move. Its memory is never idle, and has the
+//! access that is granted.
 //! Which memory is idle, and which is reserved, is in the device's pool ([`HandlePool`]). Nothing
 //! here waits for the GPU: a program that unmaps has waited.
 
-mod adopted;
+pub(crate) mod adopted;
 mod exchange;
 mod give_back;
 mod passed_on;
 pub(crate) mod shared;
-
-pub(crate) use adopted::{PlacedPiece, PlacedPieces};
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasherDefault;
@@ -316,17 +315,6 @@ impl<V: Vmm> HandleCache<V> {
             if let Some((_, before)) = before.filter(|_| bound.is_none()) {
                 let _left = self.give_up_handle(before);
             }
-        }
-    }
-
-    /// Memory has no holder any more, and lies idle. If its device has no pool, it goes back to the
-    /// driver: the contexts have ended, and the pool of later ones does not know the memory.
-    fn park(&mut self, number: u64) {
-        let since = self.leave(number);
-        let Some((since, memory)) = since.zip(self.memories.get(&number)) else { return };
-        let parked = self.vmm.pool(memory.kind.device, |pool| pool.park(memory.kind, since, number));
-        if parked.is_none() {
-            let _left = self.give_up_handle(number);
         }
     }
 
