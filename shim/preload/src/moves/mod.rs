@@ -60,7 +60,7 @@ pub(crate) struct Migrations {
     graphs: Graphs,
     /// No graph was made yet.
     is_before_graphs: AtomicBool,
-    /// A piece has taken part in moves.
+    /// The program has a piece that may take part.
     has_pieces: AtomicBool,
     spans: Mutex<Spans>,
 }

@@ -24,7 +24,12 @@ impl Migrations {
         SMALLEST
     }
 
-    /// Has any piece taken part in moves?
+    /// The program is about to be given a piece that may take part.
+    pub(crate) fn expect_pieces(&self) {
+        self.has_pieces.store(true, Relaxed);
+    }
+
+    /// May any piece take part in moves?
     #[inline]
     pub(crate) fn has_pieces(&self) -> bool {
         self.has_pieces.load(Relaxed)
@@ -32,7 +37,6 @@ impl Migrations {
 
     /// A piece takes part from now on.
     pub(crate) fn piece_came(&self, manager: &Manager<Device>, address: u64) {
-        self.has_pieces.store(true, Relaxed);
         if let Some(piece) = manager.extent(address) {
             self.last_use.forget(piece.address, piece.bytes);
         }

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 
 use wm_abi::*;
 use wm_driver::{Api, Device, Gpu, OomAnswer, Tier};
-use wm_memory::{HandlePool, Manager, OverflowVerdict, PieceKind};
+use wm_memory::{Charge, HandlePool, Manager, OverflowVerdict, PieceKind};
 
 use crate::gate::GATE;
 use crate::hooks::call::boundary::Outcome;
@@ -82,7 +82,7 @@ impl CreateRequest {
         let charge = self.manager?.reserve(kind)?;
         let alias = handles.reserve(kind);
         drop(handles);
-        book().made(alias, self.asked(), tier, Some(charge));
+        self.record(alias, tier, Some(charge));
         Some(alias)
     }
 
@@ -98,12 +98,7 @@ impl CreateRequest {
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
         let relieved =
             is_short && self.manager.is_some_and(|manager| oom::release_unused(manager, self.bytes));
-        let second = if relieved { self.beside_headroom() } else { first };
-        let has_room = || self.manager.is_some_and(|manager| self.make_cold_leave(manager));
-        if second == Err(CUresult::OUT_OF_MEMORY) && self.is_movable && has_room() {
-            return self.beside_headroom();
-        }
-        second
+        if relieved { self.beside_headroom() } else { first }
     }
 
     /// Blocks and pieces that are not used leave the device; what they leave goes to the driver.
@@ -146,6 +141,13 @@ impl CreateRequest {
         if let Some(verdict) = self.refusal(manager) {
             self.record_refusal(manager, verdict);
             return Err(code);
+        }
+        // As for a block: where the caller has given up what it does not use, what is cold leaves.
+        if self.is_movable && self.make_cold_leave(manager) {
+            match self.beside_headroom() {
+                Err(CUresult::OUT_OF_MEMORY) => {}
+                answer => return answer,
+            }
         }
         let made = self.reserved(Tier::Host).ok_or(code).or_else(|_| {
             // Memory of other kinds may lie idle there.
@@ -213,13 +215,19 @@ impl CreateRequest {
         } else {
             made
         };
+        self.record(handle, tier, charge);
+        Ok(handle)
+    }
+
+    fn record(&self, handle: u64, tier: Tier, charge: Option<Charge<'static, Device>>) {
         let mut book = book();
         book.made(handle, self.asked(), tier, charge);
         if self.is_movable {
             book.made_movable(handle);
+            // Before the program has the handle: calls that name it ask.
+            PROCESS.moves.expect_pieces();
             physical::set_any_elsewhere();
         }
-        Ok(handle)
     }
 
     fn make(&self, tier: Tier) -> Result<u64, CUresult> {
