@@ -8,9 +8,10 @@ use std::ffi::c_uint;
 
 use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CUresult, symbol};
 
+use super::adopted;
 use crate::hooks::call::boundary::Outcome;
 use crate::ipc::Ticket;
-use crate::physical::{PieceRun, book};
+use crate::physical::{PieceRun, book, cache};
 use crate::process::driver;
 use crate::registry;
 use crate::subsystems::PROCESS;
@@ -48,7 +49,14 @@ fn run_of_segment(address: CUdeviceptr) -> Option<PieceRun> {
     let range = driver().get::<symbol::cuMemGetAddressRange_v2>();
     // SAFETY: the places are live locals.
     let found = unsafe { range(&raw mut base, &raw mut bytes, address) };
-    if found == CUresult::SUCCESS { book().run(base) } else { None }
+    let run = if found == CUresult::SUCCESS { book().run(base) } else { None };
+    if let Some(run) = &run {
+        // The receiver keeps the memory that it gets: none of it moves any more, or serves a later
+        // piece.
+        adopted::disown_in(run.base, run.bytes(), None);
+        cache().share_range(run.base, run.bytes());
+    }
+    run
 }
 
 /// `cuIpcOpenMemHandle`.
