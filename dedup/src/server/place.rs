@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::SocketType;
-use wm_sockets::file::{SocketFile, bind_path, is_alive};
+use wm_sockets::file::{OwnFile, bind_path, is_alive};
 
 use crate::protocol::SOCKET;
 
@@ -55,7 +55,7 @@ pub enum PlaceState {
 pub struct BrokerPlace {
     folder: PathBuf,
     lock: OwnedFd,
-    socket: Option<SocketFile>,
+    socket: Option<OwnFile>,
 }
 
 /// Becomes the broker of a folder, or finds that there is one.
@@ -100,7 +100,7 @@ impl BrokerPlace {
     pub fn state(&self) -> PlaceState {
         if !holds(&self.folder, &self.lock) {
             PlaceState::Lost
-        } else if self.socket.as_ref().is_some_and(SocketFile::is_in_place) {
+        } else if self.socket.as_ref().is_some_and(OwnFile::is_in_place) {
             PlaceState::Listening
         } else {
             PlaceState::Vanished

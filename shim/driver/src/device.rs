@@ -53,6 +53,7 @@ pub struct Device {
     external_usage: fn(CUdevice) -> u64,
     oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
     overflowed: fn(),
+    changed: fn(),
     fingerprints: TakeFingerprints,
     windows: Windows,
     host: MachineMemory,
@@ -103,6 +104,7 @@ impl Device {
             external_usage: |_| 0,
             oom_answer: |_, _| OomAnswer::Spill,
             overflowed: || (),
+            changed: || (),
             fingerprints: |_, _| Err(CUresult::NOT_SUPPORTED),
             windows: Windows::default(),
             host: MachineMemory::default(),
@@ -126,6 +128,12 @@ impl Device {
         overflowed: fn(),
     ) -> Self {
         Self { external_usage, oom_answer, overflowed, ..self }
+    }
+
+    /// The same device, which tells of changes of its memory.
+    #[must_use]
+    pub fn telling(self, changed: fn()) -> Self {
+        Self { changed, ..self }
     }
 
     /// The same device, which takes fingerprints so.
@@ -493,5 +501,9 @@ impl Gpu for Device {
 
     fn overflowed(&self) {
         (self.overflowed)();
+    }
+
+    fn changed(&self) {
+        (self.changed)();
     }
 }

@@ -270,4 +270,9 @@ pub trait Gpu: Send + Sync {
     /// A block outside the device was given out because the device was full. Called without a lock,
     /// by the thread that asked for the block.
     fn overflowed(&self) {}
+
+    /// The bytes that are live or held have changed, or may have. Called without a lock of the
+    /// manager's, after each change that may need a driver call and now and then in a row of
+    /// others.
+    fn changed(&self) {}
 }

@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Instant;
 
 use wm_driver::lock;
+use wm_schema::black_box::CopyCells;
+
+use crate::black_box;
 
 /// Calls of one hooked function.
 #[derive(Debug, Default)]
@@ -47,25 +50,32 @@ pub(crate) type Hooked = (&'static str, (u64, u64));
 pub(crate) struct CopyCount {
     /// The direction's name in the statistics.
     pub(crate) direction: &'static str,
-    count: AtomicU64,
-    bytes: AtomicU64,
+    /// Its row in the black box, where the counts are.
+    row: usize,
 }
 
 impl CopyCount {
-    const fn new(direction: &'static str) -> Self {
-        Self { direction, count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    const fn new(direction: &'static str, row: usize) -> Self {
+        Self { direction, row }
     }
 
     /// Counts a copy that a program asked for.
     #[inline]
     pub(crate) fn add(&self, bytes: usize) {
-        self.count.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(bytes as u64, Relaxed);
+        let cells = self.cells();
+        cells.direction.store(self.row as u64 + 1, Relaxed);
+        cells.count.fetch_add(1, Relaxed);
+        cells.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
     /// Number of copies and their bytes.
     pub(crate) fn read(&self) -> (u64, u64) {
-        (self.count.load(Relaxed), self.bytes.load(Relaxed))
+        let cells = self.cells();
+        (cells.count.load(Relaxed), cells.bytes.load(Relaxed))
+    }
+
+    fn cells(&self) -> &'static CopyCells {
+        &black_box::current().copies[self.row]
     }
 }
 
@@ -77,7 +87,6 @@ pub(crate) struct ProcessCounters {
     pub(crate) host_to_device: CopyCount,
     pub(crate) device_to_host: CopyCount,
     pub(crate) device_to_device: CopyCount,
-    out_of_bounds: AtomicU64,
     fail_open: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -89,10 +98,9 @@ impl ProcessCounters {
         Self {
             started: OnceLock::new(),
             hooked: OnceLock::new(),
-            host_to_device: CopyCount::new("htod"),
-            device_to_host: CopyCount::new("dtoh"),
-            device_to_device: CopyCount::new("dtod"),
-            out_of_bounds: AtomicU64::new(0),
+            host_to_device: CopyCount::new("htod", 0),
+            device_to_host: CopyCount::new("dtoh", 1),
+            device_to_device: CopyCount::new("dtod", 2),
             fail_open: Mutex::new(BTreeMap::new()),
         }
     }
@@ -124,12 +132,12 @@ impl ProcessCounters {
 
     /// A copy or memset that ran past the end of a block was refused.
     pub(crate) fn count_out_of_bounds(&self) {
-        self.out_of_bounds.fetch_add(1, Relaxed);
+        black_box::current().process.out_of_bounds.fetch_add(1, Relaxed);
     }
 
     /// Copies and memsets that were refused for that.
     pub(crate) fn out_of_bounds(&self) -> u64 {
-        self.out_of_bounds.load(Relaxed)
+        black_box::current().process.out_of_bounds.load(Relaxed)
     }
 
     /// The driver serves the call in our place: counted, and logged once a reason.
@@ -139,6 +147,7 @@ impl ProcessCounters {
 
     /// The same, with details of the first time, in parentheses.
     pub(crate) fn fail_open_by(&self, reason: &'static str, detail: impl FnOnce() -> String) {
+        black_box::current().process.fail_open.fetch_add(1, Relaxed);
         let first = {
             let mut reasons = self.reasons();
             let count = reasons.entry(reason).or_insert(0);

@@ -17,6 +17,7 @@
 
 mod addresses;
 mod advice;
+mod black_box;
 mod copies;
 mod counters;
 mod dedup;

@@ -13,6 +13,7 @@ use wm_memory::{Charge, Manager, PieceAccount, TierBytes, Together, Usage};
 use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
+use crate::black_box::{self, ProcessFacts};
 use crate::counters::COUNTERS;
 use crate::endpoint::{EndpointSettings, Source};
 use crate::physical::{self, ListedPiece};
@@ -26,6 +27,16 @@ pub(crate) fn open_endpoint() {
     COUNTERS.start();
     let Some(settings) = settings::get() else { return };
     let off = settings.stats_socket.as_deref() == Some(Path::new("off"));
+    if !off && !settings.disable {
+        let driver = driver().unwrap_or_default();
+        let facts = ProcessFacts {
+            program: &program(),
+            driver: &driver.path,
+            cuda_version: driver.version.and_then(|version| version.try_into().ok()).unwrap_or(0),
+            allocator: PROCESS.torch.back_end(),
+        };
+        black_box::open(settings.stats_dir.as_deref(), &facts);
+    }
     let endpoint = EndpointSettings {
         socket: settings.stats_socket.clone(),
         directory: settings.stats_dir.clone(),

@@ -28,6 +28,7 @@
 //! Invariants: within one version fields are only added, and every field has a default in case an
 //! older library left it out. Sizes are bytes; a time has its unit in its name.
 
+pub mod black_box;
 mod blocks;
 mod config;
 pub mod size;

@@ -27,13 +27,14 @@ pub struct Bound {
     /// Accepts connections; does not block.
     pub listener: Descriptor,
     /// The file at the path.
-    pub file: SocketFile,
+    pub file: OwnFile,
 }
 
-/// The file of a socket. It is known by path and inode, so that another process's file is never
-/// removed, and by the process that made it, so that a forked child does not remove its parent's.
+/// A file that a process has made, such as that of a socket. It is known by path and inode, so that
+/// another process's file is never removed, and by the process that made it, so that a forked child
+/// does not remove its parent's.
 #[derive(Debug)]
-pub struct SocketFile {
+pub struct OwnFile {
     path: PathBuf,
     c_path: CString,
     device: u64,
@@ -41,37 +42,42 @@ pub struct SocketFile {
     owner: u32,
 }
 
-impl SocketFile {
-    fn new(path: PathBuf) -> io::Result<Self> {
+impl OwnFile {
+    /// The file that is at a path now.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new(path: PathBuf) -> io::Result<Self> {
         let status = fs::symlink_metadata(&path)?;
         let c_path = CString::new(path.as_os_str().as_bytes())?;
         Ok(Self { path, c_path, device: status.dev(), inode: status.ino(), owner: std::process::id() })
     }
 
-    /// Where the socket listens.
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Is the file at the path still this socket's? Allocates nothing.
+    /// Is the file at the path still this one? Allocates nothing.
     pub fn is_in_place(&self) -> bool {
         let found = rustix::fs::lstat(self.c_path.as_c_str());
         found.is_ok_and(|status| (status.st_dev, status.st_ino) == (self.device, self.inode))
     }
 
-    /// Unlinks the file if it still is this socket's. Allocates nothing and locks nothing, because
+    /// Unlinks the file if it still is this one. Allocates nothing and locks nothing, because
     /// exit handlers call it.
     pub fn remove(&self) {
         if std::process::id() == self.owner && self.is_in_place() {
-            // A file that stays is harmless: a connection to it is refused.
+            // A file that stays is harmless: a connection to a socket is refused, and a black box
+            // says that its process has ended.
             let _ = rustix::fs::unlink(self.c_path.as_c_str());
         }
     }
 }
 
-/// A socket's file that exit handlers can find. It is leaked, because a handler may read it at any
+/// A file that exit handlers can find. It is leaked, because a handler may read it at any
 /// time.
-pub struct Published(AtomicPtr<SocketFile>);
+pub struct Published(AtomicPtr<OwnFile>);
 
 impl Published {
     /// No file.
@@ -80,14 +86,14 @@ impl Published {
     }
 
     /// Makes a file known to [`withdraw`](Self::withdraw).
-    pub fn publish(&self, file: SocketFile) {
+    pub fn publish(&self, file: OwnFile) {
         self.0.store(Box::into_raw(Box::new(file)), Ordering::Release);
     }
 
     /// Removes the file, if there is one. Allocates nothing and locks nothing.
     pub fn withdraw(&self) {
         let file = self.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: null, or a `SocketFile` that `publish` leaked; never freed.
+        // SAFETY: null, or a `OwnFile` that `publish` leaked; never freed.
         if let Some(file) = unsafe { file.as_ref() } {
             file.remove();
         }
@@ -143,7 +149,7 @@ pub fn listen(path: &Path, kind: SocketType) -> io::Result<Bound> {
 ///
 /// # Errors
 /// As those of [`listen`].
-pub fn bind_path(path: &Path, kind: SocketType, backlog: i32) -> io::Result<(OwnedFd, SocketFile)> {
+pub fn bind_path(path: &Path, kind: SocketType, backlog: i32) -> io::Result<(OwnedFd, OwnFile)> {
     let temporary = temporary(path)?;
     if is_file(path) {
         return Err(in_the_way(path));
@@ -151,10 +157,10 @@ pub fn bind_path(path: &Path, kind: SocketType, backlog: i32) -> io::Result<(Own
     // The final path must be an address too.
     SocketAddrUnix::new(path)?;
     let listener = listening(&SocketAddrUnix::new(&temporary)?, kind, backlog)?;
-    let made = SocketFile::new(temporary)?;
+    let made = OwnFile::new(temporary)?;
     let named = fs::set_permissions(&made.path, Permissions::from_mode(0o600))
         .and_then(|()| fs::rename(&made.path, path))
-        .and_then(|()| SocketFile::new(path.to_owned()));
+        .and_then(|()| OwnFile::new(path.to_owned()));
     let file = named.inspect_err(|_| made.remove())?;
     Ok((listener, file))
 }

@@ -62,14 +62,38 @@ pub enum FolderFault {
 /// No folder can be used: the problem of the last candidate.
 pub fn directory(explicit: Option<&Path>) -> Result<PathBuf, FolderError> {
     let own = user::own().ok_or_else(|| FolderError::NoUser(user::effective()))?;
+    first(candidates(explicit, own).into_iter(), explicit.is_some(), own)
+}
+
+/// The first usable one.
+fn first(
+    candidates: impl Iterator<Item = PathBuf>,
+    is_named: bool,
+    own: u32,
+) -> Result<PathBuf, FolderError> {
     let mut problem = FolderError::NoUser(own);
-    for path in candidates(explicit, own) {
-        match prepare(&path, explicit.is_some(), own) {
+    for path in candidates {
+        match prepare(&path, is_named, own) {
             Ok(()) => return Ok(path),
             Err(reason) => problem = FolderError::Unusable { path, reason },
         }
     }
     Err(problem)
+}
+
+/// The folder for files that are mapped: the same, but memory rather than a disk. A store into a
+/// mapped page of a disk's file may wait for the disk.
+///
+/// # Errors
+/// As those of [`directory`].
+pub fn in_memory(explicit: Option<&Path>) -> Result<PathBuf, FolderError> {
+    let own = user::own().ok_or_else(|| FolderError::NoUser(user::effective()))?;
+    let memory = folder::in_memory(own);
+    let is_disk = |path: &PathBuf| explicit.is_none() && !path.starts_with("/run/");
+    let candidates = candidates(explicit, own).into_iter();
+    let (disks, mut places): (Vec<_>, Vec<_>) = candidates.partition(is_disk);
+    places.extend(explicit.is_none().then_some(memory));
+    first(places.into_iter().chain(disks), explicit.is_some(), own)
 }
 
 /// The folders that a process of this user, with our environment, may use, the first choice first.

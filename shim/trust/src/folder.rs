@@ -7,7 +7,7 @@
 use std::fs::{self, DirBuilder};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::user;
 
@@ -30,6 +30,12 @@ pub fn make(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         made => made,
     }
+}
+
+/// A user's folder in memory that all users share. Its name may be taken by another user, as one in
+/// `/tmp` may.
+pub fn in_memory(user: u32) -> PathBuf {
+    PathBuf::from(format!("/dev/shm/wmshim-{user}"))
 }
 
 /// Is a folder this user's alone?

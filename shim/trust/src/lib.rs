@@ -6,8 +6,13 @@
 //! * [`user`]: whether a number belongs to one user.
 //! * [`peer`]: the process and user at the other end of a socket.
 //! * [`folder`]: the folders in which files are made, and those that are trusted.
+//! * [`file`](mod@file): files that are read although any process of their user may have written
+//!   them.
+//! * [`incarnation`]: which process, and which program in it, has a number now.
 
 pub mod environment;
+pub mod file;
 pub mod folder;
+pub mod incarnation;
 pub mod peer;
 pub mod user;

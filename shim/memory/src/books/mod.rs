@@ -2,6 +2,7 @@
 //! does not know why it changes.
 
 pub(crate) mod adopted;
+pub(crate) mod black_box;
 pub(crate) mod blocks;
 pub(crate) mod directory;
 pub(crate) mod free_cache;

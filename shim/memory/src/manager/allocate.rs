@@ -24,7 +24,12 @@ impl<G: Gpu> Manager<G> {
     /// calling thread: a hit does not.
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
         let _whole = Uncancelled::new();
-        let mut attempt = Attempt::new(request);
+        let met = self.meet(Attempt::new(request));
+        self.gpu.changed();
+        met
+    }
+
+    fn meet(&self, mut attempt: Attempt) -> Result<u64, AllocateError> {
         loop {
             let met = match self.next(&mut attempt) {
                 Decision::Met(address) => Some(address),
@@ -58,6 +63,7 @@ impl<G: Gpu> Manager<G> {
             return Decision::Grant(grant);
         }
         state.confirm(&grant, &attempt.request);
+        state.show();
         drop(state);
         self.waiters.notify();
         Decision::Met(grant.address)
@@ -116,6 +122,7 @@ impl<G: Gpu> Manager<G> {
             None => state.confirm(&grant, &attempt.request),
             Some(_) => state.withdraw(&grant),
         };
+        state.show();
         drop(state);
         self.waiters.notify();
         self.recycle(results.into_iter().chain(told).chain(grant.needs.into_iter().flatten()));
@@ -155,6 +162,7 @@ impl<G: Gpu> Manager<G> {
             Err(undo) => {
                 let failed = self.dismantle(&undo);
                 self.lock().quarantine_uncommitted(failed);
+                self.show();
                 self.waiters.notify();
                 Err(CUresult::CONTEXT_IS_DESTROYED.into())
             }
@@ -171,6 +179,7 @@ impl<G: Gpu> Manager<G> {
         let (code, tier) = (failure.code, failure.tier);
         let wanted = tier.map_or(0, |tier| draft.created_on(tier));
         self.lock().roll_back(draft, failure);
+        self.show();
         self.waiters.notify();
         match tier {
             Some(Tier::Device) if code != CUresult::OUT_OF_MEMORY => Err(code.into()),

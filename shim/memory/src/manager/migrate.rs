@@ -81,6 +81,7 @@ impl<G: Gpu> Manager<G> {
 
     pub(super) fn count_move(&self, to: Tier, moved: Result<Moved, MoveRefusal>) {
         self.lock().moves.count(to, moved);
+        self.show();
         self.waiters.notify();
     }
 

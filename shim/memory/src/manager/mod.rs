@@ -33,7 +33,9 @@ use std::time::Instant;
 
 use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId, Tier};
+use wm_schema::black_box::DeviceBox;
 
+use crate::books::black_box::BlackBoxPlace;
 use crate::books::directory::Directory;
 use crate::books::free_cache::FlushScope;
 use crate::ordering::fence::Marks;
@@ -65,6 +67,9 @@ pub struct Manager<G: Gpu> {
     host_budget: Arc<HostBudget>,
 }
 
+/// The process is told of a change of live bytes at least so often.
+const HITS_BETWEEN_NEWS: u64 = 256;
+
 /// A moment, as frees know it: the frees up to it. Taken before a wait, given back after it.
 #[derive(Debug, Clone)]
 pub struct Mark(Marks);
@@ -72,18 +77,25 @@ pub struct Mark(Marks);
 impl<G: Gpu> Manager<G> {
     /// A manager that holds nothing yet. Calls nothing but [`Gpu::granularity`].
     pub fn new(gpu: G, settings: ManagerSettings) -> Self {
-        Self::sharing(gpu, settings, Arc::default())
+        Self::sharing(gpu, settings, Arc::default(), None)
     }
 
-    /// The same, whose host limit is one with that of the process's other devices.
+    /// The same, whose host limit is one with that of the process's other devices, and which shows
+    /// its figures in a black box.
     ///
     /// Threads with little stack come here, so the state is made where it stays as far as the
     /// language allows: an unoptimised build has a copy of each value that is moved.
-    pub fn sharing(gpu: G, settings: ManagerSettings, host_budget: Arc<HostBudget>) -> Self {
+    pub fn sharing(
+        gpu: G,
+        settings: ManagerSettings,
+        host_budget: Arc<HostBudget>,
+        black_box: Option<&'static DeviceBox>,
+    ) -> Self {
         let granularity = (gpu.granularity() as u64).next_power_of_two();
         let rules = Rules { settings, granularity };
         let mut state = Mutex::<State>::default();
         let made = state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        made.shown = black_box.map_or_else(BlackBoxPlace::default, BlackBoxPlace);
         let directory = Arc::clone(made.program.directory());
         let (mapping_lock, waiters) = (Mutex::default(), Waiters::default());
         Self { gpu, rules, state, directory, mapping_lock, waiters, host_budget }
@@ -154,8 +166,18 @@ impl<G: Gpu> Manager<G> {
     }
 
     fn serve(&self, request: Request) -> Result<u64, AllocateError> {
-        let hit = self.lock().hit(&request);
-        hit.map_or_else(|| self.miss(request), Ok)
+        let mut state = self.lock();
+        let hit = state.hit(&request);
+        let is_news = state.counters.hits % HITS_BETWEEN_NEWS == 0;
+        drop(state);
+        match hit {
+            Some(address) if !is_news => Ok(address),
+            Some(address) => {
+                self.gpu.changed();
+                Ok(address)
+            }
+            None => self.miss(request),
+        }
     }
 
     /// Takes a block back. Later work of the stream may use its memory at once; for
@@ -302,6 +324,7 @@ impl<G: Gpu> Manager<G> {
         let mut state = self.lock();
         let [pieces, _] = state.bytes_of_pieces();
         state.program.reset_peaks(&pieces);
+        state.show();
     }
 
     /// Lowers the peak of reserved bytes to the bytes that are reserved now.
@@ -309,6 +332,7 @@ impl<G: Gpu> Manager<G> {
         let mut state = self.lock();
         let [_, pieces] = state.bytes_of_pieces();
         state.holdings.reset_peak(&pieces);
+        state.show();
     }
 
     /// Every live block, lowest address first.
@@ -334,6 +358,12 @@ impl<G: Gpu> Manager<G> {
     /// The faults found, in words.
     pub fn audit(&self) -> Result<(), String> {
         self.lock().audit()
+    }
+
+    /// Shows all figures, and tells the process of a change. Without a lock.
+    fn show(&self) {
+        self.lock().show();
+        self.gpu.changed();
     }
 
     /// A poisoned lock is used on: a panic in the holder, which nothing here does on purpose, must

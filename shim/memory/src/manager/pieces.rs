@@ -34,6 +34,8 @@ impl<G: Gpu> Charge<'_, G> {
         if !self.is_made.replace(true) {
             state.piece_made(tier, self.bytes);
         }
+        drop(state);
+        self.manager.gpu.changed();
     }
 
     /// The piece's size.
@@ -75,6 +77,8 @@ impl<G: Gpu> Drop for Charge<'_, G> {
         if self.is_made.get() {
             state.piece_gone(tier, self.bytes);
         }
+        drop(state);
+        self.manager.gpu.changed();
     }
 }
 
@@ -82,10 +86,12 @@ impl<G: Gpu> Manager<G> {
     /// The idle memory of the device, under the manager's lock: `change` makes no call.
     pub fn pool<T>(&self, change: impl FnOnce(&mut HandlePool) -> T) -> T {
         let mut state = self.lock();
-        let idle = state.pool.idle_bytes();
+        let (idle, refused) = (state.pool.idle_bytes(), state.pool.account().refused);
         let result = change(&mut state.pool);
         if state.pool.idle_bytes().total() < idle.total() {
             state.count_idle_pieces();
+        } else if state.pool.idle_bytes() != idle || state.pool.account().refused > refused {
+            state.show();
         }
         result
     }

@@ -91,6 +91,7 @@ impl<G: Gpu> Manager<G> {
         drop(state);
         let failed = self.dismantle(&steps);
         let released = self.lock().taken_apart(&steps, failed, epoch);
+        self.show();
         self.waiters.notify();
         released
     }
@@ -116,6 +117,7 @@ impl<G: Gpu> Manager<G> {
         drop(state);
         let failed = self.dismantle(&steps);
         self.lock().taken_apart(&steps, failed, epoch);
+        self.show();
         self.waiters.notify();
     }
 
@@ -147,6 +149,7 @@ impl<G: Gpu> Manager<G> {
         let (steps, fences) = self.wait_until(|state| !state.under_way.is_moving()).forget_all();
         drop(self.dismantle(&steps));
         self.recycle(fences);
+        self.show();
         self.waiters.notify();
     }
 }

@@ -178,6 +178,7 @@ impl<G: Gpu> Manager<G> {
                 Err(MoveRefusal::Lost(code))
             }
         };
+        state.show();
         drop(state);
         self.waiters.notify();
         ended
@@ -240,6 +241,7 @@ impl<G: Gpu> Manager<G> {
                     goes_on &= !refusal.is_general();
                 }
             }
+            self.show();
             self.waiters.notify();
         }
     }
@@ -300,6 +302,7 @@ impl<G: Gpu> Manager<G> {
         drop(state);
         let failed = self.dismantle(&steps);
         self.lock().taken_apart(&steps, failed, epoch);
+        self.show();
         self.waiters.notify();
         bytes
     }

@@ -360,12 +360,14 @@ impl State {
             return Decision::FindOut(Question::HostPlan(seen));
         }
         self.counters.out_of_memory += 1;
+        self.show();
         Decision::Full(Box::new(self.shortage(Some(attempt), rules)))
     }
 
     /// The refusal of a request that all tiers together could not meet.
     pub(crate) fn beyond(&mut self, asked: usize, rules: &Rules) -> Shortage {
         self.counters.out_of_memory += 1;
+        self.show();
         Shortage { asked: asked as u64, overflow: OverflowVerdict::Beyond, ..self.shortage(None, rules) }
     }
 

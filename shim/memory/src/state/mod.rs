@@ -13,6 +13,7 @@ mod pieces;
 mod range_set;
 pub(crate) mod share;
 pub(crate) mod spare;
+mod shown;
 pub(crate) mod swap;
 mod under_way;
 pub(crate) mod unified;
@@ -23,6 +24,7 @@ use wm_driver::Tier;
 use wm_schema::Counters;
 
 use crate::books::adopted::AdoptedPieces;
+use crate::books::black_box::BlackBoxPlace;
 use crate::books::free_cache::FlushScope;
 use crate::books::holdings::Holdings;
 use crate::books::program::ProgramBlocks;
@@ -53,6 +55,7 @@ use crate::vocabulary::tiers::TierBytes;
 pub(crate) struct State {
     pub(crate) program: ProgramBlocks,
     pub(crate) counters: Counters,
+    pub(crate) shown: BlackBoxPlace,
     growth: Growth,
     pub(crate) timeline: Timeline,
     pub(crate) holdings: Holdings,
@@ -84,7 +87,13 @@ impl State {
     pub(crate) fn hit(&mut self, request: &Request) -> Option<u64> {
         let timeline = &self.timeline;
         let is_past = |freed| timeline.is_past((request.order, freed));
-        self.program.hit(request, is_past, &mut self.counters)
+        let peaks = self.program.live().peaks();
+        let address = self.program.hit(request, is_past, &mut self.counters)?;
+        self.shown.given(&self.program.live(), &self.counters);
+        if self.program.live().peaks() != peaks {
+            self.show();
+        }
+        Some(address)
     }
 
     /// Takes a block back: whole into the free cache, or into the ledger. Returns the free as it
@@ -95,6 +104,7 @@ impl State {
         };
         self.growth.fallen_to(self.program.live().now.total());
         self.counters.frees += 1;
+        self.shown.taken(&self.program.live(), &self.counters);
         let (order, numbered) = match freed {
             Freed::Past => (Order::Device, None),
             Freed::In { order, eager } => (order, Some(self.timeline.freed(order, returned.bytes, eager))),

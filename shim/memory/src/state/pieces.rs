@@ -38,6 +38,7 @@ impl State {
         self.program.fold_peaks(&self.pieces.held);
         self.holdings.fold_peaks(&self.pieces.physical);
         self.pieces = PieceBytes { held, physical: held.plus(self.pool.idle_bytes()) };
+        self.show();
     }
 
     /// The bytes beside which the peaks of live and of held blocks count.

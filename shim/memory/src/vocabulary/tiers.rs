@@ -121,6 +121,11 @@ impl Gauge {
     pub(crate) fn forget_recent(&mut self) {
         self.recent = Peaks::of(&self.now);
     }
+
+    /// The peaks that a block of the device raises.
+    pub(crate) fn peaks(&self) -> (u64, u64) {
+        (self.recent.tiers.device, self.recent.total)
+    }
 }
 
 /// The most of a quantity, by itself and together with pieces of the program.

@@ -46,7 +46,7 @@ use server::EndpointServer;
 use signal::StatisticsSignal;
 use socket::BindError;
 use wm_driver::thread;
-use wm_sockets::file::{Published, SocketFile};
+use wm_sockets::file::{OwnFile, Published};
 use wm_sockets::private_folder::FolderError;
 use wm_sockets::{descriptor, private_folder};
 
@@ -204,7 +204,7 @@ impl StatisticsEndpoint {
     }
 
     /// Lets [`StatisticsEndpoint::stop`] find the socket's file.
-    fn publish(&self, socket: Option<SocketFile>) {
+    fn publish(&self, socket: Option<OwnFile>) {
         if let Some(socket) = socket {
             log::info!("statistics: {}", socket.path().display());
             self.socket.publish(socket);

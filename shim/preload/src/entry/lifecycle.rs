@@ -9,9 +9,9 @@ use std::time::Duration;
 use wm_driver::{departure, interposer};
 
 use super::loader;
-use crate::multipath;
 use crate::process::{self, preserve_errno};
 use crate::subsystems::PROCESS;
+use crate::{black_box, multipath};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -29,6 +29,7 @@ fn at_load() {
 
 extern "C" fn in_child() {
     if process::record_fork() {
+        black_box::forked();
         PROCESS.endpoint.forked();
         PROCESS.ipc.forked();
     }
@@ -56,5 +57,6 @@ extern "C" fn at_exit() {
         PROCESS.trace.finish();
         PROCESS.guard.finish();
         PROCESS.overflow.finish();
+        black_box::finish();
     }
 }

@@ -26,10 +26,13 @@ use wm_driver::Api;
 use wm_driver::thread::Uncancelled;
 use wm_multipath::measured::cache;
 use wm_multipath::{
-    ClaimsPage, CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
-    LinkDirection, PlainCall, ProgramStream, RelayUsage, RouteUsage, StreamOrdering, TableDriver,
+    ClaimsPage, CopyOutcome, CopyRequest, CopyRoute, Engine, EngineSettings, Home, HostDeviceCopy,
+    HostMemory, LinkDirection, PlainCall, ProgramStream, RelayUsage, RouteUsage, StreamOrdering, TableDriver,
 };
 
+use wm_schema::black_box::CopyWords;
+
+use crate::black_box;
 use crate::copies::LinearCopy;
 use crate::process::{self, driver, preserve_errno, streams};
 use crate::registry;
@@ -143,7 +146,23 @@ fn copy_large(copy: &LinearCopy) -> bool {
     {
         return false;
     }
-    engine.copy(&request) == CopyOutcome::Done
+    let is_done = engine.copy(&request) == CopyOutcome::Done;
+    if is_done {
+        black_box::show_copies(traffic().iter().map(shown));
+    }
+    is_done
+}
+
+/// A path's copies as the black box has them.
+fn shown(usage: &RouteUsage) -> CopyWords {
+    let path = match usage.route {
+        CopyRoute::Direct => CopyWords::DIRECT,
+        CopyRoute::Threads => CopyWords::THREADS,
+        CopyRoute::Relay(relay) => CopyWords::RELAY + u64::from(relay.unsigned_abs()),
+    };
+    let direction =
+        if usage.direction == LinkDirection::In { CopyWords::TO_DEVICE } else { CopyWords::FROM_DEVICE };
+    CopyWords { path, direction, count: usage.count, bytes: usage.bytes }
 }
 
 /// The copy as wm-multipath takes it. `None`: the driver is to make it.

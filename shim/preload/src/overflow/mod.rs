@@ -19,7 +19,7 @@ use wm_abi::CUdevice;
 use wm_driver::{Device, Tier, lock};
 use wm_memory::{Manager, Shortage, Usage};
 
-use crate::{process, registry};
+use crate::{black_box, process, registry};
 
 /// The lines of a process about memory that lies elsewhere.
 #[derive(Debug)]
@@ -69,8 +69,9 @@ impl OverflowLog {
 
     /// Writes a line at the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch
     /// size is refused hundreds of times.
-    pub(crate) fn say(&self, device: CUdevice, shortage: impl FnOnce() -> Shortage) {
+    pub(crate) fn say(&self, device: CUdevice, asked: u64, shortage: impl FnOnce() -> Shortage) {
         let count = self.refusals.fetch_add(1, Relaxed) + 1;
+        black_box::refused(device, asked);
         if !count.is_power_of_two() || log::max_level() < log::LevelFilter::Warn {
             return;
         }

@@ -30,7 +30,7 @@ use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUresult,
 use crate::entry::trampolines::exported;
 use crate::process::{self, preserve_errno, streams};
 use crate::subsystems::PROCESS;
-use crate::{hooks, registry};
+use crate::{black_box, hooks, registry};
 use device_guard::DeviceGuard;
 use pool::pool;
 use torch_exception::TailCall;
@@ -161,6 +161,7 @@ fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
 /// otherwise.
 fn retain_freed_memory(device: CUdevice) {
     if PROCESS.torch.keeping.insert(device) {
+        black_box::set_allocator(PROCESS.torch.back_end());
         let mut all = u64::MAX;
         let told = pool(device).map(|pool| {
             // SAFETY: this attribute is a 64-bit count, read from a live local.

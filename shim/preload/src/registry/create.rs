@@ -7,10 +7,12 @@ use std::sync::Arc;
 use wm_abi::{CUcontext, CUdevice, CUresult};
 use wm_driver::{Api, Device, Gpu, Tier, Unsupported, host};
 use wm_memory::Manager;
+use wm_schema::black_box::LimitWords;
 
 use super::managers::DEVICES;
 use super::tables::{Callbacks, REGISTRY, existing, host_of_others};
 use super::{budget, devices, peers};
+use crate::black_box;
 use crate::process::{driver, streams};
 use crate::settings::{self, Guard, Overflow};
 
@@ -90,7 +92,10 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     devices::label(device);
     budget::tell(device, total, &limits);
     let host_budget = REGISTRY.host_budget.get_or_init(Arc::default);
-    Ok(Manager::sharing(gpu, limits, Arc::clone(host_budget)))
+    let sizes = LimitWords { total, limit: limits.device_limit.min(total), headroom: limits.headroom };
+    let shown = black_box::device(device, &devices::label(device).name, &sizes);
+    let gpu = gpu.telling(black_box::sample);
+    Ok(Manager::sharing(gpu, limits, Arc::clone(host_budget), shown))
 }
 
 /// The settings' limits for a device of `total` bytes.

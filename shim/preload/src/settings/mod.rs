@@ -211,11 +211,11 @@ settings! {
         "WMSHIM_TRACE_LAUNCHES": "on, off", "off"
             => trace_launches: bool = false, |text| words(text, switch);
         // Statistics.
-        /// The statistics socket ([statistics](wmctl.md#the-socket)). Off: the signal and the file
-        /// at exit are off as well.
+        /// The statistics socket ([statistics](wmctl.md#the-socket)). Off: the signal, the file at
+        /// exit and the black box are off as well.
         "WMSHIM_STATS_SOCKET": "a path, or off", "in `WMSHIM_STATS_DIR`"
             => stats_socket: Option<PathBuf> = None, socket;
-        /// Folder of sockets and dumps; see
+        /// Folder of sockets, dumps and black boxes; see
         /// [sharing](operations.md#sharing-memory-between-processes-and-containers).
         "WMSHIM_STATS_DIR": "a path", "`$XDG_RUNTIME_DIR/wmshim`, else `$TMPDIR/wmshim-$UID`"
             => stats_dir: Option<PathBuf> = None, path;
@@ -249,8 +249,8 @@ const REMOVED: &[(&str, &str)] = &[
     ("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it"),
 ];
 
-/// Notes from a process to its children, not settings.
-const CHOICES: [&str; 2] = ["WMSHIM_TORCH_CHOICE", "WMSHIM_JAX_CHOICE"];
+/// Notes from a process to its children, not settings. The last one is of `wmctl run --stats`.
+const CHOICES: [&str; 3] = ["WMSHIM_TORCH_CHOICE", "WMSHIM_JAX_CHOICE", "WMSHIM_STATS_RUN"];
 
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {

@@ -69,7 +69,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
             Ok(address)
         }
         Err(AllocateError::OutOfMemory(report)) => {
-            PROCESS.overflow.say(site.device, || *report);
+            PROCESS.overflow.say(site.device, bytes as u64, || *report);
             Err(CUresult::OUT_OF_MEMORY)
         }
         Err(AllocateError::Driver(code)) => Err(code),
@@ -213,7 +213,7 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
                 OverflowVerdict::Later => log::debug!("device {device}: {report}"),
                 _ => {
                     shortage::refused();
-                    PROCESS.overflow.say(device, || *report);
+                    PROCESS.overflow.say(device, bytes as u64, || *report);
                 }
             }
             Outcome::Return(CUresult::OUT_OF_MEMORY)

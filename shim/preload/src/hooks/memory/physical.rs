@@ -195,7 +195,8 @@ impl CreateRequest {
     fn record_refusal(&self, manager: &Manager<Device>, verdict: OverflowVerdict) {
         if verdict != OverflowVerdict::Later {
             manager.pool(HandlePool::refused);
-            PROCESS.overflow.say(self.device(), || manager.shortage_of_piece(self.bytes as u64, verdict));
+            let asked = self.bytes as u64;
+            PROCESS.overflow.say(self.device(), asked, || manager.shortage_of_piece(asked, verdict));
         }
     }
 
