@@ -1,8 +1,12 @@
-//! `wmctl clean`: removes the sockets of killed programs from this user's folders.
+//! `wmctl clean`: removes the sockets and the black boxes of killed programs from this user's
+//! folders.
 //!
-//! Removed are sockets by the shim's own names that refuse a connection, in a folder that is this
-//! user's alone. Nothing else is touched: no file, no folder, no socket that answers, nothing on a
-//! file system that other machines share.
+//! Removed are sockets by the shim's own names that refuse a connection, and black boxes of
+//! processes that are gone, in a folder that is this user's alone. Nothing else is touched: no
+//! other file, no folder, no socket that answers, nothing on a file system that other machines
+//! share.
+
+use std::path::PathBuf;
 
 use anyhow::Result;
 use serde_json::json;
@@ -20,20 +24,24 @@ pub(crate) struct CleanArguments {
     json: bool,
 }
 
-/// Removes left-over sockets and says which.
+/// Removes left-over sockets and boxes, and says which.
 ///
 /// # Errors
-/// Only those of printing: a socket that cannot be removed is said.
+/// Only those of printing: one that cannot be removed is said.
 pub(crate) fn clean(arguments: &CleanArguments) -> Result<()> {
     let (stale, mut problems) = client::left_over();
     let mut removed = Vec::new();
-    for endpoint in stale {
-        let path = endpoint.socket.display().to_string();
-        match if arguments.dry_run { Ok(()) } else { endpoint.remove() } {
+    let mut remove = |path: PathBuf, remove: &dyn Fn() -> std::io::Result<()>| {
+        let path = path.display().to_string();
+        match if arguments.dry_run { Ok(()) } else { remove() } {
             Ok(()) => removed.push(path),
             Err(error) => problems.push(format!("{path} is not removed: {error}")),
         }
-    }
+    };
+    let boxes = client::own_boxes();
+    stale.iter().for_each(|endpoint| remove(endpoint.socket.clone(), &|| endpoint.remove()));
+    boxes.dead.iter().for_each(|dead| remove(dead.path.clone(), &|| dead.remove()));
+    boxes.unread.iter().for_each(|file| remove(file.path(), &|| file.remove()));
     if arguments.json {
         let (dry, schema) = (arguments.dry_run, "wmctl-clean/1");
         let report = json!({ "schema": schema, "dry_run": dry, "removed": removed, "problems": problems });

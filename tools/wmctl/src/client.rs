@@ -6,13 +6,14 @@
 //! users, and of containers. The client checks each socket before it trusts it ([`folder`]), and
 //! asks with a limit on time and size ([`exchange`]).
 
+pub(crate) mod boxes;
 mod broker;
-mod exchange;
+pub(crate) mod exchange;
 mod folder;
 mod groups;
 mod identity;
 mod origins;
-mod processes;
+pub(crate) mod processes;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -26,6 +27,7 @@ use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use boxes::{FoundBoxes, ReadBox};
 pub(crate) use broker::FoundBroker;
 use exchange::Knock;
 use folder::{Folder, Unusable};
@@ -60,12 +62,11 @@ pub(crate) struct FoundSockets {
     pub(crate) closed: usize,
 }
 
-impl FoundSockets {
-    /// Says that there may be more programs, and what is missing to see them.
-    pub(crate) fn closed_line(&self) -> Option<String> {
-        let processes = if self.closed == 1 { "1 process" } else { &format!("{} processes", self.closed) };
-        (self.closed > 0).then(|| format!("{processes} could not be looked into: CAP_SYS_PTRACE is missing"))
-    }
+/// Says that there may be more programs, if processes could not be looked into, and what is missing
+/// to see them.
+pub(crate) fn closed_line(closed: usize) -> Option<String> {
+    let processes = if closed == 1 { "1 process" } else { &format!("{closed} processes") };
+    (closed > 0).then(|| format!("{processes} could not be looked into: CAP_SYS_PTRACE is missing"))
 }
 
 impl Endpoint {
@@ -95,7 +96,7 @@ impl Endpoint {
     }
 
     /// Where it is reached.
-    fn door(&self) -> PathBuf {
+    pub(crate) fn door(&self) -> PathBuf {
         self.folder.inside(&self.name)
     }
 
@@ -138,7 +139,7 @@ impl Endpoint {
     }
 }
 
-fn own_user() -> u32 {
+pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
@@ -148,7 +149,7 @@ pub(crate) fn directories() -> Vec<PathBuf> {
 }
 
 /// The same for programs of a user with these variables. Only `WMSHIM_STATS_DIR`, if that is set.
-fn directories_of(user: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+pub(crate) fn directories_of(user: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(directory) = set("WMSHIM_STATS_DIR") {
         return vec![directory];
@@ -162,7 +163,7 @@ fn directories_of(user: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> Vec
 }
 
 /// Did the user of this shell name the folder to look into?
-fn is_named() -> bool {
+pub(crate) fn is_named() -> bool {
     std::env::var_os("WMSHIM_STATS_DIR").is_some_and(|value| !value.is_empty())
 }
 
@@ -188,7 +189,7 @@ pub(crate) fn find() -> FoundSockets {
 }
 
 /// Sockets in the folders of programs started from here.
-fn of_own_places(problems: &mut Vec<String>) -> std::vec::IntoIter<Endpoint> {
+pub(crate) fn of_own_places(problems: &mut Vec<String>) -> std::vec::IntoIter<Endpoint> {
     let user = Some(own_user()).filter(|user| *user != 0 || !is_named());
     let mut endpoints = Vec::new();
     for path in directories() {
@@ -221,7 +222,7 @@ pub(crate) fn endpoint_of(pid: u32) -> Option<Endpoint> {
     of_other_process(&processes::running(pid)?, &[])
 }
 
-fn of_other_process(process: &RunningProcess, own: &[PathBuf]) -> Option<Endpoint> {
+pub(crate) fn of_other_process(process: &RunningProcess, own: &[PathBuf]) -> Option<Endpoint> {
     let named = process.variable("WMSHIM_STATS_SOCKET").filter(|value| !value.is_empty());
     if let Some(endpoint) = named.and_then(|path| at_named_path(process, &path)) {
         return Some(endpoint);
@@ -262,6 +263,32 @@ pub(crate) fn none_found() -> String {
          appears with its first CUDA call)",
         crate::human::paths(&directories())
     )
+}
+
+/// The boxes in this user's folders.
+pub(crate) fn own_boxes() -> FoundBoxes {
+    boxes_of(&|name| std::env::var_os(name))
+}
+
+/// The boxes of this user's programs with these variables.
+pub(crate) fn boxes_of(variable: &dyn Fn(&str) -> Option<OsString>) -> FoundBoxes {
+    let is_named = variable("WMSHIM_STATS_DIR").is_some_and(|value| !value.is_empty());
+    let folders = boxes::places(directories_of(own_user(), variable), own_user(), is_named);
+    boxes::in_folders(&folders, Some(own_user()))
+}
+
+/// The figures of one process's black box.
+pub(crate) fn box_of(pid: u32) -> Option<ReadBox> {
+    let process = processes::running(pid)?;
+    let (pid, file) = boxes::of_process(&process, &box_places(&process))?;
+    boxes::read_living(pid, &file)
+}
+
+/// Where a process would have put its black box.
+pub(crate) fn box_places(process: &RunningProcess) -> Vec<PathBuf> {
+    let variable = |name: &str| process.variable(name);
+    let is_named = variable("WMSHIM_STATS_DIR").is_some_and(|value| !value.is_empty());
+    boxes::places(directories_of(process.user_inside, &variable), process.user_inside, is_named)
 }
 
 /// The socket of one process.

@@ -25,6 +25,7 @@ mod layout;
 mod manual;
 pub mod output;
 mod paths;
+mod programs;
 mod replay;
 mod run;
 mod screen;

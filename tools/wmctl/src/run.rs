@@ -93,8 +93,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).envs(variables);
     if arguments.stats {
-        let is_named = follow::names_file(&|name| arguments.variable(name));
-        let followed = follow::follow(command, is_named, arguments.json);
+        let followed = follow::follow(command, &|name| arguments.variable(name), arguments.json);
         return followed.map_err(|error| explain(&arguments.command[0], error));
     }
     Err(explain(&arguments.command[0], command.exec().into()))

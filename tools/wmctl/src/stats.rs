@@ -1,6 +1,7 @@
 //! `wmctl stats` and `wmctl dump`: the memory and the calls of programs under the shim.
 //!
-//! Without a process id it shows the one program that runs, or a list of all programs. Answers are
+//! Without a process id it shows the one program that runs, or a list of all programs. The list is
+//! read from the programs' black boxes and asks none of them; details are questions. Answers are
 //! read as the types of `wm-schema`, which give an older library's missing fields their defaults.
 //! `--json` passes answers on as they came. It has one shape for no, one and many programs, so that
 //! a script does not fail when a second job starts.
@@ -16,7 +17,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::client::{self, Endpoint, FoundSockets, IdentityReader};
+use crate::client::boxes::ReadBox;
+use crate::client::{self, Endpoint, IdentityReader, ProcessIdentity};
+use crate::programs::{self, FoundPrograms, Program, ToldFigures};
 use crate::{human, output, screen};
 use asked::AskedProgram;
 
@@ -34,6 +37,9 @@ pub(crate) struct StatsArguments {
     /// Show the settings in force instead
     #[arg(long)]
     config: bool,
+    /// Show programs that ended without an exit, until `wmctl clean` removes what they left
+    #[arg(long, conflicts_with_all = ["pid", "watch", "blocks", "config", "socket"])]
+    dead: bool,
     /// Query this socket (of a program started with WMSHIM_STATS_SOCKET)
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     socket: Option<PathBuf>,
@@ -108,58 +114,162 @@ pub(crate) fn stats(arguments: &StatsArguments) -> Result<()> {
 
 /// Shows one process or all. Returns how many there are.
 fn show(arguments: &StatsArguments) -> Result<usize> {
-    let found = chosen(arguments);
-    if let (true, Err(_)) = (arguments.json, &found) {
+    let answers = answers(arguments);
+    if let (true, Err(_)) = (arguments.json, &answers) {
         output::print_json(&document(&[]))?;
     }
-    let endpoints = found?;
+    let mut answers = answers?;
     let mut identities = IdentityReader::new(arguments.no_args);
-    let answers = client::ask_all(&endpoints, arguments.request());
-    let program = |(endpoint, answer): (&Endpoint, Result<Value>)| AskedProgram {
-        pid: endpoint.pid,
-        socket: endpoint.socket.clone(),
-        identity: identities.of(endpoint.pid),
-        answer,
-    };
-    let answers: Vec<AskedProgram> = endpoints.iter().zip(answers).map(program).collect();
+    let living = answers.iter_mut().filter(|_| !arguments.dead);
+    living.for_each(|program| program.identity = identities.of(program.pid));
+    let count = answers.len();
     if arguments.json {
         output::print_json(&document(&answers))?;
-        return single(answers).map(|_| endpoints.len());
+        return single(answers).map(|_| count);
     }
-    if answers.len() == 1 {
+    if arguments.dead {
+        output::print(&render::dead(&answers))?;
+    } else if count == 1 {
         let answer = single(answers)?.unwrap_or_default();
         arguments.print(&arguments.text(&answer)?)?;
     } else {
         arguments.print(&render::list(&answers))?;
     }
-    Ok(endpoints.len())
+    Ok(count)
 }
 
-/// The programs that are meant.
-fn chosen(arguments: &StatsArguments) -> Result<Vec<Endpoint>> {
+/// The programs that are meant, and their answers.
+fn answers(arguments: &StatsArguments) -> Result<Vec<AskedProgram>> {
     match (&arguments.socket, arguments.pid) {
-        (Some(socket), _) => Ok(vec![Endpoint::at(socket)?]),
-        (_, Some(pid)) => Ok(vec![client::of_process(pid)?]),
-        _ => all(arguments, client::find()),
+        _ if arguments.dead => dead(),
+        (Some(socket), _) => Ok(vec![asked(&Endpoint::at(socket)?, arguments)]),
+        (_, Some(pid)) => one(pid, arguments).map(|answer| vec![answer]),
+        _ => all(arguments, programs::Finder::default().find()),
     }
 }
 
-fn all(arguments: &StatsArguments, found: FoundSockets) -> Result<Vec<Endpoint>> {
+fn asked(endpoint: &Endpoint, arguments: &StatsArguments) -> AskedProgram {
+    let (place, answer) = (endpoint.socket.clone(), client::ask(endpoint, arguments.request()));
+    AskedProgram {
+        pid: endpoint.pid,
+        place,
+        is_stopped: false,
+        answer,
+        refused: Vec::new(),
+        identity: ProcessIdentity::default(),
+    }
+}
+
+/// One process in detail. Of one that cannot answer, because it is stopped or has no socket, its
+/// black box has the figures.
+fn one(pid: u32, arguments: &StatsArguments) -> Result<AskedProgram> {
+    let read = client::box_of(pid).filter(|_| arguments.request() == "stats");
+    let endpoint = match &read {
+        Some(read) if read.is_stopped => {
+            eprintln!("wmctl: process {pid} is stopped: these are the figures of its black box");
+            None
+        }
+        Some(_) => client::of_process(pid).ok(),
+        None => Some(client::of_process(pid)?),
+    };
+    match (endpoint, read) {
+        (None, Some(read)) => {
+            let answer = serde_json::to_value(read.stats(true)).map_err(Into::into);
+            let (place, is_stopped) = (read.path, read.is_stopped);
+            Ok(AskedProgram {
+                pid,
+                place,
+                is_stopped,
+                answer,
+                refused: Vec::new(),
+                identity: ProcessIdentity::default(),
+            })
+        }
+        (Some(endpoint), _) => Ok(asked(&endpoint, arguments)),
+        (None, None) => bail!("process {pid} has no socket and no black box"),
+    }
+}
+
+/// All that run. The only one in detail.
+fn all(arguments: &StatsArguments, found: FoundPrograms) -> Result<Vec<AskedProgram>> {
     report(&found);
-    let pids: Vec<_> = found.alive.iter().map(|endpoint| endpoint.pid.to_string()).collect();
-    match pids.len() {
-        0 => bail!("{}", client::none_found()),
-        2.. if !arguments.json && arguments.request() != "stats" => {
+    let pids: Vec<_> = found.running.iter().map(|program| program.pid.to_string()).collect();
+    match &found.running[..] {
+        [] => bail!("{}", client::none_found()),
+        [only] => return only_one(only, arguments).map(|answer| vec![answer]),
+        _ if !arguments.json && arguments.request() != "stats" => {
             bail!("several programs run under the shim; name one: {}", pids.join(", "))
         }
-        _ => Ok(found.alive),
+        _ if arguments.request() != "stats" => {
+            let detailed = |program: &Program| {
+                one(program.pid, arguments).unwrap_or_else(|error| from_box(program, Err(error)))
+            };
+            return Ok(found.running.iter().map(detailed).collect());
+        }
+        _ => {}
     }
+    let figures = programs::figures(&found.running).into_iter();
+    let value = |figures: Result<ToldFigures>| {
+        figures.and_then(|told| told.answer.map_or_else(|| Ok(serde_json::to_value(&told.stats)?), Ok))
+    };
+    Ok(found
+        .running
+        .iter()
+        .zip(figures)
+        .map(|(program, figures)| from_box(program, value(figures)))
+        .collect())
+}
+
+/// In detail, if its own variables lead to its socket.
+fn only_one(program: &Program, arguments: &StatsArguments) -> Result<AskedProgram> {
+    let figures = program.black_box().filter(|_| arguments.request() == "stats");
+    match (one(program.pid, arguments), figures) {
+        (Err(_), Some(stats)) => Ok(from_box(program, serde_json::to_value(&stats).map_err(Into::into))),
+        (answer, _) => answer,
+    }
+}
+
+fn from_box(program: &Program, answer: Result<Value>) -> AskedProgram {
+    let (place, is_stopped) = (program.place(), program.is_stopped);
+    AskedProgram {
+        pid: program.pid,
+        place,
+        is_stopped,
+        answer,
+        refused: Vec::new(),
+        identity: ProcessIdentity::default(),
+    }
+}
+
+/// Those that ended without an exit, in this user's folders.
+fn dead() -> Result<Vec<AskedProgram>> {
+    let found = client::own_boxes();
+    found.problems.iter().for_each(|problem| eprintln!("wmctl: {}", human::shown(problem)));
+    if found.dead.is_empty() {
+        bail!("no black box of a program that ended without an exit is left");
+    }
+    let answer = |read: &ReadBox| AskedProgram {
+        pid: read.pid,
+        place: read.path.clone(),
+        is_stopped: false,
+        answer: serde_json::to_value(read.stats(false)).map_err(Into::into),
+        refused: read.reading.refused.clone(),
+        identity: ProcessIdentity::default(),
+    };
+    Ok(found.dead.iter().map(answer).collect())
 }
 
 /// Prints stale sockets and problems on stderr.
-fn report(found: &FoundSockets) {
-    for problem in found.problems.iter().chain(&found.closed_line()) {
+fn report(found: &FoundPrograms) {
+    for problem in found.problems.iter().chain(&client::closed_line(found.closed)) {
         eprintln!("wmctl: {}", human::shown(problem));
+    }
+    match found.dead.len() {
+        0 => {}
+        1 => eprintln!("wmctl: one program ended without an exit; `wmctl stats --dead` shows its figures"),
+        count => eprintln!(
+            "wmctl: {count} programs ended without an exit; `wmctl stats --dead` shows their figures"
+        ),
     }
     match found.stale.len() {
         0 => {}

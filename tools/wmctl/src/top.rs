@@ -1,8 +1,9 @@
 //! `wmctl top`: the memory and the current copies of all programs under the shim, renewed in place.
 //!
 //! A line is a process on a device; a second table has copies by path. A rate is the difference of
-//! two readings, so the first table appears after one interval. A program that does not answer is
-//! shown without figures; one that has ended is gone. At a terminal, keys end it and choose
+//! two readings, so the first table appears after one interval. Figures are read from the programs'
+//! black boxes; a program without one that does not answer is shown without figures; one that has
+//! ended is gone. At a terminal, keys end it and choose
 //! the sort key.
 
 mod keys;
@@ -15,9 +16,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::client::{self, IdentityReader};
-use crate::{output, screen, stats};
+use crate::{output, programs, screen, stats};
 use keys::Keys;
-use reading::{By, Change, Sample};
+use reading::{By, Change, ProgramFigures, Sample};
 
 /// Arguments of `wmctl top`.
 #[derive(Debug, clap::Args)]
@@ -45,9 +46,10 @@ pub(crate) struct TopArguments {
 /// A closed pipe; with `--once`, no program at all.
 pub(crate) fn top(arguments: &TopArguments) -> Result<()> {
     let mut screen = Screen::new(arguments);
-    let mut before = read();
+    let mut finder = programs::Finder::default();
+    let mut before = read(&mut finder);
     while screen.pause(arguments.interval)? {
-        let now = read();
+        let now = read(&mut finder);
         if arguments.once && now.processes.is_empty() {
             bail!("{}", client::none_found());
         }
@@ -123,12 +125,14 @@ impl Screen {
     }
 }
 
-/// Asks all programs at once: one that is stopped delays a table by no more than the patience for
-/// one.
-fn read() -> Sample {
-    let found = client::find();
-    let answers = client::ask_all(&found.alive, "stats");
-    let answers = answers.into_iter().map(|answer| client::parsed(&answer.ok()?).ok());
-    let processes = found.alive.iter().map(|endpoint| endpoint.pid).zip(answers);
-    Sample { at: Instant::now(), processes: processes.collect(), closed: found.closed_line() }
+/// Reads all programs' black boxes.
+fn read(finder: &mut programs::Finder) -> Sample {
+    let found = finder.find();
+    let figures = programs::figures(&found.running);
+    let program = |(program, figures): (&programs::Program, Result<programs::ToldFigures>)| {
+        let stats = figures.ok().map(|told| told.stats);
+        (program.pid, ProgramFigures { is_stopped: program.is_stopped, stats })
+    };
+    let processes = found.running.iter().zip(figures).map(program).collect();
+    Sample { at: Instant::now(), processes, closed: client::closed_line(found.closed) }
 }

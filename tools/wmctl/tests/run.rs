@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 use hazards::places;
-use support::{Scratch, answers, installation, installation_in, stderr, stdout, wmctl};
+use support::{Scratch, installation, installation_in, stderr, stdout, wmctl};
 
 #[test]
 fn the_program_gets_the_preload_in_front_of_what_was_there() {
@@ -73,38 +73,6 @@ fn last_words_are_printed_however_short_the_program_was() {
     let left: Vec<_> =
         left.iter().filter(|it| it.file_name().to_string_lossy().starts_with("wmctl-")).collect();
     assert!(left.is_empty(), "the files of a run go with it: {left:?}");
-}
-
-/// A killed program says no last words: the last reading of it counts. The test plays its endpoint.
-#[test]
-fn of_a_program_that_is_killed_the_last_reading_is_printed() {
-    let scratch = Scratch::new("stats");
-    let library = installation(&scratch, false);
-    let mut command = wmctl(&scratch);
-    // The program's own setting counts, not this shell's.
-    let place = format!("WMSHIM_STATS_DIR={}", scratch.path().display());
-    command.env("WMSHIM_LIB", &library).env("WMSHIM_STATS_DIR", "/nowhere");
-    command.args(["run", "-q", "--stats", "--set", &place, "--"]);
-    command.args(["sh", "-c", "echo $$; read line; kill -9 $$"]);
-    let mut child = command
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .expect("started");
-    let mut pid = String::new();
-    let mut said = std::io::BufReader::new(child.stdout.take().expect("piped"));
-    std::io::BufRead::read_line(&mut said, &mut pid).expect("the process id");
-    let pid = pid.trim().parse().expect("a number");
-    let asked = scratch.serve(pid, &answers(pid));
-    assert_eq!(asked.recv().expect("the program is read"), "stats");
-    // Two readings: the first has been taken when the second is asked for.
-    assert_eq!(asked.recv().expect("the program is read again"), "stats");
-    fs::remove_file(scratch.path().join(format!("{pid}.sock"))).expect("removed");
-    drop(child.stdin.take());
-    let output = child.wait_with_output().expect("ended");
-    assert_eq!(output.status.code(), Some(137));
-    assert!(stderr(&output).contains(&format!("python3 (process {pid})")), "{}", stderr(&output));
 }
 
 #[test]

@@ -168,7 +168,7 @@ impl<G: Gpu> Manager<G> {
     fn serve(&self, request: Request) -> Result<u64, AllocateError> {
         let mut state = self.lock();
         let hit = state.hit(&request);
-        let is_news = state.counters.hits % HITS_BETWEEN_NEWS == 0;
+        let is_news = state.counters.hits.is_multiple_of(HITS_BETWEEN_NEWS);
         drop(state);
         match hit {
             Some(address) if !is_news => Ok(address),

@@ -129,11 +129,14 @@ pub(crate) fn set_allocator(name: &str) {
     current().allocator.store(name);
 }
 
-/// A place for a device. `None` for a number that no machine has.
-pub(crate) fn device(device: CUdevice, name: &str, limits: &LimitWords) -> Option<&'static DeviceBox> {
+/// A place for a device with its name, UUID and PCI address. `None` for a number that no machine
+/// has.
+pub(crate) fn device(device: CUdevice, texts: [&str; 3], limits: &LimitWords) -> Option<&'static DeviceBox> {
     let number = usize::try_from(device).ok()?;
     let place = current().devices.get(number)?;
-    place.name.store(name);
+    place.name.store(texts[0]);
+    place.uuid.store(texts[1]);
+    place.pci.store(texts[2]);
     place.limits.store(limits);
     place.hot.number.store(number as u64 + 1, Relaxed);
     RECORDER.devices.fetch_max(number + 1, AcqRel);

@@ -89,11 +89,11 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     let total = told.map_err(|code| Unmanaged::UnknownSize { device, code })?;
     let limits = limits(device, total);
     let gpu = gpu.leaving(host::reserve(limits.host_limit, host::whole()));
-    devices::label(device);
+    let label = devices::label(device);
     budget::tell(device, total, &limits);
     let host_budget = REGISTRY.host_budget.get_or_init(Arc::default);
     let sizes = LimitWords { total, limit: limits.device_limit.min(total), headroom: limits.headroom };
-    let shown = black_box::device(device, &devices::label(device).name, &sizes);
+    let shown = black_box::device(device, [&label.name, &label.uuid, &label.pci], &sizes);
     let gpu = gpu.telling(black_box::sample);
     Ok(Manager::sharing(gpu, limits, Arc::clone(host_budget), shown))
 }

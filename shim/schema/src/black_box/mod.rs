@@ -314,6 +314,10 @@ pub struct DeviceBox {
     pub limits: LimitCells,
     /// Its name.
     pub name: TextCells<8>,
+    /// Its identity, as NVIDIA's tools write it.
+    pub uuid: TextCells<6>,
+    /// Its address on the PCI bus.
+    pub pci: TextCells<2>,
 }
 
 impl DeviceBox {
@@ -321,7 +325,8 @@ impl DeviceBox {
     #[must_use]
     pub const fn new() -> Self {
         let (hot, figures, limits) = (HotCells::new(), DeviceCells::new(), LimitCells::new());
-        Self { hot, figures, limits, name: TextCells::new() }
+        let (name, uuid, pci) = (TextCells::new(), TextCells::new(), TextCells::new());
+        Self { hot, figures, limits, name, uuid, pci }
     }
 
     /// Live bytes of blocks and pieces, as they were published last.
@@ -453,4 +458,4 @@ fn note(ring: &[SampleCells], at: u64, live: BytesByTier) {
 
 const _: () = assert!(size_of::<HotCells>() == 64, "one cache line");
 const _: () = assert!(std::mem::offset_of!(BlackBox, devices) == 8 * reading::BEFORE_DEVICES, "no padding");
-const _: () = assert!(size_of::<DeviceBox>() % 64 == 0);
+const _: () = assert!(size_of::<DeviceBox>().is_multiple_of(64));

@@ -302,6 +302,8 @@ fn device(file: &[u8], number: usize) -> Option<DeviceStats> {
     Some(DeviceStats {
         ordinal,
         name: words.text(8),
+        uuid: words.text(6),
+        pci: words.text(2),
         total_bytes: limits.total,
         limit_bytes: limits.limit,
         headroom_bytes: limits.headroom,

@@ -29,7 +29,7 @@ fn bytes(black_box: &BlackBox) -> Vec<u8> {
         add(&device.hot.cells());
         add(&device.figures.cells());
         add(&device.limits.cells());
-        add(&device.name.0);
+        [&device.name.0[..], &device.uuid.0, &device.pci.0].into_iter().for_each(&mut add);
         add(&[const { AtomicU64::new(0) }; PADDING]);
     }
     seconds.iter().for_each(|cells| add(&cells.cells()));
@@ -39,7 +39,7 @@ fn bytes(black_box: &BlackBox) -> Vec<u8> {
 
 /// Words of a device behind its name.
 const PADDING: usize =
-    size_of::<DeviceBox>() / 8 - HotWords::COUNT - DeviceWords::COUNT - LimitWords::COUNT - 8;
+    size_of::<DeviceBox>() / 8 - HotWords::COUNT - DeviceWords::COUNT - LimitWords::COUNT - 16;
 
 fn whole() -> BlackBox {
     let made = BlackBox::new();

@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// How a socket answers to a knock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Knock {
+pub(crate) enum Knock {
     /// A process listens.
     Alive,
     /// No process listens any more.
@@ -37,7 +37,7 @@ pub(super) enum Knock {
 }
 
 /// Does a process listen? Never waits.
-pub(super) fn knock(socket: &Path) -> Knock {
+pub(crate) fn knock(socket: &Path) -> Knock {
     match try_connect(socket) {
         Ok(_) | Err(Errno::AGAIN) => Knock::Alive,
         Err(Errno::CONNREFUSED) => Knock::Refused,

@@ -91,6 +91,26 @@ impl Folder {
         (is_socket && status.st_uid == self.user).then_some((status.st_dev, status.st_ino))
     }
 
+    /// Device and inode of a plain file of the folder's user.
+    pub(super) fn file(&self, name: &str) -> Option<(u64, u64)> {
+        let status = rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        (is_file && status.st_uid == self.user).then_some((status.st_dev, status.st_ino))
+    }
+
+    /// Opens a plain file of the folder's user, to read it.
+    pub(super) fn open(&self, name: &str) -> io::Result<fs::File> {
+        wm_trust::file::open(&self.handle, name, self.user)
+    }
+
+    /// Removes a plain file that still is the one that was looked at.
+    pub(super) fn remove_file(&self, name: &str, identity: (u64, u64)) -> io::Result<()> {
+        if self.file(name) != Some(identity) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())?)
+    }
+
     /// Removes a socket that still is the one that was looked at; never anything else.
     pub(super) fn remove(&self, name: &str, identity: (u64, u64)) -> io::Result<()> {
         if self.socket(name) != Some(identity) {

@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 
 /// A living process that this user may look into.
 #[derive(Debug)]
-pub(super) struct RunningProcess {
-    pub(super) pid: u32,
+pub(crate) struct RunningProcess {
+    pub(crate) pid: u32,
     /// Its effective user.
-    pub(super) user: u32,
+    pub(crate) user: u32,
     /// Its number as it sees it itself.
     pub(super) inner: u32,
     /// Its user as it sees it itself: the number in the names of its folders.
-    pub(super) user_inside: u32,
+    pub(crate) user_inside: u32,
     /// Its root folder, if that is not ours.
-    pub(super) root: Option<PathBuf>,
+    pub(crate) root: Option<PathBuf>,
     environment: Vec<u8>,
 }
 
 /// Every process that this user may look into.
-pub(super) fn all() -> impl Iterator<Item = RunningProcess> {
+pub(crate) fn all() -> impl Iterator<Item = RunningProcess> {
     pids().filter_map(running)
 }
 
@@ -50,7 +50,7 @@ pub(super) fn running(pid: u32) -> Option<RunningProcess> {
 
 /// The processes that root may not look into, because it lacks a capability. Other users may not
 /// look into most processes, and miss none of their own programs.
-pub(super) fn closed() -> usize {
+pub(crate) fn closed() -> usize {
     if !rustix::process::geteuid().is_root() {
         return 0;
     }
@@ -91,7 +91,7 @@ fn shares_our_files(folder: &Path) -> bool {
 
 impl RunningProcess {
     /// A variable as it was when the process started.
-    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
+    pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
         let pairs = self.environment.split(|byte| *byte == 0);
         let value = pairs.filter_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")).next()?;
         Some(OsStr::from_bytes(value).to_owned())

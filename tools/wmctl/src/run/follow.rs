@@ -1,23 +1,21 @@
-//! `wmctl run --stats`: a program's statistics after it has ended.
+//! `wmctl run --stats`: the statistics of a program's processes after it has ended.
 //!
-//! A program takes its statistics with it, so it is told to leave them: every process of its tree
-//! writes its last words into a private folder when it exits (`WMSHIM_STATS_AT_EXIT`), however
-//! short it was. A process that is killed writes nothing: for it the last reading counts, which is
-//! refreshed while it runs.
+//! Every process of its tree that exits writes its last words into a private folder
+//! (`WMSHIM_STATS_AT_EXIT`). One that is killed, or leaves without an exit, says nothing: for it
+//! its black box counts, which has the mark of this run (`WMSHIM_STATS_RUN`). The boxes of a run
+//! are read when its first process has ended, and go with it.
 
-use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use wm_schema::Stats;
 
 use crate::{client, human, stats};
 
@@ -25,78 +23,72 @@ use super::signals;
 
 /// The variable that makes a program leave its last words.
 const AT_EXIT: &str = "WMSHIM_STATS_AT_EXIT";
-/// How often readings are taken, for processes that are killed.
-const LOOK: Duration = Duration::from_millis(500);
+/// The variable that marks the black boxes of a run.
+const RUN: &str = "WMSHIM_STATS_RUN";
 /// Longest file that is read: the endpoint's own limit.
 const LONGEST: u64 = 8 << 20;
 
-/// The last reading of each process.
-type Readings = BTreeMap<u32, Value>;
-
-/// Runs the program, prints its statistics, and returns its exit code.
+/// Runs the program, prints its statistics, and returns its exit code. `variable`: a variable as
+/// the program sees it.
 ///
 /// # Errors
 /// A program that cannot be started.
-pub(super) fn follow(mut command: Command, is_named: bool, as_json: bool) -> Result<ExitCode> {
-    // If the user named a file, the output goes to that file.
+pub(super) fn follow(
+    mut command: Command,
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    as_json: bool,
+) -> Result<ExitCode> {
+    // If the user named a file, the last words go there.
+    let is_named = variable(AT_EXIT).is_some_and(|value| !value.is_empty());
     let words = if is_named { None } else { LastWords::new() };
     if let Some(words) = &words {
         command.env(AT_EXIT, words.0.join("%p.json"));
     }
+    let run = mark()?;
+    command.env(RUN, format!("{:016x}{:016x}", run[0], run[1]));
     signals::prepare();
     let mut child = command.spawn()?;
-    let pid = child.id();
-    signals::leave_to(pid);
-    let (sender, ended) = mpsc::channel();
-    thread::spawn(move || {
-        let status = child.wait();
-        signals::forget();
-        sender.send(status)
-    });
-    let (readings, status) = watch(pid, &ended)?;
-    print(&answers(readings, words.as_ref()), as_json);
-    Ok(exit_code(status))
+    signals::leave_to(child.id());
+    let status = child.wait();
+    signals::forget();
+    let said = words.as_ref().map(LastWords::answers).unwrap_or_default();
+    print(&with_boxes(said, boxes(run, variable)), as_json);
+    Ok(exit_code(status?))
 }
 
-/// Was the file for the last words named by the user?
-pub(super) fn names_file(variable: &dyn Fn(&str) -> Option<std::ffi::OsString>) -> bool {
-    variable(AT_EXIT).is_some_and(|value| !value.is_empty())
-}
-
-/// Reads every process of the tree now and then, until its root has ended.
-fn watch(root: u32, ended: &Receiver<std::io::Result<ExitStatus>>) -> Result<(Readings, ExitStatus)> {
-    let mut readings = Readings::new();
-    loop {
-        match ended.recv_timeout(LOOK) {
-            Ok(status) => return Ok((readings, status?)),
-            Err(RecvTimeoutError::Timeout) => read(root, &mut readings),
-            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("lost sight of the program"),
-        }
+/// A mark that no other run has.
+fn mark() -> Result<[u64; 2]> {
+    let mut random = [[0; 8]; 2];
+    for half in &mut random {
+        rustix::rand::getrandom(&mut half[..], rustix::rand::GetRandomFlags::empty())?;
     }
+    Ok(random.map(u64::from_ne_bytes))
 }
 
-fn read(root: u32, readings: &mut Readings) {
-    let tree = tree(root);
-    let endpoints: Vec<_> = tree.into_iter().filter_map(client::endpoint_of).collect();
-    let answers = client::ask_all(&endpoints, "stats");
-    let heard =
-        endpoints.iter().zip(answers).filter_map(|(endpoint, answer)| Some((endpoint.pid, answer.ok()?)));
-    readings.extend(heard);
-}
-
-/// Each process's statistics at its exit; of one that still lives or was killed, the last known
-/// ones.
-fn answers(mut readings: Readings, words: Option<&LastWords>) -> Vec<Value> {
-    let said = words.map(LastWords::answers).unwrap_or_default();
-    for answer in &said {
-        let pid = answer.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
-        pid.map(|pid| readings.remove(&pid));
+/// The figures in the boxes of a run. Boxes of dead processes are removed: no other command is to
+/// tell of them.
+fn boxes(run: [u64; 2], variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<Stats> {
+    let found = client::boxes_of(variable);
+    let [alive, dead] = [found.alive, found.dead]
+        .map(|boxes| boxes.into_iter().filter(|read| read.is_of_run(run)).collect::<Vec<_>>());
+    for read in &dead {
+        // Where it cannot be removed, `wmctl clean` says so.
+        let _ = read.remove();
     }
-    let living = |(pid, last)| {
-        let now = client::endpoint_of(pid).and_then(|endpoint| client::ask(&endpoint, "stats").ok());
-        now.unwrap_or(last)
+    let mut stats: Vec<_> = dead.iter().map(|read| read.stats(false)).collect();
+    stats.extend(alive.iter().map(|read| read.stats(true)));
+    stats.sort_by_key(|stats| stats.pid);
+    stats
+}
+
+/// The last words, and the figures of processes that left none.
+fn with_boxes(mut answers: Vec<Value>, boxes: Vec<Stats>) -> Vec<Value> {
+    let has_said = |stats: &Stats| {
+        answers.iter().any(|answer| answer.get("pid").and_then(Value::as_u64) == Some(stats.pid.into()))
     };
-    said.into_iter().chain(readings.into_iter().map(living)).collect()
+    let silent: Vec<_> = boxes.into_iter().filter(|stats| !has_said(stats)).collect();
+    answers.extend(silent.iter().filter_map(|stats| serde_json::to_value(stats).ok()));
+    answers
 }
 
 /// A private folder for the files of one run; it goes with its files.
@@ -150,25 +142,6 @@ fn load(path: &Path) -> Option<Value> {
     serde_json::from_slice(&text).ok()
 }
 
-/// The process `root` and its descendants.
-fn tree(root: u32) -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let parents: BTreeMap<u32, u32> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
-    let descends = |pid: &u32| {
-        let mut ancestors = std::iter::successors(Some(*pid), |pid| parents.get(pid).copied());
-        ancestors.any(|ancestor| ancestor == root)
-    };
-    parents.keys().copied().filter(descends).collect()
-}
-
-/// The parent's process id: the second field after the command's name, which is in parentheses and
-/// may hold anything.
-fn parent(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-}
-
 fn print(answers: &[Value], as_json: bool) {
     if as_json {
         let report = json!({ "schema": "wmctl-run-stats/1", "processes": answers });
@@ -176,7 +149,7 @@ fn print(answers: &[Value], as_json: bool) {
     } else if answers.is_empty() {
         eprintln!(
             "wmctl: no statistics: no process made a successful CUDA call, or their statistics are off \
-             (WMSHIM_STATS_SOCKET=off, WMSHIM_DISABLE), or a short one was killed"
+             (WMSHIM_STATS_SOCKET=off, WMSHIM_DISABLE), or one was killed whose folder has no room for a black box"
         );
     } else {
         for answer in answers {

@@ -1,9 +1,10 @@
-//! A program that was asked, with its answer.
+//! A program that was asked, or the black box of which was read.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use wm_schema::black_box::RefusedRequest;
 
 use crate::client::ProcessIdentity;
 
@@ -11,23 +12,36 @@ use crate::client::ProcessIdentity;
 pub(super) struct AskedProgram {
     /// 0 for a socket that was named.
     pub(super) pid: u32,
-    pub(super) socket: PathBuf,
+    /// The socket that was asked, or the black box that was read.
+    pub(super) place: PathBuf,
+    pub(super) is_stopped: bool,
     pub(super) identity: ProcessIdentity,
     pub(super) answer: Result<Value>,
+    /// Its last refused requests, the latest first, of one that has ended.
+    pub(super) refused: Vec<RefusedRequest>,
 }
 
 impl AskedProgram {
     /// As JSON. Its number is its own word where the socket was named.
     pub(super) fn document(&self) -> Value {
-        let Self { pid, socket, identity, answer } = self;
-        let own = answer.as_ref().ok().and_then(|answer| answer.get("pid")?.as_u64());
-        let pid = if *pid == 0 { own.unwrap_or(0) } else { (*pid).into() };
-        let socket = socket.display().to_string();
-        match answer {
-            Ok(answer) => json!({ "pid": pid, "socket": socket, "identity": identity, "answer": answer }),
-            Err(error) => {
-                json!({ "pid": pid, "socket": socket, "identity": identity, "error": format!("{error:#}") })
-            }
+        let own = self.answer.as_ref().ok().and_then(|answer| answer.get("pid")?.as_u64());
+        let pid = if self.pid == 0 { own.unwrap_or(0) } else { self.pid.into() };
+        let place = self.place.display().to_string();
+        let from = if place.ends_with(".box") { "box" } else { "socket" };
+        let mut document = json!({ "pid": pid, "stopped": self.is_stopped, "identity": self.identity });
+        document[from] = json!(place);
+        match &self.answer {
+            Ok(answer) => document["answer"] = answer.clone(),
+            Err(error) => document["error"] = json!(format!("{error:#}")),
         }
+        if !self.refused.is_empty() {
+            document["refused"] = self.refused.iter().map(refusal).collect();
+        }
+        document
     }
+}
+
+fn refusal(request: &RefusedRequest) -> Value {
+    let RefusedRequest { at, ordinal, asked, held } = *request;
+    json!({ "uptime_s": at.as_secs(), "ordinal": ordinal, "asked_bytes": asked, "held_bytes": held })
 }

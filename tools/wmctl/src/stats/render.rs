@@ -2,6 +2,7 @@
 //! `wm-schema`: zero, or an empty text, which is shown as `-`.
 
 use anyhow::anyhow;
+use wm_schema::black_box::RefusedRequest;
 use wm_schema::{
     Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PieceStats, Stats, TierUsage,
     Tiers,
@@ -255,6 +256,7 @@ pub(super) fn list(programs: &[AskedProgram]) -> String {
         {
             Ok(answer) => {
                 let command = name(&program.identity.command_or(&answer.program));
+                let command = if program.is_stopped { format!("{command} (stopped)") } else { command };
                 table.row(
                     summary(program, &answer)
                         .into_iter()
@@ -271,9 +273,64 @@ pub(super) fn list(programs: &[AskedProgram]) -> String {
     format!("{table}{silent}")
 }
 
+/// Refused requests of a process that are told.
+const REFUSALS: usize = 3;
+
+/// One line a process that ended without an exit: what it held then, and at most. Below, its last
+/// refused requests.
+pub(super) fn dead(answers: &[AskedProgram]) -> String {
+    let headings = [
+        ">PID",
+        "PROGRAM",
+        ">RAN",
+        ">DEVICE LIVE",
+        ">HOST LIVE",
+        ">PEAK DEVICE",
+        ">PEAK PEER",
+        ">PEAK HOST",
+        ">OUT OF MEMORY",
+    ];
+    let mut table = TextTable::new(&headings);
+    let parsed = answers
+        .iter()
+        .filter_map(|program| Some((program, client::parsed(program.answer.as_ref().ok()?).ok()?)));
+    for (program, answer) in parsed {
+        let answer: Stats = answer;
+        table.row([
+            program.pid.to_string(),
+            name(&answer.program),
+            human::duration(answer.uptime_s),
+            bytes(sum(&answer, |device| device.everything().device.live_bytes)),
+            bytes(sum(&answer, |device| device.everything().host.live_bytes)),
+            bytes(sum(&answer, |device| device.everything().device.peak_live_bytes)),
+            bytes(sum(&answer, |device| device.everything().peer.peak_live_bytes)),
+            bytes(sum(&answer, |device| device.everything().host.peak_live_bytes)),
+            count(sum(&answer, |device| device.counters.out_of_memory)),
+        ]);
+    }
+    let refused =
+        answers.iter().flat_map(|program| program.refused.iter().take(REFUSALS).map(|it| (program.pid, it)));
+    let lines: String = refused.map(|(pid, request)| refusal(pid, request)).collect();
+    format!("{table}{lines}")
+}
+
+fn refusal(pid: u32, request: &RefusedRequest) -> String {
+    let RefusedRequest { at, ordinal, asked, held } = *request;
+    format!(
+        "process {pid}: after {} {} were refused on device {ordinal}, beside {} that it held\n",
+        human::duration(at.as_secs_f64()),
+        bytes(asked),
+        bytes(held)
+    )
+}
+
+/// A figure of all devices of a process together.
+fn sum(answer: &Stats, figure: fn(&DeviceStats) -> u64) -> u64 {
+    answer.devices.iter().map(figure).fold(0, u64::saturating_add)
+}
+
 fn summary(program: &AskedProgram, answer: &Stats) -> [String; 8] {
-    let sum =
-        |figure: fn(&DeviceStats) -> u64| answer.devices.iter().map(figure).fold(0, u64::saturating_add);
+    let sum = |figure: fn(&DeviceStats) -> u64| sum(answer, figure);
     [
         program.pid.to_string(),
         name(program.identity.user.as_deref().unwrap_or_default()),

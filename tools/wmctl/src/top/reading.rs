@@ -9,13 +9,20 @@ use wm_schema::{CopyStats, DedupStats, DeviceStats, Stats};
 use crate::client::ProcessIdentity;
 use crate::human;
 
-/// The statistics of all programs at one time; `None` for one that did not answer.
+/// The statistics of all programs at one time.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) at: Instant,
-    pub(super) processes: BTreeMap<u32, Option<Stats>>,
+    pub(super) processes: BTreeMap<u32, ProgramFigures>,
     /// That there may be more programs.
     pub(super) closed: Option<String>,
+}
+
+/// One program at one time; `None` for one without figures.
+#[derive(Debug, Clone)]
+pub(super) struct ProgramFigures {
+    pub(super) is_stopped: bool,
+    pub(super) stats: Option<Stats>,
 }
 
 /// All programs now, and their copies since the reading before.
@@ -38,6 +45,8 @@ pub(super) struct ProcessReading {
     pub(super) program: String,
     pub(super) identity: ProcessIdentity,
     pub(super) answers: bool,
+    /// A signal or a debugger has stopped it: its figures are those of then.
+    pub(super) stopped: bool,
     pub(super) devices: Vec<DeviceUsage>,
     pub(super) copies: Vec<CopyRate>,
     /// None where `WMSHIM_DEDUP` is off.
@@ -142,9 +151,10 @@ impl Sample {
     /// The difference to an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Change {
         let interval_s = self.at.duration_since(before.at).as_secs_f64();
-        let process = |(pid, answer): (&u32, &Option<Stats>)| {
-            let earlier = before.processes.get(pid).and_then(Option::as_ref);
-            ProcessReading::new(*pid, answer.as_ref(), earlier, interval_s)
+        let process = |(pid, now): (&u32, &ProgramFigures)| {
+            let earlier = before.processes.get(pid).and_then(|earlier| earlier.stats.as_ref());
+            let reading = ProcessReading::new(*pid, now.stats.as_ref(), earlier, interval_s);
+            ProcessReading { stopped: now.is_stopped, ..reading }
         };
         let processes = self.processes.iter().map(process).collect();
         Change { schema: "wmctl-top/1", interval_s, processes, incomplete: self.closed.clone() }
@@ -161,7 +171,8 @@ impl ProcessReading {
         let dedup = now.dedup.as_ref().filter(|dedup| dedup.is_in_force()).map(SharedUsage::new);
         let program = if now.program.is_empty() { "-" } else { &now.program };
         let identity = ProcessIdentity::default();
-        Self { pid, program: program.to_owned(), identity, answers: answer.is_some(), devices, copies, dedup }
+        let (program, answers) = (program.to_owned(), answer.is_some());
+        Self { pid, program, identity, answers, stopped: false, devices, copies, dedup }
     }
 }
 
@@ -228,9 +239,12 @@ mod tests {
 
     fn change(before: &[(u32, Option<Stats>)], now: &[(u32, Option<Stats>)]) -> Change {
         let start = Instant::now();
+        let figures = |(pid, stats): &(u32, Option<Stats>)| {
+            (*pid, ProgramFigures { is_stopped: false, stats: stats.clone() })
+        };
         let reading = |at, processes: &[(u32, Option<Stats>)]| Sample {
             at,
-            processes: processes.iter().cloned().collect(),
+            processes: processes.iter().map(figures).collect(),
             closed: None,
         };
         reading(start + Duration::from_secs(2), now).since(&reading(start, before))

@@ -34,13 +34,15 @@ fn memory(processes: &[ProcessReading]) -> TextTable {
     for process in processes {
         let identity = &process.identity;
         let command = human::name(&identity.command_or(&process.program));
+        let command = if process.stopped { format!("{command} (stopped)") } else { command };
         for device in &process.devices {
             table.row(
                 row(process, device).into_iter().chain(origins.cells(identity)).chain([command.clone()]),
             );
         }
         if process.devices.is_empty() {
-            let command = if process.answers { command } else { format!("{command} (does not answer)") };
+            let is_silent = !process.answers && !process.stopped;
+            let command = if is_silent { format!("{command} (does not answer)") } else { command };
             let nothing = std::iter::repeat_n("-".to_owned(), 7);
             let cells = [process.pid.to_string(), user(process)].into_iter().chain(nothing);
             table.row(cells.chain(origins.cells(identity)).chain([command]));

@@ -1,0 +1,185 @@
+//! Hazard (latency): a table of many programs takes a core. Hazard (corrupt input): a file that any
+//! process of the user can write ends its reader.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::{Scratch, stderr, stdout, wmctl};
+use wm_schema::black_box::{BlackBox, DeviceWords, HotWords, ProcessWords};
+use wm_trust::incarnation::Incarnation;
+
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").expect("there").ino()
+}
+
+/// The bytes of a process's box.
+fn box_of(pid: u32) -> Vec<u8> {
+    let own = Incarnation::of(&pid.to_string()).expect("it lives");
+    let made = Box::new(BlackBox::new());
+    made.process.store(&ProcessWords {
+        magic: BlackBox::MAGIC,
+        version: BlackBox::VERSION,
+        bytes: BlackBox::BYTES as u64,
+        pid: pid.into(),
+        started_ticks: own.started,
+        stack: own.stack,
+        namespace: namespace(),
+        noted_s: 5,
+        ..ProcessWords::default()
+    });
+    made.program.store("stand-in");
+    made.devices[0].hot.store(&HotWords { number: 1, live_device: 7 << 20, ..HotWords::default() });
+    made.devices[0].publish(&DeviceWords { reserved_device: 32 << 20, ..DeviceWords::default() });
+    // SAFETY: a box is words without padding, and no thread writes it.
+    unsafe { std::slice::from_raw_parts((&raw const *made).cast::<u8>(), BlackBox::BYTES) }.to_vec()
+}
+
+fn put(scratch: &Scratch, pid: u32, bytes: &[u8]) {
+    let path = scratch.path().join(format!("{pid}-{}.box", namespace()));
+    fs::write(&path, bytes).expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).expect("its own");
+}
+
+/// Threads have numbers and files in `/proc` as processes have.
+fn stand_ins(scratch: &Scratch, count: usize) -> Vec<Sender<()>> {
+    let (told, numbers) = mpsc::channel();
+    let stand_in = |_| {
+        let (end, ended) = mpsc::channel::<()>();
+        let told = told.clone();
+        thread::spawn(move || {
+            told.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()).expect("heard");
+            let _the_test_is_over = ended.recv();
+        });
+        end
+    };
+    let all: Vec<_> = (0..count).map(stand_in).collect();
+    numbers.iter().take(count).for_each(|pid| put(scratch, pid, &box_of(pid)));
+    all
+}
+
+fn run(scratch: &Scratch, words: &[&str]) -> Output {
+    wmctl(scratch).args(words).output().expect("ran")
+}
+
+/// Processor time that a child has used.
+fn used(child: &Child) -> Duration {
+    let line = fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it lives");
+    let fields: Vec<_> = line.rsplit_once(')').expect("a name").1.split_ascii_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum();
+    Duration::from_millis(10 * ticks)
+}
+
+/// Processor time of all children that were waited for.
+fn used_by_children() -> Duration {
+    // SAFETY: all zeros are a valid value, which the call replaces.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0);
+        usage
+    };
+    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, 1000 * time.tv_usec as u32);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+#[test]
+fn two_hundred_programs_are_listed_at_once_and_watched_for_little() {
+    let scratch = Scratch::new("many");
+    let _stand_ins = stand_ins(&scratch, 200);
+    // Processor time: on a machine that is busy the clock shows the others' time.
+    let timed = |_| {
+        let before = used_by_children();
+        let output = run(&scratch, &["stats"]);
+        (used_by_children() - before, stdout(&output).lines().count())
+    };
+    let (took, lines) = (0..5).map(timed).min().expect("five");
+    assert_eq!(lines, 201);
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    let mut top = wmctl(&scratch).args(["top", "--json"]).stdout(Stdio::piped()).spawn().expect("started");
+    let mut tables = BufReader::new(top.stdout.take().expect("a pipe")).lines();
+    let mut next = || tables.next().expect("a table").expect("text").matches("stand-in").count();
+    assert_eq!(next(), 200);
+    let (before, begun) = (used(&top), Instant::now());
+    (0..5).for_each(|_| assert_eq!(next(), 200));
+    let share = (used(&top) - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    top.kill().and_then(|()| top.wait()).expect("ended");
+    // Optimised it takes a fraction of that; a tick of the clock is a fifth of a percent here.
+    let most = if cfg!(debug_assertions) { 0.1 } else { 0.02 };
+    assert!(share <= most, "{:.1} % of a core", share * 100.0);
+}
+
+/// A generator of words, the same in each run.
+fn garbage(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(next).take(bytes).collect()
+}
+
+#[test]
+fn files_of_garbage_are_survived_and_said() {
+    let scratch = Scratch::new("garbage");
+    let _stand_ins = stand_ins(&scratch, 1);
+    let sizes = [0, 1, 8, 4095, BlackBox::FIGURES, BlackBox::BYTES, 1 << 20];
+    for (number, size) in (0..28).zip(sizes.into_iter().cycle()) {
+        let mut bytes = garbage(number + 1, size);
+        let head = [BlackBox::MAGIC, BlackBox::VERSION + number % 2, BlackBox::BYTES as u64];
+        let head: Vec<u8> = head.into_iter().flat_map(u64::to_ne_bytes).collect();
+        if number > 13 && size > head.len() {
+            bytes[..head.len()].copy_from_slice(&head);
+        }
+        put(&scratch, 4_000_000 + number as u32, &bytes);
+    }
+    symlink("/dev/zero", scratch.path().join(format!("4000100-{}.box", namespace()))).expect("a link");
+    let pipe = scratch.path().join(format!("4000101-{}.box", namespace()));
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    for words in [&["stats"][..], &["top", "--once", "--interval", "0.02"], &["stats", "--dead"]] {
+        let output = run(&scratch, words);
+        let (text, said) = (stdout(&output), stderr(&output));
+        assert!(output.status.success() && !said.contains("panicked"), "{words:?}: {text}{said}");
+        assert!(
+            words[1..] == ["--dead"] || text.contains("stand-in") || text.contains("7.0 MiB"),
+            "{text}{said}"
+        );
+    }
+    let said = stderr(&run(&scratch, &["stats"]));
+    for expected in ["has layout 2, and this wmctl reads 1", "is no black box of wmshim", "is too short"] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let cleaned = stdout(&run(&scratch, &["clean"]));
+    assert_eq!(cleaned.lines().count(), 28, "{cleaned}");
+    assert!(is_there(&pipe), "a pipe is no box");
+}
+
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+/// Another user's file in a folder of this user's says nothing of this user's programs.
+#[test]
+fn files_of_others_and_of_other_namespaces_are_left_alone() {
+    let scratch = Scratch::new("others");
+    let pid = std::process::id();
+    let path = scratch.path().join(format!("{pid}-{}.box", namespace() + 1));
+    fs::write(&path, box_of(pid)).expect("written");
+    let output = run(&scratch, &["clean"]);
+    assert_eq!(stdout(&output), "nothing is left over\n");
+    put(&scratch, pid, &box_of(pid));
+    let own = scratch.path().join(format!("{pid}-{}.box", namespace()));
+    if std::os::unix::fs::chown(&own, Some(12_345), None).is_err() {
+        return hazards::skip("needs root");
+    }
+    assert!(!run(&scratch, &["stats"]).status.success(), "another user's");
+    assert!(is_there(&path) && is_there(&own));
+}
