@@ -16,26 +16,24 @@ use crate::gpu::{Event, Gpu, LinkWay, Result};
 impl Device {
     /// Is all earlier work of the device over?
     pub(crate) fn has_settled(&self, limit: Duration) -> Result<bool> {
-        if self.is_used_in_other_ways() {
-            return Err(CUresult::NOT_PERMITTED);
-        }
+        // A call that ends a context waits for this one, or is known before the contexts are.
+        let unaware = self.streams().unaware_call();
+        let contexts = self.contexts_with_work().filter(|contexts| !self.has_green(contexts));
+        let contexts = contexts.ok_or(CUresult::NOT_PERMITTED)?;
         // Without this function only an unbounded wait for a context is possible.
         if !self.driver().has::<symbol::cuCtxRecordEvent>() {
             return Err(CUresult::NOT_SUPPORTED);
         }
-        let events = self.record_contexts()?;
+        let events = self.record_in_contexts(contexts)?;
+        drop(unaware);
         let done = self.wait_any(&[&events], limit).is_some();
         events.into_iter().for_each(|event| self.recycle(event));
         Ok(done)
     }
 
-    /// May there be work, now or later, that an event of the device's one context does not cover? A
-    /// peer's work is in contexts that are not checked here. Whether an event of a context covers
-    /// its green contexts was not tested on a GPU.
-    fn is_used_in_other_ways(&self) -> bool {
-        let contexts = self.known_contexts();
-        let green = |context: &CUcontext| !self.streams().greens_of(*context).is_empty();
-        self.has_peers() || contexts.len() != 1 || contexts.iter().any(green)
+    /// Whether an event of a context covers its green contexts was not tested on a GPU.
+    fn has_green(&self, contexts: &[CUcontext]) -> bool {
+        contexts.iter().any(|context| !self.streams().greens_of(*context).is_empty())
     }
 
     /// Starts a copy in the device's own stream for that direction.

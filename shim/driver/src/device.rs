@@ -30,6 +30,9 @@ use crate::windows::Windows;
 /// [`Gpu::fingerprints`].
 pub type TakeFingerprints = fn(CUcontext, &[u64]) -> Result<Vec<KeyedFingerprint>>;
 
+/// Every living context of the process; `None` while that is not known.
+pub type ListContexts = fn() -> Option<Vec<CUcontext>>;
+
 /// One GPU behind an opened driver.
 #[derive(Debug)]
 pub struct Device {
@@ -55,6 +58,8 @@ pub struct Device {
     overflowed: fn(),
     changed: fn(),
     fingerprints: TakeFingerprints,
+    /// `None`: the process has no contexts but those that have allocated.
+    living_contexts: Option<ListContexts>,
     windows: Windows,
     host: MachineMemory,
     /// The cost of our driver calls.
@@ -106,6 +111,7 @@ impl Device {
             overflowed: || (),
             changed: || (),
             fingerprints: |_, _| Err(CUresult::NOT_SUPPORTED),
+            living_contexts: None,
             windows: Windows::default(),
             host: MachineMemory::default(),
             probes: Box::new(Probes::new()),
@@ -140,6 +146,12 @@ impl Device {
     #[must_use]
     pub fn with_fingerprints(self, fingerprints: TakeFingerprints) -> Self {
         Self { fingerprints, ..self }
+    }
+
+    /// The same device in a process with other contexts, whose work may touch its memory.
+    #[must_use]
+    pub fn with_contexts(self, living_contexts: ListContexts) -> Self {
+        Self { living_contexts: Some(living_contexts), ..self }
     }
 
     /// The same device, which leaves `reserve` bytes of the host available for all processes.
@@ -184,9 +196,16 @@ impl Device {
         &self.copy_streams
     }
 
-    /// May any other device access blocks?
-    pub(crate) fn has_peers(&self) -> bool {
-        !self.peers.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    /// Contexts of which the work may touch the device's memory. `None` where they are not all
+    /// known.
+    pub(crate) fn contexts_with_work(&self) -> Option<Vec<CUcontext>> {
+        let known = self.known_contexts();
+        let Some(living) = self.living_contexts else {
+            let has_peers = !self.peers.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+            return (!has_peers && known.len() == 1).then_some(known);
+        };
+        // One that is not listed was made by a way that is not seen, and there may be more.
+        living().filter(|all| !all.is_empty() && known.iter().all(|one| all.contains(one)))
     }
 
     /// The device's ordinal.

@@ -47,12 +47,16 @@ impl Device {
         self.finish(event, recorded)
     }
 
-    /// Events behind the present work in every context: one each, or none if one fails.
+    /// Events behind the present work in every context that has allocated.
     pub(crate) fn record_contexts(&self) -> Result<Vec<Event>> {
+        self.record_in_contexts(self.known_contexts())
+    }
+
+    /// Events behind the present work in contexts: one each, or none if one fails.
+    pub(crate) fn record_in_contexts(&self, contexts: Vec<CUcontext>) -> Result<Vec<Event>> {
         // An event of a context breaks each capture in it, in any mode.
         let _call = self.streams().unaware_call();
         self.refuse_capture()?;
-        let contexts = self.known_contexts();
         let mut events = Vec::with_capacity(contexts.len());
         for context in contexts {
             match self.record_context(context) {

@@ -85,15 +85,28 @@ fn memory_that_work_may_touch_stays_and_nothing_waits_for_it() {
 
 #[test]
 fn what_others_rely_on_stays() {
-    let passed_on = |world: &World| drop(world.manager.backing(world.manager.blocks()[0].address));
-    let with_peers = |world: &World| world.manager.refresh_access().expect("no failure");
-    let told = |world: &World| world.manager.keep_in_place();
-    for fix in [&passed_on as &dyn Fn(&World), &with_peers, &told] {
-        let mut world = world(&[32 * MB]);
+    let first = |world: &World| world.manager.blocks()[0].address;
+    let passed_on = |world: &World| drop(world.manager.backing(first(world)));
+    let told = |world: &World| world.manager.keep_in_place(&(first(world) + 5..first(world) + 6));
+    for fix in [&passed_on as &dyn Fn(&World), &told] {
+        let mut world = world(&[32 * MB, 32 * MB]);
         fix(&world);
-        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(MoveRefusal::Fixed));
+        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(MoveRefusal::InPlace));
+        assert_eq!(world.relocate(1, 0, Tier::Host, None), None, "the rest moves");
+        world.run(&Step::Free { index: 0, order: S });
+        world.run(&Step::Allocate { bytes: 32 * MB, order: S });
+        world.manager.gpu().drain_all();
+        assert_eq!(world.relocate(1, 0, Tier::Host, None), None, "the next block at its address does");
         world.end();
     }
+}
+
+#[test]
+fn memory_that_peers_reach_moves() {
+    let mut world = world(&[32 * MB]);
+    world.manager.refresh_access().expect("no failure");
+    assert_eq!(world.relocate(0, 0, Tier::Host, None), None);
+    world.end();
 }
 
 #[test]

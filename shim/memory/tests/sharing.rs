@@ -133,8 +133,8 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
     );
     assert_eq!(outcome(address, foreign), ShareOutcome::Shared);
     assert_eq!(outcome(address, foreign), ShareOutcome::Refused(MoveRefusal::Unfit), "it is shared already");
-    world.manager.keep_in_place();
-    assert_eq!(outcome(address, foreign), ShareOutcome::Refused(MoveRefusal::Fixed));
+    world.manager.keep_in_place(&(address..address + 1));
+    assert_eq!(outcome(address, foreign), ShareOutcome::Refused(MoveRefusal::InPlace));
     assert!(world.manager.backing(address).is_none(), "others' memory is not passed on as ours");
     world.unshare(0, 0, None).expect("a block").expect("it is undone all the same");
     assert!(world.manager.backing(address).is_some());

@@ -98,11 +98,12 @@ fn work_under_way_is_waited_for_and_nothing_changes_if_it_does_not_end() {
 fn where_memory_is_fixed_the_way_back_needs_no_move() {
     let mut world = world();
     assert_eq!(world.hand_over(0, Processor::Cpu, None), None);
-    world.manager.keep_in_place();
+    let block = world.manager.large_blocks(40 * MIB)[0].address;
+    world.manager.keep_in_place(&(block..block + 1));
     assert_eq!(world.hand_over(0, Processor::Gpu, None), None);
     assert_eq!(world.manager.usage().live, on(3, 40));
     world.check();
-    assert_eq!(world.hand_over(0, Processor::Cpu, None), Some(MoveRefusal::Fixed));
+    assert_eq!(world.hand_over(0, Processor::Cpu, None), Some(MoveRefusal::InPlace));
     world.end();
 }
 

@@ -131,6 +131,7 @@ fn code(refusal: WhyNot) -> CUresult {
 fn code_of_move(stays: MoveRefusal) -> CUresult {
     match stays {
         MoveRefusal::Fixed
+        | MoveRefusal::InPlace
         | MoveRefusal::Pinned
         | MoveRefusal::InGraph
         | MoveRefusal::Unfit

@@ -32,17 +32,17 @@ pub(crate) const PASSING: Duration = Duration::from_millis(20);
 /// each call that submits work finds it without a look-up.
 pub(crate) static GATE: SubmissionGate = SubmissionGate::new();
 
-/// A gate, and the pins and contexts of the calls that passed it.
+/// A gate, and what the calls that passed it pin.
 pub(crate) struct SubmissionGate {
     gate: Gate,
     /// Decided at load, before the first call passes.
     on: AtomicBool,
-    /// Bits of [`PinReason`].
+    /// Bits of [`PinReason`]: for them all memory stays where it is.
     pins: AtomicU32,
+    /// The same for which sharing of equal memory has ended, and single blocks stay, or none.
+    unshares: AtomicU32,
     /// A live graph pins all memory.
     opaque_graphs: AtomicBool,
-    /// Contexts that the program made with `cuCtxCreate` and its variants; ended ones count.
-    contexts: AtomicU32,
     /// Calls that let the host hold a stream back, so far: each counts before it is made and again
     /// after it.
     holds: AtomicU64,
@@ -60,20 +60,20 @@ pub(crate) enum Passage {
     Graph,
     /// Memory is pinned from now on.
     Pin(PinReason),
-    /// A context is made.
-    Context,
+    /// No equal memory is shared from now on. Blocks that the call names stay where they are.
+    Unshare(PinReason),
     /// It submits work that ends when the host has written a word or a function of it has run.
     Hold,
 }
 
-/// Why memory is pinned where it is for the rest of the process.
+/// Why memory is pinned where it is for the rest of the process, or is not shared any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PinReason {
     /// Others than this process's contexts may use the physical memory.
     Shared,
     /// The program asked for synchronous copies of a block, as for one that a network card writes.
     SyncMemops,
-    /// Work in other devices' contexts may use it.
+    /// Other devices may use it.
     Peer,
     /// The checks of a migration do not cover work in green contexts.
     GreenContext,
@@ -87,6 +87,10 @@ impl PinReason {
 
     fn bit(self) -> u32 {
         1 << self as u32
+    }
+
+    fn first_of(bits: u32) -> Option<&'static str> {
+        Self::ALL.into_iter().find(|reason| bits & reason.bit() != 0).map(Self::text)
     }
 
     /// In words.
@@ -130,8 +134,8 @@ impl SubmissionGate {
             gate: Gate::new(),
             on: AtomicBool::new(false),
             pins: AtomicU32::new(0),
+            unshares: AtomicU32::new(0),
             opaque_graphs: AtomicBool::new(false),
-            contexts: AtomicU32::new(0),
             holds: AtomicU64::new(0),
             next_stripe: AtomicUsize::new(0),
         }
@@ -195,8 +199,8 @@ impl SubmissionGate {
             Passage::Pin(reason) => {
                 self.pins.fetch_or(reason.bit(), SeqCst);
             }
-            Passage::Context => {
-                self.contexts.fetch_add(1, SeqCst);
+            Passage::Unshare(reason) => {
+                self.unshares.fetch_or(reason.bit(), SeqCst);
             }
             Passage::Hold => {
                 self.holds.fetch_add(1, SeqCst);
@@ -212,7 +216,12 @@ impl SubmissionGate {
 
     /// Why memory is pinned in this process, if a call has said so.
     pub(crate) fn pin_reason(&self) -> Option<&'static str> {
-        Self::first_pin(self.pins.load(SeqCst))
+        PinReason::first_of(self.pins.load(SeqCst))
+    }
+
+    /// Why some memory stays or no equal memory is shared, if a call has said so.
+    pub(crate) fn unshare_reason(&self) -> Option<&'static str> {
+        PinReason::first_of(self.pins.load(SeqCst) | self.unshares.load(SeqCst))
     }
 
     /// As long as `has_opaque` says so, a graph lives of which it is not known what memory it uses,
@@ -226,24 +235,14 @@ impl SubmissionGate {
         self.opaque_graphs.load(SeqCst).then_some("a graph may rely on where any memory is")
     }
 
-    fn first_pin(pins: u32) -> Option<&'static str> {
-        PinReason::ALL.into_iter().find(|reason| pins & reason.bit() != 0).map(PinReason::text)
-    }
-
-    /// Memory is being made: pins memory if the calling library relies on where it is, `before`
-    /// which blocks may come back. Costs some microseconds where calls pass here, and nothing else.
-    pub(crate) fn pin_for_caller(&self, before: impl FnOnce()) {
-        if self.is_on() && callers::need_device() {
-            if !self.is_pinned() {
-                before();
-            }
-            self.record(Passage::Pin(PinReason::Communication));
+    /// Memory is being made. `true`: the calling library gives it to other devices, so it has to
+    /// stay where it is. Costs some microseconds where calls pass here, and nothing else.
+    pub(crate) fn is_for_others(&self) -> bool {
+        let is_for_others = self.is_on() && callers::need_device();
+        if is_for_others {
+            self.record(Passage::Unshare(PinReason::Communication));
         }
-    }
-
-    /// Contexts that the program made with `cuCtxCreate` and its variants.
-    pub(crate) fn contexts_made(&self) -> u32 {
-        self.contexts.load(SeqCst)
+        is_for_others
     }
 
     /// A number that grows with each call that lets the host hold a stream back.
@@ -421,7 +420,9 @@ mod tests {
         let holds = gate.holds();
         make_call(&gate, Passage::Hold);
         assert_eq!(gate.holds(), holds + 2, "before the call and after it");
-        make_call(&gate, Passage::Context);
-        assert_eq!((gate.contexts_made(), open_gate().contexts_made()), (1, 0), "of this gate only");
+        let gate = open_gate();
+        make_call(&gate, Passage::Unshare(PinReason::Peer));
+        assert!(gate.pin_reason().is_none() && !gate.is_pinned(), "memory moves");
+        assert_eq!(gate.unshare_reason(), Some(PinReason::Peer.text()));
     }
 }

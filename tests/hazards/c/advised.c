@@ -2,8 +2,11 @@
  *
  *   advised IMAGE threads SEED THREADS ROUNDS   threads that fill, copy and read blocks in streams of their own while another one advises at random; prints the
  *                                               shim's figures
+ *   advised IMAGE contexts SEED THREADS ROUNDS DEVICE   the same, where every second thread works in a context that the program has made on that device,
+ *                                               and another thread makes and destroys contexts there
  *   advised IMAGE calls                         each call that is wrong or refused, and the codes of a block's way out and in
- *   advised IMAGE kept WHAT                     the answers of a move out before and after the action WHAT
+ *   advised IMAGE kept WHAT                     the answers of moves of two blocks out, of one of them out and in after the action WHAT, which concerns it,
+ *                                               and of the other one in
  *   advised IMAGE room WHAT                     the answers of a pool of the program's own on a full device: idle, or busy with a stream that waits
  *   advised IMAGE turns moves|stays           the shim's figures while three blocks that do not fit together take turns on the device
  *   advised IMAGE layers COUNT PERIODS          a kernel uses one block after the other, again and again; the shim's figures after each period
@@ -29,6 +32,8 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUresult cuCtxDestroy_v2(CUcontext context);
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags);
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
 
 enum { MIB = 1 << 20, BLOCKS = 4, MOST_THREADS = 8, NON_BLOCKING = 1 };
@@ -65,6 +70,18 @@ static struct block blocks[MOST_THREADS][BLOCKS];
 static unsigned seed, threads, rounds;
 static int ended;
 
+/* What every second thread works in. */
+static CUcontext second;
+static CUfunction second_fill;
+static __thread CUfunction own_fill;
+
+static CUresult fill_here(CUdeviceptr address, size_t bytes, unsigned word, CUstream stream)
+{
+    uint64_t words = bytes / 4;
+    void *parameters[] = {&address, &words, &word};
+    return cuLaunchKernel(own_fill, 4, 1, 1, 64, 1, 1, 0, stream, parameters, NULL);
+}
+
 static size_t size_of(unsigned index) { return index == 0 ? 300 << 10 : (size_t)(3 + 5 * index) * MIB; }
 
 static void expect(const struct block *block, CUstream stream)
@@ -88,7 +105,7 @@ static void step(struct block *mine, unsigned *state, CUstream stream)
     switch (draw(state) % 6) {
     case 0:
         one->word = draw(state);
-        MUST(fill_by_kernel(one->address, one->bytes, one->word, stream));
+        MUST(fill_here(one->address, one->bytes, one->word, stream));
         break;
     case 1:
         one->word = draw(state);
@@ -124,7 +141,9 @@ static void *work(void *argument)
 {
     unsigned index = (unsigned)(size_t)argument, state = seed * 31 + index;
     CUstream stream;
-    MUST(cuCtxSetCurrent(context));
+    int is_second = second && index % 2;
+    own_fill = is_second ? second_fill : fill;
+    MUST(cuCtxSetCurrent(is_second ? second : context));
     MUST(cuStreamCreate(&stream, NON_BLOCKING));
     for (unsigned round = 0; round < rounds; round++) {
         for (unsigned count = draw(&state) % 6; count > 0; count--)
@@ -161,9 +180,34 @@ static void *advise(void *argument)
     return NULL;
 }
 
-static void all_threads(char **argument)
+/* Contexts come and go. Each has work at its end. */
+static void *churn_contexts(void *argument)
 {
-    pthread_t workers[MOST_THREADS], adviser;
+    while (!__atomic_load_n(&ended, __ATOMIC_SEQ_CST)) {
+        CUcontext mine;
+        CUdeviceptr block;
+        MUST(cuCtxCreate_v2(&mine, 0, *(CUdevice *)argument));
+        MUST(cuMemAlloc_v2(&block, 6 * MIB));
+        MUST(cuMemsetD32_v2(block, 1, 6 * MIB / 4));
+        usleep(2000);
+        MUST(cuCtxDestroy_v2(mine));
+    }
+    return NULL;
+}
+
+static void make_second(const char *image, CUdevice device)
+{
+    MUST(cuCtxCreate_v2(&second, 0, device));
+    MUST(cuModuleGetFunction(&second_fill, load_image(image), "wm_fill_u32"));
+    if (device != 0)
+        MUST(cuCtxEnablePeerAccess(context, 0));
+    MUST(cuCtxSetCurrent(context));
+}
+
+/* `device`: -1, or of the second context. */
+static void all_threads(char **argument, CUdevice device)
+{
+    pthread_t workers[MOST_THREADS], adviser, churner;
     seed = atoi(argument[3]), threads = atoi(argument[4]), rounds = atoi(argument[5]);
     for (unsigned i = 0; i < threads * BLOCKS; i++) {
         struct block *block = &blocks[i / BLOCKS][i % BLOCKS];
@@ -172,6 +216,10 @@ static void all_threads(char **argument)
         MUST(cuMemsetD32_v2(block->address, block->word, block->bytes / 4));
     }
     MUST(cuCtxSynchronize());
+    if (device >= 0) {
+        make_second(argument[1], device);
+        pthread_create(&churner, NULL, churn_contexts, &device);
+    }
     pthread_create(&adviser, NULL, advise, NULL);
     for (size_t i = 0; i < threads; i++)
         pthread_create(&workers[i], NULL, work, (void *)i);
@@ -179,6 +227,8 @@ static void all_threads(char **argument)
         pthread_join(workers[i], NULL);
     __atomic_store_n(&ended, 1, __ATOMIC_SEQ_CST);
     pthread_join(adviser, NULL);
+    if (device >= 0)
+        pthread_join(churner, NULL);
     puts(wmshim_stats_json());
 }
 
@@ -212,15 +262,16 @@ static void calls(void)
 
 static void kept(const char *what)
 {
-    CUdeviceptr block;
+    CUdeviceptr block, other;
     CUstream stream;
     CUgraph graph;
-    CUcontext second;
     CUipcMemHandle handle;
     unsigned on = 1;
     MUST(cuMemAlloc_v2(&block, 8 * MIB));
+    MUST(cuMemAlloc_v2(&other, 8 * MIB));
     MUST(cuStreamCreate(&stream, NON_BLOCKING));
     printf("%d ", say((void *)(size_t)block, 8 * MIB, WMSHIM_COLD));
+    printf("%d ", say((void *)(size_t)other, 8 * MIB, WMSHIM_COLD));
     if (!strcmp(what, "capture")) {
         MUST(cuStreamBeginCapture_v2(stream, 2));
         MUST(cuStreamEndCapture(stream, &graph));
@@ -233,11 +284,17 @@ static void kept(const char *what)
         cuIpcGetMemHandle(&handle, block);
     } else if (!strcmp(what, "device")) {
         MUST(cuDevicePrimaryCtxRetain(&second, 1));
+    } else if (!strcmp(what, "peers")) {
+        MUST(cuCtxCreate_v2(&second, 0, 1));
+        MUST(cuCtxEnablePeerAccess(context, 0));
+        MUST(cuCtxSetCurrent(context));
     } else if (!strncmp(what, "lib", 3)) {
         if (!dlopen(what, 2))
             exit(84);
     }
-    printf("%d\n", say((void *)(size_t)block, 8 * MIB, WMSHIM_PREFETCH));
+    printf("%d ", say((void *)(size_t)block, 8 * MIB, WMSHIM_COLD));
+    printf("%d ", say((void *)(size_t)block, 8 * MIB, WMSHIM_PREFETCH));
+    printf("%d\n", say((void *)(size_t)other, 8 * MIB, WMSHIM_PREFETCH));
 }
 
 static CUdeviceptr held;
@@ -414,7 +471,9 @@ int main(int count, char **argument)
         return 90;
     load(argument[1]);
     if (!strcmp(argument[2], "threads"))
-        all_threads(argument);
+        all_threads(argument, -1);
+    else if (!strcmp(argument[2], "contexts"))
+        all_threads(argument, atoi(argument[6]));
     else if (!strcmp(argument[2], "calls"))
         calls();
     else if (!strcmp(argument[2], "kept"))

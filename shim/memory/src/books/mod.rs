@@ -9,4 +9,5 @@ pub(crate) mod free_cache;
 pub(crate) mod holdings;
 pub(crate) mod ledger;
 pub(crate) mod program;
+pub(crate) mod staying;
 pub(crate) mod unified;

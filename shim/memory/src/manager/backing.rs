@@ -17,15 +17,15 @@ pub struct Backing {
 
 impl<G: Gpu> Manager<G> {
     /// The memory behind the live block that contains `address`. It does not change while the
-    /// block lives: from now on nothing moves. `None` too for a block of which a part is shared
+    /// block lives: from now on it does not move. `None` too for a block of which a part is shared
     /// with other processes: it is to be unshared first. And for a block that is the CPU's: nothing
     /// changes then.
     pub fn backing(&self, address: u64) -> Option<Backing> {
         if self.lock().unified.may_be_on_cpu(&(address..address.saturating_add(1))) {
             return None;
         }
-        self.keep_in_place();
-        let state = self.lock();
+        let mut state = self.wait_until(|state| !state.under_way.is_moving());
+        state.keep_in_place(&(address..address.saturating_add(1)));
         let block = state.program.blocks().around(address)?;
         let ledger = &state.holdings.ledger;
         let extents = ledger.extents();

@@ -15,6 +15,7 @@ use wm_driver::{Event, Gpu, Tier, gpu};
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use super::spares::SpareSource;
+use crate::books::staying::Stay;
 use crate::policy::attempt::Room;
 use crate::state::swap::{StrandedSwap, Swap, TakenFingerprints};
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved};
@@ -91,9 +92,7 @@ impl<G: Gpu> Manager<G> {
         let mut state = self.lock();
         let block = state.program.directory().look_up(address).filter(|block| block.address == address);
         let Some(block) = block else { return false };
-        if !state.pinned.contains(&(address, block.id)) {
-            state.pinned.push((address, block.id));
-        }
+        state.staying.insert(address, block.id, Stay::OnDevice);
         true
     }
 
@@ -133,10 +132,10 @@ impl<G: Gpu> Manager<G> {
         bytes > 0 && self.gpu.memory_info().is_ok_and(|(free, _)| bytes > all(free))
     }
 
-    /// From now on all memory stays where it is: something was told where it lies, or uses it in a
-    /// way that is not seen here. Returns once no move is under way.
-    pub fn keep_in_place(&self) {
-        self.wait_until(|state| !state.under_way.is_moving()).fixed = true;
+    /// The blocks in a range stay where they are until they are freed: something was told where
+    /// they lie, or uses them in a way that is not seen here. Returns once no move is under way.
+    pub fn keep_in_place(&self, range: &Range<u64>) {
+        self.wait_until(|state| !state.under_way.is_moving()).keep_in_place(range);
     }
 
     /// Is all earlier work over?

@@ -121,15 +121,14 @@ impl<G: Gpu> Manager<G> {
         self.waiters.notify();
     }
 
-    /// Peer access has changed: grants access anew in every range that is mapped. Peers' work is
-    /// not seen here, so nothing moves any more.
+    /// Peer access has changed: grants access anew in every range that is mapped. Nothing moves
+    /// meanwhile.
     ///
     /// # Errors
     /// The driver's first; the other ranges are tried all the same.
     pub fn refresh_access(&self) -> Result<(), CUresult> {
         let mut state = self.wait_until(|state| state.under_way.is_none());
         state.under_way.pin();
-        state.fixed = true;
         let ledger = &state.holdings.ledger;
         let ranges =
             ledger.extents().mapped_ranges(|key| ledger.is_foreign(key), |key| ledger.is_adopted(key));

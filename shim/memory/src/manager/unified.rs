@@ -21,6 +21,7 @@ use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use super::spares::SpareSource;
 use super::swap::SwapEnds;
 use crate::books::ledger::OccupiedHandle;
+use crate::books::staying::Stay;
 use crate::state::State;
 use crate::sync::MutexGuard;
 use crate::vocabulary::error::{AllocateError, FreeError};
@@ -113,6 +114,9 @@ impl<G: Gpu> Manager<G> {
 
     fn hand_to_cpu(&self, handover: &Handover<'_, G>, until: Instant) -> Result<(), MoveRefusal> {
         self.is_fixed()?;
+        if self.lock().stay_in(&handover.block) == Some(Stay::InPlace) {
+            return Err(MoveRefusal::InPlace);
+        }
         self.see_over(|gpu| gpu.is_settled(left(until)))?;
         let given = self.give_to_cpu(handover, until);
         if given.is_err() && self.lock().unified.holder(handover.block.start) == Some(Some(Processor::Gpu)) {

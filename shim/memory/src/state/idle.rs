@@ -86,7 +86,7 @@ impl State {
         self.pool.forget_idle();
         self.count_idle_pieces();
         self.fixed = false;
-        self.pinned = Vec::new();
+        self.staying.clear();
         self.in_graphs.clear();
         self.unified.clear();
         (steps, self.timeline.clear())

@@ -28,6 +28,7 @@ use crate::books::black_box::BlackBoxPlace;
 use crate::books::free_cache::FlushScope;
 use crate::books::holdings::Holdings;
 use crate::books::program::ProgramBlocks;
+use crate::books::staying::StayingBlocks;
 use crate::books::unified::UnifiedBlocks;
 use crate::ordering::fence::{Fence, Marks, Numbered};
 use crate::ordering::results::EventResults;
@@ -72,9 +73,7 @@ pub(crate) struct State {
     pub(crate) fingerprint_pace: FingerprintPace,
     /// New handles are of the few sizes that moves exchange.
     pub(crate) expects_moves: bool,
-    /// Blocks that are to stay on the device, by address and id. Freed blocks are removed at the
-    /// next query.
-    pub(crate) pinned: Vec<(u64, u64)>,
+    pub(crate) staying: StayingBlocks,
     /// Ranges that graphs name: what lies there stays there.
     pub(crate) in_graphs: RangeSet,
     pub(crate) unified: UnifiedBlocks,

@@ -10,6 +10,7 @@ use std::ops::Range;
 use wm_driver::{Handle, Tier};
 
 use crate::books::ledger::OccupiedHandle;
+use crate::books::staying::Stay;
 use crate::policy::attempt::Room;
 use crate::state::State;
 use crate::state::swap::{Swap, TakenFingerprints, without};
@@ -34,6 +35,9 @@ impl State {
             return Err(MoveRefusal::Busy);
         }
         let handle = self.holdings.ledger.occupied_handle(address).ok_or(MoveRefusal::NoBlock)?;
+        if self.stay_in(&handle.range) == Some(Stay::InPlace) {
+            return Err(MoveRefusal::InPlace);
+        }
         let is_chunk = handle.range.start == address && handle.bytes() == rules.granularity;
         if !is_chunk || handle.tier != Tier::Device || handle.foreign {
             return Err(MoveRefusal::Unfit);

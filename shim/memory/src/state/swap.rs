@@ -12,6 +12,7 @@ use wm_driver::{Event, Handle, KeyedFingerprint, LinkWay, Tier};
 
 use crate::books::free_cache::FlushScope;
 use crate::books::ledger::{FormerMemory, HandleKey, KeptNumber, OccupiedHandle, TakenHandle};
+use crate::books::staying::Stay;
 use crate::ordering::fence::{Fence, Numbered};
 use crate::policy::attempt::Room;
 use crate::policy::swap::{Spare, spare};
@@ -146,8 +147,11 @@ impl State {
         if handle.adopted && matches!(to, Tier::Peer(_)) {
             return Err(MoveRefusal::Unfit);
         }
-        if to != Tier::Device && self.has_pinned(&handle.range) {
-            return Err(MoveRefusal::Pinned);
+        match self.stay_in(&handle.range) {
+            Some(Stay::OnDevice) if to != Tier::Device => return Err(MoveRefusal::Pinned),
+            // No other device was given the place of memory that processes share.
+            Some(Stay::InPlace) if !handle.foreign => return Err(MoveRefusal::InPlace),
+            _ => {}
         }
         if self.in_graphs.overlaps(&handle.range) {
             return Err(MoveRefusal::InGraph);
@@ -204,13 +208,20 @@ impl State {
         copy.stale(&within, now).iter().map(|part| moved(part, begin)).collect()
     }
 
-    /// Is a block in the range that is to stay on the device? Forgets those that were freed.
-    fn has_pinned(&mut self, range: &Range<u64>) -> bool {
+    /// How the live blocks in a range stay.
+    pub(crate) fn stay_in(&mut self, range: &Range<u64>) -> Option<Stay> {
         let directory = self.program.directory();
-        let live = |(address, id): (u64, u64)| directory.look_up(address).filter(|block| block.id == id);
-        self.pinned.retain(|pin| live(*pin).is_some());
-        let mut blocks = self.pinned.iter().filter_map(|pin| live(*pin));
-        blocks.any(|block| block.address < range.end && range.start < block.address + block.tiers.total())
+        let live = |address, id| directory.look_up(address).filter(|block| block.id == id);
+        self.staying.within(range, |address, id| live(address, id).map(|block| address + block.tiers.total()))
+    }
+
+    /// The live blocks of which bytes lie in a range stay where they are.
+    pub(crate) fn keep_in_place(&mut self, range: &Range<u64>) {
+        for block in self.program.blocks().within(range) {
+            if let Some(live) = self.program.directory().look_up(block.address) {
+                self.staying.insert(live.address, live.id, Stay::InPlace);
+            }
+        }
     }
 
     /// The handle at an address. The blocks of it in the free cache become free first: they are not

@@ -99,6 +99,9 @@ pub enum MoveRefusal {
     /// A block there is to stay on the device.
     #[error("a block is pinned to the device")]
     Pinned,
+    /// Others than the process's streams use a block there.
+    #[error("others rely on where a block is")]
+    InPlace,
     /// A copy or a memset of a graph names a block there.
     #[error("a graph names a block there")]
     InGraph,
@@ -128,7 +131,7 @@ pub enum MoveRefusal {
 
 impl MoveRefusal {
     /// Why memory was not moved, in words for statistics.
-    pub const REASONS: [&'static str; 13] = [
+    pub const REASONS: [&'static str; 14] = [
         "others rely on where memory is",
         "no block lies there",
         "it cannot move there",
@@ -142,6 +145,7 @@ impl MoveRefusal {
         "the driver failed, and memory is lost",
         "the CPU uses a block there",
         "a graph names a block there",
+        "others rely on where a block is",
     ];
 
     fn kind(self) -> usize {
@@ -159,6 +163,7 @@ impl MoveRefusal {
             Self::Lost(_) => 10,
             Self::OnCpu => 11,
             Self::InGraph => 12,
+            Self::InPlace => 13,
         }
     }
 
@@ -171,6 +176,7 @@ impl MoveRefusal {
                 | Self::Shared
                 | Self::Pinned
                 | Self::InGraph
+                | Self::InPlace
                 | Self::OnCpu
                 | Self::InUse
         )

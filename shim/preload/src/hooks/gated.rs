@@ -29,12 +29,17 @@ struct Gated {
 /// Declares them from the table's cells: the parameters, the passage, the stream, the call of
 /// [`writes`] that is made before the driver's, and the one that is made after it succeeded.
 ///
-/// A call that makes, changes or ends a graph names a function of [`graph_uses`], too.
+/// A call that makes, changes or ends a graph names a function of [`graph_uses`], too, one that
+/// makes a context a function of [`made`], and one from which on blocks stay where they are a
+/// function of [`kept`].
 ///
 /// [`writes`]: crate::hooks::work::writes
 /// [`graph_uses`]: crate::hooks::work::graph_uses
+/// [`made`]: crate::hooks::order::made
+/// [`kept`]: crate::hooks::work::kept
 macro_rules! gated {
-    ($($name:ident $parameters:tt: $passage:expr, $stream:tt $(, graph $graph:ident $named:tt)? =>
+    ($($name:ident $parameters:tt: $passage:expr, $stream:tt $(, graph $graph:ident $named:tt)?
+        $(, context $made:ident $place:tt)? $(, keeps $keeps:ident $range:tt)? =>
         $($before:ident $told:tt $(then $after:ident $result:tt)?)?;)*) => {
         #[allow(non_upper_case_globals, reason = "named after the driver's functions")]
         mod next {
@@ -53,13 +58,15 @@ macro_rules! gated {
             use wm_abi::*;
 
             use crate::gate::{GATE, Passage::*, PinReason::*};
-            use crate::hooks::gated::{come_home, come_home_for_graphs, next, pins};
+            use crate::hooks::gated::{come_home, come_home_at, come_home_for_graphs, next, pins};
             use crate::hooks::call::stream::{is_per_thread, record_per_thread};
-            use crate::hooks::work::graph_uses;
+            use crate::hooks::order::made;
             use crate::hooks::work::writes::{self, ToldCall};
+            use crate::hooks::work::{graph_uses, kept};
             use crate::subsystems::PROCESS;
 
-            $(gated_entry!($name $parameters: $passage, $stream $(, graph $graph $named)? => $($before $told $(then $after $result)?)?);)*
+            $(gated_entry!($name $parameters: $passage, $stream $(, graph $graph $named)? $(, context $made $place)?
+                $(, keeps $keeps $range)? => $($before $told $(then $after $result)?)?);)*
         }
 
         const GATED: &[Gated] = &[
@@ -74,7 +81,8 @@ macro_rules! gated {
 
 macro_rules! gated_entry {
     ($name:ident($($argument:ident: $type:ty),*): $passage:expr, $stream:tt
-        $(, graph $graph:ident($($named:ident),*))? =>
+        $(, graph $graph:ident($($named:ident),*))? $(, context $made:ident($($place:ident),*))?
+        $(, keeps $keeps:ident($($range:ident),*))? =>
         $($before:ident($($told:ident),*) $(then $after:ident($($result:ident),*))?)?) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             record_per_thread(const { is_per_thread(stringify!($name)) });
@@ -84,7 +92,9 @@ macro_rules! gated_entry {
             if const { matches!($passage, Graph) } {
                 come_home_for_graphs();
             }
+            $(come_home_at(&[$($range as u64),*]);)?
             GATE.pass($passage, || {
+                $(kept::$keeps($($range as u64),*);)?
                 $(if PROCESS.sharing.is_on() {
                     let call = told_call!($name, $stream);
                     // SAFETY: the program's arguments, for the function that it called.
@@ -103,6 +113,10 @@ macro_rules! gated_entry {
                     #[allow(unused_unsafe, reason = "some take no pointers")]
                     unsafe { graph_uses::$graph(code, $($named),*) };
                 })?
+                $({
+                    // SAFETY: the same, and the driver wrote its answers.
+                    unsafe { made::$made(code, $($place),*) };
+                })?
                 code
             })
         }
@@ -118,7 +132,7 @@ macro_rules! told_call {
 
 /// Does memory stay where it is from such a call on?
 const fn pins(passage: Passage) -> bool {
-    matches!(passage, Passage::Pin(_) | Passage::Context)
+    matches!(passage, Passage::Pin(_))
 }
 
 /// A call is about to pin memory: what was evicted comes back first, once.
@@ -126,6 +140,17 @@ const fn pins(passage: Passage) -> bool {
 fn come_home() {
     if !GATE.is_pinned() && GATE.is_on() {
         boundary::observe(|| PROCESS.moves.come_home());
+    }
+}
+
+/// A block is about to stay where it is: what was evicted of it comes back first. `range`: an
+/// address in it, and perhaps bytes.
+#[cold]
+fn come_home_at(range: &[u64]) {
+    if let [address, ..] = range
+        && GATE.is_on()
+    {
+        boundary::observe(|| PROCESS.moves.come_home_at(*address));
     }
 }
 

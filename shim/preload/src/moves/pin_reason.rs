@@ -1,11 +1,8 @@
 //! Why memory stays where it is in this process, or at this moment.
 
-use wm_abi::CUdevice;
-use wm_driver::Api;
-
 use crate::gate::GATE;
-use crate::process::{callers, driver};
-use crate::registry;
+use crate::process::callers;
+use crate::registry::REGISTRY;
 use crate::settings::{Guard, Settings};
 
 /// Settings under which nothing moves: blocks are not ours, or are looked at by work of our own.
@@ -18,7 +15,7 @@ pub(crate) fn of_settings(settings: &Settings) -> Option<&'static str> {
 
 /// What the program has done or loaded that pins memory. To be asked behind the closed gate.
 pub(super) fn of_process() -> Option<&'static str> {
-    GATE.graph_reason().or_else(of_sharing)
+    GATE.graph_reason().or_else(|| GATE.pin_reason()).or_else(of_libraries).or_else(of_contexts)
 }
 
 /// The same, without the calls of this process: for memory that none of them has passed on.
@@ -29,7 +26,7 @@ pub(super) fn of_others() -> Option<&'static str> {
 /// The same for sharing of equal memory. Graphs do not pin it: they use addresses, and what lies
 /// there stays the same.
 pub(crate) fn of_sharing() -> Option<&'static str> {
-    GATE.pin_reason().or_else(of_libraries).or_else(of_contexts)
+    GATE.unshare_reason().or_else(of_libraries).or_else(|| of_count(REGISTRY.living_contexts.count()))
 }
 
 /// The same for a block that the program gives up to the CPU. It sees to it that no context uses
@@ -44,30 +41,27 @@ fn of_libraries() -> Option<&'static str> {
     callers::registering_loaded()
 }
 
-/// Work of other contexts is not looked for, whatever device they are on: a copy between devices
-/// runs in either.
+/// Work of contexts like any other is looked for where memory moves.
 fn of_contexts() -> Option<&'static str> {
-    let is_active =
-        |device: CUdevice| driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0);
-    let primary = (0..registry::device_count().unwrap_or(0)).filter(|device| is_active(*device)).count();
-    of_context_counts(primary, GATE.contexts_made())
+    let has_special = REGISTRY.living_contexts.has_special();
+    has_special.then_some("a context has a part of the GPU, or is used by graphics")
 }
 
-/// `made`: contexts other than primary ones.
-fn of_context_counts(primary: usize, made: u32) -> Option<&'static str> {
-    (primary + made as usize != 1).then_some("the process has several contexts")
+/// The kernels that compare memory run in one context.
+fn of_count(contexts: Option<usize>) -> Option<&'static str> {
+    (contexts != Some(1)).then_some("the process has several contexts")
 }
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (wrong result): memory moves under work that relies on where it is.
+    //! Hazard (wrong result): memory is shared under work that relies on where it is.
     use super::*;
 
     #[test]
     fn one_context_of_either_kind_pins_nothing() {
-        assert_eq!((of_context_counts(1, 0), of_context_counts(0, 1)), (None, None));
-        for (primary, made) in [(1, 1), (2, 0), (0, 2), (0, 0)] {
-            assert!(of_context_counts(primary, made).is_some(), "{primary} and {made}");
+        assert_eq!(of_count(Some(1)), None);
+        for count in [Some(0), Some(2), None] {
+            assert!(of_count(count).is_some(), "{count:?}");
         }
     }
 }

@@ -6,10 +6,11 @@
 
 use std::time::Instant;
 
-use wm_driver::{Device, Gpu};
-use wm_memory::Manager;
+use wm_driver::{Device, Gpu, Tier};
 use wm_memory::tiers::TierPlacer;
+use wm_memory::{Manager, MoveOrder};
 
+use super::predictor::range_of;
 use super::wait_budget::WaitWorth;
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
@@ -69,6 +70,26 @@ impl Migrations {
             let is_idle = manager.gpu().is_settled(wait.limit).unwrap_or(false);
             wait.end(begin.elapsed(), is_idle);
         }
+    }
+
+    /// The block that an address is in is about to stay where it is: it comes back if there is room.
+    pub(crate) fn come_home_at(&self, address: u64) {
+        if !self.is_on() || pin_reason::of_process().is_some() {
+            return;
+        }
+        let found = registry::owner(address).and_then(|manager| Some((manager, manager.block(address)?)));
+        let Some((manager, block)) = found
+            .filter(|(manager, block)| block.tiers.host > 0 && block.tiers.host <= manager.device_room())
+        else {
+            return;
+        };
+        let Some(wait) = self.waits.of_rescue() else { return };
+        let begin = Instant::now();
+        let is_idle = manager.gpu().is_settled(wait.limit).unwrap_or(false);
+        let waited = begin.elapsed();
+        let order = MoveOrder { range: range_of(&block), to: Tier::Device, alone: false, discards: false };
+        let has_moved = is_idle && self.migrate(manager, &order).is_none();
+        wait.end(waited, has_moved);
     }
 
     /// Memory is about to be pinned where it is for the rest of the process: blocks come back that

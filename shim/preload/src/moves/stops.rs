@@ -328,7 +328,13 @@ impl MovePlan<'_> {
         moved.bytes == 0
             && match moved.refusal {
                 Some(stays) => {
-                    matches!(stays, MoveRefusal::Pinned | MoveRefusal::InGraph | MoveRefusal::Unfit)
+                    matches!(
+                        stays,
+                        MoveRefusal::Pinned
+                            | MoveRefusal::InPlace
+                            | MoveRefusal::InGraph
+                            | MoveRefusal::Unfit
+                    )
                 }
                 None => order.to == Tier::Host && moved.next >= order.range.end && is_on_peer(),
             }

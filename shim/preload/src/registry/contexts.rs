@@ -4,17 +4,20 @@
 use wm_abi::CUcontext;
 use wm_driver::StreamId;
 
-use super::tables::all;
+use super::tables::{REGISTRY, all};
 use crate::process::streams;
 
 /// A call that may end a context is about to be made: managers do not use the context until the
 /// outcome is known.
 pub(crate) fn suspend_context(context: CUcontext) {
+    REGISTRY.living_contexts.suspend(context);
     all().for_each(|manager| manager.gpu().suspend_context(context));
+    streams().await_unaware();
 }
 
 /// The context did not end.
 pub(crate) fn resume_context(context: CUcontext) {
+    REGISTRY.living_contexts.resume(context);
     all().for_each(|manager| manager.gpu().resume_context(context));
 }
 
@@ -27,6 +30,7 @@ pub(crate) fn end_context(context: CUcontext) {
     }
     streams().captures_ended_in(context);
     streams().forget(&ids);
+    REGISTRY.living_contexts.forget(context);
 }
 
 /// Streams are about to be destroyed: blocks freed on them get events that outlive them.

@@ -9,6 +9,7 @@
 //! | [`sites`] | from the calling thread's context to its manager |
 //! | [`streams`] | from a stream that a call names to its context and manager |
 //! | [`devices`], [`peers`] | the driver's facts about devices, and which of them may access which others' memory |
+//! | [`living`] | the living contexts of the process |
 //! | [`contexts`], [`context_blocks`], [`context_users`] | the blocks, streams and users that end with a context |
 //!
 //! The registry knows managers and the driver, and no other subsystem: a manager asks those through
@@ -20,6 +21,7 @@ mod context_users;
 mod contexts;
 mod create;
 mod devices;
+mod living;
 mod managers;
 mod peer_rights;
 mod peers;
@@ -32,6 +34,7 @@ pub(crate) use create::allow_dependencies;
 pub(crate) use devices::{
     active_primary, current_device, device_count, device_of, is_active, label, pitch_alignment,
 };
+pub(crate) use living::ContextKind;
 pub(crate) use peers::{can_access_peer, grant};
 pub(crate) use sites::{current_site, existing_site, of_device};
 pub(crate) use streams::{

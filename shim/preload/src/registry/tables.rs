@@ -9,6 +9,7 @@ use wm_memory::{HostBudget, Manager};
 
 use super::context_blocks::ContextBlocks;
 use super::context_users::ContextUsers;
+use super::living::LivingContexts;
 use super::managers::{DEVICES, Managers};
 use super::peer_rights::PeerRights;
 use crate::process::{DeviceSet, DeviceValues, THREAD_HOT, streams};
@@ -59,6 +60,7 @@ pub(crate) struct DeviceRegistry {
     pub(super) peers: PeerRights,
     pub(crate) context_blocks: ContextBlocks,
     pub(crate) context_users: ContextUsers,
+    pub(crate) living_contexts: LivingContexts,
 }
 
 /// The process's registry. It is a static of this layer: all subsystems above import it, and a miss
@@ -75,6 +77,7 @@ pub(crate) static REGISTRY: DeviceRegistry = DeviceRegistry {
     peers: PeerRights::new(),
     context_blocks: ContextBlocks::new(),
     context_users: ContextUsers::new(),
+    living_contexts: LivingContexts::new(),
 };
 
 /// Once, before the first hook is connected.

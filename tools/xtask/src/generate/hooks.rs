@@ -13,7 +13,8 @@ pub(super) fn trampolines(functions: &[DriverFunction]) -> String {
 }
 
 /// `name(parameters): passage, [stream] => call() then call();` for each function that passes the
-/// gate; `[stream], graph call() =>` for one that makes, changes or ends a graph.
+/// gate; `[stream], graph call() =>` for one that makes, changes or ends a graph, `context call()`
+/// for one that makes a context, `keeps call()` for one from which on memory stays where it is.
 pub(super) fn gated(functions: &[DriverFunction]) -> String {
     let row = |function: &DriverFunction| {
         let (passage, parameters) = (function.passage.as_ref()?, function.parameter_list()?);
@@ -26,8 +27,12 @@ pub(super) fn gated(functions: &[DriverFunction]) -> String {
             WritesCell::Calls { before, after: None } => format!(" {before}"),
             WritesCell::Calls { before, after: Some(after) } => format!(" {before} then {after}"),
         };
-        let graph = function.graph.as_ref().map_or_else(String::new, |call| format!(", graph {call}"));
-        Some(format!("    {}({parameters}): {passage}, [{stream}]{graph} =>{calls};\n", function.name))
+        let notes = [("graph", &function.graph), ("context", &function.context), ("keeps", &function.keeps)];
+        let notes: String = notes
+            .iter()
+            .filter_map(|(word, call)| call.as_ref().map(|call| format!(", {word} {call}")))
+            .collect();
+        Some(format!("    {}({parameters}): {passage}, [{stream}]{notes} =>{calls};\n", function.name))
     };
     format!("gated! {{\n{}}}\n", functions.iter().filter_map(row).collect::<String>())
 }

@@ -22,6 +22,10 @@ pub(crate) struct DriverFunction {
     pub(crate) passage: Option<String>,
     /// The call that notes what the function does to a graph.
     pub(crate) graph: Option<String>,
+    /// The call that notes a context that the function makes.
+    pub(crate) context: Option<String>,
+    /// The call that says which memory stays where it is.
+    pub(crate) keeps: Option<String>,
     pub(crate) stream: StreamCell,
     pub(crate) is_frequent: bool,
     /// The reports to sharing before the call, and after it succeeded.
@@ -63,6 +67,9 @@ pub(crate) enum CasesCell {
 /// The beginning of the cell of a call that makes, changes or ends a graph.
 const GRAPH_CALL: &str = "graph:";
 
+/// The beginning of the cell of a call that makes a context.
+const CONTEXT_CALL: &str = "context:";
+
 impl DriverFunction {
     /// `name: type, name: type`; `None`: undocumented.
     pub(crate) fn parameter_list(&self) -> Option<String> {
@@ -96,6 +103,8 @@ impl CellReader<'_> {
             lookup: self.read("lookup", lookup)?,
             passage: self.read("gate", |cell| self.passage(cell))?,
             graph: self.cell("gate")?.strip_prefix(GRAPH_CALL).map(str::to_owned),
+            context: self.cell("gate")?.strip_prefix(CONTEXT_CALL).map(str::to_owned),
+            keeps: kept(self.cell("gate")?).and_then(|(_, range)| range).map(str::to_owned),
             stream: self.read("stream", |cell| Ok(stream(cell)))?,
             is_frequent: self.read("pace", pace)?,
             writes: self.read("writes", writes)?,
@@ -103,7 +112,8 @@ impl CellReader<'_> {
             cases: self.read("cases", |cell| self.cases(cell))?,
         };
         self.read("stream", |_| stream_fits(&function))?;
-        self.read("gate", |_| function.graph.iter().try_for_each(|call| call_fits(call, &function)))?;
+        let calls = [&function.graph, &function.context, &function.keeps];
+        self.read("gate", |_| calls.into_iter().flatten().try_for_each(|call| call_fits(call, &function)))?;
         self.read("writes", |_| writes_fit(&function))?;
         self.read("bounds", |_| bounds_fit(&function))?;
         Ok(function)
@@ -139,16 +149,18 @@ impl CellReader<'_> {
             ensure!(self.reasons[0].contains_key(reason), "the head of the table gives no such reason");
             return Ok(None);
         }
+        if let Some((reason, _)) = kept(cell) {
+            return Ok(Some(format!("Unshare({})", pin_reason(reason)?)));
+        }
+        if let Some(reason) = cell.strip_prefix("pins:") {
+            return Ok(Some(format!("Pin({})", pin_reason(reason)?)));
+        }
         let passage = match cell {
-            "submits" | "looks" => "Pass",
-            "context" => "Context",
+            "submits" | "looks" | "ends" => "Pass",
+            cell if cell.starts_with(CONTEXT_CALL) => "Pass",
             "holds" => "Hold",
             "graph" => "Graph",
             cell if cell.starts_with(GRAPH_CALL) => "Graph",
-            "pins:shared" => "Pin(Shared)",
-            "pins:sync-memops" => "Pin(SyncMemops)",
-            "pins:peer" => "Pin(Peer)",
-            "pins:green-context" => "Pin(GreenContext)",
             _ => bail!("unknown"),
         };
         Ok(Some(passage.to_owned()))
@@ -163,6 +175,23 @@ impl CellReader<'_> {
         ensure!(cases.iter().all(|case| case.contains('.')), "neither cases nor a reason");
         Ok(CasesCell::Cases(cases))
     }
+}
+
+/// `keeps:REASON` or `keeps:REASON:CALL`: the reason, and the call.
+fn kept(cell: &str) -> Option<(&str, Option<&str>)> {
+    let cell = cell.strip_prefix("keeps:")?;
+    Some(cell.split_once(':').map_or((cell, None), |(reason, call)| (reason, Some(call))))
+}
+
+/// As `PinReason` of the library writes it.
+fn pin_reason(reason: &str) -> Result<&'static str> {
+    Ok(match reason {
+        "shared" => "Shared",
+        "sync-memops" => "SyncMemops",
+        "peer" => "Peer",
+        "green-context" => "GreenContext",
+        _ => bail!("unknown"),
+    })
 }
 
 /// `none(REASON)`.
@@ -334,6 +363,10 @@ mod tests {
             ("load(to, n)", "-", "the call passes the gate"),
             ("submits", "none(wait)", "does not pass the gate"),
             ("submits", "pins:peer", "is `foreign`"),
+            ("submits", "keeps:peer", "is `foreign`"),
+            ("submits", "keeps:shared:block(at)", "the function has no parameter `at`"),
+            ("submits", "context:made(place)", "the function has no parameter `place`"),
+            ("submits", "pins:other", "unknown"),
             ("submits", "graph:made(graph)", "the function has no parameter `graph`"),
             ("submits", "none(other)", "no such reason"),
             ("\tnone(older)", "\tnone(newer)", "row cuB, column cases, `none(newer)`"),

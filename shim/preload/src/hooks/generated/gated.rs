@@ -1,17 +1,24 @@
 // Written by `cargo run -p xtask -- generate` from shim/abi/data/driver.tsv. Do not edit.
 
 gated! {
-    cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): Context, [] => foreign();
-    cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): Context, [] => foreign();
-    cuCtxCreate_v3(pctx: *mut CUcontext, paramsArray: *mut c_void, numParams: c_int, flags: c_uint, dev: CUdevice): Context, [] => foreign();
-    cuCtxCreate_v4(pctx: *mut CUcontext, ctxCreateParams: *mut c_void, flags: c_uint, dev: CUdevice): Context, [] => foreign();
-    cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint): Pin(Peer), [] => foreign();
+    cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): Pass, [], context made(pctx) => foreign();
+    cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): Pass, [], context made(pctx) => foreign();
+    cuCtxCreate_v3(pctx: *mut CUcontext, paramsArray: *mut c_void, numParams: c_int, flags: c_uint, dev: CUdevice): Pass, [], context made_with(pctx, paramsArray) => foreign();
+    cuCtxCreate_v4(pctx: *mut CUcontext, ctxCreateParams: *mut c_void, flags: c_uint, dev: CUdevice): Pass, [], context made_with(pctx, ctxCreateParams) => foreign();
+    cuCtxDestroy(ctx: CUcontext): Pass, [] =>;
+    cuCtxDestroy_v2(ctx: CUcontext): Pass, [] =>;
+    cuCtxDetach(ctx: CUcontext): Pass, [] =>;
+    cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: c_uint): Unshare(Peer), [] => foreign();
     cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: *mut c_void): Pin(GreenContext), [] => foreign();
+    cuDevicePrimaryCtxRelease(dev: CUdevice): Pass, [] =>;
+    cuDevicePrimaryCtxRelease_v2(dev: CUdevice): Pass, [] =>;
+    cuDevicePrimaryCtxReset(dev: CUdevice): Pass, [] =>;
+    cuDevicePrimaryCtxReset_v2(dev: CUdevice): Pass, [] =>;
     cuEGLStreamProducerPresentFrame(conn: *mut c_void, eglframe: *mut c_void, pStream: *mut CUstream): Pin(Shared), [] => foreign();
     cuFabricCpyBatchAsync(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
     cuFabricCpyBatchAsync_ptsz(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
-    cuGLCtxCreate(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice): Context, [] => foreign();
-    cuGLCtxCreate_v2(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice): Context, [] => foreign();
+    cuGLCtxCreate(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice): Pass, [], context made_for_graphics(pCtx) => foreign();
+    cuGLCtxCreate_v2(pCtx: *mut CUcontext, Flags: c_uint, device: CUdevice): Pass, [], context made_for_graphics(pCtx) => foreign();
     cuGraphAddBatchMemOpNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void): Graph, [], graph unknown(hGraph) => foreign();
     cuGraphAddChildGraphNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph): Graph, [], graph added(hGraph, phGraphNode) => other_node(hGraph);
     cuGraphAddEmptyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize): Pass, [] =>;
@@ -71,7 +78,7 @@ gated! {
     cuGraphicsUnmapResources_ptsz(count: c_uint, resources: *mut c_void, hStream: CUstream): Pass, [hStream] => foreign();
     cuGreenCtxCreate(phCtx: *mut c_void, desc: *mut c_void, dev: CUdevice, flags: c_uint): Pin(GreenContext), [] => foreign();
     cuGreenCtxStreamCreate(phStream: *mut CUstream, greenCtx: *mut c_void, flags: c_uint, priority: c_int): Pin(GreenContext), [] => foreign();
-    cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr): Pin(Shared), [] => foreign();
+    cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr): Unshare(Shared), [], keeps block(dptr) => foreign();
     cuLaunch(f: CUfunction): Pass, [] => foreign();
     cuLaunchCooperativeKernel(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut *mut c_void): Pass, [hStream] =>;
     cuLaunchCooperativeKernelMultiDevice(launchParamsList: *mut c_void, numDevices: c_uint, flags: c_uint): Pass, [] => foreign();
@@ -86,7 +93,7 @@ gated! {
     cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut c_void, extra: *mut *mut c_void): Pass, [config] =>;
     cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernelParams: *mut *mut c_void, extra: *mut *mut c_void): Pass, [config] =>;
     cuLaunchKernel_ptsz(f: CUfunction, gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint, blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint, sharedMemBytes: c_uint, hStream: CUstream, kernelParams: *mut *mut c_void, extra: *mut *mut c_void): Pass, [hStream] =>;
-    cuLogicalEndpointBindAddr(leId: *mut c_void, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64): Pin(Shared), [] => foreign();
+    cuLogicalEndpointBindAddr(leId: *mut c_void, dev: CUdevice, offset: u64, ptr: *mut c_void, size: u64, flags: u64): Unshare(Shared), [], keeps range(ptr, size) => foreign();
     cuLogicalEndpointBindMem(leId: *mut c_void, dev: CUdevice, offset: u64, memHandle: u64, memOffset: u64, size: u64, flags: u64): Pass, [] =>;
     cuMemAdvise(devPtr: CUdeviceptr, count: usize, advice: c_uint, device: CUdevice): Pass, [] =>;
     cuMemAdvise_v2(devPtr: CUdeviceptr, count: usize, advice: c_uint, location: CUmemLocation): Pass, [] =>;
@@ -101,7 +108,7 @@ gated! {
     cuMemGetAddressRange(pbase: *mut c_uint, psize: *mut c_uint, dptr: c_uint): Pass, [] =>;
     cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr): Pass, [] =>;
     cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64): Pass, [] =>;
-    cuMemGetHandleForAddressRange(handle: *mut c_void, dptr: CUdeviceptr, size: usize, handleType: c_uint, flags: u64): Pin(Shared), [] => foreign();
+    cuMemGetHandleForAddressRange(handle: *mut c_void, dptr: CUdeviceptr, size: usize, handleType: c_uint, flags: u64): Unshare(Shared), [], keeps range(dptr, size) => foreign();
     cuMemGetLocationInfo(ptr: CUdeviceptr, size: usize, summaryGranularity: usize, samplingGranularity: usize, location_out: *mut CUmemLocation): Pass, [] =>;
     cuMemHostGetDevicePointer(pdptr: *mut c_uint, p: *mut c_void, Flags: c_uint): Pass, [] =>;
     cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: c_uint): Pass, [] =>;
@@ -111,8 +118,8 @@ gated! {
     cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: u64, flags: u64): Pass, [] =>;
     cuMemMapArrayAsync(mapInfoList: *mut c_void, count: c_uint, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemMapArrayAsync_ptsz(mapInfoList: *mut c_void, count: c_uint, hStream: CUstream): Pass, [hStream] => foreign();
-    cuMemPoolExportPointer(shareData_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr): Pin(Shared), [] => foreign();
-    cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize): Pin(Peer), [] => foreign();
+    cuMemPoolExportPointer(shareData_out: *mut CUmemPoolPtrExportData, ptr: CUdeviceptr): Unshare(Shared), [], keeps block(ptr) => foreign();
+    cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize): Unshare(Peer), [] => foreign();
     cuMemPrefetchAsync(devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemPrefetchAsync_ptsz(devPtr: CUdeviceptr, count: usize, dstDevice: CUdevice, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemPrefetchAsync_v2(devPtr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, hStream: CUstream): Pass, [hStream] => foreign();
@@ -142,10 +149,10 @@ gated! {
     cuMemcpy3DBatchAsync_ptsz(numOps: usize, opList: *mut c_void, failIdx: *mut usize, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemcpy3DBatchAsync_v2(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemcpy3DBatchAsync_v2_ptsz(numOps: usize, opList: *mut c_void, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
-    cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER): Pin(Peer), [] => foreign();
-    cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream): Pin(Peer), [hStream] => foreign();
-    cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream): Pin(Peer), [hStream] => foreign();
-    cuMemcpy3DPeer_ptds(pCopy: *const CUDA_MEMCPY3D_PEER): Pin(Peer), [] => foreign();
+    cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER): Unshare(Peer), [] => foreign();
+    cuMemcpy3DPeerAsync(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream): Unshare(Peer), [hStream] => foreign();
+    cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream): Unshare(Peer), [hStream] => foreign();
+    cuMemcpy3DPeer_ptds(pCopy: *const CUDA_MEMCPY3D_PEER): Unshare(Peer), [] => foreign();
     cuMemcpy3DWithAttributesAsync(op: *mut c_void, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemcpy3DWithAttributesAsync_ptsz(op: *mut c_void, flags: u64, hStream: CUstream): Pass, [hStream] => foreign();
     cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D): Pass, [] => copy_shaped(pCopy);
@@ -195,10 +202,10 @@ gated! {
     cuMemcpyHtoDAsync_v2_ptsz(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize, hStream: CUstream): Pass, [hStream] => load(dstDevice, ByteCount);
     cuMemcpyHtoD_v2(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize): Pass, [] => load(dstDevice, ByteCount);
     cuMemcpyHtoD_v2_ptds(dstDevice: CUdeviceptr, srcHost: *const c_void, ByteCount: usize): Pass, [] => load(dstDevice, ByteCount);
-    cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize): Pin(Peer), [] => foreign();
-    cuMemcpyPeerAsync(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream): Pin(Peer), [hStream] => foreign();
-    cuMemcpyPeerAsync_ptsz(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream): Pin(Peer), [hStream] => foreign();
-    cuMemcpyPeer_ptds(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize): Pin(Peer), [] => foreign();
+    cuMemcpyPeer(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize): Unshare(Peer), [] => foreign();
+    cuMemcpyPeerAsync(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream): Unshare(Peer), [hStream] => foreign();
+    cuMemcpyPeerAsync_ptsz(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream): Unshare(Peer), [hStream] => foreign();
+    cuMemcpyPeer_ptds(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize): Unshare(Peer), [] => foreign();
     cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, hStream: CUstream): Pass, [hStream] => copy_unified(dst, src, size);
     cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, hStream: CUstream): Pass, [hStream] => copy_unified(dst, src, size);
     cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, ByteCount: usize): Pass, [] => copy_unified(dst, src, ByteCount);
@@ -232,13 +239,13 @@ gated! {
     cuMemsetD8Async_ptsz(dstDevice: CUdeviceptr, uc: u8, N: usize, hStream: CUstream): Pass, [hStream] => set(dstDevice, uc, N);
     cuMemsetD8_v2(dstDevice: CUdeviceptr, uc: u8, N: usize): Pass, [] => set(dstDevice, uc, N);
     cuMemsetD8_v2_ptds(dstDevice: CUdeviceptr, uc: u8, N: usize): Pass, [] => set(dstDevice, uc, N);
-    cuMulticastBindAddr(mcHandle: u64, mcOffset: usize, memptr: CUdeviceptr, size: usize, flags: u64): Pin(Shared), [] => foreign();
-    cuMulticastBindAddr_v2(mcHandle: u64, dev: CUdevice, mcOffset: usize, memptr: CUdeviceptr, size: usize, flags: u64): Pin(Shared), [] => foreign();
+    cuMulticastBindAddr(mcHandle: u64, mcOffset: usize, memptr: CUdeviceptr, size: usize, flags: u64): Unshare(Shared), [], keeps range(memptr, size) => foreign();
+    cuMulticastBindAddr_v2(mcHandle: u64, dev: CUdevice, mcOffset: usize, memptr: CUdeviceptr, size: usize, flags: u64): Unshare(Shared), [], keeps range(memptr, size) => foreign();
     cuMulticastBindMem(mcHandle: u64, mcOffset: usize, memHandle: u64, memOffset: usize, size: usize, flags: u64): Pass, [] =>;
     cuMulticastBindMem_v2(mcHandle: u64, dev: CUdevice, mcOffset: usize, memHandle: u64, memOffset: usize, size: usize, flags: u64): Pass, [] =>;
     cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, ptr: CUdeviceptr): Pass, [] =>;
     cuPointerGetAttributes(numAttributes: c_uint, attributes: *mut c_uint, data: *mut *mut c_void, ptr: CUdeviceptr): Pass, [] =>;
-    cuPointerSetAttribute(value: *const c_void, attribute: c_uint, ptr: CUdeviceptr): Pin(SyncMemops), [] => foreign();
+    cuPointerSetAttribute(value: *const c_void, attribute: c_uint, ptr: CUdeviceptr): Unshare(SyncMemops), [], keeps block(ptr) => foreign();
     cuSignalExternalSemaphoresAsync(extSemArray: *const c_void, paramsArray: *const c_void, numExtSems: c_uint, stream: CUstream): Pass, [stream] => foreign();
     cuSignalExternalSemaphoresAsync_ptsz(extSemArray: *const c_void, paramsArray: *const c_void, numExtSems: c_uint, stream: CUstream): Pass, [stream] => foreign();
     cuStreamAddCallback(hStream: CUstream, callback: *mut c_void, userData: *mut c_void, flags: c_uint): Hold, [hStream] =>;
@@ -288,8 +295,8 @@ gated! {
     cuTexRefSetAddress2D_v2(hTexRef: CUtexref, desc: *const CUDA_ARRAY_DESCRIPTOR, dptr: CUdeviceptr, Pitch: usize): Pass, [] =>;
     cuTexRefSetAddress2D_v3(hTexRef: CUtexref, desc: *const CUDA_ARRAY_DESCRIPTOR, dptr: CUdeviceptr, Pitch: usize): Pass, [] =>;
     cuTexRefSetAddress_v2(ByteOffset: *mut usize, hTexRef: CUtexref, dptr: CUdeviceptr, bytes: usize): Pass, [] =>;
-    cuVDPAUCtxCreate(pCtx: *mut CUcontext, flags: c_uint, device: CUdevice, vdpDevice: c_uint, vdpGetProcAddress: *mut c_void): Context, [] => foreign();
-    cuVDPAUCtxCreate_v2(pCtx: *mut CUcontext, flags: c_uint, device: CUdevice, vdpDevice: c_uint, vdpGetProcAddress: *mut c_void): Context, [] => foreign();
+    cuVDPAUCtxCreate(pCtx: *mut CUcontext, flags: c_uint, device: CUdevice, vdpDevice: c_uint, vdpGetProcAddress: *mut c_void): Pass, [], context made_for_graphics(pCtx) => foreign();
+    cuVDPAUCtxCreate_v2(pCtx: *mut CUcontext, flags: c_uint, device: CUdevice, vdpDevice: c_uint, vdpGetProcAddress: *mut c_void): Pass, [], context made_for_graphics(pCtx) => foreign();
     cuWaitExternalSemaphoresAsync(extSemArray: *const c_void, paramsArray: *const c_void, numExtSems: c_uint, stream: CUstream): Hold, [stream] => foreign();
     cuWaitExternalSemaphoresAsync_ptsz(extSemArray: *const c_void, paramsArray: *const c_void, numExtSems: c_uint, stream: CUstream): Hold, [stream] => foreign();
 }

@@ -27,7 +27,7 @@ pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize
     if pointer.is_null() || stream::is_any_captured() {
         return Outcome::Forward;
     }
-    GATE.pin_for_caller(|| PROCESS.moves.come_home());
+    let is_for_others = GATE.is_for_others();
     registry::current_site().map_or(Outcome::Forward, |site| {
         allocate(
             site,
@@ -36,6 +36,9 @@ pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize
             || Call::plain("cuMemAlloc"),
             |address| {
                 REGISTRY.context_blocks.insert(&site, address);
+                if is_for_others {
+                    site.manager.keep_in_place(&(address..address + 1));
+                }
                 shortage::met();
                 // SAFETY: the program's out-pointer, not null.
                 unsafe { *pointer = address };

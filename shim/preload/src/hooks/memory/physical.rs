@@ -49,7 +49,8 @@ pub(in crate::hooks) unsafe fn mem_create(
     if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
         return Outcome::Forward;
     }
-    GATE.pin_for_caller(|| PROCESS.moves.come_home());
+    // Pieces stay where they are. Nothing else depends on the answer than sharing, which ends.
+    let _is_for_others = GATE.is_for_others();
     // SAFETY: the program's description of the memory, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;

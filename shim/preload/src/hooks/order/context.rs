@@ -186,9 +186,11 @@ fn check_guards(device: impl FnOnce() -> Option<CUdevice>) {
     }
 }
 
-/// The device's primary context, if it is active, and if we allocated or copied on the device.
+/// The device's primary context, if it is active, and if we allocated or copied on the device, or
+/// ask contexts for their work.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    if registry::existing(device).is_none() && !multipath::is_in_use() {
+    let is_asked = PROCESS.moves.is_on() || PROCESS.sharing.is_on();
+    if registry::existing(device).is_none() && !multipath::is_in_use() && !is_asked {
         return None;
     }
     registry::active_primary(device)

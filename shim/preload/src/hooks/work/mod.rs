@@ -4,5 +4,6 @@ pub(in crate::hooks) mod code;
 mod effects;
 pub(in crate::hooks) mod graph;
 pub(in crate::hooks) mod graph_uses;
+pub(in crate::hooks) mod kept;
 pub(in crate::hooks) mod launch;
 pub(in crate::hooks) mod writes;
