@@ -31,6 +31,17 @@ impl Device {
         Ok(done)
     }
 
+    /// Contexts of which the work may touch the device's memory. `None` where they are not all
+    /// known.
+    fn contexts_with_work(&self) -> Option<Vec<CUcontext>> {
+        let known = self.known_contexts();
+        let Some(list) = self.living_contexts else {
+            return (!self.has_peers() && known.len() == 1).then_some(known);
+        };
+        // One that is not listed was made by a way that is not seen, and there may be more.
+        list().filter(|all| !all.is_empty() && known.iter().all(|one| all.contains(one)))
+    }
+
     /// Whether an event of a context covers its green contexts was not tested on a GPU.
     fn has_green(&self, contexts: &[CUcontext]) -> bool {
         contexts.iter().any(|context| !self.streams().greens_of(*context).is_empty())

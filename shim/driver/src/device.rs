@@ -59,7 +59,7 @@ pub struct Device {
     changed: fn(),
     fingerprints: TakeFingerprints,
     /// `None`: the process has no contexts but those that have allocated.
-    living_contexts: Option<ListContexts>,
+    pub(crate) living_contexts: Option<ListContexts>,
     windows: Windows,
     host: MachineMemory,
     /// The cost of our driver calls.
@@ -196,16 +196,9 @@ impl Device {
         &self.copy_streams
     }
 
-    /// Contexts of which the work may touch the device's memory. `None` where they are not all
-    /// known.
-    pub(crate) fn contexts_with_work(&self) -> Option<Vec<CUcontext>> {
-        let known = self.known_contexts();
-        let Some(living) = self.living_contexts else {
-            let has_peers = !self.peers.read().unwrap_or_else(PoisonError::into_inner).is_empty();
-            return (!has_peers && known.len() == 1).then_some(known);
-        };
-        // One that is not listed was made by a way that is not seen, and there may be more.
-        living().filter(|all| !all.is_empty() && known.iter().all(|one| all.contains(one)))
+    /// May any other device access blocks?
+    pub(crate) fn has_peers(&self) -> bool {
+        !self.peers.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The device's ordinal.

@@ -5,7 +5,7 @@
  *   advised IMAGE contexts SEED THREADS ROUNDS DEVICE   the same, where every second thread works in a context that the program has made on that device,
  *                                               and another thread makes and destroys contexts there
  *   advised IMAGE calls                         each call that is wrong or refused, and the codes of a block's way out and in
- *   advised IMAGE kept WHAT                     the answers of moves of two blocks out, of one of them out and in after the action WHAT, which concerns it,
+ *   advised IMAGE kept WHAT [CALL]              the answers of moves of two blocks out, of one of them out and in after the action WHAT, which concerns it,
  *                                               and of the other one in
  *   advised IMAGE room WHAT                     the answers of a pool of the program's own on a full device: idle, or busy with a stream that waits
  *   advised IMAGE turns moves|stays           the shim's figures while three blocks that do not fit together take turns on the device
@@ -260,7 +260,7 @@ static void calls(void)
     puts(wmshim_stats_json());
 }
 
-static void kept(const char *what)
+static void kept(const char *what, const char *call)
 {
     CUdeviceptr block, other;
     CUstream stream;
@@ -289,8 +289,13 @@ static void kept(const char *what)
         MUST(cuCtxEnablePeerAccess(context, 0));
         MUST(cuCtxSetCurrent(context));
     } else if (!strncmp(what, "lib", 3)) {
-        if (!dlopen(what, 2))
+        void *library = dlopen(what, 2), *found = library && call ? dlsym(library, call) : NULL;
+        if (!library || (call && !found))
             exit(84);
+        if (call && !strcmp(call, "look_up"))
+            MUST(((int (*)(void))found)());
+        else if (call)
+            MUST(((int (*)(CUdeviceptr *, size_t, int))found)(&block, 8 * MIB, 0));
     }
     printf("%d ", say((void *)(size_t)block, 8 * MIB, WMSHIM_COLD));
     printf("%d ", say((void *)(size_t)block, 8 * MIB, WMSHIM_PREFETCH));
@@ -477,7 +482,7 @@ int main(int count, char **argument)
     else if (!strcmp(argument[2], "calls"))
         calls();
     else if (!strcmp(argument[2], "kept"))
-        kept(argument[3]);
+        kept(argument[3], count > 4 ? argument[4] : NULL);
     else if (!strcmp(argument[2], "room"))
         room(argument[3]);
     else if (!strcmp(argument[2], "turns"))

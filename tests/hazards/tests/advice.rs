@@ -1,6 +1,8 @@
 //! Hazard (data race): work uses memory while it migrates, pinned memory migrates, or a wrong call
 //! of `wmshim_advise` changes something.
 
+use std::path::Path;
+
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 
 /// Runs `advised` on the simulated driver, which delays all work at random and ends the process at
@@ -12,7 +14,7 @@ fn advised(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let program = c::program(&scratch, "advised", &[&include, &text(places::shim())]);
     let image = text(places::workspace("kernels/compiled/diagnostics.ptx"));
     let libraries = scratch.folder("libraries");
-    if let ["kept", library] = arguments
+    if let ["kept", library, ..] = arguments
         && library.starts_with("lib")
     {
         c::library("block", libraries.join(library), &[&text(places::shim())]);
@@ -195,21 +197,48 @@ fn memory_moves_beside_a_device_that_reaches_it() {
 #[test]
 fn memory_stays_beside_libraries_that_register_it_with_engines_and_cards() {
     let registering = [
-        "libibverbs.so.1",
         "libpsm2.so.2",
         "libnvidia-encode.so.1",
         "libnvcuvid.so.1",
         "libnvidia-opticalflow.so.1",
         "libnvoptix.so.1",
-        "libnvjpeg.so.12",
+        "libnvjpeg.so.11",
     ];
+    let expect_pinned = |arguments: &[&str], why: &str| {
+        let outcome = advised(&[&["kept"], arguments].concat(), &[ON, ("WMSHIM_LOG", "debug")]);
+        assert_eq!(outcome.expect_success(), "0 0 800 800 800", "{arguments:?}");
+        assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
+    };
     for library in registering {
-        let outcome = advised(&["kept", library], &[ON, ("WMSHIM_LOG", "debug")]);
-        assert_eq!(outcome.expect_success(), "0 800", "{library}");
         let named = library.split(".so").next().expect("a name");
-        assert!(outcome.stderr.contains(&format!("{named} is loaded")), "{}", outcome.stderr);
+        expect_pinned(&[library], &format!("{named} is loaded"));
     }
-    assert_eq!(advised(&["kept", "libother.so.1"], &[ON]).expect_success(), "0 0");
+    if Path::new("/dev/infiniband").exists() {
+        expect_pinned(&["libibverbs.so.1"], "libibverbs is loaded");
+    } else {
+        assert_eq!(advised(&["kept", "libibverbs.so.1"], &[ON]).expect_success(), "0 0 0 0 0");
+    }
+    assert_eq!(advised(&["kept", "libother.so.1", "look_up"], &[ON]).expect_success(), "0 0 0 0 0");
+}
+
+/// torchvision loads the decoder of pictures in every program.
+#[test]
+fn memory_moves_beside_a_decoder_until_it_is_used() {
+    for file in ["libnvjpeg.so.13", "libnvjpeg.4a0b5c81.so.13"] {
+        assert_eq!(advised(&["kept", file], &[ON]).expect_success(), "0 0 0 0 0", "{file}");
+        let outcome = advised(&["kept", file, "look_up"], &[ON, ("WMSHIM_LOG", "debug")]);
+        assert_eq!(outcome.expect_success(), "0 0 800 800 800", "{file}");
+        assert!(outcome.stderr.contains("libnvjpeg is in use"), "{}", outcome.stderr);
+    }
+}
+
+/// NCCL gives its own memory to other devices.
+#[test]
+fn what_a_communication_library_makes_stays_and_the_rest_moves() {
+    for file in ["libnccl.so.2", "libnvshmem_host.so.3"] {
+        assert_eq!(advised(&["kept", file, "take_block"], &[ON]).expect_success(), "0 0 800 0 0", "{file}");
+    }
+    assert_eq!(advised(&["kept", "libother.so.1", "take_block"], &[ON]).expect_success(), "0 0 0 0 0");
 }
 
 /// Hazard: a mover waits for a thread that waits for another one, which waits for the mover.

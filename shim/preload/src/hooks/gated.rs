@@ -35,7 +35,7 @@ struct Gated {
 ///
 /// [`writes`]: crate::hooks::work::writes
 /// [`graph_uses`]: crate::hooks::work::graph_uses
-/// [`made`]: crate::hooks::order::made
+/// [`made`]: crate::hooks::work::made
 /// [`kept`]: crate::hooks::work::kept
 macro_rules! gated {
     ($($name:ident $parameters:tt: $passage:expr, $stream:tt $(, graph $graph:ident $named:tt)?
@@ -60,9 +60,8 @@ macro_rules! gated {
             use crate::gate::{GATE, Passage::*, PinReason::*};
             use crate::hooks::gated::{come_home, come_home_at, come_home_for_graphs, next, pins};
             use crate::hooks::call::stream::{is_per_thread, record_per_thread};
-            use crate::hooks::order::made;
             use crate::hooks::work::writes::{self, ToldCall};
-            use crate::hooks::work::{graph_uses, kept};
+            use crate::hooks::work::{graph_uses, kept, made};
             use crate::subsystems::PROCESS;
 
             $(gated_entry!($name $parameters: $passage, $stream $(, graph $graph $named)? $(, context $made $place)?

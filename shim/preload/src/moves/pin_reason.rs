@@ -2,7 +2,7 @@
 
 use crate::gate::GATE;
 use crate::process::callers;
-use crate::registry::REGISTRY;
+use crate::registry::{self, REGISTRY};
 use crate::settings::{Guard, Settings};
 
 /// Settings under which nothing moves: blocks are not ours, or are looked at by work of our own.
@@ -26,7 +26,7 @@ pub(super) fn of_others() -> Option<&'static str> {
 /// The same for sharing of equal memory. Graphs do not pin it: they use addresses, and what lies
 /// there stays the same.
 pub(crate) fn of_sharing() -> Option<&'static str> {
-    GATE.unshare_reason().or_else(of_libraries).or_else(|| of_count(REGISTRY.living_contexts.count()))
+    GATE.unshare_reason().or_else(of_libraries).or_else(|| of_count(registry::count_contexts()))
 }
 
 /// The same for a block that the program gives up to the CPU. It sees to it that no context uses

@@ -72,7 +72,7 @@ impl Migrations {
         }
     }
 
-    /// The block that an address is in is about to stay where it is: it comes back if there is room.
+    /// The block that an address is in is about to stay where it is: it comes back if it fits.
     pub(crate) fn come_home_at(&self, address: u64) {
         if !self.is_on() || pin_reason::of_process().is_some() {
             return;

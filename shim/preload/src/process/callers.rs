@@ -10,6 +10,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Callers that are looked for.
 pub(crate) const DEPTH: usize = 8;
@@ -26,36 +27,59 @@ const COMMUNICATION: &[&str] =
 /// with `cuMemCreate` is theirs.
 const TORCH_COLLECTIVES: &str = "libtorch_cuda";
 
-/// What memory that stays for a library's sake has as its reason, by the beginning of its name.
+/// A library that registers memory with network cards, storage, the CPU or engines of the GPU by
+/// ways that no driver call shows.
+#[derive(Debug)]
+struct RegisteringLibrary {
+    /// The beginning of its file's name.
+    name: &'static str,
+    /// Why memory stays for its sake, in words.
+    reason: &'static str,
+    /// It registers nothing where none of these files exists. None: nothing is known to lack.
+    devices: &'static [&'static str],
+}
+
 macro_rules! registering {
-    ($($name:literal)*) => {
-        &[$(($name, concat!($name, " is loaded, which may register memory with other devices"))),*]
+    ($($name:literal: $devices:expr;)*) => {
+        &[$(RegisteringLibrary {
+            name: $name,
+            reason: concat!($name, " is loaded, which may register memory with other devices"),
+            devices: $devices,
+        }),*]
     };
 }
 
-/// Libraries that register memory with network cards, the CPU or engines of the GPU by ways that no
-/// driver call shows, and are loaded only to be used.
-const REGISTERING: &[(&str, &str)] = registering! {
-    "libibverbs"
-    "librdmacm"
-    "libmlx5"
-    "libpsm2"
-    "libfabric"
-    "libgdrapi"
-    "libucp"
-    "libuct"
-    "libucs"
-    "libucm"
-    "libnvidia-encode"
-    "libnvcuvid"
-    "libnvidia-opticalflow"
-    "libnvoptix"
-    "libnvjpeg"
+/// Nodes of network cards, and of such that a process drives itself. NCCL loads libraries of
+/// network cards on every machine.
+const VERBS: &[&str] = &["/dev/infiniband", "/dev/vfio"];
+
+const UCX: &[&str] = &["/dev/infiniband", "/dev/vfio", "/dev/gdrdrv"];
+
+const REGISTERING: &[RegisteringLibrary] = registering! {
+    "libibverbs": VERBS;
+    "librdmacm": VERBS;
+    "libmlx5": VERBS;
+    "libgdrapi": &["/dev/gdrdrv"];
+    "libucp": UCX;
+    "libuct": UCX;
+    "libucs": UCX;
+    "libucm": UCX;
+    "libcufile": &["/dev/nvidia-fs0"];
+    "libpsm2": &[];
+    "libfabric": &[];
+    "libnvidia-encode": &[];
+    "libnvcuvid": &[];
+    "libnvidia-opticalflow": &[];
+    "libnvoptix": &[];
+    "libnvjpeg": &[];
 };
 
-/// The same with storage. PyTorch loads it, so it tells nothing where there is no such device.
-const STORAGE: &[(&str, &str)] = registering! { "libcufile" };
-const STORAGE_DEVICE: &str = "/dev/nvidia-fs0";
+/// The decoder of pictures, which torchvision loads whether it is used or not. Its engine is not
+/// seen to work in streams. CUDA's runtime is linked into it, so its first use looks the driver's
+/// functions up by `cuGetProcAddress`. Earlier versions may find them without a call of the driver.
+const DECODER: &str = "libnvjpeg";
+const DECODER_SINCE: u32 = 12;
+const DECODER_USED: &str = "libnvjpeg is in use, whose engine uses memory by ways that are not seen";
 
 /// CUDA's runtime: it calls on behalf of other code.
 const RUNTIME: &str = "libcudart";
@@ -64,9 +88,12 @@ const RUNTIME: &str = "libcudart";
 struct CodeRanges {
     own: OnceLock<Range<usize>>,
     torch: OnceLock<Range<usize>>,
+    /// The decoder has looked functions of the driver up.
+    is_decoder_used: AtomicBool,
 }
 
-static CODE: CodeRanges = CodeRanges { own: OnceLock::new(), torch: OnceLock::new() };
+static CODE: CodeRanges =
+    CodeRanges { own: OnceLock::new(), torch: OnceLock::new(), is_decoder_used: AtomicBool::new(false) };
 
 /// Is the call one of PyTorch's allocator?
 pub(crate) fn is_torch() -> bool {
@@ -150,12 +177,47 @@ fn nearest() -> String {
 /// work use memory. Costs some microseconds. NCCL and NVSHMEM, which PyTorch loads whether they are
 /// used or not, are told by their calls: [`need_device`].
 pub(crate) fn registering_loaded() -> Option<&'static str> {
-    let of = |libraries: &[(&str, &'static str)]| {
-        let reason =
-            |file: &[u8]| libraries.iter().find(|(name, _)| begins(file, &[name])).map(|found| found.1);
-        find_loaded(reason)
+    if CODE.is_decoder_used.load(SeqCst) {
+        return Some(DECODER_USED);
+    }
+    find_loaded(|file| reason_of(file, |device| Path::new(device).exists()))
+}
+
+fn reason_of(file: &[u8], exists: impl Fn(&str) -> bool) -> Option<&'static str> {
+    if is_decoder(file) {
+        return None;
+    }
+    let mut libraries = REGISTERING.iter().filter(|library| file.starts_with(library.name.as_bytes()));
+    let has_devices = |devices: &[&str]| devices.is_empty() || devices.iter().any(|device| exists(device));
+    libraries.find(|library| has_devices(library.devices)).map(|library| library.reason)
+}
+
+/// Is it the decoder, of a version whose use is seen?
+fn is_decoder(file: &[u8]) -> bool {
+    let Some(file) = std::str::from_utf8(file).ok().filter(|file| file.starts_with(DECODER)) else {
+        return false;
     };
-    of(REGISTERING).or_else(|| of(STORAGE).filter(|_| Path::new(STORAGE_DEVICE).exists()))
+    let version =
+        file.rsplit_once(".so.").and_then(|(_, version)| version.split('.').next()?.parse::<u32>().ok());
+    version.is_some_and(|version| version >= DECODER_SINCE)
+}
+
+/// Is the call, which looks a function of the driver up, the first one of the decoder's? If the
+/// caller is not known, it is if the decoder is loaded. Costs a microsecond.
+pub(crate) fn is_first_of_decoder() -> bool {
+    if CODE.is_decoder_used.load(SeqCst) {
+        return false;
+    }
+    let [nearest, ..] = callers_up_to(1);
+    if nearest == 0 {
+        return find_loaded(|file| file.starts_with(DECODER.as_bytes()).then_some(())).is_some();
+    }
+    CodeAddress::of(nearest).object.starts_with(DECODER)
+}
+
+/// From now on the decoder counts as used.
+pub(crate) fn note_decoder() {
+    CODE.is_decoder_used.store(true, SeqCst);
 }
 
 fn begins(file: &[u8], names: &[&str]) -> bool {
@@ -318,6 +380,27 @@ mod tests {
         let place = CodeAddress::of(libc::getpid as *const () as usize).to_string();
         assert!(place.starts_with("libc.so.6+0x") && place.contains("getpid"), "{place}");
         assert_eq!(CodeAddress::of(1).to_string(), "?+0x1");
+    }
+
+    #[test]
+    fn a_library_counts_where_it_has_a_device() {
+        let of = |file: &str, there: &[&str]| reason_of(file.as_bytes(), |device| there.contains(&device));
+        let verbs = "libibverbs is loaded, which may register memory with other devices";
+        assert_eq!(of("libibverbs.so.1", &["/dev/infiniband"]), Some(verbs));
+        assert_eq!(of("libibverbs.so.1", &["/dev/gdrdrv"]), None);
+        assert!(of("libuct_cuda.so.0", &["/dev/gdrdrv"]).is_some() && of("libuct.so.0", &[]).is_none());
+        for engine in [
+            "libnvidia-encode.so.1",
+            "libnvcuvid.so.1",
+            "libnvoptix.so.1",
+            "libnvjpeg.0ab1.so.11",
+            "libnvjpeg.so",
+        ] {
+            assert!(of(engine, &[]).is_some(), "{engine}");
+        }
+        for file in ["libnvjpeg.so.12.4.0", "libnvjpeg.4a0b5c81.so.13", "libc.so.6"] {
+            assert_eq!(of(file, VERBS), None, "{file}");
+        }
     }
 
     #[test]

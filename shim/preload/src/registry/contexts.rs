@@ -1,11 +1,40 @@
-//! The end of a context or a stream, as far as managers and streams go. Other subsystems are
-//! told by the hook.
+//! The living contexts of the process, and the end of a context or a stream, as far as managers and
+//! streams go. Other subsystems are told by the hook.
 
-use wm_abi::CUcontext;
-use wm_driver::StreamId;
+use wm_abi::{CUcontext, CUdevice};
+use wm_driver::{Api, StreamId};
 
+use super::devices::{active_primary, device_count};
 use super::tables::{REGISTRY, all};
-use crate::process::streams;
+use crate::process::{driver, streams};
+
+/// All contexts of the process. `None` where they are not known. Work of any of them may touch the
+/// memory of any device, as a copy between devices does. The caller sees to it that a thread which
+/// ends a context waits for it ([`suspend_context`]).
+pub(crate) fn living_contexts() -> Option<Vec<CUcontext>> {
+    let mut living = REGISTRY.living_contexts.made()?;
+    for device in active_devices()? {
+        living.push(active_primary(device)?);
+    }
+    Some(living)
+}
+
+/// How many contexts there are. `None` where that is not known.
+pub(crate) fn count_contexts() -> Option<usize> {
+    Some(active_devices()?.len() + REGISTRY.living_contexts.count())
+}
+
+/// Devices whose primary context is active.
+fn active_devices() -> Option<Vec<CUdevice>> {
+    let mut active = Vec::new();
+    for device in 0..device_count()? {
+        let (_, is_active) = driver().primary_ctx_state(device).ok()?;
+        if is_active != 0 {
+            active.push(device);
+        }
+    }
+    Some(active)
+}
 
 /// A call that may end a context is about to be made: managers do not use the context until the
 /// outcome is known.

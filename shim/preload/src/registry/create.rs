@@ -9,6 +9,7 @@ use wm_driver::{Api, Device, Gpu, Tier, Unsupported, host};
 use wm_memory::Manager;
 use wm_schema::black_box::LimitWords;
 
+use super::contexts::living_contexts;
 use super::managers::DEVICES;
 use super::tables::{Callbacks, REGISTRY, existing, host_of_others};
 use super::{budget, devices, peers};
@@ -74,7 +75,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     let gpu = Device::new(driver(), streams(), device, context)?
         .beside(host_of_others, callbacks.on_shortage, callbacks.on_overflow)
         .with_fingerprints(callbacks.fingerprints)
-        .with_contexts(|| REGISTRY.living_contexts.all());
+        .with_contexts(living_contexts);
     for from in REGISTRY.peers.of_owner(device) {
         gpu.admit_peer(from);
     }

@@ -1,8 +1,5 @@
-//! The living contexts of the process: those that the program made, and the primary ones.
-//!
-//! Work of any of them may touch the memory of any device, as a copy between devices does. So
-//! memory moves only where work of all of them is over. Which primary contexts there are is asked
-//! of the driver each time, for it alone counts their users.
+//! The living contexts that the program made, beside primary ones: the driver alone counts the
+//! users of those.
 //!
 //! Invariant: while a call is under way that may end a context, no context is named here. The
 //! thread that makes such a call announces it, and then waits for those that have asked before.
@@ -10,10 +7,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use wm_abi::CUcontext;
-use wm_driver::{Api, lock};
-
-use super::devices::{active_primary, device_count};
-use crate::process::driver;
+use wm_driver::lock;
 
 /// What is known of the work in a context that the program made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +32,7 @@ struct Contexts {
     ending: Vec<CUcontext>,
 }
 
-/// The contexts of a process, but for primary ones.
+/// The contexts of a process that are not primary ones.
 #[derive(Debug)]
 pub(crate) struct LivingContexts {
     contexts: Mutex<Contexts>,
@@ -80,36 +74,20 @@ impl LivingContexts {
         self.resume(context);
     }
 
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.lock().made.len()
+    }
+
     /// Does a context live of which the work is not known?
     pub(crate) fn has_special(&self) -> bool {
         self.lock().made.iter().any(|made| made.kind == ContextKind::Special)
     }
 
-    /// Those that the program made. `None` while one may be ending.
-    fn made(&self) -> Option<Vec<CUcontext>> {
+    /// Those that the program made. `None` while a context may be ending.
+    pub(super) fn made(&self) -> Option<Vec<CUcontext>> {
         let contexts = self.lock();
         contexts.ending.is_empty().then(|| contexts.made.iter().map(|made| made.context).collect())
-    }
-
-    /// All contexts. `None` where that is not known. The caller sees to it that the thread which
-    /// ends one of them waits for it.
-    pub(crate) fn all(&self) -> Option<Vec<CUcontext>> {
-        let mut all = self.made()?;
-        for device in 0..device_count()? {
-            let (_, is_active) = driver().primary_ctx_state(device).ok()?;
-            if is_active != 0 {
-                all.push(active_primary(device)?);
-            }
-        }
-        Some(all)
-    }
-
-    /// How many there are. `None` where that is not known.
-    pub(crate) fn count(&self) -> Option<usize> {
-        let is_active =
-            |device| driver().primary_ctx_state(device).map(|(_, active)| usize::from(active != 0));
-        let primary = (0..device_count()?).map(is_active).sum::<Result<usize, _>>().ok()?;
-        Some(primary + self.lock().made.len())
     }
 }
 

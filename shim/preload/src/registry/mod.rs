@@ -9,7 +9,7 @@
 //! | [`sites`] | from the calling thread's context to its manager |
 //! | [`streams`] | from a stream that a call names to its context and manager |
 //! | [`devices`], [`peers`] | the driver's facts about devices, and which of them may access which others' memory |
-//! | [`living`] | the living contexts of the process |
+//! | [`living`] | the living contexts that the program made |
 //! | [`contexts`], [`context_blocks`], [`context_users`] | the blocks, streams and users that end with a context |
 //!
 //! The registry knows managers and the driver, and no other subsystem: a manager asks those through
@@ -29,7 +29,7 @@ mod sites;
 mod streams;
 mod tables;
 
-pub(crate) use contexts::{end_context, resume_context, retire_streams, suspend_context};
+pub(crate) use contexts::{count_contexts, end_context, resume_context, retire_streams, suspend_context};
 pub(crate) use create::allow_dependencies;
 pub(crate) use devices::{
     active_primary, current_device, device_count, device_of, is_active, label, pitch_alignment,

@@ -10,8 +10,11 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use wm_abi::symbol::{self, COUNT, NAMES};
 use wm_abi::{CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
 
+use super::boundary;
 use super::exports::{self, TABLES};
-use crate::process::driver;
+use crate::gate::GATE;
+use crate::process::{callers, driver};
+use crate::subsystems::PROCESS;
 
 /// `cuGetProcAddress`.
 pub(in crate::hooks) unsafe fn get_proc_address(
@@ -20,6 +23,7 @@ pub(in crate::hooks) unsafe fn get_proc_address(
     version: c_int,
     flags: u64,
 ) -> CUresult {
+    note_caller();
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuGetProcAddress>()(name, pfn, version, flags) };
     // SAFETY: as above.
@@ -34,10 +38,20 @@ pub(in crate::hooks) unsafe fn get_proc_address_v2(
     flags: u64,
     status: *mut c_uint,
 ) -> CUresult {
+    note_caller();
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuGetProcAddress_v2>()(name, pfn, version, flags, status) };
     // SAFETY: as above.
     unsafe { translate(result, name, pfn, flags) }
+}
+
+/// The decoder is about to be used: memory stays from then on, and what was evicted comes back
+/// first.
+fn note_caller() {
+    if GATE.is_on() && callers::is_first_of_decoder() {
+        boundary::observe(|| PROCESS.moves.come_home());
+        callers::note_decoder();
+    }
 }
 
 /// # Safety

@@ -6,4 +6,5 @@ pub(in crate::hooks) mod graph;
 pub(in crate::hooks) mod graph_uses;
 pub(in crate::hooks) mod kept;
 pub(in crate::hooks) mod launch;
+pub(in crate::hooks) mod made;
 pub(in crate::hooks) mod writes;

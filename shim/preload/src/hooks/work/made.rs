@@ -1,7 +1,7 @@
 //! Contexts that the program makes, noted once the driver has made them.
 //!
 //! The column `gate` of `shim/abi/data/driver.tsv` names a function here for each driver function
-//! that makes a context.
+//! that makes a context. It is called inside the gate.
 
 use std::ffi::c_void;
 
