@@ -11,7 +11,19 @@ use wm_abi::*;
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::device::Device;
-use crate::gpu::{Event, Gpu, LinkWay, Result};
+use crate::gpu::{Event, Gpu, KeyedFingerprint, LinkWay, Result};
+
+/// How fingerprints are taken in a context, which is current.
+#[derive(Debug, Clone, Copy)]
+pub struct Fingerprinting {
+    /// Loads what that needs.
+    pub prepare: fn(CUcontext),
+    /// See [`Gpu::fingerprints`].
+    pub take: fn(CUcontext, &[u64]) -> Result<Vec<KeyedFingerprint>>,
+}
+
+/// Every living context of the process; `None` while that is not known.
+pub type ListContexts = fn() -> Option<Vec<CUcontext>>;
 
 impl Device {
     /// Is all earlier work of the device over?
@@ -45,6 +57,21 @@ impl Device {
     /// Whether an event of a context covers its green contexts was not tested on a GPU.
     fn has_green(&self, contexts: &[CUcontext]) -> bool {
         contexts.iter().any(|context| !self.streams().greens_of(*context).is_empty())
+    }
+
+    /// Loads what fingerprints need. May take milliseconds.
+    pub fn prepare_fingerprints(&self) {
+        let context = self.context();
+        // A call that ends the context waits for this one, or is known before.
+        let _unaware = self.streams().unaware_call();
+        let lives = self.contexts_with_work().is_some_and(|contexts| contexts.contains(&context));
+        if !lives || self.refuse_capture().is_err() {
+            return;
+        }
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
+        if let Ok(_current) = Current::make(self.driver(), context) {
+            (self.fingerprints.prepare)(context);
+        }
     }
 
     /// Starts a copy in the device's own stream for that direction.

@@ -12,6 +12,7 @@ use wm_abi::*;
 
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
+use crate::copies::{Fingerprinting, ListContexts};
 use crate::copy_streams::CopyStreams;
 use crate::events::Events;
 use crate::gpu::{
@@ -25,13 +26,6 @@ use crate::streams::Streams;
 use crate::table::Table;
 use crate::thread::Uncancelled;
 use crate::windows::Windows;
-
-/// How the fingerprints of chunks are taken in a context, which is current: see
-/// [`Gpu::fingerprints`].
-pub type TakeFingerprints = fn(CUcontext, &[u64]) -> Result<Vec<KeyedFingerprint>>;
-
-/// Every living context of the process; `None` while that is not known.
-pub type ListContexts = fn() -> Option<Vec<CUcontext>>;
 
 /// One GPU behind an opened driver.
 #[derive(Debug)]
@@ -57,7 +51,7 @@ pub struct Device {
     oom_answer: fn(CUdevice, Shortfall) -> OomAnswer,
     overflowed: fn(),
     changed: fn(),
-    fingerprints: TakeFingerprints,
+    pub(crate) fingerprints: Fingerprinting,
     /// `None`: the process has no contexts but those that have allocated.
     pub(crate) living_contexts: Option<ListContexts>,
     windows: Windows,
@@ -110,7 +104,7 @@ impl Device {
             oom_answer: |_, _| OomAnswer::Spill,
             overflowed: || (),
             changed: || (),
-            fingerprints: |_, _| Err(CUresult::NOT_SUPPORTED),
+            fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
             living_contexts: None,
             windows: Windows::default(),
             host: MachineMemory::default(),
@@ -144,7 +138,7 @@ impl Device {
 
     /// The same device, which takes fingerprints so.
     #[must_use]
-    pub fn with_fingerprints(self, fingerprints: TakeFingerprints) -> Self {
+    pub fn with_fingerprints(self, fingerprints: Fingerprinting) -> Self {
         Self { fingerprints, ..self }
     }
 
@@ -467,7 +461,7 @@ impl Gpu for Device {
         let context = self.context();
         let _relaxed = Relaxed::enter(self.driver, self.streams);
         let _current = Current::make(self.driver, context)?;
-        (self.fingerprints)(context, chunks)
+        (self.fingerprints.take)(context, chunks)
     }
 
     fn are_equal(&self, one: u64, other: u64, bytes: usize) -> Result<bool> {

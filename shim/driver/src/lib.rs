@@ -42,7 +42,8 @@ mod windows;
 
 pub use api::Api;
 pub use cells::Cells;
-pub use device::{Device, TakeFingerprints, Unsupported};
+pub use copies::{Fingerprinting, ListContexts};
+pub use device::{Device, Unsupported};
 pub use gpu::{Event, Gpu, Handle, KeyedFingerprint, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 pub use loader::{Loader, NotADriver};
 pub use lock::lock;

@@ -7,6 +7,7 @@ use dashmap::DashMap;
 use wm_abi::*;
 use wm_driver::Api;
 use wm_driver::api::Named;
+use wm_driver::api::owned::LoadedModule;
 use wm_driver::api::scope::{Current, Relaxed};
 use wm_kernels::{Arguments, wholememory};
 
@@ -53,9 +54,8 @@ impl Kernels {
         let _current = Current::make(driver.0, context).map_err(|code| Error::Cuda(code.to_string()))?;
         let _relaxed = Relaxed::always(driver.0);
         let device = driver.ctx_device()?;
-        let major = driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?;
         let multiprocessors = driver.device_attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)?;
-        let module = driver.module_load_data(wholememory::IMAGE.code_for(major))?;
+        let module = LoadedModule::load(&driver, |major| wholememory::IMAGE.code_for(major))?.into_raw();
         let multiprocessors = multiprocessors.max(1).unsigned_abs();
         Ok(Self { driver, context, module, multiprocessors, functions: DashMap::new() })
     }

@@ -235,6 +235,8 @@ pub trait Api {
         /// A function of a module.
         module_function(module: CUmodule, name: &CStr) -> (function: CUfunction)
             = cuModuleGetFunction(&mut function, module, name.as_ptr());
+        /// Ends a module. No work may use it any more.
+        module_unload(module: CUmodule) = cuModuleUnload(module);
 
         /// A graph without nodes.
         graph_create() -> (graph: CUgraph) = cuGraphCreate(&mut graph, 0);

@@ -3,7 +3,12 @@
 //! An object that is to live longer is taken out with `into_raw`. A failed release is not reported:
 //! the object then ends with its context or with the process.
 
-use wm_abi::{CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationProp};
+use std::ffi::{CString, c_int, c_uint};
+
+use wm_abi::{
+    CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CUdeviceptr, CUfunction, CUgraph, CUmemAccessDesc,
+    CUmemAllocationProp, CUmodule, CUstream,
+};
 
 use super::Api;
 
@@ -54,8 +59,33 @@ macro_rules! owners {
 owners! {
     /// Physical memory. Its mappings stay when this is dropped.
     PhysicalMemory(u64): mem_create(bytes: usize, property: &CUmemAllocationProp), mem_release;
+    /// Code in the current context.
+    LoadedModule(CUmodule): module_load_data(code: &[u8]), module_unload;
+    /// A stream in the current context.
+    OwnedStream(CUstream): stream_create(flags: c_uint), stream_destroy;
     /// A graph.
     Graph(CUgraph): graph_create(), graph_destroy;
+}
+
+impl<'a, A: Api> LoadedModule<'a, A> {
+    /// The code that `code_for` has for the compute capability of the context's device (the major
+    /// number). May take milliseconds, and memory of the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn load(driver: &'a A, code_for: impl FnOnce(c_int) -> &'static [u8]) -> Result<Self, A::Error> {
+        let device = driver.ctx_device()?;
+        let major = driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?;
+        Self::new(driver, code_for(major))
+    }
+
+    /// A kernel of it.
+    ///
+    /// # Errors
+    /// The driver's. A name that has a zero byte is not found.
+    pub fn function(&self, name: &str) -> Result<CUfunction, A::Error> {
+        self.driver.module_function(self.raw, &CString::new(name).unwrap_or_default())
+    }
 }
 
 /// A range of addresses. The drop returns it to the driver, with its mappings; no work may use

@@ -10,6 +10,7 @@ use std::ffi::c_void;
 use wm_abi::*;
 use wm_dedup::chunk::Fingerprint;
 use wm_driver::Api;
+use wm_driver::api::owned::{LoadedModule, OwnedStream};
 use wm_kernels::Arguments;
 use wm_kernels::dedup::{CompareChunks, FingerprintChunks, IMAGE};
 
@@ -44,26 +45,19 @@ impl ChunkKernels {
     /// their code.
     pub(super) fn load(context: CUcontext) -> Result<Self, CUresult> {
         let driver = driver();
-        let device = driver.ctx_device()?;
-        let module =
-            driver
-                .module_load_data(IMAGE.code_for(
-                    driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?,
-                ))?;
-        let function = |name| driver.module_function(module, name);
+        let module = LoadedModule::load(driver, |major| IMAGE.code_for(major))?;
+        let fingerprint_chunks = module.function(FingerprintChunks::KERNEL.name)?;
+        let compare_chunks = module.function(CompareChunks::KERNEL.name)?;
+        let stream = OwnedStream::new(driver, CU_STREAM_NON_BLOCKING)?;
         let bytes = MOST * 2 * size_of::<u64>();
         let memory = || {
             driver
                 .mem_host_alloc(bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)
                 .map(<*mut c_void>::cast::<u64>)
         };
-        Ok(Self {
-            context,
-            stream: driver.stream_create(CU_STREAM_NON_BLOCKING)?,
-            fingerprint_chunks: function(&named(FingerprintChunks::KERNEL.name))?,
-            compare_chunks: function(&named(CompareChunks::KERNEL.name))?,
-            lists: KernelLists { addresses: memory()?, results: memory()? },
-        })
+        let lists = KernelLists { addresses: memory()?, results: memory()? };
+        let (_loaded, stream) = (module.into_raw(), stream.into_raw());
+        Ok(Self { context, stream, fingerprint_chunks, compare_chunks, lists })
     }
 
     pub(super) fn is_of(&self, context: CUcontext) -> bool {
@@ -142,8 +136,4 @@ impl KernelLists {
         // now.
         unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.addresses, words.len()) };
     }
-}
-
-fn named(name: &str) -> std::ffi::CString {
-    std::ffi::CString::new(name).unwrap_or_default()
 }

@@ -11,7 +11,7 @@ use std::sync::Once;
 
 use wm_abi::CUresult;
 use wm_abi::symbol::{self, COUNT, Symbol};
-use wm_driver::{Loader, Table, interposer, search};
+use wm_driver::{Fingerprinting, Loader, Table, interposer, search};
 
 use super::lifecycle;
 use crate::events::{self, BlockSubscriber};
@@ -108,7 +108,10 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     registry::set_callbacks(Callbacks {
         on_shortage: shortage::of_block,
         on_overflow: || PROCESS.overflow.note(),
-        fingerprints: |context, chunks| PROCESS.moves.fingerprints(context, chunks),
+        fingerprints: Fingerprinting {
+            prepare: |context| PROCESS.moves.prepare_fingerprints(context),
+            take: |context, chunks| PROCESS.moves.fingerprints(context, chunks),
+        },
         on_create: || PROCESS.torch.announce(),
     });
     hooks::prepare(exports);

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use rustix::io::retry_on_intr;
 use rustix::rand::{GetRandomFlags, getrandom};
 use wm_abi::*;
+use wm_driver::api::owned::{LoadedModule, OwnedStream};
 use wm_driver::{Api, KeyedFingerprint, lock};
 use wm_kernels::Arguments;
 use wm_kernels::moves::{FingerprintKeyed, IMAGE};
@@ -57,19 +58,35 @@ impl Fingerprints {
         Self(Mutex::new(KernelsOfContexts { loaded: Vec::new(), failures: 0 }))
     }
 
-    /// Of chunks, in the current context.
+    /// Loads the kernel into the current context, unless it is there or has failed too often. May
+    /// take milliseconds, so not behind the closed gate.
+    pub(super) fn prepare(&self, context: CUcontext) {
+        if self.is_prepared(context) {
+            return;
+        }
+        let loaded = LoadedKernel::load(context);
+        let mut kernels = lock(&self.0);
+        match loaded {
+            // Another thread may have loaded it meanwhile: the second one ends with the context.
+            Ok(kernel) => kernels.loaded.push(kernel),
+            Err(code) => kernels.note(code),
+        }
+    }
+
+    /// Is there nothing to load any more?
+    pub(super) fn is_prepared(&self, context: CUcontext) -> bool {
+        let kernels = lock(&self.0);
+        kernels.failures >= FAILURES || kernels.of(context).is_some()
+    }
+
+    /// Of chunks, in the current context. `NOT_SUPPORTED` if the kernel was not prepared there.
     pub(super) fn take(&self, context: CUcontext, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>, CUresult> {
         // Behind the gate there is one mover, so no other thread waits for this lock.
         let mut kernels = lock(&self.0);
-        if kernels.failures >= FAILURES {
-            return Err(CUresult::NOT_SUPPORTED);
-        }
-        let taken = kernels.take(context, chunks);
+        let kernel = kernels.of(context).filter(|_| kernels.failures < FAILURES);
+        let taken = kernel.ok_or(CUresult::NOT_SUPPORTED)?.fingerprints(chunks);
         if let Err(code) = taken {
-            kernels.failures += 1;
-            if kernels.failures == 1 {
-                log::info!("what moves is copied whole: its fingerprints could not be taken: {code}");
-            }
+            kernels.note(code);
         }
         taken
     }
@@ -81,36 +98,36 @@ impl Fingerprints {
 }
 
 impl KernelsOfContexts {
-    fn take(&mut self, context: CUcontext, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>, CUresult> {
-        let at = self.loaded.iter().position(|kernel| kernel.context == context);
-        let at = match at {
-            Some(at) => at,
-            None => {
-                self.loaded.push(LoadedKernel::load(context)?);
-                self.loaded.len() - 1
-            }
-        };
-        let kernel = &self.loaded[at];
-        let mut prints = Vec::with_capacity(chunks.len());
-        for batch in chunks.chunks(MOST) {
-            kernel.run(batch, &mut prints)?;
+    fn of(&self, context: CUcontext) -> Option<&LoadedKernel> {
+        self.loaded.iter().find(|kernel| kernel.context == context)
+    }
+
+    /// Counts a failure.
+    fn note(&mut self, code: CUresult) {
+        self.failures += 1;
+        if self.failures == 1 {
+            log::info!("what moves is copied whole: its fingerprints could not be taken: {code}");
         }
-        Ok(prints)
     }
 }
 
 impl LoadedKernel {
+    fn fingerprints(&self, chunks: &[u64]) -> Result<Vec<KeyedFingerprint>, CUresult> {
+        let mut prints = Vec::with_capacity(chunks.len());
+        chunks.chunks(MOST).try_for_each(|batch| self.run(batch, &mut prints))?;
+        Ok(prints)
+    }
+
     /// Loads it into the current context. May take time, and memory of the device for the
     /// code and the key.
     fn load(context: CUcontext) -> Result<Self, CUresult> {
         let driver = driver();
-        let device = driver.ctx_device()?;
-        let major = driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?;
         let mut words = random_key().ok_or(CUresult::NOT_SUPPORTED)?;
-        let module = driver.module_load_data(IMAGE.code_for(major))?;
-        let name = std::ffi::CString::new(FingerprintKeyed::KERNEL.name).unwrap_or_default();
-        let function = driver.module_function(module, &name)?;
-        let stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
+        let module = LoadedModule::load(driver, |major| IMAGE.code_for(major))?;
+        let function = module.function(FingerprintKeyed::KERNEL.name)?;
+        let stream = OwnedStream::new(driver, CU_STREAM_NON_BLOCKING)?;
+        // If a step from here on fails, the memory of those before stays with the context: freeing
+        // it waits for the program's work.
         let lists = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
         let chunks = driver.mem_host_alloc(3 * MOST * size_of::<u64>(), lists)?.cast::<u64>();
         let key = driver.mem_alloc(size_of_val(&words[..]))?;
@@ -122,14 +139,12 @@ impl LoadedKernel {
         written?;
         // SAFETY: the list has three times as many words.
         let prints = unsafe { chunks.add(MOST) };
+        let (_loaded, stream) = (module.into_raw(), stream.into_raw());
         Ok(Self { context, stream, function, key, chunks, prints })
     }
 
     /// Fingerprints of at most [`MOST`] chunks.
     fn run(&self, chunks: &[u64], prints: &mut Vec<KeyedFingerprint>) -> Result<(), CUresult> {
-        if chunks.is_empty() {
-            return Ok(());
-        }
         // SAFETY: the list has [`MOST`] words, and no kernel reads it now.
         unsafe { std::ptr::copy_nonoverlapping(chunks.as_ptr(), self.chunks, chunks.len()) };
         let arguments = FingerprintKeyed {
@@ -171,4 +186,17 @@ fn random_key() -> Option<Vec<u64>> {
     // SAFETY: as in [`LoadedKernel::load`].
     bytes.iter_mut().for_each(|byte| unsafe { std::ptr::from_mut(byte).write_volatile(0) });
     Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (latency): the first fingerprint loads code behind the closed gate.
+    use super::*;
+
+    #[test]
+    fn without_the_kernel_no_fingerprint_is_taken_and_none_is_loaded() {
+        let fingerprints = Fingerprints::new();
+        assert_eq!(fingerprints.take(CUcontext(1), &[0]), Err(CUresult::NOT_SUPPORTED));
+        assert_eq!(lock(&fingerprints.0).failures, 0, "it may be prepared later");
+    }
 }

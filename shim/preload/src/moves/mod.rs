@@ -160,6 +160,11 @@ impl Migrations {
         }
     }
 
+    /// Loads what fingerprints need into the current context.
+    pub(crate) fn prepare_fingerprints(&self, context: CUcontext) {
+        self.fingerprints.prepare(context);
+    }
+
     /// Keyed fingerprints of chunks, in the current context. Only a mover calls it, behind the
     /// closed gate.
     pub(crate) fn fingerprints(

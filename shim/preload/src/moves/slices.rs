@@ -4,13 +4,13 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use wm_driver::Device;
-use wm_memory::{Manager, MoveOrder, MoveRefusal, RangeMove, SpareLack, SpareSource};
+use wm_driver::{Device, Tier};
+use wm_memory::{KeepCopies, Manager, MoveOrder, MoveRefusal, RangeMove, SpareLack, SpareSource};
 
 use super::refusals::WhyNot;
 use super::{Migrations, pin_reason};
 use crate::gate::{GATE, Mover, PASSING};
-use crate::process;
+use crate::{process, settings};
 
 /// How long to wait for calls that are being made; other calls wait as long, and for no gain.
 /// The driver takes some microseconds for most.
@@ -135,6 +135,9 @@ impl Migrations {
         made_for: &mut Duration,
     ) -> Option<WhyNot> {
         let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), SpareSource::Idle);
+        if ranges.iter().any(|range| range.order.to == Tier::Device) {
+            self.prepare_for(manager);
+        }
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
             let end = match self.slice(manager, ranges, source, passing) {
@@ -159,6 +162,19 @@ impl Migrations {
             }
         }
         None
+    }
+
+    /// What comes from the host gets fingerprints, and these need code on the GPU: it is loaded
+    /// before the gate closes.
+    fn prepare_for(&self, manager: &Manager<Device>) {
+        let keeps_copies = settings::load().kept_copies != KeepCopies::Off;
+        if self.is_on()
+            && keeps_copies
+            && !self.fingerprints.is_prepared(manager.gpu().context())
+            && pin_reason::of_process().is_none()
+        {
+            manager.gpu().prepare_fingerprints();
+        }
     }
 
     /// One slice.

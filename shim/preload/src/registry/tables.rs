@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use wm_abi::CUdevice;
-use wm_driver::{Device, OomAnswer, Shortfall, TakeFingerprints};
+use wm_driver::{Device, Fingerprinting, OomAnswer, Shortfall};
 use wm_memory::{HostBudget, Manager};
 
 use super::context_blocks::ContextBlocks;
@@ -21,8 +21,8 @@ pub(crate) struct Callbacks {
     pub(crate) on_shortage: fn(CUdevice, Shortfall) -> OomAnswer,
     /// A block was given out that its device has no room for.
     pub(crate) on_overflow: fn(),
-    /// Keyed fingerprints of chunks, taken in the current context.
-    pub(crate) fingerprints: TakeFingerprints,
+    /// Keyed fingerprints of chunks.
+    pub(crate) fingerprints: Fingerprinting,
     /// A manager was made.
     pub(crate) on_create: fn(),
 }

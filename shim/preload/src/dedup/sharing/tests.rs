@@ -14,7 +14,7 @@ use wm_dedup::policy::tracked_blocks::Exclusion;
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::gpu::OomAnswer;
 use wm_driver::loader::Loader;
-use wm_driver::{Api, Device, Table};
+use wm_driver::{Api, Device, Fingerprinting, Table};
 use wm_kernels::Arguments;
 use wm_kernels::dedup::{FingerprintChunks, IMAGE};
 use wm_memory::{Manager, Order};
@@ -160,7 +160,7 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
     registry::set_callbacks(Callbacks {
         on_shortage: |_, _| OomAnswer::Spill,
         on_overflow: || {},
-        fingerprints: |_, _| Err(CUresult::NOT_SUPPORTED),
+        fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
         on_create: || {},
     });
     let context = driver().primary_ctx_retain(0).expect("a context");
