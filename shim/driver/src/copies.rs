@@ -11,19 +11,7 @@ use wm_abi::*;
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::device::Device;
-use crate::gpu::{Event, Gpu, KeyedFingerprint, LinkWay, Result};
-
-/// How fingerprints are taken in a context, which is current.
-#[derive(Debug, Clone, Copy)]
-pub struct Fingerprinting {
-    /// Loads what that needs.
-    pub prepare: fn(CUcontext),
-    /// See [`Gpu::fingerprints`].
-    pub take: fn(CUcontext, &[u64]) -> Result<Vec<KeyedFingerprint>>,
-}
-
-/// Every living context of the process; `None` while that is not known.
-pub type ListContexts = fn() -> Option<Vec<CUcontext>>;
+use crate::gpu::{Event, Gpu, LinkWay, Result};
 
 impl Device {
     /// Is all earlier work of the device over?

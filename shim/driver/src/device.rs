@@ -12,7 +12,7 @@ use wm_abi::*;
 
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
-use crate::copies::{Fingerprinting, ListContexts};
+use crate::callbacks::{Fingerprinting, ListContexts};
 use crate::copy_streams::CopyStreams;
 use crate::events::Events;
 use crate::gpu::{

@@ -19,6 +19,7 @@
 mod actions;
 pub mod api;
 mod cache;
+mod callbacks;
 pub mod cells;
 mod copies;
 mod copy_streams;
@@ -41,8 +42,8 @@ pub mod thread;
 mod windows;
 
 pub use api::Api;
+pub use callbacks::{Fingerprinting, ListContexts};
 pub use cells::Cells;
-pub use copies::{Fingerprinting, ListContexts};
 pub use device::{Device, Unsupported};
 pub use gpu::{Event, Gpu, Handle, KeyedFingerprint, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 pub use loader::{Loader, NotADriver};

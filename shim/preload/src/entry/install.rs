@@ -15,6 +15,7 @@ use wm_driver::{Fingerprinting, Loader, Table, interposer, search};
 
 use super::lifecycle;
 use crate::events::{self, BlockSubscriber};
+use crate::gate::GATE;
 use crate::hooks::{self, Exports};
 use crate::process::{driver, logger, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
@@ -112,6 +113,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
             prepare: |context| PROCESS.moves.prepare_fingerprints(context),
             take: |context, chunks| PROCESS.moves.fingerprints(context, chunks),
         },
+        knows_contexts: || GATE.is_on(),
         on_create: || PROCESS.torch.announce(),
     });
     hooks::prepare(exports);

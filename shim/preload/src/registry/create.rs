@@ -74,8 +74,8 @@ pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
 fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<Manager<Device>, Unmanaged> {
     let gpu = Device::new(driver(), streams(), device, context)?
         .beside(host_of_others, callbacks.on_shortage, callbacks.on_overflow)
-        .with_fingerprints(callbacks.fingerprints)
-        .with_contexts(living_contexts);
+        .with_fingerprints(callbacks.fingerprints);
+    let gpu = if (callbacks.knows_contexts)() { gpu.with_contexts(living_contexts) } else { gpu };
     for from in REGISTRY.peers.of_owner(device) {
         gpu.admit_peer(from);
     }

@@ -23,6 +23,8 @@ pub(crate) struct Callbacks {
     pub(crate) on_overflow: fn(),
     /// Keyed fingerprints of chunks.
     pub(crate) fingerprints: Fingerprinting,
+    /// Are all contexts noted that the program makes?
+    pub(crate) knows_contexts: fn() -> bool,
     /// A manager was made.
     pub(crate) on_create: fn(),
 }

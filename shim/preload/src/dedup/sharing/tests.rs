@@ -161,6 +161,7 @@ fn device() -> (&'static Manager<Device>, CUcontext) {
         on_shortage: |_, _| OomAnswer::Spill,
         on_overflow: || {},
         fingerprints: Fingerprinting { prepare: |_| (), take: |_, _| Err(CUresult::NOT_SUPPORTED) },
+        knows_contexts: || false,
         on_create: || {},
     });
     let context = driver().primary_ctx_retain(0).expect("a context");
