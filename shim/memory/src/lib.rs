@@ -40,7 +40,6 @@ pub use gate::{Closed, Gate, NotClosed, STRIPES};
 pub use manager::backing::Backing;
 pub use manager::host_budget::HostBudget;
 pub use manager::pieces::Charge;
-pub use manager::spares::{SpareLack, SpareSource};
 pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;
 pub use policy::pool::HandlePool;
@@ -49,7 +48,9 @@ pub use policy::tiers;
 pub use vocabulary::block::{Block, BlockExtent};
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, ReadableBytes, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};
-pub use vocabulary::moves::{MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove};
+pub use vocabulary::moves::{
+    MoveOrder, MoveRefusal, Moved, MovedRange, Moves, RangeMove, SpareLack, SpareSource,
+};
 pub use vocabulary::order::Order;
 pub use vocabulary::piece::{Disowned, PieceAccount, PieceKind};
 pub use vocabulary::request::FirstTier;

@@ -33,6 +33,8 @@ mod vocabulary;
 
 #[path = "support/model/mod.rs"]
 mod model;
+#[path = "support/two_devices.rs"]
+mod two_devices;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,11 +43,10 @@ use std::time::Duration;
 use books::directory::{Directory, DirectoryWriter};
 use manager::Manager;
 use manager::host_budget::HostBudget;
-use manager::spares::SpareSource;
 use model::{MIB, Model};
 use shuttle::thread;
 use vocabulary::block::Block;
-use vocabulary::moves::{MoveOrder, RangeMove};
+use vocabulary::moves::{MoveOrder, RangeMove, SpareSource};
 use vocabulary::order::Order;
 use vocabulary::settings::ManagerSettings;
 use vocabulary::share::{Quiet, ShareOutcome};
@@ -331,7 +332,8 @@ fn memory_moves_beside_threads_that_change_everything_else() {
     });
 }
 
-/// Hazard (leak): memory is made for moves while the others take memory, give it back, and end the context.
+/// Hazard (leak): memory is made for moves while the others take memory, give it back, and end the
+/// context.
 #[test]
 fn what_a_move_lacks_is_made_beside_threads_that_change_everything_else() {
     under_all_schedulers(|| {
@@ -342,9 +344,8 @@ fn what_a_move_lacks_is_made_beside_threads_that_change_everything_else() {
             let order = MoveOrder { range, to: Tier::Host, alone: false, discards: false };
             let (mut ranges, mut source) = ([RangeMove::new(order, u64::MAX)], SpareSource::Idle);
             for _ in 0..3 {
-                let Ok(lacks) = shared.manager.swap_within(&mut ranges, source, || false, || false) else {
-                    return;
-                };
+                let lacks = shared.manager.swap_within(&mut ranges, source, || false, || false);
+                let Ok(lacks) = lacks else { return };
                 match shared.manager.make_spares(&mut ranges, &lacks, source, || true) {
                     Some(next) => source = next,
                     None => return,
@@ -451,70 +452,5 @@ fn a_context_that_ends_waits_for_a_move() {
         let discard = |shared: &Shared| shared.manager.discard();
         join([spawn(&shared, relocate), spawn(&shared, discard)]);
         shared.end();
-    });
-}
-
-/// Two devices of a process, each full, under one host limit.
-fn two_devices() -> [Arc<Shared>; 2] {
-    let budget = Arc::new(HostBudget::default());
-    let limited = || ManagerSettings { host_limit: 40 * MIB, ..settings(vec![Tier::Host]) };
-    let full = || {
-        let model = Model::with_hook(0, 256 * MIB, thread::yield_now);
-        let manager = Manager::sharing(model, limited(), Arc::clone(&budget), None);
-        Arc::new(Shared { manager, held: Mutex::default() })
-    };
-    let devices = [full(), full()];
-    for (mine, other) in [(0, 1), (1, 0)] {
-        let other = Arc::downgrade(&devices[other]);
-        let held = move || other.upgrade().map_or(0, |other| other.manager.held_on_host());
-        devices[mine].manager.gpu().beside(held);
-    }
-    devices
-}
-
-/// Two pieces of work, one on each device, of which the limit allows one.
-fn only_one_fits(work: [fn(&Shared); 2]) {
-    let devices = two_devices();
-    join([spawn(&devices[0], work[0]), spawn(&devices[1], work[1])]);
-    let pinned: u64 = devices.iter().map(|device| device.manager.gpu().held(Tier::Host)).sum();
-    assert_eq!(pinned, 30 * MIB, "one of two fits, and gets it");
-}
-
-/// Hazard (out of memory): two devices each see that the host limit has room, and both pin it.
-#[test]
-fn two_devices_never_pin_more_of_the_host_than_one_limit() {
-    fn block(shared: &Shared) {
-        let _refused = shared.take(30 * MB, stream(1));
-    }
-    fn piece(shared: &Shared) {
-        // The charge is for the whole test.
-        if let Some(charge) = shared.manager.charge(Tier::Host, 30 * MIB, true) {
-            shared.manager.gpu().create(Tier::Host, 30 * MB).expect("the machine has the memory");
-            std::mem::forget(charge);
-        }
-    }
-    under_all_schedulers(|| only_one_fits([block, block]));
-    under_all_schedulers(|| only_one_fits([piece, piece]));
-    under_all_schedulers(|| {
-        only_one_fits([block, |shared| {
-            // As many steps as a block takes until it is planned.
-            (0..8).for_each(|_| thread::yield_now());
-            piece(shared);
-        }])
-    });
-}
-
-/// Hazard: a request is refused for memory that another device planned and did not get.
-#[test]
-fn memory_that_another_device_did_not_get_is_not_missing() {
-    under_all_schedulers(|| {
-        let devices = two_devices();
-        let fails = |shared: &Shared| {
-            shared.manager.gpu().fail_creates_on(Tier::Host);
-            assert!(shared.take(30 * MB, stream(1)).is_none());
-        };
-        let fits = |shared: &Shared| assert!(shared.take(30 * MB, stream(1)).is_some());
-        let piece = |shared: &Shared| assert!(shared.manager.charge(Tier::Host, 10 * MIB, true).is_some());
-        join([spawn(&devices[0], fails), spawn(&devices[1], fits), spawn(&devices[1], piece)]);
     });
 }

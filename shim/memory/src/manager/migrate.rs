@@ -14,11 +14,10 @@ use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
-use super::spares::SpareSource;
 use crate::books::staying::Stay;
 use crate::policy::attempt::Room;
 use crate::state::swap::{StrandedSwap, Swap, TakenFingerprints};
-use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved};
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal, Moved, SpareSource};
 use crate::vocabulary::plan::{Built, Undo};
 
 /// How long to look whether work is over. Not at once: an event that is recorded in idle streams

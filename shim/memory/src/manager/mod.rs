@@ -20,7 +20,7 @@ pub(crate) mod pieces;
 mod reclaim;
 mod remap;
 mod share;
-pub(crate) mod spares;
+mod spares;
 mod swap;
 mod unified;
 mod verify;

@@ -9,29 +9,8 @@ use wm_driver::{Gpu, Handle, Tier};
 use super::Manager;
 use super::swap::WINDOW;
 use crate::state::swap::way;
-use crate::vocabulary::moves::{MoveRefusal, RangeMove};
+use crate::vocabulary::moves::{MoveRefusal, RangeMove, SpareLack, SpareSource};
 use crate::vocabulary::plan::{Build, ExtentPart, Undo};
-
-/// Where the memory comes from that a handle gets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpareSource {
-    /// Idle memory, or memory that is made at once, or kept copies.
-    Made,
-    /// Idle memory.
-    Idle,
-    /// Idle memory, and kept copies of other handles: no more can be made.
-    Kept,
-}
-
-/// Memory that moves lacked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpareLack {
-    /// The range whose next handle needs it.
-    pub(super) at: usize,
-    pub(super) tier: Tier,
-    /// Of one handle.
-    pub(super) bytes: u64,
-}
 
 impl<G: Gpu> Manager<G> {
     /// Makes memory that moves from a source have lacked, as long as the caller `goes_on`. Returns

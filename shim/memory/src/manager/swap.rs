@@ -15,9 +15,8 @@ use wm_driver::{Gpu, LinkWay, Tier};
 
 use super::Manager;
 use super::migrate::StartedMove;
-use super::spares::{SpareLack, SpareSource};
 use crate::state::swap::{TakenFingerprints, way};
-use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange, RangeMove};
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal, MovedRange, RangeMove, SpareLack, SpareSource};
 
 /// Handles of one way whose copies are started before the first of them is waited for. Until the
 /// copy ends each handle holds two pieces of memory, and mapping one takes about as long as copying

@@ -18,14 +18,13 @@ use wm_driver::{Gpu, Tier};
 use super::Manager;
 
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
-use super::spares::SpareSource;
 use super::swap::SwapEnds;
 use crate::books::ledger::OccupiedHandle;
 use crate::books::staying::Stay;
 use crate::state::State;
 use crate::sync::MutexGuard;
 use crate::vocabulary::error::{AllocateError, FreeError};
-use crate::vocabulary::moves::{MoveOrder, MoveRefusal, RangeMove};
+use crate::vocabulary::moves::{MoveOrder, MoveRefusal, RangeMove, SpareSource};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::request::Request;
 use crate::vocabulary::unified::Processor;

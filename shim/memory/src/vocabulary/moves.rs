@@ -67,6 +67,27 @@ impl RangeMove {
     }
 }
 
+/// Where the memory comes from that a handle gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpareSource {
+    /// Idle memory, or memory that is made at once, or kept copies.
+    Made,
+    /// Idle memory.
+    Idle,
+    /// Idle memory, and kept copies of other handles: no more can be made.
+    Kept,
+}
+
+/// Memory that moves lacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpareLack {
+    /// The range whose next handle needs it.
+    pub(crate) at: usize,
+    pub(crate) tier: Tier,
+    /// Of one handle.
+    pub(crate) bytes: u64,
+}
+
 /// A move that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {

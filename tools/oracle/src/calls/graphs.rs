@@ -7,7 +7,7 @@ use crate::program::{Context, Node};
 use crate::running::{MadeGraph, Running};
 
 impl Running<'_> {
-    /// Makes a graph whose nodes run one after the other. If a block was refused, there is no graph.
+    /// Makes a graph whose nodes run one after the other. If a block was refused, there is none.
     pub(super) fn build(
         &self,
         number: usize,

@@ -146,8 +146,8 @@ fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
 
 /// Weights of a program whose memory moves: many blocks that are large enough, of the library's
 /// memory, used again and again, and a host that waits now and then, so that the device is idle.
-/// Half have graphs that name blocks, and few have others, which pin all memory; host functions are drawn only beside gates, because the
-/// library does not wait where they may hold a stream.
+/// Half have graphs that name blocks, and few have others, which pin all memory; host functions are
+/// drawn only beside gates, because the library does not wait where they may hold a stream.
 fn with_moves(mut bent: Bent, random: &mut Random) -> Bent {
     const MOVABLE: [(u64, usize); 5] =
         [(4 << 20, 3), (6 << 20, 3), ((8 << 20) + 512, 2), (12 << 20, 2), (20 << 20, 1)];

@@ -1,5 +1,5 @@
-//! Graphs: captured from one stream, or from two that an event joins, or built node by node, and run
-//! as one piece of work.
+//! Graphs: captured from one stream, or from two that an event joins, or built node by node, and
+//! run as one piece of work.
 
 use super::state::{Graph, Model, Verdict, require};
 use crate::program::{Context, Host, Kind, Node, Shape};
