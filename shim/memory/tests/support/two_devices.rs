@@ -8,7 +8,7 @@ fn two_devices() -> [Arc<Shared>; 2] {
     let limited = || ManagerSettings { host_limit: 40 * MIB, ..settings(vec![Tier::Host]) };
     let full = || {
         let model = Model::with_hook(0, 256 * MIB, thread::yield_now);
-        let manager = Manager::sharing(model, limited(), Arc::clone(&budget));
+        let manager = Manager::sharing(model, limited(), Arc::clone(&budget), None);
         Arc::new(Shared { manager, held: Mutex::default() })
     };
     let devices = [full(), full()];
