@@ -138,6 +138,8 @@ fn what_the_program_pins_stays_and_what_graphs_name() {
     assert_eq!(world.move_piece(0, ALONE, Tier::Host, None), Some(MoveRefusal::InGraph));
     manager.release_from_graphs(range);
     assert_eq!(world.move_piece(0, ALONE, Tier::Host, None), None);
+    manager.keep_in_place(&range[0]);
+    assert_eq!(world.move_piece(0, ALONE, Tier::Device, None), Some(MoveRefusal::InPlace));
     world.end();
 }
 
@@ -151,8 +153,6 @@ fn two_owners_of_one_address_are_refused() {
     }
     let odd = manager.charge(Tier::Device, 3 * MIB, false).expect("it is not limited");
     assert!(!manager.adopt(&odd, address + 64 * MIB, Handle(99)));
-    manager.keep_in_place();
-    assert!(!manager.adopt(&charge, address + 64 * MIB, Handle(99)), "nothing moves any more");
     drop((charge, odd));
     world.check();
     world.end();

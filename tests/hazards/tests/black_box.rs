@@ -73,7 +73,7 @@ fn however_a_process_ends_its_figures_are_there() {
         assert_eq!((outcome.status.code(), processes.len()), (Some(code), 1), "{way}: {}", outcome.stderr);
         assert_eq!(peak(&processes[0]), 1, "{way}");
     }
-    assert_eq!(boxes(&scratch), [PathBuf::new(); 0], "the boxes of a run go with it");
+    assert_eq!(boxes(&scratch), Vec::<PathBuf>::new(), "the boxes of a run go with it");
 }
 
 #[test]
@@ -128,7 +128,8 @@ fn each_worker_of_a_python_program_that_used_cuda_is_there() {
             outcome.stdout.split_ascii_whitespace().map(|pid| pid.parse().expect("a number")).collect();
         let mut shown: Vec<u64> =
             processes.iter().map(|process| process["pid"].as_u64().expect("a number")).collect();
-        (used.sort_unstable(), shown.sort_unstable());
+        used.sort_unstable();
+        shown.sort_unstable();
         assert_eq!(used, shown, "{kind} by {way}: {}", outcome.stderr);
         assert!(kind != "processes" || used.len() == 3, "{used:?}");
         assert!(processes.iter().all(|process| peak(process) >= 1), "{processes:?}");
@@ -248,7 +249,8 @@ fn a_stopped_program_delays_no_table_and_is_called_stopped() {
     let mut one = Resident::start(&scratch);
     let folder = one.statistics().to_str().expect("text").to_owned();
     let mut other = Resident::start_with(&another, &[("WMSHIM_STATS_DIR", &folder)]);
-    (one.say("begin"), other.say("begin"));
+    one.say("begin");
+    other.say("begin");
     signal(one.id(), "-STOP");
     while state_of(one.id()) != "T" {
         std::thread::yield_now();
