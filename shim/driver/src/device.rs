@@ -4,6 +4,8 @@
 //! current context is the same as before; a method never disturbs a stream capture (the thread's
 //! capture mode is relaxed around our calls, and a stream under capture gets no work of ours).
 
+mod contexts;
+
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -200,13 +202,6 @@ impl Device {
         self.ordinal
     }
 
-    /// The context through which the device is used: the eldest living one, or null. The driver
-    /// does not check the handle of a destroyed context and may crash.
-    pub fn context(&self) -> CUcontext {
-        let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
-        contexts.first().copied().unwrap_or(CUcontext::NULL)
-    }
-
     /// May this other device access blocks already?
     pub fn admits(&self, peer: CUdevice) -> bool {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).contains(&peer)
@@ -215,22 +210,6 @@ impl Device {
     /// Released addresses are reused as late as possible, so that a late access faults.
     pub fn avoid_old_addresses(&self) {
         self.windows.roam();
-    }
-
-    /// A new context exists after all contexts of the device had ended.
-    pub fn begin_again(&self, context: CUcontext) {
-        self.spares.forget_pool();
-        self.contexts.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.adopt(context);
-    }
-
-    /// Another context of this device allocates: from now on frees wait for its work too.
-    pub fn adopt(&self, context: CUcontext) {
-        let context = self.streams.home(context);
-        let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
-        if !contexts.contains(&context) {
-            contexts.push(context);
-        }
     }
 
     /// NUMA node of the host memory near this device.
@@ -269,24 +248,6 @@ impl Device {
         self.descriptors
     }
 
-    /// A context is about to be destroyed: its events are not used until the driver has answered.
-    pub fn suspend_context(&self, context: CUcontext) {
-        self.lock_events().suspend(context);
-    }
-
-    /// The driver refused to destroy the context.
-    pub fn resume_context(&self, context: CUcontext) {
-        self.lock_events().resume(context);
-    }
-
-    /// A context is gone: its events ended with it, and their work is over.
-    pub fn forget_context(&self, context: CUcontext) {
-        self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
-        self.lock_events().forget(context);
-        self.spares.forget(context);
-        self.copy_streams.forget(context);
-    }
-
     /// The properties with which memory of a tier is made.
     pub fn property(&self, tier: Tier) -> CUmemAllocationProp {
         let (type_, id) = match tier {
@@ -317,10 +278,6 @@ impl Device {
                 flags,
             })
             .collect()
-    }
-
-    pub(crate) fn known_contexts(&self) -> Vec<CUcontext> {
-        self.contexts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn lock_events(&self) -> std::sync::MutexGuard<'_, Events> {

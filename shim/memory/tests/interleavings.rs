@@ -332,8 +332,8 @@ fn memory_moves_beside_threads_that_change_everything_else() {
     });
 }
 
-/// Hazard (leak): memory is made for moves while the others take memory, give it back, and end the
-/// context.
+/// Hazard (resource leak): memory is made for moves while the others take memory, give it back, and
+/// end the context.
 #[test]
 fn what_a_move_lacks_is_made_beside_threads_that_change_everything_else() {
     under_all_schedulers(|| {

@@ -165,10 +165,10 @@ def enable(
         the process, `%d` the device (replay).
     trace_launches (on, off; default: off): A trace also has each kernel launch, with the blocks that its parameters
         point into, for `bench tiers`.
-    stats_socket (a path, or off; default: in `WMSHIM_STATS_DIR`): The statistics socket (statistics). Off: the signal
-        and the file at exit are off as well.
-    stats_dir (a path; default: `$XDG_RUNTIME_DIR/wmshim`, else `$TMPDIR/wmshim-$UID`): Folder of sockets and dumps; see
-        sharing.
+    stats_socket (a path, or off; default: in `WMSHIM_STATS_DIR`): The statistics socket (statistics). Off: the signal,
+        the file at exit and the black box are off as well.
+    stats_dir (a path; default: `$XDG_RUNTIME_DIR/wmshim`, else `$TMPDIR/wmshim-$UID`): Folder of sockets, dumps and
+        black boxes; see sharing.
     stats_signal (USR1, USR2, the number of a real-time signal from 34 to 64, or off; default: off): The signal that
         writes statistics to a file. No signal is touched unless one is named: a program may rely on any signal's
         default action.

@@ -1,0 +1,54 @@
+//! The contexts in which a device is used: they come and go while its memory stays.
+
+use std::sync::PoisonError;
+
+use wm_abi::CUcontext;
+
+use super::Device;
+
+impl Device {
+    /// The context through which the device is used: the eldest living one, or null. The driver
+    /// does not check the handle of a destroyed context and may crash.
+    pub fn context(&self) -> CUcontext {
+        let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
+        contexts.first().copied().unwrap_or(CUcontext::NULL)
+    }
+
+    /// A new context exists after all contexts of the device had ended.
+    pub fn begin_again(&self, context: CUcontext) {
+        self.spares.forget_pool();
+        self.contexts.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.adopt(context);
+    }
+
+    /// Another context of this device allocates: from now on frees wait for its work too.
+    pub fn adopt(&self, context: CUcontext) {
+        let context = self.streams.home(context);
+        let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
+        if !contexts.contains(&context) {
+            contexts.push(context);
+        }
+    }
+
+    /// A context is about to be destroyed: its events are not used until the driver has answered.
+    pub fn suspend_context(&self, context: CUcontext) {
+        self.lock_events().suspend(context);
+    }
+
+    /// The driver refused to destroy the context.
+    pub fn resume_context(&self, context: CUcontext) {
+        self.lock_events().resume(context);
+    }
+
+    /// A context is gone: its events ended with it, and their work is over.
+    pub fn forget_context(&self, context: CUcontext) {
+        self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
+        self.lock_events().forget(context);
+        self.spares.forget(context);
+        self.copy_streams.forget(context);
+    }
+
+    pub(crate) fn known_contexts(&self) -> Vec<CUcontext> {
+        self.contexts.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
