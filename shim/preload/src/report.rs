@@ -17,6 +17,7 @@ use crate::black_box::{self, ProcessFacts};
 use crate::counters::COUNTERS;
 use crate::endpoint::{EndpointSettings, Source};
 use crate::physical::{self, ListedPiece};
+use crate::settings::Dedup;
 use crate::subsystems::PROCESS;
 use crate::{multipath, process, registry, settings};
 
@@ -34,6 +35,11 @@ pub(crate) fn open_endpoint() {
             driver: &driver.path,
             cuda_version: driver.version.and_then(|version| version.try_into().ok()).unwrap_or(0),
             allocator: PROCESS.torch.back_end(),
+            dedup_mode: match settings.dedup {
+                Dedup::Off => 0,
+                Dedup::Advise => 1,
+                Dedup::On => 2,
+            },
         };
         black_box::open(settings.stats_dir.as_deref(), &facts);
     }

@@ -1,21 +1,24 @@
 //! `wmctl export`: the figures of all programs for Prometheus.
 //!
 //! Over HTTP, as a file for node_exporter's textfile collector, or on standard output. Each scrape
-//! asks all programs at once. A program that is stopped or silent costs its own series: its
-//! `wmshim_up` is 0, and the others are there.
+//! asks all programs at once. The `wmshim_up` of a program that is stopped or silent is 0; its
+//! other figures are those of its black box, if it has one.
 
 mod encode;
 mod families;
 mod http;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use wm_schema::Stats;
 
 use crate::client::{self, IdentityReader};
 use crate::output;
+use crate::programs::Finder;
 use families::ExportedProgram;
 
 /// How long a program may take to answer a scrape. Prometheus gives up after ten seconds.
@@ -70,13 +73,23 @@ fn read() -> families::Reading {
         found.alive.into_iter().partition(|endpoint| !client::is_stopped(endpoint.pid));
     let answers = client::ask_all_within(&awake, "stats", PATIENCE);
     let answers = answers.into_iter().map(|answer| client::parsed(&answer.ok()?).ok());
-    // Secrets in arguments are no labels.
+    let mut told: BTreeMap<u32, Option<Stats>> =
+        stopped.iter().map(|endpoint| (endpoint.pid, None)).collect();
+    told.extend(awake.iter().map(|endpoint| endpoint.pid).zip(answers));
+    let boxes = Finder::default().find().running;
+    let mut boxes: BTreeMap<u32, Stats> =
+        boxes.iter().filter_map(|program| Some((program.pid, program.black_box()?))).collect();
+    for pid in boxes.keys() {
+        told.entry(*pid).or_default();
+    }
     let mut identities = IdentityReader::new(false);
-    let mut program = |pid, stats| ExportedProgram { pid, identity: identities.of(pid), stats };
-    let mut programs: Vec<_> =
-        awake.iter().zip(answers).map(|(endpoint, stats)| program(endpoint.pid, stats)).collect();
-    programs.extend(stopped.iter().map(|endpoint| program(endpoint.pid, None)));
-    families::Reading { programs, closed: found.closed as u64 }
+    let mut program = |(pid, stats): (u32, Option<Stats>)| ExportedProgram {
+        pid,
+        identity: identities.of(pid),
+        answers: stats.is_some(),
+        stats: stats.or_else(|| boxes.remove(&pid)),
+    };
+    families::Reading { programs: told.into_iter().map(&mut program).collect(), closed: found.closed as u64 }
 }
 
 /// Writes the file whole under another name first: the collector reads at any time.

@@ -1,7 +1,8 @@
 //! The programs that run now: by their black boxes, and by their sockets where they have none.
 //!
-//! A program is asked only if it has no black box: one of an earlier version, or one whose folder
-//! has no room. One that is stopped is not asked, since it cannot answer.
+//! A program is asked only if it has no black box (one of an earlier version, or one whose folder
+//! has no room), and one that shares memory for its figures of that. One that is stopped is not
+//! asked, since it cannot answer.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -73,6 +74,35 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Where it is asked; `None`: it is not.
+    fn to_ask(&self) -> Option<Endpoint> {
+        match &self.source {
+            _ if self.is_stopped => None,
+            FigureSource::Socket(endpoint) => Some(endpoint.as_ref().clone()),
+            FigureSource::BlackBox(read) if read.stats(true).dedup.is_some() => client::endpoint_of(self.pid),
+            FigureSource::BlackBox(_) => None,
+        }
+    }
+
+    fn told(&self, answer: Option<Result<Value>>) -> Result<ToldFigures> {
+        match &self.source {
+            FigureSource::BlackBox(read) => {
+                let mut stats = read.stats(true);
+                let told: Option<Stats> = answer.and_then(|answer| client::parsed(&answer.ok()?).ok());
+                if let Some(told) = told {
+                    stats.dedup = told.dedup;
+                }
+                Ok(ToldFigures { stats, answer: None })
+            }
+            FigureSource::Socket(_) => {
+                let answer = answer.unwrap_or_else(|| Err(stopped(self.pid)))?;
+                Ok(ToldFigures { stats: client::parsed(&answer)?, answer: Some(answer) })
+            }
+        }
+    }
+}
+
 /// What is known of a program.
 #[derive(Debug)]
 pub(crate) struct ToldFigures {
@@ -81,24 +111,13 @@ pub(crate) struct ToldFigures {
     pub(crate) answer: Option<Value>,
 }
 
-/// The figures of each program. Those without a box are asked, all at once.
+/// The figures of each program. Those that are to be asked are asked all at once.
 pub(crate) fn figures(programs: &[Program]) -> Vec<Result<ToldFigures>> {
-    let endpoint = |program: &Program| match &program.source {
-        FigureSource::Socket(endpoint) if !program.is_stopped => Some(endpoint.as_ref().clone()),
-        _ => None,
-    };
-    let asked: Vec<Endpoint> = programs.iter().filter_map(endpoint).collect();
+    let endpoints: Vec<Option<Endpoint>> = programs.iter().map(Program::to_ask).collect();
+    let asked: Vec<Endpoint> = endpoints.iter().flatten().cloned().collect();
     let mut answers = client::ask_all(&asked, "stats").into_iter();
-    let figures = |program: &Program| match &program.source {
-        FigureSource::BlackBox(read) => Ok(ToldFigures { stats: read.stats(true), answer: None }),
-        FigureSource::Socket(_) if program.is_stopped => Err(stopped(program.pid)),
-        FigureSource::Socket(_) => {
-            let answer =
-                answers.next().unwrap_or_else(|| Err(anyhow!("internal error, please report it")))?;
-            Ok(ToldFigures { stats: client::parsed(&answer)?, answer: Some(answer) })
-        }
-    };
-    programs.iter().map(figures).collect()
+    let answers = endpoints.into_iter().map(|endpoint| endpoint.and_then(|_| answers.next()));
+    programs.iter().zip(answers).map(|(program, answer)| program.told(answer)).collect()
 }
 
 fn stopped(pid: u32) -> anyhow::Error {

@@ -57,6 +57,8 @@ pub(crate) struct ProcessFacts<'a> {
     pub(crate) driver: &'a str,
     pub(crate) cuda_version: u64,
     pub(crate) allocator: &'a str,
+    /// As in [`ProcessWords`].
+    pub(crate) dedup_mode: u64,
 }
 
 /// Where figures go now.
@@ -99,6 +101,7 @@ fn make(folder: Option<&Path>, facts: &ProcessFacts<'_>) -> Result<(), Box<dyn s
         run_high,
         run_low,
         cuda_version: facts.cuda_version,
+        dedup_mode: facts.dedup_mode,
         ..ProcessWords::default()
     });
     take_over(made);

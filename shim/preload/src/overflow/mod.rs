@@ -90,8 +90,12 @@ impl OverflowLog {
         resets.entry(device).or_default().or(needs);
     }
 
-    /// The process ends.
+    /// The process ends. Nothing is put together for a line that is not to be written: the exit may
+    /// have begun in a signal handler that has interrupted the allocator.
     pub(crate) fn finish(&self) {
+        if log::max_level() < log::LevelFilter::Warn {
+            return;
+        }
         if let Some(needs) = self.last_line(add_current_needs) {
             log::warn!("memory lay elsewhere than on its device: {needs}");
         }

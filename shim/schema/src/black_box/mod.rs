@@ -105,12 +105,6 @@ part! {
         refusals,
         /// Sharing is in force: 1 `advise`, 2 `on`.
         dedup_mode,
-        /// Bytes that could be shared.
-        dedup_candidate,
-        /// Bytes that are.
-        dedup_shared,
-        /// Bytes that it saves.
-        dedup_saved,
     }
 }
 
@@ -372,7 +366,7 @@ pub struct BlackBox {
     /// The choice for PyTorch.
     pub allocator: TextCells<4>,
     /// The driver's file.
-    pub driver: TextCells<36>,
+    pub driver: TextCells<39>,
     /// Copies. The first rows are those that the driver makes, by direction.
     pub copies: [CopyCells; Self::COPIES],
     /// The last refused requests, in a ring.

@@ -23,7 +23,7 @@ pub(super) const BEFORE_DEVICES: usize = ProcessWords::COUNT
     + BlackBox::COPIES * CopyWords::COUNT
     + BlackBox::REFUSALS * RefusalWords::COUNT;
 /// Words of the texts: program, library, allocator, driver.
-const TEXTS: [usize; 4] = [8, 4, 4, 36];
+const TEXTS: [usize; 4] = [8, 4, 4, 39];
 const DEVICE: usize = size_of::<super::DeviceBox>() / 8;
 
 /// The words of a file, one after the other; zeros behind its end.
@@ -275,19 +275,14 @@ fn fail_open(process: &ProcessWords) -> FailOpen {
     FailOpen { count, reasons: (count > 0).then_some(Reason { reason, count }).into_iter().collect() }
 }
 
+/// The figures of sharing are sums over blocks, which the process itself makes.
 fn dedup(process: &ProcessWords) -> Option<DedupStats> {
     let mode = match process.dedup_mode {
         1 => "advise",
         2 => "on",
         _ => return None,
     };
-    Some(DedupStats {
-        mode: mode.to_owned(),
-        candidate_bytes: process.dedup_candidate,
-        shared_bytes: process.dedup_shared,
-        saved_bytes: process.dedup_saved,
-        ..DedupStats::default()
-    })
+    Some(DedupStats { mode: mode.to_owned(), ..DedupStats::default() })
 }
 
 fn device(file: &[u8], number: usize) -> Option<DeviceStats> {

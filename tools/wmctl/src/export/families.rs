@@ -14,7 +14,8 @@ use crate::client::ProcessIdentity;
 pub(super) struct ExportedProgram {
     pub(super) pid: u32,
     pub(super) identity: ProcessIdentity,
-    /// `None`: it did not answer.
+    pub(super) answers: bool,
+    /// Its answer, or the figures of its black box. `None`: it has neither.
     pub(super) stats: Option<Stats>,
 }
 
@@ -106,7 +107,7 @@ pub(super) fn families(reading: &Reading, no_pid: bool) -> Vec<MetricFamily> {
     let mut families = Families { reading, no_pid, all: Vec::new() };
     let help = "Programs under wmshim that answer: 0 for one that is stopped.";
     families.add("wmshim_up", MetricKind::Gauge, help, |program, add| {
-        add(Vec::new(), program.stats.is_some().into());
+        add(Vec::new(), program.answers.into());
     });
     families.add_memory();
     families.add_events();
@@ -247,7 +248,7 @@ mod tests {
             ..ProcessIdentity::default()
         };
         let stats = stats.map(|stats| serde_json::from_value(stats).expect("statistics"));
-        ExportedProgram { pid, identity, stats }
+        ExportedProgram { pid, identity, answers: stats.is_some(), stats }
     }
 
     fn answer(live: u64) -> serde_json::Value {
