@@ -55,13 +55,7 @@ fn exactly_the_chunks_that_were_written_are_copied_out() {
 /// Without fingerprints all is copied, and the bytes are the same.
 #[test]
 fn where_the_driver_refuses_the_kernel_all_is_copied() {
-    let refused = [
-        "cuModuleLoadData:2+",
-        "cuModuleGetFunction:2+",
-        "cuMemHostAlloc:1+",
-        "cuMemAlloc_v2:1+",
-        "cuMemcpyHtoD_v2:1+",
-    ];
+    let refused = ["cuModuleLoadData:2+", "cuModuleGetFunction:2+", "cuMemHostAlloc:1+", "cuMemAlloc_v2:1+"];
     for function in refused {
         let [_, copied, clean] = bytes(&clean("5", "3", &[("SIMCUDA_FAIL", function)]));
         assert!(clean == 0 && copied > 0, "{function}: {clean} clean, {copied} copied");

@@ -131,9 +131,13 @@ impl LoadedKernel {
         let lists = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
         let chunks = driver.mem_host_alloc(3 * MOST * size_of::<u64>(), lists)?.cast::<u64>();
         let key = driver.mem_alloc(size_of_val(&words[..]))?;
-        // SAFETY: the key's memory is as long, and the words stay until the call has ended.
-        let written =
-            unsafe { driver.memcpy_htod(key, words.as_ptr().cast::<c_void>(), size_of_val(&words[..])) };
+        let (from, bytes) = (words.as_ptr().cast::<c_void>(), size_of_val(&words[..]));
+        // Not in the default stream, which waits for the program's blocking streams, and they for
+        // it.
+        //
+        // SAFETY: the key's memory is as long, and the words stay until the stream is idle.
+        let begun = unsafe { driver.memcpy_htod_async(key, from, bytes, stream.raw()) };
+        let written = driver.stream_synchronize(stream.raw()).and(begun);
         // SAFETY: a word of the list. Volatile, so that it happens although nothing reads it.
         words.iter_mut().for_each(|word| unsafe { std::ptr::from_mut(word).write_volatile(0) });
         written?;

@@ -347,12 +347,14 @@ fn complaint(name: &str) -> String {
     format!("{name} is not a setting; valid: {}", known.join(" "))
 }
 
-/// The setting that a name with a typing error or two was meant to be.
+/// The setting that a name with a typing error or two was meant to be. A third of a short word that
+/// differs makes another word of it.
 fn nearest(name: &str) -> Option<&'static str> {
     const ERRORS: usize = 2;
     let distance = |variable: &str| strsim::osa_distance(name, variable);
     let nearest = KNOWN.iter().map(|row| row.variable).min_by_key(|variable| distance(variable))?;
-    (distance(nearest) <= ERRORS).then_some(nearest)
+    let most = ERRORS.min(nearest.len().saturating_sub("WMSHIM_".len()) / 3);
+    (distance(nearest) <= most).then_some(nearest)
 }
 
 #[cfg(test)]

@@ -458,7 +458,7 @@ impl<V: Vmm> HandleCache<V> {
         bytes: u64,
         access: &Access,
     ) -> Option<Result<(), CUresult>> {
-        if !self.is_used_throughout(address, bytes) {
+        if bytes == 0 || !self.is_used_throughout(address, bytes) {
             return None;
         }
         let lacks = |view: &CachedMapping| !access.iter().all(|entry| view.access.contains(entry));
