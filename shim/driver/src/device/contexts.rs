@@ -7,8 +7,9 @@ use wm_abi::CUcontext;
 use super::Device;
 
 impl Device {
-    /// The context through which the device is used: the eldest living one, or null. The driver
-    /// does not check the handle of a destroyed context and may crash.
+    /// The context through which the device is used: the eldest living one of those that are not
+    /// about to be destroyed, or null. The driver does not check the handle of a destroyed context
+    /// and may crash.
     pub fn context(&self) -> CUcontext {
         let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
         contexts.first().copied().unwrap_or(CUcontext::NULL)
@@ -30,8 +31,14 @@ impl Device {
         }
     }
 
-    /// A context is about to be destroyed: its events are not used until the driver has answered.
+    /// A context is about to be destroyed: its events are not used until the driver has answered,
+    /// and the device is used through another context if there is one.
     pub fn suspend_context(&self, context: CUcontext) {
+        let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = contexts.iter().position(|known| *known == context) {
+            contexts[at..].rotate_left(1);
+        }
+        drop(contexts);
         self.lock_events().suspend(context);
     }
 
