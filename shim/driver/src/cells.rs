@@ -60,7 +60,8 @@ impl Device {
 
     fn pin(&self, memory: &[AtomicU8]) -> Result<()> {
         let _relaxed = RelaxedCapture::always(self.driver());
-        let _current = Current::make(self.driver(), self.context())?;
+        let held = self.hold_context();
+        let _current = Current::make(self.driver(), held.context)?;
         let start = memory.as_ptr().cast_mut().cast();
         // SAFETY: atomics, which `cells` never gives back once they are pinned.
         unsafe { self.measured().mem_host_register(start, memory.len(), CU_MEMHOSTREGISTER_PORTABLE) }
@@ -72,9 +73,10 @@ impl Device {
     /// The driver's.
     pub fn own_stream(&self) -> Result<StreamId> {
         let _relaxed = RelaxedCapture::enter(self.driver(), self.streams());
-        let _current = Current::make(self.driver(), self.context())?;
+        let held = self.hold_context();
+        let _current = Current::make(self.driver(), held.context)?;
         let stream = self.measured().stream_create(CU_STREAM_NON_BLOCKING)?;
-        Ok(self.streams().identify(self.context(), stream))
+        Ok(self.streams().identify(held.context, stream))
     }
 
     /// Copies the first bytes of a cell to the device, behind the present work in `stream`.

@@ -49,9 +49,8 @@ impl Device {
 
     /// Loads what fingerprints need. May take milliseconds.
     pub fn prepare_fingerprints(&self) {
-        let context = self.context();
-        // A call that ends the context waits for this one, or is known before.
-        let _unaware = self.streams().unaware_call();
+        let held = self.hold_context();
+        let context = held.context;
         let lives = self.contexts_with_work().is_some_and(|contexts| contexts.contains(&context));
         if !lives || self.refuse_capture().is_err() {
             return;

@@ -439,7 +439,10 @@ impl Gpu for Device {
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {
-        let _current = Current::make(self.driver, self.context())?;
+        // Any context of the device tells, and the thread's own does not end under it.
+        let is_here = self.driver.ctx_device() == Ok(self.ordinal);
+        let held = (!is_here).then(|| self.hold_context());
+        let _current = held.as_ref().map(|held| Current::make(self.driver, held.context)).transpose()?;
         let (free, total) = self.measured().mem_info()?;
         Ok((free as u64, total as u64))
     }

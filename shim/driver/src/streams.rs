@@ -291,12 +291,11 @@ impl Streams {
         self.change_captures(|captures| captures.push(began));
     }
 
-    /// Waits until calls of ours that were made before the capture are over. None of them waits for
-    /// the GPU, and the wait is bounded nevertheless.
-    pub fn await_unaware(&self) {
-        const LONGEST: Duration = Duration::from_millis(10);
+    /// Waits until calls of ours are over that were made before the program's call was announced.
+    /// None of them waits for the GPU, and the wait is bounded nevertheless.
+    pub fn await_unaware(&self, longest: Duration) {
         let begin = Instant::now();
-        while self.unaware.load(Ordering::SeqCst) > 0 && begin.elapsed() < LONGEST {
+        while self.unaware.load(Ordering::SeqCst) > 0 && begin.elapsed() < longest {
             std::thread::yield_now();
         }
     }

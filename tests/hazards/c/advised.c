@@ -197,10 +197,7 @@ static void *churn_contexts(void *argument)
 
 static void make_second(const char *image, CUdevice device)
 {
-    CUdeviceptr kept;
     MUST(cuCtxCreate_v2(&second, 0, device));
-    /* The library uses a device through the context that has allocated first: one that stays. */
-    MUST(cuMemAlloc_v2(&kept, 3 * MIB));
     MUST(cuModuleGetFunction(&second_fill, load_image(image), "wm_fill_u32"));
     if (device != 0)
         MUST(cuCtxEnablePeerAccess(context, 0));

@@ -5,6 +5,15 @@ use std::sync::PoisonError;
 use wm_abi::CUcontext;
 
 use super::Device;
+use crate::streams::UnawareCall;
+
+/// A context that does not end as long as this lives: a call that ends it waits
+/// ([`Streams::await_unaware`](crate::Streams::await_unaware)). For calls that do not wait.
+#[must_use]
+pub(crate) struct HeldContext<'a> {
+    pub(crate) context: CUcontext,
+    _call: UnawareCall<'a>,
+}
 
 impl Device {
     /// The context through which the device is used: the eldest living one of those that are not
@@ -13,6 +22,13 @@ impl Device {
     pub fn context(&self) -> CUcontext {
         let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
         contexts.first().copied().unwrap_or(CUcontext::NULL)
+    }
+
+    /// The same context, for calls in it.
+    pub(crate) fn hold_context(&self) -> HeldContext<'_> {
+        // In this order: a thread that ends a context announces that, and then looks for such calls.
+        let call = self.streams.unaware_call();
+        HeldContext { context: self.context(), _call: call }
     }
 
     /// A new context exists after all contexts of the device had ended.

@@ -1,12 +1,19 @@
 //! The living contexts of the process, and the end of a context or a stream, as far as managers and
 //! streams go. Other subsystems are told by the hook.
 
+use std::time::Duration;
+
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::{Api, StreamId};
 
 use super::devices::{active_primary, device_count};
 use super::tables::{REGISTRY, all};
 use crate::process::{driver, streams};
+
+/// The longest that a call which ends a context waits for calls of ours in it. They take
+/// microseconds, and longer if the system gives the processor to another thread meanwhile; a call in
+/// a context that has ended may crash the driver.
+const UNAWARE: Duration = Duration::from_secs(1);
 
 /// All contexts of the process. `None` where they are not known. Work of any of them may touch the
 /// memory of any device, as a copy between devices does. The caller sees to it that a thread which
@@ -41,7 +48,7 @@ fn active_devices() -> Option<Vec<CUdevice>> {
 pub(crate) fn suspend_context(context: CUcontext) {
     REGISTRY.living_contexts.suspend(context);
     all().for_each(|manager| manager.gpu().suspend_context(context));
-    streams().await_unaware();
+    streams().await_unaware(UNAWARE);
 }
 
 /// The context did not end.

@@ -2,6 +2,7 @@
 //! captured.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::time::Duration;
 
 use wm_abi::symbol::Symbol;
 use wm_abi::{
@@ -16,6 +17,9 @@ use crate::multipath;
 use crate::process::{driver, streams};
 use crate::registry;
 use crate::subsystems::PROCESS;
+
+/// The longest that a capture waits for calls of ours that it would forbid.
+const UNAWARE: Duration = Duration::from_millis(10);
 
 /// The stream that a null handle stands for in one family of entry points.
 pub(in crate::hooks) trait DefaultStream {
@@ -218,7 +222,7 @@ where
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     let context = registry::context_of_stream(stream).unwrap_or_default();
     PROCESS.sharing.capturing(|| streams().capture_began(context, stream));
-    streams().await_unaware();
+    streams().await_unaware(UNAWARE);
     let result = begin();
     if result != CUresult::SUCCESS {
         capture_is_over(stream, None);
