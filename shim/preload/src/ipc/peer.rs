@@ -15,7 +15,7 @@ use wm_memory::Manager;
 
 use super::key::{ExporterKey, Nonce, Purpose, nonce};
 use super::wire::{self, BATCH, Failure};
-use crate::physical::{PieceRun, book, cache};
+use crate::physical::{PieceRun, book};
 use crate::{process, registry};
 use wm_sockets::descriptor::Descriptor;
 
@@ -207,17 +207,15 @@ impl Allocation {
             }
             NamedMemory::Pieces(run) => {
                 let place = run.address(index).zip(run.pieces.get(index));
-                place
-                    .map(|(address, (_, bytes))| Ok((pass_on(gpu, address, *bytes)?, *bytes as usize)))
-                    .transpose()
+                place.map(|(address, (_, bytes))| Ok((pass_on(gpu, address)?, *bytes as usize))).transpose()
             }
         }
     }
 }
 
-/// A descriptor of the piece that is mapped at an address. It serves no later piece of the program.
-fn pass_on(gpu: &Device, address: u64, bytes: u64) -> std::result::Result<OwnedFd, CUresult> {
-    cache().share_range(address, bytes);
+/// A descriptor of the piece that is mapped at an address. It was kept in place when its handle was
+/// issued.
+fn pass_on(gpu: &Device, address: u64) -> std::result::Result<OwnedFd, CUresult> {
     let handle = gpu.retain(address)?;
     let exported = gpu.export(handle);
     gpu.release(handle)?;
