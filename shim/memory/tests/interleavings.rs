@@ -31,6 +31,8 @@ mod state;
 #[path = "../src/vocabulary/mod.rs"]
 mod vocabulary;
 
+#[path = "support/adopted_pieces.rs"]
+mod adopted_pieces;
 #[path = "support/model/mod.rs"]
 mod model;
 #[path = "support/two_devices.rs"]

@@ -1,45 +1,11 @@
 //! Hazard (data race): memory of the program's own moves while another thread unmaps it, or while
-//! its context ends. As `interleavings.rs`, with shuttle's locks in the crate's sources.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    unused_imports,
-    missing_docs,
-    reason = "the crate's sources, under another root"
-)]
+//! its context ends.
 
-mod sync {
-    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
-}
+use super::*;
 
-#[path = "../src/books/mod.rs"]
-mod books;
-#[path = "../src/containers/mod.rs"]
-mod containers;
-#[path = "../src/manager/mod.rs"]
-mod manager;
-#[path = "../src/ordering/mod.rs"]
-mod ordering;
-#[path = "../src/policy/mod.rs"]
-mod policy;
-#[path = "../src/state/mod.rs"]
-mod state;
-#[path = "../src/vocabulary/mod.rs"]
-mod vocabulary;
-
-#[path = "support/model/mod.rs"]
-mod model;
-
-use manager::Manager;
-use manager::pieces::Charge;
-use model::{MIB, Model};
-use shuttle::thread;
-use vocabulary::order::Order;
-use vocabulary::settings::ManagerSettings;
-use wm_driver::{Gpu, Tier};
+use crate::manager::pieces::Charge;
 
 const BYTES: u64 = 4 * MIB;
-const SCHEDULES: usize = 200;
 
 /// A piece of the program's, and how it makes, uses and unmaps it.
 struct Piece<'m> {
@@ -72,11 +38,6 @@ impl<'m> Piece<'m> {
         model.unreserve(self.address, BYTES as usize).expect("no failure");
         model.release(disowned.memory).expect("no failure");
     }
-}
-
-fn under_all_schedulers(scenario: fn()) {
-    shuttle::check_random(scenario, SCHEDULES);
-    shuttle::check_pct(scenario, SCHEDULES, 3);
 }
 
 fn manager() -> &'static Manager<Model> {
