@@ -12,6 +12,7 @@ pub mod elf;
 pub mod host;
 pub mod matrix;
 pub mod places;
+pub mod processor;
 pub mod resident;
 pub mod scratch;
 pub mod sharers;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use hazards::processor::used_by_children;
 use hazards::resident::Resident;
 use hazards::{Host, Outcome, Scratch, c, driver, places};
 use serde_json::Value;
@@ -219,26 +220,14 @@ fn signal(pid: u32, name: &str) {
     assert!(sent.success());
 }
 
-/// Processor time of all children that were waited for.
-fn used() -> Duration {
-    // SAFETY: all zeros are a valid value, which the call replaces.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0);
-        usage
-    };
-    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, 1000 * time.tv_usec as u32);
-    time(usage.ru_utime) + time(usage.ru_stime)
-}
-
 /// The least processor time of a few runs: on a machine that is busy the clock shows the others'
 /// time. None of them waits.
 fn shortest(scratch: &Scratch, words: &[&str]) -> (Duration, String) {
     let timed = |_| {
-        let before = used();
+        let before = used_by_children();
         let outcome = wmctl(scratch, words);
         assert!(outcome.took < Duration::from_secs(2), "{words:?} took {:?}", outcome.took);
-        (used() - before, outcome.stdout)
+        (used_by_children() - before, outcome.stdout)
     };
     (0..5).map(timed).min_by_key(|(used, _)| *used).expect("five")
 }

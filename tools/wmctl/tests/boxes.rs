@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hazards::processor::used_by_children;
 use support::{Scratch, stderr, stdout, wmctl};
 use wm_schema::black_box::{BlackBox, DeviceWords, HotWords, ProcessWords};
 use wm_trust::incarnation::Incarnation;
@@ -75,18 +76,6 @@ fn used(child: &Child) -> Duration {
     let fields: Vec<_> = line.rsplit_once(')').expect("a name").1.split_ascii_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().expect("ticks")).sum();
     Duration::from_millis(10 * ticks)
-}
-
-/// Processor time of all children that were waited for.
-fn used_by_children() -> Duration {
-    // SAFETY: all zeros are a valid value, which the call replaces.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage), 0);
-        usage
-    };
-    let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, 1000 * time.tv_usec as u32);
-    time(usage.ru_utime) + time(usage.ru_stime)
 }
 
 #[test]
