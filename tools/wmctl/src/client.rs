@@ -34,11 +34,10 @@ use folder::{Folder, Unusable};
 pub(crate) use identity::{IdentityReader, ProcessIdentity};
 pub(crate) use origins::Origins;
 use processes::RunningProcess;
-pub(crate) use processes::is_stopped;
 
 /// How long a program may take to answer. It answers from a thread of its own, so seconds mean that
 /// it is stopped.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A program with a socket.
 #[derive(Debug, Clone)]
@@ -58,8 +57,6 @@ pub(crate) struct FoundSockets {
     pub(crate) alive: Vec<Endpoint>,
     pub(crate) stale: Vec<Endpoint>,
     pub(crate) problems: Vec<String>,
-    /// Processes that may be programs, and could not be looked into.
-    pub(crate) closed: usize,
 }
 
 /// Says that there may be more programs, if processes could not be looked into, and what is missing
@@ -184,7 +181,6 @@ pub(crate) fn find() -> FoundSockets {
         }
     }
     found.alive = alive.into_values().collect();
-    found.closed = if is_named() { 0 } else { processes::closed() };
     found
 }
 
@@ -370,16 +366,7 @@ pub(crate) fn brokers() -> (Vec<FoundBroker>, Vec<String>) {
 }
 
 /// Asks many programs at once: together they take no longer than the slowest.
-pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str) -> Vec<Result<Value>> {
-    ask_all_within(endpoints, request, PATIENCE)
-}
-
-/// The same with another patience than a person's.
-pub(crate) fn ask_all_within(
-    endpoints: &[Endpoint],
-    request: &str,
-    patience: Duration,
-) -> Vec<Result<Value>> {
+pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str, patience: Duration) -> Vec<Result<Value>> {
     thread::scope(|scope| {
         let ask = |one| scope.spawn(move || ask_within(one, request, patience));
         let asked: Vec<_> = endpoints.iter().map(ask).collect();

@@ -8,17 +8,16 @@ mod encode;
 mod families;
 mod http;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use wm_schema::Stats;
+use serde_json::Value;
 
 use crate::client::{self, IdentityReader};
 use crate::output;
-use crate::programs::Finder;
+use crate::programs::{self, Finder, Program};
 use families::ExportedProgram;
 
 /// How long a program may take to answer a scrape. Prometheus gives up after ten seconds.
@@ -68,28 +67,17 @@ pub(crate) fn export(arguments: &ExportArguments) -> Result<()> {
 
 /// Asks all programs at once, those excepted that are stopped and cannot answer.
 fn read() -> families::Reading {
-    let found = client::find();
-    let (awake, stopped): (Vec<_>, Vec<_>) =
-        found.alive.into_iter().partition(|endpoint| !client::is_stopped(endpoint.pid));
-    let answers = client::ask_all_within(&awake, "stats", PATIENCE);
-    let answers = answers.into_iter().map(|answer| client::parsed(&answer.ok()?).ok());
-    let mut told: BTreeMap<u32, Option<Stats>> =
-        stopped.iter().map(|endpoint| (endpoint.pid, None)).collect();
-    told.extend(awake.iter().map(|endpoint| endpoint.pid).zip(answers));
-    let boxes = Finder::default().find().running;
-    let mut boxes: BTreeMap<u32, Stats> =
-        boxes.iter().filter_map(|program| Some((program.pid, program.black_box()?))).collect();
-    for pid in boxes.keys() {
-        told.entry(*pid).or_default();
-    }
+    let found = Finder::default().find();
+    let answers = programs::ask(&found.running, Program::endpoint, PATIENCE);
     let mut identities = IdentityReader::new(false);
-    let mut program = |(pid, stats): (u32, Option<Stats>)| ExportedProgram {
-        pid,
-        identity: identities.of(pid),
-        answers: stats.is_some(),
-        stats: stats.or_else(|| boxes.remove(&pid)),
+    let program = |(program, answer): (&Program, Option<Result<Value>>)| {
+        let told = answer.and_then(|answer| client::parsed(&answer.ok()?).ok());
+        let (pid, answers) = (program.pid, told.is_some());
+        let stats = told.or_else(|| program.black_box());
+        ExportedProgram { pid, identity: identities.of(pid), answers, stats }
     };
-    families::Reading { programs: told.into_iter().map(&mut program).collect(), closed: found.closed as u64 }
+    let programs = found.running.iter().zip(answers).map(program).collect();
+    families::Reading { programs, closed: found.closed as u64 }
 }
 
 /// Writes the file whole under another name first: the collector reads at any time.

@@ -32,6 +32,13 @@ enum FigureSource {
     Socket(Box<Endpoint>),
 }
 
+/// Where figures come from, as people name it.
+#[derive(Debug)]
+pub(crate) enum FigurePlace {
+    BlackBox(PathBuf),
+    Socket(PathBuf),
+}
+
 /// All programs that were found, and what was left by others.
 #[derive(Debug, Default)]
 pub(crate) struct FoundPrograms {
@@ -57,11 +64,11 @@ pub(crate) struct Finder {
 }
 
 impl Program {
-    /// The file or socket that its figures come from.
-    pub(crate) fn place(&self) -> PathBuf {
+    /// Where its figures come from.
+    pub(crate) fn place(&self) -> FigurePlace {
         match &self.source {
-            FigureSource::BlackBox(read) => read.path.clone(),
-            FigureSource::Socket(endpoint) => endpoint.socket.clone(),
+            FigureSource::BlackBox(read) => FigurePlace::BlackBox(read.path.clone()),
+            FigureSource::Socket(endpoint) => FigurePlace::Socket(endpoint.socket.clone()),
         }
     }
 
@@ -75,14 +82,22 @@ impl Program {
 }
 
 impl Program {
-    /// Where it is asked; `None`: it is not.
-    fn to_ask(&self) -> Option<Endpoint> {
+    /// Its socket; `None` of one that is stopped.
+    pub(crate) fn endpoint(&self) -> Option<Endpoint> {
         match &self.source {
             _ if self.is_stopped => None,
             FigureSource::Socket(endpoint) => Some(endpoint.as_ref().clone()),
-            FigureSource::BlackBox(read) if read.stats(true).dedup.is_some() => client::endpoint_of(self.pid),
-            FigureSource::BlackBox(_) => None,
+            FigureSource::BlackBox(_) => client::endpoint_of(self.pid),
         }
+    }
+
+    /// Where it is asked for figures that no black box has; `None`: it is not.
+    fn to_ask(&self) -> Option<Endpoint> {
+        let is_asked = match &self.source {
+            FigureSource::Socket(_) => true,
+            FigureSource::BlackBox(read) => read.reading.stats.dedup.is_some(),
+        };
+        is_asked.then(|| self.endpoint()).flatten()
     }
 
     fn told(&self, answer: Option<Result<Value>>) -> Result<ToldFigures> {
@@ -113,11 +128,20 @@ pub(crate) struct ToldFigures {
 
 /// The figures of each program. Those that are to be asked are asked all at once.
 pub(crate) fn figures(programs: &[Program]) -> Vec<Result<ToldFigures>> {
-    let endpoints: Vec<Option<Endpoint>> = programs.iter().map(Program::to_ask).collect();
-    let asked: Vec<Endpoint> = endpoints.iter().flatten().cloned().collect();
-    let mut answers = client::ask_all(&asked, "stats").into_iter();
-    let answers = endpoints.into_iter().map(|endpoint| endpoint.and_then(|_| answers.next()));
+    let answers = ask(programs, Program::to_ask, client::PATIENCE);
     programs.iter().zip(answers).map(|(program, answer)| program.told(answer)).collect()
+}
+
+/// The answers of programs that are asked all at once; `None` for those that have no place to ask.
+pub(crate) fn ask(
+    programs: &[Program],
+    place: impl Fn(&Program) -> Option<Endpoint>,
+    patience: Duration,
+) -> Vec<Option<Result<Value>>> {
+    let endpoints: Vec<Option<Endpoint>> = programs.iter().map(place).collect();
+    let asked: Vec<Endpoint> = endpoints.iter().flatten().cloned().collect();
+    let mut answers = client::ask_all(&asked, "stats", patience).into_iter();
+    endpoints.into_iter().map(|endpoint| endpoint.and_then(|_| answers.next())).collect()
 }
 
 fn stopped(pid: u32) -> anyhow::Error {

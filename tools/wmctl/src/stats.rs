@@ -18,8 +18,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::client::boxes::ReadBox;
-use crate::client::{self, Endpoint, IdentityReader, ProcessIdentity};
-use crate::programs::{self, FoundPrograms, Program, ToldFigures};
+use crate::client::{self, Endpoint, IdentityReader};
+use crate::programs::{self, FigurePlace, FoundPrograms, Program, ToldFigures};
 use crate::{human, output, screen};
 use asked::AskedProgram;
 
@@ -149,15 +149,8 @@ fn answers(arguments: &StatsArguments) -> Result<Vec<AskedProgram>> {
 }
 
 fn asked(endpoint: &Endpoint, arguments: &StatsArguments) -> AskedProgram {
-    let (place, answer) = (endpoint.socket.clone(), client::ask(endpoint, arguments.request()));
-    AskedProgram {
-        pid: endpoint.pid,
-        place,
-        is_stopped: false,
-        answer,
-        refused: Vec::new(),
-        identity: ProcessIdentity::default(),
-    }
+    let place = FigurePlace::Socket(endpoint.socket.clone());
+    AskedProgram::new(endpoint.pid, place, false, client::ask(endpoint, arguments.request()))
 }
 
 /// One process in detail. Of one that cannot answer, because it is stopped or has no socket, its
@@ -175,15 +168,7 @@ fn one(pid: u32, arguments: &StatsArguments) -> Result<AskedProgram> {
     match (endpoint, read) {
         (None, Some(read)) => {
             let answer = serde_json::to_value(read.stats(true)).map_err(Into::into);
-            let (place, is_stopped) = (read.path, read.is_stopped);
-            Ok(AskedProgram {
-                pid,
-                place,
-                is_stopped,
-                answer,
-                refused: Vec::new(),
-                identity: ProcessIdentity::default(),
-            })
+            Ok(AskedProgram::new(pid, FigurePlace::BlackBox(read.path), read.is_stopped, answer))
         }
         (Some(endpoint), _) => Ok(asked(&endpoint, arguments)),
         (None, None) => bail!("process {pid} has no socket and no black box"),
@@ -230,15 +215,7 @@ fn only_one(program: &Program, arguments: &StatsArguments) -> Result<AskedProgra
 }
 
 fn from_box(program: &Program, answer: Result<Value>) -> AskedProgram {
-    let (place, is_stopped) = (program.place(), program.is_stopped);
-    AskedProgram {
-        pid: program.pid,
-        place,
-        is_stopped,
-        answer,
-        refused: Vec::new(),
-        identity: ProcessIdentity::default(),
-    }
+    AskedProgram::new(program.pid, program.place(), program.is_stopped, answer)
 }
 
 /// Those that ended without an exit, in this user's folders.
@@ -248,13 +225,13 @@ fn dead() -> Result<Vec<AskedProgram>> {
     if found.dead.is_empty() {
         bail!("no black box of a program that ended without an exit is left");
     }
-    let answer = |read: &ReadBox| AskedProgram {
-        pid: read.pid,
-        place: read.path.clone(),
-        is_stopped: false,
-        answer: serde_json::to_value(read.stats(false)).map_err(Into::into),
-        refused: read.reading.refused.clone(),
-        identity: ProcessIdentity::default(),
+    let answer = |read: &ReadBox| {
+        let answer = serde_json::to_value(read.stats(false)).map_err(Into::into);
+        let refused = read.reading.refused.clone();
+        AskedProgram {
+            refused,
+            ..AskedProgram::new(read.pid, FigurePlace::BlackBox(read.path.clone()), false, answer)
+        }
     };
     Ok(found.dead.iter().map(answer).collect())
 }
