@@ -26,7 +26,8 @@ impl Device {
 
     /// The same context, for calls in it.
     pub(crate) fn hold_context(&self) -> HeldContext<'_> {
-        // In this order: a thread that ends a context announces that, and then looks for such calls.
+        // In this order: a thread that ends a context announces that, and then looks for such
+        // calls.
         let call = self.streams.unaware_call();
         HeldContext { context: self.context(), _call: call }
     }

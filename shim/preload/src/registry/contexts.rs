@@ -11,8 +11,8 @@ use super::tables::{REGISTRY, all};
 use crate::process::{driver, streams};
 
 /// The longest that a call which ends a context waits for calls of ours in it. They take
-/// microseconds, and longer if the system gives the processor to another thread meanwhile; a call in
-/// a context that has ended may crash the driver.
+/// microseconds, and longer if the system gives the processor to another thread meanwhile. A call
+/// in a context that has ended may crash the driver.
 const UNAWARE: Duration = Duration::from_secs(1);
 
 /// All contexts of the process. `None` where they are not known. Work of any of them may touch the
