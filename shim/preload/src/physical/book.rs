@@ -132,9 +132,12 @@ impl PieceRun {
 
     /// Its first pieces, if they have so many bytes.
     pub(crate) fn first(mut self, bytes: u64) -> Option<Self> {
-        while self.bytes() > bytes {
-            self.pieces.pop();
-        }
+        let ends = self.pieces.iter().scan(0, |end, (_, bytes)| {
+            *end += bytes;
+            Some(*end)
+        });
+        let count = ends.take_while(|end| *end <= bytes).count();
+        self.pieces.truncate(count);
         (bytes > 0 && self.bytes() == bytes).then_some(self)
     }
 }
