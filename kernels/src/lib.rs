@@ -19,6 +19,7 @@ use wm_abi::CUdeviceptr;
 
 #[cfg(feature = "cpu")]
 pub mod cpu;
+pub mod fingerprint;
 mod image;
 pub mod random;
 mod table;

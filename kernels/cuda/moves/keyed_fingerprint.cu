@@ -2,7 +2,8 @@
 // no byte is compared.
 //
 // Launch: any number of blocks of 1 to 1024 threads gives the same result. The kernel is written
-// for 256 threads, and one block a chunk. No dynamic shared memory. Addresses are multiples of 16.
+// for 32 threads, and a block for each section of a chunk: one multiprocessor alone takes longer for
+// a chunk than the link. No dynamic shared memory. Addresses are multiples of 16.
 // The arrays, the key and the chunks must be readable by the device and must not be written while
 // the kernel runs. Results need no initial value.
 //
@@ -42,6 +43,8 @@ constexpr u64 ROW_BYTES = COLUMNS * sizeof(Word16);
 constexpr u32 HALVES = 2, LIMBS = 3, LIMB_BITS = 43;
 // Columns that a thread has under way at a time.
 constexpr u32 AT_ONCE = 2, GROUPS = COLUMNS / AT_ONCE;
+// Parts of the sum, each of neighbouring columns.
+constexpr u32 SECTIONS = 16, SECTION_GROUPS = GROUPS / SECTIONS;
 
 constexpr u64 PRIME = (1ull << 61) - 1, LIMB = (1ull << LIMB_BITS) - 1;
 
@@ -168,20 +171,23 @@ __device__ __forceinline__ TwoHalves sum_of_block(TwoHalves mine) {
 
 }  // namespace wm
 
-/// Writes the keyed fingerprint of chunk `i` to words 2 `i` and 2 `i` + 1 of `fingerprints`, for
-/// `count` chunks at the addresses in `chunks`. The key has 6656 words.
+/// Writes 16 summands of the keyed fingerprint of chunk `i` to the words 32 `i` to 32 `i` + 31 of
+/// `fingerprints`, two words each, for `count` chunks at the addresses in `chunks`. Their sums modulo
+/// 2^61 - 1, of first and of second words, are the fingerprint. The key has 6656 words.
 extern "C" __global__ void __launch_bounds__(1024) wm_fingerprint_keyed(const u64* chunks, u64 count, const u64* key, u64* fingerprints) {
     const u32 thread = wm::thread_in_block(), threads = wm::threads_in_block();
     const u32 step = threads < wm::SUMMED ? threads : wm::SUMMED;
-    for (u64 chunk = wm::block_in_grid(); chunk < count; chunk += wm::blocks_in_grid()) {
+    for (u64 section = wm::block_in_grid(); section < count * wm::SECTIONS; section += wm::blocks_in_grid()) {
+        const u64 chunk = chunks[section / wm::SECTIONS];
+        const u32 begin = u32(section % wm::SECTIONS) * wm::SECTION_GROUPS, end = begin + wm::SECTION_GROUPS;
         wm::TwoHalves sum = {};
-        for (u32 group = thread; thread < step && group < wm::GROUPS; group += step) {
-            wm::add_modulo(sum, wm::sum_of_group(chunks[chunk], key, group));
+        for (u32 group = begin + thread; thread < step && group < end; group += step) {
+            wm::add_modulo(sum, wm::sum_of_group(chunk, key, group));
         }
         sum = wm::sum_of_block(sum);
         if (thread == 0) {
-            fingerprints[2 * chunk] = sum.half[0];
-            fingerprints[2 * chunk + 1] = sum.half[1];
+            fingerprints[2 * section] = sum.half[0];
+            fingerprints[2 * section + 1] = sum.half[1];
         }
     }
 }

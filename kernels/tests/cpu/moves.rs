@@ -2,6 +2,7 @@
 //! the launch shape: memory that the program has written would not be copied off the device.
 
 use wm_abi::CUdeviceptr;
+use wm_kernels::fingerprint::{self, SECTIONS};
 use wm_kernels::moves::FingerprintKeyed;
 
 use crate::support::{SHAPES, read, run, written};
@@ -45,11 +46,11 @@ fn defined(chunk: &[Pair], key: &[u64]) -> [u64; 2] {
 }
 
 fn on_gpu(addresses: &[CUdeviceptr], key: &[u64], shape: (u32, u32)) -> Vec<[u64; 2]> {
-    let mut fingerprints = vec![u64::MAX; 2 * addresses.len() + 1];
+    let mut summands = vec![u64::MAX; 2 * SECTIONS * addresses.len() + 1];
     let (chunks, count) = (read(addresses), addresses.len() as u64);
-    run(shape, &FingerprintKeyed { chunks, count, key: read(key), fingerprints: written(&mut fingerprints) });
-    assert_eq!(fingerprints.pop(), Some(u64::MAX), "beyond {count} fingerprints");
-    fingerprints.chunks(2).map(|halves| [halves[0], halves[1]]).collect()
+    run(shape, &FingerprintKeyed { chunks, count, key: read(key), fingerprints: written(&mut summands) });
+    assert_eq!(summands.pop(), Some(u64::MAX), "beyond {count} fingerprints");
+    summands.chunks(2 * SECTIONS).map(fingerprint::of_summands).collect()
 }
 
 /// Zeros, ones, numbers in order and words that look random.

@@ -12,6 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use wm_abi::*;
 use wm_driver::api::owned::{LoadedModule, OwnedStream};
 use wm_driver::{Api, KeyedFingerprint, lock};
+use wm_kernels::fingerprint::{self, SECTIONS};
 use wm_kernels::Arguments;
 use wm_kernels::moves::{FingerprintKeyed, IMAGE};
 
@@ -21,7 +22,10 @@ use crate::process::driver;
 const MOST: usize = 1024;
 
 /// As the kernel is written for.
-const THREADS: u32 = 256;
+const THREADS: u32 = 32;
+
+/// Words that the kernel writes for a chunk.
+const SUMMANDS: usize = 2 * SECTIONS;
 
 /// Words of a key.
 const KEY_WORDS: usize = 6656;
@@ -129,7 +133,8 @@ impl LoadedKernel {
         // If a step from here on fails, the memory of those before stays with the context: freeing
         // it waits for the program's work.
         let lists = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
-        let chunks = driver.mem_host_alloc(3 * MOST * size_of::<u64>(), lists)?.cast::<u64>();
+        let words_of_lists = (1 + SUMMANDS) * MOST;
+        let chunks = driver.mem_host_alloc(words_of_lists * size_of::<u64>(), lists)?.cast::<u64>();
         let key = driver.mem_alloc(size_of_val(&words[..]))?;
         let (from, bytes) = (words.as_ptr().cast::<c_void>(), size_of_val(&words[..]));
         // Not in the default stream, which waits for the program's blocking streams, and they for
@@ -141,7 +146,7 @@ impl LoadedKernel {
         // SAFETY: a word of the list. Volatile, so that it happens although nothing reads it.
         words.iter_mut().for_each(|word| unsafe { std::ptr::from_mut(word).write_volatile(0) });
         written?;
-        // SAFETY: the list has three times as many words.
+        // SAFETY: there are more words than those of the first list.
         let prints = unsafe { chunks.add(MOST) };
         let (_loaded, stream) = (module.into_raw(), stream.into_raw());
         Ok(Self { context, stream, function, key, chunks, prints })
@@ -162,16 +167,17 @@ impl LoadedKernel {
         // SAFETY: the driver copies the arguments; the chunks are mapped, and stay so until the
         // kernel is over.
         let started = unsafe {
-            driver().launch_kernel(self.function, chunks.len() as u32, THREADS, self.stream, parameters)
+            let blocks = (chunks.len() * SECTIONS) as u32;
+            driver().launch_kernel(self.function, blocks, THREADS, self.stream, parameters)
         };
         // The kernel reads the chunks until this is over.
         driver().stream_synchronize(self.stream)?;
         started?;
-        let half = |at: usize| {
-            // SAFETY: the kernel has written two words for each chunk.
-            unsafe { self.prints.add(at).read_volatile() }
-        };
-        prints.extend((0..chunks.len()).map(|at| KeyedFingerprint([half(2 * at), half(2 * at + 1)])));
+        prints.extend((0..chunks.len()).map(|chunk| {
+            // SAFETY: the kernel has written as many words for each chunk, and is over.
+            let summands = unsafe { std::slice::from_raw_parts(self.prints.add(chunk * SUMMANDS), SUMMANDS) };
+            KeyedFingerprint(fingerprint::of_summands(summands))
+        }));
         Ok(())
     }
 }

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use wm_abi::CUdevice;
@@ -110,11 +110,13 @@ impl Predictor {
     }
 
     /// A kernel is about to be launched. If `may_stop` grants a stop, adds the moves for the launch
-    /// and for later ones; it is asked where a block is not on the device.
+    /// and for later ones; it is asked where a block is not on the device. `credit` tells the time
+    /// that waits may take by now.
     #[inline]
     pub(super) fn launched<W>(
         &mut self,
         blocks: &[TouchedBlock],
+        credit: impl FnOnce() -> Duration,
         may_stop: impl FnOnce(WaitWorth) -> Option<W>,
         moves: &mut Vec<TierMove>,
     ) -> Option<W> {
@@ -129,7 +131,7 @@ impl Predictor {
         self.quiet = 0;
         let since = self.since;
         let (event, period) = self.placer.events();
-        self.trial.record(event, period, || since.elapsed());
+        self.trial.record(event, period, || (since.elapsed(), credit()));
         let worth = self.trial.worth();
         // While there are no stops, blocks cannot come before their use, and that is not measured.
         if worth != WaitWorth::Costs {
@@ -271,7 +273,7 @@ mod tests {
     fn moves(predictor: &mut Predictor, touched: TouchedBlock, can_stop: bool) -> Vec<TierMove> {
         let mut moves = Vec::new();
         for _ in 0..1000 {
-            predictor.launched(&[touched], |_| can_stop.then_some(()), &mut moves);
+            predictor.launched(&[touched], || Duration::ZERO, |_| can_stop.then_some(()), &mut moves);
         }
         moves
     }
@@ -342,7 +344,7 @@ mod tests {
         let mut predictor = full_device();
         let launch = |predictor: &mut Predictor, count| {
             for _ in 0..count {
-                predictor.launched(&[touched(2)], |_| None::<()>, &mut Vec::new());
+                predictor.launched(&[touched(2)], || Duration::ZERO, |_| None::<()>, &mut Vec::new());
             }
         };
         launch(&mut predictor, 2 * PASSED);

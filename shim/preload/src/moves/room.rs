@@ -60,7 +60,12 @@ impl Migrations {
         }
         let Some(look) = self.waits.look() else { return };
         self.start_predictor(manager);
-        self.stop_after_wait(manager, look, TierPlacer::quiescent);
+        let worth = self.with_predictor(manager, |predictor| predictor.wait_worth());
+        // A period without moves is being measured, or moves cost more than they bring. A stop
+        // would also show that streams are held no more.
+        if worth != Some(WaitWorth::Costs) || self.waits.is_held() {
+            self.stop_after_wait(manager, look, TierPlacer::quiescent);
+        }
     }
 
     /// A piece is about to change its place, for a call that fails otherwise: waits for the GPU.

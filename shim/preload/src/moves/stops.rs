@@ -142,7 +142,8 @@ impl Migrations {
             return self.end_recording(&mut predictor);
         }
         let mut moves = Vec::new();
-        let wait = recording.launched(blocks, |worth| self.waits.of_launch(worth), &mut moves);
+        let credit = || self.waits.credit();
+        let wait = recording.launched(blocks, credit, |worth| self.waits.of_launch(worth), &mut moves);
         let plan = wait.and_then(|wait| Some((self.plan(recording, moves)?, wait)));
         drop(predictor);
         if let Some((plan, wait)) = plan {

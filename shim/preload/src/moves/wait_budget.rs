@@ -5,6 +5,10 @@
 //! ([`WaitWorth`]). A wait that brought no move, or ended late, at least doubles the time until the
 //! next one: work may run for long, or wait for the very thread that waits.
 //!
+//! The share is credit that time earns and waits spend. While a trial measures what waits bring,
+//! they may spend what was earned before, since few waits far apart move too little to be seen in
+//! the program's pace.
+//!
 //! A plain value: the caller reads the clock.
 
 use std::time::{Duration, Instant};
@@ -19,6 +23,9 @@ pub(super) const LOOK: Duration = Duration::from_micros(500);
 /// The longest wait of a call that would fail otherwise.
 pub(super) const RESCUE: Duration = Duration::from_secs(2);
 
+/// The most credit that a trial can spend.
+const SAVED: Duration = Duration::from_secs(2);
+
 /// The time until the next wait, after the first one without a move.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -31,6 +38,8 @@ pub(super) enum WaitWorth {
     /// Not measured.
     #[default]
     Unknown,
+    /// It is being measured with waits.
+    Trial,
     /// The program is faster with them: their share is not limited.
     Pays,
     /// It is not, or that is being measured: there are none.
@@ -57,32 +66,50 @@ impl EndedWait {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitBudget {
     most: Duration,
-    /// The time in which one unit may be waited.
+    /// The time that earns one unit of waiting; 1: the share is not limited.
     share: u32,
     /// The end of the last wait.
     last: Option<Instant>,
     /// The time after it in which no wait begins.
     pause: Duration,
-    /// The time until which none begins for the waits that were made without being asked for here.
-    owed: Option<Instant>,
+    /// Credit is earned from here on. Each wait puts it later by the time that earns as much.
+    earns_from: Option<Instant>,
 }
 
 impl WaitBudget {
     /// Waits of at most `most`, and of one part in `share` of the time.
     pub(super) const fn new(most: Duration, share: u32) -> Self {
-        Self { most, share, last: None, pause: Duration::ZERO, owed: None }
+        Self { most, share, last: None, pause: Duration::ZERO, earns_from: None }
     }
 
-    /// The longest wait at present; `None`: there is none.
-    pub(super) fn limit(&self, now: Instant, worth: WaitWorth) -> Option<Duration> {
+    /// The longest wait at present; `None`: there is none. Credit is earned from the first call on.
+    pub(super) fn limit(&mut self, now: Instant, worth: WaitWorth) -> Option<Duration> {
+        let may_spend = self.credit(now) >= self.most || worth == WaitWorth::Pays;
         let is_over = |last| now.saturating_duration_since(last) >= self.pause;
-        let is_paid = worth == WaitWorth::Pays || self.owed.is_none_or(|until| now >= until);
-        (worth != WaitWorth::Costs && is_paid && self.last.is_none_or(is_over)).then_some(self.most)
+        (worth != WaitWorth::Costs && may_spend && self.last.is_none_or(is_over)).then_some(self.most)
+    }
+
+    /// The time that waits may take by now. The first wait need not be earned.
+    pub(super) fn credit(&mut self, now: Instant) -> Duration {
+        if self.share == 1 {
+            return SAVED;
+        }
+        let first = now.checked_sub(self.most.saturating_mul(self.share)).unwrap_or(now);
+        let from = *self.earns_from.get_or_insert(first);
+        (now.saturating_duration_since(from) / self.share).min(SAVED)
     }
 
     /// A wait is over.
     pub(super) fn end(&mut self, wait: &EndedWait, worth: WaitWorth) {
-        let share = if worth == WaitWorth::Pays { 0 } else { self.share - 1 };
+        let begin = wait.end.checked_sub(wait.took).unwrap_or(wait.end);
+        let (share, saved) = match worth {
+            WaitWorth::Pays => (0, None),
+            WaitWorth::Trial => (0, Some(SAVED)),
+            WaitWorth::Unknown | WaitWorth::Costs => (self.share - 1, Some(self.most)),
+        };
+        if let Some(saved) = saved {
+            self.spend(begin, wait.took, saved);
+        }
         let least = wait.took.saturating_mul(share);
         let doubled = self.pause.saturating_mul(2).max(FIRST_PAUSE);
         self.pause = if wait.is_unsuccessful() { least.max(doubled) } else { least };
@@ -92,9 +119,14 @@ impl WaitBudget {
     /// A wait of a call is over that would have failed without it, so it was not asked for here.
     /// Its time is a part of the same share.
     pub(super) fn charge(&mut self, begin: Instant, took: Duration) {
-        let pause = self.last.map(|last| last + self.pause);
-        let from = [pause, self.owed].into_iter().flatten().fold(begin, Instant::max);
-        self.owed = Some(from + took.saturating_mul(self.share));
+        self.spend(begin, took, self.most);
+    }
+
+    /// Credit beyond `saved` is lost.
+    fn spend(&mut self, begin: Instant, took: Duration, saved: Duration) {
+        let earliest = begin.checked_sub(saved.saturating_mul(self.share));
+        let from = [self.earns_from, earliest].into_iter().flatten().max().unwrap_or(begin);
+        self.earns_from = Some(from + took.saturating_mul(self.share));
     }
 }
 
@@ -182,6 +214,27 @@ mod tests {
             }
         }
 
+        /// The time before the trial is counted, too.
+        #[test]
+        fn a_trial_spends_what_was_earned_before_it_and_no_more(
+            before in 0..100_u64,
+            asks in proptest::collection::vec(ask(), 0..200),
+        ) {
+            let (mut budget, start) = (WaitBudget::new(WAIT, SHARE), Instant::now());
+            prop_assert!(budget.limit(start, WaitWorth::Costs).is_none());
+            let (mut now, mut waited) = (start + Duration::from_secs(before), Duration::ZERO);
+            for ask in asks {
+                now += ask.pause;
+                let Some(limit) = budget.limit(now, WaitWorth::Trial) else { continue };
+                let (begin, took) = (now, limit * ask.percent / 100);
+                prop_assert!(waited * SHARE <= begin - start, "{waited:?} of {:?}", begin - start);
+                prop_assert!(waited <= SAVED + (now - start) / SHARE);
+                now += took;
+                waited += took;
+                budget.end(&EndedWait { limit, took, end: now, has_moved: ask.has_moved }, WaitWorth::Trial);
+            }
+        }
+
         /// Against a model that keeps the two last waits only.
         #[test]
         fn each_unsuccessful_wait_doubles_the_time_until_the_next(
@@ -216,6 +269,19 @@ mod tests {
                 least = doubled.max(took * (SHARE - 1)).max(FIRST_PAUSE);
             }
         }
+    }
+
+    /// Hazard (silent degradation): the waits of a trial are so rare that they change nothing.
+    #[test]
+    fn a_trial_has_waits_one_behind_the_other() {
+        let (mut budget, start) = (WaitBudget::new(WAIT, SHARE), Instant::now());
+        assert!(budget.limit(start, WaitWorth::Costs).is_none());
+        let (mut now, mut count) = (start + Duration::from_secs(10), 0);
+        while let Some(limit) = budget.limit(now, WaitWorth::Trial) {
+            (now, count) = (now + WAIT / 2, count + 1);
+            budget.end(&EndedWait { limit, took: WAIT / 2, end: now, has_moved: true }, WaitWorth::Trial);
+        }
+        assert!((50..=55).contains(&count), "{count} waits of 10 ms, of a share of 520 ms and more");
     }
 
     #[test]

@@ -61,6 +61,11 @@ impl Waits {
         (!self.is_held()).then(|| grant(&self.calls, worth)).flatten()
     }
 
+    /// The time that waits of launches may take by now.
+    pub(super) fn credit(&self) -> Duration {
+        lock(&self.calls).credit(Instant::now())
+    }
+
     /// In an allocation of so many bytes that finds no room.
     pub(super) fn of_allocation(&self, bytes: u64, worth: WaitWorth) -> Option<GrantedWait<'_>> {
         if self.is_held() {
