@@ -9,7 +9,9 @@ const PRIME: u64 = (1 << 61) - 1;
 /// The fingerprint of a chunk: the sums of the first and of the second words of its [`SECTIONS`]
 /// summands, modulo 2^61 - 1. Each word is below that.
 pub fn of_summands(words: &[u64]) -> [u64; 2] {
-    words.as_chunks::<2>().0.iter().fold([0; 2], |[low, high], [first, second]| {
-        [(low + first) % PRIME, (high + second) % PRIME]
-    })
+    words
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .fold([0; 2], |[low, high], [first, second]| [(low + first) % PRIME, (high + second) % PRIME])
 }

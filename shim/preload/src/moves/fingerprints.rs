@@ -12,8 +12,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use wm_abi::*;
 use wm_driver::api::owned::{LoadedModule, OwnedStream};
 use wm_driver::{Api, KeyedFingerprint, lock};
-use wm_kernels::fingerprint::{self, SECTIONS};
 use wm_kernels::Arguments;
+use wm_kernels::fingerprint::{self, SECTIONS};
 use wm_kernels::moves::{FingerprintKeyed, IMAGE};
 
 use crate::process::driver;

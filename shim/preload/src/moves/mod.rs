@@ -19,6 +19,8 @@ mod slices;
 mod spans;
 mod stops;
 mod wait_budget;
+#[cfg(test)]
+mod wait_model;
 mod wait_trial;
 mod waits;
 

@@ -40,6 +40,7 @@ pub(super) struct Predictor {
     /// Blocks that may lie elsewhere than the policy believes.
     doubtful: Vec<u64>,
     trial: WaitTrial,
+    launches: u64,
     /// Launches since the last one at which a block was not on the device.
     quiet: u64,
     since: Instant,
@@ -60,6 +61,7 @@ impl Predictor {
             addresses: BTreeMap::new(),
             doubtful: Vec::new(),
             trial: WaitTrial::default(),
+            launches: 0,
             quiet: 0,
             since: Instant::now(),
         }
@@ -67,6 +69,11 @@ impl Predictor {
 
     pub(super) fn device(&self) -> CUdevice {
         self.device
+    }
+
+    /// Launches at which a block was not on the device.
+    pub(super) fn launches(&self) -> u64 {
+        self.launches
     }
 
     pub(super) fn count(&self) -> usize {
@@ -129,6 +136,7 @@ impl Predictor {
             return None;
         }
         self.quiet = 0;
+        self.launches += 1;
         let since = self.since;
         let (event, period) = self.placer.events();
         self.trial.record(event, period, || (since.elapsed(), credit()));

@@ -144,11 +144,28 @@ impl Migrations {
         let mut moves = Vec::new();
         let credit = || self.waits.credit();
         let wait = recording.launched(blocks, credit, |worth| self.waits.of_launch(worth), &mut moves);
-        let plan = wait.and_then(|wait| Some((self.plan(recording, moves)?, wait)));
+        let Some(wait) = wait else { return };
+        let paced = wait.paces(recording.launches()).then_some(recording.device());
+        let plan = self.plan(recording, moves);
         drop(predictor);
-        if let Some((plan, wait)) = plan {
-            plan.execute(&wait);
+        match (plan, paced) {
+            (Some(plan), _) => drop(plan.execute(&wait)),
+            (None, Some(device)) => self.pace(device, &wait),
+            (None, None) => {}
         }
+    }
+
+    /// A launch waits for the GPU although it moves nothing, so that a later one finds it idle.
+    #[cold]
+    fn pace(&self, device: CUdevice, wait: &GrantedWait<'_>) {
+        let Some(manager) = registry::existing(device) else { return };
+        let _whole = Uncancelled::new();
+        let (holds, begin) = (GATE.holds(), Instant::now());
+        let is_idle = manager.gpu().is_settled(wait.limit).unwrap_or(false);
+        if is_idle {
+            self.waits.end_holds(holds);
+        }
+        wait.end(begin.elapsed(), is_idle);
     }
 
     /// A stop for memory: the policy first learns how much room there is. Returns the bytes that

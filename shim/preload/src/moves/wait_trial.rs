@@ -18,14 +18,17 @@ const EVENTS: u64 = 64;
 /// Waits that brought moves, in a measurement with waits.
 const WAITS: u32 = 4;
 
+/// Periods in which there were fewer: then they gain nothing.
+const TOO_FEW: u64 = 4;
+
 /// With waits a period takes at most so much of the time without.
 const GAIN: f64 = 0.98;
 
 /// A trial begins with credit for waits of one part in so many of a measurement's time.
-const EARNED: u32 = 8;
+const EARNED: u32 = 4;
 
 /// Credit that is enough for a trial of any program.
-const ENOUGH: Duration = Duration::from_secs(1);
+const ENOUGH: Duration = Duration::from_secs(2);
 
 /// Periods in which memory comes to lie as it will with waits, before one is measured.
 const SETTLING: u32 = 2;
@@ -93,23 +96,27 @@ impl WaitTrial {
         let is_over = period.is_none_or(|period| event - self.begin.event >= period.max(EVENTS));
         if is_over && (period.is_some() || self.phase != Phase::Untold) {
             let (time, credit) = clock();
-            self.end_measurement(TrialClock { event, time }, credit, period.is_some());
+            self.end_measurement(TrialClock { event, time }, credit, period);
         }
     }
 
-    fn end_measurement(&mut self, now: TrialClock, credit: Duration, repeats: bool) {
-        if !repeats {
+    fn end_measurement(&mut self, now: TrialClock, credit: Duration, period: Option<u64>) {
+        let Some(period) = period else {
             *self = Self::default();
             return;
-        }
+        };
         let is_with = matches!(self.phase, Phase::Settling(_) | Phase::With);
+        let events = (now.event - self.begin.event).max(1);
         if is_with && self.waits < WAITS {
+            if events >= TOO_FEW * period.max(EVENTS) {
+                self.rest();
+                (self.begin, self.waits) = (now, 0);
+            }
             return;
         }
-        let events = (now.event - self.begin.event).max(1) as f64;
         let time = now.time - self.begin.time;
         let is_earned = credit >= (time / EARNED).min(ENOUGH);
-        self.judge(time.as_secs_f64() / events, is_earned);
+        self.judge(time.as_secs_f64() / events as f64, is_earned);
         (self.begin, self.waits) = (now, 0);
     }
 
@@ -130,11 +137,14 @@ impl WaitTrial {
             Phase::With | Phase::Paying if pace <= GAIN * self.without => {
                 (self.phase, self.trials) = (Phase::Paying, 0);
             }
-            Phase::With | Phase::Paying => {
-                self.phase = Phase::Without((REST << self.trials.min(10)).min(LONGEST_REST));
-                self.trials += 1;
-            }
+            Phase::With | Phase::Paying => self.rest(),
         }
+    }
+
+    /// A trial has gained nothing.
+    fn rest(&mut self) {
+        self.phase = Phase::Without((REST << self.trials.min(10)).min(LONGEST_REST));
+        self.trials += 1;
     }
 }
 
@@ -202,17 +212,18 @@ mod tests {
         assert_eq!(trial.worth(), WaitWorth::Unknown);
     }
 
-    /// No verdict without evidence.
+    /// Hazard (latency): waits go on where none finds the GPU idle.
     #[test]
-    fn a_trial_in_which_nothing_was_waited_for_goes_on() {
+    fn a_trial_whose_waits_bring_nothing_ends() {
         let mut trial = WaitTrial::default();
-        let worths: Vec<_> = (0..2000_u64)
+        let worths: Vec<_> = (0..20_000_u64)
             .map(|event| {
                 trial.record(event, Some(100), || (Duration::from_micros(event), ENOUGH));
                 trial.worth()
             })
             .collect();
-        assert!(worths[1000..].iter().all(|worth| *worth == WaitWorth::Trial));
+        let allowed = worths.iter().filter(|worth| **worth != WaitWorth::Costs).count();
+        assert!((400..3500).contains(&allowed), "{allowed} of {}", worths.len());
     }
 
     /// Hazard (latency): waits beyond their share. Hazard (silent degradation): a trial whose waits
@@ -225,7 +236,7 @@ mod tests {
             trial.record(event, Some(100), || (time, Duration::from_millis(credit)));
             trial.worth()
         };
-        assert!((0..1000).all(|event| record(event, 12) != WaitWorth::Trial));
-        assert!((1000..1201).any(|event| record(event, 13) == WaitWorth::Trial));
+        assert!((0..1000).all(|event| record(event, 24) != WaitWorth::Trial));
+        assert!((1000..1201).any(|event| record(event, 25) == WaitWorth::Trial));
     }
 }

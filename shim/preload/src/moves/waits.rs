@@ -17,6 +17,10 @@ use crate::gate::GATE;
 const WAIT_SHARE: u32 = 25;
 const LOOK_SHARE: u32 = 100;
 
+/// Where it is measured what waits bring, each launch of so many waits for an idle GPU, whether it
+/// uses memory of the host or not.
+pub(super) const PACE: u64 = 8;
+
 /// A rescue is not refused for the time of earlier waits, which would be a failure of the program's
 /// call. Later waits are refused for its time.
 const ANY_SHARE: u32 = 1;
@@ -114,6 +118,11 @@ fn grant(budget: &Mutex<WaitBudget>, worth: WaitWorth) -> Option<GrantedWait<'_>
 impl GrantedWait<'_> {
     fn at_most(self, limit: Duration) -> Self {
         Self { limit: self.limit.min(limit), ..self }
+    }
+
+    /// Does the launch with this number wait even if it moves nothing?
+    pub(super) fn paces(&self, launch: u64) -> bool {
+        self.worth.is_measured() && launch.is_multiple_of(PACE)
     }
 
     /// It is over, after this time.
