@@ -9,10 +9,12 @@
 //! * [`file`](mod@file): files that are read although any process of their user may have written
 //!   them.
 //! * [`incarnation`]: which process, and which program in it, has a number now.
+//! * [`node`]: the file of root's with settings for all programs of a machine.
 
 pub mod environment;
 pub mod file;
 pub mod folder;
 pub mod incarnation;
+pub mod node;
 pub mod peer;
 pub mod user;
