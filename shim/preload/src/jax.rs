@@ -58,7 +58,7 @@ fn is_set(name: &str) -> bool {
 
 /// The settings are read at the first call, which is later: here only those about JAX are.
 fn is_wanted() -> bool {
-    let text = |name| environment::text(name).unwrap_or_default();
+    let text = |name| settings::text(name).unwrap_or_default();
     match settings::jax_allocator(&text("WMSHIM_JAX_ALLOCATOR")).unwrap_or(JaxAllocator::Native) {
         JaxAllocator::Native => false,
         JaxAllocator::Async => true,

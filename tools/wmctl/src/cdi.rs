@@ -36,7 +36,7 @@ pub(crate) struct CdiArguments {
 /// No library, or a setting that it does not understand.
 pub(crate) fn cdi(arguments: &CdiArguments) -> Result<()> {
     let library = shim::find()?;
-    let problems = Library::open(&library)?.judge_settings(&arguments.set);
+    let problems = Library::open(&library)?.judge_settings(&arguments.set).problems;
     if !problems.is_empty() {
         return Err(Coded { code: 2, sentence: problems.join("; ") }.into());
     }

@@ -142,7 +142,12 @@ pub(crate) fn own_user() -> u32 {
 
 /// The places where sockets of programs started from here may be, whether they exist or not.
 pub(crate) fn directories() -> Vec<PathBuf> {
-    directories_of(own_user(), &|name| std::env::var_os(name))
+    directories_of(own_user(), &own_setting)
+}
+
+/// A variable of this shell, or the node's default of that setting.
+fn own_setting(name: &str) -> Option<OsString> {
+    processes::setting(&|name| std::env::var_os(name), None, name)
 }
 
 /// The same for programs of a user with these variables. Only `WMSHIM_STATS_DIR`, if that is set.
@@ -161,7 +166,7 @@ pub(crate) fn directories_of(user: u32, variable: &dyn Fn(&str) -> Option<OsStri
 
 /// Did the user of this shell name the folder to look into?
 pub(crate) fn is_named() -> bool {
-    std::env::var_os("WMSHIM_STATS_DIR").is_some_and(|value| !value.is_empty())
+    own_setting("WMSHIM_STATS_DIR").is_some()
 }
 
 /// Looks everywhere, or only into the folder that was named. A process with several sockets, some
@@ -219,11 +224,11 @@ pub(crate) fn endpoint_of(pid: u32) -> Option<Endpoint> {
 }
 
 pub(crate) fn of_other_process(process: &RunningProcess, own: &[PathBuf]) -> Option<Endpoint> {
-    let named = process.variable("WMSHIM_STATS_SOCKET").filter(|value| !value.is_empty());
+    let named = process.setting("WMSHIM_STATS_SOCKET");
     if let Some(endpoint) = named.and_then(|path| at_named_path(process, &path)) {
         return Some(endpoint);
     }
-    let places = directories_of(process.user_inside, &|name| process.variable(name));
+    let places = directories_of(process.user_inside, &|name| process.setting(name));
     let fresh = places.iter().filter(|place| process.root.is_some() || !own.contains(place));
     let mut folders = fresh.filter_map(|place| private_folder(process, place));
     folders.find_map(|folder| Endpoint::new(&folder, &format!("{}.sock", process.inner), process.pid))
@@ -263,7 +268,7 @@ pub(crate) fn none_found() -> String {
 
 /// The boxes in this user's folders.
 pub(crate) fn own_boxes() -> FoundBoxes {
-    boxes_of(&|name| std::env::var_os(name))
+    boxes_of(&own_setting)
 }
 
 /// The boxes of this user's programs with these variables.
@@ -282,7 +287,7 @@ pub(crate) fn box_of(pid: u32) -> Option<ReadBox> {
 
 /// Where a process would have put its black box.
 pub(crate) fn box_places(process: &RunningProcess) -> Vec<PathBuf> {
-    let variable = |name: &str| process.variable(name);
+    let variable = |name: &str| process.setting(name);
     let is_named = variable("WMSHIM_STATS_DIR").is_some_and(|value| !value.is_empty());
     boxes::places(directories_of(process.user_inside, &variable), process.user_inside, is_named)
 }
@@ -318,7 +323,7 @@ fn explain(pid: u32, problems: &[String]) -> anyhow::Error {
     if process.is_shimmed() != Some(true) {
         return anyhow!("process {pid} does not run under the shim; start it with `wmctl run -- COMMAND`");
     }
-    let places = directories_of(process.user_inside, &|name| process.variable(name));
+    let places = directories_of(process.user_inside, &|name| process.setting(name));
     let problems: String = problems.iter().map(|problem| format!("; {problem}")).collect();
     anyhow!(
         "process {pid} runs under the shim but has no socket in {}: it has made no CUDA call yet, or its statistics \

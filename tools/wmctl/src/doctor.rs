@@ -15,6 +15,7 @@ mod folders;
 mod host;
 mod installation;
 mod links;
+mod settings;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -36,7 +36,7 @@ pub(crate) fn paths(arguments: &PathsArguments) -> Result<()> {
         let environment: Vec<_> = std::env::vars_os().collect();
         return output::print_json(&json!({
             "schema": "wmctl-paths/1",
-            "problems": Library::open(&library)?.judge_settings(&environment),
+            "problems": Library::open(&library)?.judge_settings(&environment).problems,
             "library": shown(&library),
             "preload": shown(&layout.preload),
             "dropin": layout.dropin.ok().map(|path| shown(&path)),

@@ -148,7 +148,7 @@ fn check_settings(library: &Path, variables: &[(OsString, OsString)]) -> Result<
     let is_set = |name: &OsString| variables.iter().any(|(set, _)| set == name);
     let inherited = std::env::vars_os().filter(|(name, _)| !is_set(name));
     let environment: Vec<_> = inherited.chain(variables.iter().cloned()).collect();
-    let problems = Library::open(library)?.judge_settings(&environment);
+    let problems = Library::open(library)?.judge_settings(&environment).problems;
     match problems.first() {
         None => Ok(()),
         Some(_) => Err(coded(2, format!("{}; the program was not started", problems.join("; ")))),

@@ -3,6 +3,7 @@
 //! Everything that this program calls by name in a library that is not linked to it is called here,
 //! except the driver's functions, which `doctor::driver` calls through `wm_driver`.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -66,11 +67,29 @@ pub(crate) fn simulated() -> Result<PathBuf> {
     }
 }
 
-/// The answer of `wmshim_check_settings`.
+/// The answer of `wmshim_check_settings`. An older library gives a part of it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct JudgedSettings {
-    problems: Vec<String>,
+pub(crate) struct JudgedSettings {
+    /// Values that are not understood.
+    pub(crate) problems: Vec<String>,
+    /// Values above the node's ceilings.
+    pub(crate) bounds: Vec<String>,
+    /// The value of each variable, if it has one.
+    pub(crate) settings: BTreeMap<String, Option<String>>,
+    /// Where each value comes from: `variable`, `node`, `ceiling` or `default`.
+    pub(crate) origins: BTreeMap<String, String>,
+    pub(crate) node: JudgedNode,
+}
+
+/// The node's file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct JudgedNode {
+    /// `None`: there is none.
+    pub(crate) path: Option<PathBuf>,
+    /// Lines without effect.
+    pub(crate) faults: Vec<String>,
 }
 
 /// The library, opened in this process. It makes no driver call and starts nothing by being opened.
@@ -112,10 +131,9 @@ impl Library {
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 
-    /// The library's complaints about the settings among these variables. An older library has
-    /// none.
-    pub(crate) fn judge_settings(&self, environment: &[(OsString, OsString)]) -> Vec<String> {
-        let Some(address) = self.symbol(c"wmshim_check_settings") else { return Vec::new() };
+    /// The library's judgement of the settings among these variables. An older library has none.
+    pub(crate) fn judge_settings(&self, environment: &[(OsString, OsString)]) -> JudgedSettings {
+        let Some(address) = self.symbol(c"wmshim_check_settings") else { return JudgedSettings::default() };
         // SAFETY: our own library's function of this name has this type.
         let check: extern "C" fn(*const *const c_char) -> *mut c_char =
             unsafe { std::mem::transmute(address) };
@@ -127,15 +145,15 @@ impl Library {
         pointers.push(std::ptr::null());
         let text = check(pointers.as_ptr());
         if text.is_null() {
-            return Vec::new();
+            return JudgedSettings::default();
         }
         // SAFETY: `text` is a C string from the library, allocated with `malloc` for this call.
         let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
-        let judged: JudgedSettings = serde_json::from_slice(bytes).unwrap_or_default();
+        let judged = serde_json::from_slice(bytes).unwrap_or_default();
         // SAFETY: the caller of the library's function frees the text, and `bytes` is not used
         // after this.
         unsafe { libc::free(text.cast()) };
-        judged.problems
+        judged
     }
 
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {

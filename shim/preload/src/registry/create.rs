@@ -104,7 +104,12 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
 fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
     let settings = settings::load();
     let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
-    let budget = budget::of(device, total, settings.device_limit, settings.headroom);
+    let wanted = budget::Wanted {
+        limit: settings.device_limit,
+        headroom: settings.headroom,
+        ceiling: settings::device_ceiling(),
+    };
+    let budget = budget::of(device, total, wanted);
     let host_limit = settings.host_limit.map_or(u64::MAX, |size| size.of(host::whole()));
     let peer_limit = bytes(settings.peer_limit, u64::MAX);
     let overflow: Vec<Tier> = settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect();

@@ -4,14 +4,17 @@
 //! `wmctl run` asks before it starts a program, and `wmctl doctor` asks about the shell it runs in,
 //! so that neither knows a setting by itself.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 use wm_trust::environment;
+use wm_trust::node::PATH;
 
-use super::{Settings, strangers};
+use super::node::{self, Node};
+use super::unknown::strangers;
+use super::{Judged, KNOWN, Settings, set, understands};
 
 /// The problems of the settings among these variables, `NAME=VALUE` each, with a null pointer at
 /// the end; null stands for the variables of this process. A JSON text that the caller frees with
@@ -23,7 +26,7 @@ use super::{Settings, strangers};
 unsafe extern "C" fn wmshim_check_settings(listed: *const *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
     let variables = unsafe { variables(listed) };
-    let text = CString::new(report(&variables).to_string()).unwrap_or_default();
+    let text = CString::new(report(&variables, node::load()).to_string()).unwrap_or_default();
     // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller
     // can free.
     unsafe { libc::strdup(text.as_ptr()) }
@@ -51,15 +54,30 @@ unsafe fn variables(mut listed: *const *const c_char) -> HashMap<OsString, OsStr
     variables
 }
 
-fn report(variables: &HashMap<OsString, OsString>) -> Value {
-    let mut problems = Vec::new();
-    let settings =
-        Settings::read(&|name| variables.get(OsStr::new(name)).cloned(), &mut |line| problems.push(line));
+fn report(variables: &HashMap<OsString, OsString>, node: &Node) -> Value {
+    let find = |name: &str| variables.get(OsStr::new(name)).cloned();
+    let Judged { settings, mut problems, bounds } = Settings::of(&find, node);
     let names = variables.keys().filter_map(|name| name.to_str().map(str::to_owned));
     let mut strange = strangers(names);
     strange.sort();
     problems.append(&mut strange);
-    json!({ "schema": "wmshim-settings/1", "problems": problems, "settings": settings.describe() })
+    let mut unbounded = Settings::read(&find, node, &mut |_| ());
+    let bounded = node.bound(&mut unbounded);
+    let origin = |variable: &str| match set(&find, variable) {
+        _ if bounded.contains(&variable) => "ceiling",
+        Some(text) if understands(variable, &text) => "variable",
+        _ if node.default_of(variable).is_some() => "node",
+        _ => "default",
+    };
+    let origins: BTreeMap<_, _> = KNOWN.iter().map(|row| (row.variable, origin(row.variable))).collect();
+    json!({
+        "schema": "wmshim-settings/1",
+        "problems": problems,
+        "bounds": bounds,
+        "settings": settings.describe(),
+        "origins": origins,
+        "node": { "path": node.is_there.then_some(PATH), "faults": node.faults },
+    })
 }
 
 #[cfg(test)]
@@ -71,7 +89,8 @@ mod tests {
     fn what_would_be_said_is_told_beforehand() {
         let variables =
             [("WMSHIM_DEVICE_LIMIT", "48"), ("WMSHIM_FOO", "1"), ("WMSHIM_STITCH", "off"), ("HOME", "/")];
-        let answer = report(&variables.map(|(name, value)| (name.into(), value.into())).into());
+        let answer =
+            report(&variables.map(|(name, value)| (name.into(), value.into())).into(), &Node::default());
         let problems = answer["problems"].as_array().expect("a list");
         assert_eq!(problems.len(), 2, "{answer}");
         assert!(
@@ -82,6 +101,23 @@ mod tests {
             (&answer["settings"]["WMSHIM_STITCH"], &answer["settings"]["WMSHIM_DEVICE_LIMIT"]),
             (&json!("off"), &Value::Null)
         );
+    }
+
+    #[test]
+    fn the_origin_of_each_value_is_told() {
+        let file = "[defaults]\nmigrate = true\nlog = 'info'\nx = 1\n[ceilings]\ndevice_limit = '1GiB'\n";
+        let node = Node::of(wm_trust::node::NodeFile::parse(file));
+        let variables = [("WMSHIM_DEVICE_LIMIT", "2GiB"), ("WMSHIM_LOG", "off"), ("WMSHIM_STITCH", "x")];
+        let answer = report(&variables.map(|(name, value)| (name.into(), value.into())).into(), &node);
+        let told = ["DEVICE_LIMIT", "LOG", "MIGRATE", "STITCH"]
+            .map(|name| answer["origins"][format!("WMSHIM_{name}")].as_str());
+        assert_eq!(told, [Some("ceiling"), Some("variable"), Some("node"), Some("default")]);
+        let counts = ["problems", "bounds"].map(|list| answer[list].as_array().map(Vec::len));
+        assert_eq!(
+            (counts, answer["settings"]["WMSHIM_DEVICE_LIMIT"].as_str()),
+            ([Some(1); 2], Some("1GiB"))
+        );
+        assert_eq!(answer["node"]["faults"].as_array().map(Vec::len), Some(1), "{answer}");
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! default and its effect, as users read them, then the field, the default and the function that
 //! reads a value. `docs/settings.md` and the messages about bad values are made from the rows. A
 //! bad value or an unknown `WMSHIM_` variable is one line on stderr with the valid values; the
-//! default is used.
+//! default is used. The node's file gives defaults and ceilings ([`node`]).
 
 mod check;
 mod file_names;
+mod node;
 mod shown;
+mod unknown;
 mod values;
 
 use std::collections::BTreeMap;
@@ -19,7 +21,9 @@ use std::sync::OnceLock;
 use wm_memory::KeepCopies;
 use wm_trust::environment;
 
+use node::Node;
 use shown::Shown;
+use unknown::strangers;
 use values::{
     Parsed, allowance, amount, bytes, created, dedup, guard, headroom, jax, kept_copies, launches, level,
     limit, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
@@ -65,13 +69,28 @@ macro_rules! settings {
         /// Variables that our other programs and libraries read.
         const OF_OTHERS: &[&str] = &[$($other,)*];
 
+        /// Is this text a value of the variable?
+        fn understands(variable: &str, text: &OsStr) -> bool {
+            match variable {
+                $($variable => {
+                    let read: Read<$type> = $read;
+                    read(text).is_ok()
+                })*
+                _ => false,
+            }
+        }
+
         impl Settings {
-            fn read(environment: &dyn Fn(&str) -> Option<OsString>, complain: &mut dyn FnMut(String)) -> Self {
+            fn read(
+                environment: Source<'_>,
+                node: &Node,
+                complain: &mut dyn FnMut(String),
+            ) -> Self {
                 Self { $($field: value(
                     &SettingText { variable: $variable, values: $values, default: $shown },
                     $default,
                     $read,
-                    environment,
+                    [environment, &|name| node.default_of(name).map(OsStr::to_owned)],
                     complain,
                 ),)* }
             }
@@ -242,28 +261,34 @@ settings! {
     }
 }
 
-/// Settings of earlier releases, each with its replacement.
-const REMOVED: &[(&str, &str)] = &[
-    ("WMSHIM_FREE_WAITS", "cuMemFree waits, as the driver's does; use cuMemFreeAsync to free without a wait"),
-    ("WMSHIM_TORCH_SHORTAGE", "PyTorch is told of a full device first; unset it"),
-    ("WMSHIM_HOST_AHEAD", "host memory is pinned when it is needed; unset it"),
-];
-
-/// Notes from a process to its children, not settings. The last one is of `wmctl run --stats`.
-const CHOICES: [&str; 3] = ["WMSHIM_TORCH_CHOICE", "WMSHIM_JAX_CHOICE", "WMSHIM_STATS_RUN"];
-
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
     SETTINGS.get_or_init(|| {
-        let settings = Settings::read(&|name| environment::variable(name), &mut |line| {
-            log::warn!("{line}. The default is used")
-        });
+        let node = node::load();
+        let Judged { settings, problems, bounds } = Settings::of(&|name| environment::variable(name), node);
         log::set_max_level(settings.log);
+        problems.iter().for_each(|line| log::warn!("{line}. The default is used"));
+        bounds.iter().for_each(|line| log::warn!("{line}"));
+        if let Some(line) = node.fault_line() {
+            log::warn!("{line}");
+        }
         for line in strangers(environment::all().filter_map(|(name, _)| name.into_string().ok())) {
             log::warn!("{line}");
         }
         settings
     })
+}
+
+/// A variable of ours as text, for the choices that are made before settings are read: the node's
+/// default where there is none.
+pub(crate) fn text(variable: &str) -> Option<String> {
+    let set = environment::text(variable).filter(|text| !text.is_empty());
+    set.or_else(|| node::load().default_of(variable)?.to_str().map(str::to_owned))
+}
+
+/// The most device memory that the node lets a process have.
+pub(crate) fn device_ceiling() -> Option<Size> {
+    node::load().most("WMSHIM_DEVICE_LIMIT")
 }
 
 /// The settings, if the first CUDA call has been made.
@@ -296,24 +321,60 @@ pub(crate) fn migrates(text: &str) -> bool {
     switch(text) == Ok(true)
 }
 
-/// The environment's value for a row, or the default.
+/// What is read, with the lines about it.
+struct Judged {
+    settings: Settings,
+    /// Values that are not understood.
+    problems: Vec<String>,
+    /// Values above the node's ceilings.
+    bounds: Vec<String>,
+}
+
+impl Settings {
+    /// The settings of these variables and the node's file.
+    fn of(environment: Source<'_>, node: &Node) -> Judged {
+        let mut problems = Vec::new();
+        let mut settings = Self::read(environment, node, &mut |line| problems.push(line));
+        let bounded = node.bound(&mut settings).into_iter();
+        let bounds = bounded.filter_map(|variable| {
+            let text = set(environment, variable).filter(|text| understands(variable, text))?;
+            node.bound_sentence(variable, &printable(&text))
+        });
+        Judged { bounds: bounds.collect(), settings, problems }
+    }
+}
+
+/// Where a text comes from, by variable.
+type Source<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// The text of a variable; an empty one is none.
+fn set(environment: Source<'_>, variable: &str) -> Option<OsString> {
+    environment(variable).filter(|text| !text.is_empty())
+}
+
+/// The environment's value for a row, else the node's, else the default.
 fn value<T>(
     row: &SettingText,
     default: T,
     read: Read<T>,
-    environment: &dyn Fn(&str) -> Option<OsString>,
+    [environment, node]: [Source<'_>; 2],
     complain: &mut dyn FnMut(String),
 ) -> T {
-    let Some(text) = environment(row.variable).filter(|text| !text.is_empty()) else { return default };
-    read(&text).unwrap_or_else(|_| {
-        complain(row.complaint(&text));
-        default
-    })
+    let set = set(environment, row.variable);
+    if let Some(value) = set.as_ref().and_then(|text| read(text).ok()) {
+        return value;
+    }
+    let of_node = node(row.variable);
+    if let Some(text) = set {
+        complain(row.complaint(&text, of_node.as_deref()));
+    }
+    of_node.and_then(|text| read(&text).ok()).unwrap_or(default)
 }
 
 impl SettingText {
-    fn complaint(&self, text: &OsStr) -> String {
+    fn complaint(&self, text: &OsStr, of_node: Option<&OsStr>) -> String {
         let Self { variable, values, default } = self;
+        let default = of_node.map_or_else(|| (*default).to_owned(), printable);
         format!("{variable}={} is not understood; valid: {values}; default: {default}", printable(text))
     }
 }
@@ -322,39 +383,6 @@ impl SettingText {
 fn printable(text: &OsStr) -> String {
     const LONGEST: usize = 80;
     text.to_string_lossy().chars().take(LONGEST).flat_map(char::escape_debug).collect()
-}
-
-fn strangers(names: impl Iterator<Item = String>) -> Vec<String> {
-    let ours = names.filter(|name| name.starts_with("WMSHIM_"));
-    let strange = ours.filter(|name| {
-        !is_known(name) && !OF_OTHERS.contains(&name.as_str()) && !CHOICES.contains(&name.as_str())
-    });
-    strange.map(|name| complaint(&name)).collect()
-}
-
-fn is_known(name: &str) -> bool {
-    KNOWN.iter().any(|row| row.variable == name)
-}
-
-fn complaint(name: &str) -> String {
-    if let Some((_, instead)) = REMOVED.iter().find(|(removed, _)| *removed == name) {
-        return format!("{name} was removed: {instead}");
-    }
-    if let Some(meant) = nearest(name) {
-        return format!("{name} is not a setting; did you mean {meant}?");
-    }
-    let known: Vec<_> = KNOWN.iter().map(|row| row.variable).collect();
-    format!("{name} is not a setting; valid: {}", known.join(" "))
-}
-
-/// The setting that a name with a typing error or two was meant to be. A third of a short word that
-/// differs makes another word of it.
-fn nearest(name: &str) -> Option<&'static str> {
-    const ERRORS: usize = 2;
-    let distance = |variable: &str| strsim::osa_distance(name, variable);
-    let nearest = KNOWN.iter().map(|row| row.variable).min_by_key(|variable| distance(variable))?;
-    let most = ERRORS.min(nearest.len().saturating_sub("WMSHIM_".len()) / 3);
-    (distance(nearest) <= most).then_some(nearest)
 }
 
 #[cfg(test)]
@@ -366,7 +394,7 @@ mod tests {
     fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {
         let mut lines = Vec::new();
         let find = |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(*v));
-        let settings = Settings::read(&find, &mut |line| lines.push(line));
+        let settings = Settings::read(&find, &Node::default(), &mut |line| lines.push(line));
         (settings, lines)
     }
 
@@ -439,34 +467,6 @@ mod tests {
             if let Some(value) = &in_force[row.variable] {
                 assert_eq!(value, row.default, "{}", row.variable);
             }
-        }
-    }
-
-    #[test]
-    fn unknown_variables_are_named() {
-        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_LIB", "WMSHIM_DEVICE_LIMTI"];
-        let lines = strangers(names.iter().map(|name| (*name).to_owned()));
-        assert_eq!(
-            lines,
-            [
-                "WMSHIM_STICH is not a setting; did you mean WMSHIM_STITCH?",
-                "WMSHIM_DEVICE_LIMTI is not a setting; did you mean WMSHIM_DEVICE_LIMIT?",
-            ]
-        );
-        let far = strangers(["WMSHIM_COLOUR".to_owned()].into_iter());
-        assert!(far[0].contains("valid: ") && far[0].contains(" WMSHIM_STITCH"), "{far:?}");
-    }
-
-    /// Hazard (error handling): a setting of an earlier release has no effect, and the user is not
-    /// told.
-    #[test]
-    fn a_removed_setting_is_named_with_what_to_do() {
-        for (name, instead) in REMOVED {
-            assert_eq!(
-                strangers([(*name).to_owned()].into_iter()),
-                [format!("{name} was removed: {instead}")]
-            );
-            assert!(!is_known(name) && !OF_OTHERS.contains(name), "{name} is a setting again");
         }
     }
 }

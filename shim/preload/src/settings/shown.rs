@@ -36,6 +36,7 @@ impl Shown for Option<Size> {
         self.map(|size| match size {
             Size::Bytes(count) => size::exact(count),
             Size::Share(share) => format!("{}%", share * 100.0),
+            Size::Least(bytes, share) => format!("{}, at most {}%", size::exact(bytes), share * 100.0),
         })
     }
 }

@@ -234,19 +234,19 @@ fn named(value: &'static str) -> Choice {
 /// about PyTorch are.
 fn wanted() -> Option<TorchAllocator> {
     let off = |name: &str, word: &[&str]| {
-        environment::text(name).is_some_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
+        settings::text(name).is_some_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
     };
     if off("WMSHIM_STITCH", &["off", "0", "false", "no"])
         || off("WMSHIM_DISABLE", &["on", "1", "true", "yes"])
     {
         return None;
     }
-    let text = environment::text("WMSHIM_TORCH_ALLOCATOR").unwrap_or_default();
+    let text = settings::text("WMSHIM_TORCH_ALLOCATOR").unwrap_or_default();
     Some(settings::torch_allocator(&text).unwrap_or(TorchAllocator::Auto))
 }
 
 fn automatic(command: &[String]) -> Choice {
-    if environment::text("WMSHIM_DEDUP").is_some_and(|value| value.eq_ignore_ascii_case("on")) {
+    if settings::text("WMSHIM_DEDUP").is_some_and(|value| value.eq_ignore_ascii_case("on")) {
         return Choice { written: None, reason: "blocks of its own allocator can be shared" };
     }
     let forbidden = "expandable segments could not be shared between processes here";
@@ -261,7 +261,7 @@ fn automatic(command: &[String]) -> Choice {
 /// Does the user want memory to move? Expandable segments make their memory themselves, and it does
 /// not move.
 fn migrates() -> bool {
-    environment::text("WMSHIM_MIGRATE").is_some_and(|value| settings::migrates(&value))
+    settings::text("WMSHIM_MIGRATE").is_some_and(|value| settings::migrates(&value))
 }
 
 fn command_line() -> Vec<String> {

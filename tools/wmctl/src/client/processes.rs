@@ -9,6 +9,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use wm_trust::node::{self, NodeFile};
 
 /// A living process that this user may look into.
 #[derive(Debug)]
@@ -23,6 +26,22 @@ pub(crate) struct RunningProcess {
     /// Its root folder, if that is not ours.
     pub(crate) root: Option<PathBuf>,
     environment: Vec<u8>,
+}
+
+/// A variable, or, for one of ours that is not set, the default of the node's file below a root.
+pub(super) fn setting(
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    root: Option<&Path>,
+    name: &str,
+) -> Option<OsString> {
+    static OWN: OnceLock<Option<NodeFile>> = OnceLock::new();
+    let set = variable(name).filter(|value| !value.is_empty());
+    let Some(row) = name.strip_prefix("WMSHIM_").filter(|_| set.is_none()) else { return set };
+    let default = |file: &NodeFile| file.default_of(&row.to_ascii_lowercase()).map(OsString::from);
+    match root {
+        Some(root) => default(&NodeFile::read(&root.join(node::PATH.trim_start_matches('/')))?),
+        None => OWN.get_or_init(|| NodeFile::read(Path::new(node::PATH))).as_ref().and_then(default),
+    }
 }
 
 /// Every process that this user may look into.
@@ -95,6 +114,11 @@ impl RunningProcess {
         let pairs = self.environment.split(|byte| *byte == 0);
         let value = pairs.filter_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=")).next()?;
         Some(OsStr::from_bytes(value).to_owned())
+    }
+
+    /// A variable of ours that it has, or its node's default of that setting.
+    pub(super) fn setting(&self, name: &str) -> Option<OsString> {
+        setting(&|name| self.variable(name), self.root.as_deref(), name)
     }
 
     /// Its number in the innermost namespace that it is in.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use wm_driver::interposer::is_interposer;
 
 use super::finding::Finding;
+use super::settings::{self, EffectiveSettings};
 use crate::layout::{self, Layout};
 use crate::shim::{self, Library};
 
@@ -31,6 +32,7 @@ pub(super) struct Installation {
     missing_exports: Vec<String>,
     /// Paths under which the loader's cache gives the library out as the driver.
     in_loader_cache: Vec<PathBuf>,
+    settings: EffectiveSettings,
 }
 
 /// Looks for the library and into it.
@@ -59,9 +61,8 @@ fn inspect(seen: &mut Installation, path: PathBuf, findings: &mut Vec<Finding>) 
     match Library::open(&path) {
         Ok(library) => {
             seen.version = library.text(c"wmshim_version");
-            findings.extend(
-                library.judge_settings(&std::env::vars_os().collect::<Vec<_>>()).into_iter().map(setting),
-            );
+            let judged = library.judge_settings(&std::env::vars_os().collect::<Vec<_>>());
+            seen.settings = settings::examine(judged, findings);
             seen.missing_exports = missing(&library);
             findings.push(judge(seen, &path));
         }
@@ -103,12 +104,6 @@ fn name(seen: &mut Installation, path: &Path, findings: &mut Vec<Finding>) {
                 .push(Finding::blocks(format!("{error:#}"), "move the installation, or set XDG_CACHE_HOME"));
         }
     }
-}
-
-/// The library's complaint about a variable of this shell. The library would use the default;
-/// `wmctl run` starts nothing.
-fn setting(problem: String) -> Finding {
-    Finding::blocks(problem, "correct the variable, or unset it: `wmctl run` starts no program with it")
 }
 
 fn judge(seen: &Installation, path: &Path) -> Finding {
@@ -154,11 +149,12 @@ fn cached_paths() -> Vec<PathBuf> {
 }
 
 impl Installation {
-    /// One line.
+    /// One line, and those of the settings.
     pub(super) fn render(&self) -> String {
         let path = |path: &Option<PathBuf>| {
             path.as_ref().map_or_else(|| "none".into(), |path| path.display().to_string())
         };
-        format!("Library  {}, drop-in folder {}\n", path(&self.library), path(&self.dropin))
+        let settings = self.settings.render();
+        format!("Library  {}, drop-in folder {}\n{settings}", path(&self.library), path(&self.dropin))
     }
 }
