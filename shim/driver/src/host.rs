@@ -130,12 +130,9 @@ pub fn reserve(limit: u64, whole: u64) -> u64 {
 }
 
 /// The bytes that are left to others on a machine of `total` bytes in any case.
-pub fn margin(total: u64) -> u64 {
+fn margin(total: u64) -> u64 {
     MARGIN.max(total / MARGIN_SHARE)
 }
-
-/// The same of a control group.
-pub const GROUP_MARGIN: u64 = MARGIN;
 
 /// Free pages of the machine, in bytes: one system call, where `MemAvailable` takes a file.
 fn free_pages() -> u64 {
@@ -179,7 +176,7 @@ pub fn room(reserve: u64) -> HostRoom {
     };
     let kept = margin(field(&machine, "MemTotal:").unwrap_or(0)).max(reserve);
     let of_group = |group: &MemoryGroup| {
-        Some(HostRoom { free: group.left()?, kept: GROUP_MARGIN.max(reserve), container: group.limit() })
+        Some(HostRoom { free: group.left()?, kept: MARGIN.max(reserve), container: group.limit() })
     };
     let groups = groups();
     let rooms = groups.iter().filter_map(of_group);

@@ -46,8 +46,8 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode> {
     let mut findings = Vec::new();
     let driver = driver::examine(&mut findings);
     let links = links::examine();
-    let host = host::examine(&mut findings);
     let installation = installation::examine(&mut findings);
+    let host = host::examine(installation.host_limit(), &mut findings);
     environment::examine(&mut findings);
     folders::examine(&mut findings);
     let blocked = findings.iter().any(|finding| finding.level == Severity::Blocks);

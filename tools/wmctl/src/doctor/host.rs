@@ -5,13 +5,16 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
-use wm_driver::host::{GROUP_MARGIN, margin, reserve};
+use wm_driver::host::{self, HostRoom, reserve};
+use wm_schema::size::Quantity;
 
 use super::finding::Finding;
 use crate::human;
 
 /// Memory sharing uses a descriptor a handle; below this a large program runs out.
 const FEW_FILES: u64 = 4096;
+/// Below this the doctor says what bounds the overflow.
+const LITTLE: u64 = 4 << 30;
 /// The default of container runtimes.
 const SMALL_SHM: u64 = 1 << 30;
 
@@ -22,18 +25,39 @@ pub(super) struct Host {
     memory_available_bytes: u64,
     cgroup_limit_bytes: Option<u64>,
     cgroup_used_bytes: Option<u64>,
+    /// Most bytes that overflow pins now.
+    usable_bytes: u64,
     locked_memory_limit_bytes: Option<u64>,
     open_files_limit: Option<u64>,
     shared_memory_bytes: Option<u64>,
     numa_nodes: usize,
 }
 
-/// Reads the kernel's figures.
-pub(super) fn examine(findings: &mut Vec<Finding>) -> Host {
-    let host = survey();
-    judge_memory(&host, findings);
+/// Reads the kernel's figures. `limit` is WMSHIM_HOST_LIMIT of programs that start from here.
+pub(super) fn examine(limit: Option<&str>, findings: &mut Vec<Finding>) -> Host {
+    let mut host = survey();
+    let whole = host::whole();
+    let limit = limit_of(limit, whole);
+    let room = host::room(reserve(limit, whole));
+    host.usable_bytes = usable(room, limit);
+    findings.push(judge_memory(room, limit));
     judge_limits(&host, findings);
     host
+}
+
+/// Bytes of a limit as the library shows it: `50%`, `64GiB`, or `64GiB, at most 50%`.
+fn limit_of(shown: Option<&str>, whole: u64) -> u64 {
+    let bytes = |text: &str| match Quantity::split(text)? {
+        Quantity { number, unit: "%" } => Some((whole as f64 * number / 100.0) as u64),
+        size => size.bytes().map(|bytes| bytes as u64),
+    };
+    let sizes = shown.into_iter().flat_map(|shown| shown.split(", at most ")).filter_map(bytes);
+    sizes.min().unwrap_or(u64::MAX)
+}
+
+/// Most bytes that overflow pins now, by the library's own rule.
+fn usable(room: HostRoom, limit: u64) -> u64 {
+    room.free.saturating_sub(room.kept).min(limit)
 }
 
 fn survey() -> Host {
@@ -43,6 +67,7 @@ fn survey() -> Host {
         memory_available_bytes: field(&memory, "MemAvailable:").unwrap_or(0),
         cgroup_limit_bytes: cgroup("memory.max", "memory.limit_in_bytes").filter(|limit| *limit < 1 << 60),
         cgroup_used_bytes: cgroup("memory.current", "memory.usage_in_bytes"),
+        usable_bytes: 0,
         locked_memory_limit_bytes: getrlimit(Resource::Memlock).current,
         open_files_limit: getrlimit(Resource::Nofile).current,
         shared_memory_bytes: shared_memory(),
@@ -77,26 +102,6 @@ fn numa_nodes() -> usize {
 }
 
 impl Host {
-    /// The machine's memory, or its container's limit.
-    fn whole(&self) -> u64 {
-        self.memory_total_bytes.min(self.cgroup_limit_bytes.unwrap_or(u64::MAX))
-    }
-
-    /// Most bytes that overflow pins by default: half of the whole, and no more than the available
-    /// memory less the reserve.
-    fn usable(&self) -> u64 {
-        let limit = self.whole() / 2;
-        let used = self.cgroup_used_bytes.unwrap_or(0);
-        let container = self.cgroup_limit_bytes.map_or(u64::MAX, |limit| limit.saturating_sub(used));
-        let machine = self.memory_available_bytes.saturating_sub(self.stays(margin(self.memory_total_bytes)));
-        machine.min(container.saturating_sub(self.stays(GROUP_MARGIN))).min(limit)
-    }
-
-    /// The reserve, which stays available: at least `margin`.
-    fn stays(&self, margin: u64) -> u64 {
-        margin.max(reserve(self.whole() / 2, self.whole()))
-    }
-
     /// One line a figure.
     pub(super) fn render(&self) -> String {
         let size = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), human::bytes);
@@ -114,30 +119,29 @@ impl Host {
     }
 }
 
-fn judge_memory(host: &Host, findings: &mut Vec<Finding>) {
-    let usable = human::bytes(host.usable());
-    if host.usable() < 4 << 30 {
-        let (limits, stays) = match host.cgroup_limit_bytes.filter(|limit| *limit < host.memory_total_bytes) {
-            Some(limit) => {
-                (format!("the container may have {}", human::bytes(limit)), host.stays(GROUP_MARGIN))
-            }
-            None => (
-                format!("{} are available", human::bytes(host.memory_available_bytes)),
-                host.stays(margin(host.memory_total_bytes)),
-            ),
-        };
-        findings.push(Finding::note(
-            format!(
-                "only {usable} of host memory can take what overflows: {limits}, of which {} stay free",
-                human::bytes(stays)
-            ),
-            "free memory, or raise the container's memory limit; overflow ends where this ends",
-        ));
-    } else {
-        findings.push(Finding::good(format!(
-            "{usable} of host memory can take what overflows (WMSHIM_HOST_LIMIT)"
-        )));
+fn judge_memory(room: HostRoom, limit: u64) -> Finding {
+    let usable = usable(room, limit);
+    let shown = human::bytes(usable);
+    if usable >= LITTLE {
+        return Finding::good(format!("{shown} of host memory can take what overflows (WMSHIM_HOST_LIMIT)"));
     }
+    let only = format!("only {shown} of host memory can take what overflows");
+    if usable == limit {
+        return Finding::note(
+            format!("{only}: WMSHIM_HOST_LIMIT allows no more"),
+            "raise it; overflow ends where this ends",
+        );
+    }
+    let bound = match room.container {
+        Some(limit) => format!("the container may have {}", human::bytes(limit)),
+        None => format!("{} are available", human::bytes(room.free)),
+    };
+    let (free, kept) = (human::bytes(room.free), human::bytes(room.kept));
+    let free = if room.container.is_some() { format!(", has {free} left") } else { String::new() };
+    Finding::note(
+        format!("{only}: {bound}{free}, and {kept} stay free"),
+        "free memory, or raise the container's memory limit; overflow ends where this ends",
+    )
 }
 
 fn judge_limits(host: &Host, findings: &mut Vec<Finding>) {
@@ -168,38 +172,51 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// A machine with so much, of which so much is available, and a container with a limit, of
-    /// which so much is used; in GiB.
-    fn machine(total: u64, available: u64, container: Option<(u64, u64)>) -> Host {
-        Host {
-            memory_total_bytes: total * GIB,
-            memory_available_bytes: available * GIB,
-            cgroup_limit_bytes: container.map(|(limit, _)| limit * GIB),
-            cgroup_used_bytes: container.map(|(_, used)| used * GIB),
-            ..survey()
-        }
-    }
-
-    #[test]
-    fn a_container_limit_bounds_what_is_usable_and_a_part_of_it_stays() {
-        let usable = |machine: Host| machine.usable() / GIB;
-        assert_eq!(usable(machine(300, 200, Some((60, 40)))), 5, "a quarter of the container's stays");
-        assert_eq!(usable(machine(300, 200, Some((60, 10)))), 30, "half of the container's");
-        assert_eq!(usable(machine(300, 100, None)), 25, "a quarter of the machine's stays");
-        assert_eq!(usable(machine(300, 290, None)), 150, "half of the machine's");
-        assert_eq!(usable(machine(300, 290, Some((1, 0)))), 0, "the least that stays");
+    fn room(free: u64, kept: u64, container: Option<u64>) -> HostRoom {
+        HostRoom { free: free * GIB, kept: kept * GIB, container: container.map(|limit| limit * GIB) }
     }
 
     /// Hazard: a container in which nothing can overflow is said to be ready for it.
     #[test]
-    fn a_container_that_is_too_small_is_named_with_its_limit() {
-        let mut findings = Vec::new();
-        judge_memory(&machine(300, 290, Some((1, 0))), &mut findings);
-        let said = format!("{:?}", findings[0]);
-        assert!(
-            said.contains("only 0 B") && said.contains("may have 1.0 GiB, of which 1.0 GiB stay"),
-            "{said}"
-        );
+    fn what_bounds_the_overflow_is_named() {
+        for (room, limit, said) in [
+            (
+                room(1, 1, Some(1)),
+                GIB / 2,
+                "only 0 B of host memory can take what overflows: the container may have 1.0 GiB, has 1.0 GiB left, and 1.0 GiB stay free",
+            ),
+            (
+                room(3, 2, None),
+                8 * GIB,
+                "only 1.0 GiB of host memory can take what overflows: 3.0 GiB are available, and 2.0 GiB stay free",
+            ),
+            (
+                room(9, 1, None),
+                2 * GIB,
+                "only 2.0 GiB of host memory can take what overflows: WMSHIM_HOST_LIMIT allows no more",
+            ),
+            (
+                room(9, 1, None),
+                0,
+                "only 0 B of host memory can take what overflows: WMSHIM_HOST_LIMIT allows no more",
+            ),
+            (
+                room(9, 1, None),
+                20 * GIB,
+                "8.0 GiB of host memory can take what overflows (WMSHIM_HOST_LIMIT)",
+            ),
+        ] {
+            let finding = judge_memory(room, limit);
+            assert_eq!((finding.text.as_str(), finding.remedy.is_some()), (said, said.starts_with("only")));
+        }
+    }
+
+    #[test]
+    fn the_limit_is_read_as_the_library_shows_it() {
+        let limit = |shown| limit_of(shown, 100 * GIB) / GIB;
+        assert_eq!((limit(Some("50%")), limit(Some("64GiB")), limit(Some("0B"))), (50, 64, 0));
+        assert_eq!((limit(Some("64GiB, at most 50%")), limit(Some("4GiB, at most 50%"))), (50, 4));
+        assert_eq!(limit_of(None, GIB), u64::MAX);
     }
 
     #[test]

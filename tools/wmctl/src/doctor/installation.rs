@@ -149,6 +149,11 @@ fn cached_paths() -> Vec<PathBuf> {
 }
 
 impl Installation {
+    /// WMSHIM_HOST_LIMIT of programs that start from here; `None`: there is no limit.
+    pub(super) fn host_limit(&self) -> Option<&str> {
+        self.settings.host_limit()
+    }
+
     /// One line, and those of the settings.
     pub(super) fn render(&self) -> String {
         let path = |path: &Option<PathBuf>| {

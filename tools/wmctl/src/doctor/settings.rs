@@ -10,12 +10,16 @@ use super::finding::Finding;
 use crate::human;
 use crate::shim::JudgedSettings;
 
+const HOST_LIMIT: &str = "WMSHIM_HOST_LIMIT";
+
 /// Settings that are not the built-in ones.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct EffectiveSettings {
     /// The node's file; `None`: there is none.
     node: Option<PathBuf>,
     settings: BTreeMap<String, EffectiveValue>,
+    #[serde(skip)]
+    host_limit: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -38,15 +42,22 @@ pub(super) fn examine(judged: JudgedSettings, findings: &mut Vec<Finding>) -> Ef
         Finding::note(fault, "correct the file as root: what is wrong in it has no effect, the rest has")
     }));
     let mut values = judged.settings;
+    // Without the library's answer: the built-in default.
+    let host_limit = values.get(HOST_LIMIT).map_or_else(|| Some("50%".to_owned()), Clone::clone);
     let told = judged.origins.into_iter().filter(|(_, origin)| origin != "default");
     let settings = told.map(|(variable, origin)| {
         let value = values.remove(&variable).flatten();
         (variable, EffectiveValue { value, origin })
     });
-    EffectiveSettings { settings: settings.collect(), node: judged.node.path }
+    EffectiveSettings { settings: settings.collect(), node: judged.node.path, host_limit }
 }
 
 impl EffectiveSettings {
+    /// The value of WMSHIM_HOST_LIMIT; `None`: there is no limit.
+    pub(super) fn host_limit(&self) -> Option<&str> {
+        self.host_limit.as_deref()
+    }
+
     /// One line for each, and one for the file.
     pub(super) fn render(&self) -> String {
         let file = match &self.node {
