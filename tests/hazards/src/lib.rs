@@ -12,6 +12,7 @@ pub mod elf;
 pub mod host;
 pub mod matrix;
 pub mod places;
+pub mod podman;
 pub mod processor;
 pub mod resident;
 pub mod scratch;

@@ -82,11 +82,11 @@ impl StatsArguments {
         if self.watch.is_some() { output::print(&screen::cut(text)) } else { output::print(text) }
     }
 
-    fn text(&self, answer: &Value) -> Result<String> {
+    fn text(&self, pid: Option<u32>, answer: &Value) -> Result<String> {
         Ok(match self.request() {
             "blocks" => blocks::table(&client::parsed(answer)?),
             "config" => render::config(&client::parsed(answer)?),
-            _ => render::stats(&client::parsed(answer)?),
+            _ => render::stats(pid, &client::parsed(answer)?),
         })
     }
 }
@@ -130,8 +130,10 @@ fn show(arguments: &StatsArguments) -> Result<usize> {
     if arguments.dead {
         output::print(&render::dead(&answers))?;
     } else if count == 1 {
+        // A socket that was named may be of another machine's process.
+        let pid = Some(answers[0].pid).filter(|pid| *pid != 0);
         let answer = single(answers)?.unwrap_or_default();
-        arguments.print(&arguments.text(&answer)?)?;
+        arguments.print(&arguments.text(pid, &answer)?)?;
     } else {
         arguments.print(&render::list(&answers))?;
     }
@@ -291,7 +293,7 @@ pub(crate) fn dump(arguments: &DumpArguments) -> Result<()> {
 /// # Errors
 /// An answer of another form.
 pub(crate) fn text(answer: &Value) -> Result<String> {
-    Ok(render::stats(&client::parsed(answer)?))
+    Ok(render::stats(None, &client::parsed(answer)?))
 }
 
 /// A driver's version number as people write it: 13000 is CUDA 13.0.

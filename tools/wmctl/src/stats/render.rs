@@ -13,9 +13,9 @@ use crate::client::{self, Origins};
 use crate::human::{self, bytes, count, name, word};
 use crate::table::TextTable;
 
-/// Everything about one process.
-pub(super) fn stats(answer: &Stats) -> String {
-    let mut text = heading(answer);
+/// Everything about one process. `pid` is its number here, if that is known.
+pub(super) fn stats(pid: Option<u32>, answer: &Stats) -> String {
+    let mut text = heading(pid, answer);
     for device in &answer.devices {
         text.push_str(&format!("\n{}", self::device(device)));
     }
@@ -33,7 +33,11 @@ pub(super) fn stats(answer: &Stats) -> String {
     text
 }
 
-fn heading(answer: &Stats) -> String {
+fn heading(pid: Option<u32>, answer: &Stats) -> String {
+    let process = match pid.filter(|pid| *pid != answer.pid) {
+        Some(pid) => format!("{pid}, {} inside", answer.pid),
+        None => answer.pid.to_string(),
+    };
     let driver = answer.driver.as_ref().map_or_else(
         || "no driver".to_owned(),
         |driver| {
@@ -42,9 +46,8 @@ fn heading(answer: &Stats) -> String {
         },
     );
     format!(
-        "{} (process {}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n",
+        "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n",
         name(&answer.program),
-        answer.pid,
         human::duration(answer.uptime_s),
         word(&answer.version),
         word(&answer.torch_allocator),

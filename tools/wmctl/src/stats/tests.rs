@@ -129,7 +129,7 @@ fn assert_shown(text: &str, shown: &[&str]) {
 
 #[test]
 fn what_the_library_says_is_in_the_tables() {
-    let text = render::stats(&received(&stats()));
+    let text = render::stats(None, &received(&stats()));
     let tiers =
         [111, 112, 113, 114, 121, 122, 123, 124, 131, 132, 133, 134].map(|size| format!("{size}.0 GiB"));
     assert_shown(&text, &tiers.each_ref().map(String::as_str));
@@ -172,7 +172,7 @@ fn what_the_library_says_is_in_the_tables() {
 
 #[test]
 fn so_is_what_is_stored_once() {
-    let text = render::stats(&received(&stats()));
+    let text = render::stats(None, &received(&stats()));
     assert_shown(&text, &["advise", "211.0 GiB", "212.0 GiB", "213.0 GiB", "214.0 GiB"]);
     assert_shown(&text, &["215", "216", "217", "218", "219", "not shared: it is exported", "220"]);
 }
@@ -180,7 +180,7 @@ fn so_is_what_is_stored_once() {
 #[test]
 fn where_dedup_is_off_nothing_is_said_of_it() {
     for dedup in [None, Some(DedupStats { mode: "off".to_owned(), ..DedupStats::default() })] {
-        let text = render::stats(&received(&Stats { dedup, ..stats() }));
+        let text = render::stats(None, &received(&Stats { dedup, ..stats() }));
         assert!(!text.contains("DEDUP"), "{text}");
     }
 }
