@@ -32,7 +32,7 @@ case $command in
 run)
     case "$*" in *--network=*) ;; *) set -- --network=none "$@" ;; esac
     set -- -i -v /usr:/usr:ro -v FOLDER/train.py:/train.py:ro -v FOLDER/dist/sim:/sim:ro \
-        -e WMSHIM_DRIVER=/sim/libcuda.so.1 -e SIMCUDA_MEMORY=64MiB "$@" ;;
+        -e NODE=FOLDER -e WMSHIM_DRIVER=/sim/libcuda.so.1 -e SIMCUDA_MEMORY=64MiB "$@" ;;
 build) set -- --network=none -v /usr:/usr:ro "$@" ;;
 esac
 store=FOLDER/store-$(id -u)
@@ -85,7 +85,7 @@ impl Node {
             skip("needs mount namespaces");
             return None;
         }
-        let image = node.command(&format!("podman import {}/image.tar {IMAGE}", node.path().display()));
+        let image = node.command(&node.import());
         let tried = node.command(&format!("podman run --rm {IMAGE} true"));
         if [image, tried].into_iter().all(|mut command| succeeds(&mut command)) {
             return Some(node);
@@ -97,6 +97,17 @@ impl Node {
     /// The node's scratch folder, which containers may mount.
     pub fn path(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// Is a process a program of this node's containers? Other tests run beside this one.
+    pub fn has(&self, pid: u64) -> bool {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        String::from_utf8_lossy(&variables).contains(&format!("NODE={}\0", self.path().display()))
+    }
+
+    /// The command that makes the image.
+    pub fn import(&self) -> String {
+        format!("podman import {}/image.tar {IMAGE}", self.path().display())
     }
 
     /// A command line of root's on the node.
@@ -124,7 +135,8 @@ impl Node {
 
     fn entered(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).arg("--").args(words);
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).arg("--");
+        command.args(["sh", "-c", "cd \"$0\" && exec \"$@\""]).arg(self.path()).args(words);
         for (name, _) in std::env::vars_os() {
             let ours = ["WMSHIM_", "SIMCUDA_", "LD_", "XDG_", "TMPDIR"];
             if ours.iter().any(|start| name.as_encoded_bytes().starts_with(start.as_bytes())) {
@@ -218,6 +230,10 @@ fn distribution(scratch: &Scratch) -> PathBuf {
     fs::rename(shim::drop_in(scratch), dist.join("dropin")).expect("moved");
     fs::copy(places::wmctl(), scratch.folder("dist/bin").join("wmctl")).expect("copied");
     fs::copy(places::simulated_driver(), scratch.folder("dist/sim").join("libcuda.so.1")).expect("copied");
+    let examples = scratch.folder("examples");
+    let copied =
+        Command::new("cp").arg("-a").arg(places::workspace("examples/containers")).arg(examples).status();
+    assert!(copied.expect("cp").success());
     fs::copy(places::source("python/train.py"), scratch.path().join("train.py")).expect("copied");
     dist
 }

@@ -3,7 +3,8 @@
 //! The engine (Docker, podman, containerd, CRI-O) mounts the library into a container that names
 //! the device and sets the variables, so neither the image nor the command changes. The preload
 //! alone is set: the engine would replace an image's own library path, which may be how it finds
-//! its driver. JSON is YAML, so the output is a file of either ending.
+//! its driver. JSON is YAML, so the output is a file of either ending. The node's file comes along,
+//! if there is one, because a container has an `/etc` of its own.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::{Value, json};
+use wm_trust::node;
 
 use crate::output::Coded;
 use crate::shim::Library;
@@ -60,15 +62,17 @@ fn specification(library: &Path, settings: &[(OsString, OsString)]) -> Result<Va
         };
         variables.push(format!("{name}={value}"));
     }
+    let mount = |from: &str, to: &str| json!({ "hostPath": from, "containerPath": to, "options": ["ro", "nosuid", "nodev", "bind"] });
+    let mut mounts = vec![mount(folder, INSIDE)];
+    // A mount of a file that is not there is an error of the engine.
+    if Path::new(node::PATH).is_file() {
+        mounts.push(mount(node::PATH, node::PATH));
+    }
     Ok(json!({
         "cdiVersion": "0.5.0",
         "kind": "wmshim.dev/memory",
         // Edits of the device itself: an empty list is an error of some engines.
         "devices": [{ "name": "all", "containerEdits": { "env": variables } }],
-        "containerEdits": { "mounts": [{
-            "hostPath": folder,
-            "containerPath": INSIDE,
-            "options": ["ro", "nosuid", "nodev", "bind"],
-        }] },
+        "containerEdits": { "mounts": mounts },
     }))
 }
