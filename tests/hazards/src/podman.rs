@@ -175,6 +175,10 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        // A process of podman's stays and keeps the user's namespace.
+        if self.path().join(format!("store-{USER}/data")).exists() {
+            let _ends_it = self.command_of_user("podman system migrate").output();
+        }
         drop(self.holder.stdin.take());
         let _ended_with_its_input = self.holder.wait();
     }
