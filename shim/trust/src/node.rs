@@ -270,7 +270,9 @@ mod tests {
     //! undoes the others. Hazard (privilege boundary): another user's file counts.
     use super::*;
     use std::fs;
+    use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::process::{Command, Stdio};
 
     fn pairs(entries: &[NodeEntry]) -> Vec<(usize, &str, &str)> {
         entries.iter().map(|entry| (entry.line, entry.name.as_str(), entry.value.as_str())).collect()
@@ -351,20 +353,77 @@ mod tests {
         }
     }
 
-    /// Random bytes between the characters that mean something.
+    /// Random texts of `count` parts that mean something.
+    fn texts(count: usize) -> impl Iterator<Item = String> {
+        const PARTS: [&str; 20] = [
+            "[", "]", "=", "\"", "'", "\\", "#", "\n", "a", "é", " ", "\t", "\r\n", "0", "7", "true", "\\t",
+            "\\\"", "\"\"", "'x'",
+        ];
+        let mut state = 1_u64;
+        std::iter::repeat_with(move || {
+            let mut part = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                PARTS[(state >> 33) as usize % PARTS.len()]
+            };
+            (0..count).map(|_| part()).collect()
+        })
+    }
+
     #[test]
     fn no_text_ends_the_reader() {
-        let (mut state, alphabet) =
-            (1_u64, ["[", "]", "=", "\"", "'", "\\", "#", "\n", "a", "é", "defaults", " "]);
-        for _ in 0..20_000 {
-            let text: String = (0..12)
-                .map(|_| {
-                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    alphabet[(state >> 33) as usize % alphabet.len()]
-                })
-                .collect();
+        for text in texts(12).take(20_000) {
             let read = NodeFile::parse(&text);
             assert!(read.faults.iter().all(|fault| fault.line > 0 && !fault.why.is_empty()), "{text:?}");
+        }
+    }
+
+    /// Python's reader as the judge: a line for each text, of each pair's section, name and value.
+    const JUDGE: &str = r"
+import sys, tomllib
+for text in sys.stdin.buffer.read().decode().split('\0'):
+    try: pairs = [(s, n, v) for s, rest in tomllib.loads(text).items() for n, v in rest.items()]
+    except tomllib.TOMLDecodeError as error: pairs = [('no TOML', str(error), text)]
+    texts = ((s, n, v if isinstance(v, str) else repr(v).lower()) for s, n, v in pairs)
+    print(*(f'{s} {n} {v.encode().hex()}' for s, n, v in texts), sep=';')
+";
+
+    /// Hazard: an operator's other tools read the file as another one.
+    #[test]
+    fn what_is_read_without_a_fault_is_toml_and_means_the_same() {
+        let shown = |section: &str, entries: &[NodeEntry]| {
+            let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let line = |entry: &NodeEntry| format!("{section} {} {}", entry.name, hex(&entry.value));
+            entries.iter().map(line).collect::<Vec<_>>()
+        };
+        let pairs = texts(3).map(|value| format!("[defaults]\nb = {value}\n[ceilings]\nc=1"));
+        let (mut given, mut expected) = (Vec::new(), Vec::new());
+        for text in pairs.take(50_000).chain([GOOD.to_owned()]) {
+            let read = NodeFile::parse(&text);
+            if read.faults.is_empty() {
+                expected.push(
+                    [shown("defaults", &read.defaults), shown("ceilings", &read.ceilings)].concat().join(";"),
+                );
+                given.push(text);
+            }
+        }
+        assert!(given.len() > 500, "{}", given.len());
+        let mut judge = Command::new("python3");
+        judge.args(["-c", JUDGE]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut judge = judge.spawn().expect("Python starts");
+        let (mut input, all) = (judge.stdin.take().expect("a pipe"), given.join("\0"));
+        let writer = std::thread::spawn(move || input.write_all(all.as_bytes()));
+        let output = judge.wait_with_output().expect("it ends");
+        let is_read = writer.join().expect("no panic").is_ok();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("No module named 'tomllib'") {
+            eprintln!("skipped: needs Python 3.11");
+            return;
+        }
+        assert!(is_read && output.status.success(), "{said}");
+        let judged = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(judged.lines().count(), given.len());
+        for ((text, expected), judged) in given.iter().zip(expected).zip(judged.lines()) {
+            assert_eq!(judged, expected, "{text:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Hazard (wrong documentation): a command of docs/containers.md does not run, or its table says what
+//! Hazard (source drift): a command of docs/containers.md does not run, or its table says what
 //! is not so. Hazard (wrong report): programs in containers are in no list, or a list that lacks some
 //! looks whole.
 //!

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Files that ship besides the pages in `docs/`.
-const FILES: [&str; 15] = [
+const FILES: [&str; 26] = [
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
@@ -20,11 +20,22 @@ const FILES: [&str; 15] = [
     "examples/c/one_thread.c",
     "examples/c/unified.c",
     "examples/c/wholememory.c",
+    "examples/containers/Containerfile",
+    "examples/containers/Containerfile.wheel",
+    "examples/containers/pod.yaml",
+    "examples/containers/wmshim.def",
+    "examples/containers/wmshim.toml",
+    "examples/monitoring/daemonset.yaml",
+    "examples/monitoring/dashboard.json",
+    "examples/monitoring/wmshim-exporter.service",
     "examples/python/nodes.py",
     "examples/python/statistics.py",
     "examples/python/unified.py",
     "examples/rust/spill.rs",
     "examples/slurm/nodes.sh",
+    "examples/slurm/pyxis.sh",
+    "examples/slurm/taskprolog",
+    "examples/slurm/train.sh",
 ];
 
 /// Copies the pages below `root` to `dist`.

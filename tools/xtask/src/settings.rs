@@ -33,8 +33,9 @@ be set again. [ADR 0033](adr/0033-defaults.md) gives the reason for each default
 - `off`, `0`, `no`, `false` turn off a setting that can be off. `none` does so too, except for switches that are only on
   or off. In `WMSHIM_MULTIPATH`, `0` is a GPU.
 - Paths may have any bytes.\n
-A limit is the user's own and `env -u` removes it: it keeps programs from disturbing each other and is no security
-boundary.\n";
+The [node's file](containers.md#settings-of-a-node), `/etc/wmshim.toml`, has other defaults and ceilings for all programs
+of a machine. A limit that is a variable is the user's own, and `env -u` removes it. Limits and ceilings keep programs
+from disturbing each other and are no security boundary.\n";
 
 const COLUMNS: &str = "| variable | values | default | what it does |\n|---|---|---|---|\n";
 
