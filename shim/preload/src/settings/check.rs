@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use wm_trust::environment;
 use wm_trust::node::PATH;
 
-use super::node::{self, Node};
+use super::node::NodeSettings;
+use super::table::{KNOWN, set, understands};
 use super::unknown::strangers;
-use super::{Judged, KNOWN, Settings, set, understands};
+use super::{Judged, Settings, of_node};
 
 /// The problems of the settings among these variables, `NAME=VALUE` each, with a null pointer at
 /// the end; null stands for the variables of this process. A JSON text that the caller frees with
@@ -26,7 +27,7 @@ use super::{Judged, KNOWN, Settings, set, understands};
 unsafe extern "C" fn wmshim_check_settings(listed: *const *const c_char) -> *mut c_char {
     // SAFETY: the caller's promise.
     let variables = unsafe { variables(listed) };
-    let text = CString::new(report(&variables, node::load()).to_string()).unwrap_or_default();
+    let text = CString::new(report(&variables, of_node()).to_string()).unwrap_or_default();
     // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller
     // can free.
     unsafe { libc::strdup(text.as_ptr()) }
@@ -54,14 +55,15 @@ unsafe fn variables(mut listed: *const *const c_char) -> HashMap<OsString, OsStr
     variables
 }
 
-fn report(variables: &HashMap<OsString, OsString>, node: &Node) -> Value {
+fn report(variables: &HashMap<OsString, OsString>, node: &NodeSettings) -> Value {
     let find = |name: &str| variables.get(OsStr::new(name)).cloned();
     let Judged { settings, mut problems, bounds } = Settings::of(&find, node);
     let names = variables.keys().filter_map(|name| name.to_str().map(str::to_owned));
     let mut strange = strangers(names);
     strange.sort();
     problems.append(&mut strange);
-    let mut unbounded = Settings::read(&find, node, &mut |_| ());
+    let of_node = |name: &str| node.default_of(name).map(OsStr::to_owned);
+    let mut unbounded = Settings::read(&find, &of_node, &mut |_| ());
     let bounded = node.bound(&mut unbounded);
     let origin = |variable: &str| match set(&find, variable) {
         _ if bounded.contains(&variable) => "ceiling",
@@ -89,8 +91,10 @@ mod tests {
     fn what_would_be_said_is_told_beforehand() {
         let variables =
             [("WMSHIM_DEVICE_LIMIT", "48"), ("WMSHIM_FOO", "1"), ("WMSHIM_STITCH", "off"), ("HOME", "/")];
-        let answer =
-            report(&variables.map(|(name, value)| (name.into(), value.into())).into(), &Node::default());
+        let answer = report(
+            &variables.map(|(name, value)| (name.into(), value.into())).into(),
+            &NodeSettings::default(),
+        );
         let problems = answer["problems"].as_array().expect("a list");
         assert_eq!(problems.len(), 2, "{answer}");
         assert!(
@@ -106,7 +110,7 @@ mod tests {
     #[test]
     fn the_origin_of_each_value_is_told() {
         let file = "[defaults]\nmigrate = true\nlog = 'info'\nx = 1\n[ceilings]\ndevice_limit = '1GiB'\n";
-        let node = Node::of(wm_trust::node::NodeFile::parse(file));
+        let node = NodeSettings::of(wm_trust::node::NodeFile::parse(file));
         let variables = [("WMSHIM_DEVICE_LIMIT", "2GiB"), ("WMSHIM_LOG", "off"), ("WMSHIM_STITCH", "x")];
         let answer = report(&variables.map(|(name, value)| (name.into(), value.into())).into(), &node);
         let told = ["DEVICE_LIMIT", "LOG", "MIGRATE", "STITCH"]

@@ -4,32 +4,30 @@
 //! A ceiling is no isolation: `env -u LD_PRELOAD` leaves the library out, and the ceilings with it.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
-use std::sync::OnceLock;
 
 use wm_trust::node::{self, NodeEntry, NodeFile};
 
+use super::table::{KNOWN, Read, SettingText, Settings, printable, understands};
 use super::unknown::{complaint, is_known};
 use super::values::{Size, allowance, limit};
-use super::{KNOWN, Read, SettingText, Settings, printable, understands};
 
 /// A setting that may have a ceiling.
-struct Bounded {
+struct CeilingRow {
     variable: &'static str,
     read: Read<Option<Size>>,
     field: fn(&mut Settings) -> &mut Option<Size>,
 }
 
 /// The amounts of memory that programs of a node take from each other.
-const BOUNDED: [Bounded; 3] = [
-    Bounded { variable: "WMSHIM_DEVICE_LIMIT", read: limit, field: |settings| &mut settings.device_limit },
-    Bounded { variable: "WMSHIM_HOST_LIMIT", read: allowance, field: |settings| &mut settings.host_limit },
-    Bounded { variable: "WMSHIM_PEER_LIMIT", read: allowance, field: |settings| &mut settings.peer_limit },
+const BOUNDED: [CeilingRow; 3] = [
+    CeilingRow { variable: "WMSHIM_DEVICE_LIMIT", read: limit, field: |settings| &mut settings.device_limit },
+    CeilingRow { variable: "WMSHIM_HOST_LIMIT", read: allowance, field: |settings| &mut settings.host_limit },
+    CeilingRow { variable: "WMSHIM_PEER_LIMIT", read: allowance, field: |settings| &mut settings.peer_limit },
 ];
 
 /// The file's lines that count, each with its setting's variable, and the others.
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(super) struct NodeSettings {
     pub(super) is_there: bool,
     defaults: Vec<(&'static str, OsString)>,
     ceilings: Vec<Ceiling>,
@@ -45,13 +43,7 @@ struct Ceiling {
     line: usize,
 }
 
-/// The node's file, read once.
-pub(super) fn load() -> &'static Node {
-    static NODE: OnceLock<Node> = OnceLock::new();
-    NODE.get_or_init(|| NodeFile::read(Path::new(node::PATH)).map(Node::of).unwrap_or_default())
-}
-
-impl Node {
+impl NodeSettings {
     /// Judges the lines of a file.
     pub(super) fn of(file: NodeFile) -> Self {
         let mut node = Self { is_there: true, ..Self::default() };
@@ -82,7 +74,7 @@ impl Node {
 
     /// Bounds the settings by the ceilings. Returns those that asked for more.
     pub(super) fn bound(&self, settings: &mut Settings) -> Vec<&'static str> {
-        let is_lowered = |bounded: &&Bounded| {
+        let is_lowered = |bounded: &&CeilingRow| {
             let Some(ceiling) = self.ceiling(bounded.variable) else { return false };
             let field = (bounded.field)(settings);
             let before = *field;
@@ -164,7 +156,7 @@ mod tests {
     use super::*;
 
     fn read(file: &str, variables: &[(&str, &str)]) -> (Settings, Vec<String>) {
-        let node = Node::of(NodeFile::parse(file));
+        let node = NodeSettings::of(NodeFile::parse(file));
         let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(*v));
         let judged = Settings::of(&find, &node);
         (judged.settings, [judged.problems, judged.bounds, node.faults].concat())
@@ -235,14 +227,14 @@ mod tests {
                 word => Some(word),
             };
             let file = format!("[defaults]\n{name} = \"{}\"\n", value.expect("a value of the row"));
-            let node = Node::of(NodeFile::parse(&file));
+            let node = NodeSettings::of(NodeFile::parse(&file));
             assert!(node.faults.is_empty() && node.default_of(row.variable).is_some(), "{file}: {node:?}");
         }
     }
 
     #[test]
     fn all_faults_are_one_line() {
-        let faults = |file: &str| Node::of(NodeFile::parse(file)).fault_line();
+        let faults = |file: &str| NodeSettings::of(NodeFile::parse(file)).fault_line();
         assert_eq!(faults("[defaults]\n"), None);
         assert!(
             faults("x\n").is_some_and(|line| line.contains("toml line 1 ") && !line.contains("more lines"))

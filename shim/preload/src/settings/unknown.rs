@@ -1,6 +1,6 @@
 //! Variables with our prefix that are no settings, and the words about them.
 
-use super::{KNOWN, OF_OTHERS};
+use super::table::{KNOWN, OF_OTHERS};
 
 /// Settings of earlier releases, each with its replacement.
 const REMOVED: &[(&str, &str)] = &[
