@@ -8,10 +8,9 @@
 //! ```
 //!
 //! The form is a part of TOML: comments, sections, and pairs of a bare name and a text, a whole
-//! number, `true` or `false`. What is read without a fault is TOML and means the same there. A wrong
-//! line costs itself alone, because a typing error must not undo the ceilings of a node. So a
-//! library for TOML is of no use here: it refuses a file as a whole. The reader takes a few
-//! kilobytes in each program and cannot panic.
+//! number, `true` or `false`. What is read without a fault is TOML and means the same there. A
+//! wrong line costs itself alone, because a typing error must not undo the ceilings of a node. A
+//! library for TOML refuses a file as a whole, so this reader is our own (ADR 0041).
 //!
 //! The file counts if it is root's and no other user can write it. It is read once and never
 //! followed through a link. Its path is fixed: a variable that named another file would undo the

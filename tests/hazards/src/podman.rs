@@ -1,5 +1,5 @@
-//! A node with containers: podman, `/etc` and `/opt` of the test's own, in a namespace of mounts that
-//! ends with the test.
+//! A node with containers: podman, `/etc` and `/opt` of the test's own, in a namespace of mounts
+//! that ends with the test.
 //!
 //! Commands of the pages run there as they are written. `podman` on the path is a script that adds
 //! what such a machine has and a test must bring: a driver, a program `train.py`, and the machine's
@@ -42,7 +42,7 @@ exec PROGRAM --log-level=error RUNTIME --cgroup-manager=cgroupfs --root "$store/
 
 /// The node.
 #[derive(Debug)]
-pub struct Node {
+pub struct ContainerNode {
     scratch: Scratch,
     holder: Child,
 }
@@ -56,7 +56,7 @@ pub struct Contained {
     pub line: String,
 }
 
-impl Node {
+impl ContainerNode {
     /// `None`: a container cannot run here, and the test is skipped.
     ///
     /// # Panics
@@ -173,7 +173,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for ContainerNode {
     fn drop(&mut self) {
         // A process of podman's stays and keeps the user's namespace.
         if self.path().join(format!("store-{USER}/data")).exists() {
@@ -242,7 +242,7 @@ fn distribution(scratch: &Scratch) -> PathBuf {
     dist
 }
 
-/// The machine's `/etc` with a user, who has numbers for containers, and an image of folders.
+/// The machine's `/etc` with a user that has numbers for containers, and an image of folders.
 fn etc(scratch: &Scratch) -> PathBuf {
     let etc = scratch.path().join("etc");
     assert!(

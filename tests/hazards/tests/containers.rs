@@ -1,5 +1,5 @@
-//! Hazard (source drift): a command of docs/containers.md does not run, or its table says what
-//! is not so. Hazard (wrong report): programs in containers are in no list, or a list that lacks some
+//! Hazard (source drift): a command of docs/containers.md does not run, or its table says what is
+//! not so. Hazard (wrong report): programs in containers are in no list, or a list that lacks some
 //! looks whole.
 //!
 //! The tests are skipped where podman cannot start a container.
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use hazards::places;
-use hazards::podman::{Contained, IMAGE, Node};
+use hazards::podman::{Contained, ContainerNode, IMAGE};
 use serde_json::Value;
 
 const MOUNT: &str = "-v /opt/wmshim:/opt/wmshim:ro";
@@ -39,11 +39,11 @@ struct Seen {
 }
 
 /// Those of a node that root's list has.
-fn seen_on(node: &Node) -> Vec<Seen> {
+fn seen_on(node: &ContainerNode) -> Vec<Seen> {
     of_node(node, seen(&node.output("wmctl stats --json")))
 }
 
-fn of_node(node: &Node, listed: Vec<Seen>) -> Vec<Seen> {
+fn of_node(node: &ContainerNode, listed: Vec<Seen>) -> Vec<Seen> {
     listed.into_iter().filter(|one| node.has(one.pid)).collect()
 }
 
@@ -73,7 +73,7 @@ fn text(mut command: Command) -> [String; 2] {
 
 #[test]
 fn the_pages_commands_run_and_the_host_sees_their_programs() {
-    let Some(node) = Node::start() else { return };
+    let Some(node) = ContainerNode::start() else { return };
     let mut count = 0;
     for command in commands() {
         if !command.contains("python3 train.py") {
@@ -98,7 +98,7 @@ fn the_pages_commands_run_and_the_host_sees_their_programs() {
 
 #[test]
 fn a_root_that_cannot_be_written_another_user_and_a_small_limit() {
-    let Some(node) = Node::start() else { return };
+    let Some(node) = ContainerNode::start() else { return };
     for (options, has_socket) in [
         ("--user 1234", true),
         ("--read-only --read-only-tmpfs=false", false),
@@ -129,7 +129,7 @@ fn a_root_that_cannot_be_written_another_user_and_a_small_limit() {
 
 #[test]
 fn every_program_is_seen_from_outside_or_missed_with_a_line() {
-    let Some(node) = Node::start() else { return };
+    let Some(node) = ContainerNode::start() else { return };
     text(node.command_of_user(&node.import()));
     let rootless = train("").replace("/opt/wmshim:ro", "/opt/wmshim:ro -e HOME=/");
     let programs = [
@@ -201,7 +201,7 @@ impl ExporterPod {
 /// Memory that is passed on between containers, by the ways of docs/operations.md.
 #[test]
 fn handles_open_where_the_containers_share_a_folder_or_a_network() {
-    let Some(node) = Node::start() else { return };
+    let Some(node) = ContainerNode::start() else { return };
     let folder = node.path().join("shared");
     fs::create_dir(&folder)
         .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o700)))
@@ -221,7 +221,7 @@ fn handles_open_where_the_containers_share_a_folder_or_a_network() {
 /// The node's ceiling in containers that the library is mounted into.
 #[test]
 fn the_nodes_ceiling_holds_in_containers() {
-    let Some(node) = Node::start() else { return };
+    let Some(node) = ContainerNode::start() else { return };
     let file = fs::read_to_string(places::workspace("examples/containers/wmshim.toml")).expect("the example");
     let file = file.replace("\"45%\"", "\"16MiB\"").replace("256GiB", "8MiB");
     fs::write(node.path().join("etc/wmshim.toml"), file).expect("written");

@@ -1,6 +1,6 @@
 """The settings of ``wmshim.enable``, as types (docs/settings.md).
 
-Written by ``cargo xtask settings`` from shim/preload/src/settings/mod.rs. Do not edit.
+Written by ``cargo xtask settings`` from shim/preload/src/settings/table.rs. Do not edit.
 """
 
 import os

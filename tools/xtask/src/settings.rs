@@ -1,7 +1,7 @@
 //! `cargo xtask settings`: docs/settings.md and the Python signature of `wmshim.enable` from the
 //! table of settings, so that a setting is documented at the code that reads it.
 //!
-//! The table (`settings!` in shim/preload/src/settings/mod.rs) is Rust, but regular: a row begins
+//! The table (`settings!` in shim/preload/src/settings/table.rs) is Rust, but regular: a row begins
 //! with a comment, the variable, its values and its default, and a comment heads a group. A row of
 //! another form would be missed, so variables are counted a second way, and a difference is an
 //! error.
@@ -15,12 +15,12 @@ use regex::Regex;
 
 use crate::generate;
 
-const TABLE: &str = "shim/preload/src/settings/mod.rs";
+const TABLE: &str = "shim/preload/src/settings/table.rs";
 const PAGE: &str = "docs/settings.md";
 const PYTHON: &str = "tools/python/wmshim/_settings.py";
 
 const OPENING: &str = "# Settings\n
-<!-- Written by `cargo xtask settings` from shim/preload/src/settings/mod.rs. Do not edit. -->\n
+<!-- Written by `cargo xtask settings` from shim/preload/src/settings/table.rs. Do not edit. -->\n
 Each setting is an environment variable. The library reads it at the first CUDA call; `WMSHIM_TORCH_ALLOCATOR`,
 `WMSHIM_JAX_ALLOCATOR`, and the effect of others on these allocators, are read when Python starts
 ([table](operations.md#when-settings-are-read)).

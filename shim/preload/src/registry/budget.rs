@@ -30,7 +30,7 @@ enum Verdict {
 
 /// The settings that a budget is made of.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct BudgetSettings {
     pub(crate) limit: Option<Size>,
     pub(crate) headroom: Option<Size>,
     /// The node's ceiling, which the limit has been bounded by. A headroom does not undo it.
@@ -38,8 +38,8 @@ pub(crate) struct Wanted {
 }
 
 /// The budget of a device of `total` bytes.
-pub(crate) fn of(device: CUdevice, total: u64, wanted: Wanted) -> Budget {
-    let Wanted { limit, headroom, ceiling } = wanted;
+pub(crate) fn of(device: CUdevice, total: u64, wanted: BudgetSettings) -> Budget {
+    let BudgetSettings { limit, headroom, ceiling } = wanted;
     let default = Budget {
         limit: ceiling.map_or(u64::MAX, |size| size.of(total)),
         headroom: (total / 100).clamp(32 << 20, 1 << 30),
@@ -115,16 +115,21 @@ mod tests {
 
     #[test]
     fn what_leaves_nothing_is_not_in_force() {
-        let all = Wanted { headroom: Some(Size::Bytes(99 * GIB)), ..Wanted::default() };
-        assert_eq!(of(0, GIB, all), of(0, GIB, Wanted::default()));
+        let all = BudgetSettings { headroom: Some(Size::Bytes(99 * GIB)), ..BudgetSettings::default() };
+        assert_eq!(of(0, GIB, all), of(0, GIB, BudgetSettings::default()));
         let half = Some(Size::Share(0.5));
-        assert_eq!(of(0, GIB, Wanted { limit: half, ceiling: half, ..all }).limit, GIB / 2, "the node's");
+        assert_eq!(
+            of(0, GIB, BudgetSettings { limit: half, ceiling: half, ..all }).limit,
+            GIB / 2,
+            "the node's"
+        );
         assert_eq!(judge(Budget { limit: 0, headroom: 0 }, GIB), Verdict::Nothing);
     }
 
     #[test]
     fn what_leaves_little_is_in_force_and_said() {
-        let tiny = of(0, GIB, Wanted { limit: Some(Size::Bytes(1 << 20)), ..Wanted::default() });
+        let tiny =
+            of(0, GIB, BudgetSettings { limit: Some(Size::Bytes(1 << 20)), ..BudgetSettings::default() });
         assert_eq!(tiny.limit, 1 << 20);
         assert_eq!(judge(tiny, GIB), Verdict::Little(1 << 20));
         assert_eq!(judge(Budget { limit: GIB / 4, headroom: 32 << 20 }, GIB), Verdict::Sound);

@@ -104,7 +104,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
 fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
     let settings = settings::load();
     let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
-    let wanted = budget::Wanted {
+    let wanted = budget::BudgetSettings {
         limit: settings.device_limit,
         headroom: settings.headroom,
         ceiling: settings::device_ceiling(),

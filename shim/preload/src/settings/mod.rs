@@ -1,7 +1,7 @@
 //! Everything a user can set, read once at the first CUDA call.
 //!
-//! [`table`] has a row for each setting. A bad value or an unknown `WMSHIM_` variable is one line on
-//! stderr with the valid values; the default is used. The node's file has other defaults, and
+//! [`table`] has a row for each setting. A bad value or an unknown `WMSHIM_` variable is one line
+//! on stderr with the valid values; the default is used. The node's file has other defaults, and
 //! ceilings ([`node`]).
 
 mod check;

@@ -9,7 +9,7 @@ use super::{Setting, TableLine};
 const OF_OTHERS: &str = "Not for the library";
 
 const OPENING: &str = "\"\"\"The settings of ``wmshim.enable``, as types (docs/settings.md).\n
-Written by ``cargo xtask settings`` from shim/preload/src/settings/mod.rs. Do not edit.\n\"\"\"\n
+Written by ``cargo xtask settings`` from shim/preload/src/settings/table.rs. Do not edit.\n\"\"\"\n
 import os
 from typing import Dict, Literal, Optional, Union
 
