@@ -235,8 +235,8 @@ fn distribution(scratch: &Scratch) -> PathBuf {
     fs::copy(places::wmctl(), scratch.folder("dist/bin").join("wmctl")).expect("copied");
     fs::copy(places::simulated_driver(), scratch.folder("dist/sim").join("libcuda.so.1")).expect("copied");
     let examples = scratch.folder("examples");
-    let copied =
-        Command::new("cp").arg("-a").arg(places::workspace("examples/containers")).arg(examples).status();
+    let folders = ["examples/containers", "examples/slurm"].map(places::workspace);
+    let copied = Command::new("cp").arg("-a").args(folders).arg(examples).status();
     assert!(copied.expect("cp").success());
     fs::copy(places::source("python/train.py"), scratch.path().join("train.py")).expect("copied");
     dist

@@ -94,6 +94,9 @@ fn the_pages_commands_run_and_the_host_sees_their_programs() {
         count += 1;
     }
     assert!(count > 4, "{count}");
+    // What Slurm runs before each task has the path of this page, too.
+    let said = node.output("LD_PRELOAD=/usr/lib/other.so examples/slurm/taskprolog");
+    assert_eq!(said, "export LD_PRELOAD=/opt/wmshim/lib/libwmshim.so:/usr/lib/other.so\n");
 }
 
 #[test]
