@@ -57,16 +57,13 @@ unsafe fn variables(mut listed: *const *const c_char) -> HashMap<OsString, OsStr
 
 fn report(variables: &HashMap<OsString, OsString>, node: &NodeSettings) -> Value {
     let find = |name: &str| variables.get(OsStr::new(name)).cloned();
-    let Judged { settings, mut problems, bounds } = Settings::of(&find, node);
+    let Judged { settings, mut problems, bounds, bounded } = Settings::of(&find, node);
     let names = variables.keys().filter_map(|name| name.to_str().map(str::to_owned));
     let mut strange = strangers(names);
     strange.sort();
     problems.append(&mut strange);
-    let of_node = |name: &str| node.default_of(name).map(OsStr::to_owned);
-    let mut unbounded = Settings::read(&find, &of_node, &mut |_| ());
-    let bounded = node.bound(&mut unbounded);
     let origin = |variable: &str| match set(&find, variable) {
-        _ if bounded.contains(&variable) => "ceiling",
+        _ if bounded.iter().any(|bound| bound.variable == variable) => "ceiling",
         Some(text) if understands(variable, &text) => "variable",
         _ if node.default_of(variable).is_some() => "node",
         _ => "default",

@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use wm_trust::environment;
 use wm_trust::node::NodeFile;
 
-use node::NodeSettings;
+use node::{BoundSetting, NodeSettings};
 use table::{SettingSource, printable, set, understands};
 use unknown::strangers;
 use values::{jax, overflow, switch, torch};
@@ -45,7 +45,8 @@ fn of_node() -> &'static NodeSettings {
 pub(crate) fn load() -> &'static Settings {
     SETTINGS.get_or_init(|| {
         let node = of_node();
-        let Judged { settings, problems, bounds } = Settings::of(&|name| environment::variable(name), node);
+        let Judged { settings, problems, bounds, .. } =
+            Settings::of(&|name| environment::variable(name), node);
         log::set_max_level(settings.log);
         problems.iter().for_each(|line| log::warn!("{line}. The default is used"));
         bounds.iter().for_each(|line| log::warn!("{line}"));
@@ -106,7 +107,9 @@ struct Judged {
     settings: Settings,
     /// Values that are not understood.
     problems: Vec<String>,
-    /// Values above the node's ceilings.
+    /// Settings that the node's ceilings have changed.
+    bounded: Vec<BoundSetting>,
+    /// Variables above the ceilings.
     bounds: Vec<String>,
 }
 
@@ -118,11 +121,12 @@ impl Settings {
             Self::read(environment, &|name| node.default_of(name).map(OsStr::to_owned), &mut |line| {
                 problems.push(line)
             });
-        let bounded = node.bound(&mut settings).into_iter();
-        let bounds = bounded.filter_map(|variable| {
+        let bounded = node.bound(&mut settings);
+        let above = bounded.iter().filter(|bound| bound.is_above).map(|bound| bound.variable);
+        let bounds = above.filter_map(|variable| {
             let text = set(environment, variable).filter(|text| understands(variable, text))?;
             node.bound_sentence(variable, &printable(&text))
         });
-        Judged { bounds: bounds.collect(), settings, problems }
+        Judged { bounds: bounds.collect(), bounded, settings, problems }
     }
 }

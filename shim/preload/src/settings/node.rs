@@ -35,6 +35,14 @@ pub(super) struct NodeSettings {
     pub(super) faults: Vec<String>,
 }
 
+/// A setting that a ceiling has changed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BoundSetting {
+    pub(super) variable: &'static str,
+    /// It was above the ceiling. Otherwise that depends on the device: one is a share.
+    pub(super) is_above: bool,
+}
+
 #[derive(Debug)]
 struct Ceiling {
     variable: &'static str,
@@ -72,17 +80,18 @@ impl NodeSettings {
         self.defaults.iter().find(|(name, _)| *name == variable).map(|(_, text)| text.as_os_str())
     }
 
-    /// Bounds the settings by the ceilings. Returns those that asked for more.
-    pub(super) fn bound(&self, settings: &mut Settings) -> Vec<&'static str> {
-        let is_lowered = |bounded: &&CeilingRow| {
-            let Some(ceiling) = self.ceiling(bounded.variable) else { return false };
-            let field = (bounded.field)(settings);
+    /// Bounds the settings by the ceilings. Returns those that are bounded.
+    pub(super) fn bound(&self, settings: &mut Settings) -> Vec<BoundSetting> {
+        let bound = |row: &CeilingRow| {
+            let ceiling = self.ceiling(row.variable)?;
+            let field = (row.field)(settings);
             let before = *field;
             let bound = before.map_or(ceiling.size, |size| size.least(ceiling.size));
             *field = Some(bound);
-            before != Some(bound)
+            let is_above = bound == ceiling.size;
+            (before != Some(bound)).then_some(BoundSetting { variable: row.variable, is_above })
         };
-        BOUNDED.iter().filter(is_lowered).map(|bounded| bounded.variable).collect()
+        BOUNDED.iter().filter_map(bound).collect()
     }
 
     /// The ceiling of a variable.
@@ -187,7 +196,7 @@ mod tests {
             let limit =
                 |total| settings.device_limit.expect("a limit").of(total * GIB).min(total * GIB) / GIB;
             assert_eq!((limit(80), limit(20)), (in_80, in_20.min(20)), "{value}");
-            assert_eq!(lines.len(), usize::from(value != "8GiB"), "{lines:?}");
+            assert_eq!(lines.len(), usize::from(["80GiB", "off"].contains(&value)), "{lines:?}");
         }
         let (settings, _) = read(&format!("[defaults]\ndevice_limit='90%'\n{file}"), &[]);
         assert_eq!(settings.device_limit, Some(Size::Least(40 * GIB, 0.9)));
