@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use serde_json::Value;
-use wm_schema::Stats;
+use wm_schema::{BytesByTier, Stats};
 
 use crate::client::boxes::{self, BoxFile, ReadBox};
 use crate::client::{self, Endpoint, exchange, processes};
@@ -79,9 +79,22 @@ impl Program {
             FigureSource::Socket(_) => None,
         }
     }
-}
 
-impl Program {
+    /// What tells it from another process that gets its number later.
+    pub(crate) fn incarnation(&self) -> (u32, u64) {
+        match &self.source {
+            FigureSource::BlackBox(read) => (self.pid, read.reading.process.made_ns),
+            FigureSource::Socket(_) => (self.pid, 0),
+        }
+    }
+
+    /// The live bytes of the last minute's seconds, of its black box.
+    pub(crate) fn past(&self) -> Vec<(u64, BytesByTier)> {
+        match &self.source {
+            FigureSource::BlackBox(read) => read.past(),
+            FigureSource::Socket(_) => Vec::new(),
+        }
+    }
     /// Its socket; `None` of one that is stopped.
     pub(crate) fn endpoint(&self) -> Option<Endpoint> {
         match &self.source {
@@ -127,8 +140,8 @@ pub(crate) struct ToldFigures {
 }
 
 /// The figures of each program. Those that are to be asked are asked all at once.
-pub(crate) fn figures(programs: &[Program]) -> Vec<Result<ToldFigures>> {
-    let answers = ask(programs, Program::to_ask, client::PATIENCE);
+pub(crate) fn figures(programs: &[Program], patience: Duration) -> Vec<Result<ToldFigures>> {
+    let answers = ask(programs, Program::to_ask, patience);
     programs.iter().zip(answers).map(|(program, answer)| program.told(answer)).collect()
 }
 

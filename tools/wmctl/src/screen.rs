@@ -33,7 +33,8 @@ pub(crate) fn cut(text: &str) -> String {
     }
 }
 
-fn fold(line: &str, columns: usize) -> String {
+/// A line folded at blanks to so many columns.
+pub(crate) fn fold(line: &str, columns: usize) -> String {
     let indent = line.chars().take_while(|character| *character == ' ').count();
     let hang = " ".repeat((indent + 4).min(columns / 2));
     let (mut folded, mut length) = (" ".repeat(indent), indent);

@@ -195,7 +195,7 @@ fn all(arguments: &StatsArguments, found: FoundPrograms) -> Result<Vec<AskedProg
         }
         _ => {}
     }
-    let figures = programs::figures(&found.running).into_iter();
+    let figures = programs::figures(&found.running, client::PATIENCE).into_iter();
     let value = |figures: Result<ToldFigures>| {
         figures.and_then(|told| told.answer.map_or_else(|| Ok(serde_json::to_value(&told.stats)?), Ok))
     };

@@ -9,12 +9,14 @@ use std::path::{Component, Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Files that ship besides the pages in `docs/`.
-const FILES: [&str; 26] = [
+const FILES: [&str; 28] = [
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
     "SECURITY.md",
     "docs/dev/measurements.md",
+    "docs/images/top-200.svg",
+    "docs/images/top-80.svg",
     "examples/README.md",
     "examples/c/advise.c",
     "examples/c/one_thread.c",

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use wm_schema::Stats;
-use wm_schema::black_box::{BlackBox, BlackBoxError, BlackBoxReading};
+use wm_schema::black_box::{BlackBox, BlackBoxError, BlackBoxReading, PastSample};
+use wm_schema::{BytesByTier, Stats};
 use wm_trust::file;
 use wm_trust::incarnation::Incarnation;
 
@@ -106,6 +106,16 @@ impl ReadBox {
         let up = now.saturating_sub(self.reading.process.made_ns.into()) as f64 / 1e9;
         let noted = self.reading.stats.uptime_s;
         Stats { uptime_s: if lives { up } else { noted }, pid: self.pid, ..self.reading.stats.clone() }
+    }
+
+    /// The live bytes of the last minute's seconds, the oldest first, each with its time in seconds
+    /// since 1970. Empty if the file is gone.
+    pub(crate) fn past(&self) -> Vec<(u64, BytesByTier)> {
+        let made = self.reading.process.made_ns / 1_000_000_000;
+        let file =
+            self.file.folder.open(&self.file.name).and_then(|file| file::beginning(&file, BlackBox::BYTES));
+        let [seconds, _] = BlackBoxReading::samples(&file.unwrap_or_default());
+        seconds.into_iter().map(|PastSample { at, live }| (made.saturating_add(at), live)).collect()
     }
 
     /// Does it belong to a run of `wmctl run --stats`?

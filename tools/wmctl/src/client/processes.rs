@@ -13,6 +13,9 @@ use std::sync::OnceLock;
 
 use wm_trust::node::{self, NodeFile};
 
+/// The longest line of ancestors that is followed.
+const DEEPEST: usize = 64;
+
 /// A living process that this user may look into.
 #[derive(Debug)]
 pub(crate) struct RunningProcess {
@@ -142,6 +145,16 @@ fn effective_user(status: &str) -> Option<u32> {
     words(status, "Uid:").nth(1)?.parse().ok()
 }
 
+/// A process's parent, the parent of that one, and so on to the first process.
+pub(crate) fn ancestors(pid: u32) -> Vec<u32> {
+    let parent = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        words(&status, "PPid:").next()?.parse().ok().filter(|parent| *parent > 0)
+    };
+    // Numbers that are given again while this looks must not make a circle.
+    std::iter::successors(parent(&pid), parent).take(DEEPEST).collect()
+}
+
 /// Is there such a process?
 pub(super) fn exists(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
@@ -164,6 +177,13 @@ mod tests {
     //! Hazard (wrong report): the folder of a program in a user namespace is looked for under the
     //! number that its user has outside.
     use super::*;
+
+    #[test]
+    fn a_process_has_its_parent_and_the_first_process_has_none() {
+        let ancestors = ancestors(std::process::id());
+        assert_eq!(ancestors.first(), Some(&std::os::unix::process::parent_id()));
+        assert_eq!(super::ancestors(u32::MAX), [] as [u32; 0]);
+    }
 
     #[test]
     fn a_map_turns_the_number_outside_into_the_one_inside() {

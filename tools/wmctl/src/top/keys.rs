@@ -1,127 +1,149 @@
-//! Single keys of a terminal, while a table is renewed in place.
-//!
-//! Invariant: the terminal is as it was whenever this program does not run: when it ends, is ended
-//! by a signal, or is stopped.
+//! Keys of a terminal, from the bytes that it sends. Pure.
 
-use std::ffi::c_int;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::stdio::stdin;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
-
-/// The signals that end a program at a terminal.
-const ENDS: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-
-/// The terminal's settings for handlers of signals; null while they are untouched. The settings
-/// are never freed.
-static SETTINGS: AtomicPtr<TerminalSettings> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The terminal's settings before, and those that give keys one by one and do not show them.
-struct TerminalSettings {
-    before: Termios,
-    single: Termios,
+/// A key that means something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TerminalKey {
+    Char(char),
+    Up,
+    Down,
+    Left,
+    Right,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Enter,
+    Backspace,
+    Escape,
 }
 
-/// A terminal that gives keys one by one, until this is dropped.
-#[derive(Debug)]
-pub(super) struct Keys(());
+/// What follows the escape byte for keys without a character. Terminals differ in the form of the
+/// arrows, of Home and of End.
+const SEQUENCES: [(&[u8], TerminalKey); 18] = [
+    (b"[A", TerminalKey::Up),
+    (b"OA", TerminalKey::Up),
+    (b"[B", TerminalKey::Down),
+    (b"OB", TerminalKey::Down),
+    (b"[C", TerminalKey::Right),
+    (b"OC", TerminalKey::Right),
+    (b"[D", TerminalKey::Left),
+    (b"OD", TerminalKey::Left),
+    (b"[5~", TerminalKey::PageUp),
+    (b"[6~", TerminalKey::PageDown),
+    (b"[H", TerminalKey::Home),
+    (b"OH", TerminalKey::Home),
+    (b"[1~", TerminalKey::Home),
+    (b"[7~", TerminalKey::Home),
+    (b"[F", TerminalKey::End),
+    (b"OF", TerminalKey::End),
+    (b"[4~", TerminalKey::End),
+    (b"[8~", TerminalKey::End),
+];
 
-impl Keys {
-    /// `None` where standard input is no terminal, or one that is another program's now.
-    pub(super) fn open() -> Option<Self> {
-        let before = settings()?;
-        let mut single = before.clone();
-        single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-        let settings = Box::leak(Box::new(TerminalSettings { before, single }));
-        SETTINGS.store(settings, Ordering::Release);
-        ENDS.into_iter().for_each(|signal| handle(signal, end));
-        handle(libc::SIGTSTP, stop);
-        set(&settings.single);
-        Some(Self(()))
+const ESCAPE: u8 = 0x1b;
+
+/// The keys of these bytes. A sequence that means nothing here is passed over.
+pub(super) fn keys(mut bytes: &[u8]) -> Vec<TerminalKey> {
+    let mut keys = Vec::new();
+    while let Some((first, rest)) = bytes.split_first() {
+        let (key, length) = match first {
+            &ESCAPE => after_escape(rest),
+            b'\r' | b'\n' => (Some(TerminalKey::Enter), 0),
+            0x08 | 0x7f => (Some(TerminalKey::Backspace), 0),
+            _ => character(bytes),
+        };
+        keys.extend(key);
+        bytes = &rest[length.min(rest.len())..];
+    }
+    keys
+}
+
+/// Does the last key of these bytes go on in what the terminal sends next?
+pub(super) fn is_cut(bytes: &[u8]) -> bool {
+    let Some(start) = bytes.iter().rposition(|byte| *byte == ESCAPE) else { return false };
+    match &bytes[start + 1..] {
+        [] | [b'O' | b'['] => true,
+        [b'[', rest @ ..] => rest.iter().all(|byte| !is_final(*byte)),
+        _ => false,
+    }
+}
+
+fn is_final(byte: u8) -> bool {
+    (0x40..=0x7e).contains(&byte)
+}
+
+fn after_escape(rest: &[u8]) -> (Option<TerminalKey>, usize) {
+    if let Some((sequence, key)) = SEQUENCES.iter().find(|(sequence, _)| rest.starts_with(sequence)) {
+        return (Some(*key), sequence.len());
+    }
+    match rest {
+        [b'[', parameters @ ..] => {
+            let length = parameters.iter().position(|byte| is_final(*byte)).map_or(rest.len(), |at| at + 2);
+            (None, length)
+        }
+        [b'O', ..] => (None, 2),
+        _ => (Some(TerminalKey::Escape), 0),
+    }
+}
+
+/// A character in UTF-8, and how many bytes follow its first.
+fn character(bytes: &[u8]) -> (Option<TerminalKey>, usize) {
+    let length = match bytes[0] {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf7 => 4,
+        _ => 1,
+    };
+    let text = bytes.get(..length).and_then(|bytes| std::str::from_utf8(bytes).ok());
+    let character = text.and_then(|text| text.chars().next()).filter(|character| !character.is_control());
+    (character.map(TerminalKey::Char), if character.is_some() { length - 1 } else { 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (corrupt input): bytes that are no key end the program, or are taken for another key.
+    use super::*;
+
+    #[test]
+    fn both_forms_of_a_key_are_known_and_others_passed_over() {
+        assert_eq!(
+            keys(b"\x1b[A\x1bOBj\x1b[6~"),
+            [TerminalKey::Up, TerminalKey::Down, TerminalKey::Char('j'), TerminalKey::PageDown]
+        );
+        assert_eq!(
+            keys(b"\x1b[1;5Ax\x1b[200~q"),
+            [TerminalKey::Char('x'), TerminalKey::Char('q')],
+            "with Ctrl, and a paste"
+        );
+        assert_eq!(
+            keys("\u{1b}\r\x7fä€".as_bytes()),
+            [
+                TerminalKey::Escape,
+                TerminalKey::Enter,
+                TerminalKey::Backspace,
+                TerminalKey::Char('ä'),
+                TerminalKey::Char('€')
+            ]
+        );
+        assert_eq!(keys(b"\xff\xe2\x82\x01"), []);
     }
 
-    /// The next key, if one is pressed before `deadline`.
-    pub(super) fn next(&self, deadline: Instant) -> Option<u8> {
-        while let left = deadline.saturating_duration_since(Instant::now())
-            && !left.is_zero()
-        {
-            if !is_readable(left) {
-                continue;
-            }
-            let mut key = [0_u8];
-            match rustix::io::read(stdin(), &mut key) {
-                Ok(1) => return Some(key[0]),
-                // The terminal is gone: no key will come.
-                Ok(_) => std::thread::sleep(left),
-                Err(_) => {}
+    #[test]
+    fn a_sequence_may_come_in_two_parts() {
+        let cut: [&[u8]; 4] = [b"\x1b", b"x\x1b[", b"\x1bO", b"\x1b[1;5"];
+        assert!(cut.iter().all(|bytes| is_cut(bytes)));
+        let whole: [&[u8]; 4] = [b"", b"q", b"\x1b[A", b"\x1bq"];
+        assert!(!whole.iter().any(|bytes| is_cut(bytes)));
+    }
+
+    #[test]
+    fn no_bytes_end_it() {
+        for first in 0..=255_u8 {
+            for second in 0..=255_u8 {
+                for bytes in [[first, second, 0x1b], [0x1b, first, second], [0x1b, b'[', first]] {
+                    let _ = (keys(&bytes), is_cut(&bytes));
+                }
             }
         }
-        None
     }
-}
-
-impl Drop for Keys {
-    fn drop(&mut self) {
-        restore();
-        SETTINGS.store(std::ptr::null_mut(), Ordering::Release);
-    }
-}
-
-/// A signal that was ignored before, as under `nohup`, stays ignored. The handler makes
-/// async-signal-safe calls only.
-fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
-    // SAFETY: a handler of the right type, that may come at any time.
-    unsafe {
-        if libc::signal(signal, handler as *const () as libc::sighandler_t) == libc::SIG_IGN {
-            libc::signal(signal, libc::SIG_IGN);
-        }
-    }
-}
-
-/// The terminal's settings, if standard input is a terminal and this program is in its foreground.
-fn settings() -> Option<Termios> {
-    let settings = tcgetattr(stdin()).ok()?;
-    let foreground = tcgetpgrp(stdin()).ok()?;
-    (foreground == rustix::process::getpgrp()).then_some(settings)
-}
-
-/// Async-signal-safe: one system call. A terminal that is gone needs no settings.
-fn set(settings: &Termios) {
-    let _terminal_is_gone = tcsetattr(stdin(), OptionalActions::Now, settings);
-}
-
-/// Async-signal-safe.
-fn restore() {
-    // SAFETY: null, or settings that are never freed.
-    if let Some(settings) = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() } {
-        set(&settings.before);
-    }
-}
-
-extern "C" fn end(signal: c_int) {
-    restore();
-    // SAFETY: async-signal-safe calls. The signal, blocked in its handler, ends the program when
-    // that returns.
-    unsafe {
-        libc::signal(signal, libc::SIG_DFL);
-        libc::raise(signal);
-    }
-}
-
-extern "C" fn stop(_signal: c_int) {
-    restore();
-    // SAFETY: an async-signal-safe call, which returns when the program goes on.
-    unsafe { libc::raise(libc::SIGSTOP) };
-    // SAFETY: as in `restore`.
-    if let Some(settings) = unsafe { SETTINGS.load(Ordering::Acquire).as_ref() } {
-        set(&settings.single);
-    }
-}
-
-/// Is there something to read within this time? Signals end the wait early.
-fn is_readable(limit: Duration) -> bool {
-    let limit = Timespec::try_from(limit).ok();
-    poll(&mut [PollFd::from_borrowed_fd(stdin(), PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
 }

@@ -26,7 +26,7 @@ pub(super) struct ProgramFigures {
 }
 
 /// All programs now, and their copies since the reading before.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Change {
     schema: &'static str,
     /// Seconds between the readings.
@@ -35,15 +35,21 @@ pub(super) struct Change {
     /// That there may be more programs, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) incomplete: Option<String>,
+    /// The memory in use by everything on a device, by its UUID, where NVIDIA's library tells it.
+    #[serde(skip)]
+    pub(super) used: BTreeMap<String, u64>,
 }
 
-/// One program. `devices` and `copies` are empty if it did not answer. Its identity is empty until
-/// [`Change::identify`].
-#[derive(Debug, PartialEq, Serialize)]
+/// One program. `devices` and `copies` are empty if it did not answer. Identity and ancestors are
+/// empty until they are looked up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ProcessReading {
     pub(super) pid: u32,
     pub(super) program: String,
     pub(super) identity: ProcessIdentity,
+    /// Its parent, the parent of that one, and so on.
+    #[serde(skip)]
+    pub(super) ancestors: Vec<u32>,
     pub(super) answers: bool,
     /// A signal or a debugger has stopped it: its figures are those of then.
     pub(super) stopped: bool,
@@ -55,7 +61,7 @@ pub(super) struct ProcessReading {
 }
 
 /// The memory that a program shares, or could share, in bytes.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct SharedUsage {
     pub(super) mode: String,
     pub(super) candidate_bytes: u64,
@@ -64,11 +70,18 @@ pub(super) struct SharedUsage {
 }
 
 /// The memory that a program holds for one device, in bytes: blocks and pieces.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct DeviceUsage {
     pub(super) ordinal: i32,
     pub(super) gpu_uuid: String,
     pub(super) pci: String,
+    #[serde(skip)]
+    pub(super) name: String,
+    #[serde(skip)]
+    pub(super) total_bytes: u64,
+    /// Live on all tiers.
+    #[serde(skip)]
+    pub(super) held_bytes: u64,
     pub(super) live_bytes: u64,
     pub(super) reserved_bytes: u64,
     pub(super) limit_bytes: u64,
@@ -78,7 +91,7 @@ pub(super) struct DeviceUsage {
 }
 
 /// The copies over one path, in one direction, between the readings.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct CopyRate {
     pub(super) path: String,
     pub(super) direction: String,
@@ -86,78 +99,18 @@ pub(super) struct CopyRate {
     pub(super) bytes_per_s: f64,
 }
 
-/// The sort key of processes: the lowest PID first, else the largest sum over all devices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum By {
-    Pid,
-    Live,
-    Reserved,
-    Host,
-    OutOfMemory,
-}
-
-impl By {
-    /// The one that a key stands for.
-    pub(super) fn of_key(key: u8) -> Option<Self> {
-        Some(match key {
-            b'p' => Self::Pid,
-            b'l' => Self::Live,
-            b'r' => Self::Reserved,
-            b'h' => Self::Host,
-            b'o' => Self::OutOfMemory,
-            _ => return None,
-        })
-    }
-
-    /// As people name it.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Pid => "PID",
-            Self::Live => "live",
-            Self::Reserved => "reserved",
-            Self::Host => "on host",
-            Self::OutOfMemory => "out of memory",
-        }
-    }
-
-    fn of(self, device: &DeviceUsage) -> u64 {
-        match self {
-            Self::Pid => 0,
-            Self::Live => device.live_bytes,
-            Self::Reserved => device.reserved_bytes,
-            Self::Host => device.host_bytes,
-            Self::OutOfMemory => device.out_of_memory,
-        }
-    }
-}
-
-impl Change {
-    /// Asks for the identity of each program.
-    pub(super) fn identify(&mut self, mut of: impl FnMut(u32) -> ProcessIdentity) {
-        self.processes.iter_mut().for_each(|process| process.identity = of(process.pid));
-    }
-
-    /// Equal processes stay in the order of their numbers.
-    pub(super) fn sort(&mut self, by: By) {
-        let most = |process: &ProcessReading| {
-            let sum = process.devices.iter().map(|device| by.of(device)).fold(0, u64::saturating_add);
-            (std::cmp::Reverse(sum), process.pid)
-        };
-        self.processes.sort_by_key(most);
-    }
-}
-
 impl Sample {
-    /// The difference to an earlier reading.
-    pub(super) fn since(&self, before: &Self) -> Change {
-        let interval_s = self.at.duration_since(before.at).as_secs_f64();
+    /// The difference to an earlier reading. Without one there are no rates.
+    pub(super) fn since(&self, before: Option<&Self>) -> Change {
+        let interval_s = before.map_or(0.0, |before| self.at.duration_since(before.at).as_secs_f64());
         let process = |(pid, now): (&u32, &ProgramFigures)| {
-            let earlier = before.processes.get(pid).and_then(|earlier| earlier.stats.as_ref());
+            let earlier = before.and_then(|before| before.processes.get(pid)?.stats.as_ref());
             let reading = ProcessReading::new(*pid, now.stats.as_ref(), earlier, interval_s);
             ProcessReading { stopped: now.is_stopped, ..reading }
         };
         let processes = self.processes.iter().map(process).collect();
-        Change { schema: "wmctl-top/1", interval_s, processes, incomplete: self.closed.clone() }
+        let incomplete = self.closed.clone();
+        Change { schema: "wmctl-top/1", interval_s, processes, incomplete, used: BTreeMap::new() }
     }
 }
 
@@ -172,7 +125,17 @@ impl ProcessReading {
         let program = if now.program.is_empty() { "-" } else { &now.program };
         let identity = ProcessIdentity::default();
         let (program, answers) = (program.to_owned(), answer.is_some());
-        Self { pid, program, identity, answers, stopped: false, devices, copies, dedup }
+        Self {
+            pid,
+            program,
+            identity,
+            ancestors: Vec::new(),
+            answers,
+            stopped: false,
+            devices,
+            copies,
+            dedup,
+        }
     }
 }
 
@@ -186,10 +149,14 @@ impl SharedUsage {
 impl DeviceUsage {
     fn new(device: &DeviceStats) -> Self {
         let all = device.everything();
+        let tiers = [all.device, all.peer, all.host];
         Self {
             ordinal: device.ordinal,
             gpu_uuid: device.uuid.clone(),
             pci: device.pci.clone(),
+            name: device.name.clone(),
+            total_bytes: device.total_bytes,
+            held_bytes: tiers.map(|tier| tier.live_bytes).into_iter().fold(0, u64::saturating_add),
             live_bytes: all.device.live_bytes,
             reserved_bytes: all.device.reserved_bytes,
             limit_bytes: device.limit_bytes,
@@ -247,7 +214,7 @@ mod tests {
             processes: processes.iter().map(figures).collect(),
             closed: None,
         };
-        reading(start + Duration::from_secs(2), now).since(&reading(start, before))
+        reading(start + Duration::from_secs(2), now).since(Some(&reading(start, before)))
     }
 
     #[test]
@@ -274,24 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn a_first_reading_has_figures_and_no_rates() {
+        let stats = Some(answer(100, 50));
+        let figures = BTreeMap::from([(7, ProgramFigures { is_stopped: true, stats })]);
+        let change = Sample { at: Instant::now(), processes: figures, closed: None }.since(None);
+        let process = &change.processes[0];
+        assert_eq!((change.interval_s, process.copies.len(), process.stopped), (0.0, 0, true));
+        assert_eq!(process.devices[0].live_bytes, 5);
+    }
+
+    #[test]
     fn a_new_process_has_no_rate_yet_and_one_that_ended_is_gone() {
         let change = change(&[(7, Some(answer(100, 50)))], &[(8, Some(answer(300, 50)))]);
         assert_eq!(change.processes.len(), 1);
         assert_eq!((change.processes[0].pid, change.processes[0].copies.len()), (8, 0));
-    }
-
-    #[test]
-    fn the_most_of_what_was_chosen_comes_first_and_equals_keep_their_order() {
-        let of =
-            |host: u64| stats(json!({ "devices": [{ "tiers": { "host": { "reserved_bytes": host } } }] }));
-        let readings = [(5, Some(of(1))), (7, Some(of(9))), (8, None), (9, Some(of(1)))];
-        let mut change = change(&[], &readings);
-        let mut pids = |by| {
-            change.sort(by);
-            change.processes.iter().map(|process| process.pid).collect::<Vec<_>>()
-        };
-        assert_eq!(pids(By::Host), [7, 5, 9, 8]);
-        assert_eq!(pids(By::Live), [5, 7, 8, 9]);
     }
 
     #[test]

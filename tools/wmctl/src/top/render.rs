@@ -1,6 +1,6 @@
 //! Programs, their copies and their shared memory, as tables.
 
-use super::reading::{By, Change, CopyRate, DeviceUsage, ProcessReading};
+use super::reading::{Change, CopyRate, DeviceUsage, ProcessReading};
 use crate::client::Origins;
 use crate::human;
 use crate::table::TextTable;
@@ -18,11 +18,6 @@ pub(super) fn table(change: &Change) -> String {
         }
     }
     text
-}
-
-/// The keys and their effects, in one line.
-pub(super) fn legend(sort: By) -> String {
-    format!("by {}; keys: p PID, l live, r reserved, h on host, o out of memory; q ends\n", sort.name())
 }
 
 fn memory(processes: &[ProcessReading]) -> TextTable {
@@ -76,7 +71,8 @@ fn row(process: &ProcessReading, device: &DeviceUsage) -> [String; 9] {
     ]
 }
 
-fn copies(processes: &[ProcessReading]) -> TextTable {
+/// The copies of programs, a row a path and direction.
+pub(super) fn copies<'a>(processes: impl IntoIterator<Item = &'a ProcessReading>) -> TextTable {
     let mut table = TextTable::new(&[">PID", "COPIES OVER", "DIRECTION", ">GB/s"]);
     for process in processes {
         for CopyRate { path, direction, bytes_per_s, .. } in &process.copies {
@@ -87,7 +83,8 @@ fn copies(processes: &[ProcessReading]) -> TextTable {
     table
 }
 
-fn dedup(processes: &[ProcessReading]) -> TextTable {
+/// The memory that programs share, of those that share any.
+pub(super) fn dedup<'a>(processes: impl IntoIterator<Item = &'a ProcessReading>) -> TextTable {
     let mut table = TextTable::new(&[">PID", "DEDUP", ">CANDIDATES", ">SHARED", ">SAVED"]);
     for process in processes {
         if let Some(usage) = &process.dedup {
