@@ -27,6 +27,18 @@ pub fn text(name: &str) -> Option<String> {
     variable(name)?.into_string().ok()
 }
 
+/// Words for a setting that is off.
+const OFF: [&str; 5] = ["off", "0", "no", "false", "none"];
+/// Words for one that is on.
+const ON: [&str; 4] = ["on", "1", "yes", "true"];
+
+/// Does a value turn a setting on or off? `None` for any other text. All switches of the library
+/// have the same words.
+pub fn switch(text: &str) -> Option<bool> {
+    let is_one_of = |words: &[&str]| words.iter().any(|word| text.trim().eq_ignore_ascii_case(word));
+    if is_one_of(&ON) { Some(true) } else { is_one_of(&OFF).then_some(false) }
+}
+
 /// All variables.
 pub fn all() -> impl Iterator<Item = (OsString, OsString)> {
     (!is_withheld()).then(std::env::vars_os).into_iter().flatten()
@@ -60,5 +72,12 @@ mod tests {
         assert_eq!(variable("PATH"), std::env::var_os("PATH"));
         assert_eq!(all().count(), std::env::vars_os().count());
         assert_eq!(text("WM_TRUST_NO_SUCH_VARIABLE"), None);
+    }
+
+    #[test]
+    fn a_switch_has_two_lists_of_words() {
+        assert!(["on", "ON", " yes", "True", "1"].iter().all(|text| switch(text) == Some(true)));
+        assert!(["off", "No", "false", "0", "none"].iter().all(|text| switch(text) == Some(false)));
+        assert!(["", "2", "maybe", "host", "onoff", "y"].iter().all(|text| switch(text).is_none()));
     }
 }

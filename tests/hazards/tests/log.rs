@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 use hazards::{Host, Scratch, c, driver};
 
@@ -83,6 +84,69 @@ fn a_forked_child_may_log() {
     let program = c::cuda_program(&scratch, "life");
     let host = Host::shimmed(program, &scratch, &driver).args(["fork_in_use"]).env("WMSHIM_LOG", "trace");
     assert!(host.run().expect_success().contains("cuMemAlloc 3\n"));
+}
+
+/// A host that writes a line for each of some refusals, into this file.
+fn into_file(scratch: &Scratch, driver: &Path, name: &str) -> Host {
+    let file = scratch.path().join(name);
+    Host::shimmed(c::cuda_program(scratch, "refused"), scratch, driver).env("WMSHIM_LOG_FILE", file)
+}
+
+/// The lines are the file's alone, also those of a wrong setting, and stay with those before.
+#[test]
+fn the_log_goes_to_a_file_of_the_users_choice() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let file = scratch.path().join("a log of %p");
+    std::fs::write(&file, "before\n").expect("written");
+    let host = into_file(&scratch, &driver, "a log of %p").env("WMSHIM_STITCH", "maybe");
+    let outcome = host.run();
+    assert_eq!((outcome.expect_success(), outcome.stderr.as_str()), ("100", ""));
+    let logs = || {
+        let entries = std::fs::read_dir(scratch.path()).expect("a folder").flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.display().to_string().contains("a log of "))
+    };
+    assert_eq!(logs().count(), 2, "`%p` is the process");
+    let path = logs().find(|path| *path != file).expect("the process's own");
+    let text = std::fs::read_to_string(&path).expect("the log");
+    let first = text.lines().next().unwrap_or_default();
+    assert!(first.contains("WMSHIM_STITCH=maybe is not understood"), "{text}");
+    assert_eq!(text.lines().count(), text.matches("wmshim[").count(), "{text}");
+    assert_eq!(text.matches("out of memory").count(), 7, "{text}");
+    std::fs::rename(&path, scratch.path().join("kept")).expect("renamed");
+    std::os::unix::fs::symlink(scratch.path().join("kept"), scratch.path().join("link")).expect("a link");
+    let outcome = into_file(&scratch, &driver, "kept").env("WMSHIM_LOG_FORMAT", "json").run();
+    assert_eq!(outcome.stderr, "");
+    let both = std::fs::read_to_string(scratch.path().join("kept")).expect("the log");
+    let added = both.strip_prefix(&text).expect("lines are appended");
+    for line in added.lines() {
+        let object: serde_json::Value = serde_json::from_str(line).expect(line);
+        assert!(object["time"].as_f64().is_some_and(|time| time > 1e9) && object["pid"].is_u64(), "{line}");
+        assert_eq!(object["level"], "warning", "{line}");
+        assert!(object["message"].as_str().is_some_and(|text| text.contains("out of memory")), "{line}");
+    }
+    assert_eq!(added.lines().count(), 7, "{added}");
+}
+
+/// A line that has no place in the file is not lost, and the program does not notice: a link, a
+/// folder, a device, a pipe without a reader.
+#[test]
+fn a_file_that_takes_no_line_leaves_it_to_standard_error() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let at = |name: &str| scratch.path().join(name);
+    std::os::unix::fs::symlink(at("elsewhere"), at("link")).expect("a link");
+    let pipe = std::ffi::CString::new(at("pipe").into_os_string().into_encoded_bytes()).expect("a path");
+    // SAFETY: a NUL-terminated path.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    for name in ["link", "pipe", "stats", "none/such", "/dev/full"] {
+        let outcome = into_file(&scratch, &driver, name).run();
+        assert_eq!(outcome.expect_success(), "100", "{name}");
+        let lines = outcome.log();
+        assert_eq!(lines.len(), 8, "{name}: {}", outcome.stderr);
+        assert!(lines[0].contains("WMSHIM_LOG_FILE: /"), "{name}: {}", lines[0]);
+    }
+    assert!(!at("elsewhere").exists(), "a link is not followed");
 }
 
 /// A program that tries sizes until one fits must not get its terminal filled.

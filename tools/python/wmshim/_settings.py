@@ -35,6 +35,8 @@ VARIABLES: Dict[str, str] = {
     "guard": "WMSHIM_GUARD",
     "verify": "WMSHIM_VERIFY",
     "log": "WMSHIM_LOG",
+    "log_file": "WMSHIM_LOG_FILE",
+    "log_format": "WMSHIM_LOG_FORMAT",
     "trace": "WMSHIM_TRACE",
     "trace_launches": "WMSHIM_TRACE_LAUNCHES",
     "stats_socket": "WMSHIM_STATS_SOCKET",
@@ -86,6 +88,8 @@ def enable(
     guard: Optional[Literal["page", "canary", "off"]] = None,
     verify: Optional[Literal["moves", "off"]] = None,
     log: Optional[Literal["error", "warn", "info", "debug", "trace", "off"]] = None,
+    log_file: Optional[Path] = None,
+    log_format: Optional[Literal["text", "json"]] = None,
     trace: Optional[Path] = None,
     trace_launches: Optional[Union[bool, Literal["on", "off"]]] = None,
     stats_socket: Optional[Path] = None,
@@ -160,7 +164,11 @@ def enable(
     verify (moves, off; default: off): Moves: memory that is not copied because its fingerprint is the same
         (`WMSHIM_KEPT_COPIES`) is read and compared, too. Where it differs, an error line names the block, and it is
         copied.
-    log (error, warn, info, debug, trace, off; default: warn): What goes to stderr.
+    log (error, warn, info, debug, trace, off; default: warn): The lines that the library writes, to stderr if
+        `WMSHIM_LOG_FILE` does not say otherwise.
+    log_file (a path, or off; default: off): The file that log lines are appended to; `%p` is the process. A line that
+        cannot be written there goes to stderr (operations.md).
+    log_format (text, json; default: text): Json: each line is an object with `time`, `pid`, `level`, `message`.
     trace (a path, or off; default: off): The file of a recording of allocations and frees, for `wmctl replay`; `%p` is
         the process, `%d` the device (replay).
     trace_launches (on, off; default: off): A trace also has each kernel launch, with the blocks that its parameters

@@ -108,16 +108,16 @@ impl Settings {
             seed: value(&get, &warn, "SIMCUDA_SEED", "a number", None, |text| text.parse().ok().map(Some)),
             failures: value(&get, &warn, "SIMCUDA_FAIL", fail::SYNTAX, Vec::new(), fail::rules),
             machine,
-            mps: value(&get, &warn, "SIMCUDA_MPS", "0 or 1", false, switch),
-            coherent: value(&get, &warn, "SIMCUDA_COHERENT", "0 or 1", false, switch),
-            exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "0 or 1", false, switch),
-            peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
-            cpu_access: value(&get, &warn, "SIMCUDA_CPU_ACCESS", "0 or 1", true, switch),
-            races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
+            mps: value(&get, &warn, "SIMCUDA_MPS", "on or off", false, switch),
+            coherent: value(&get, &warn, "SIMCUDA_COHERENT", "on or off", false, switch),
+            exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "on or off", false, switch),
+            peers: value(&get, &warn, "SIMCUDA_PEERS", "on or off", true, switch),
+            cpu_access: value(&get, &warn, "SIMCUDA_CPU_ACCESS", "on or off", true, switch),
+            races: value(&get, &warn, "SIMCUDA_RACES", "on or off", false, switch),
             exit_crashes: value(&get, &warn, "SIMCUDA_EXIT", "answer or crash", false, exit),
-            free_locks: value(&get, &warn, "SIMCUDA_FREE_LOCKS", "0 or 1", false, switch),
-            reuse_handles: value(&get, &warn, "SIMCUDA_REUSE_HANDLES", "0 or 1", false, switch),
-            quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
+            free_locks: value(&get, &warn, "SIMCUDA_FREE_LOCKS", "on or off", false, switch),
+            reuse_handles: value(&get, &warn, "SIMCUDA_REUSE_HANDLES", "on or off", false, switch),
+            quiet: value(&get, &warn, "SIMCUDA_QUIET", "on or off", false, switch),
         }
     }
 }
@@ -145,9 +145,9 @@ fn devices(text: &str) -> Option<usize> {
 }
 
 fn switch(text: &str) -> Option<bool> {
-    match text {
-        "0" | "" => Some(false),
-        "1" => Some(true),
+    match text.to_ascii_lowercase().as_str() {
+        "0" | "off" | "no" | "false" | "" => Some(false),
+        "1" | "on" | "yes" | "true" => Some(true),
         _ => None,
     }
 }
@@ -232,6 +232,14 @@ mod tests {
             assert!(lines[0].contains(name) && lines[0].contains("it takes"), "{}", lines[0]);
             assert_eq!((&settings.visible[..], settings.memory), (&[0][..], 2 << 30));
             assert!(settings.failures.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_switch_takes_the_words_of_the_librarys() {
+        for (text, on) in [("1", true), ("On", true), ("yes", true), ("true", true), ("off", false)] {
+            let (settings, lines) = read("SIMCUDA_MPS", text);
+            assert_eq!((settings.mps, lines.len()), (on, 0), "{text}");
         }
     }
 

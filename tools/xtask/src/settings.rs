@@ -30,8 +30,8 @@ does not start a program with such a value. `wmctl stats --config PID` shows the
 be set again. [ADR 0033](adr/0033-defaults.md) gives the reason for each default.\n
 - A size names its unit: `512MiB`, `32GiB` (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of 1000), or is a share
   such as `80%`. A number alone is an error, except `0`.
-- `off`, `0`, `no`, `false` turn off a setting that can be off. `none` does so too, except for switches that are only on
-  or off. In `WMSHIM_MULTIPATH`, `0` is a GPU.
+- `off`, `0`, `no`, `false`, `none` turn off a setting that can be off; `on`, `1`, `yes`, `true` turn on one that `on`
+  can mean one thing for, such as `WMSHIM_OVERFLOW` (`host`). In `WMSHIM_MULTIPATH`, `0` and `1` are GPUs.
 - Paths may have any bytes.\n
 The [node's file](containers.md#settings-of-a-node), `/etc/wmshim.toml`, has other defaults and ceilings for all programs
 of a machine. A limit that is a variable is the user's own, and `env -u` removes it. Limits and ceilings keep programs

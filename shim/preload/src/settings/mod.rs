@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use wm_trust::environment;
 use wm_trust::node::NodeFile;
 
+use crate::process::logger::{self, LogSink};
 use node::{BoundSetting, NodeSettings};
 use table::{SettingSource, printable, set, understands};
 use unknown::strangers;
@@ -27,7 +28,8 @@ use values::{jax, overflow, switch, torch};
 pub(crate) use file_names::{replace, with_process};
 pub(crate) use table::Settings;
 pub(crate) use values::{
-    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces, Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+    Verify,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -47,6 +49,7 @@ pub(crate) fn load() -> &'static Settings {
         let node = of_node();
         let Judged { settings, problems, bounds, .. } =
             Settings::of(&|name| environment::variable(name), node);
+        logger::choose(log_sink(&settings));
         log::set_max_level(settings.log);
         problems.iter().for_each(|line| log::warn!("{line}. The default is used"));
         bounds.iter().for_each(|line| log::warn!("{line}"));
@@ -70,6 +73,16 @@ pub(crate) fn text(variable: &str) -> Option<String> {
 /// The most device memory that the node lets a process have.
 pub(crate) fn device_ceiling() -> Option<Size> {
     of_node().most("WMSHIM_DEVICE_LIMIT")
+}
+
+/// Where the settings send log lines. A relative name is one from the folder that the program is in
+/// now.
+fn log_sink(settings: &Settings) -> LogSink {
+    let template = settings.log_file.as_ref().map(|path| std::path::absolute(path).unwrap_or(path.clone()));
+    LogSink {
+        file: template.map(|template| Box::new(move |process| with_process(&template, process)) as _),
+        json: settings.log_format == LogFormat::Json,
+    }
 }
 
 /// The settings, if the first CUDA call has been made.

@@ -11,7 +11,8 @@ use wm_memory::KeepCopies;
 use wm_schema::size;
 
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Size, TorchAllocator, TorchPieces, Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+    Verify,
 };
 
 /// A value in the notation in which it is read.
@@ -158,6 +159,12 @@ impl Shown for JaxAllocator {
 }
 
 impl Shown for TorchAllocator {
+    fn shown(&self) -> Option<String> {
+        Some(format!("{self:?}").to_ascii_lowercase())
+    }
+}
+
+impl Shown for LogFormat {
     fn shown(&self) -> Option<String> {
         Some(format!("{self:?}").to_ascii_lowercase())
     }

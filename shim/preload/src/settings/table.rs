@@ -12,9 +12,9 @@ use wm_memory::KeepCopies;
 
 use super::shown::Shown;
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, Multipath, Overflow, Parsed, Size, TorchAllocator, TorchPieces,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Size, TorchAllocator, TorchPieces,
     Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, kept_copies, launches, level,
-    limit, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
+    limit, log_format, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
     verify, words,
 };
 
@@ -241,9 +241,16 @@ settings! {
         /// the block, and it is copied.
         "WMSHIM_VERIFY": "moves, off", "off"
             => verify: Verify = Verify::Off, |text| words(text, verify);
-        /// What goes to stderr.
+        /// The lines that the library writes, to stderr if `WMSHIM_LOG_FILE` does not say otherwise.
         "WMSHIM_LOG": "error, warn, info, debug, trace, off", "warn"
             => log: log::LevelFilter = log::LevelFilter::Warn, |text| words(text, level);
+        /// The file that log lines are appended to; `%p` is the process. A line that cannot be
+        /// written there goes to stderr ([operations.md](operations.md#the-log)).
+        "WMSHIM_LOG_FILE": "a path, or off", "off"
+            => log_file: Option<PathBuf> = None, path_or_off;
+        /// Json: each line is an object with `time`, `pid`, `level`, `message`.
+        "WMSHIM_LOG_FORMAT": "text, json", "text"
+            => log_format: LogFormat = LogFormat::Text, |text| words(text, log_format);
         /// The file of a recording of allocations and frees, for `wmctl replay`; `%p` is the
         /// process, `%d` the device ([replay](wmctl.md#replay)).
         "WMSHIM_TRACE": "a path, or off", "off"

@@ -1,8 +1,9 @@
 //! The notations of settings' values: sizes, switches, lists. Pure; the row of a setting in
 //! `settings!` says which of them is valid.
 //!
-//! Rules for all of them: a word of [`OFF`] turns off every setting that can be off; a size names
-//! its unit, for a forgotten one turns 48 GiB into 48 bytes; a path may have any bytes.
+//! Rules for all of them: the words of [`environment::switch`] turn off every setting that can be
+//! off, and on every setting that has one meaning of `on`; a size names its unit, for a forgotten
+//! one turns 48 GiB into 48 bytes; a path may have any bytes.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 use wm_memory::KeepCopies;
 use wm_schema::size::Quantity;
+use wm_trust::environment;
 
 /// An amount of memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -130,6 +132,15 @@ pub(crate) enum Guard {
     Canary,
 }
 
+/// The form of a log line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// An object a line.
+    Json,
+}
+
 /// PyTorch's allocator back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TorchAllocator {
@@ -160,19 +171,16 @@ pub(super) struct NotUnderstood;
 
 pub(super) type Parsed<T> = Result<T, NotUnderstood>;
 
-/// Words for a setting that is off.
-const OFF: [&str; 5] = ["off", "0", "no", "false", "none"];
-
 fn is_off(text: &str) -> bool {
-    OFF.iter().any(|word| text.eq_ignore_ascii_case(word))
+    environment::switch(text) == Some(false)
+}
+
+fn is_on(text: &str) -> bool {
+    environment::switch(text) == Some(true)
 }
 
 pub(super) fn switch(text: &str) -> Parsed<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "on" | "1" | "true" | "yes" => Ok(true),
-        "off" | "0" | "false" | "no" => Ok(false),
-        _ => Err(NotUnderstood),
-    }
+    environment::switch(text).ok_or(NotUnderstood)
 }
 
 /// A reader of text as a reader of the environment's bytes.
@@ -238,8 +246,10 @@ pub(super) fn amount(text: &OsStr) -> Parsed<Option<Size>> {
 }
 
 pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
-    if is_off(text) {
-        return Ok(Vec::new());
+    match environment::switch(text) {
+        Some(false) => return Ok(Vec::new()),
+        Some(true) => return Ok(vec![Overflow::Host]),
+        None => {}
     }
     let mut tiers = text
         .split(',')
@@ -267,6 +277,7 @@ pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
 pub(super) fn created(text: &str) -> Parsed<Created> {
     match text.to_ascii_lowercase().as_str() {
         "auto" => Ok(Created::Auto),
+        on if is_on(on) => Ok(Created::Auto),
         "torch" => Ok(Created::Torch),
         "all" => Ok(Created::All),
         off if is_off(off) => Ok(Created::Off),
@@ -277,8 +288,9 @@ pub(super) fn created(text: &str) -> Parsed<Created> {
 pub(super) fn multipath(text: &str) -> Parsed<Multipath> {
     let device = |word: &str| word.trim().parse().ok().filter(|device| (0..64).contains(device));
     match text.to_ascii_lowercase().as_str() {
-        // 0 is a device here.
+        // 0 and 1 are devices here.
         off if off != "0" && is_off(off) => Ok(Multipath::Off),
+        on if on != "1" && is_on(on) => Ok(Multipath::Own),
         "own" => Ok(Multipath::Own),
         "auto" => Ok(Multipath::Auto),
         list => list
@@ -310,6 +322,7 @@ pub(super) fn verify(text: &str) -> Parsed<Verify> {
     match text.to_ascii_lowercase().as_str() {
         off if is_off(off) => Ok(Verify::Off),
         "moves" => Ok(Verify::Moves),
+        on if is_on(on) => Ok(Verify::Moves),
         _ => Err(NotUnderstood),
     }
 }
@@ -317,8 +330,8 @@ pub(super) fn verify(text: &str) -> Parsed<Verify> {
 pub(super) fn dedup(text: &str) -> Parsed<Dedup> {
     match text.to_ascii_lowercase().as_str() {
         off if is_off(off) => Ok(Dedup::Off),
+        on if is_on(on) => Ok(Dedup::On),
         "advise" => Ok(Dedup::Advise),
-        "on" => Ok(Dedup::On),
         _ => Err(NotUnderstood),
     }
 }
@@ -386,6 +399,14 @@ pub(super) fn level(text: &str) -> Parsed<LevelFilter> {
     text.parse().map_err(|_| NotUnderstood)
 }
 
+pub(super) fn log_format(text: &str) -> Parsed<LogFormat> {
+    match text.to_ascii_lowercase().as_str() {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(NotUnderstood),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! Hazard (error handling): a value is read as another one, or a bad one is accepted.
@@ -436,9 +457,24 @@ mod tests {
             assert_eq!(socket(OsStr::new(off)), Ok(Some("off".into())), "{off}");
             assert_eq!(path_or_off(OsStr::new(off)), Ok(None), "{off}");
         }
-        assert_eq!((switch("0"), switch("No")), (Ok(false), Ok(false)));
+        assert_eq!((switch("0"), switch("No"), switch("none")), (Ok(false), Ok(false), Ok(false)));
         assert_eq!((overflow("0"), guard("0")), (Ok(vec![]), Ok(Guard::Off)));
         assert_eq!(multipath("0"), Ok(Multipath::Devices(vec![0])));
+    }
+
+    #[test]
+    fn on_has_the_same_words_where_it_has_one_meaning() {
+        for on in ["on", "ON", "yes", "true"] {
+            assert_eq!(multipath(on), Ok(Multipath::Own), "{on}");
+        }
+        for on in ["on", "Yes", "true", "1"] {
+            assert_eq!((switch(on), kept_copies(on)), (Ok(true), Ok(KeepCopies::On)), "{on}");
+            assert_eq!((dedup(on), verify(on)), (Ok(Dedup::On), Ok(Verify::Moves)), "{on}");
+            assert_eq!((overflow(on), created(on)), (Ok(vec![Overflow::Host]), Ok(Created::Auto)), "{on}");
+            // There are two guards, and any signal could be meant.
+            assert!(guard(on).is_err() && signal(on).is_err(), "{on}");
+        }
+        assert_eq!(multipath("1"), Ok(Multipath::Devices(vec![1])));
     }
 
     #[test]
@@ -462,7 +498,7 @@ mod tests {
         assert_eq!(multipath("Own"), Ok(Multipath::Own));
         assert_eq!(multipath("OFF"), Ok(Multipath::Off));
         assert_eq!(multipath("0, 3"), Ok(Multipath::Devices(vec![0, 3])));
-        for bad in ["", "on", "0,", "-1", "64", "0;1"] {
+        for bad in ["", "0,", "-1", "64", "0;1"] {
             assert!(multipath(bad).is_err(), "{bad}");
         }
         assert_eq!(bytes("32MiB"), Ok(32 << 20));

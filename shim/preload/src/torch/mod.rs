@@ -233,12 +233,8 @@ fn named(value: &'static str) -> Choice {
 /// The user's setting. The settings are read at the first call, which is later: here only those
 /// about PyTorch are.
 fn wanted() -> Option<TorchAllocator> {
-    let off = |name: &str, word: &[&str]| {
-        settings::text(name).is_some_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
-    };
-    if off("WMSHIM_STITCH", &["off", "0", "false", "no"])
-        || off("WMSHIM_DISABLE", &["on", "1", "true", "yes"])
-    {
+    let switch = |name: &str| settings::text(name).and_then(|text| environment::switch(&text));
+    if switch("WMSHIM_STITCH") == Some(false) || switch("WMSHIM_DISABLE") == Some(true) {
         return None;
     }
     let text = settings::text("WMSHIM_TORCH_ALLOCATOR").unwrap_or_default();
@@ -246,7 +242,7 @@ fn wanted() -> Option<TorchAllocator> {
 }
 
 fn automatic(command: &[String]) -> Choice {
-    if settings::text("WMSHIM_DEDUP").is_some_and(|value| value.eq_ignore_ascii_case("on")) {
+    if settings::text("WMSHIM_DEDUP").is_some_and(|value| environment::switch(&value) == Some(true)) {
         return Choice { written: None, reason: "blocks of its own allocator can be shared" };
     }
     let forbidden = "expandable segments could not be shared between processes here";

@@ -31,14 +31,10 @@ fn step_bytes(table: u64) -> u64 {
 /// `WMSHIM_WHOLEMEMORY_WAIT`.
 fn waits_for_rows() -> bool {
     let Some(text) = environment::text("WMSHIM_WHOLEMEMORY_WAIT") else { return false };
-    match text.trim() {
-        "on" => true,
-        "off" => false,
-        other => {
-            log::warn!("WMSHIM_WHOLEMEMORY_WAIT={other}: neither on nor off; off is used");
-            false
-        }
-    }
+    environment::switch(&text).unwrap_or_else(|| {
+        log::warn!("WMSHIM_WHOLEMEMORY_WAIT={text}: neither on nor off; off is used");
+        false
+    })
 }
 
 impl Communicator {
