@@ -70,10 +70,16 @@ fn every_command_has_a_section() {
     let commands = between("tools/wmctl/src/lib.rs", "        WmctlCommand::", "(arguments) =>");
     assert!(commands.len() > 8, "the commands are not found: {commands:?}");
     let page = page("docs/wmctl.md");
-    for command in commands.iter().map(|name| name.to_lowercase()) {
+    for command in commands.iter().map(|name| kebab(name)) {
         let titled = page.lines().any(|line| line.starts_with("## ") && line.contains(&command));
         assert!(titled || page.contains(&format!("[{command}](")), "docs/wmctl.md lacks `{command}`");
     }
+}
+
+/// The command line's name of a command: `BugReport` is `bug-report`.
+fn kebab(name: &str) -> String {
+    let dash = |(at, c): (usize, char)| if at > 0 && c.is_ascii_uppercase() { "-" } else { "" };
+    name.char_indices().map(|it| format!("{}{}", dash(it), it.1.to_ascii_lowercase())).collect()
 }
 
 #[test]

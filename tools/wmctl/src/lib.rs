@@ -13,6 +13,7 @@
 //! `tools/bench`, which developers use and no user gets, calls the modules that are public here.
 
 pub mod bench;
+mod bug_report;
 mod cdi;
 mod clean;
 mod client;
@@ -89,6 +90,8 @@ enum WmctlCommand {
     Bench(bench::BenchArguments),
     /// Replay a recorded trace: what memory a program needs
     Replay(replay::ReplayArguments),
+    /// Write an archive with what a report of a fault needs
+    BugReport(bug_report::BugReportArguments),
     /// Print the completions of this command line for a shell
     Completions(manual::CompletionArguments),
     /// Write the pages of this command line for man
@@ -137,6 +140,7 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Bench(arguments) => bench::bench(&arguments),
         WmctlCommand::Replay(arguments) => replay::replay(&arguments),
+        WmctlCommand::BugReport(arguments) => bug_report::bug_report(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Completions(arguments) => {
             manual::completions(&arguments, WmctlArguments::command()).map(|()| ExitCode::SUCCESS)
         }

@@ -22,6 +22,7 @@ use crate::client::{self, Endpoint, IdentityReader};
 use crate::programs::{self, FigurePlace, FoundPrograms, Program, ToldFigures};
 use crate::{human, output, screen};
 use asked::AskedProgram;
+pub(crate) use asked::refusal;
 
 /// Arguments of `wmctl stats`.
 #[derive(Debug, clap::Args)]

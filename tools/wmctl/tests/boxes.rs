@@ -172,3 +172,58 @@ fn files_of_others_and_of_other_namespaces_are_left_alone() {
     assert!(!run(&scratch, &["stats"]).status.success(), "another user's");
     assert!(is_there(&path) && is_there(&own));
 }
+
+/// What an archive has, by file.
+fn unpacked(scratch: &Scratch, name: &str) -> impl Fn(&str) -> String {
+    let folder = scratch.path().join(format!("{name}-unpacked"));
+    fs::create_dir(&folder).expect("a folder");
+    let unpack =
+        Command::new("tar").arg("-xzf").arg(scratch.path().join(name)).arg("-C").arg(&folder).status();
+    assert!(unpack.expect("tar").success());
+    move |file| fs::read_to_string(folder.join("wmshim-bug-report").join(file)).expect(file)
+}
+
+/// Hazard (disclosure): a report of a fault has a password that its author did not mean to send.
+#[test]
+fn a_bug_report_has_figures_and_settings_and_no_secrets() {
+    let scratch = Scratch::new("report");
+    let mut program = Command::new("sleep").arg("60").spawn().expect("started");
+    let mut ended =
+        Command::new("sh").args(["-c", "read line"]).stdin(Stdio::piped()).spawn().expect("started");
+    put(&scratch, program.id(), &box_of(program.id()));
+    put(&scratch, ended.id(), &box_of(ended.id()));
+    ended.kill().and_then(|()| ended.wait()).expect("ended");
+    let report = |name: &str, options: &[&str]| {
+        let mut command = wmctl(&scratch);
+        command.env("WMSHIM_DEVICE_LIMIT", "48 gallons").env("TOKEN", "hunter2").args(["bug-report"]);
+        command.args(options).arg("--output").arg(scratch.path().join(name)).output().expect("ran")
+    };
+    let output = report("a.tar.gz", &[]);
+    let list = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let file = unpacked(&scratch, "a.tar.gz");
+    let programs: serde_json::Value = serde_json::from_str(&file("programs.json")).expect("JSON");
+    assert_eq!(programs["running"][0]["identity"]["command"], serde_json::json!(["sleep"]));
+    assert_eq!(programs["running"][0]["stats"]["devices"][0]["tiers"]["device"]["live_bytes"], 7 << 20);
+    assert_eq!(programs["ended_without_an_exit"][0]["stats"]["pid"], ended.id());
+    let settings: serde_json::Value = serde_json::from_str(&file("settings.json")).expect("JSON");
+    assert_eq!(settings["variables"]["WMSHIM_DEVICE_LIMIT"], "48 gallons");
+    assert!(
+        settings["variables"].as_object().expect("variables").keys().all(|key| key.starts_with("WMSHIM_"))
+    );
+    assert!(file("doctor.json").contains("wmctl-doctor/1") && file("versions.json").contains("\"glibc\""));
+    assert!(file("maps.txt").contains(&format!("process {}\n", program.id())));
+    let names = ["README.txt", "versions.json", "doctor.json", "settings.json", "programs.json", "maps.txt"];
+    names[1..].iter().for_each(|name| assert!(list.contains(name), "{name} is not listed: {list}"));
+    let everything: String = names.iter().map(|name| file(name)).collect();
+    assert!(!everything.contains("hunter2"), "a variable of the shell is in it");
+    let mode = fs::metadata(scratch.path().join("a.tar.gz")).expect("there").mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = report("a.tar.gz", &[]);
+    assert!(!again.status.success() && stderr(&again).contains("--output"), "nothing is overwritten");
+    let all = report("b.tar.gz", &["--arguments", "--environment", "--json"]);
+    assert!(stdout(&all).contains("wmctl-bug-report/1"));
+    program.kill().and_then(|()| program.wait()).expect("ended");
+    let file = unpacked(&scratch, "b.tar.gz");
+    assert!(file("settings.json").contains("hunter2") && file("programs.json").contains("\"60\""));
+}

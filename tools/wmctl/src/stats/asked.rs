@@ -47,7 +47,7 @@ impl AskedProgram {
     }
 }
 
-fn refusal(request: &RefusedRequest) -> Value {
+pub(crate) fn refusal(request: &RefusedRequest) -> Value {
     let RefusedRequest { at, ordinal, asked, held } = *request;
     json!({ "uptime_s": at.as_secs(), "ordinal": ordinal, "asked_bytes": asked, "held_bytes": held })
 }
