@@ -28,8 +28,10 @@ BINARIES = {
 }
 # Folders and files of dist/ that go in as they are: the C header, the pages, the examples.
 TEXTS = ["include", "docs", "examples", "README.md", "CHANGELOG.md", "SECURITY.md"]
-# A zip holds no links, so the library's other names are made where it runs (`wmctl paths`).
-PROGRAMS = "[console_scripts]\nwmctl = wmshim._run:wmctl\nwmshim-run = wmshim._run:main\n"
+# A zip holds no links, so the library's other names are made where it runs (`wmctl paths`), and the small program that becomes
+# the package's wmctl goes in twice: as programs that pip copies to the PATH, where no Python starts before them.
+PROGRAMS = ["wmctl", "wmshim-run"]
+LAUNCHER = "python/launcher"
 # The oldest date that a zip can hold: a wheel has no use for the day it was made.
 DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -55,17 +57,17 @@ def contents(dist):
     check_version()
     for path in sorted([*(HERE / "wmshim").rglob("*.py"), HERE / "wmshim" / "py.typed"]):
         yield path.relative_to(HERE).as_posix(), path.read_bytes(), 0o644
-    for name, source in BINARIES.items():
+    info = f"wmshim-{version()}.dist-info"
+    programs = {f"wmshim-{version()}.data/scripts/{name}": LAUNCHER for name in PROGRAMS}
+    for name, source in {**BINARIES, **programs}.items():
         path = dist / source
         if not path.is_file():
             sys.exit(f"{path} is not there: run `make dist` first")
         yield name, path.read_bytes(), 0o755
     for path in texts(dist):
         yield f"wmshim/{path.relative_to(dist).as_posix()}", path.read_bytes(), 0o644
-    info = f"wmshim-{version()}.dist-info"
     yield f"{info}/METADATA", metadata(dist).encode(), 0o644
     yield f"{info}/WHEEL", wheel().encode(), 0o644
-    yield f"{info}/entry_points.txt", PROGRAMS.encode(), 0o644
     yield f"{info}/licenses/LICENSE", (HERE.parents[1] / "LICENSE").read_bytes(), 0o644
 
 

@@ -14,6 +14,8 @@ import zipfile
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[1] / "build_wheel.py"
+# In place of the program that finds the package, whose own tests are in tools/launcher.
+LAUNCHER = '#!/bin/bash\nfolder=$(dirname "$0")\nexec "$folder"/../wmshim/bin/wmctl "$@"\n'
 HAS_PIP = importlib.util.find_spec("pip") is not None
 
 
@@ -24,7 +26,8 @@ class WheelTest(unittest.TestCase):
         self.folder = Path(scratch.name)
         wmctl = '#!/bin/bash\necho "${BASH_ARGV0:-$0}: $@"\n'
         binaries = {"lib/libwmshim.so": "library", "wholegraph/libwholegraph.so": "tables", "sim/libcuda.so.1": "simulator"}
-        for name, data in {**binaries, "bin/wmctl": wmctl, "bin/wmshimd": "broker"}.items():
+        programs = {"bin/wmctl": wmctl, "bin/wmshimd": "broker", "python/launcher": LAUNCHER}
+        for name, data in {**binaries, **programs}.items():
             path = self.folder / name
             path.parent.mkdir(exist_ok=True)
             path.write_text(data)
@@ -86,6 +89,10 @@ class WheelTest(unittest.TestCase):
             for name in ("lib/libwmshim.so", "wholegraph/libwholegraph.so", "bin/wmctl", "bin/wmshimd", "sim/libcuda.so.1", "py.typed"):
                 self.assertIn(f"wmshim/{name}", names)
             self.assertIn("wmshim/wholememory/__init__.py", names)
+            for name in ("wmctl", "wmshim-run"):
+                entry = archive.getinfo(next(path for path in names if path.endswith(f".data/scripts/{name}")))
+                self.assertEqual(entry.external_attr >> 16 & 0o111, 0o111, "a program")
+            self.assertFalse([name for name in names if name.endswith("entry_points.txt")], "Python would start first")
             for name in ("README.md", "docs/settings.md", "include/wmshim.h"):
                 self.assertIn(f"wmshim/{name}", names)
             licence = archive.read(next(name for name in names if name.endswith("licenses/LICENSE"))).decode()

@@ -24,7 +24,7 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// The build products and their places in `dist/`.
-const BUILT: [(&str, &str); 13] = [
+const BUILT: [(&str, &str); 14] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
     ("libwholegraph.so", "wholegraph/libwholegraph.so"),
@@ -32,6 +32,7 @@ const BUILT: [(&str, &str); 13] = [
     ("libsimnccl.so", "sim/libnccl.so.2"),
     ("wmctl", "bin/wmctl"),
     ("wmshimd", "bin/wmshimd"),
+    ("launcher", "python/launcher"),
     ("conformance", "bin/conformance"),
     ("demo", "bin/demo"),
     ("stress", "bin/stress"),
@@ -78,6 +79,7 @@ fn build() -> Result<PathBuf> {
         "simnccl",
         "wmctl",
         "wm-dedup",
+        "launcher",
         "conformance",
         "demo",
         "stress",
