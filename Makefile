@@ -1,6 +1,6 @@
 # Thin on purpose: what a target does is in tools/xtask, where it is typed and explained.
 
-.PHONY: help demo test stress check dist kernels bench
+.PHONY: help demo test stress check dist release kernels bench
 
 help:    ## List the targets
 	@sed -n 's/^\([a-z]*\): *## */  make \1\t/p' Makefile | expand -t 18
@@ -14,6 +14,8 @@ check:   ## Format, lints, generated files, dependencies, exports
 	cargo xtask check
 dist:    ## Fill dist/ with what is shipped (glibc 2.31 or newer)
 	cargo xtask dist
+release: ## Make all files of a release in release/, from a new dist/; uploads nothing
+	cargo xtask release
 kernels: ## Recompile the CUDA kernels (installs NVRTC into .toolchain/)
 	cargo xtask kernels
 bench:   ## Run the benchmarks

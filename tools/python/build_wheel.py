@@ -52,7 +52,7 @@ def check_version():
         sys.exit(f"tools/python/wmshim/_version.py must say {version()}, as Cargo.toml does")
 
 
-def contents(dist):
+def contents(dist, repository):
     """Path in the wheel, bytes and mode of every file but the list."""
     check_version()
     for path in sorted([*(HERE / "wmshim").rglob("*.py"), HERE / "wmshim" / "py.typed"]):
@@ -66,7 +66,7 @@ def contents(dist):
         yield name, path.read_bytes(), 0o755
     for path in texts(dist):
         yield f"wmshim/{path.relative_to(dist).as_posix()}", path.read_bytes(), 0o644
-    yield f"{info}/METADATA", metadata(dist).encode(), 0o644
+    yield f"{info}/METADATA", metadata(dist, repository).encode(), 0o644
     yield f"{info}/WHEEL", wheel().encode(), 0o644
     yield f"{info}/licenses/LICENSE", (HERE.parents[1] / "LICENSE").read_bytes(), 0o644
 
@@ -79,10 +79,27 @@ def texts(dist):
     return sorted(found)
 
 
-def metadata(dist):
-    """The package's description. An index shows it far from the pages, so links to them become their names."""
-    readme = (dist / "README.md").read_text()
-    readme = re.sub(r"\[([^]]*)\]\((?!https?:)[^)]*\)", r"\1", readme)
+def addresses(repository):
+    """The lines of the description that lead to the repository."""
+    places = {
+        "Homepage": "",
+        "Documentation": f"/blob/v{version()}/README.md#documentation",
+        "Changelog": f"/blob/v{version()}/CHANGELOG.md",
+        "Issues": "/issues",
+    }
+    return "".join(f"Project-URL: {name}, {repository}{place}\n" for name, place in places.items())
+
+
+def described(readme, repository):
+    """The long description. An index shows it far from the pages: links lead to the repository, if its address is known, and
+    become their names if it is not."""
+    target = rf"[\1]({repository}/blob/v{version()}/\2)" if repository else r"\1"
+    return re.sub(r"\[([^]]*)\]\((?!https?:|#)([^)]*)\)", target, readme)
+
+
+def metadata(dist, repository):
+    """The package's description."""
+    readme = described((dist / "README.md").read_text(), repository)
     return (
         "Metadata-Version: 2.4\n"
         "Name: wmshim\n"
@@ -96,8 +113,7 @@ def metadata(dist):
         "Classifier: Operating System :: POSIX :: Linux\n"
         "Classifier: Typing :: Typed\n"
         "Requires-Python: >=3.9\n"
-        "Description-Content-Type: text/markdown\n"
-        "\n" + readme
+        "Description-Content-Type: text/markdown\n" + (addresses(repository) if repository else "") + "\n" + readme
     )
 
 
@@ -112,13 +128,13 @@ def record(name, data):
     return f"{name},sha256={digest},{len(data)}\n"
 
 
-def build(dist, out):
+def build(dist, out, repository=None):
     """Writes the wheel; returns its path."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"wmshim-{version()}-{TAG}.whl"
     lines = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data, mode in contents(dist):
+        for name, data, mode in contents(dist, repository):
             add(archive, name, data, mode)
             lines.append(record(name, data))
         listing = f"wmshim-{version()}.dist-info/RECORD"
@@ -140,8 +156,9 @@ def main():
     parser = argparse.ArgumentParser(description="Pack the wmshim wheel from a filled dist folder")
     parser.add_argument("dist", type=Path, help="folder with lib/libwmshim.so, wholegraph/libwholegraph.so and bin/wmctl")
     parser.add_argument("--out", type=Path, default=Path("."), help="where to put the wheel")
+    parser.add_argument("--repository", help="address of the repository, such as https://example.org/wmshim")
     arguments = parser.parse_args()
-    print(build(arguments.dist, arguments.out))
+    print(build(arguments.dist, arguments.out, (arguments.repository or "").rstrip("/") or None))
 
 
 if __name__ == "__main__":

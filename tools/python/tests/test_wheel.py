@@ -37,8 +37,8 @@ class WheelTest(unittest.TestCase):
             (self.folder / name).parent.mkdir(exist_ok=True)
             (self.folder / name).write_text(text)
 
-    def build(self, out="out"):
-        command = [sys.executable, SCRIPT, self.folder, "--out", self.folder / out]
+    def build(self, out="out", *options):
+        command = [sys.executable, SCRIPT, self.folder, "--out", self.folder / out, *options]
         return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
     def test_the_name_says_what_it_needs(self):
@@ -102,6 +102,14 @@ class WheelTest(unittest.TestCase):
             for line in ("License-Expression: Apache-2.0", "License-File: LICENSE", "Description-Content-Type: text/markdown"):
                 self.assertIn(line + "\n", metadata)
             self.assertTrue(metadata.endswith("\n\nSettings and [a link](https://example.org)\n"), "links that an index breaks")
+
+    def test_links_lead_to_the_repository_if_its_address_is_given(self):
+        with zipfile.ZipFile(self.build("out", "--repository", "https://example.com/wmshim/")) as archive:
+            metadata = archive.read(next(name for name in archive.namelist() if name.endswith("METADATA"))).decode()
+        self.assertIn("Project-URL: Homepage, https://example.com/wmshim\n", metadata)
+        self.assertIn("Project-URL: Issues, https://example.com/wmshim/issues\n", metadata)
+        page = r"\[Settings\]\(https://example.com/wmshim/blob/v[0-9.]+/docs/settings.md\) and \[a link\]\(https://example.org\)\n$"
+        self.assertRegex(metadata, page)
 
 
 if __name__ == "__main__":

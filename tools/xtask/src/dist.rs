@@ -41,6 +41,23 @@ const BUILT: [(&str, &str); 14] = [
     ("wholememory-suite", "dev/wholememory-suite"),
 ];
 
+/// The packages of these products.
+pub(crate) const PACKAGES: [&str; 13] = [
+    "wmshim",
+    "wholegraph",
+    "simcuda",
+    "simnccl",
+    "wmctl",
+    "wm-dedup",
+    "launcher",
+    "conformance",
+    "demo",
+    "stress",
+    "oracle",
+    "bench",
+    "wholememory-suite",
+];
+
 /// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader
 /// knows it by that name too: the link must lead to the same inode.
 const LINKS: [(&str, &str); 2] = [("lib/libcuda.so", "libwmshim.so"), ("dropin/libcuda.so", "libcuda.so.1")];
@@ -72,23 +89,8 @@ pub(crate) fn run() -> Result<()> {
 /// Compiles every package that ships, and says in which folder the results are.
 fn build() -> Result<PathBuf> {
     let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-    let packages = [
-        "wmshim",
-        "wholegraph",
-        "simcuda",
-        "simnccl",
-        "wmctl",
-        "wm-dedup",
-        "launcher",
-        "conformance",
-        "demo",
-        "stress",
-        "oracle",
-        "bench",
-        "wholememory-suite",
-    ];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
-    zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
+    zigbuild.args(PACKAGES.iter().flat_map(|name| ["--package", name]));
     step::run("build", zigbuild)?;
     Ok(crate::target()?.join(TARGET).join("release"))
 }

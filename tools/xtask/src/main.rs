@@ -17,6 +17,7 @@ mod kernels;
 mod mutations;
 mod pages;
 mod rapids;
+mod release;
 mod schema;
 mod settings;
 mod step;
@@ -97,6 +98,8 @@ enum XtaskCommand {
     Check,
     /// Fill dist/ with what is shipped
     Dist,
+    /// Make all files of a release: wheel, archives, SBOM, notes, checksums; nothing is uploaded
+    Release(release::ReleaseArguments),
     /// Compare a library's exports with the table of driver functions
     Exports {
         /// Default: the library that `cargo build` made
@@ -138,6 +141,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Test { filter } => test::run(&filter),
         XtaskCommand::Check => check::run(),
         XtaskCommand::Dist => dist::run(),
+        XtaskCommand::Release(arguments) => release::run(&arguments),
         XtaskCommand::Exports { library } => exports::check(&library.map_or_else(exports::built, Ok)?),
         XtaskCommand::Stress(arguments) => stress::run(&arguments),
         XtaskCommand::Mutations(arguments) => mutations::run(&arguments),
