@@ -1,6 +1,6 @@
 # Thin on purpose: what a target does is in tools/xtask, where it is typed and explained.
 
-.PHONY: help demo test stress check dist release kernels bench
+.PHONY: help demo test stress check book dist release kernels bench
 
 help:    ## List the targets
 	@sed -n 's/^\([a-z]*\): *## */  make \1\t/p' Makefile | expand -t 18
@@ -12,6 +12,8 @@ stress:  ## Look for two owners of one block, and for what a bare driver would n
 	cargo xtask stress
 check:   ## Format, lints, generated files, dependencies, exports
 	cargo xtask check
+book:    ## Make the book of the pages, with a search, in target/book (fetches mdBook)
+	cargo xtask book
 dist:    ## Fill dist/ with what is shipped (glibc 2.31 or newer)
 	cargo xtask dist
 release: ## Make all files of a release in release/, from a new dist/; uploads nothing

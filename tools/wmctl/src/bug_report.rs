@@ -50,13 +50,13 @@ pub(crate) struct BugReportArguments {
 }
 
 /// A file of the archive: its name, its purpose, its text.
-struct Part {
+struct ReportPart {
     name: &'static str,
     purpose: &'static str,
     text: String,
 }
 
-impl Part {
+impl ReportPart {
     fn json(name: &'static str, purpose: &'static str, value: &Value) -> Self {
         Self { name, purpose, text: output::escaped(&format!("{value:#}\n")) }
     }
@@ -69,17 +69,25 @@ impl Part {
 pub(crate) fn bug_report(arguments: &BugReportArguments) -> Result<()> {
     let found = Finder::default().find();
     let mut parts = vec![
-        Part::json("versions.json", "versions of wmshim, of the system and of its C library", &versions()),
-        Part::json("doctor.json", "what `wmctl doctor --json` says of this machine", &doctor()),
-        Part::json("settings.json", "this shell's WMSHIM_ variables", &settings(arguments.environment)),
-        Part::json(
+        ReportPart::json(
+            "versions.json",
+            "versions of wmshim, of the system and of its C library",
+            &versions(),
+        ),
+        ReportPart::json("doctor.json", "what `wmctl doctor --json` says of this machine", &doctor()),
+        ReportPart::json("settings.json", "this shell's WMSHIM_ variables", &settings(arguments.environment)),
+        ReportPart::json(
             "programs.json",
             "figures and settings of programs, running and ended",
             &programs_of(&found, arguments),
         ),
-        Part { name: "maps.txt", purpose: "where running programs have the library", text: maps(&found) },
+        ReportPart {
+            name: "maps.txt",
+            purpose: "where running programs have the library",
+            text: maps(&found),
+        },
     ];
-    parts.insert(0, Part { name: "README.txt", purpose: "this list", text: readme(&parts, arguments) });
+    parts.insert(0, ReportPart { name: "README.txt", purpose: "this list", text: readme(&parts, arguments) });
     let archive = packed(&parts)?;
     write(&arguments.output, &archive)?;
     if arguments.json {
@@ -95,7 +103,7 @@ fn said(path: &Path) -> String {
     format!("wrote {path}; look into it before you send it: tar -xzOf {path} | less")
 }
 
-fn packed(parts: &[Part]) -> Result<Vec<u8>> {
+fn packed(parts: &[ReportPart]) -> Result<Vec<u8>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let mut archive = tar::Archive::new(now);
     for part in parts {
@@ -111,7 +119,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     file.and_then(|mut file| file.write_all(bytes)).with_context(explain)
 }
 
-fn readme(parts: &[Part], arguments: &BugReportArguments) -> String {
+fn readme(parts: &[ReportPart], arguments: &BugReportArguments) -> String {
     let lines: String = parts
         .iter()
         .map(|part| format!("  {:<14} {} ({} bytes)\n", part.name, part.purpose, part.text.len()))

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
+mod book;
 mod check;
 mod demo;
 mod dist;
@@ -100,6 +101,8 @@ enum XtaskCommand {
     Dist,
     /// Make all files of a release: wheel, archives, SBOM, notes, checksums; nothing is uploaded
     Release(release::ReleaseArguments),
+    /// Make the book of the pages, with a search, in target/book
+    Book,
     /// Compare a library's exports with the table of driver functions
     Exports {
         /// Default: the library that `cargo build` made
@@ -141,6 +144,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Test { filter } => test::run(&filter),
         XtaskCommand::Check => check::run(),
         XtaskCommand::Dist => dist::run(),
+        XtaskCommand::Book => book::run(),
         XtaskCommand::Release(arguments) => release::run(&arguments),
         XtaskCommand::Exports { library } => exports::check(&library.map_or_else(exports::built, Ok)?),
         XtaskCommand::Stress(arguments) => stress::run(&arguments),

@@ -62,14 +62,16 @@ fn shipped(root: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(root.join("docs")).context("docs")?;
     let names = entries.map(|entry| Ok(Path::new("docs").join(entry?.file_name())));
     let mut found = names.collect::<Result<Vec<PathBuf>>>()?;
-    found.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    // The table of contents of the book, which has pages that do not ship.
+    let ships = |path: &Path| path.extension().is_some_and(|it| it == "md") && !path.ends_with("SUMMARY.md");
+    found.retain(|path| ships(path));
     found.extend(FILES.map(PathBuf::from));
     found.sort();
     Ok(found)
 }
 
 /// The page with `[text](target)` as `text` where the target does not ship.
-fn without_dead_links(page: &Path, text: &str, shipped: &[PathBuf]) -> String {
+pub(crate) fn without_dead_links(page: &Path, text: &str, shipped: &[PathBuf]) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(middle) = rest.find("](") {
@@ -89,15 +91,20 @@ fn leads(page: &Path, target: &str, shipped: &[PathBuf]) -> bool {
     if file.is_empty() || target.contains("://") {
         return true;
     }
-    let mut path = page.parent().unwrap_or(Path::new("")).to_owned();
-    for part in Path::new(file).components() {
+    shipped.contains(&plain(&page.parent().unwrap_or(Path::new("")).join(file)))
+}
+
+/// A path without `.` and `..`; one that leaves its beginning keeps the `..` that does.
+pub(crate) fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
         match part {
-            Component::ParentDir if !path.pop() => return false,
-            Component::ParentDir | Component::CurDir => {}
-            _ => path.push(part),
+            Component::ParentDir if plain.file_name().is_some() => drop(plain.pop()),
+            Component::CurDir => {}
+            _ => plain.push(part),
         }
     }
-    shipped.contains(&path)
+    plain
 }
 
 #[cfg(test)]

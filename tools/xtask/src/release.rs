@@ -9,7 +9,7 @@
 //! | `NOTES.md` | the version's section of CHANGELOG.md |
 //! | `SHA256SUMS` | of all of these |
 //!
-//! The same `dist/` and commit give the same bytes: names are sorted, owners left out, and times are
+//! The same `dist/` and commit give the same bytes: names are sorted, owners left out, times are
 //! the commit's. Whether `dist/` itself is the same depends on its compilers and on the folder that
 //! it was built in.
 

@@ -241,7 +241,7 @@ settings! {
         /// the block, and it is copied.
         "WMSHIM_VERIFY": "moves, off", "off"
             => verify: Verify = Verify::Off, |text| words(text, verify);
-        /// The lines that the library writes, to stderr if `WMSHIM_LOG_FILE` does not say otherwise.
+        /// The lines that the library writes, to stderr unless `WMSHIM_LOG_FILE` names a file.
         "WMSHIM_LOG": "error, warn, info, debug, trace, off", "warn"
             => log: log::LevelFilter = log::LevelFilter::Warn, |text| words(text, level);
         /// The file that log lines are appended to; `%p` is the process. A line that cannot be
