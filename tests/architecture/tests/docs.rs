@@ -82,6 +82,22 @@ fn kebab(name: &str) -> String {
     name.char_indices().map(|it| format!("{}{}", dash(it), it.1.to_ascii_lowercase())).collect()
 }
 
+/// The handler of `CONTRIBUTING.md` is one of the library, word by word.
+#[test]
+fn the_example_of_a_handler_is_the_sources() {
+    let sources = ["shim/preload/src/hooks/table.rs", "shim/preload/src/hooks/memory/pool.rs"];
+    let sources =
+        sources.into_iter().chain(["tools/conformance/src/cases/pool.rs"]).map(page).collect::<String>();
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (contributing, sources) = (page("CONTRIBUTING.md"), plain(&sources));
+    let blocks = contributing.split("```").skip(1).step_by(2);
+    let code =
+        blocks.filter_map(|block| block.strip_prefix("rust\n").or_else(|| block.strip_prefix("text\n")));
+    let code: Vec<_> = code.map(plain).collect();
+    let absent: Vec<_> = code.iter().filter(|block| !sources.contains(block.as_str())).collect();
+    assert!(code.len() == 3 && absent.is_empty(), "not in the sources: {absent:?} of {code:?}");
+}
+
 #[test]
 fn the_licence_is_there_in_full() {
     let text = page("LICENSE");

@@ -1,5 +1,5 @@
-//! Hazard (wrong program): pip has put the package where its program does not find it, or another
-//! version's is started.
+//! Hazard (symbol interposition): pip has put the package where its program does not find it, or
+//! another version's is started.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -164,8 +164,8 @@ def enable(
     verify (moves, off; default: off): Moves: memory that is not copied because its fingerprint is the same
         (`WMSHIM_KEPT_COPIES`) is read and compared, too. Where it differs, an error line names the block, and it is
         copied.
-    log (error, warn, info, debug, trace, off; default: warn): The lines that the library writes, to stderr if
-        `WMSHIM_LOG_FILE` does not say otherwise.
+    log (error, warn, info, debug, trace, off; default: warn): The lines that the library writes, to stderr unless
+        `WMSHIM_LOG_FILE` names a file.
     log_file (a path, or off; default: off): The file that log lines are appended to; `%p` is the process. A line that
         cannot be written there goes to stderr (operations.md).
     log_format (text, json; default: text): Json: each line is an object with `time`, `pid`, `level`, `message`.

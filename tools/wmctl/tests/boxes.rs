@@ -183,7 +183,8 @@ fn unpacked(scratch: &Scratch, name: &str) -> impl Fn(&str) -> String {
     move |file| fs::read_to_string(folder.join("wmshim-bug-report").join(file)).expect(file)
 }
 
-/// Hazard (disclosure): a report of a fault has a password that its author did not mean to send.
+/// Hazard (privilege boundary): a report of a fault has a password that its author did not mean to
+/// send.
 #[test]
 fn a_bug_report_has_figures_and_settings_and_no_secrets() {
     let scratch = Scratch::new("report");

@@ -1,5 +1,5 @@
-//! Hazard (supply chain): a release that differs from one time to the next, lacks a crate, or an
-//! installer that touches files that are not its own.
+//! Hazard (source drift): a release differs from one time to the next, or its list lacks a crate.
+//! Hazard (resource leak): the installer leaves files, or touches files that are not its own.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
