@@ -78,9 +78,9 @@ pub(crate) fn device_ceiling() -> Option<Size> {
 /// Where the settings send log lines. A relative name is one from the folder that the program is in
 /// now.
 fn log_sink(settings: &Settings) -> LogSink {
-    let template = settings.log_file.as_ref().map(|path| std::path::absolute(path).unwrap_or(path.clone()));
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
     LogSink {
-        file: template.map(|template| Box::new(move |process| with_process(&template, process)) as _),
+        file: settings.log_file.as_ref().map(|path| absolute(path).into_os_string().into_encoded_bytes()),
         json: settings.log_format == LogFormat::Json,
     }
 }
