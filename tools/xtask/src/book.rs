@@ -45,13 +45,27 @@ fn lay_out(root: &Path, copy: &Path) -> Result<()> {
     let read = |path: &Path| fs::read_to_string(root.join(path)).with_context(|| path.display().to_string());
     let summary = summary(&read(Path::new(SUMMARY))?, &read(Path::new(DECISIONS))?);
     let chapters = chapters(&summary);
+    let pictures = pictures(root)?;
+    let laid_out = [chapters.as_slice(), pictures.as_slice()].concat();
+    for path in &pictures {
+        let place = copy.join(path);
+        fs::create_dir_all(place.parent().context("a picture is in a folder")?)?;
+        fs::copy(root.join(path), place).with_context(|| path.display().to_string())?;
+    }
     for path in &chapters {
         let place = copy.join(path);
         fs::create_dir_all(place.parent().context("a page is in a folder")?)?;
-        fs::write(place, pages::without_dead_links(path, &read(path)?, &chapters))?;
+        fs::write(place, pages::without_dead_links(path, &read(path)?, &laid_out))?;
     }
     fs::write(copy.join("SUMMARY.md"), &summary)?;
     fs::write(copy.join("book.toml"), SETTINGS).context("book.toml")
+}
+
+/// The pictures of the pages, in a folder of their own.
+fn pictures(root: &Path) -> Result<Vec<PathBuf>> {
+    let folder = Path::new("docs/images");
+    let Ok(entries) = fs::read_dir(root.join(folder)) else { return Ok(Vec::new()) };
+    entries.map(|entry| Ok(folder.join(entry?.file_name()))).collect()
 }
 
 /// The table of contents with links from the root, and the decisions below their list.
@@ -90,7 +104,8 @@ fn chapters(summary: &str) -> Vec<PathBuf> {
 
 /// Fails if a link of the built book leads to no file, or to no heading of it.
 fn follow(book: &Path) -> Result<()> {
-    let (href, name) = (Regex::new(r#"href="([^"]+)""#)?, Regex::new(r#"\b(?:id|name)="([^"]+)""#)?);
+    let (href, name) =
+        (Regex::new(r#"\b(?:href|src)="([^"]+)""#)?, Regex::new(r#"\b(?:id|name)="([^"]+)""#)?);
     let mut pages = BTreeMap::new();
     for path in html(book)? {
         let text = fs::read_to_string(&path)?;
