@@ -127,7 +127,7 @@ remove_listed() {
     while read -r word path; do
         [ "$word" = folder ] && continue
         exists "$prefix/$path" || continue
-        grep -qxF "$path" <<NAMES && continue
+        grep -qxFe "$path" <<NAMES && continue
 $(cut -d' ' -f2- "$2")
 NAMES
         if [ "$(mark "$prefix/$path")" = "$word" ]; then
