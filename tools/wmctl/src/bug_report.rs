@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use crate::client::boxes::ReadBox;
 use crate::client::{self, IdentityReader};
 use crate::programs::{self, Finder, FoundPrograms, Program};
-use crate::shim::{self, Library};
+use crate::shim::{self, JudgedSettings, Library};
 use crate::{human, output, stats};
 
 /// How long the doctor may take: a driver that hangs is worth a report, too.
@@ -195,13 +195,15 @@ fn settings(all: bool) -> Value {
         .map(|(name, value)| (name.into_owned(), value.into()))
         .collect();
     let library = shim::find().and_then(|path| Library::open(&path));
-    let problems = library.map(|library| library.judge_settings(&variables)).unwrap_or_default();
-    json!({ "variables": shown, "problems": problems })
+    let judged = library.map(|library| library.judge_settings(&variables)).unwrap_or_default();
+    let node = json!({ "path": judged.node.path, "faults": judged.node.faults });
+    let JudgedSettings { problems, bounds, origins, .. } = judged;
+    json!({ "variables": shown, "problems": problems, "bounds": bounds, "origins": origins, "node_file": node })
 }
 
 fn programs_of(found: &FoundPrograms, arguments: &BugReportArguments) -> Value {
     let mut identities = IdentityReader::new(!arguments.arguments);
-    let figures = programs::figures(&found.running).into_iter();
+    let figures = programs::figures(&found.running, client::PATIENCE).into_iter();
     let running = found.running.iter().zip(figures).map(|(program, figures)| {
         let figures = figures.map_or_else(|error| json!(format!("{error:#}")), |told| json!(told.stats));
         let (identity, config) = (identities.of(program.pid), config(program));

@@ -13,7 +13,7 @@ mod unknown;
 mod values;
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use wm_trust::environment;

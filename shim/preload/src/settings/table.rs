@@ -12,10 +12,10 @@ use wm_memory::KeepCopies;
 
 use super::shown::Shown;
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Size, TorchAllocator, TorchPieces,
-    Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, kept_copies, launches, level,
-    limit, log_format, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
-    verify, words,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Size, TorchAllocator,
+    TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, kept_copies,
+    launches, level, limit, log_format, multipath, overflow, path, path_or_off, share, signal, socket,
+    switch, torch, torch_pieces, verify, words,
 };
 
 /// How to read one value.
