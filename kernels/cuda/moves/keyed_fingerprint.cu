@@ -2,8 +2,8 @@
 // no byte is compared.
 //
 // Launch: any number of blocks of 1 to 1024 threads gives the same result. The kernel is written
-// for 32 threads, and a block for each section of a chunk: one multiprocessor alone takes longer for
-// a chunk than the link. No dynamic shared memory. Addresses are multiples of 16.
+// for 32 threads, and a block for each section of a chunk: one multiprocessor alone takes longer
+// for a chunk than the link. No dynamic shared memory. Addresses are multiples of 16.
 // The arrays, the key and the chunks must be readable by the device and must not be written while
 // the kernel runs. Results need no initial value.
 //
@@ -172,8 +172,8 @@ __device__ __forceinline__ TwoHalves sum_of_block(TwoHalves mine) {
 }  // namespace wm
 
 /// Writes 16 summands of the keyed fingerprint of chunk `i` to the words 32 `i` to 32 `i` + 31 of
-/// `fingerprints`, two words each, for `count` chunks at the addresses in `chunks`. Their sums modulo
-/// 2^61 - 1, of first and of second words, are the fingerprint. The key has 6656 words.
+/// `fingerprints`, two words each, for `count` chunks at the addresses in `chunks`. Their sums
+/// modulo 2^61 - 1, of first and of second words, are the fingerprint. The key has 6656 words.
 extern "C" __global__ void __launch_bounds__(1024) wm_fingerprint_keyed(const u64* chunks, u64 count, const u64* key, u64* fingerprints) {
     const u32 thread = wm::thread_in_block(), threads = wm::threads_in_block();
     const u32 step = threads < wm::SUMMED ? threads : wm::SUMMED;

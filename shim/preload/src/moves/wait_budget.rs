@@ -3,8 +3,8 @@
 //! Such a wait is for the library's sake: the bare call would return at once. So each has a limit,
 //! and all of them together have a share of the program's time until they are known to pay
 //! ([`WaitWorth`]). A wait that brought no move, or ended late, at least doubles the time until the
-//! next one: work may run for long, or wait for the very thread that waits. Where waits are measured,
-//! or were measured to pay, only late ones do.
+//! next one: work may run for long, or wait for the very thread that waits. Where waits are
+//! measured, or were measured to pay, only late ones do.
 //!
 //! The share is credit that time earns and waits spend. While a trial measures what waits bring,
 //! they may spend what was earned before, since few waits far apart move too little to be seen in

@@ -14,7 +14,7 @@ const LAUNCH: Duration = Duration::from_micros(10);
 
 /// A launch of each period.
 #[derive(Debug, Clone, Copy)]
-struct Kernel {
+struct ModelKernel {
     /// Units of memory that it uses, and no other.
     size: usize,
     fast: Duration,
@@ -24,7 +24,7 @@ struct Kernel {
 }
 
 struct Model<'a> {
-    kernels: &'a [Kernel],
+    kernels: &'a [ModelKernel],
     placed: Vec<bool>,
     capacity: usize,
     budget: WaitBudget,
@@ -38,10 +38,10 @@ struct Model<'a> {
 }
 
 impl<'a> Model<'a> {
-    fn new(kernels: &'a [Kernel], capacity: usize) -> Self {
+    fn new(kernels: &'a [ModelKernel], capacity: usize) -> Self {
         let start = Instant::now();
         let mut used = 0;
-        let is_placed = |kernel: &Kernel| {
+        let is_placed = |kernel: &ModelKernel| {
             used += kernel.size;
             used <= capacity
         };
@@ -114,7 +114,7 @@ impl<'a> Model<'a> {
     }
 }
 
-fn kernels(count: usize, of: impl Fn(usize) -> Kernel) -> Vec<Kernel> {
+fn kernels(count: usize, of: impl Fn(usize) -> ModelKernel) -> Vec<ModelKernel> {
     (0..count).map(of).collect()
 }
 
@@ -122,12 +122,12 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// As a graph network: some of the kernels read their memory at random, a tenth as fast as the link.
+/// As a graph network: some of the kernels read memory at random, a tenth as fast as the link.
 #[test]
 fn a_program_whose_kernels_are_slow_on_the_host_becomes_fast() {
     let kernels = kernels(100, |number| match number % 16 {
-        7 => Kernel { size: 100, fast: ms(12), slow: ms(400), moved: ms(30) },
-        _ => Kernel { size: 10, fast: ms(1), slow: ms(4), moved: ms(3) },
+        7 => ModelKernel { size: 100, fast: ms(12), slow: ms(400), moved: ms(30) },
+        _ => ModelKernel { size: 10, fast: ms(1), slow: ms(4), moved: ms(3) },
     });
     let mut model = Model::new(&kernels, 900);
     let periods = model.run(30);
@@ -139,7 +139,7 @@ fn a_program_whose_kernels_are_slow_on_the_host_becomes_fast() {
 /// As a decoder: each kernel reads its memory once, as fast as the link.
 #[test]
 fn a_program_that_is_as_fast_from_the_host_is_left_alone() {
-    let kernels = kernels(100, |_| Kernel { size: 10, fast: ms(0), slow: ms(1), moved: ms(1) });
+    let kernels = kernels(100, |_| ModelKernel { size: 10, fast: ms(0), slow: ms(1), moved: ms(1) });
     let mut model = Model::new(&kernels, 600);
     let periods = model.run(400);
     let alone = periods[0];

@@ -8,6 +8,7 @@ mod check;
 mod file_names;
 mod node;
 mod shown;
+mod size;
 mod table;
 mod unknown;
 mod values;
