@@ -1,8 +1,10 @@
-//! Blocks that the program is given and gives back, and pieces that it makes itself, as events for
-//! the subsystems that subscribe.
+//! Blocks that the program is given and gives back, pieces that it makes itself, and requests that
+//! are refused, as events for the subsystems that subscribe.
 //!
-//! Subscribers are told of blocks in the order in which they subscribed: the trace, moves, sharing.
-//! A call of the program pays for one load if there are none. The trace alone is told of pieces.
+//! Subscribers are told of blocks in the order in which they subscribed: the trace, the profile,
+//! moves, sharing.
+//! A call of the program pays for one load if there are none. The trace and the profile are told of
+//! pieces and of refusals.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -76,7 +78,7 @@ impl<S, const MOST: usize> SubscriberList<S, MOST> {
 }
 
 /// Those of the process: each hook that gives out or frees blocks tells them.
-static SUBSCRIBERS: SubscriberList<BlockSubscriber, 3> = SubscriberList::new();
+static SUBSCRIBERS: SubscriberList<BlockSubscriber, 4> = SubscriberList::new();
 
 /// Adds a subscriber. To be called before the first hook is connected.
 pub(crate) fn subscribe(subscriber: BlockSubscriber) {
@@ -143,20 +145,31 @@ pub(crate) struct PieceEvent {
     pub(crate) step: PieceStep,
 }
 
-/// The one that is told of pieces.
-static PIECE_SUBSCRIBER: OnceLock<fn(&PieceEvent)> = OnceLock::new();
-
-/// Has `told` be told of each piece. To be called before the first hook is connected.
-pub(crate) fn subscribe_to_pieces(told: fn(&PieceEvent)) {
-    let is_first = PIECE_SUBSCRIBER.set(told).is_ok();
-    debug_assert!(is_first, "one subsystem subscribes");
+/// The functions that a subsystem has for pieces and refusals.
+pub(crate) struct PieceSubscriber {
+    pub(crate) piece: fn(&PieceEvent),
+    /// A request for so many bytes was refused, because all tiers of the device are full.
+    pub(crate) refused: fn(CUdevice, u64),
 }
 
-/// Tells the subscriber of pieces, if there is one.
+/// Those that are told of pieces and refusals.
+static PIECE_SUBSCRIBERS: SubscriberList<PieceSubscriber, 2> = SubscriberList::new();
+
+/// Has a subsystem be told of each piece and refusal. To be called before the first hook is
+/// connected.
+pub(crate) fn subscribe_to_pieces(subscriber: PieceSubscriber) {
+    let is_added = PIECE_SUBSCRIBERS.add(subscriber).is_ok();
+    debug_assert!(is_added, "a slot for each subsystem that subscribes");
+}
+
+/// Tells the subscribers of pieces.
 pub(crate) fn tell_of_pieces(events: &[PieceEvent]) {
-    if let Some(told) = PIECE_SUBSCRIBER.get() {
-        events.iter().for_each(told);
-    }
+    events.iter().for_each(|event| PIECE_SUBSCRIBERS.iter().for_each(|it| (it.piece)(event)));
+}
+
+/// Tells the subscribers of a refused request.
+pub(crate) fn tell_of_refusal(device: CUdevice, asked: u64) {
+    PIECE_SUBSCRIBERS.iter().for_each(|it| (it.refused)(device, asked));
 }
 
 #[cfg(test)]

@@ -38,6 +38,7 @@ mod overflow;
 mod physical;
 mod pluggable;
 mod process;
+mod profile;
 mod registry;
 mod report;
 mod settings;

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 use wm_driver::{Api, Device};
-use wm_memory::{Charge, Manager, PieceAccount, TierBytes, Together, Usage};
+use wm_memory::{Charge, Manager, PieceAccount, TierBytes, Usage};
 use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
@@ -159,7 +159,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         limit_bytes: limits.device_limit.min(label.total),
         headroom_bytes: limits.headroom,
         tiers: tiers(&usage),
-        memory: Some(together(&usage.together)),
+        memory: Some(usage.together.tiers()),
         pieces: pieces(&usage.pieces),
         moves: move_stats(manager, &usage),
         peak_live_bytes: usage.live_peaks.total,
@@ -204,21 +204,6 @@ fn tiers(usage: &Usage) -> schema::Tiers {
         reserved_bytes: of(&usage.reserved),
         peak_live_bytes: of(&usage.live_peak),
         peak_reserved_bytes: of(&usage.reserved_peak),
-    };
-    schema::Tiers {
-        device: tier(|bytes| bytes.device),
-        peer: tier(|bytes| bytes.peer),
-        host: tier(|bytes| bytes.host),
-    }
-}
-
-/// Blocks and the program's own memory.
-fn together(all: &Together) -> schema::Tiers {
-    let tier = |of: fn(&TierBytes) -> u64| schema::TierUsage {
-        live_bytes: of(&all.live),
-        reserved_bytes: of(&all.reserved),
-        peak_live_bytes: of(&all.live_peaks.tiers),
-        peak_reserved_bytes: of(&all.reserved_peaks.tiers),
     };
     schema::Tiers {
         device: tier(|bytes| bytes.device),

@@ -14,6 +14,7 @@ use crate::guard::Guards;
 use crate::ipc::SharedMemory;
 use crate::moves::Migrations;
 use crate::overflow::OverflowLog;
+use crate::profile::Profiler;
 use crate::torch::TorchMemory;
 use crate::trace::Recordings;
 
@@ -24,6 +25,7 @@ pub(crate) struct Process {
     pub(crate) ipc: SharedMemory,
     pub(crate) moves: Migrations,
     pub(crate) overflow: OverflowLog,
+    pub(crate) profile: Profiler,
     pub(crate) sharing: Sharing,
     pub(crate) torch: TorchMemory,
     pub(crate) trace: Recordings,
@@ -35,6 +37,7 @@ pub(crate) static PROCESS: Process = Process {
     ipc: SharedMemory::new(),
     moves: Migrations::new(),
     overflow: OverflowLog::new(),
+    profile: Profiler::new(),
     sharing: Sharing::new(),
     torch: TorchMemory::new(),
     trace: Recordings::new(),

@@ -272,3 +272,143 @@ class Config(TypedDict, total=False):
     library: Optional[str]
     settings: Dict[str, Optional[str]]
     devices: List[DeviceBudget]
+
+
+class FullDevice(TypedDict, total=False):
+    """A device at that time."""
+
+    ordinal: int
+    total_bytes: int
+    limit_bytes: int
+    headroom_bytes: int
+    memory: Tiers
+
+
+class ObjectPlace(TypedDict, total=False):
+    """A place in the machine code of a file."""
+
+    path: str
+    build_id: str
+    offset: int
+
+
+class ProfileHeader(TypedDict, total=False):
+    """The recording."""
+
+    schema: str
+    version: str
+    pid: int
+    program: str
+    interval_bytes: int
+    began_unix_ms: int
+    python: Optional[str]
+
+
+class ProfileModule(TypedDict, total=False):
+    """A loaded object."""
+
+    id: int
+    path: str
+    build_id: str
+    base: int
+
+
+class NativePlace(TypedDict, total=False):
+    """A place in machine code."""
+
+    module: Optional[int]
+    offset: int
+
+
+class PythonPlace(TypedDict, total=False):
+    """A line of a Python program."""
+
+    function: str
+    file: str
+    line: int
+
+
+class HolderFrame(TypedDict, total=False):
+    """A place in code: a native one or one of Python."""
+
+    native: Optional[ObjectPlace]
+    python: Optional[PythonPlace]
+
+
+class Holder(TypedDict, total=False):
+    """One that holds memory."""
+
+    device: int
+    bytes: int
+    count: int
+    kind: str
+    address: Optional[int]
+    frames: List[HolderFrame]
+
+
+class OutOfMemory(TypedDict, total=False):
+    """The file."""
+
+    schema: str
+    version: str
+    pid: int
+    program: str
+    unix_ms: int
+    device: int
+    asked_bytes: int
+    would_be_enough_bytes: int
+    reason: str
+    devices: List[FullDevice]
+    holders_by: str
+    holders: List[Holder]
+    other_bytes: int
+
+
+class ProfileFrame(TypedDict, total=False):
+    """A place in code: a native one or one of Python."""
+
+    id: int
+    native: Optional[NativePlace]
+    python: Optional[PythonPlace]
+
+
+class ProfileSite(TypedDict, total=False):
+    """A stack: the places from the driver's call outwards."""
+
+    id: int
+    frames: List[int]
+    is_cut: bool
+
+
+class SampledAllocation(TypedDict, total=False):
+    """An allocation that was sampled."""
+
+    ms: int
+    number: int
+    site: int
+    device: int
+    bytes: int
+    weight_bytes: int
+    kind: str
+
+
+class SampledFree(TypedDict, total=False):
+    """A sampled allocation is gone."""
+
+    ms: int
+    number: int
+
+
+class ProfileRefusal(TypedDict, total=False):
+    """The program was refused memory."""
+
+    ms: int
+    device: int
+    asked_bytes: int
+
+
+class ProfileMark(TypedDict, total=False):
+    """The program said where it is."""
+
+    ms: int
+    text: str

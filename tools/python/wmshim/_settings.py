@@ -39,6 +39,7 @@ VARIABLES: Dict[str, str] = {
     "log_format": "WMSHIM_LOG_FORMAT",
     "trace": "WMSHIM_TRACE",
     "trace_launches": "WMSHIM_TRACE_LAUNCHES",
+    "profile": "WMSHIM_PROFILE",
     "stats_socket": "WMSHIM_STATS_SOCKET",
     "stats_dir": "WMSHIM_STATS_DIR",
     "stats_signal": "WMSHIM_STATS_SIGNAL",
@@ -92,6 +93,7 @@ def enable(
     log_format: Optional[Literal["text", "json"]] = None,
     trace: Optional[Path] = None,
     trace_launches: Optional[Union[bool, Literal["on", "off"]]] = None,
+    profile: Optional[Path] = None,
     stats_socket: Optional[Path] = None,
     stats_dir: Optional[Path] = None,
     stats_signal: Optional[Union[int, str]] = None,
@@ -173,6 +175,9 @@ def enable(
         the process, `%d` the device (replay).
     trace_launches (on, off; default: off): A trace also has each kernel launch, with the blocks that its parameters
         point into, for `bench tiers`.
+    profile (a path, a path and a size such as p.gz,1MiB, or off; default: off): The file of a profile: which code holds
+        how much device memory, for `wmctl profile`; `%p` is the process. Behind a comma, the mean of the bytes from one
+        sampled allocation to the next (profile.md).
     stats_socket (a path, or off; default: in `WMSHIM_STATS_DIR`): The statistics socket (statistics). Off: the signal,
         the file at exit and the black box are off as well.
     stats_dir (a path; default: `$XDG_RUNTIME_DIR/wmshim`, else `$TMPDIR/wmshim-$UID`): Folder of sockets, dumps and

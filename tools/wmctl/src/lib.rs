@@ -26,6 +26,7 @@ mod layout;
 mod manual;
 pub mod output;
 mod paths;
+mod profile;
 mod programs;
 mod replay;
 mod run;
@@ -59,6 +60,7 @@ const EXAMPLES: &str = "Examples:
   wmctl stats 4711 --watch 1                        one of them, every second
   wmctl top                                         all of them, with what they copy now
   wmctl export --listen                             the same for Prometheus
+  wmctl profile p.gz                                which code holds a program's memory
   wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
   wmctl bench copy                                  copy rates with and without the shim";
 
@@ -88,6 +90,8 @@ enum WmctlCommand {
     Hooks(hooks::HooksArguments),
     /// Measure copies between the host and GPUs, and keep what the links carry for the shim
     Bench(bench::BenchArguments),
+    /// Show which code holds a program's memory, from a profile or at an out-of-memory
+    Profile(profile::ProfileArguments),
     /// Replay a recorded trace: what memory a program needs
     Replay(replay::ReplayArguments),
     /// Write an archive with what a report of a fault needs
@@ -139,6 +143,7 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Cdi(arguments) => cdi::cdi(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Bench(arguments) => bench::bench(&arguments),
+        WmctlCommand::Profile(arguments) => profile::profile(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Replay(arguments) => replay::replay(&arguments),
         WmctlCommand::BugReport(arguments) => bug_report::bug_report(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Completions(arguments) => {

@@ -19,8 +19,13 @@ const PAGE: &str = "docs/schema.md";
 const PYTHON: &str = "tools/python/wmshim/_schema.py";
 
 /// Files, in the order of the page, with their headings.
-const FILES: [(&str, &str); 3] =
-    [("stats", "`stats` and `final`"), ("blocks", "`blocks`"), ("config", "`config`")];
+const FILES: [(&str, &str); 5] = [
+    ("stats", "`stats` and `final`"),
+    ("blocks", "`blocks`"),
+    ("config", "`config`"),
+    ("out_of_memory", "Out of memory"),
+    ("profile", "A profile"),
+];
 
 const OPENING: &str = "# The statistics of a process\n
 <!-- Written by `cargo xtask schema` from shim/schema/src. Do not edit. -->\n
@@ -142,6 +147,7 @@ fn python_type(name: &str) -> String {
         "String" => "str".to_owned(),
         "u64" | "u32" | "i32" => "int".to_owned(),
         "f64" => "float".to_owned(),
+        "bool" => "bool".to_owned(),
         _ => match (inside("Vec<"), inside("Option<"), inside("BTreeMap<String, ")) {
             (Some(item), ..) => format!("List[{}]", python_type(item)),
             (_, Some(value), _) => format!("Optional[{}]", python_type(value)),
@@ -158,6 +164,7 @@ fn json_type(name: &str) -> String {
         "String" => "text".to_owned(),
         "u64" | "u32" | "i32" | "usize" => "number".to_owned(),
         "f64" => "fraction".to_owned(),
+        "bool" => "true or false".to_owned(),
         _ => match (inside("Vec<"), inside("Option<"), inside("BTreeMap<String, ")) {
             (Some(item), ..) => format!("{}[]", json_type(item)),
             (_, Some(value), _) => format!("{} or null", json_type(value)),

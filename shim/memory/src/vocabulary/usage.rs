@@ -75,3 +75,21 @@ pub struct Together {
     /// Highest `reserved`.
     pub reserved_peaks: Peaks,
 }
+
+impl Together {
+    /// The same as the statistics have it.
+    #[must_use]
+    pub fn tiers(&self) -> wm_schema::Tiers {
+        let tier = |of: fn(&TierBytes) -> u64| wm_schema::TierUsage {
+            live_bytes: of(&self.live),
+            reserved_bytes: of(&self.reserved),
+            peak_live_bytes: of(&self.live_peaks.tiers),
+            peak_reserved_bytes: of(&self.reserved_peaks.tiers),
+        };
+        wm_schema::Tiers {
+            device: tier(|bytes| bytes.device),
+            peer: tier(|bytes| bytes.peer),
+            host: tier(|bytes| bytes.host),
+        }
+    }
+}

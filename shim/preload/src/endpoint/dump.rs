@@ -103,8 +103,9 @@ fn draft(path: &Path) -> PathBuf {
     path.with_extension("json.new")
 }
 
-/// Writes a new file. The folder is the user's, and so is whatever lies there already.
-fn store(path: &Path, content: &serde_json::Value) -> io::Result<()> {
+/// Writes a new file, which appears when it is complete. The folder is the user's, and so is
+/// whatever lies there already.
+pub(crate) fn store(path: &Path, content: &serde_json::Value) -> io::Result<()> {
     let draft = draft(path);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     let written = fill(file, content).and_then(|()| fs::rename(&draft, path));

@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::process::preserve_errno;
 use dump::Dumps;
+pub(crate) use dump::store as write_new_file;
 use exit_reply::ExitReply;
 use server::EndpointServer;
 use signal::StatisticsSignal;

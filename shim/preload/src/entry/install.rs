@@ -14,11 +14,13 @@ use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_driver::{Fingerprinting, Loader, Table, interposer, search};
 
 use super::lifecycle;
-use crate::events::{self, BlockSubscriber};
+use crate::events::{self, BlockSubscriber, PieceSubscriber};
 use crate::gate::GATE;
 use crate::hooks::{self, Exports};
+use crate::overflow::HolderSources;
 use crate::process::{driver, logger, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
+use crate::settings::Settings;
 use crate::subsystems::PROCESS;
 use crate::{guard, settings, shortage};
 
@@ -92,7 +94,22 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
             allocated: |it| PROCESS.trace.allocated(it.device(), it.address, it.bytes, it.order),
             freed: |it| PROCESS.trace.freed(it.device(), it.address, it.order),
         });
-        events::subscribe_to_pieces(|it| PROCESS.trace.piece(it));
+        events::subscribe_to_pieces(PieceSubscriber {
+            piece: |it| PROCESS.trace.piece(it),
+            refused: |_, _| {},
+        });
+    }
+    name_holders(settings);
+    PROCESS.profile.choose(settings);
+    if settings.profile.is_some() {
+        events::subscribe(BlockSubscriber {
+            allocated: |it| PROCESS.profile.allocated(it.device(), it.address, it.bytes),
+            freed: |it| PROCESS.profile.freed(it.address),
+        });
+        events::subscribe_to_pieces(PieceSubscriber {
+            piece: |it| PROCESS.profile.piece(it),
+            refused: |device, asked| PROCESS.profile.refused(device, asked),
+        });
     }
     PROCESS.moves.choose(
         settings,
@@ -132,6 +149,16 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or_else(|| plain(real)))
     });
     log::info!("driver {}", table.path().display());
+}
+
+/// The folder of the sockets is used unless the user wants none.
+fn name_holders(settings: &Settings) {
+    if settings.stats_socket.as_deref() != Some(Path::new("off")) && !settings.disable {
+        PROCESS.overflow.name_holders(HolderSources {
+            folder: settings.stats_dir.clone(),
+            by_site: |most| PROCESS.profile.holders(most),
+        });
+    }
 }
 
 fn fill(exports: &Exports, target: impl Fn(usize) -> *const ()) {

@@ -55,6 +55,7 @@ extern "C" fn at_exit() {
         PROCESS.endpoint.stop();
         departure::close(DEPARTURE);
         PROCESS.trace.finish();
+        PROCESS.profile.finish();
         PROCESS.guard.finish();
         PROCESS.overflow.finish();
         black_box::finish();

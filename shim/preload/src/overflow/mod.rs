@@ -7,6 +7,7 @@
 //! child; the line at the exit waits for no lock, since a signal handler that calls `exit` may have
 //! interrupted the thread that has it.
 
+mod holders;
 mod notices;
 mod refusal;
 
@@ -14,12 +15,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, TryLockError};
 
+use holders::HolderFiles;
+pub(crate) use holders::HolderSources;
 use notices::{BytesElsewhere, Needs, Notices, whereabouts};
 use wm_abi::CUdevice;
 use wm_driver::{Device, Tier, lock};
 use wm_memory::{Manager, Shortage, Usage};
 
-use crate::{black_box, process, registry};
+use crate::{black_box, events, process, registry};
 
 /// The lines of a process about memory that lies elsewhere.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ pub(crate) struct OverflowLog {
     resets: Mutex<NeedsByDevice>,
     /// Requests that no tier could meet.
     refusals: AtomicU64,
+    holders: HolderFiles,
 }
 
 type NeedsByDevice = BTreeMap<CUdevice, Needs>;
@@ -42,7 +46,13 @@ impl OverflowLog {
             are_over: AtomicBool::new(false),
             resets: Mutex::new(BTreeMap::new()),
             refusals: AtomicU64::new(0),
+            holders: HolderFiles::new(),
         }
+    }
+
+    /// The settings are known: at a refusal a file names the holders.
+    pub(crate) fn name_holders(&self, sources: HolderSources) {
+        self.holders.choose(sources);
     }
 
     /// A block was given out that its device has no room for, or a block has left its device.
@@ -72,12 +82,14 @@ impl OverflowLog {
     pub(crate) fn say(&self, device: CUdevice, asked: u64, shortage: impl FnOnce() -> Shortage) {
         let count = self.refusals.fetch_add(1, Relaxed) + 1;
         black_box::refused(device, asked);
+        events::tell_of_refusal(device, asked);
         if !count.is_power_of_two() || log::max_level() < log::LevelFilter::Warn {
             return;
         }
         let shortage = shortage();
         let number = if count == 1 { String::new() } else { format!("refusal {count}: ") };
-        log::warn!("device {device}: {number}{shortage}{}", refusal::advice_on(device, &shortage));
+        let (advice, file) = (refusal::advice_on(device, &shortage), self.holders.write(device, &shortage));
+        log::warn!("device {device}: {number}{shortage}{advice}{file}");
     }
 
     /// The device's contexts are gone, and its manager is about to forget its blocks.

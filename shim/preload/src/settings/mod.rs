@@ -7,6 +7,7 @@
 mod check;
 mod file_names;
 mod node;
+mod profile_target;
 mod shown;
 mod size;
 mod table;

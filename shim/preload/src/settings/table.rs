@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use wm_memory::KeepCopies;
 
+use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{
     Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Size, TorchAllocator,
@@ -259,6 +260,11 @@ settings! {
         /// `bench tiers`.
         "WMSHIM_TRACE_LAUNCHES": "on, off", "off"
             => trace_launches: bool = false, |text| words(text, switch);
+        /// The file of a profile: which code holds how much device memory, for `wmctl profile`;
+        /// `%p` is the process. Behind a comma, the mean of the bytes from one sampled allocation
+        /// to the next ([profile.md](profile.md)).
+        "WMSHIM_PROFILE": "a path, a path and a size such as p.gz,1MiB, or off", "off"
+            => profile: Option<ProfileTarget> = None, profile;
         // Statistics.
         /// The statistics socket ([statistics](wmctl.md#the-socket)). Off: the signal, the file at
         /// exit and the black box are off as well.

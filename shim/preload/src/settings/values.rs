@@ -365,6 +365,8 @@ pub(super) fn log_format(text: &str) -> Parsed<LogFormat> {
 #[cfg(test)]
 mod tests {
     //! Hazard (error handling): a value is read as another one, or a bad one is accepted.
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]
@@ -434,7 +436,6 @@ mod tests {
 
     #[test]
     fn paths_may_have_any_bytes() {
-        use std::os::unix::ffi::OsStrExt;
         let odd = OsStr::from_bytes(b"/a/\xff");
         assert_eq!(path(odd), Ok(Some(PathBuf::from(odd))));
         assert!(words(odd, size).is_err());

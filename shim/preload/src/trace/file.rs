@@ -17,12 +17,12 @@ use wm_trust::user;
 
 use crate::settings::{replace, with_process};
 
-/// The first line of every recording, once it is unpacked.
-const BEGINNING: &[u8] = b"# wmshim-trace ";
+/// The beginning of every trace, once it is unpacked.
+pub(super) const BEGINNING: &[u8] = b"# wmshim-trace ";
 
 /// Why a file cannot take a recording.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RecordingError {
+pub(crate) enum RecordingError {
     #[error("{} cannot be written ({error})", .path.display())]
     Unwritable { path: PathBuf, error: io::Error },
     #[error("{} is a link: name the file itself", .0.display())]
@@ -39,15 +39,15 @@ pub(super) enum RecordingError {
 
 /// A file that only this process writes.
 #[derive(Debug)]
-pub(super) struct File {
+pub(crate) struct File {
     file: fs::File,
     /// Length up to the last whole chunk.
     whole: u64,
 }
 
 impl File {
-    /// Makes the file, or empties an earlier recording.
-    pub(super) fn create(path: &Path) -> Result<Self, RecordingError> {
+    /// Makes the file, or empties an earlier recording, which begins as this one will.
+    pub(crate) fn create(path: &Path, beginning: &[u8]) -> Result<Self, RecordingError> {
         let name = || path.to_owned();
         let explain = |error| RecordingError::Unwritable { path: name(), error };
         // Looked at before it is opened: opening a device may do something already.
@@ -64,7 +64,7 @@ impl File {
             return Err(RecordingError::NotYours(name()));
         }
         claim(&file, path)?;
-        if found.len() > 0 && !is_recording(&file) {
+        if found.len() > 0 && !is_recording(&file, beginning) {
             return Err(RecordingError::NoRecording(name()));
         }
         file.set_len(0).and_then(|()| (&file).rewind()).map_err(explain)?;
@@ -73,12 +73,12 @@ impl File {
 
     /// A file that every write to fails.
     #[cfg(test)]
-    pub(super) fn unwritable() -> Self {
+    pub(crate) fn unwritable() -> Self {
         Self { file: fs::File::open("/dev/null").expect("on every system"), whole: 0 }
     }
 
     /// Appends text as one gzip member. A member that does not fit is taken back.
-    pub(super) fn append(&mut self, text: &[u8]) -> io::Result<()> {
+    pub(crate) fn append(&mut self, text: &[u8]) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -105,9 +105,9 @@ fn claim(file: &fs::File, path: &Path) -> Result<(), RecordingError> {
 }
 
 /// Does it begin as a recording does? One that was cut short in its first chunk is none any more.
-fn is_recording(file: &fs::File) -> bool {
-    let mut beginning = [0; BEGINNING.len()];
-    GzDecoder::new(file).read_exact(&mut beginning).is_ok() && beginning == *BEGINNING
+fn is_recording(file: &fs::File, beginning: &[u8]) -> bool {
+    let mut found = vec![0; beginning.len()];
+    GzDecoder::new(file).read_exact(&mut found).is_ok() && found == beginning
 }
 
 /// Does the name tell devices apart?
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn every_chunk_can_be_read_as_soon_as_it_is_written() {
         let path = place("chunks");
-        let mut file = File::create(&path).expect("a file");
+        let mut file = File::create(&path, BEGINNING).expect("a file");
         for text in [&b"one\n"[..], b"", b"two\n"] {
             file.append(text).expect("room");
         }
@@ -151,9 +151,9 @@ mod tests {
     #[test]
     fn a_file_that_is_being_written_is_left_alone() {
         let path = place("taken");
-        let mut first = File::create(&path).expect("a file");
+        let mut first = File::create(&path, BEGINNING).expect("a file");
         first.append(b"first").expect("room");
-        let error = File::create(&path).expect_err("in use");
+        let error = File::create(&path, BEGINNING).expect_err("in use");
         let length = fs::metadata(&path).expect("there").len();
         fs::remove_file(&path).expect("there");
         assert!(matches!(error, RecordingError::InUse(_)) && length > 0, "{error}");
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_no_plain_file_is_refused() {
-        let refusal = |path| File::create(Path::new(path)).expect_err("refused");
+        let refusal = |path| File::create(Path::new(path), BEGINNING).expect_err("refused");
         assert!(matches!(refusal("/dev/null"), RecordingError::NotPlain(_)));
         assert!(matches!(refusal("/no/such/folder/x"), RecordingError::Unwritable { .. }));
     }
@@ -171,12 +171,12 @@ mod tests {
         let path = place("thesis");
         for content in [&b"my thesis"[..], &compressed("my thesis"), b"\x1f\x8b"] {
             fs::write(&path, content).expect("a file");
-            let error = File::create(&path).expect_err("no recording");
+            let error = File::create(&path, BEGINNING).expect_err("no recording");
             assert_eq!(fs::read(&path).expect("there"), content, "{error}");
         }
         let link = place("link");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        let error = File::create(&link).expect_err("a link");
+        let error = File::create(&link, BEGINNING).expect_err("a link");
         fs::remove_file(&link).expect("there");
         fs::remove_file(&path).expect("there");
         assert!(matches!(error, RecordingError::Link(_)), "{error}");
@@ -187,11 +187,11 @@ mod tests {
         let path = place("again");
         fs::write(&path, compressed("# wmshim-trace 1; and much more than is written below\n"))
             .expect("a file");
-        let mut file = File::create(&path).expect("a recording");
+        let mut file = File::create(&path, BEGINNING).expect("a recording");
         file.append(b"one\n").expect("room");
         assert_eq!(fs::read(&path).expect("there"), compressed_fast("one\n"));
         fs::remove_file(&path).expect("there");
-        drop(File::create(&path).expect("a file"));
+        drop(File::create(&path, BEGINNING).expect("a file"));
         let mode = fs::metadata(&path).expect("there").mode();
         fs::remove_file(&path).expect("there");
         assert_eq!(mode & 0o777, 0o600);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_disk_that_is_full_leaves_whole_chunks() {
         let path = place("full");
-        let mut file = File::create(&path).expect("a file");
+        let mut file = File::create(&path, BEGINNING).expect("a file");
         file.append(b"one\n").expect("room");
         let whole = fs::metadata(&path).expect("there").len();
         // SAFETY: one process a test; the signal that tells of the limit is ignored, as the limit's

@@ -31,6 +31,7 @@ use crate::events::{PieceEvent, PieceStep};
 use crate::launches::{self, Launch, Submission, Subscriber, TouchedBlock};
 use crate::process;
 use crate::settings::Settings;
+pub(crate) use file::File as RecordingFile;
 use file::{File, RecordingError};
 use log::Log;
 
@@ -197,7 +198,7 @@ impl Recordings {
         if !file::names_device(template) && only != device {
             return Err(NotRecorded::OtherDevice { only, device });
         }
-        let file = File::create(&file::expand(template, std::process::id(), device))?;
+        let file = File::create(&file::expand(template, std::process::id(), device), file::BEGINNING)?;
         Ok(Recorder::new(Log::new(), file))
     }
 }
@@ -266,7 +267,7 @@ impl Recorder {
 }
 
 /// The lock, if its holder lets go within [`MOMENT`].
-fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let end = Instant::now() + MOMENT;
     loop {
         match mutex.try_lock() {

@@ -70,6 +70,7 @@ pub(in crate::hooks) unsafe fn mem_create(
     if made == Err(CUresult::OUT_OF_MEMORY) && request.kind.is_some() {
         cache().refused();
     }
+    PROCESS.profile.settle();
     // SAFETY: the program's out-pointer, not null.
     made.map(|made| unsafe { *handle = made }).into()
 }

@@ -76,6 +76,7 @@ fn free_blocks_of(context: CUcontext) {
         let is_it = |manager: &Manager<Device>| manager.block(address).is_some_and(|block| block.id == id);
         if let Some(manager) = owner.filter(|manager| is_it(manager)) {
             PROCESS.guard.forget(address);
+            PROCESS.profile.freed(address);
             let _ = manager.free(address, Order::Device);
         }
     }
@@ -89,6 +90,7 @@ fn end_device(device: CUdevice) {
         PROCESS.ipc.end_device(device);
         physical::cache().handles().iter_mut().for_each(|handles| handles.end_device(device));
         PROCESS.overflow.device_ended(manager);
+        PROCESS.profile.device_ended(device);
         manager.discard();
         registry::rest(device, manager);
     }
