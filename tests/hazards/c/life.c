@@ -12,6 +12,8 @@
  *   life late            uses the driver from exit handlers and destructors, after the shim's own
  *   life early           uses the driver from a constructor, before main
  *   life stream_ends     allocates in a stream that another thread destroys meanwhile
+ *   life last_and_first N  N times: threads use contexts of their own for the first time while the context
+ *                        that the device was used through so far is reset
  *   life closed          closes its handle of the library many times and uses the driver again */
 
 #include <dlfcn.h>
@@ -293,6 +295,52 @@ static int stream_ends(void)
     return 0;
 }
 
+/* ---- a device's last context ends, and its first begins */
+
+enum { USERS = 3 };
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUresult cuCtxDestroy_v2(CUcontext context);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+
+static pthread_barrier_t turn;
+static atomic_uint spread;
+
+static void *beginner(void *rounds)
+{
+    CUcontext context;
+    for (long round = 0; round < (long)rounds; round++) {
+        MUST(cuCtxCreate_v2(&context, 0, 0));
+        pthread_barrier_wait(&turn);
+        /* The reset takes as long as some of these loops. */
+        for (volatile unsigned i = atomic_fetch_add(&spread, 97) % 4096; i > 0; i--)
+            ;
+        round_trip(round);
+        pthread_barrier_wait(&turn);
+        MUST(cuCtxDestroy_v2(context));
+    }
+    return NULL;
+}
+
+static int last_and_first(long rounds)
+{
+    pthread_t threads[USERS];
+    MUST(cuInit(0));
+    pthread_barrier_init(&turn, NULL, USERS + 1);
+    for (int i = 0; i < USERS; i++)
+        pthread_create(&threads[i], NULL, beginner, (void *)rounds);
+    for (long round = 0; round < rounds; round++) {
+        begin();
+        round_trip(round);
+        pthread_barrier_wait(&turn);
+        MUST(cuDevicePrimaryCtxReset_v2(0));
+        pthread_barrier_wait(&turn);
+    }
+    for (int i = 0; i < USERS; i++)
+        pthread_join(threads[i], NULL);
+    return 0;
+}
+
 static int closed(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -322,6 +370,7 @@ int main(int count, char **argument)
            : !strcmp(way, "late")        ? late()
            : !strcmp(way, "early")       ? early()
            : !strcmp(way, "stream_ends") ? stream_ends()
+           : !strcmp(way, "last_and_first") ? last_and_first(atol(argument[2]))
            : !strcmp(way, "closed")      ? closed()
                                          : 99;
 }

@@ -60,6 +60,13 @@ fn a_stream_that_another_thread_destroyed_is_no_stream() {
     assert_eq!(shimmed.expect_success(), bare.expect_success());
 }
 
+/// Hazard (use after free): the last context that a device was used through ends, and its manager
+/// with it, while another thread begins to use the device in a context of its own.
+#[test]
+fn a_device_ends_in_one_context_while_it_is_first_used_in_others() {
+    lives_well(&["last_and_first", "1000"]);
+}
+
 #[test]
 fn a_child_forked_before_first_use_is_an_ordinary_program() {
     lives_well(&["fork_before"]);

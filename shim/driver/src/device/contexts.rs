@@ -15,6 +15,11 @@ pub(crate) struct HeldContext<'a> {
     _call: UnawareCall<'a>,
 }
 
+/// The contexts of a device that begins.
+pub(super) fn used_through(context: CUcontext) -> Vec<CUcontext> {
+    Vec::from_iter((!context.is_null()).then_some(context))
+}
+
 impl Device {
     /// The context through which the device is used: the eldest living one of those that are not
     /// about to be destroyed, or null. The driver does not check the handle of a destroyed context
@@ -32,16 +37,22 @@ impl Device {
         HeldContext { context: self.context(), _call: call }
     }
 
-    /// A new context exists after all contexts of the device had ended.
+    /// The device is used again after all its contexts had ended: through `context`, or if that is
+    /// null, through the first adopted one.
     pub fn begin_again(&self, context: CUcontext) {
         self.spares.forget_pool();
-        self.contexts.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.adopt(context);
+        let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
+        *contexts = used_through(context);
     }
 
-    /// Another context of this device allocates: from now on frees wait for its work too.
+    /// Is the device used through the context?
+    pub fn is_used_through(&self, context: CUcontext) -> bool {
+        self.contexts.read().unwrap_or_else(PoisonError::into_inner).contains(&context)
+    }
+
+    /// Another context of this device allocates: from now on frees wait for its work too. A green
+    /// context is a part of another one, which is meant.
     pub fn adopt(&self, context: CUcontext) {
-        let context = self.streams.home(context);
         let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
         if !contexts.contains(&context) {
             contexts.push(context);

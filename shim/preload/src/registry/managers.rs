@@ -4,10 +4,15 @@
 //! and blocks' addresses outlive contexts. A manager whose device has no context any more rests,
 //! and serves the device again once it has a context: however often a program resets a device, its
 //! managers hold resources of one.
+//!
+//! Invariant: a manager that is withdrawn is used through no context. A context is given to a
+//! manager, and a manager is withdrawn, under one lock.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use wm_abi::CUdevice;
+use wm_driver::lock;
 
 /// Devices by ordinal; more than any machine has.
 pub(super) const DEVICES: usize = 64;
@@ -21,6 +26,8 @@ pub(super) struct Managers<M: 'static> {
     end: AtomicUsize,
     /// Managers of devices without a context. They hold nothing.
     resting: [AtomicPtr<M>; DEVICES],
+    /// No driver call is made under it.
+    users: Mutex<()>,
 }
 
 impl<M> Managers<M> {
@@ -29,6 +36,7 @@ impl<M> Managers<M> {
             serving: [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES],
             end: AtomicUsize::new(0),
             resting: [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES],
+            users: Mutex::new(()),
         }
     }
 
@@ -70,10 +78,34 @@ impl<M> Managers<M> {
         }
     }
 
-    pub(super) fn withdraw(&self, device: CUdevice) -> Option<&'static M> {
-        let slot = usize::try_from(device).ok().and_then(|index| self.serving.get(index))?;
-        // SAFETY: null or a reference for ever, as in `existing`.
-        unsafe { slot.swap(std::ptr::null_mut(), Ordering::AcqRel).as_ref() }
+    /// The manager that `find` names, told by `adopt` of a context while it serves the device.
+    /// `find` is asked again if the manager was withdrawn since it was found.
+    pub(super) fn adopt(
+        &self,
+        device: CUdevice,
+        find: impl Fn() -> Option<&'static M>,
+        adopt: impl Fn(&M),
+    ) -> Option<&'static M> {
+        loop {
+            let manager = find()?;
+            let _users = lock(&self.users);
+            if self.existing(device).is_some_and(|serving| std::ptr::eq(serving, manager)) {
+                adopt(manager);
+                return Some(manager);
+            }
+        }
+    }
+
+    /// Withdraws the device's manager if it `is_unused`.
+    pub(super) fn withdraw(
+        &self,
+        device: CUdevice,
+        is_unused: impl FnOnce(&M) -> bool,
+    ) -> Option<&'static M> {
+        let _users = lock(&self.users);
+        let manager = self.existing(device).filter(|manager| is_unused(manager))?;
+        self.serving.get(usize::try_from(device).ok()?)?.store(std::ptr::null_mut(), Ordering::Release);
+        Some(manager)
     }
 }
 
@@ -81,6 +113,9 @@ impl<M> Managers<M> {
 mod tests {
     //! Hazard (resource leak): a program resets a device again and again, and each reset leaves a
     //! manager behind.
+    use std::cell::Cell;
+    use std::sync::Barrier;
+
     use super::*;
 
     static MODELS: [u32; 2] = [0, 1];
@@ -102,7 +137,8 @@ mod tests {
     fn a_withdrawn_manager_serves_again_after_its_rest() {
         let managers = Managers::new();
         managers.publish(0, &MODELS[0]);
-        assert!(is(managers.withdraw(0), 0) && managers.withdraw(0).is_none());
+        assert!(managers.withdraw(0, |_| false).is_none(), "it is used");
+        assert!(is(managers.withdraw(0, |_| true), 0) && managers.withdraw(0, |_| true).is_none());
         assert!(managers.existing(0).is_none() && managers.wake(0).is_none(), "it does not rest yet");
         managers.rest(0, &MODELS[0]);
         assert!(is(managers.wake(0), 0));
@@ -114,7 +150,50 @@ mod tests {
         let managers = Managers::new();
         for device in [-1, DEVICES as CUdevice, CUdevice::MAX] {
             managers.rest(device, &MODELS[0]);
-            assert!(managers.existing(device).is_none() && managers.withdraw(device).is_none());
+            assert!(managers.existing(device).is_none() && managers.withdraw(device, |_| true).is_none());
+        }
+    }
+
+    /// Hazard (use after free): a thread has found the manager when another one ends it, and goes
+    /// on in a manager that has freed all its blocks.
+    #[test]
+    fn a_context_goes_to_the_manager_that_serves_after_the_others_end() {
+        let (managers, users) = (Managers::new(), [const { Cell::new(0) }; 2]);
+        managers.publish(0, &MODELS[0]);
+        let meanwhile = Cell::new(true);
+        let find = || {
+            let found = managers.existing(0);
+            if meanwhile.take() {
+                assert!(is(managers.withdraw(0, |model| users[*model as usize].get() == 0), 0));
+                managers.publish(0, &MODELS[1]);
+            }
+            found
+        };
+        let adopt = |model: &u32| users[*model as usize].update(|count| count + 1);
+        assert!(is(managers.adopt(0, find, adopt), 1), "the first one serves no more");
+        assert_eq!(users.each_ref().map(Cell::get), [0, 1]);
+        assert!(managers.withdraw(0, |model| users[*model as usize].get() == 0).is_none(), "it is used");
+    }
+
+    /// Both orders of an end and a first use, from threads.
+    #[test]
+    fn no_manager_ends_that_a_context_was_given_to() {
+        static MANAGERS: Managers<AtomicUsize> = Managers::new();
+        static MODEL: AtomicUsize = AtomicUsize::new(0);
+        let find = || MANAGERS.existing(0).or_else(|| Some(MANAGERS.publish(0, &MODEL)));
+        for _ in 0..2000 {
+            MODEL.store(0, Ordering::Relaxed);
+            MANAGERS.publish(0, &MODEL);
+            let both = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    both.wait();
+                    MANAGERS.withdraw(0, |model| model.load(Ordering::Relaxed) == 0)
+                });
+                both.wait();
+                MANAGERS.adopt(0, find, |model| model.store(1, Ordering::Relaxed)).expect("it is found");
+            });
+            assert!(MANAGERS.existing(0).is_some(), "it was withdrawn although it is used");
         }
     }
 }

@@ -13,7 +13,7 @@ use wm_memory::Manager;
 
 use super::create::manager;
 use super::devices::{active_primary, current_device, device_count, device_of};
-use super::tables::{any, existing};
+use super::tables::{REGISTRY, any, existing};
 use crate::process::{LastSite, PROCESS_HOT, Site, StreamKind, THREAD_HOT, streams};
 
 /// Where the thread's last call acted, if that was in this context and no context or stream has
@@ -71,8 +71,7 @@ fn look_up(context: CUcontext) -> Option<Site> {
     let _whole = Uncancelled::new();
     let epoch = streams().epoch() as u32;
     let device = current_device()?;
-    let site = Site { manager: manager(device, streams().home(context))?, context, device };
-    site.manager.gpu().adopt(context);
+    let site = Site { manager: used_through(context, device)?, context, device };
     remember(LastSite {
         site,
         stream: CUstream::NULL,
@@ -86,9 +85,18 @@ fn look_up(context: CUcontext) -> Option<Site> {
 /// The manager of a context that is not the calling thread's.
 pub(super) fn site_of_context(context: CUcontext) -> Option<Site> {
     let device = device_of(context)?;
-    let manager = manager(device, streams().home(context))?;
-    manager.gpu().adopt(context);
-    Some(Site { manager, context, device })
+    Some(Site { manager: used_through(context, device)?, context, device })
+}
+
+/// The manager of a device, which is used through the context from now on. It is not withdrawn
+/// while the context lives.
+fn used_through(context: CUcontext, device: CUdevice) -> Option<&'static Manager<Device>> {
+    let home = streams().home(context);
+    let is_known = |manager: &&Manager<Device>| manager.gpu().is_used_through(home);
+    existing(device).filter(is_known).or_else(|| {
+        let adopt = |manager: &Manager<Device>| manager.gpu().adopt(home);
+        REGISTRY.managers.adopt(device, || manager(device, home), adopt)
+    })
 }
 
 /// As [`current_site`], but only if the device has a manager: none is made, and the manager does

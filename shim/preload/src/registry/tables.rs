@@ -126,9 +126,10 @@ pub(crate) fn rest(device: CUdevice, manager: &'static Manager<Device>) {
     REGISTRY.managers.rest(device, manager);
 }
 
-/// Withdraws the device's manager, whose contexts are gone. Once it holds nothing, it may [`rest`].
+/// Withdraws the device's manager, unless it is used through a context. Once it holds nothing, it
+/// may [`rest`].
 pub(crate) fn withdraw(device: CUdevice) -> Option<&'static Manager<Device>> {
-    let manager = REGISTRY.managers.withdraw(device);
+    let manager = REGISTRY.managers.withdraw(device, |manager| manager.gpu().context().is_null())?;
     streams().advance_epoch();
-    manager
+    Some(manager)
 }

@@ -82,8 +82,8 @@ fn free_blocks_of(context: CUcontext) {
     }
 }
 
-/// All contexts of the device have ended, and with them, by CUDA's rules, all memory that was
-/// allocated in them.
+/// If all contexts of the device have ended, all memory that was allocated in them ends with them,
+/// by CUDA's rules.
 fn end_device(device: CUdevice) {
     if let Some(manager) = registry::withdraw(device) {
         PROCESS.guard.end_device(device);
@@ -140,9 +140,7 @@ fn end_primary(
             registry::end_context(green);
             streams().forget_green(green);
         }
-        if registry::existing(device).is_some_and(|manager| manager.gpu().context().is_null()) {
-            end_device(device);
-        }
+        end_device(device);
     }
     result
 }
