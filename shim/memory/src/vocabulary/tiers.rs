@@ -83,6 +83,9 @@ pub struct Peaks {
 }
 
 impl Peaks {
+    /// Nothing yet.
+    pub const NONE: Self = Self { tiers: TierBytes { device: 0, peer: 0, host: 0 }, total: 0 };
+
     /// As if there had never been more than now.
     pub(crate) fn of(now: &TierBytes) -> Self {
         Self { tiers: *now, total: now.total() }

@@ -1,6 +1,7 @@
 //! When a line about memory that lies elsewhere is due, and its text. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use wm_abi::CUdevice;
 use wm_driver::Tier;
@@ -66,7 +67,7 @@ fn part(tier: Tier, bytes: u64) -> String {
 }
 
 /// The most that a program held of a device's memory, on the device and elsewhere.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Needs {
     pub(super) peaks: Peaks,
     /// Blocks and pieces that lay elsewhere, in whole or in part.
@@ -76,30 +77,67 @@ pub(super) struct Needs {
 }
 
 impl Needs {
+    const NONE: Self = Self { peaks: Peaks::NONE, overflows: 0, headroom: 0 };
+
     /// Another time of the same memory: a device before and after a reset. Its manager counts on.
-    pub(super) fn or(&mut self, other: &Self) {
+    fn or(&mut self, other: &Self) {
         self.peaks.join(&other.peaks);
         self.overflows = self.overflows.max(other.overflows);
         self.headroom = self.headroom.max(other.headroom);
     }
 
-    /// The part of one device in the line at the process's end.
-    pub(super) fn said(&self, device: CUdevice) -> String {
+    /// The part of one device in the line.
+    fn write(&self, device: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Peaks { tiers, total } = self.peaks;
         let bytes = ReadableBytes;
-        let mut most = vec![format!("{} on it", bytes(tiers.device))];
-        most.extend((tiers.peer > 0).then(|| format!("{} on other devices", bytes(tiers.peer))));
-        most.extend((tiers.host > 0).then(|| format!("{} on the host", bytes(tiers.host))));
-        let headroom = match self.headroom {
-            0 => String::new(),
-            headroom => format!(", beside {} that stay free (WMSHIM_HEADROOM)", bytes(headroom)),
-        };
-        format!(
-            "of device {device} {} times, at most {}; this program needs {} on device {device}{headroom}",
-            self.overflows,
-            most.join(", "),
-            bytes(total)
-        )
+        write!(f, "of device {device} {} times, at most {} on it", self.overflows, bytes(tiers.device))?;
+        for (there, place) in [(tiers.peer, "other devices"), (tiers.host, "the host")] {
+            if there > 0 {
+                write!(f, ", {} on {place}", bytes(there))?;
+            }
+        }
+        write!(f, "; this program needs {} on device {device}", bytes(total))?;
+        match self.headroom {
+            0 => Ok(()),
+            headroom => write!(f, ", beside {} that stay free (WMSHIM_HEADROOM)", bytes(headroom)),
+        }
+    }
+}
+
+/// The needs of every device, by its number. It is written as the line at the process's end, and
+/// neither it nor the line has memory of the allocator.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NeedsByDevice([Needs; 64]);
+
+impl NeedsByDevice {
+    pub(super) const NONE: Self = Self([Needs::NONE; 64]);
+
+    /// Another time of a device's memory.
+    pub(super) fn add(&mut self, device: CUdevice, needs: &Needs) {
+        if let Some(all) = usize::try_from(device).ok().and_then(|number| self.0.get_mut(number)) {
+            all.or(needs);
+        }
+    }
+
+    /// Devices with memory elsewhere.
+    fn overflowed(&self) -> impl Iterator<Item = (usize, &Needs)> {
+        self.0.iter().enumerate().filter(|(_, needs)| needs.overflows > 0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.overflowed().next().is_none()
+    }
+}
+
+impl fmt::Display for NeedsByDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (device, needs) in self.overflowed() {
+            f.write_str(between)?;
+            needs.write(device, f)?;
+            between = "; ";
+        }
+        Ok(())
     }
 }
 
@@ -146,11 +184,19 @@ mod tests {
             let peaks = Peaks { tiers: TierBytes { device, peer: 0, host }, total };
             Needs { peaks, overflows: 2, headroom: 0 }
         };
-        let mut all = needs(8 << 20, 2 << 20, 9 << 20);
-        all.or(&needs(4 << 20, 5 << 20, 6 << 20));
+        let mut all = NeedsByDevice::NONE;
+        all.add(0, &needs(8 << 20, 2 << 20, 9 << 20));
+        all.add(0, &needs(4 << 20, 5 << 20, 6 << 20));
         assert_eq!(
-            all.said(0),
+            all.to_string(),
             "of device 0 2 times, at most 8.0 MiB on it, 5.0 MiB on the host; this program needs 9.0 MiB on device 0"
         );
+        all.add(2, &Needs { headroom: 1 << 20, ..needs(1 << 20, 0, 1 << 20) });
+        let second = "; of device 2 2 times, at most 1.0 MiB on it; this program needs 1.0 MiB on device 2, \
+                      beside 1.0 MiB that stay free (WMSHIM_HEADROOM)";
+        assert!(all.to_string().ends_with(second), "{all}");
+        all.add(-1, &needs(1, 1, 1));
+        all.add(64, &needs(1, 1, 1));
+        assert_eq!(all.overflowed().count(), 2, "other numbers are no device's");
     }
 }
