@@ -47,5 +47,5 @@ pub use cells::Cells;
 pub use device::{Device, Unsupported};
 pub use gpu::{Event, Gpu, Handle, KeyedFingerprint, LinkWay, OomAnswer, Shortfall, StreamId, Tier};
 pub use loader::{Loader, NotADriver};
-pub use lock::lock;
+pub use lock::{lock, lock_soon};
 pub use table::Table;

@@ -1,26 +1,22 @@
-/* A program whose exit may allocate nothing: last_lines [BLOCKS [PAST]]. It ends with 7.
+/* A program whose exit may allocate nothing: last_lines IMAGE BLOCKS [PAST]. It ends with 7.
  *
  * Its own malloc stands before the C library's. While the exit handlers run that were registered
  * after main began, a call that takes the allocator's lock ends the process with 86 and the number
  * of the bytes: the exit may have begun in a handler of a signal, in a thread that has that lock.
  *
- * It allocates as many blocks of 16 MiB, and with PAST it writes as many bytes past the end of the
- * first one. */
+ * It allocates as many blocks of 16 MiB, writes PAST bytes past the end of the first one, and frees
+ * it. */
 
-#include <dlfcn.h>
 #include <execinfo.h>
-#include <pthread.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "fill.h"
 
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *memory, size_t bytes);
 void *__libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void *memory);
-CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream);
 
 enum { BLOCK = 16 << 20, CODE = 7, ALLOCATES = 86 };
 
@@ -89,24 +85,24 @@ static void watch_no_more(void)
 
 int main(int count, char **words)
 {
-    int blocks = count > 1 ? atoi(words[1]) : 0, past = count > 2 ? atoi(words[2]) : 0;
+    int blocks = count > 2 ? atoi(words[2]) : 0, past = count > 3 ? atoi(words[3]) : 0;
     CUdeviceptr first = 0, next;
     CUstream stream;
     void *frames[1];
     /* It loads code at its first call. */
     backtrace(frames, 1);
     atexit(watch_no_more);
-    begin();
+    load(words[1]);
     MUST(cuStreamCreate(&stream, 1));
     for (int i = 0; i < blocks; i++) {
         MUST(cuMemAllocAsync(&next, BLOCK, stream));
         first = first ? first : next;
     }
-    if (past)
-        MUST(cuMemsetD8Async(first + BLOCK, 1, past, stream));
-    if (blocks > 1)
-        MUST(cuMemFreeAsync(first, stream));
-    MUST(cuStreamSynchronize(stream));
+    MUST(fill_by_kernel(first, BLOCK + past, 1, stream));
+    MUST(cuMemFreeAsync(first, stream));
+    /* A wait that the library does not see: the last figures are ready. */
+    while (cuStreamQuery(stream) != CUDA_SUCCESS)
+        ;
     atexit(watch);
     exit(CODE);
 }

@@ -135,3 +135,31 @@ fn a_handler_ends_the_process_while_memory_moves() {
         links,
     ]);
 }
+
+/// Hazard (deadlock): a handler of a signal has interrupted the allocator and calls `exit`, and the
+/// exit allocates. What the library writes at the exit is written all the same.
+#[test]
+fn the_exit_allocates_nothing_whatever_it_has_to_say() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "last_lines");
+    let trace = scratch.path().join("trace.gz").display().to_string();
+    let links = [("WMSHIM_MULTIPATH", "0,1"), ("SIMCUDA_DEVICES", "2")];
+    let cases: [(&str, &[(&str, &str)], &str); 7] = [
+        ("0", &[], ""),
+        ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB")], "memory lay elsewhere than on its device: of device 0"),
+        ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB"), ("WMSHIM_MIGRATE", "on")], ""),
+        ("400", &[("WMSHIM_GUARD", "canary")], "guard: a write past the end of block"),
+        ("0", &[("WMSHIM_TRACE", &trace)], ""),
+        ("0", &links, ""),
+        ("0", &[("WMSHIM_STATS_AT_EXIT", "/dev/null/none")], ""),
+    ];
+    for (past, variables, last) in cases {
+        let image = hazards::places::workspace("kernels/compiled/diagnostics.ptx");
+        let host = Host::shimmed(&program, &scratch, &driver).args([image]).args(["10", past]);
+        let outcome = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
+        assert_eq!(outcome.status.code(), Some(7), "{variables:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(last), "{variables:?}: {}", outcome.stderr);
+    }
+    assert!(std::fs::metadata(&trace).is_ok_and(|trace| trace.len() > 100), "a recording");
+}

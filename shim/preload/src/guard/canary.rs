@@ -255,11 +255,7 @@ impl<G: TailGpu> Canaries<G> {
 
     /// The process ends: compares the tails that have arrived, without a call of the driver.
     pub(super) fn finish(&self) {
-        for copies in self.copies.all() {
-            for (late, damage) in copies.at_the_end() {
-                damage.iter().for_each(|damage| self.report(&late.block, damage, late.freed_by));
-            }
-        }
+        self.copies.finish(|late, damage| self.report(&late.block, damage, late.freed_by));
     }
 }
 

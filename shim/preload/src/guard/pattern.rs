@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
+use smallvec::SmallVec;
 use wm_memory::guard::LONGEST_TAIL;
 
 /// The pattern, as long as the longest tail.
@@ -37,14 +38,17 @@ pub(super) struct Damage {
     changed: usize,
     compared: usize,
     /// The bytes that stand there now, from the first on.
-    found: Vec<u8>,
+    found: SmallVec<[u8; SHOWN]>,
 }
 
-/// The damage to a tail of `bytes`, if there is any.
+/// The damage to a tail of `bytes`, if there is any. Allocates nothing.
 pub(super) fn damage(tail: &[AtomicU8], bytes: usize) -> Option<Damage> {
-    let now: Vec<u8> = tail.iter().take(bytes).map(|byte| byte.load(Relaxed)).collect();
+    let mut copied = [0; BYTES.len()];
+    let count = bytes.min(tail.len()).min(copied.len());
+    copied.iter_mut().zip(&tail[..count]).for_each(|(to, from)| *to = from.load(Relaxed));
+    let now = &copied[..count];
     let differs = |at: &usize| now[*at] != byte(*at);
-    if now == BYTES[..now.len()] {
+    if *now == BYTES[..count] {
         return None;
     }
     let first = (0..now.len()).find(differs)?;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::gpu::Result;
-use wm_driver::{Cells, Device, Event, Gpu, StreamId, lock};
+use wm_driver::{Cells, Device, Event, Gpu, StreamId, lock, lock_soon};
 use wm_memory::guard::{LONGEST_TAIL, tail};
 
 use super::counters::Unwatched;
@@ -179,9 +179,18 @@ impl<G: TailGpu> CopiesByDevice<G> {
         self.known(device).flatten()
     }
 
-    /// The copies of every device.
-    pub(super) fn all(&self) -> Vec<Arc<TailCopies<G>>> {
-        lock(&self.0).iter().filter_map(|entry| entry.copies.clone()).collect()
+    /// The process ends: compares all deferred checks' cells, without a call of the driver, and
+    /// reports the damaged ones. Allocates nothing, and waits for no lock without a bound.
+    pub(super) fn finish(&self, mut report: impl FnMut(&DeferredCheck, &Damage)) {
+        let nth = |number: usize| {
+            let devices = lock_soon(&self.0)?;
+            devices.get(number).map(|entry| entry.copies.clone())
+        };
+        for copies in (0..).map_while(nth).flatten() {
+            while let Some(late) = lock_soon(&copies.late).and_then(|mut late| late.pop_front()) {
+                copies.compare_cell(late.cell, &late.block).iter().for_each(|damage| report(&late, damage));
+            }
+        }
     }
 
     /// Forgets devices that have lost the context in which their copies are made.
@@ -309,16 +318,6 @@ impl<G: TailGpu> TailCopies<G> {
         self.give_cells(vec![late.cell]);
         late.event.take().into_iter().for_each(|event| self.device.recycle(event));
         (late, damage)
-    }
-
-    /// Compares every deferred check's cell, without a call of the driver.
-    pub(super) fn at_the_end(&self) -> Vec<(DeferredCheck, Option<Damage>)> {
-        let late: Vec<DeferredCheck> = lock(&self.late).drain(..).collect();
-        let compared = |late: DeferredCheck| {
-            let damage = self.compare_cell(late.cell, &late.block);
-            (late, damage)
-        };
-        late.into_iter().map(compared).collect()
     }
 
     fn fetch(&self, stream: StreamId, cell: usize, block: &GuardedBlock) -> Result<()> {

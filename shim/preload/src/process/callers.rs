@@ -4,6 +4,7 @@
 //! The trampolines jump, so a hook returns to the program itself. If the unwinder cannot walk the
 //! stack, no caller is known.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::hash::{DefaultHasher, Hasher};
@@ -160,11 +161,11 @@ pub(crate) fn piece_maker() -> PieceMaker {
 /// The nearest calling object but CUDA's runtime, which calls for others; empty if no caller is
 /// known. The stack is walked only in a process that has loaded one of the libraries that make a
 /// difference here.
-fn nearest() -> String {
+fn nearest() -> Cow<'static, str> {
     let makes_a_difference =
         |file: &[u8]| begins(file, COMMUNICATION) || begins(file, &[TORCH, TORCH_COLLECTIVES]);
     if find_loaded(|file| makes_a_difference(file).then_some(())).is_none() {
-        return String::new();
+        return Cow::default();
     }
     let known = callers().into_iter().take_while(|address| *address != 0);
     known
@@ -340,9 +341,9 @@ unsafe extern "C" fn has_it(object: *mut libc::dl_phdr_info, _: usize, search: *
 
 /// An address in a loaded object: `libfoo.so.1+0x1234 (name)`.
 pub(crate) struct CodeAddress {
-    object: String,
+    object: Cow<'static, str>,
     offset: usize,
-    function: Option<String>,
+    function: Option<Cow<'static, str>>,
 }
 
 impl CodeAddress {
@@ -354,13 +355,21 @@ impl CodeAddress {
             info
         };
         let text = |text: *const libc::c_char| {
-            // SAFETY: not null, so a text of the loader's that lives as long as the object.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            // SAFETY: not null, so a text of the loader's that lives as long as the object. Objects
+            // are taken to be there while they are named.
+            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
         };
-        let object = text(info.dli_fname).unwrap_or_default();
-        let object = object.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("?").to_owned();
+        let object = match text(info.dli_fname).unwrap_or_default() {
+            Cow::Borrowed(path) => Cow::Borrowed(file_of(path)),
+            Cow::Owned(path) => Cow::Owned(file_of(&path).to_owned()),
+        };
         Self { object, offset: address - info.dli_fbase as usize, function: text(info.dli_sname) }
     }
+}
+
+/// The name of a file without its folder.
+fn file_of(path: &str) -> &str {
+    path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("?")
 }
 
 impl fmt::Display for CodeAddress {

@@ -26,7 +26,7 @@ use native::{NativeWalker, WalkBounds, has_stack};
 use python::Interpreter;
 use sampler::Sampler;
 use wm_abi::CUdevice;
-use wm_driver::lock;
+use wm_driver::{lock, lock_soon};
 use wm_driver::thread::Uncancelled;
 use wm_schema::Holder;
 use wm_schema::profile::{ProfileHeader, ProfileLine};
@@ -34,7 +34,7 @@ use wm_schema::profile::{ProfileHeader, ProfileLine};
 use crate::events::{PieceEvent, PieceStep};
 use crate::process;
 use crate::settings::{Settings, with_process};
-use crate::trace::{RecordingFile, lock_soon};
+use crate::trace::RecordingFile;
 
 /// Frames of a stack that are kept, of each kind: the innermost ones.
 const DEPTH: usize = 64;
@@ -291,7 +291,7 @@ impl ProfileRecorder {
         }
         let Some(text) = lock_soon(&self.ledger).map(|mut ledger| ledger.take()) else { return };
         let Some(mut file) = lock_soon(&self.file) else { return };
-        let written = file.append(&text);
+        let written = file.append_plain(&text);
         drop(file);
         self.note_failure(written);
     }

@@ -9,9 +9,9 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
+use flate2::{Compression, Crc};
 use wm_abi::CUdevice;
 use wm_trust::user;
 
@@ -85,14 +85,56 @@ impl File {
         let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());
         encoder.write_all(text)?;
         let member = encoder.finish()?;
-        let written = self.file.write_all(&member);
+        self.write_member(member.len(), |mut file| file.write_all(&member))
+    }
+
+    /// The same, without compression and without memory of the allocator.
+    pub(crate) fn append_plain(&mut self, text: &[u8]) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let mut sum = Crc::new();
+        sum.update(text);
+        let trailer = [sum.sum(), text.len() as u32].map(u32::to_le_bytes);
+        let blocks = text.chunks(STORED_MOST);
+        let bytes = GZIP_HEADER.len() + blocks.len() * 5 + text.len() + 8;
+        self.write_member(bytes, |mut file| {
+            file.write_all(&GZIP_HEADER)?;
+            let last = blocks.len() - 1;
+            for (number, block) in blocks.enumerate() {
+                file.write_all(&stored_header(number == last, block.len() as u16))?;
+                file.write_all(block)?;
+            }
+            file.write_all(trailer.as_flattened())
+        })
+    }
+
+    /// Writes a member of so many bytes. One that does not fit is taken back.
+    fn write_member(
+        &mut self,
+        bytes: usize,
+        write: impl FnOnce(&fs::File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let written = write(&self.file);
         match &written {
-            Ok(()) => self.whole += member.len() as u64,
+            Ok(()) => self.whole += bytes as u64,
             // Where even that fails, `wmctl replay` reads up to the piece.
             Err(_) => drop(self.file.set_len(self.whole)),
         }
         written
     }
+}
+
+/// The header of a gzip member (RFC 1952): deflate, no name, no time, an unknown system.
+const GZIP_HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+
+/// The most bytes of a block that is stored as it is.
+const STORED_MOST: usize = u16::MAX as usize;
+
+/// The header of such a block (RFC 1951, 3.2.4), at a byte's border.
+fn stored_header(is_last: bool, bytes: u16) -> [u8; 5] {
+    let ([low, high], [not_low, not_high]) = (bytes.to_le_bytes(), (!bytes).to_le_bytes());
+    [u8::from(is_last), low, high, not_low, not_high]
 }
 
 /// Makes sure that no other process records there.
@@ -146,6 +188,25 @@ mod tests {
         MultiGzDecoder::new(compressed).read_to_string(&mut read).expect("whole members");
         fs::remove_file(&path).expect("there");
         assert_eq!(read, "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_chunk_without_compression_is_read_as_any_other() {
+        let path = place("plain");
+        for length in [0, 1, 65_535, 65_536, 200_000] {
+            let text: String = ('a'..='z').cycle().take(length).collect();
+            let mut file = File::create(&path).expect("a file");
+            for part in ["# wmshim-trace 3\n", &text] {
+                file.append_plain(part.as_bytes()).expect("room");
+            }
+            file.append(b"end").expect("room");
+            let mut read = String::new();
+            let compressed = fs::File::open(&path).expect("there");
+            assert_eq!(compressed.metadata().expect("open").len(), file.whole);
+            MultiGzDecoder::new(compressed).read_to_string(&mut read).expect("whole members");
+            assert!(read == format!("# wmshim-trace 3\n{text}end"), "{length} bytes");
+        }
+        fs::remove_file(&path).expect("there");
     }
 
     #[test]

@@ -139,6 +139,17 @@ impl Log {
         std::mem::replace(&mut self.text, Vec::with_capacity(room))
     }
 
+    /// The chunk under way.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The chunk under way was written.
+    pub(super) fn clear(&mut self) {
+        self.events = 0;
+        self.text.clear();
+    }
+
     #[inline]
     fn stream(&mut self, stream: Option<StreamId>) -> TraceWord {
         let Some(stream) = stream else { return TraceWord::Sign(b'-') };

@@ -20,11 +20,10 @@ mod log;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
 
 use wm_abi::CUdevice;
 use wm_driver::thread::Uncancelled;
-use wm_driver::{StreamId, lock};
+use wm_driver::{StreamId, lock, lock_soon};
 use wm_memory::Order;
 
 use crate::events::{PieceEvent, PieceStep};
@@ -37,9 +36,6 @@ use log::Log;
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
-
-/// The longest that the exit waits for a lock of a recording.
-const MOMENT: Duration = Duration::from_millis(500);
 
 /// The recordings of a process.
 pub(crate) struct Recordings {
@@ -172,8 +168,8 @@ impl Recordings {
         }
     }
 
-    /// Writes the unfinished chunks. A thread that is recording at this moment has [`MOMENT`] to
-    /// finish; a thread that exits from inside a hook would otherwise wait for itself.
+    /// Writes the unfinished chunks. A thread that is recording at this moment has half a
+    /// second to finish; a thread that exits from inside a hook would otherwise wait for itself.
     pub(crate) fn finish(&self) {
         let opened = self.by_device.iter().filter_map(OnceLock::get);
         opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
@@ -248,11 +244,13 @@ impl Recorder {
         self.note_failure(written);
     }
 
+    /// Allocates nothing: the exit may have begun in a handler that has interrupted the allocator.
     fn finish(&self) {
-        let Some(text) = lock_soon(&self.log).map(|mut log| log.take()) else { return };
+        let Some(mut log) = lock_soon(&self.log) else { return };
         let Some(mut file) = lock_soon(&self.file) else { return };
-        let written = file.append(&text);
-        drop(file);
+        let written = file.append_plain(log.text());
+        log.clear();
+        drop((log, file));
         self.note_failure(written);
     }
 
@@ -262,19 +260,6 @@ impl Recorder {
             && !self.broken.swap(true, Ordering::Relaxed)
         {
             ::log::warn!("WMSHIM_TRACE: writing failed ({error}); the recording ends here");
-        }
-    }
-}
-
-/// The lock, if its holder lets go within [`MOMENT`].
-pub(crate) fn lock_soon<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    let end = Instant::now() + MOMENT;
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) if Instant::now() < end => std::thread::yield_now(),
-            Err(std::sync::TryLockError::WouldBlock) => return None,
         }
     }
 }
