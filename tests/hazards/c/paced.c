@@ -6,6 +6,8 @@
  *   paced IMAGE background       requests beside kernels of 0.4 s: the number of requests, and the slowest ones in us
  *   paced IMAGE starve           the slowest call in us of a thread while another one's allocation moves memory, three times, and
  *                                the MiB that moved
+ *   paced IMAGE inside           the number of launches that use blocks which do not all fit, and the slowest ones in us, while
+ *                                another thread is inside calls of 0.3 s that use no GPU; and the MiB on the host
  *   paced IMAGE waits            the median of host waits for a small kernel in us, while another stream is held by a word
  *   paced IMAGE ticks            the longest gap between ticks of 10 ms in us while an allocation moves memory, three times, and
  *                                the MiB that moved
@@ -30,6 +32,8 @@ CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t words);
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
 CUresult cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *argument);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuMemHostRegister_v2(void *bytes, size_t count, unsigned flags);
+CUresult cuMemHostUnregister(void *bytes);
 CUresult cuArrayCreate_v2(void **array, const void *description);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
 
@@ -224,6 +228,43 @@ static void starve(void)
         MUST(cuMemFree_v2(large));
     }
     printf("%llu\n", moved());
+}
+
+static void *register_memory(void *bytes)
+{
+    MUST(cuCtxSetCurrent(context));
+    while (!ended) {
+        MUST(cuMemHostRegister_v2(bytes, 64 * MIB, 0));
+        MUST(cuMemHostUnregister(bytes));
+    }
+    return NULL;
+}
+
+/* Half of the blocks lie on the host, and each is used in turn: it is to come to the device. */
+static void inside(void)
+{
+    enum { BLOCKS = 12, BYTES = 32 * MIB, SECONDS = 1, MOST = 100000 };
+    static double took[MOST];
+    CUdeviceptr blocks[BLOCKS];
+    size_t count = 0;
+    CUstream stream;
+    pthread_t beside;
+    void *bytes = calloc(64, MIB);
+    memset(bytes, 1, 64 * MIB);
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    for (int i = 0; i < BLOCKS; i++)
+        blocks[i] = filled_block(BYTES, stream);
+    pthread_create(&beside, NULL, register_memory, bytes);
+    for (double begin = now(); now() - begin < SECONDS * 1e6 && count < MOST; count++) {
+        double call = now();
+        MUST(fill_by_kernel(blocks[count / 4 % BLOCKS], 4096, 1, stream));
+        took[count] = now() - call;
+        MUST(cuStreamSynchronize(stream));
+    }
+    ended = 1;
+    pthread_join(beside, NULL);
+    qsort(took, count, sizeof *took, ascending);
+    printf("%zu %.0f %.0f %llu\n", count, took[count - 1 - count / 100], took[count - 1], on_host());
 }
 
 static void host_waits(void)
@@ -427,6 +468,8 @@ int main(int count, char **argument)
         background();
     else if (!strcmp(argument[2], "starve"))
         starve();
+    else if (!strcmp(argument[2], "inside"))
+        inside();
     else if (!strcmp(argument[2], "waits"))
         host_waits();
     else if (!strcmp(argument[2], "ticks"))

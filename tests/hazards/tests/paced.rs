@@ -77,6 +77,22 @@ fn requests_beside_long_kernels_are_served_meanwhile() {
     assert!(percentile < 20_000 && slowest < 200_000, "{percentile} us, {slowest} us");
 }
 
+/// Hazard (latency): the gate is closed in vain, and for 2 ms each time, while another thread's call
+/// is inside for long: each launch tries that for as long as a wait may take.
+#[test]
+fn launches_beside_a_call_that_is_inside_for_long_are_made_meanwhile() {
+    let variables =
+        [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "192MiB"), ("SIMCUDA_HOST_MAKING", "200MB/s")];
+    let [count, percentile, slowest, on_host] = numbers(&paced_with(&["inside"], &variables))[..] else {
+        panic!("four numbers")
+    };
+    assert!(on_host >= 192, "{on_host} MiB: all fits");
+    assert!(
+        count > 500 && percentile < 10_000 && slowest < 200_000,
+        "{count}, {percentile} us, {slowest} us"
+    );
+}
+
 /// Hazard (latency): the mover closes the gate again before the waiting thread is awake.
 #[test]
 fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {

@@ -14,6 +14,7 @@ use crate::context::{Context, synchronize_device};
 use crate::entry::{Outcome, exports, put, require};
 use crate::memory::{self, Area, Owner, PAGE, Place, store};
 use crate::state::driver;
+use crate::vmm::make_host_memory;
 
 fn allocate(context: &Context, bytes: usize, flags: c_uint) -> Outcome<*mut c_void> {
     let known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
@@ -44,6 +45,7 @@ fn register(context: &Context, address: u64, bytes: u64, flags: c_uint) -> Outco
     require(flags & CU_MEMHOSTREGISTER_IOMEMORY == 0, CUresult::NOT_SUPPORTED)?;
     require(flags & !known == 0 && address != 0 && bytes > 0, CUresult::INVALID_VALUE)?;
     require(is_mapped(address, bytes), CUresult::INVALID_VALUE)?;
+    make_host_memory(bytes);
     let mut memory = driver().memory_mut();
     // Memory of the driver cannot be registered; the program's own can, once.
     let own = memory.find(address).is_some_and(|area| !is_registered(area));

@@ -61,10 +61,17 @@ fn create(size: u64, prop: &CUmemAllocationProp) -> Outcome<u64> {
         }
         (types, Place::Host) => Physical::shareable(place, size, Some(&driver().host_budget), types),
     };
-    if let (Place::Host, Some(speed)) = (place, settings().host_making) {
-        std::thread::sleep(Duration::from_secs_f64(size as f64 / speed));
+    if place == Place::Host {
+        make_host_memory(size);
     }
     Ok(retain(&crate::pool::with_reclaim(place, make)?))
+}
+
+/// Takes the time in which the system makes, or pins, memory of the host.
+pub(crate) fn make_host_memory(bytes: u64) {
+    if let Some(speed) = settings().host_making {
+        std::thread::sleep(Duration::from_secs_f64(bytes as f64 / speed));
+    }
 }
 
 /// Adds a reference to physical memory. Returns its handle.
