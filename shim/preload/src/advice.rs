@@ -87,7 +87,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
         alone: advice == Advice::Cold,
         discards: advice == Advice::Discard,
     };
-    match PROCESS.moves.migrate(manager, &order) {
+    match PROCESS.moves.advised(manager, &order) {
         None => Ok(()),
         // As far as there is room, and without what is not the program's to decide about alone.
         Some(WhyNot::Refused(MoveRefusal::Full)) if matches!(advice, Advice::Prefetch | Advice::Discard) => {

@@ -4,10 +4,11 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use wm_driver::{Device, Tier};
+use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{KeepCopies, Manager, MoveOrder, MoveRefusal, RangeMove, SpareLack, SpareSource};
 
 use super::refusals::WhyNot;
+use super::wait_budget::LOOK;
 use super::{Migrations, pin_reason};
 use crate::gate::{GATE, Mover, PASSING};
 use crate::{process, settings};
@@ -102,6 +103,17 @@ fn has_waited(since: &Cell<Option<Instant>>, time: Duration) -> bool {
 }
 
 impl Migrations {
+    /// As [`migrate`](Self::migrate), for the program's own wish.
+    pub(crate) fn advised(&self, manager: &Manager<Device>, order: &MoveOrder) -> Option<WhyNot> {
+        if order.to == Tier::Device && self.lacks_code(manager) && manager.movable_on_host() > 0 {
+            if !manager.gpu().is_settled(LOOK).unwrap_or(false) {
+                return Some(WhyNot::Refused(MoveRefusal::InUse));
+            }
+            self.load_code(manager);
+        }
+        self.migrate(manager, order)
+    }
+
     /// Moves the memory that an order names, handle by handle, and lets calls of the program pass
     /// between slices. Waits for calls that are being made, and for copies, but not for the GPU.
     /// Returns why some of it was refused.
@@ -135,9 +147,6 @@ impl Migrations {
         made_for: &mut Duration,
     ) -> Option<WhyNot> {
         let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), SpareSource::Idle);
-        if ranges.iter().any(|range| range.order.to == Tier::Device) {
-            self.prepare_for(manager);
-        }
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
             let end = match self.slice(manager, ranges, source, passing) {
@@ -164,17 +173,21 @@ impl Migrations {
         None
     }
 
-    /// What comes from the host gets fingerprints, and these need code on the GPU: it is loaded
-    /// before the gate closes.
-    fn prepare_for(&self, manager: &Manager<Device>) {
-        let keeps_copies = settings::load().kept_copies != KeepCopies::Off;
-        if self.is_on()
-            && keeps_copies
-            && !self.fingerprints.is_prepared(manager.gpu().context())
-            && pin_reason::of_process().is_none()
-        {
+    /// What comes from the host gets fingerprints, and these need code on the GPU. It is loaded
+    /// before the gate closes, where the program waits for the GPU itself or advises a move: the
+    /// driver may wait for kernels that run while it loads code. What comes before it is loaded is
+    /// copied out again. The device was just seen to be idle.
+    pub(super) fn load_code(&self, manager: &Manager<Device>) {
+        if self.lacks_code(manager) {
             manager.gpu().prepare_fingerprints();
         }
+    }
+
+    fn lacks_code(&self, manager: &Manager<Device>) -> bool {
+        settings::load().kept_copies != KeepCopies::Off
+            && self.is_on()
+            && !self.fingerprints.is_prepared(manager.gpu().context())
+            && pin_reason::of_process().is_none()
     }
 
     /// One slice.

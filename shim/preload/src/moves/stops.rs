@@ -193,7 +193,7 @@ impl Migrations {
     ) {
         let plan = self.with_predictor(manager, |predictor| self.ask(predictor, ask));
         if let Some(plan) = plan.flatten() {
-            plan.execute(&look);
+            MovePlan { loads_code: true, ..plan }.execute(&look);
         }
     }
 
@@ -230,7 +230,7 @@ impl Migrations {
         let mover = SoleMover::begin(&self.is_moving)?;
         let manager = registry::existing(predictor.device())?;
         let (ids, ranges) = moves.into_iter().filter_map(|step| predictor.order(step)).unzip();
-        Some(MovePlan { moves: self, manager, ids, ranges, _mover: mover })
+        Some(MovePlan { moves: self, manager, ids, ranges, loads_code: false, _mover: mover })
     }
 }
 
@@ -257,6 +257,8 @@ struct MovePlan<'a> {
     manager: &'static Manager<Device>,
     ids: Vec<u64>,
     ranges: Vec<RangeMove>,
+    /// Code of the library's may be loaded first.
+    loads_code: bool,
     _mover: SoleMover<'a>,
 }
 
@@ -312,6 +314,9 @@ impl MovePlan<'_> {
             }
             self.moves.waits.end_holds(holds);
             let waited = begin.elapsed();
+            if self.loads_code && self.ranges.iter().any(|range| range.order.to == Tier::Device) {
+                self.moves.load_code(self.manager);
+            }
             let end = self.moves.swap(self.manager, &mut self.ranges, limit.saturating_sub(waited));
             // While memory was made, nothing was waited for.
             begin += end.made_for;
