@@ -1,5 +1,6 @@
 /* Passes pieces on that lie on the host: a device with room for four has six. The first argument
- * says what is done with the last piece before its export: "unmapped", "mapped", "open" (mapped
+ * says what is done with the last piece before its export: "unmapped", "mapped", "busy" (as
+ * "mapped", beside a copy of another piece that takes long), "open" (mapped
  * again, without access), "held" (a stream waits for the host, and uses it then), "captured" (a
  * graph of it was made), "peer" (another device has access). The second one is the number of pieces
  * on the device that are released before. Prints the code of the export, and that of a dma-buf
@@ -20,6 +21,7 @@ CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, unsigned value,
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *host, unsigned flags);
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream);
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
 CUresult cuStreamEndCapture(CUstream stream, void **graph);
 
@@ -122,6 +124,13 @@ int main(int arguments, char **argument)
         *word = 0;
         MUST(cuStreamWaitValue32_v2(stream, there, 1, 0));
         MUST(cuMemsetD8Async(at(LAST), 3, PIECE, stream));
+    }
+    if (!strcmp(how, "busy")) {
+        CUstream busy;
+        void *bytes;
+        MUST(cuMemHostAlloc(&bytes, PIECE, 0));
+        MUST(cuStreamCreate(&busy, 1));
+        MUST(cuMemcpyDtoHAsync_v2(bytes, at(LAST - 2), PIECE, busy));
     }
     if (!strcmp(how, "captured")) {
         MUST(cuStreamBeginCapture_v2(stream, GLOBAL));

@@ -136,6 +136,9 @@ fn a_handler_ends_the_process_while_memory_moves() {
     ]);
 }
 
+/// Bytes past the end of a block, variables, and a part of what is written at the exit.
+type LastWords<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
+
 /// Hazard (deadlock): a handler of a signal has interrupted the allocator and calls `exit`, and the
 /// exit allocates. What the library writes at the exit is written all the same.
 #[test]
@@ -145,7 +148,7 @@ fn the_exit_allocates_nothing_whatever_it_has_to_say() {
     let program = c::cuda_program(&scratch, "last_lines");
     let trace = scratch.path().join("trace.gz").display().to_string();
     let links = [("WMSHIM_MULTIPATH", "0,1"), ("SIMCUDA_DEVICES", "2")];
-    let cases: [(&str, &[(&str, &str)], &str); 7] = [
+    let cases: [LastWords<'_>; 7] = [
         ("0", &[], ""),
         ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB")], "memory lay elsewhere than on its device: of device 0"),
         ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB"), ("WMSHIM_MIGRATE", "on")], ""),

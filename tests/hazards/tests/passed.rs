@@ -85,6 +85,14 @@ fn a_piece_that_is_mapped_comes_where_memory_may_move_and_nothing_uses_it() {
     assert_eq!(line(&outcome, "range "), OUT_OF_MEMORY, "nor by its address");
 }
 
+/// Hazard (failure): an export is refused because the GPU has work for longer than a wait of other
+/// calls.
+#[test]
+fn a_piece_comes_once_the_work_beside_it_is_over() {
+    let links = ("SIMCUDA_LINKS", "pcie=40MB/s,nvlink=20GB/s");
+    assert_comes(&Passer::new("libvmm.so").pass(&["busy", "1"], &[MOVES, links]), 1);
+}
+
 /// Hazard (data race): work writes to memory that the piece has left.
 #[test]
 fn a_piece_that_may_be_in_use_stays() {

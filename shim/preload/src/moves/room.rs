@@ -11,10 +11,10 @@ use wm_memory::tiers::TierPlacer;
 use wm_memory::{Manager, MoveOrder};
 
 use super::predictor::range_of;
-use super::wait_budget::WaitWorth;
+use super::wait_budget::{WAIT, WaitWorth};
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
-use crate::registry;
+use crate::{process, registry};
 
 impl Migrations {
     /// The driver has no room for what it needs itself: blocks move to the host until so many bytes
@@ -70,11 +70,17 @@ impl Migrations {
 
     /// A piece is about to change its place, for a call that fails otherwise: waits for the GPU.
     pub(crate) fn await_idle(&self, manager: &Manager<Device>) {
-        if let Some(wait) = self.waits.of_last_stop() {
-            let begin = Instant::now();
-            let is_idle = manager.gpu().is_settled(wait.limit).unwrap_or(false);
-            wait.end(begin.elapsed(), is_idle);
+        let Some(wait) = self.waits.of_rare_rescue() else { return };
+        let (begin, mut is_idle) = (Instant::now(), false);
+        while !is_idle && begin.elapsed() < wait.limit && !process::exiting() {
+            let left = wait.limit.saturating_sub(begin.elapsed());
+            is_idle = manager.gpu().is_settled(left.min(WAIT)).unwrap_or(false);
+            // Meanwhile the host may have come to hold a stream.
+            if self.waits.is_held() {
+                break;
+            }
         }
+        wait.end(begin.elapsed(), is_idle);
     }
 
     /// The block that an address is in is about to stay where it is: it comes back if it fits.

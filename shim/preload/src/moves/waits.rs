@@ -87,13 +87,20 @@ impl Waits {
 
     /// In a call that would fail otherwise.
     pub(super) fn of_rescue(&self) -> Option<GrantedWait<'_>> {
-        let rescue = || grant(&self.rescues, WaitWorth::Unknown);
-        let charged = || rescue().map(|wait| GrantedWait { charged: Some(&self.calls), ..wait });
-        (!self.is_held()).then(|| charged().or_else(|| self.look())).flatten()
+        (!self.is_held()).then(|| self.rescue().or_else(|| self.look())).flatten()
     }
 
-    /// The last wait before nothing moves any more, or one that is made a few times in the life of
-    /// a process.
+    /// The same in a call that is made a few times in the life of a process.
+    pub(super) fn of_rare_rescue(&self) -> Option<GrantedWait<'_>> {
+        (!self.is_held()).then(|| self.rescue().or_else(|| self.of_last_stop())).flatten()
+    }
+
+    fn rescue(&self) -> Option<GrantedWait<'_>> {
+        let wait = grant(&self.rescues, WaitWorth::Unknown)?;
+        Some(GrantedWait { charged: Some(&self.calls), ..wait })
+    }
+
+    /// The last wait before nothing moves any more.
     pub(super) fn of_last_stop(&self) -> Option<GrantedWait<'_>> {
         let (budget, charged, worth) = (None, Some(&self.calls), WaitWorth::Unknown);
         (!self.is_held()).then_some(GrantedWait { budget, charged, worth, granted: WAIT, limit: WAIT })
@@ -217,5 +224,6 @@ mod tests {
         assert!(waits.of_launch(WaitWorth::Pays).is_some());
         waits.of_rescue().expect("the last one brought room").end(RESCUE, false);
         assert_eq!(waits.of_rescue().map(|wait| wait.limit), Some(LOOK), "the last one was in vain");
+        assert_eq!(waits.of_rare_rescue().map(|wait| wait.limit), Some(WAIT), "it is asked for rarely");
     }
 }
