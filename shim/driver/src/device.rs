@@ -93,7 +93,7 @@ impl Device {
             driver,
             streams,
             ordinal,
-            contexts: RwLock::new(contexts::used_through(context)),
+            contexts: RwLock::new(Vec::from_iter((!context.is_null()).then_some(context))),
             node: attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0),
             rdma: supports(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
             descriptors: supports(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),

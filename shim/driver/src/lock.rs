@@ -12,8 +12,8 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The longest that the exit waits for a lock.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// Takes a lock if its holder lets go within half a second. For the exit: a handler of a signal that
-/// calls `exit` may have interrupted the holder.
+/// Takes a lock if its holder lets go within half a second. For the exit: a handler of a signal
+/// that calls `exit` may have interrupted the holder.
 pub fn lock_soon<T: ?Sized>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     let begin = Instant::now();
     loop {

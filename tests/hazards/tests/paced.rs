@@ -77,8 +77,8 @@ fn requests_beside_long_kernels_are_served_meanwhile() {
     assert!(percentile < 20_000 && slowest < 200_000, "{percentile} us, {slowest} us");
 }
 
-/// Hazard (latency): the gate is closed in vain, and for 2 ms each time, while another thread's call
-/// is inside for long: each launch tries that for as long as a wait may take.
+/// Hazard (latency): while another thread's call is inside for long, the gate is closed again and
+/// again, for 2 ms each time, and each launch tries that for as long as a wait may take.
 #[test]
 fn launches_beside_a_call_that_is_inside_for_long_are_made_meanwhile() {
     let variables =

@@ -15,11 +15,6 @@ pub(crate) struct HeldContext<'a> {
     _call: UnawareCall<'a>,
 }
 
-/// The contexts of a device that begins.
-pub(super) fn used_through(context: CUcontext) -> Vec<CUcontext> {
-    Vec::from_iter((!context.is_null()).then_some(context))
-}
-
 impl Device {
     /// The context through which the device is used: the eldest living one of those that are not
     /// about to be destroyed, or null. The driver does not check the handle of a destroyed context
@@ -42,7 +37,7 @@ impl Device {
     pub fn begin_again(&self, context: CUcontext) {
         self.spares.forget_pool();
         let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
-        *contexts = used_through(context);
+        *contexts = Vec::from_iter((!context.is_null()).then_some(context));
     }
 
     /// Is the device used through the context?
