@@ -85,8 +85,8 @@ fn a_piece_that_is_mapped_comes_where_memory_may_move_and_nothing_uses_it() {
     assert_eq!(line(&outcome, "range "), OUT_OF_MEMORY, "nor by its address");
 }
 
-/// Hazard (error handling): an export is refused because the GPU has work for longer than a wait of other
-/// calls.
+/// Hazard (error handling): an export is refused because the GPU has work for longer than a wait of
+/// other calls.
 #[test]
 fn a_piece_comes_once_the_work_beside_it_is_over() {
     let links = ("SIMCUDA_LINKS", "pcie=40MB/s,nvlink=20GB/s");

@@ -71,15 +71,15 @@ impl Migrations {
     /// A piece is about to change its place, for a call that fails otherwise: waits for the GPU.
     pub(crate) fn await_idle(&self, manager: &Manager<Device>) {
         let Some(wait) = self.waits.of_rare_rescue() else { return };
-        let (begin, mut is_idle) = (Instant::now(), false);
-        while !is_idle && begin.elapsed() < wait.limit && !process::exiting() {
+        let begin = Instant::now();
+        let is_idle = loop {
             let left = wait.limit.saturating_sub(begin.elapsed());
-            is_idle = manager.gpu().is_settled(left.min(WAIT)).unwrap_or(false);
-            // Meanwhile the host may have come to hold a stream.
-            if self.waits.is_held() {
-                break;
+            match manager.gpu().is_settled(left.min(WAIT)) {
+                // Meanwhile the host may have come to hold a stream.
+                Ok(false) if left > WAIT && !self.waits.is_held() && !process::exiting() => {}
+                settled => break settled.unwrap_or(false),
             }
-        }
+        };
         wait.end(begin.elapsed(), is_idle);
     }
 
