@@ -2,7 +2,7 @@
 """Cuts a part out of a recording with launches: excerpt.py IN.gz FIRST LAST OUT.gz
 
 Events FIRST to LAST, counted from 0, behind allocations of the blocks that lived before them, oldest first, and all
-that became of pieces before."""
+that became of pieces before. Lines that are no events (times, marks, refusals) are left out."""
 import gzip
 import sys
 
@@ -10,7 +10,7 @@ source, first, last, target = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), s
 live, pieces, sets, out = {}, [], [], []
 with gzip.open(source, "rt") as lines:
     header = next(lines)
-    events = (line.split() for line in lines if not line.startswith("#"))
+    events = (line.split() for line in lines if line[0] not in "#tko")
     for number, event in enumerate(events):
         if number == first:
             out += [" ".join(before) for before in [*pieces, *live.values()]]

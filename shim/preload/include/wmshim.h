@@ -134,6 +134,12 @@ extern WMSHIM_WEAK int wmshim_free(void *ptr);
 #define WMSHIM_GPU 2
 extern WMSHIM_WEAK int wmshim_access(const void *ptr, size_t size, unsigned int processor);
 
+/* A line of the program's own, such as "step 12", beside its memory over time: in the black box of the process, which keeps the
+ * last 64 (56 bytes of each), and in a recording (WMSHIM_TRACE, 200 bytes of each). `wmctl report` shows it. `text` is UTF-8
+ * and belongs to the caller. Returns a CUresult: CUDA_ERROR_INVALID_VALUE for null. It makes no driver call and waits for no
+ * GPU. */
+extern WMSHIM_WEAK int wmshim_mark(const char *text);
+
 /* An allocator for PyTorch, as torch.cuda.memory.CUDAPluggableAllocator takes it; `wmshim.torch.enable()` of the Python
  * package installs it. `stream` is a cudaStream_t, sizes are bytes.
  *

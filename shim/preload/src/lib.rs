@@ -32,6 +32,7 @@ mod ipc;
 mod jax;
 mod late;
 mod launches;
+mod mark;
 mod moves;
 mod multipath;
 mod overflow;

@@ -3,7 +3,8 @@
 //! The file is gzip of lines: `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; a stream is a number,
 //! or `-` for `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device.
 //! Version 2 adds launches, `l STREAM SET`, with the blocks that a kernel's parameters point into.
-//! Version 3 adds pieces, memory that the program made itself: see [`pieces`].
+//! Version 3 adds pieces, memory that the program made itself: see [`pieces`]. Version 4 adds the
+//! addresses of blocks, and lines that are no events: times, marks and refusals ([`notes`]).
 //! The first line is a comment with the format's version and, where the writer knew it, the number
 //! of events.
 //!
@@ -14,20 +15,24 @@
 //! A file that ends in the midst of a chunk (a full disk, a copy that was cut short) is read up to
 //! there, and says so.
 
+mod notes;
 mod pieces;
+mod words;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use flate2::read::MultiGzDecoder;
+pub use notes::{TraceNote, TraceTime};
 use pieces::{PieceMemory, RecordedPieces};
+use words::number;
 
 const MAGIC: &str = "# wmshim-trace ";
-/// The newest version. Version 1 has no launches, version 2 no pieces.
-const VERSION: u32 = 3;
+/// The newest version. Version 1 has no launches, version 2 no pieces, version 3 no times.
+const VERSION: u32 = 4;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Longest line of an event or the header. A file with a longer line is no trace, and that line is
 /// not read to its end.
@@ -84,6 +89,13 @@ pub enum TraceEvent {
 pub struct Trace {
     /// In the order of the file.
     pub events: Vec<TraceEvent>,
+    /// The address of each allocated block, in the order of the allocations; 0 where it is not
+    /// known.
+    pub addresses: Vec<u64>,
+    /// The times that the file has, in order.
+    pub times: Vec<TraceTime>,
+    /// The program's marks, and refused requests.
+    pub notes: Vec<TraceNote>,
     /// Slots of the blocks that launches use, each set once.
     pub sets: Vec<Box<[u32]>>,
     /// Launches among the events.
@@ -124,7 +136,7 @@ impl Trace {
         Self::parse(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(compressed)))
     }
 
-    fn parse(mut text: impl BufRead) -> Result<Self> {
+    pub(crate) fn parse(mut text: impl BufRead) -> Result<Self> {
         let (mut reader, mut line, mut number) = (Reader::default(), String::new(), 0_usize);
         let mut promised = None;
         loop {
@@ -140,7 +152,7 @@ impl Trace {
             match line.trim_end() {
                 header if number == 1 => promised = read_header(header)?,
                 comment if comment.is_empty() || comment.starts_with('#') => {}
-                event => reader.read_event(event).with_context(|| format!("line {number}: `{event}`"))?,
+                event => reader.read_line(event).with_context(|| format!("line {number}: `{event}`"))?,
             }
         }
         reader.finish(number, promised)
@@ -214,15 +226,36 @@ struct WrittenSet {
     index: u32,
 }
 
-const EVENTS: &str = "an event is `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; in version 2 also `l STREAM SET`; in \
-                      version 3 also `c ID BYTES`, `m ID`, `u ID`, `r ID`, `h ID`";
+const EVENTS: &str = "an event is `a ID BYTES STREAM [ADDRESS]`, `f ID STREAM`, `s STREAM`; in version 2 also \
+                      `l STREAM SET`; in version 3 also `c ID BYTES`, `m ID`, `u ID`, `r ID`, `h ID`; in version 4 also \
+                      `t US DEVICE PEER HOST`, `k TEXT`, `o BYTES`";
 
 impl Reader {
+    fn read_line(&mut self, line: &str) -> Result<()> {
+        let event = self.trace.events.len();
+        match line.split_once(' ') {
+            Some(("k", text)) => self.trace.notes.push(TraceNote::mark(event, text)),
+            Some(("o", bytes)) => {
+                self.trace.notes.push(TraceNote::refused(event, number(bytes, "BYTES")?));
+            }
+            Some(("t", words)) => {
+                let earlier = self.trace.times.last().map_or(0, |time| time.at_us);
+                self.trace.times.push(TraceTime::read(event, words, earlier)?);
+            }
+            _ => return self.read_event(line),
+        }
+        Ok(())
+    }
+
     fn read_event(&mut self, line: &str) -> Result<()> {
         let mut words = line.split_ascii_whitespace();
         let mut word = || words.next().unwrap_or_default();
         let event = match word() {
-            "a" => self.allocate(word(), word(), word())?,
+            "a" => {
+                let event = self.allocate(word(), word(), word())?;
+                self.trace.addresses.push(words.next().map_or(Ok(0), |word| number(word, "ADDRESS"))?);
+                event
+            }
             "f" => self.free(word(), word())?,
             "s" => self.wait(word())?,
             "l" => self.launch(word(), word())?,
@@ -370,131 +403,5 @@ impl Reader {
     }
 }
 
-fn number(word: &str, what: &str) -> Result<u64> {
-    word.parse().map_err(|_| match word {
-        "" => anyhow!("{what} is missing"),
-        _ => anyhow!("{what} is a number, not `{word}`"),
-    })
-}
-
 #[cfg(test)]
-mod tests {
-    //! Hazard: a damaged or foreign file is replayed in part and its figures believed.
-    use std::io::Write;
-
-    use flate2::Compression;
-    use flate2::write::GzEncoder;
-
-    use super::*;
-
-    const HEAD: &str = "# wmshim-trace 1; events ?; peak_live_bytes ?\n";
-
-    fn gzip(text: &str) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(text.as_bytes()).expect("memory");
-        encoder.finish().expect("memory")
-    }
-
-    fn complaint(file: &[u8]) -> String {
-        format!("{:#}", Trace::read(file).expect_err("a file that is wrong"))
-    }
-
-    #[test]
-    fn a_trace_is_read_and_measured() {
-        let text = format!("{HEAD}a 7 100 3\na 9 50 -\nf 7 3\ns 3\na 12 60 4\nf 9 -\ns *\n");
-        let trace = Trace::read(&*gzip(&text)).expect("a good trace");
-        assert_eq!((trace.streams, trace.slots, trace.peak_live), (2, 2, 150));
-        assert_eq!(trace.events[0], TraceEvent::Allocate { slot: 0, bytes: 100, stream: Some(0) });
-        assert_eq!(trace.events[4], TraceEvent::Allocate { slot: 0, bytes: 60, stream: Some(1) });
-        assert_eq!(trace.events[6], TraceEvent::Wait { stream: None });
-    }
-
-    #[test]
-    fn members_behind_each_other_are_one_trace() {
-        let file = [gzip(&format!("{HEAD}a 0 1 0\n")), gzip("f 0 0\n")].concat();
-        assert_eq!(Trace::read(&*file).expect("two members").events.len(), 2);
-    }
-
-    /// A slot that is used again must not be taken for the block that an earlier set named.
-    #[test]
-    fn launches_are_read_with_their_blocks() {
-        let head = HEAD.replace("trace 1", "trace 2");
-        let text = format!("{head}a 7 100 0\na 8 100 0\nl 0 7,8\nl 0 -\nl 0 ?\nl 1 =0\nl 0 8\n");
-        let trace = Trace::read(&*gzip(&text)).expect("a good trace");
-        let sets: Vec<_> = trace.events[2..]
-            .iter()
-            .map(|event| match event {
-                TraceEvent::Launch { set } => set.map(|set| &*trace.sets[set as usize]),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(sets, [Some(&[0, 1][..]), Some(&[]), None, Some(&[0, 1]), Some(&[1])]);
-        assert_eq!((trace.launches, trace.streams), (5, 2));
-        let said = complaint(&gzip(&format!("{text}f 7 0\na 9 1 0\nl 0 =0\n")));
-        assert!(said.contains("block 7 is used by a launch and not live"), "{said}");
-    }
-
-    #[test]
-    fn pieces_count_among_the_live_bytes() {
-        let head = HEAD.replace("trace 1", "trace 3");
-        let text = format!("{head}c 7 100\nm 7\na 7 50 -\nu 7\nr 7\nc 8 60\nf 7 -\n");
-        let trace = Trace::read(&*gzip(&text)).expect("a good trace");
-        assert_eq!((trace.slots, trace.piece_slots, trace.peak_live), (1, 1, 150));
-        let [made, ended] = [TraceEvent::MakePiece { slot: 0, bytes: 100 }, TraceEvent::EndPiece { slot: 0 }];
-        assert_eq!([trace.events[0], trace.events[1], trace.events[4]], [made, TraceEvent::KeepPiece, ended]);
-        assert!(complaint(&gzip(&format!("{text}r 7\n"))).contains("piece 7"));
-    }
-
-    #[test]
-    fn a_wrong_line_is_named() {
-        for (line, words) in [
-            ("b 1", "an event is"),
-            ("a 1 2", "STREAM is missing"),
-            ("a 1 many 0", "BYTES is a number"),
-            ("a 1 -5 0", "BYTES is a number"),
-            ("a 1 0 0", "0 bytes"),
-            ("a 0 5 0", "while it is live"),
-            ("f 4 0", "block 4 is freed and not live"),
-            ("f 0 0 0", "too many words"),
-            ("l 0", "ID is missing"),
-            ("l 0 5", "block 5 is used by a launch and not live"),
-            ("l 0 =0", "set 0 has not been written"),
-            ("l 0 0,,0", "ID is missing"),
-            ("s", "STREAM is missing"),
-        ] {
-            let said = complaint(&gzip(&format!("{HEAD}a 0 8 0\n{line}\n")));
-            assert!(said.contains("line 3") && said.contains(words), "{line}: {said}");
-        }
-    }
-
-    #[test]
-    fn a_file_that_is_no_trace_is_told_from_a_damaged_one() {
-        assert!(complaint(b"a 0 1 0\n").contains("not a gzip file"));
-        assert!(complaint(b"").contains("not a gzip file"));
-        assert!(complaint(&gzip("hello\n")).contains("not a trace"));
-        assert!(complaint(&gzip("# wmshim-trace 9; events 1\na 0 1 0\n")).contains("version 9"));
-        assert!(complaint(&gzip(HEAD)).contains("no events"));
-        assert!(complaint(&gzip("# wmshim-trace 1; events 2\na 0 1 0\n")).contains("promises 2"));
-    }
-
-    #[test]
-    fn every_truncation_is_noticed_and_what_is_whole_is_read() {
-        let text: String = (0..500).map(|id| format!("a {id} {} 0\n", 512 * (id % 17 + 1))).collect();
-        let whole = gzip(&format!("{HEAD}{text}"));
-        let mut read = 0;
-        for length in (0..whole.len()).step_by(7) {
-            let Ok(trace) = Trace::read(&whole[..length]) else { continue };
-            let lines = trace.whole_lines.unwrap_or_else(|| panic!("{length} of {} bytes", whole.len()));
-            assert_eq!(trace.events.len() + 2, lines + 1, "the header is a line too");
-            read = trace.events.len();
-        }
-        assert!(read > 0, "nothing of a file that is nearly whole was read");
-    }
-
-    /// Found by its peak of memory, which a line without an end must not be.
-    #[test]
-    fn a_line_without_an_end_is_not_read_to_its_end() {
-        let said = complaint(&gzip(&"x".repeat(1 << 20)));
-        assert!(said.contains("longer than 131072 bytes"), "{said}");
-    }
-}
+mod tests;

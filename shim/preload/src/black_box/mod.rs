@@ -115,9 +115,22 @@ fn make(folder: Option<&Path>, facts: &ProcessFacts<'_>) -> Result<(), Box<dyn s
 fn take_over(made: &BlackBox) {
     let spare = current();
     made.copies.iter().zip(&spare.copies).for_each(|(to, from)| to.store(&from.words()));
+    made.marks.take_over(&spare.marks);
     let ProcessWords { fail_open, out_of_bounds, .. } = spare.process.words();
     made.process.fail_open.store(fail_open, Relaxed);
     made.process.out_of_bounds.store(out_of_bounds, Relaxed);
+}
+
+/// Puts a line of the program's into the ring of marks. Before the box is made, its time is 0.
+pub(crate) fn mark(text: &str) {
+    let at = RECORDER.made.get().map_or(0, |made| made.elapsed().as_nanos() as u64);
+    current().marks.note(at, text);
+}
+
+/// What the process holds for a device now.
+pub(crate) fn live(device: CUdevice) -> BytesByTier {
+    let place = usize::try_from(device).ok().and_then(|number| current().devices.get(number));
+    place.map_or_else(BytesByTier::default, DeviceBox::live)
 }
 
 /// The run that this process belongs to, in two halves; zeros for none.
@@ -165,8 +178,7 @@ pub(crate) fn sample() {
 
 /// Notes a request that was refused.
 pub(crate) fn refused(device: CUdevice, asked: u64) {
-    let place = usize::try_from(device).ok().and_then(|number| current().devices.get(number));
-    let live = place.map_or_else(BytesByTier::default, DeviceBox::live);
+    let live = live(device);
     let held = live.device + live.peer + live.host;
     let at = RECORDER.made.get().map_or(0, |made| made.elapsed().as_secs());
     current().refused(&RefusalWords { at_s: at + 1, ordinal: device.unsigned_abs().into(), asked, held });

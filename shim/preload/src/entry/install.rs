@@ -96,7 +96,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         });
         events::subscribe_to_pieces(PieceSubscriber {
             piece: |it| PROCESS.trace.piece(it),
-            refused: |_, _| {},
+            refused: |device, asked| PROCESS.trace.refused(device, asked),
         });
     }
     name_holders(settings);

@@ -4,15 +4,18 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use wm_driver::StreamId;
+use wm_schema::BytesByTier;
 
 use crate::events::PieceStep;
 use crate::launches::TouchedBlock;
 
 /// How many events and bytes are live at the end is not known when the first line is written.
-const HEADER: &str = "# wmshim-trace 3; events ?; peak_live_bytes ?; a ID BYTES STREAM | f ID STREAM | s STREAM \
-                      (host waited for the stream, * all) | l STREAM SET (a launch's blocks: IDs, =N the Nth set of \
-                      IDs, - none, ? unknown); stream - = cuMemAlloc/cuMemFree; c ID BYTES (memory that the program \
-                      made) | m ID (mapped) | u ID (unmapped) | r ID (released) | h ID (held again)\n";
+const HEADER: &str = "# wmshim-trace 4; events ?; peak_live_bytes ?; a ID BYTES STREAM ADDRESS | f ID STREAM | \
+                      s STREAM (host waited for the stream, * all) | l STREAM SET (a launch's blocks: IDs, =N the Nth \
+                      set of IDs, - none, ? unknown); stream - = cuMemAlloc/cuMemFree; c ID BYTES (memory that the \
+                      program made) | m ID (mapped) | u ID (unmapped) | r ID (released) | h ID (held again); t US \
+                      DEVICE PEER HOST (time since the first line, live bytes by tier) | k TEXT (the program's mark) | \
+                      o BYTES (refused request)\n";
 
 /// Sets that are remembered, at most. Blocks of most are gone by then.
 const SETS: usize = 1 << 16;
@@ -20,6 +23,13 @@ const SETS: usize = 1 << 16;
 /// Events in a chunk: as many are lost when the process is killed. A chunk takes about 0.5 ms to
 /// compress.
 const CHUNK: usize = 4096;
+
+/// Microseconds between two lines of the time, at least: a line for each event would double the
+/// file.
+const TIME_STEP: u64 = 100;
+
+/// Bytes of the longest line of the time: four numbers of 20 digits.
+const LONGEST_TIME: usize = 2 + 4 * 21;
 
 /// A set of blocks, lowest number first. A launch with more blocks than fit inline allocates memory
 /// under the log's lock.
@@ -44,6 +54,8 @@ pub(super) struct Log {
     sets: FxHashMap<BlockNumbers, ShortText>,
     /// Number of the next set.
     next_set: u64,
+    /// No line of the time is due before this microsecond.
+    next_time: u64,
 }
 
 impl Log {
@@ -58,7 +70,34 @@ impl Log {
             launch_begin: ShortText::default(),
             sets: FxHashMap::default(),
             next_set: 0,
+            next_time: 0,
         }
+    }
+
+    /// The time since the recording began, in front of the event that happens then, and what the
+    /// process holds. Written if the last such line is old enough, or the event is to have its own.
+    #[inline]
+    pub(super) fn time(&mut self, microseconds: u64, is_exact: bool, live: impl FnOnce() -> BytesByTier) {
+        if is_exact || microseconds >= self.next_time {
+            self.next_time = microseconds + TIME_STEP;
+            let BytesByTier { device, peer, host } = live();
+            self.note(b"t ", [microseconds, device, peer, host].map(TraceWord::Number));
+        }
+    }
+
+    /// Can a line of the time be added without memory of the allocator?
+    pub(super) fn has_room_for_time(&self) -> bool {
+        self.text.capacity() - self.text.len() >= LONGEST_TIME
+    }
+
+    /// A line of the program's own, which has no line's end in it.
+    pub(super) fn marked(&mut self, text: &str) {
+        [b"k ", text.as_bytes(), b"\n"].into_iter().for_each(|part| self.text.extend_from_slice(part));
+    }
+
+    /// A request was refused, because all tiers were full.
+    pub(super) fn refused(&mut self, bytes: u64) {
+        self.note(b"o ", [TraceWord::Number(bytes)]);
     }
 
     pub(super) fn allocated(&mut self, address: u64, bytes: usize, stream: Option<StreamId>) {
@@ -67,7 +106,8 @@ impl Log {
         let (id, stream) = (self.next, self.stream(stream));
         self.next += 1;
         self.blocks.insert(address, id);
-        self.line(b"a ", [TraceWord::Number(id), TraceWord::Number(bytes as u64), stream]);
+        let numbers = [id, bytes as u64, address].map(TraceWord::Number);
+        self.line(b"a ", [numbers[0], numbers[1], stream, numbers[2]]);
     }
 
     /// An address that no live block starts at is left out: the manager is about to refuse it.
@@ -166,9 +206,16 @@ impl Log {
         TraceWord::Number(number)
     }
 
+    /// A line of an event.
     #[inline]
     fn line<const WORDS: usize>(&mut self, kind: &[u8; 2], words: [TraceWord; WORDS]) {
         self.events += 1;
+        self.note(kind, words);
+    }
+
+    /// A line that is no event: a replay has nothing to do there.
+    #[inline]
+    fn note<const WORDS: usize>(&mut self, kind: &[u8; 2], words: [TraceWord; WORDS]) {
         let mut line = LineEnd::new();
         line.prepend(b'\n');
         for (index, word) in words.into_iter().enumerate().rev() {
@@ -244,8 +291,8 @@ struct LineEnd {
 }
 
 impl LineEnd {
-    /// A kind, three words with a sign or a blank before each, and the line's end.
-    const MOST: usize = 2 + 3 * (DIGITS + 1) + 1;
+    /// A kind, four words with a sign or a blank before each, and the line's end.
+    const MOST: usize = 2 + 4 * (DIGITS + 1) + 1;
 
     #[inline]
     fn new() -> Self {
@@ -309,8 +356,24 @@ mod tests {
         log.freed(0x2000, None);
         log.waited(Some(two));
         log.waited(None);
-        assert_eq!(text(&mut log), "a 0 512 0\nf 0 1\na 1 7 -\ns 1\ns *\n");
+        assert_eq!(text(&mut log), "a 0 512 0 4096\nf 0 1\na 1 7 - 4096\ns 1\ns *\n");
         assert_eq!(text(&mut log), "");
+    }
+
+    #[test]
+    fn the_time_is_written_where_it_has_changed_enough() {
+        let mut log = Log::new();
+        text(&mut log);
+        let live = BytesByTier { device: 7, peer: 0, host: u64::MAX };
+        for (at, is_exact) in [(0, false), (99, false), (99, true), (150, false), (200, false)] {
+            log.time(at, is_exact, || live);
+        }
+        log.marked("step 1");
+        log.refused(5);
+        assert_eq!(log.events, 0, "a replay has nothing to do");
+        let most = u64::MAX;
+        let times = [0, 99, 200].map(|at| format!("t {at} 7 0 {most}\n")).concat();
+        assert_eq!(text(&mut log), format!("{times}k step 1\no 5\n"));
     }
 
     #[test]
@@ -321,7 +384,7 @@ mod tests {
         let steps = [PieceStep::Made { bytes: 2048 }, PieceStep::Mapped, PieceStep::Released];
         steps.into_iter().chain([PieceStep::Held, PieceStep::Unmapped]).for_each(|step| log.piece(0, step));
         assert_eq!(log.events, 6, "each line counts for the chunk");
-        assert_eq!(text(&mut log), "a 0 512 -\nc 0 2048\nm 0\nr 0\nh 0\nu 0\n");
+        assert_eq!(text(&mut log), "a 0 512 - 4096\nc 0 2048\nm 0\nr 0\nh 0\nu 0\n");
     }
 
     #[test]
@@ -330,7 +393,7 @@ mod tests {
         text(&mut log);
         log.allocated(0x1000, 1, None);
         log.allocated(0x1000, 2, None);
-        assert_eq!(text(&mut log), "a 0 1 -\nf 0 -\na 1 2 -\n");
+        assert_eq!(text(&mut log), "a 0 1 - 4096\nf 0 -\na 1 2 - 4096\n");
     }
 
     #[test]

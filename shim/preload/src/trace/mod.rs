@@ -28,8 +28,8 @@ use wm_memory::Order;
 
 use crate::events::{PieceEvent, PieceStep};
 use crate::launches::{self, Launch, Submission, Subscriber, TouchedBlock};
-use crate::process;
 use crate::settings::Settings;
+use crate::{black_box, process};
 pub(crate) use file::File as RecordingFile;
 use file::{File, RecordingError};
 use log::Log;
@@ -46,11 +46,19 @@ pub(crate) struct Recordings {
     /// The only device that is recorded, if the file's name has no `%d`.
     only: OnceLock<CUdevice>,
     by_device: [OnceLock<Result<Recorder, Refusal>>; DEVICES],
+    /// Marks from before the first recording, which it begins with. Before the first CUDA call it
+    /// is not known whether there will be one.
+    early_marks: Mutex<Vec<String>>,
 }
+
+/// Marks that are kept until a recording begins.
+const EARLY_MARKS: usize = 64;
 
 /// One device's recording. Locks are taken in the order of the fields; the log's is never held
 /// while a file is written.
 struct Recorder {
+    device: CUdevice,
+    began: Instant,
     log: Mutex<Log>,
     file: Mutex<File>,
     /// The file could not be written: nothing is recorded any more.
@@ -80,6 +88,7 @@ impl Recordings {
             has_launches: AtomicBool::new(false),
             only: OnceLock::new(),
             by_device: [const { OnceLock::new() }; DEVICES],
+            early_marks: Mutex::new(Vec::new()),
         }
     }
 
@@ -139,6 +148,25 @@ impl Recordings {
         }
     }
 
+    /// A request was refused, because all tiers of the device are full.
+    pub(crate) fn refused(&self, device: CUdevice, bytes: u64) {
+        let _whole = Uncancelled::new();
+        if let Some(recorder) = self.recorder(device) {
+            recorder.add_now(|log| log.refused(bytes));
+        }
+    }
+
+    /// The program's own line, into each recording that has begun.
+    pub(crate) fn mark(&self, text: &str) {
+        let _whole = Uncancelled::new();
+        let mut early = lock(&self.early_marks);
+        if self.begun().next().is_none() && early.len() < EARLY_MARKS {
+            return early.push(text.to_owned());
+        }
+        drop(early);
+        self.begun().for_each(|recorder| recorder.add_now(|log| log.marked(text)));
+    }
+
     /// A kernel or a graph is about to be launched. Blocks on other devices are written into the
     /// recordings of those. A captured launch makes a node and uses no memory, so it is left out.
     pub(crate) fn launched(&self, launch: &mut Launch) {
@@ -171,8 +199,11 @@ impl Recordings {
     /// Writes the unfinished chunks. A thread that is recording at this moment has half a
     /// second to finish; a thread that exits from inside a hook would otherwise wait for itself.
     pub(crate) fn finish(&self) {
-        let opened = self.by_device.iter().filter_map(OnceLock::get);
-        opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
+        self.begun().for_each(Recorder::finish);
+    }
+
+    fn begun(&self) -> impl Iterator<Item = &Recorder> {
+        self.by_device.iter().filter_map(OnceLock::get).filter_map(|recorder| recorder.as_ref().ok())
     }
 
     fn slot(&self, device: CUdevice) -> Option<&OnceLock<Result<Recorder, Refusal>>> {
@@ -195,7 +226,10 @@ impl Recordings {
             return Err(NotRecorded::OtherDevice { only, device });
         }
         let file = File::create(&file::expand(template, std::process::id(), device), file::BEGINNING)?;
-        Ok(Recorder::new(Log::new(), file))
+        let recorder = Recorder::new(device, file);
+        let early = std::mem::take(&mut *lock(&self.early_marks));
+        early.iter().for_each(|text| recorder.add(|log| log.marked(text)));
+        Ok(recorder)
     }
 }
 
@@ -216,15 +250,31 @@ impl Refusal {
 }
 
 impl Recorder {
-    fn new(log: Log, file: File) -> Self {
-        Self { log: Mutex::new(log), file: Mutex::new(file), broken: AtomicBool::new(false) }
+    fn new(device: CUdevice, file: File) -> Self {
+        let (log, file) = (Mutex::new(Log::new()), Mutex::new(file));
+        Self { device, began: Instant::now(), log, file, broken: AtomicBool::new(false) }
+    }
+
+    fn tell_time(&self, log: &mut Log, is_exact: bool) {
+        let now = self.began.elapsed().as_micros() as u64;
+        log.time(now, is_exact, || black_box::live(self.device));
+    }
+
+    /// Adds what has a line of the time of its own.
+    fn add_now(&self, event: impl FnOnce(&mut Log)) {
+        self.add_timed(true, event);
     }
 
     fn add(&self, event: impl FnOnce(&mut Log)) {
+        self.add_timed(false, event);
+    }
+
+    fn add_timed(&self, is_exact: bool, event: impl FnOnce(&mut Log)) {
         if self.broken.load(Ordering::Relaxed) || process::exiting() {
             return;
         }
         let mut log = lock(&self.log);
+        self.tell_time(&mut log, is_exact);
         event(&mut log);
         if log.is_full() {
             self.append(log);
@@ -247,6 +297,9 @@ impl Recorder {
     /// Allocates nothing: the exit may have begun in a handler that has interrupted the allocator.
     fn finish(&self) {
         let Some(mut log) = lock_soon(&self.log) else { return };
+        if log.has_room_for_time() {
+            self.tell_time(&mut log, true);
+        }
         let Some(mut file) = lock_soon(&self.file) else { return };
         let written = file.append_plain(log.text());
         log.clear();
@@ -274,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_failed_write_ends_the_recording() {
-        let recorder = Recorder::new(Log::new(), File::unwritable());
+        let recorder = Recorder::new(0, File::unwritable());
         let mut events = 0;
         while !recorder.broken.load(Ordering::Relaxed) {
             events += 1;
@@ -294,6 +347,11 @@ mod tests {
         flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).expect("whole members");
         std::fs::remove_file(path).expect("there");
         text
+    }
+
+    /// The lines that a replay plays.
+    fn events(text: &str) -> Vec<&str> {
+        text.lines().skip(1).filter(|line| !line.starts_with("t ")).collect()
     }
 
     fn why_not(recordings: &Recordings, device: CUdevice) -> Option<&NotRecorded> {
@@ -316,8 +374,7 @@ mod tests {
         recordings.finish();
         for device in [0, 3] {
             let text = text(&file::expand(&template, 0, device));
-            let events: Vec<_> = text.lines().skip(1).collect();
-            assert_eq!(events, ["a 0 64 0", "s *", "f 0 -"], "and no launch");
+            assert_eq!(events(&text), ["a 0 64 0 4096", "s *", "f 0 -"], "and no launch");
         }
     }
 
@@ -332,8 +389,24 @@ mod tests {
         recordings.finish();
         for device in [0, 1] {
             let text = text(&file::expand(&template, 0, device));
-            assert_eq!(text.lines().skip(1).collect::<Vec<_>>(), ["c 7 64", "m 7"]);
+            assert_eq!(events(&text), ["c 7 64", "m 7"]);
         }
+    }
+
+    #[test]
+    fn marks_and_refusals_have_their_own_time() {
+        let (recordings, template) = (Recordings::new(), place("marks"));
+        recordings.set(&template, false);
+        recordings.mark("before the recording");
+        recordings.allocated(0, 0x1000, 64, Order::Device);
+        recordings.mark("step 1");
+        recordings.refused(0, 1 << 40);
+        recordings.refused(1, 1);
+        recordings.finish();
+        let text = text(&template);
+        let kinds: Vec<_> = text.lines().skip(1).map(|line| &line[..1]).collect();
+        assert_eq!(kinds, ["t", "k", "a", "t", "k", "t", "o", "t"], "{text}");
+        assert_eq!(events(&text), ["k before the recording", "a 0 64 - 4096", "k step 1", "o 1099511627776"]);
     }
 
     #[test]
@@ -347,7 +420,7 @@ mod tests {
         recordings.finish();
         assert!(matches!(why_not(&recordings, 0), Some(NotRecorded::OtherDevice { only: 2, device: 0 })));
         let text = text(&template);
-        assert!(text.ends_with("a 0 64 -\nl 0 0\n"), "{text}");
+        assert_eq!(events(&text), ["a 0 64 - 4096", "l 0 0"]);
     }
 
     #[test]
@@ -362,7 +435,7 @@ mod tests {
 
     #[test]
     fn the_exit_does_not_wait_for_a_thread_inside_a_recording() {
-        let recorder = Recorder::new(Log::new(), File::unwritable());
+        let recorder = Recorder::new(0, File::unwritable());
         let held = recorder.log.lock().expect("no panic");
         recorder.finish();
         drop(held);

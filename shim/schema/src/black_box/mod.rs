@@ -9,6 +9,7 @@
 //! line are written between two stores of its `sequence`, which is odd meanwhile. A change of the
 //! layout changes [`BlackBox::VERSION`].
 
+mod marks;
 mod reading;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use crate::stats::BytesByTier;
 
+pub use marks::{MarkRing, PastMark};
 pub use reading::{BlackBoxError, BlackBoxReading, PastSample, RefusedRequest};
 
 /// A part of the box: its words in the mapped file, and the same words as read.
@@ -377,13 +379,15 @@ pub struct BlackBox {
     pub seconds: [SampleCells; Self::SECONDS],
     /// A ring of the last minutes.
     pub minutes: [SampleCells; Self::MINUTES],
+    /// The last marks of the program.
+    pub marks: MarkRing,
 }
 
 impl BlackBox {
     /// The first word of a whole file: `wmshimbb`.
     pub const MAGIC: u64 = u64::from_ne_bytes(*b"wmshimbb");
     /// The layout.
-    pub const VERSION: u64 = 1;
+    pub const VERSION: u64 = 2;
     /// Bytes of the file.
     pub const BYTES: usize = size_of::<Self>();
     /// Bytes in front of the rings: all that a list needs.
@@ -413,6 +417,7 @@ impl BlackBox {
             devices: [const { DeviceBox::new() }; Self::DEVICES],
             seconds: [const { SampleCells::new() }; Self::SECONDS],
             minutes: [const { SampleCells::new() }; Self::MINUTES],
+            marks: MarkRing::new(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::marks::{self, PastMark};
 use super::{
     BlackBox, CopyWords, DeviceWords, HotWords, LimitWords, ProcessWords, RefusalWords, SampleWords,
 };
@@ -48,7 +49,7 @@ impl<'a> FileWords<'a> {
     }
 
     /// A text of so many words, up to its first zero.
-    fn text(&mut self, words: usize) -> String {
+    pub(super) fn text(&mut self, words: usize) -> String {
         let bytes: Vec<u8> = (0..words).flat_map(|_| self.next().to_ne_bytes()).collect();
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -235,6 +236,12 @@ impl BlackBoxReading {
             samples.sort_by_key(|sample| sample.at);
             samples
         })
+    }
+
+    /// The last marks of the program, the oldest first, from a whole file.
+    #[must_use]
+    pub fn marks(file: &[u8]) -> Vec<PastMark> {
+        marks::read(&mut FileWords::from(file, std::mem::offset_of!(BlackBox, marks) / 8))
     }
 }
 

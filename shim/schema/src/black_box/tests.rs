@@ -17,6 +17,7 @@ fn bytes(black_box: &BlackBox) -> Vec<u8> {
         devices,
         seconds,
         minutes,
+        marks,
     } = black_box;
     let mut file = Vec::new();
     let mut add =
@@ -34,6 +35,7 @@ fn bytes(black_box: &BlackBox) -> Vec<u8> {
     }
     seconds.iter().for_each(|cells| add(&cells.cells()));
     minutes.iter().for_each(|cells| add(&cells.cells()));
+    add(&marks.cells());
     file
 }
 
@@ -123,6 +125,31 @@ fn a_sample_is_the_most_of_its_second_and_the_ring_forgets_the_oldest() {
 }
 
 #[test]
+fn the_latest_marks_are_kept_and_one_that_is_being_written_is_left_out() {
+    let made = whole();
+    let last = MarkRing::PLACES as u64 + 5;
+    for step in 0..=last {
+        made.marks.note(1000 * step, &format!("step {step} {}", "é".repeat(40)));
+    }
+    let file = bytes(&made);
+    let marks = BlackBoxReading::marks(&file);
+    assert_eq!(marks.len(), MarkRing::PLACES);
+    assert!(marks[0].text.starts_with("step 6 é"), "{marks:?}");
+    let newest = &marks[MarkRing::PLACES - 1];
+    assert_eq!((newest.at.as_nanos(), newest.text.len()), (u128::from(1000 * last), 56), "cut at a letter");
+    let later = whole();
+    later.marks.take_over(&made.marks);
+    assert_eq!(BlackBoxReading::marks(&bytes(&later)), marks);
+    // The place of mark 6, with one word of a newer writer's.
+    for word in [0, 9] {
+        let mut torn = file.clone();
+        let at = std::mem::offset_of!(BlackBox, marks) + 8 * (8 + 10 * 6 + word);
+        torn[at..at + 8].copy_from_slice(&(last + 2).to_ne_bytes());
+        assert_eq!(BlackBoxReading::marks(&torn), marks[1..]);
+    }
+}
+
+#[test]
 fn a_device_that_is_being_written_is_seen() {
     let made = whole();
     made.devices[0].publish(&DeviceWords { extents: 7, ..DeviceWords::default() });
@@ -171,6 +198,7 @@ proptest! {
         file.truncate(cut);
         let [seconds, minutes] = BlackBoxReading::samples(&file);
         prop_assert!(seconds.len() <= BlackBox::SECONDS && minutes.len() <= BlackBox::MINUTES);
+        prop_assert!(BlackBoxReading::marks(&file).len() <= MarkRing::PLACES);
         let read = BlackBoxReading::parse(&file);
         prop_assert_eq!(read.is_ok(), head && cut >= BlackBox::FIGURES);
         let _ = BlackBoxReading::is_torn(&file, &file);
