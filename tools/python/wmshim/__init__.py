@@ -17,6 +17,8 @@ The work is done by a library that is loaded in front of NVIDIA's driver. This p
     wmshim.alloc(size, "host")          # memory on the host or the device
     wmshim.Unified(size)    # memory that the CPU and the GPU use in turn, at one address
     wmshim.access(tensor, "cpu")        # such memory becomes the CPU's, or the GPU's
+    wmshim.mark("step 12")  # a line beside the memory over time
+    wmshim.report()         # pictures of this process's memory, in a notebook; wmshim.report().save("r.html")
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
     wmshim.wholememory.Table    # rows that the GPUs of several ranks hold together (docs/wholememory.md)
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from ._client import ask, stats
     from ._errors import AdviceError, DriverError, Error, NotLoaded, OutOfMemoryError, SettingError, TooLate, Unavailable
     from ._library import active, dropin_path, include_path, library_path
+    from ._mark import mark
+    from ._report import Report, report
     from ._settings import enable
     from ._unified import Unified, access
 
@@ -44,6 +48,8 @@ _PARTS = {
         "AdviceError", "DriverError", "Error", "NotLoaded", "OutOfMemoryError", "SettingError", "TooLate", "Unavailable",
     ),
     "_library": ("active", "dropin_path", "include_path", "library_path"),
+    "_mark": ("mark",),
+    "_report": ("Report", "report"),
     "_settings": ("enable",),
     "_unified": ("Unified", "access"),
 }
@@ -55,6 +61,7 @@ __all__ = [
     "Error",
     "NotLoaded",
     "OutOfMemoryError",
+    "Report",
     "SettingError",
     "TooLate",
     "Unavailable",
@@ -70,6 +77,8 @@ __all__ = [
     "free",
     "include_path",
     "library_path",
+    "mark",
+    "report",
     "stats",
     "torch",
     "wholememory",

@@ -18,6 +18,7 @@ mod cdi;
 mod clean;
 mod client;
 mod dedup;
+mod diff;
 mod doctor;
 mod export;
 mod hooks;
@@ -29,6 +30,7 @@ mod paths;
 mod profile;
 mod programs;
 mod replay;
+mod report;
 mod run;
 mod screen;
 pub mod shim;
@@ -62,6 +64,7 @@ const EXAMPLES: &str = "Examples:
   wmctl export --listen                             the same for Prometheus
   wmctl profile p.gz                                which code holds a program's memory
   wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
+  wmctl report 4711 -o report.html                  what one held, as a page for a browser
   wmctl bench copy                                  copy rates with and without the shim";
 
 #[derive(Subcommand)]
@@ -96,6 +99,10 @@ enum WmctlCommand {
     Replay(replay::ReplayArguments),
     /// Write an archive with what a report of a fault needs
     BugReport(bug_report::BugReportArguments),
+    /// Show what a program held, as a page for a browser
+    Report(report::ReportArguments),
+    /// Show what grew between two processes, recordings, profiles or dumps
+    Diff(diff::DiffArguments),
     /// Print the completions of this command line for a shell
     Completions(manual::CompletionArguments),
     /// Write the pages of this command line for man
@@ -146,6 +153,8 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Profile(arguments) => profile::profile(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Replay(arguments) => replay::replay(&arguments),
         WmctlCommand::BugReport(arguments) => bug_report::bug_report(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Report(arguments) => report::report(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Diff(arguments) => diff::diff(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Completions(arguments) => {
             manual::completions(&arguments, WmctlArguments::command()).map(|()| ExitCode::SUCCESS)
         }

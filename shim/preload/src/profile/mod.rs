@@ -141,7 +141,6 @@ impl Profiler {
     }
 
     /// The program says where it is.
-    #[cfg_attr(not(test), expect(dead_code, reason = "`wmshim_mark` calls it"))]
     pub(crate) fn mark(&self, text: &str) {
         let _whole = Uncancelled::new();
         // A child's copy of the file is its parent's.

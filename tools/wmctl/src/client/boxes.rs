@@ -100,6 +100,14 @@ impl ReadBox {
         self.file.remove()
     }
 
+    /// The whole file, with its rings.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn whole(&self) -> io::Result<Vec<u8>> {
+        file::beginning(&self.file.folder.open(&self.file.name)?, BlackBox::BYTES)
+    }
+
     /// The figures. The time that the process is up counts to now while it lives.
     pub(crate) fn stats(&self, lives: bool) -> Stats {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos());
