@@ -1,12 +1,13 @@
 //! `wmctl report`: what a program held, as one page for a browser, or in the forms of other tools.
 //!
-//! * [`source`] opens a process or a file; [`from_process`] and [`from_trace`] make the [`model`]
-//!   of it, and [`profile`] adds call sites.
+//! * [`source`] opens a process or a file; [`from_process`], [`from_trace`] and
+//!   [`from_profile`] make the [`model`] of it.
 //! * [`page`] puts the model into the templates beside it, with [`pictures`] as SVG.
 //! * [`memory_viz`] and [`perfetto`] write the forms that PyTorch's and Perfetto's pages draw.
 
 mod address;
 mod from_process;
+mod from_profile;
 mod from_trace;
 mod holders;
 mod lifetimes;
@@ -16,7 +17,6 @@ mod page;
 mod perfetto;
 mod pickle;
 mod pictures;
-mod profile;
 mod source;
 
 use std::io::Write;
@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use crate::profile::recording::RecordedProfile;
 use crate::{human, output};
-use model::{COLUMNS, MemoryReport, SCHEMA, UNFREED, first_overflow, reduced};
-use profile::Profile;
+use model::MemoryReport;
 use source::ReportSource;
 
 /// Arguments of `wmctl report`.
@@ -77,7 +77,7 @@ pub(crate) fn report(arguments: &ReportArguments) -> Result<()> {
         bail!("a report is for a file: name one with `-o report.html`, or standard output with `-o -`");
     }
     let source = ReportSource::open(&arguments.source)?;
-    let profile = arguments.profile.as_deref().map(Profile::open).transpose()?;
+    let profile = arguments.profile.as_deref().map(RecordedProfile::open).transpose()?;
     if arguments.format == ReportFormat::MemoryViz && !arguments.json {
         return write(place, &snapshot(&source)?);
     }
@@ -99,52 +99,16 @@ pub(crate) fn of(source: &str) -> Result<MemoryReport> {
 }
 
 /// The report of a source, with the call sites of a profile.
-fn made(source: &ReportSource, profile: Option<&Profile>) -> MemoryReport {
+fn made(source: &ReportSource, profile: Option<&RecordedProfile>) -> MemoryReport {
     let report = match source {
         ReportSource::Process(figures) => from_process::report(figures),
         ReportSource::Recording { trace, name } => from_trace::report(trace, name),
-        ReportSource::Profile { profile, name } => from_profile(profile, name),
+        ReportSource::Profile { profile, name } => from_profile::report(profile, name),
     };
     match profile {
-        Some(profile) => with_call_sites(report, profile),
+        Some(profile) => from_profile::with_call_sites(report, profile),
         None => report,
     }
-}
-
-fn with_call_sites(report: MemoryReport, profile: &Profile) -> MemoryReport {
-    MemoryReport {
-        holders_of: "Call sites at the peak, estimated from samples (WMSHIM_PROFILE).".to_owned(),
-        holders: profile.at_peak.clone(),
-        ..report
-    }
-}
-
-/// The report of a profile alone.
-fn from_profile(profile: &Profile, name: &str) -> MemoryReport {
-    let span = profile.timeline.last().map_or(0, |point| point.at);
-    let unfreed = profile.at_end.iter().take(UNFREED).map(|holder| model::UnfreedMemory {
-        what: holder.path.iter().rev().take(3).cloned().collect::<Vec<_>>().join(" < "),
-        bytes: holder.bytes,
-        count: holder.count,
-        allocated: None,
-    });
-    let mut events = profile.events.clone();
-    events.extend(first_overflow(&profile.timeline));
-    let report = MemoryReport {
-        schema: SCHEMA,
-        title: format!("{} (process {})", human::name(&profile.program), profile.pid),
-        source: format!("A profile, {}: samples of allocations, by their weight.", human::shown(name)),
-        span,
-        timeline: reduced(&profile.timeline, span, COLUMNS),
-        events,
-        unfreed_of: "Call sites of memory that was not freed.".to_owned(),
-        unfreed: unfreed.collect(),
-        missing: vec![
-            "A profile has no tiers and no addresses: a recording, or a running process, has.".to_owned(),
-        ],
-        ..MemoryReport::default()
-    };
-    with_call_sites(report, profile)
 }
 
 /// The process, for a form that has a number for it.
@@ -152,7 +116,7 @@ fn pid_of(source: &ReportSource) -> u64 {
     match source {
         ReportSource::Process(figures) => figures.stats.pid.into(),
         ReportSource::Recording { .. } => 1,
-        ReportSource::Profile { profile, .. } => profile.pid,
+        ReportSource::Profile { profile, .. } => profile.header.pid.into(),
     }
 }
 

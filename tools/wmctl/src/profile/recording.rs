@@ -50,6 +50,8 @@ pub(crate) struct RecordedProfile {
     pub(crate) figures: HashMap<SiteKey, SiteFigures>,
     pub(crate) refusals: Vec<ProfileRefusal>,
     pub(crate) marks: Vec<ProfileMark>,
+    /// What all sites held together: milliseconds and bytes, after each sample.
+    pub(crate) timeline: Vec<(u64, u64)>,
     pub(crate) peak_bytes: u64,
     pub(crate) peak_ms: u64,
     /// Samples.
@@ -140,8 +142,15 @@ impl ProfilePlayer {
                 self.profile.frames.insert(frame.id, known);
             }
             ProfileLine::Site(site) => drop(self.profile.sites.insert(site.id, site.frames)),
-            ProfileLine::Allocated(sample) => self.allocated(sample),
-            ProfileLine::Freed(free) => self.freed(free.number),
+            ProfileLine::Allocated(sample) => {
+                let ms = sample.ms;
+                self.allocated(sample);
+                self.profile.timeline.push((ms, self.total));
+            }
+            ProfileLine::Freed(free) => {
+                self.freed(free.number);
+                self.profile.timeline.push((free.ms, self.total));
+            }
             ProfileLine::OutOfMemory(refusal) => self.profile.refusals.push(refusal),
             ProfileLine::Mark(mark) => self.profile.marks.push(mark),
         }
@@ -243,6 +252,7 @@ mod tests {
         let native = SiteFigures { at_peak_bytes: 30, at_end_bytes: 35, allocated_bytes: 35, count: 2.0 };
         assert_eq!((of(0, "block"), of(1, "piece")), (python, native));
         assert_eq!(profile.totals(), ProfileTotals { at_peak: 50, at_end: 35, allocated: 55 });
+        assert_eq!(profile.timeline, [(1, 20), (2, 50), (3, 30), (4, 35)]);
         assert_eq!((profile.marks.len(), profile.refusals.len(), profile.is_cut_short), (1, 1, false));
         let frames = profile.frames(0);
         let place = frames[0].native.clone().expect("native");

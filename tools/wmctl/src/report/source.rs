@@ -11,9 +11,9 @@ use wm_schema::black_box::{BlackBox, BlackBoxReading};
 use wm_schema::{BlockList, Stats};
 
 use super::from_process::{ProcessFigures, ProcessState};
-use super::profile::Profile;
 use crate::client::{self, boxes::ReadBox};
 use crate::human;
+use crate::profile::recording::RecordedProfile;
 use crate::trace::Trace;
 
 /// The longest file that is read as one text.
@@ -24,7 +24,7 @@ const LONGEST: u64 = 256 << 20;
 pub(crate) enum ReportSource {
     Process(Box<ProcessFigures>),
     Recording { trace: Box<Trace>, name: String },
-    Profile { profile: Profile, name: String },
+    Profile { profile: Box<RecordedProfile>, name: String },
 }
 
 impl ReportSource {
@@ -43,7 +43,9 @@ impl ReportSource {
             ReportFileForm::Document => {
                 Self::Process(Box::new(dump(path).with_context(|| human::shown(source))?))
             }
-            ReportFileForm::Profile => Self::Profile { profile: Profile::open(path)?, name },
+            ReportFileForm::Profile => {
+                Self::Profile { profile: Box::new(RecordedProfile::open(path)?), name }
+            }
             ReportFileForm::Trace => Self::Recording { trace: Box::new(Trace::open(path)?), name },
         };
         Ok(opened)

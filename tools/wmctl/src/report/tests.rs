@@ -11,7 +11,7 @@ use wm_schema::{BlockEntry, BlockList, BytesByTier, DeviceBlocks, PieceEntry, Pi
 use super::address::{class_of, classes, holes, regions};
 use super::from_process::{ProcessFigures, ProcessState};
 use super::holders::{FlameNode, by_size, tree};
-use super::model::{HeldRange, MemoryHolder, TimelineEventKind, TimelinePoint};
+use super::model::{HeldRange, MemoryHolder, TimelineEventKind, TimelinePoint, reduced};
 use super::*;
 use crate::trace::Trace;
 
@@ -262,18 +262,33 @@ const PROFILE: &str = r#"{"profile":{"schema":"wmshim-profile/1","pid":4711,"pro
 
 #[test]
 fn a_profile_has_the_holders_of_its_peak_and_of_its_end() {
-    let profile = Profile::read(PROFILE.lines().map(str::to_owned)).expect("a profile");
-    let load = ["load train.py:3", "libtorch_cuda.so+0x12345"];
-    let forward = ["Model.forward train.py:12", "libtorch_cuda.so+0x12345"];
-    let holder =
-        |path: [&str; 2], bytes, count| MemoryHolder { path: path.map(str::to_owned).to_vec(), bytes, count };
-    assert_eq!(profile.at_peak, [holder(load, 600, 1), holder(forward, 300, 1)]);
-    assert_eq!(profile.at_end, [holder(forward, 400, 2)]);
-    let report = from_profile(&profile, "p.gz");
-    assert_eq!((peak(&report), report.events.len()), (900, 2));
-    assert_eq!(report.unfreed[0].what, "libtorch_cuda.so+0x12345 < Model.forward train.py:12");
+    let packed = packed(PROFILE);
+    let profile = RecordedProfile::open(&packed).expect("a profile");
+    std::fs::remove_file(packed).expect("there");
+    let native = "libtorch_cuda.so+0x12345";
+    let holder = |python: &str, bytes, count| MemoryHolder {
+        path: vec![python.to_owned(), native.to_owned()],
+        bytes,
+        count,
+    };
+    let (load, forward) = ("load (train.py:3)", "Model.forward (train.py:12)");
+    let report = from_profile::report(&profile, "p.gz");
+    assert_eq!(report.holders, [holder(load, 600, 120), holder(forward, 300, 60)]);
+    assert_eq!((peak(&report), report.events.len(), report.span), (900, 2, 5000));
+    let unfreed: Vec<_> = report.unfreed.iter().map(|row| (row.what.as_str(), row.bytes)).collect();
+    assert_eq!(unfreed, [("libtorch_cuda.so+0x12345 < Model.forward (train.py:12)", 400)]);
     well_formed(&page::page(&report));
-    assert!(Profile::read(["{}".to_owned()].into_iter()).is_err());
+    let other = from_profile::with_call_sites(process(""), &profile);
+    assert_eq!((other.holders.len(), other.timeline), (2, process("").timeline));
+}
+
+/// The file of a profile.
+fn packed(text: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("wmctl-report-profile-{}", std::process::id()));
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text.as_bytes()).expect("memory");
+    std::fs::write(&path, encoder.finish().expect("memory")).expect("written");
+    path
 }
 
 /// The page as a parser sees it: each element is closed, names are unique, a reference has its
