@@ -26,8 +26,8 @@ use native::{NativeWalker, WalkBounds, has_stack};
 use python::Interpreter;
 use sampler::Sampler;
 use wm_abi::CUdevice;
-use wm_driver::{lock, lock_soon};
 use wm_driver::thread::Uncancelled;
+use wm_driver::{lock, lock_soon};
 use wm_schema::Holder;
 use wm_schema::profile::{ProfileHeader, ProfileLine};
 

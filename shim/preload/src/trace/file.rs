@@ -195,7 +195,7 @@ mod tests {
         let path = place("plain");
         for length in [0, 1, 65_535, 65_536, 200_000] {
             let text: String = ('a'..='z').cycle().take(length).collect();
-            let mut file = File::create(&path).expect("a file");
+            let mut file = File::create(&path, BEGINNING).expect("a file");
             for part in ["# wmshim-trace 3\n", &text] {
                 file.append_plain(part.as_bytes()).expect("room");
             }

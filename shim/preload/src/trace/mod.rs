@@ -20,6 +20,7 @@ mod log;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
 
 use wm_abi::CUdevice;
 use wm_driver::thread::Uncancelled;
