@@ -16,6 +16,16 @@ use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
 use crate::{process, registry};
 
+/// Room on the device for memory that is too small to move, at most. To make it takes a
+/// millisecond.
+const SMALL_ROOM: u64 = 64 << 20;
+
+/// The same on a device; 0 where the driver does not tell its size.
+fn small_room(manager: &Manager<Device>) -> u64 {
+    let total = manager.gpu().memory_info().map_or(0, |(_, total)| total);
+    SMALL_ROOM.min(total.min(manager.settings().device_limit) / 64)
+}
+
 impl Migrations {
     /// The driver has no room for what it needs itself: blocks move to the host until so many bytes
     /// of the device are unused or no block is left; bytes that moved. Their memory on the device
@@ -64,8 +74,20 @@ impl Migrations {
         // A period without moves is being measured, or moves cost more than they bring. A stop
         // would also show that streams are held no more.
         if worth != Some(WaitWorth::Costs) || self.waits.is_held() {
-            self.stop_after_wait(manager, look, TierPlacer::quiescent);
+            return self.stop_after_wait(manager, look, TierPlacer::quiescent);
         }
+        // Small operands on the host make each kernel slow that reads them, wherever its large ones
+        // lie, and small memory does not come back.
+        let room = small_room(manager);
+        if manager.device_room() < room {
+            self.stop_now(manager, look, |placer, moves| placer.leave(room, moves));
+        }
+    }
+
+    /// The device has no room for a piece that is too small to come back later: others leave, so
+    /// that there is some for later ones, too.
+    pub(crate) fn make_for_small(&self, manager: &Manager<Device>, bytes: u64) -> bool {
+        self.is_on() && bytes < self.smallest() && self.make_for(manager, bytes.max(small_room(manager)))
     }
 
     /// A piece is about to change its place, for a call that fails otherwise: waits for the GPU.

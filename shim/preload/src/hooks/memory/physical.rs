@@ -105,7 +105,12 @@ impl CreateRequest {
 
     /// Blocks and pieces that are not used leave the device; what they leave goes to the driver.
     fn make_cold_leave(&self, manager: &Manager<Device>) -> bool {
-        let has_left = PROCESS.moves.make_for(manager, self.bytes as u64);
+        let (moves, bytes) = (&PROCESS.moves, self.bytes as u64);
+        let has_left = if self.is_movable {
+            moves.make_for(manager, bytes)
+        } else {
+            moves.make_for_small(manager, bytes)
+        };
         has_left && oom::release_unused(manager, self.bytes)
     }
 
@@ -145,7 +150,7 @@ impl CreateRequest {
             return Err(code);
         }
         // As for a block: where the caller has given up what it does not use, what is cold leaves.
-        if self.is_movable && self.make_cold_leave(manager) {
+        if self.make_cold_leave(manager) {
             match self.beside_headroom() {
                 Err(CUresult::OUT_OF_MEMORY) => {}
                 answer => return answer,
