@@ -10,7 +10,7 @@ use wm_driver::{Device, Gpu, Tier};
 use wm_memory::tiers::TierPlacer;
 use wm_memory::{Manager, MoveOrder};
 
-use super::predictor::range_of;
+use super::predictor::{SMALLEST, range_of};
 use super::wait_budget::{WAIT, WaitWorth};
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
@@ -84,10 +84,14 @@ impl Migrations {
         }
     }
 
-    /// The device has no room for a piece that is too small to come back later: others leave, so
-    /// that there is some for later ones, too.
-    pub(crate) fn make_for_small(&self, manager: &Manager<Device>, bytes: u64) -> bool {
-        self.is_on() && bytes < self.smallest() && self.make_for(manager, bytes.max(small_room(manager)))
+    /// The device has no room for a piece. If it is too small to come back later, others leave so
+    /// that there is room for later ones, too. `false`: there is no more room than before.
+    pub(crate) fn make_for_piece(&self, manager: &Manager<Device>, bytes: u64, is_movable: bool) -> bool {
+        match is_movable {
+            true => self.make_for(manager, bytes),
+            false if bytes >= SMALLEST => false,
+            false => self.make_for(manager, bytes.max(small_room(manager))),
+        }
     }
 
     /// A piece is about to change its place, for a call that fails otherwise: waits for the GPU.

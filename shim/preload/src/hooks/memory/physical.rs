@@ -105,12 +105,7 @@ impl CreateRequest {
 
     /// Blocks and pieces that are not used leave the device; what they leave goes to the driver.
     fn make_cold_leave(&self, manager: &Manager<Device>) -> bool {
-        let (moves, bytes) = (&PROCESS.moves, self.bytes as u64);
-        let has_left = if self.is_movable {
-            moves.make_for(manager, bytes)
-        } else {
-            moves.make_for_small(manager, bytes)
-        };
+        let has_left = PROCESS.moves.make_for_piece(manager, self.bytes as u64, self.is_movable);
         has_left && oom::release_unused(manager, self.bytes)
     }
 
