@@ -27,7 +27,7 @@ const PAGES: [&str; 6] = [
 ];
 
 /// Commands that do not run here, by their beginning, and the reason.
-const NOT_RUN: [(&str, &str); 9] = [
+const NOT_RUN: [(&str, &str); 10] = [
     ("tar -xzf wmshim-", "needs a release: tools/xtask/src/release/tests.rs"),
     ("wmshim-0.1.0/install.sh", "the same"),
     ("~/.local/bin/wmctl", "the same"),
@@ -35,6 +35,7 @@ const NOT_RUN: [(&str, &str); 9] = [
     ("pip install ", "needs the wheel: tools/python/tests/test_wheel.py"),
     ("podman run ", "needs an image with Python"),
     ("wmctl export --listen", "serves until it is ended: tools/wmctl/tests/export.rs"),
+    ("wmctl diff before.trace.gz", "needs two recordings: tools/wmctl/tests/report.rs"),
     ("wmctl replay --trace tests/traces/gpt_varlen", "takes seconds: tests/replay"),
     (
         "WMSHIM_DRIVER=sim wmshim-run python -m wmshim.demo",

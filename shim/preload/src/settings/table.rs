@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_proof_of_nothing_and_a_share_without_its_unit_are_not_taken() {
         for (variable, texts) in [
-            ("WMSHIM_DEDUP", &["yes", "advice", "2"][..]),
+            ("WMSHIM_DEDUP", &["maybe", "advice", "2"][..]),
             ("WMSHIM_DEDUP_PROOF", &["0", "-1", "64.5", "many", "5000000000", "off"]),
             ("WMSHIM_DEDUP_SHARE", &["1", "0%", "101%", "1MiB", "-1%", "off"]),
         ] {
