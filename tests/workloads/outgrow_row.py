@@ -12,6 +12,8 @@ import pathlib
 import sys
 
 LINK, MIB, GIB = 50e9, 1 << 20, 1 << 30
+# Steps whose values are compared, where two bare runs differ in later ones, too.
+COMPARED = {"server": 1}
 
 
 def result(folder, way):
@@ -26,9 +28,9 @@ def limit(bare, share):
     return bare["peak_bytes"] * share // 100 if share < 100 else bare["held_bytes"] + 3 * GIB
 
 
-def difference(ours, bare):
+def difference(kind, ours, bare):
     """The largest relative difference of the steps that both runs made; tokens, which are integers, differ by 1 or not at all."""
-    pairs = list(zip(ours["values"], bare["values"]))
+    pairs = list(zip(ours["values"], bare["values"]))[: COMPARED.get(kind)]
     if isinstance(bare["value"], int):
         return float(any(a != b for a, b in pairs))
     # Written so that a value that is no number differs.
@@ -47,16 +49,16 @@ def statistics(folder, ours):
     return {"host_peak_bytes": sum(tier["peak_reserved_bytes"] for tier in host), **moves, "refused": refused}
 
 
-def compared(folder, ours, way, share):
+def compared(folder, kind, ours, way, share):
     bare, off = result(folder, "bare"), result(folder, "off")
     cap = limit(bare, share)
     extra, link = ours["late_s"] - bare["late_s"], max(0, bare["peak_bytes"] - cap) / LINK
-    apart = difference(ours, bare)
+    apart = difference(kind, ours, bare)
     return {
         "share": share, "limit_bytes": cap, "of_bare": ours["late_s"] / bare["late_s"],
         "of_off": ours["late_s"] / off["late_s"] if off else None,
         "extra_s": extra, "link_s": link, "of_link": extra / link if link else None,
-        "difference": apart, "common_steps": min(len(ours["values"]), len(bare["values"])),
+        "difference": apart, "common_steps": min(len(ours["values"]), len(bare["values"]), COMPARED.get(kind, len(ours["values"]))),
         "same": "exactly" if apart == 0 else "nearly" if apart < 1e-3 else "NO", **statistics(folder, ours),
     }
 
@@ -69,7 +71,8 @@ def text(kind, way, ours, row):
     line += f"; {ratio(row['of_bare'])} of bare, {ratio(row['of_off'])} of moves off; extra {row['extra_s']:.3f} s, link {row['link_s']:.3f} s, "
     line += f"{ratio(row['of_link'])} of link; same {row['same']} ({row['difference']:.1e}, {row['common_steps']} steps)"
     if "in_bytes" in row:
-        line += "; host {:.2f} GiB, in {:.1f}, out {:.1f}".format(*(row[name] / GIB for name in ("host_peak_bytes", "in_bytes", "out_bytes")))
+        figures = ("host_peak_bytes", "in_bytes", "out_bytes", "clean_bytes")
+        line += "; host {:.2f} GiB, in {:.1f}, out {:.1f}, clean {:.1f}".format(*(row[name] / GIB for name in figures))
     return line
 
 
@@ -81,7 +84,7 @@ def main():
     row = {"kind": kind, "way": way, "scale": os.environ.get("SCALE", "1")}
     row |= {"failed": True, "share": share} if ours is None else ours
     if ours and way != "bare":
-        row |= compared(folder, ours, way, share)
+        row |= compared(folder, kind, ours, way, share)
     print(text(kind, way, ours, row) if ours else f"{kind} {way}: failed", flush=True)
     if os.environ.get("OUT"):
         # One write, for two GPUs may be measured at once.

@@ -139,8 +139,12 @@ impl Predictor {
         self.launches += 1;
         let since = self.since;
         let (event, period) = self.placer.events();
+        let before = self.trial.worth();
         self.trial.record(event, period, || (since.elapsed(), credit()));
         let worth = self.trial.worth();
+        if worth != before {
+            log::debug!("device {device}: a period has {} events; {}", period.unwrap_or(0), self.trial);
+        }
         // While there are no stops, blocks cannot come before their use, and that is not measured.
         if worth != WaitWorth::Costs {
             self.placer.tell_time(|| since.elapsed().as_secs_f64());

@@ -8,6 +8,7 @@
 //!
 //! A plain value: time, events and credit are told.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::wait_budget::WaitWorth;
@@ -66,7 +67,22 @@ pub(super) struct WaitTrial {
     waits: u32,
     /// Seconds of an event without waits.
     without: f64,
+    /// The same in the last measurement.
+    last: f64,
     trials: u32,
+}
+
+impl fmt::Display for WaitTrial {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let now = match self.worth() {
+            WaitWorth::Unknown => "it does not repeat itself yet",
+            WaitWorth::Trial => "it is measured with waits and moves",
+            WaitWorth::Costs => "it goes on without waits",
+            WaitWorth::Pays => "waits and moves pay",
+        };
+        let [without, with] = [self.without, self.last].map(|seconds| seconds * 1e6);
+        write!(out, "{now}: an event took {without:.1} us without them, {with:.1} us in the last measurement")
+    }
 }
 
 impl WaitTrial {
@@ -121,6 +137,7 @@ impl WaitTrial {
     }
 
     fn judge(&mut self, pace: f64, is_earned: bool) {
+        self.last = pace;
         match self.phase {
             Phase::Untold => self.phase = Phase::Without(1),
             Phase::Without(left) => {
