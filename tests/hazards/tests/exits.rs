@@ -139,6 +139,9 @@ fn a_handler_ends_the_process_while_memory_moves() {
 /// Bytes past the end of a block, variables, and a part of what is written at the exit.
 type LastWords<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
 
+/// The line about memory that was made on the host, or that left its device later.
+const LAY_ELSEWHERE: &str = "memory lay elsewhere than on its device: of device 0";
+
 /// Hazard (deadlock): a handler of a signal has interrupted the allocator and calls `exit`, and the
 /// exit allocates. What the library writes at the exit is written all the same.
 #[test]
@@ -150,8 +153,8 @@ fn the_exit_allocates_nothing_whatever_it_has_to_say() {
     let links = [("WMSHIM_MULTIPATH", "0,1"), ("SIMCUDA_DEVICES", "2")];
     let cases: [LastWords<'_>; 7] = [
         ("0", &[], ""),
-        ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB")], "memory lay elsewhere than on its device: of device 0"),
-        ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB"), ("WMSHIM_MIGRATE", "on")], ""),
+        ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB")], LAY_ELSEWHERE),
+        ("0", &[("WMSHIM_DEVICE_LIMIT", "80MiB"), ("WMSHIM_MIGRATE", "on")], LAY_ELSEWHERE),
         ("400", &[("WMSHIM_GUARD", "canary")], "guard: a write past the end of block"),
         ("0", &[("WMSHIM_TRACE", &trace)], ""),
         ("0", &links, ""),

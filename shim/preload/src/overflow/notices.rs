@@ -70,7 +70,7 @@ fn part(tier: Tier, bytes: u64) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs {
     pub(super) peaks: Peaks,
-    /// Blocks and pieces that lay elsewhere, in whole or in part.
+    /// Blocks and pieces that were made elsewhere, in whole or in part. Others left the device later.
     pub(super) overflows: u64,
     /// Bytes of the device that stay free.
     pub(super) headroom: u64,
@@ -78,6 +78,10 @@ pub(super) struct Needs {
 
 impl Needs {
     const NONE: Self = Self { peaks: Peaks::NONE, overflows: 0, headroom: 0 };
+
+    fn was_elsewhere(&self) -> bool {
+        self.overflows > 0 || self.peaks.tiers.elsewhere() > 0
+    }
 
     /// Another time of the same memory: a device before and after a reset. Its manager counts on.
     fn or(&mut self, other: &Self) {
@@ -90,7 +94,11 @@ impl Needs {
     fn write(&self, device: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Peaks { tiers, total } = self.peaks;
         let bytes = ReadableBytes;
-        write!(f, "of device {device} {} times, at most {} on it", self.overflows, bytes(tiers.device))?;
+        write!(f, "of device {device}")?;
+        if self.overflows > 0 {
+            write!(f, " {} times,", self.overflows)?;
+        }
+        write!(f, " at most {} on it", bytes(tiers.device))?;
         for (there, place) in [(tiers.peer, "other devices"), (tiers.host, "the host")] {
             if there > 0 {
                 write!(f, ", {} on {place}", bytes(there))?;
@@ -121,7 +129,7 @@ impl NeedsByDevice {
 
     /// Devices with memory elsewhere.
     fn overflowed(&self) -> impl Iterator<Item = (usize, &Needs)> {
-        self.0.iter().enumerate().filter(|(_, needs)| needs.overflows > 0)
+        self.0.iter().enumerate().filter(|(_, needs)| needs.was_elsewhere())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -195,6 +203,13 @@ mod tests {
         let second = "; of device 2 2 times, at most 1.0 MiB on it; this program needs 1.0 MiB on device 2, \
                       beside 1.0 MiB that stay free (WMSHIM_HEADROOM)";
         assert!(all.to_string().ends_with(second), "{all}");
+        let mut evicted = NeedsByDevice::NONE;
+        evicted.add(1, &Needs { overflows: 0, ..needs(2 << 20, 1 << 20, 3 << 20) });
+        assert_eq!(
+            evicted.to_string(),
+            "of device 1 at most 2.0 MiB on it, 1.0 MiB on the host; this program needs 3.0 MiB on device 1",
+            "all was made on the device, and a part left it"
+        );
         all.add(-1, &needs(1, 1, 1));
         all.add(64, &needs(1, 1, 1));
         assert_eq!(all.overflowed().count(), 2, "other numbers are no device's");
