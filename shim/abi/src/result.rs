@@ -1,5 +1,7 @@
 //! `CUresult`: the driver's status codes.
 
+use std::ffi::CStr;
+
 /// The result of every driver function. Any 32-bit value is valid: newer drivers have codes that
 /// are not named here.
 #[repr(transparent)]
@@ -18,6 +20,11 @@ impl CUresult {
 
     /// The code's public name; `None` for a code of a newer driver.
     pub fn name(self) -> Option<&'static str> {
+        self.c_name()?.to_str().ok()
+    }
+
+    /// The same for C.
+    pub fn c_name(self) -> Option<&'static CStr> {
         NAMED.iter().find(|(code, _)| *code == self).map(|(_, name)| *name)
     }
 }
@@ -39,13 +46,20 @@ impl From<Result<(), CUresult>> for CUresult {
     }
 }
 
+const fn c_text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a zero at its end, and nowhere else"),
+    }
+}
+
 macro_rules! codes {
     ($($short:ident $name:literal $value:literal,)*) => {
         #[allow(missing_docs, reason = "NVIDIA's codes, documented there")]
         impl CUresult {
             $(pub const $short: Self = Self($value);)*
         }
-        const NAMED: &[(CUresult, &str)] = &[$((CUresult::$short, $name),)*];
+        const NAMED: &[(CUresult, &CStr)] = &[$((CUresult::$short, c_text(concat!($name, "\0"))),)*];
     };
 }
 

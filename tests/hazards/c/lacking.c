@@ -29,5 +29,13 @@ int main(void)
         }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         printf("%s %d\n", names[i], first[i]);
+    if (first[0]) {
+        int (*name_of)(int, const char **) = (int (*)(int, const char **))dlsym(library, "cuGetErrorName");
+        const char *name = "", *none = "";
+        if (!name_of)
+            return 93;
+        int known = name_of(first[0], &name), unknown = name_of(-5, &none);
+        printf("%s %d %d\n", known ? "-" : name, known, unknown);
+    }
     return 0;
 }

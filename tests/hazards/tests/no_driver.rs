@@ -17,8 +17,8 @@ fn lacking(scratch: &Scratch, driver: &Path) -> Outcome {
 fn without_a_driver_cuinit_says_no_device() {
     let scratch = Scratch::new();
     let outcome = lacking(&scratch, &scratch.path().join("nowhere"));
-    let words =
-        "cuInit 100\ncuDriverGetVersion 3\ncuDeviceGetCount 3\ncuMemAlloc_v2 3\ncuGetProcAddress_v2 3";
+    let words = "cuInit 100\ncuDriverGetVersion 3\ncuDeviceGetCount 3\ncuMemAlloc_v2 3\ncuGetProcAddress_v2 3\n\
+                 CUDA_ERROR_NO_DEVICE 0 1";
     assert_eq!(outcome.expect_success(), words);
 }
 

@@ -2,10 +2,11 @@
 //!
 //! [`resolve`] is reached from the trampolines once (or by a few racing threads). It reads the
 //! settings, opens the driver, and points every slot at the real function or at a hook. Without a
-//! driver, `cuInit` answers `NO_DEVICE` and everything else `NOT_INITIALIZED`, and one line says
-//! where was looked.
+//! driver, `cuInit` answers `NO_DEVICE`, errors have their names, everything else answers
+//! `NOT_INITIALIZED`, and one line says where was looked.
 
 use std::cell::Cell;
+use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 
@@ -169,7 +170,25 @@ fn fill(exports: &Exports, target: impl Fn(usize) -> *const ()) {
 
 /// The answer of a function in a process without a driver.
 fn stand_in(index: usize) -> *const () {
-    if index == symbol::cuInit::INDEX { stand_in_init as *const () } else { stand_in_other as *const () }
+    match index {
+        symbol::cuInit::INDEX => stand_in_init as *const (),
+        symbol::cuGetErrorName::INDEX | symbol::cuGetErrorString::INDEX => stand_in_name as *const (),
+        _ => stand_in_other as *const (),
+    }
+}
+
+/// Programs print the error of `cuInit` by its name.
+///
+/// # Safety
+/// As `cuGetErrorName`: `name` is null or can be written.
+unsafe extern "C" fn stand_in_name(error: CUresult, name: *mut *const c_char) -> CUresult {
+    if name.is_null() {
+        return CUresult::INVALID_VALUE;
+    }
+    let known = error.c_name();
+    // SAFETY: not null, so the caller's to be written.
+    unsafe { *name = known.map_or(std::ptr::null(), CStr::as_ptr) };
+    if known.is_some() { CUresult::SUCCESS } else { CUresult::INVALID_VALUE }
 }
 
 extern "C" fn stand_in_init() -> CUresult {
