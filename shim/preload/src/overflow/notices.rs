@@ -70,7 +70,8 @@ fn part(tier: Tier, bytes: u64) -> String {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needs {
     pub(super) peaks: Peaks,
-    /// Blocks and pieces that were made elsewhere, in whole or in part. Others left the device later.
+    /// Blocks and pieces that were made elsewhere, in whole or in part. Others left the device
+    /// later.
     pub(super) overflows: u64,
     /// Bytes of the device that stay free.
     pub(super) headroom: u64,

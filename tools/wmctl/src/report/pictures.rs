@@ -194,21 +194,20 @@ fn frame(svg: &mut String, node: &FlameNode, level: usize, x: f64, scale: f64, t
         return;
     }
     let share = 100.0 * node.bytes as f64 / total as f64;
-    let said = format!(
+    let said = text(&format!(
         "{}: {}, {share:.1} %, {} allocations",
         node.name,
         human::bytes(node.bytes),
         human::count(node.count)
-    );
+    ));
     let (y, hue) = (level as f64 * FRAME, hue(&node.name));
     let _ = write!(
         svg,
-        "<g role=\"treeitem\" aria-level=\"{}\" tabindex=\"{}\" aria-label=\"{}\" data-x=\"{x:.2}\" \
-         data-w=\"{width:.2}\" data-l=\"{level}\"><title>{1}</title><rect x=\"{x:.2}\" y=\"{y}\" \
+        "<g role=\"treeitem\" aria-level=\"{}\" tabindex=\"{}\" aria-label=\"{said}\" data-x=\"{x:.2}\" \
+         data-w=\"{width:.2}\" data-l=\"{level}\"><title>{said}</title><rect x=\"{x:.2}\" y=\"{y}\" \
          width=\"{width:.2}\" height=\"{}\" class=\"hue{hue}\"/>",
         level + 1,
         if level == 0 { 0 } else { -1 },
-        text(&said),
         FRAME - 1.0
     );
     let letters = (width / 7.0) as usize;

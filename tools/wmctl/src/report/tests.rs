@@ -292,7 +292,7 @@ fn packed(text: &str) -> std::path::PathBuf {
 }
 
 /// The page as a parser sees it: each element is closed, names are unique, a reference has its
-/// target, pictures have a name, and nothing is fetched.
+/// target, pictures and frames have a name, and nothing is fetched.
 fn well_formed(page: &str) {
     const VOID: [&str; 4] = ["meta", "link", "br", "img"];
     let (mut open, mut names, mut references) = (Vec::new(), BTreeSet::new(), Vec::new());
@@ -315,6 +315,11 @@ fn well_formed(page: &str) {
             }
         }
         assert!(name != "svg" || tag.contains("aria-label="), "{tag}");
+        // What a screen reader says of a frame is what the pointer shows.
+        let said = attributes(tag).find(|(attribute, _)| *attribute == "aria-label");
+        if let Some((_, said)) = said.filter(|_| tag.contains("role=\"treeitem\"")) {
+            assert!(rest.starts_with(&format!("<title>{said}</title>")), "{tag}: {:?}", rest.get(..60));
+        }
         if !tag.ends_with('/') && !VOID.contains(&name) {
             open.push(name);
         }
