@@ -17,6 +17,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -41,7 +42,10 @@ ROWS = [
 ]
 
 # The variables of each way; `full` has those of the row.
-SETTINGS = {"pass": {"WMSHIM_STITCH": "off"}, "page": {"WMSHIM_GUARD": "page"}, "canary": {"WMSHIM_GUARD": "canary"}}
+SETTINGS = {
+    "pass": {"WMSHIM_STITCH": "off"}, "page": {"WMSHIM_GUARD": "page"}, "canary": {"WMSHIM_GUARD": "canary"},
+    "profile": {"WMSHIM_PROFILE": os.path.join(tempfile.gettempdir(), "wmshim-profile-%p.gz")},
+}
 
 
 def environment(row, way, library):

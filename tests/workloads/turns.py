@@ -8,8 +8,8 @@ laps of all ways (a lap is a step, or a part of one such as a token) alternate o
 disturbs one meets all. Two processes of one program differ too, by where their memory happens to lie: `--copies` are alive
 at once, `--rounds` start all anew. `ratio` is that of the means over processes, with its standard error; `best laps` compares
 the sums of each lap's best over the processes: what a program does every time is in it, and what disturbs one process at
-one time is not. Ways as in `matrix.py`, and `page` and `canary`, which are `full` with that WMSHIM_GUARD; the workload must
-time its steps with `common.Steps`, and all processes together must fit into the GPU.
+one time is not. Ways as in `matrix.py`, and `page` and `canary`, which are `full` with that WMSHIM_GUARD, and `profile`, which is
+`full` with WMSHIM_PROFILE; the workload must time its steps with `common.Steps`, and all processes together must fit into the GPU.
 """
 import json
 import os
