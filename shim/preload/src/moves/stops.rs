@@ -173,7 +173,7 @@ impl Migrations {
     pub(super) fn stop_now(
         &self,
         manager: &Manager<Device>,
-        wait: GrantedWait<'_>,
+        wait: &GrantedWait<'_>,
         ask: impl FnOnce(&mut TierPlacer, &mut Vec<TierMove>),
     ) -> u64 {
         let room = manager.device_room();
@@ -181,7 +181,7 @@ impl Migrations {
             predictor.refresh(room, |address| manager.block(address));
             self.ask(predictor, ask)
         });
-        plan.flatten().map_or(0, |plan| plan.execute(&wait))
+        plan.flatten().map_or(0, |plan| plan.execute(wait))
     }
 
     /// A stop where the host has waited for the GPU.
