@@ -12,7 +12,7 @@ import pathlib
 import sys
 
 LINK, MIB, GIB = 50e9, 1 << 20, 1 << 30
-# Steps whose values are compared, where two bare runs differ in later ones, too.
+# Steps of which values are compared, where two bare runs differ in later ones, too.
 COMPARED = {"server": 1}
 
 

@@ -1,8 +1,8 @@
 //! The lines of a recording of `WMSHIM_PROFILE`: sampled allocations, each with the code that made
 //! it.
 //!
-//! The file is gzip; unpacked it has one JSON object a line, whose one key says what the line is. A
-//! number is defined in a line before it is used. Lists of frames begin with the innermost one.
+//! The file is gzip; unpacked it has one JSON object a line, and its one key says what the line is.
+//! A number is defined in a line before it is used. Lists of frames begin with the innermost one.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ pub struct ProfileHeader {
     pub interval_bytes: u64,
     /// When it began, since 1970.
     pub began_unix_ms: u64,
-    /// The version of Python whose frames are read, such as `3.11`; null without any.
+    /// The version of Python of which frames are read, such as `3.11`; null without any.
     pub python: Option<String>,
 }
 

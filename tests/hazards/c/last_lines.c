@@ -1,4 +1,4 @@
-/* A program whose exit may allocate nothing: last_lines IMAGE BLOCKS [PAST]. It ends with 7.
+/* A program with an exit that may allocate nothing: last_lines IMAGE BLOCKS [PAST]. It ends with 7.
  *
  * Its own malloc stands before the C library's. While the exit handlers run that were registered
  * after main began, a call that takes the allocator's lock ends the process with 86 and the number

@@ -5,7 +5,7 @@
 //! the interpreter and on the way of installation. The package is looked for beside the program:
 //! below `lib` or `lib64` of the same prefix, or beside `bin` (`pip install --target`). If several
 //! interpreters share a prefix, each has a package; the one of this program's version is taken, of
-//! several the one whose folder sorts last.
+//! several the one in the folder that sorts last.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[1] / "build_wheel.py"
-# In place of the program that finds the package, whose own tests are in tools/launcher.
+# In place of the program that finds the package, which has tests of its own in tools/launcher.
 LAUNCHER = '#!/bin/bash\nfolder=$(dirname "$0")\nexec "$folder"/../wmshim/bin/wmctl "$@"\n'
 HAS_PIP = importlib.util.find_spec("pip") is not None
 

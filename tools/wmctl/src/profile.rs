@@ -39,7 +39,7 @@ pub(crate) struct ProfileArguments {
     /// Rows by call site, or by function with all that it called
     #[arg(long, value_enum, default_value_t = RowsBy::Site)]
     by: RowsBy,
-    /// The moment whose holders come first
+    /// The moment of the holders that come first
     #[arg(long, value_enum, default_value_t = HolderMoment::Peak)]
     at: HolderMoment,
     /// Most rows

@@ -47,7 +47,7 @@ const NOT_RUN: [(&str, &str); 10] = [
 const FAILS: [(&str, &str); 1] =
     [("WMSHIM_OVERFLOW=off wmshim-run", "the program runs out of memory, as the page wants")];
 
-/// Commands that run, and whose output on the page is that of another situation.
+/// Commands that run; the page shows the output of another situation.
 const ELSEWHERE: [(&str, &str, &str); 3] = [
     ("docs/wmctl.md", "wmctl stats", "beside two programs: tools/wmctl/tests/stats.rs"),
     ("docs/wmctl.md", "wmctl doctor", "without a driver: tools/wmctl/tests/doctor.rs"),

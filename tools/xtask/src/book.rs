@@ -16,7 +16,7 @@ use crate::pages::{self, plain};
 use crate::{step, toolbox};
 
 const SUMMARY: &str = "docs/SUMMARY.md";
-/// The page that lists the decisions, whose rows become chapters below it.
+/// The page that lists the decisions: its rows become chapters below it.
 const DECISIONS: &str = "docs/adr/README.md";
 /// Nothing is replaced in a page: some have braces that mdBook would take for its own.
 const SETTINGS: &str = "[book]\ntitle = \"wmshim\"\nlanguage = \"en\"\nsrc = \".\"\n

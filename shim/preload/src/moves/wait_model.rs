@@ -59,7 +59,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// The memory of a kernel comes; that of the kernels leaves whose next launches are furthest.
+    /// The memory of a kernel comes; that of the kernels with the furthest next launches leaves.
     fn come(&mut self, number: usize) {
         let count = self.kernels.len();
         let used = |placed: &[bool]| -> usize {

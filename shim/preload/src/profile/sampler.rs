@@ -35,7 +35,7 @@ impl Sampler {
     }
 }
 
-/// Bytes up to the next point. The draw is never 0, whose logarithm is infinite.
+/// Bytes up to the next point. The draw is never 0, which has no finite logarithm.
 fn gap(random: &mut Rng, interval: u64) -> f64 {
     -(1.0 - random.f64()).ln() * interval as f64
 }

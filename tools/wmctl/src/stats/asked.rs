@@ -20,7 +20,7 @@ pub(super) struct AskedProgram {
 }
 
 impl AskedProgram {
-    /// One whose identity is still to be read.
+    /// One with an identity that is still to be read.
     pub(super) fn new(pid: u32, place: FigurePlace, is_stopped: bool, answer: Result<Value>) -> Self {
         let (identity, refused) = (ProcessIdentity::default(), Vec::new());
         Self { pid, place, is_stopped, identity, answer, refused }

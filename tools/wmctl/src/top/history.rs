@@ -1,7 +1,8 @@
 //! What the programs of each device held in the last minute, for a line of small bars. Pure.
 //!
 //! A black box has the live bytes of its process on all devices together. So what was before the
-//! first reading is known of a device whose programs use no other; later it is the sum of readings.
+//! first reading is known of a device with programs that use no other; later it is the sum of
+//! readings.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -193,7 +193,7 @@ fn read_stack(stack: &Range<u64>, address: u64) -> Option<u64> {
     is_inside.then(|| unsafe { (address as *const u64).read_unaligned() })
 }
 
-/// The registers of here, whose callers are those of the function that this is inlined into.
+/// The registers at this place. The callers are those of the function that this is inlined into.
 #[inline(always)]
 fn registers() -> UnwindRegsX86_64 {
     let (ip, sp, bp): (u64, u64, u64);

@@ -2,7 +2,7 @@
 //!
 //! The tables are read from the object's file, which is mapped once more: the program may unload
 //! an object while its tables are read. A file that is not the one that was loaded, by its build
-//! id, is not used. The loader is asked by `dl_iterate_phdr` alone, whose lock is held by no
+//! id, is not used. The loader is asked by `dl_iterate_phdr` alone: its lock is held by no
 //! constructor.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};

@@ -37,7 +37,7 @@ pub(super) enum Instruction {
     Address { at: u64, code: u64 },
 }
 
-/// The first release whose `_PyRuntime` has offsets, and the words of it that are read.
+/// The first release with offsets in `_PyRuntime`, and the words of it that are read.
 const STATED_SINCE: u32 = 13;
 pub(super) const WORDS: usize = 50;
 pub(super) const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
@@ -111,7 +111,7 @@ struct GroupWords {
 }
 
 /// The offsets that the interpreter states. `None` where they contradict themselves, and for an
-/// interpreter without a global lock, whose threads may share more than is known here.
+/// interpreter without a global lock: its threads may share more than is known here.
 fn stated(minor: u32, runtime: &[u64; WORDS], words: &GroupWords) -> Option<FrameLayout> {
     let version = runtime[1] >> 16;
     if runtime[0] != COOKIE || version != u64::from(0x300 | minor) || runtime[2] != 0 {
