@@ -92,7 +92,8 @@ impl Migrations {
     pub(crate) fn make_for_piece(&self, manager: &Manager<Device>, bytes: u64, is_movable: bool) -> bool {
         match is_movable {
             true => self.make_for(manager, bytes),
-            false if bytes >= SMALLEST => false,
+            // Where nothing moves, the driver is not asked for the device's size either.
+            false if bytes >= SMALLEST || !self.is_on() => false,
             false => self.make_for(manager, bytes.max(small_room(manager))),
         }
     }
