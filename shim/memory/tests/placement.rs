@@ -151,7 +151,7 @@ impl Program {
         let mut blocks: Vec<Followed> = known.copied().collect();
         let ids: Vec<u64> = blocks.iter().map(|block| block.id).collect();
         if self.follows {
-            self.stop(|placer, moves| placer.launch(ids, moves));
+            self.stop(|placer, moves| placer.launch(ids.iter().map(|id| [*id]), moves));
         }
         blocks.sort_unstable_by_key(|block| block.bytes);
         if std::mem::replace(&mut self.last, names.to_vec()) == names {

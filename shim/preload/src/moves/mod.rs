@@ -10,6 +10,7 @@ mod fingerprints;
 mod graphs;
 mod last_use;
 mod named_ranges;
+mod pace_log;
 mod pieces;
 pub(crate) mod pin_reason;
 mod predictor;
@@ -18,11 +19,12 @@ mod room;
 mod slices;
 mod spans;
 mod stops;
+mod touched_groups;
 mod wait_budget;
 #[cfg(test)]
 mod wait_model;
-mod wait_trial;
 mod waits;
+mod way_trial;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

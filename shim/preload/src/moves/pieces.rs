@@ -6,17 +6,14 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-use smallvec::SmallVec;
 use wm_driver::Device;
 use wm_memory::{BlockExtent, Manager};
 
 use super::predictor::SMALLEST;
+use super::touched_groups::TouchedGroups;
 use super::{Migrations, is_recording};
 use crate::launches::{LaunchWord, TouchedBlock};
 use crate::registry;
-
-/// The pieces of a launch.
-pub(super) type TouchedPieces = SmallVec<[TouchedBlock; 8]>;
 
 impl Migrations {
     /// Bytes of the smallest piece that moves, as of the smallest block that is recorded.
@@ -64,14 +61,12 @@ impl Migrations {
         Some((manager, pieces))
     }
 
-    /// The pieces that a launch with these words uses, as far as it is guessed.
+    /// Adds the pieces that a launch with these words uses, as far as it is guessed.
     #[inline]
-    pub(super) fn pieces_used(&self, words: impl Iterator<Item = u64>) -> TouchedPieces {
-        let mut pieces = TouchedPieces::new();
+    pub(super) fn add_pieces(&self, words: impl Iterator<Item = u64>, used: &mut TouchedGroups) {
         if self.has_pieces() {
-            wm_driver::lock(&self.spans).add_pieces(words, piece_at, &mut pieces);
+            wm_driver::lock(&self.spans).add_pieces(words, piece_at, used);
         }
-        pieces
     }
 }
 

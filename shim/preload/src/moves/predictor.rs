@@ -21,8 +21,9 @@ use wm_driver::{Device, Tier};
 use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
 use wm_memory::{Block, Manager, MoveOrder, RangeMove};
 
+use super::touched_groups::TouchedGroups;
 use super::wait_budget::WaitWorth;
-use super::wait_trial::WaitTrial;
+use super::way_trial::{TrialClock, Way, WayTrial};
 use crate::launches::TouchedBlock;
 
 /// Bytes of the smallest block that is recorded. Smaller blocks share their physical memory with
@@ -39,7 +40,7 @@ pub(super) struct Predictor {
     addresses: BTreeMap<u64, u64>,
     /// Blocks that may lie elsewhere than the policy believes.
     doubtful: Vec<u64>,
-    trial: WaitTrial,
+    trial: WayTrial,
     launches: u64,
     /// Launches since the last one at which a block was not on the device.
     quiet: u64,
@@ -60,7 +61,7 @@ impl Predictor {
             blocks: FxHashMap::default(),
             addresses: BTreeMap::new(),
             doubtful: Vec::new(),
-            trial: WaitTrial::default(),
+            trial: WayTrial::default(),
             launches: 0,
             quiet: 0,
             since: Instant::now(),
@@ -122,14 +123,14 @@ impl Predictor {
     #[inline]
     pub(super) fn launched<W>(
         &mut self,
-        blocks: &[TouchedBlock],
+        used: &TouchedGroups,
         credit: impl FnOnce() -> Duration,
         may_stop: impl FnOnce(WaitWorth) -> Option<W>,
         moves: &mut Vec<TierMove>,
     ) -> Option<W> {
         let device = self.device;
         let is_recorded = |block: &&TouchedBlock| block.device == device && block.bytes >= SMALLEST;
-        let ids = blocks.iter().filter(is_recorded).map(|block| block.id);
+        let ids = used.iter().map(|group| group.iter().filter(is_recorded).map(|block| block.id));
         if self.placer.is_all_on_device() {
             self.quiet += 1;
             self.placer.used(ids);
@@ -137,18 +138,14 @@ impl Predictor {
         }
         self.quiet = 0;
         self.launches += 1;
-        let since = self.since;
         let (event, period) = self.placer.events();
-        let before = self.trial.worth();
-        self.trial.record(event, period, || (since.elapsed(), credit()));
-        let worth = self.trial.worth();
-        if worth != before {
+        let (time, from_host) = (|| self.since.elapsed(), self.placer.from_host());
+        let clock = || TrialClock { event, time: time(), from_host, credit: credit() };
+        if self.trial.record(event, period, clock) {
             log::debug!("device {device}: a period has {} events; {}", period.unwrap_or(0), self.trial);
         }
-        // While there are no stops, blocks cannot come before their use, and that is not measured.
-        if worth != WaitWorth::Costs {
-            self.placer.tell_time(|| since.elapsed().as_secs_f64());
-        }
+        let worth = self.trial.worth();
+        self.placer.set_eager(self.trial.way() == Way::Bring);
         let stop = may_stop(worth);
         match stop {
             Some(_) => self.placer.launch(ids, moves),
@@ -272,6 +269,12 @@ mod tests {
         TouchedBlock { address: id * BYTES, bytes: BYTES, id, device: 0 }
     }
 
+    fn groups(blocks: &[TouchedBlock]) -> TouchedGroups {
+        let mut used = TouchedGroups::default();
+        used.add_each(blocks);
+        used
+    }
+
     /// Two blocks on a device with room for one; the second is on the host.
     fn full_device() -> Predictor {
         let mut predictor = Predictor::new(0);
@@ -285,7 +288,7 @@ mod tests {
     fn moves(predictor: &mut Predictor, touched: TouchedBlock, can_stop: bool) -> Vec<TierMove> {
         let mut moves = Vec::new();
         for _ in 0..1000 {
-            predictor.launched(&[touched], || Duration::ZERO, |_| can_stop.then_some(()), &mut moves);
+            predictor.launched(&groups(&[touched]), || Duration::ZERO, |_| can_stop.then_some(()), &mut moves);
         }
         moves
     }
@@ -356,7 +359,7 @@ mod tests {
         let mut predictor = full_device();
         let launch = |predictor: &mut Predictor, count| {
             for _ in 0..count {
-                predictor.launched(&[touched(2)], || Duration::ZERO, |_| None::<()>, &mut Vec::new());
+                predictor.launched(&groups(&[touched(2)]), || Duration::ZERO, |_| None::<()>, &mut Vec::new());
             }
         };
         launch(&mut predictor, 2 * PASSED);

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeSet;
 
+use super::touched_groups::TouchedGroups;
 use crate::launches::TouchedBlock;
 
 /// Launches of a generation.
@@ -32,12 +33,13 @@ impl Spans {
         Self { now: BTreeSet::new(), before: BTreeSet::new(), launches: 0 }
     }
 
-    /// Adds the pieces that a launch with these words uses, each once, lowest address first.
+    /// Adds the pieces that a launch with these words uses, each once, lowest address first. Those
+    /// of one tensor are one group.
     pub(super) fn add_pieces(
         &mut self,
         words: impl Iterator<Item = u64>,
         find: impl Fn(u64) -> Option<TouchedBlock>,
-        pieces: &mut impl Extend<TouchedBlock>,
+        used: &mut TouchedGroups,
     ) {
         self.begin_launch();
         let named: BTreeSet<u64> = words.filter(|word| find(*word).is_some()).collect();
@@ -48,8 +50,9 @@ impl Spans {
             let mut at = word.max(done);
             while let Some(piece) = find(at).filter(|_| at < end) {
                 at = piece.address + piece.bytes;
-                pieces.extend([piece]);
+                used.push(piece);
             }
+            used.end_group();
             done = at;
         }
     }
@@ -87,9 +90,9 @@ mod tests {
     }
 
     fn used(spans: &mut Spans, words: &[u64]) -> Vec<u64> {
-        let mut pieces: Vec<TouchedBlock> = Vec::new();
-        spans.add_pieces(words.iter().copied(), find, &mut pieces);
-        pieces.into_iter().map(|piece| piece.id).collect()
+        let mut groups = TouchedGroups::default();
+        spans.add_pieces(words.iter().copied(), find, &mut groups);
+        groups.iter().flatten().map(|piece| piece.id).collect()
     }
 
     fn at(tenths: u64) -> u64 {

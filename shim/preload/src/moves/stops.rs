@@ -18,14 +18,15 @@ use wm_driver::{Device, Gpu, Tier, lock};
 use wm_memory::tiers::{TierMove, TierPlacer};
 use wm_memory::{Manager, MoveRefusal, RangeMove};
 
-use super::pieces::{TouchedPieces, addresses};
+use super::pieces::addresses;
 use super::predictor::{Predictor, SMALLEST, range_of};
 use super::refusals::WhyNot;
+use super::touched_groups::TouchedGroups;
 use super::wait_budget::WAIT;
 use super::waits::GrantedWait;
 use super::{Migrations, is_recording, pin_reason};
 use crate::gate::GATE;
-use crate::launches::{self, Launch, LaunchedWork, Subscriber, TouchedBlock};
+use crate::launches::{self, Launch, LaunchedWork, Subscriber};
 use crate::{process, registry};
 
 impl Migrations {
@@ -112,25 +113,18 @@ impl Migrations {
         if process::exiting() {
             return;
         }
-        let of_graph;
-        let mut pieces = match launch.work() {
-            LaunchedWork::Kernel(_) => self.pieces_used(addresses(launch.words())),
-            LaunchedWork::Graph(_) => TouchedPieces::new(),
-        };
-        let blocks = match launch.work() {
-            LaunchedWork::Kernel(_) => launch.blocks(),
-            LaunchedWork::Graph(executable) => {
-                let used = self.graphs.used_by(executable);
-                of_graph = launches::blocks_around(&used);
-                pieces = self.pieces_used(used.into_iter());
-                Some(&of_graph[..])
+        let mut used = TouchedGroups::default();
+        match launch.work() {
+            LaunchedWork::Kernel(_) => {
+                let Some(blocks) = launch.blocks() else { return };
+                used.add_each(blocks);
+                self.add_pieces(addresses(launch.words()), &mut used);
             }
-        };
-        let Some(mut blocks) = blocks else { return };
-        let with_pieces: Vec<TouchedBlock>;
-        if !pieces.is_empty() {
-            with_pieces = blocks.iter().copied().chain(pieces).collect();
-            blocks = &with_pieces;
+            LaunchedWork::Graph(executable) => {
+                let named = self.graphs.used_by(executable);
+                used.add_each(&launches::blocks_around(&named));
+                self.add_pieces(named.into_iter(), &mut used);
+            }
         }
         let mut predictor = self.predictor();
         let Some(recording) = predictor.as_mut() else { return };
@@ -143,7 +137,7 @@ impl Migrations {
         }
         let mut moves = Vec::new();
         let credit = || self.waits.credit();
-        let wait = recording.launched(blocks, credit, |worth| self.waits.of_launch(worth), &mut moves);
+        let wait = recording.launched(&used, credit, |worth| self.waits.of_launch(worth), &mut moves);
         let Some(wait) = wait else { return };
         let paced = wait.paces(recording.launches()).then_some(recording.device());
         let plan = self.plan(recording, moves);

@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use super::wait_budget::{EndedWait, WAIT, WaitBudget, WaitWorth};
-use super::wait_trial::WaitTrial;
 use super::waits::PACE;
+use super::way_trial::{TrialClock, WayTrial};
 
 const LAUNCH: Duration = Duration::from_micros(10);
 
@@ -28,7 +28,7 @@ struct Model<'a> {
     placed: Vec<bool>,
     capacity: usize,
     budget: WaitBudget,
-    trial: WaitTrial,
+    trial: WayTrial,
     start: Instant,
     now: Instant,
     /// When the GPU has worked off what was launched.
@@ -50,7 +50,7 @@ impl<'a> Model<'a> {
             kernels,
             capacity,
             budget: WaitBudget::new(WAIT, 25),
-            trial: WaitTrial::default(),
+            trial: WayTrial::default(),
             start,
             now: start,
             idle_at: start,
@@ -81,7 +81,8 @@ impl<'a> Model<'a> {
     fn launch(&mut self, number: usize) {
         let (time, credit) = (self.now - self.start, self.budget.credit(self.now));
         let period = self.kernels.len() as u64;
-        self.trial.record(self.event, (self.event > 2 * period).then_some(period), || (time, credit));
+        let clock = || TrialClock { event: self.event, time, from_host: 0, credit };
+        self.trial.record(self.event, (self.event > 2 * period).then_some(period), clock);
         self.event += 1;
         let worth = self.trial.worth();
         let is_wanted = !self.placed[number] || worth.is_measured() && self.event.is_multiple_of(PACE);

@@ -121,7 +121,7 @@ impl Placement for Ours {
     }
 
     fn launch(&mut self, board: &mut Board, blocks: &[u32]) {
-        self.placer.launch(blocks.iter().map(|block| u64::from(*block)), &mut self.moves);
+        self.placer.launch(blocks.iter().map(|block| [u64::from(*block)]), &mut self.moves);
         self.stop(board);
     }
 

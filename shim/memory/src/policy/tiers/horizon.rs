@@ -8,6 +8,7 @@
 //! Invariants: moves are possible in their order; a block that leaves at a stop does not come at
 //! it, and a block that comes does not leave; a block is named once.
 
+use super::groups::Groups;
 use super::keys::BlockKey;
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
@@ -27,7 +28,7 @@ const SPARED_PART: u64 = 16;
 
 /// A larger part of the device is not brought for one use, however eager one is: as much would have
 /// to leave, and be used from the host itself.
-const EAGER_PART: u64 = 16;
+const EAGER_PART: u64 = 2;
 
 /// A block that needs more than half of the device, and is so many times larger than another one,
 /// does not make it leave while it lives itself: of the blocks of a kernel the largest is used
@@ -216,12 +217,12 @@ impl<'a> Stop<'a> {
 
     /// Serves the events after the next `skipped` ones, until `batch` bytes are moved or made room
     /// for. Returns the number of the first event that needs another stop.
-    pub(super) fn serve(&mut self, past: &Repetition, skipped: u64, batch: u64) -> u64 {
+    pub(super) fn serve(&mut self, past: &Repetition, groups: &Groups, skipped: u64, batch: u64) -> u64 {
         let Some(position) = past.position() else { return self.now };
         let mut served = 0;
         let ahead = FARTHEST.min(self.now - position - 1);
         for distance in skipped..ahead {
-            match self.serve_one(past, position + 1 + distance, self.now + distance) {
+            match self.serve_one(past, groups, position + 1 + distance, self.now + distance) {
                 Some(bytes) => served += bytes,
                 None => return self.now + distance,
             }
@@ -233,7 +234,7 @@ impl<'a> Stop<'a> {
     }
 
     /// Bytes that were moved or made room for; `None` where the next stop has to be.
-    fn serve_one(&mut self, past: &Repetition, number: u64, when: u64) -> Option<u64> {
+    fn serve_one(&mut self, past: &Repetition, groups: &Groups, number: u64, when: u64) -> Option<u64> {
         let event = past.get(number)?;
         match (event.kind, past.heir(event)) {
             (EventKind::Allocate, _) => {
@@ -244,20 +245,11 @@ impl<'a> Stop<'a> {
                 self.reserve_of(event.bytes, found);
                 (found + again == event.bytes).then_some(found)
             }
-            (EventKind::Use, Some(block)) if self.leaves.has(block) => None,
-            (EventKind::Use, Some(block)) if self.is_eager_for(block) => Some(self.come(block, when)),
-            (EventKind::Use, Some(block)) => {
-                // A block that was not used since is used next a period later. It takes room that
-                // is there, which needs no other stop.
-                let next = |distance| self.now + (distance + when - self.now) * GAIN;
-                let (until, counts) = match event.until_next() {
-                    Some(distance) => (next(distance), true),
-                    None => (next(self.now - number), false),
-                };
-                let bytes = self.come(block, until);
-                Some(if counts { bytes } else { 0 })
+            (EventKind::Use, Some(used)) => {
+                let blocks = groups.members(&used).iter();
+                blocks.map(|block| self.serve_use(*block, event.until_next(), number, when)).sum()
             }
-            (EventKind::Use, None) => Some(0),
+            (EventKind::Use, None) | (EventKind::Meet | EventKind::Part, _) => Some(0),
             (EventKind::Free, Some(block)) => {
                 self.later += self.residency.get(block).map_or(0, |placed| placed.on_device);
                 Some(0)
@@ -267,6 +259,22 @@ impl<'a> Stop<'a> {
                 Some(0)
             }
         }
+    }
+
+    /// The same for a use of a block at `when`, which answers to the event with that number.
+    fn serve_use(&mut self, block: BlockKey, until_next: Option<u64>, number: u64, when: u64) -> Option<u64> {
+        if self.leaves.has(block) {
+            return None;
+        }
+        if self.is_eager_for(block) {
+            return Some(self.come(block, when));
+        }
+        // A block that was not used since is used next a period later. It takes room that is there,
+        // which needs no other stop.
+        let next = |distance| self.now + (distance + when - self.now) * GAIN;
+        let until = next(until_next.unwrap_or(self.now - number));
+        let bytes = self.come(block, until);
+        Some(if until_next.is_some() { bytes } else { 0 })
     }
 }
 

@@ -33,6 +33,9 @@ impl PartialOrd for BlockKey {
 pub(super) struct BlockKeys {
     slots: FxHashMap<u64, u32>,
     spare: Vec<u32>,
+    /// The numbers below were given out.
+    next: u32,
+    unnamed: u64,
 }
 
 impl BlockKeys {
@@ -43,9 +46,27 @@ impl BlockKeys {
 
     /// The key of a block that is allocated. No live block has the name.
     pub(super) fn give(&mut self, name: u64) -> BlockKey {
-        let slot = self.spare.pop().unwrap_or(self.slots.len() as u32);
+        let slot = self.slot();
         self.slots.insert(name, slot);
         BlockKey { name, slot }
+    }
+
+    /// A key that no name leads to.
+    pub(super) fn give_unnamed(&mut self) -> BlockKey {
+        self.unnamed += 1;
+        BlockKey { name: u64::MAX - self.unnamed, slot: self.slot() }
+    }
+
+    fn slot(&mut self) -> u32 {
+        self.spare.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+
+    /// A key without a name is not used any more.
+    pub(super) fn take_back_unnamed(&mut self, key: BlockKey) {
+        self.spare.push(key.slot);
     }
 
     /// The block is freed.

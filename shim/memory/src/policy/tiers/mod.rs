@@ -12,8 +12,8 @@
 //! | [`horizon`] | the next events, turned into the blocks that have to leave and to come |
 //! | [`stop_list`] | the blocks that move one way at a stop |
 //! | [`order`] | which block leaves first |
+//! | [`groups`] | blocks that launches use as one |
 //! | [`keys`] | the names of live blocks, as small numbers |
-//! | [`eagerness`] | whether a used block comes before its use, or is read where it lies |
 //! | [`placer`] | all of them together |
 //!
 //! Words: *leave* and *come* are moves from the device to the host and back. A move is made at a
@@ -22,7 +22,7 @@
 //! Invariants: the device never holds more than its capacity; a block that was freed is never
 //! moved.
 
-mod eagerness;
+mod groups;
 mod horizon;
 mod keys;
 mod order;

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::eagerness::{Eagerness, ProgramClock};
+use super::groups::Groups;
 use super::horizon::Stop;
 use super::keys::{BlockKey, BlockKeys};
 use super::order::LeavingOrder;
@@ -40,8 +40,20 @@ const SLACK: u64 = 8;
 /// Events for which a block that was used does not leave for that.
 const RECENT: u64 = 256;
 
-/// The blocks of a launch.
-type Used = SmallVec<[BlockKey; 8]>;
+/// The live blocks of a launch.
+#[derive(Debug, Default)]
+struct Used {
+    blocks: SmallVec<[BlockKey; 8]>,
+    /// Where each of the neighbours ends that are used as one.
+    ends: SmallVec<[usize; 8]>,
+}
+
+impl Used {
+    fn groups(&self) -> impl Iterator<Item = &[BlockKey]> {
+        let begins = std::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, end)| &self.blocks[begin..*end])
+    }
+}
 
 /// Decides which blocks lie on the device. Blocks are named by their users, and a name may come
 /// again after its free.
@@ -65,6 +77,7 @@ type Used = SmallVec<[BlockKey; 8]>;
 pub struct TierPlacer {
     settings: TierSettings,
     keys: BlockKeys,
+    groups: Groups,
     residency: Residency,
     past: Repetition,
     order: LeavingOrder,
@@ -74,7 +87,7 @@ pub struct TierPlacer {
     debt: u64,
     /// Bytes that launches have used from the host, however often.
     from_host: u64,
-    eagerness: Eagerness,
+    is_eager: bool,
 }
 
 impl TierPlacer {
@@ -83,13 +96,14 @@ impl TierPlacer {
         Self {
             settings,
             keys: BlockKeys::default(),
+            groups: Groups::default(),
             residency: Residency::new(settings.capacity),
             past: Repetition::default(),
             order: LeavingOrder::default(),
             planned: 0,
             debt: 0,
             from_host: 0,
-            eagerness: Eagerness::default(),
+            is_eager: false,
         }
     }
 
@@ -106,20 +120,25 @@ impl TierPlacer {
         placed.on_device
     }
 
-    /// A kernel is about to be launched that uses these blocks.
+    /// A kernel is about to be launched that uses these blocks. Those of one group are neighbours
+    /// that are used as one.
     #[inline]
-    pub fn launch(&mut self, blocks: impl IntoIterator<Item = u64>, moves: &mut Vec<TierMove>) {
-        let mut used = Used::new();
-        let events = self.find(blocks, &mut used);
-        if self.elsewhere(&used) > 0 {
-            self.launch_elsewhere(&used, self.past.now() + events, moves);
+    pub fn launch<G: IntoIterator<Item = u64>>(
+        &mut self,
+        groups: impl IntoIterator<Item = G>,
+        moves: &mut Vec<TierMove>,
+    ) {
+        let mut used = Used::default();
+        let events = self.find(groups, &mut used);
+        if self.elsewhere(&used.blocks) > 0 {
+            self.launch_elsewhere(&used.blocks, self.past.now() + events, moves);
         }
         self.add_uses(&used);
     }
 
     /// The same where some of the blocks are not on the device. `after`: number of the event that
     /// follows the launch.
-    fn launch_elsewhere(&mut self, used: &Used, after: u64, moves: &mut Vec<TierMove>) {
+    fn launch_elsewhere(&mut self, used: &[BlockKey], after: u64, moves: &mut Vec<TierMove>) {
         let is_foreseen = self.past.position().is_some() && after <= self.planned;
         if !is_foreseen && self.is_due(self.elsewhere(used)) {
             self.stop(used, 0, moves);
@@ -128,13 +147,15 @@ impl TierPlacer {
     }
 
     /// Adds those of some blocks that live to an empty list, which stays where it is: to move it
-    /// costs as much as a look-up. Returns how many there are, with the others.
+    /// costs as much as a look-up. Returns how many groups there are, with those of the others.
     #[inline]
-    fn find(&self, blocks: impl IntoIterator<Item = u64>, used: &mut Used) -> u64 {
+    fn find<G: IntoIterator<Item = u64>>(&self, groups: impl IntoIterator<Item = G>, used: &mut Used) -> u64 {
         let mut count = 0;
-        for block in blocks {
+        for group in groups {
             count += 1;
-            self.keys.of(block).into_iter().for_each(|block| used.push(block));
+            let blocks = group.into_iter().filter_map(|block| self.keys.of(block));
+            blocks.for_each(|block| used.blocks.push(block));
+            used.ends.push(used.blocks.len());
         }
         count
     }
@@ -146,31 +167,67 @@ impl TierPlacer {
     }
 
     #[inline]
-    fn add_uses(&mut self, blocks: &[BlockKey]) {
-        for block in blocks {
-            if let Some(placed) = self.residency.get(*block) {
-                self.add(EventKind::Use, *block, &placed);
+    fn add_uses(&mut self, used: &Used) {
+        for group in used.groups() {
+            match group {
+                [] => {}
+                [block] => {
+                    if let Some(placed) = self.residency.get(*block) {
+                        self.add(EventKind::Use, *block, &placed);
+                    }
+                }
+                blocks => self.add_group_use(blocks),
             }
         }
     }
 
-    /// A clock that tells the seconds since a fixed moment; it is read where a measurement begins
-    /// or ends. A placer without the time is never eager.
-    pub fn tell_time(&mut self, clock: impl FnOnce() -> f64) {
-        let event = self.past.now();
-        let period = self.past.position().map(|position| event - position - 1);
-        if self.eagerness.needs_time(event, period) {
-            let now = ProgramClock { seconds: clock(), event, from_host: self.from_host };
-            self.eagerness.record_stop(now, period);
+    /// Neighbours are used as one.
+    fn add_group_use(&mut self, blocks: &[BlockKey]) {
+        let placed = |block: &BlockKey| self.residency.get(*block);
+        let bytes = blocks.iter().filter_map(placed).map(|placed| placed.bytes).sum();
+        let Some(group) = self.groups.find(blocks).or_else(|| self.meet(blocks, bytes)) else { return };
+        let now = self.past.now();
+        let next = self.past.add(EventKind::Use, group, bytes);
+        for block in blocks {
+            let can_leave = self.residency.get(*block).is_some_and(|placed| placed.can_leave());
+            self.order.used(*block, now, next, can_leave);
         }
+    }
+
+    fn meet(&mut self, blocks: &[BlockKey], bytes: u64) -> Option<BlockKey> {
+        if let Some(oldest) = blocks.first().and_then(|first| self.groups.oldest(*first)) {
+            self.part(oldest);
+        }
+        let group = self.groups.add(blocks, &mut self.keys)?;
+        self.past.add(EventKind::Meet, group, bytes);
+        Some(group)
+    }
+
+    fn part(&mut self, group: BlockKey) {
+        if self.groups.remove(group) {
+            self.past.add(EventKind::Part, group, 0);
+            self.keys.take_back_unnamed(group);
+        }
+    }
+
+    /// Does each block of a kernel come before it, or only those that are used much sooner than the
+    /// blocks that leave for them? To read memory over the link once costs as much as its move, if
+    /// the kernel reads as fast as the link carries; the driver does not tell which ones do.
+    pub fn set_eager(&mut self, is_eager: bool) {
+        self.is_eager = is_eager;
+    }
+
+    /// Bytes that launches have used from the host so far.
+    pub fn from_host(&self) -> u64 {
+        self.from_host
     }
 
     /// A kernel was launched that uses these blocks, and nothing can move.
     #[inline]
-    pub fn used(&mut self, blocks: impl IntoIterator<Item = u64>) {
-        let mut used = Used::new();
-        self.find(blocks, &mut used);
-        let elsewhere = self.elsewhere(&used);
+    pub fn used<G: IntoIterator<Item = u64>>(&mut self, groups: impl IntoIterator<Item = G>) {
+        let mut used = Used::default();
+        self.find(groups, &mut used);
+        let elsewhere = self.elsewhere(&used.blocks);
         self.from_host += elsewhere;
         self.debt = self.debt.saturating_add(elsewhere);
         self.add_uses(&used);
@@ -203,7 +260,7 @@ impl TierPlacer {
 
     /// Another user of the device needs this many bytes.
     pub fn leave(&mut self, bytes: u64, moves: &mut Vec<TierMove>) {
-        let (now, eager) = (self.past.now(), self.eagerness.is_eager());
+        let (now, eager) = (self.past.now(), self.is_eager);
         Stop::new(&mut self.residency, &mut self.order, moves, now, eager).make_room(bytes, now);
     }
 
@@ -249,6 +306,8 @@ impl TierPlacer {
     /// A block is freed.
     pub fn free(&mut self, block: u64) {
         let Some(block) = self.keys.of(block) else { return };
+        self.groups.of(block).into_iter().for_each(|group| self.part(group));
+        self.groups.forget(block);
         let bytes = self.residency.get(block).map_or(0, |placed| placed.bytes);
         self.past.add(EventKind::Free, block, bytes);
         self.residency.remove(block);
@@ -286,7 +345,7 @@ impl TierPlacer {
     /// The same; `waited`: the host has waited.
     fn plan(&mut self, blocks: &[BlockKey], bytes: u64, waited: bool, moves: &mut Vec<TierMove>) {
         self.debt = 0;
-        let (now, eager) = (self.past.now(), self.eagerness.is_eager());
+        let (now, eager) = (self.past.now(), self.is_eager);
         let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now, eager);
         let ages = stop.hold(blocks);
         let life = self.past.position().map_or(RECENT, |position| self.past.life(position + 1));
@@ -306,7 +365,7 @@ impl TierPlacer {
         }
         stop.reserve(bytes);
         // The allocation that this stop is for is the first of the next events.
-        self.planned = stop.serve(&self.past, u64::from(bytes > 0), self.settings.batch);
+        self.planned = stop.serve(&self.past, &self.groups, u64::from(bytes > 0), self.settings.batch);
     }
 }
 
@@ -323,7 +382,8 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Op {
         Allocate(u64),
-        Launch(Vec<usize>),
+        /// Blocks, of which so many are used as one.
+        Launch(Vec<usize>, usize),
         Free(usize),
         Quiescent,
     }
@@ -332,7 +392,7 @@ mod tests {
         let bytes = prop_oneof![1..6 * CHUNK, (1..6_u64).prop_map(|chunks| chunks * CHUNK), Just(512)];
         prop_oneof![
             3 => bytes.prop_map(Op::Allocate),
-            4 => proptest::collection::vec(any::<usize>(), 0..4).prop_map(Op::Launch),
+            4 => (proptest::collection::vec(any::<usize>(), 0..6), 1..4_usize).prop_map(|(set, together)| Op::Launch(set, together)),
             2 => any::<usize>().prop_map(Op::Free),
             1 => Just(Op::Quiescent),
         ]
@@ -390,9 +450,9 @@ mod tests {
                         live.push(next);
                         next += 1;
                     }
-                    Op::Launch(set) if !live.is_empty() => {
+                    Op::Launch(set, together) if !live.is_empty() => {
                         let set: Vec<_> = set.iter().map(|index| live[index % live.len()]).collect();
-                        placer.launch(set, &mut moves);
+                        placer.launch(set.chunks(*together).map(|group| group.iter().copied()), &mut moves);
                     }
                     Op::Free(index) if !live.is_empty() => {
                         let block = live.swap_remove(index % live.len());
@@ -400,7 +460,7 @@ mod tests {
                         mirror.blocks.remove(&block);
                     }
                     Op::Quiescent => placer.quiescent(&mut moves),
-                    Op::Launch(_) | Op::Free(_) => {}
+                    Op::Launch(..) | Op::Free(_) => {}
                 }
                 mirror.make(&mut moves, capacity);
                 assert!(mirror.used() <= capacity, "more on the device than it holds");
@@ -436,22 +496,21 @@ mod tests {
         const BLOCKS: u64 = 40;
         let (bytes, capacity) = (4 * CHUNK, 24 * 4 * CHUNK);
         let mut placer = TierPlacer::new(TierSettings::of_capacity(capacity));
-        let (mut mirror, mut moves, mut seconds) = (Mirror::default(), Vec::new(), 0.0);
+        let (mut mirror, mut moves) = (Mirror::default(), Vec::new());
         for block in 0..BLOCKS {
             let on_device = placer.allocate(block, bytes, &mut moves);
             mirror.make(&mut moves, capacity);
             mirror.blocks.insert(block, (bytes, on_device));
         }
         let (mut moved, mut slow) = (Vec::new(), Vec::new());
-        for _ in 0..30 {
+        for period in 0..30 {
+            placer.set_eager(period >= 4);
             let (before, mut elsewhere) = (mirror.moved, 0);
             for block in 0..BLOCKS {
-                placer.tell_time(|| seconds);
-                placer.launch([block], &mut moves);
+                placer.launch([[block]], &mut moves);
                 mirror.make(&mut moves, capacity);
                 let (all, on_device) = mirror.blocks[&block];
                 elsewhere += all - on_device;
-                seconds += 0.001 + (all - on_device) as f64 / 1e9;
             }
             moved.push((mirror.moved - before) / bytes);
             slow.push(elsewhere / bytes);
@@ -491,7 +550,7 @@ mod tests {
     fn strange_names_change_nothing() {
         let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(4 * CHUNK)), Vec::new());
         placer.free(7);
-        placer.launch([7, 8], &mut moves);
+        placer.launch([[7], [8]], &mut moves);
         assert_eq!(placer.allocate(7, 3 * CHUNK, &mut moves), 3 * CHUNK);
         assert_eq!(placer.allocate(7, 4 * CHUNK, &mut moves), 4 * CHUNK);
         assert_eq!(placer.allocate(8, 0, &mut moves), 0);

@@ -54,6 +54,16 @@ pub(super) enum EventKind {
     Allocate,
     Use,
     Free,
+    /// A group of blocks is used for the first time, and for the last time: begin and end of what
+    /// is followed, without any memory.
+    Meet,
+    Part,
+}
+
+impl EventKind {
+    fn is_birth(self) -> bool {
+        matches!(self, Self::Allocate | Self::Meet)
+    }
 }
 
 /// Something that happened to a block.
@@ -156,8 +166,8 @@ impl Repetition {
     pub(super) fn add(&mut self, kind: EventKind, block: BlockKey, bytes: u64) -> Option<u64> {
         let number = self.now;
         let live = match kind {
-            EventKind::Allocate => FollowedBlock { born: number, last: number, answers: None },
-            EventKind::Use | EventKind::Free => *self.live.get(block)?,
+            EventKind::Allocate | EventKind::Meet => FollowedBlock { born: number, last: number, answers: None },
+            EventKind::Use | EventKind::Free | EventKind::Part => *self.live.get(block)?,
         };
         let since = u32::try_from(number - live.last).unwrap_or(0);
         if let Some(last) = self.get_mut(live.last) {
@@ -168,14 +178,14 @@ impl Repetition {
         self.push(event);
         let answers = self.follow(number, &event, live.answers);
         match kind {
-            EventKind::Allocate => {
+            EventKind::Allocate | EventKind::Meet => {
                 self.live.insert(block, FollowedBlock { answers, ..live });
             }
             EventKind::Use => {
                 let followed = FollowedBlock { born, last: number, answers };
                 self.live.get_mut(block).into_iter().for_each(|live| *live = followed);
             }
-            EventKind::Free => {
+            EventKind::Free | EventKind::Part => {
                 self.live.remove(block);
                 self.get_mut(born).into_iter().for_each(|birth| birth.freed = true);
             }
@@ -218,7 +228,7 @@ impl Repetition {
         if event.kind != old.kind {
             return false;
         }
-        if event.kind == EventKind::Allocate {
+        if event.kind.is_birth() {
             return event.has_size_of(old);
         }
         event.born == old.born || self.can_answer(event, old, before, is_paired)
@@ -266,7 +276,7 @@ impl Repetition {
         let is_gone = || self.get(old.born).is_some_and(|birth| birth.freed);
         let can_answer = || event.born == old.born || (event.born > before && is_gone());
         event.kind == old.kind
-            && (event.kind != EventKind::Allocate || event.has_size_of(old))
+            && (!event.kind.is_birth() || event.has_size_of(old))
             && can_answer()
     }
 

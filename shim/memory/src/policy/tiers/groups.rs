@@ -1,0 +1,85 @@
+//! Neighbouring blocks that launches use as one, because they hold one tensor: a *group*.
+//!
+//! To the past a group is a block of its own, with a key and one event a launch. Without that a
+//! tensor of many blocks would have an event for each of them, and two launches of one tensor would
+//! pass for a period.
+//!
+//! Invariants: the members of a group are live; the groups that begin at a block are at most
+//! [`MOST`].
+
+use smallvec::SmallVec;
+
+use super::keys::{BlockKey, BlockKeys, BySlot};
+
+/// Groups that begin at one block: a program whose tensors vary in length has ever new ones.
+const MOST: usize = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    members: BySlot<Vec<BlockKey>>,
+    /// The groups that a block is in.
+    of_block: BySlot<Vec<BlockKey>>,
+    /// The groups that begin at a block, by their number of members.
+    lengths: BySlot<SmallVec<[(usize, BlockKey); 2]>>,
+}
+
+impl Groups {
+    /// The blocks that an event of this key is of: the members, or the block itself.
+    pub(super) fn members<'a>(&'a self, key: &'a BlockKey) -> &'a [BlockKey] {
+        self.members.get(*key).map_or(std::slice::from_ref(key), Vec::as_slice)
+    }
+
+    /// The group of these live neighbours, which are two or more, if it is known.
+    pub(super) fn find(&self, blocks: &[BlockKey]) -> Option<BlockKey> {
+        let lengths = self.lengths.get(*blocks.first()?)?;
+        lengths.iter().find(|(length, _)| *length == blocks.len()).map(|(_, group)| *group)
+    }
+
+    /// The oldest group that begins with this block, if one has to end before another begins.
+    pub(super) fn oldest(&self, first: BlockKey) -> Option<BlockKey> {
+        let lengths = self.lengths.get(first).filter(|lengths| lengths.len() >= MOST)?;
+        lengths.first().map(|(_, group)| *group)
+    }
+
+    /// Adds a group. Returns its key.
+    pub(super) fn add(&mut self, blocks: &[BlockKey], keys: &mut BlockKeys) -> Option<BlockKey> {
+        let first = *blocks.first()?;
+        let group = keys.give_unnamed();
+        self.members.insert(group, blocks.to_vec());
+        for block in blocks {
+            entry(&mut self.of_block, *block).push(group);
+        }
+        entry(&mut self.lengths, first).push((blocks.len(), group));
+        Some(group)
+    }
+
+    /// The groups that a block is in: they end with it.
+    pub(super) fn of(&self, block: BlockKey) -> Vec<BlockKey> {
+        self.of_block.get(block).cloned().unwrap_or_default()
+    }
+
+    /// A group ends. `false`: it has ended before.
+    pub(super) fn remove(&mut self, group: BlockKey) -> bool {
+        let Some(members) = self.members.remove(group) else { return false };
+        for block in &members {
+            self.of_block.get_mut(*block).into_iter().for_each(|groups| groups.retain(|other| *other != group));
+        }
+        let lengths = members.first().and_then(|first| self.lengths.get_mut(*first));
+        lengths.into_iter().for_each(|lengths| lengths.retain(|(_, other)| *other != group));
+        true
+    }
+
+    /// A block is freed that is in no group any more.
+    pub(super) fn forget(&mut self, block: BlockKey) {
+        self.of_block.remove(block);
+        self.lengths.remove(block);
+    }
+}
+
+/// The value of a key, which is made if there is none.
+fn entry<T: Default>(values: &mut BySlot<T>, key: BlockKey) -> &mut T {
+    if values.get(key).is_none() {
+        values.insert(key, T::default());
+    }
+    values.get_mut(key).expect("it was inserted")
+}
