@@ -10,7 +10,6 @@ mod fingerprints;
 mod graphs;
 mod last_use;
 mod named_ranges;
-mod pace_log;
 mod pieces;
 pub(crate) mod pin_reason;
 mod predictor;
@@ -28,7 +27,7 @@ mod way_trial;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_abi::{CUcontext, CUdevice, CUgraphExec, CUresult};
 use wm_driver::{Device, Gpu, KeyedFingerprint};
@@ -100,6 +99,16 @@ impl Migrations {
         GATE.turn_on();
         launches::subscribe(Subscriber::LastUse);
         events::subscribe(events);
+    }
+
+    /// When a wait of the host begins, if its time is of interest.
+    pub(crate) fn begin_of_wait(&self) -> Option<Instant> {
+        is_recording().then(Instant::now)
+    }
+
+    /// The host has waited for work of its own.
+    pub(crate) fn host_waited(&self, time: Duration) {
+        self.waits.host_waited(time);
     }
 
     /// May memory move?

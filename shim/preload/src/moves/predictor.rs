@@ -119,12 +119,12 @@ impl Predictor {
 
     /// A kernel is about to be launched. If `may_stop` grants a stop, adds the moves for the launch
     /// and for later ones; it is asked where a block is not on the device. `credit` tells the time
-    /// that waits may take by now.
+    /// that waits may take by now, and how often the host has waited itself.
     #[inline]
     pub(super) fn launched<W>(
         &mut self,
         used: &TouchedGroups,
-        credit: impl FnOnce() -> Duration,
+        credit: impl FnOnce() -> (Duration, u64),
         may_stop: impl FnOnce(WaitWorth) -> Option<W>,
         moves: &mut Vec<TierMove>,
     ) -> Option<W> {
@@ -139,8 +139,11 @@ impl Predictor {
         self.quiet = 0;
         self.launches += 1;
         let (event, period) = self.placer.events();
-        let (time, from_host) = (|| self.since.elapsed(), self.placer.from_host());
-        let clock = || TrialClock { event, time: time(), from_host, credit: credit() };
+        let since = self.since;
+        let clock = || {
+            let (credit, host_waits) = credit();
+            TrialClock { event, time: since.elapsed(), host_waits, credit }
+        };
         if self.trial.record(event, period, clock) {
             log::debug!("device {device}: a period has {} events; {}", period.unwrap_or(0), self.trial);
         }
@@ -288,7 +291,7 @@ mod tests {
     fn moves(predictor: &mut Predictor, touched: TouchedBlock, can_stop: bool) -> Vec<TierMove> {
         let mut moves = Vec::new();
         for _ in 0..1000 {
-            predictor.launched(&groups(&[touched]), || Duration::ZERO, |_| can_stop.then_some(()), &mut moves);
+            predictor.launched(&groups(&[touched]), || (Duration::ZERO, 0), |_| can_stop.then_some(()), &mut moves);
         }
         moves
     }
@@ -359,7 +362,7 @@ mod tests {
         let mut predictor = full_device();
         let launch = |predictor: &mut Predictor, count| {
             for _ in 0..count {
-                predictor.launched(&groups(&[touched(2)]), || Duration::ZERO, |_| None::<()>, &mut Vec::new());
+                predictor.launched(&groups(&[touched(2)]), || (Duration::ZERO, 0), |_| None::<()>, &mut Vec::new());
             }
         };
         launch(&mut predictor, 2 * PASSED);

@@ -70,6 +70,10 @@ impl Migrations {
         }
         let Some(look) = self.waits.look() else { return };
         self.start_predictor(manager);
+        // Launches load no code, and what comes before it is loaded is copied out again.
+        if self.lacks_code(manager) && manager.gpu().is_settled(look.limit).unwrap_or(false) {
+            self.load_code(manager);
+        }
         let worth = self.with_predictor(manager, |predictor| predictor.wait_worth());
         // A period without moves is being measured, or moves cost more than they bring. A stop
         // would also show that streams are held no more.

@@ -183,7 +183,7 @@ impl Migrations {
         }
     }
 
-    fn lacks_code(&self, manager: &Manager<Device>) -> bool {
+    pub(super) fn lacks_code(&self, manager: &Manager<Device>) -> bool {
         settings::load().kept_copies != KeepCopies::Off
             && self.is_on()
             && !self.fingerprints.is_prepared(manager.gpu().context())

@@ -25,7 +25,10 @@ pub(super) const LOOK: Duration = Duration::from_micros(500);
 pub(super) const RESCUE: Duration = Duration::from_secs(2);
 
 /// The most credit that a trial can spend.
-const SAVED: Duration = Duration::from_secs(2);
+const SAVED: Duration = Duration::from_secs(5);
+
+/// A wait of the program's own that is as long has found the GPU busy.
+const BUSY: Duration = Duration::from_micros(100);
 
 /// The time until the next wait, after the first one without a move.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -77,12 +80,14 @@ pub(super) struct WaitBudget {
     pause: Duration,
     /// Credit is earned from here on. Each wait puts it later by the time that earns as much.
     earns_from: Option<Instant>,
+    /// Waits since the program waited itself.
+    spent: Duration,
 }
 
 impl WaitBudget {
     /// Waits of at most `most`, and of one part in `share` of the time.
     pub(super) const fn new(most: Duration, share: u32) -> Self {
-        Self { most, share, last: None, pause: Duration::ZERO, earns_from: None }
+        Self { most, share, last: None, pause: Duration::ZERO, earns_from: None, spent: Duration::ZERO }
     }
 
     /// The longest wait at present; `None`: there is none. Credit is earned from the first call on.
@@ -100,6 +105,18 @@ impl WaitBudget {
         let first = now.checked_sub(self.most.saturating_mul(self.share)).unwrap_or(now);
         let from = *self.earns_from.get_or_insert(first);
         (now.saturating_duration_since(from) / self.share).min(SAVED)
+    }
+
+    /// The program has waited for the GPU itself. If that was busy, the waits of calls since the
+    /// last time have only made this one shorter, and so has each wait that will be as long: they
+    /// cost the program nothing.
+    pub(super) fn earn(&mut self, waited: Duration) {
+        let spent = std::mem::take(&mut self.spent);
+        if waited >= BUSY {
+            let earned = (waited + spent).saturating_mul(self.share);
+            let from = self.earns_from.and_then(|from| from.checked_sub(earned));
+            self.earns_from = from.or(self.earns_from);
+        }
     }
 
     /// A wait is over.
@@ -133,6 +150,7 @@ impl WaitBudget {
         let earliest = begin.checked_sub(saved.saturating_mul(self.share));
         let from = [self.earns_from, earliest].into_iter().flatten().max().unwrap_or(begin);
         self.earns_from = Some(from + took.saturating_mul(self.share));
+        self.spent += took;
     }
 }
 

@@ -35,6 +35,7 @@ struct Model<'a> {
     idle_at: Instant,
     waited: Duration,
     event: u64,
+    host_waits: u64,
 }
 
 impl<'a> Model<'a> {
@@ -56,6 +57,7 @@ impl<'a> Model<'a> {
             idle_at: start,
             waited: Duration::ZERO,
             event: 0,
+            host_waits: 0,
         }
     }
 
@@ -81,7 +83,7 @@ impl<'a> Model<'a> {
     fn launch(&mut self, number: usize) {
         let (time, credit) = (self.now - self.start, self.budget.credit(self.now));
         let period = self.kernels.len() as u64;
-        let clock = || TrialClock { event: self.event, time, from_host: 0, credit };
+        let clock = || TrialClock { event: self.event, time, host_waits: self.host_waits, credit };
         self.trial.record(self.event, (self.event > 2 * period).then_some(period), clock);
         self.event += 1;
         let worth = self.trial.worth();
@@ -108,7 +110,10 @@ impl<'a> Model<'a> {
         let mut period = || {
             let begin = self.now;
             (0..self.kernels.len()).for_each(|number| self.launch(number));
-            self.now = self.now.max(self.idle_at);
+            let own = self.idle_at.saturating_duration_since(self.now);
+            self.now += own;
+            self.host_waits += 1;
+            self.budget.earn(own);
             self.now - begin
         };
         (0..periods).map(|_| period()).collect()

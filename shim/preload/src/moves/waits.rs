@@ -5,7 +5,10 @@
 //! until the whole device was seen idle after it.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 use wm_driver::lock;
@@ -35,6 +38,8 @@ pub(super) struct Waits {
     rescues: Mutex<WaitBudget>,
     /// As [`GATE`] counts holds: those that were seen to have ended.
     ended_holds: AtomicU64,
+    /// Waits of the program's own.
+    host_waits: AtomicU64,
 }
 
 /// A wait that may be made.
@@ -57,6 +62,7 @@ impl Waits {
             looks: Mutex::new(WaitBudget::new(LOOK, LOOK_SHARE)),
             rescues: Mutex::new(WaitBudget::new(RESCUE, ANY_SHARE)),
             ended_holds: AtomicU64::new(0),
+            host_waits: AtomicU64::new(0),
         }
     }
 
@@ -65,9 +71,15 @@ impl Waits {
         (!self.is_held()).then(|| grant(&self.calls, worth)).flatten()
     }
 
-    /// The time that waits of launches may take by now.
-    pub(super) fn credit(&self) -> Duration {
-        lock(&self.calls).credit(Instant::now())
+    /// The time that waits of launches may take by now, and how often the host has waited itself.
+    pub(super) fn credit(&self) -> (Duration, u64) {
+        (lock(&self.calls).credit(Instant::now()), self.host_waits.load(Relaxed))
+    }
+
+    /// The program has waited for the GPU itself, for so long.
+    pub(super) fn host_waited(&self, time: Duration) {
+        self.host_waits.fetch_add(1, Relaxed);
+        lock(&self.calls).earn(time);
     }
 
     /// In an allocation of so many bytes that finds no room.

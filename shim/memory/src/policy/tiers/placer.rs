@@ -139,7 +139,7 @@ impl TierPlacer {
     /// The same where some of the blocks are not on the device. `after`: number of the event that
     /// follows the launch.
     fn launch_elsewhere(&mut self, used: &[BlockKey], after: u64, moves: &mut Vec<TierMove>) {
-        let is_foreseen = self.past.position().is_some() && after <= self.planned;
+        let is_foreseen = !self.is_eager && self.past.position().is_some() && after <= self.planned;
         if !is_foreseen && self.is_due(self.elsewhere(used)) {
             self.stop(used, 0, moves);
         }

@@ -7,6 +7,8 @@
 //! waits. A wait makes no manager: a device on which nothing was allocated through us is not
 //! touched.
 
+use std::time::Instant;
+
 use wm_abi::symbol::Symbol;
 use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
 use wm_driver::{Api, Device, StreamId};
@@ -79,12 +81,14 @@ struct Wait {
     traced: Option<Option<StreamId>>,
     /// Which guarded blocks can be checked afterwards.
     watch: Option<Moment>,
+    /// When it began, if moves ask for its time.
+    begin: Option<Instant>,
 }
 
 impl Wait {
     fn for_stream(id: StreamId) -> Self {
         let marks = registry::all().map(|manager| (manager, manager.mark(id))).collect();
-        Self { marks, traced: Some(Some(id)), watch: None }
+        Self { marks, traced: Some(Some(id)), watch: None, begin: PROCESS.moves.begin_of_wait() }
     }
 
     /// A wait for a context covers its own streams and those of its green contexts. Other contexts
@@ -96,12 +100,13 @@ impl Wait {
             owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
         };
         let marks = registry::all().map(|manager| (manager, manager.mark_all(covers))).collect();
-        Self { marks, traced: Some(None), watch: None }.then_check(&SyncTarget::Context(context))
+        let begin = PROCESS.moves.begin_of_wait();
+        Self { marks, traced: Some(None), watch: None, begin }.then_check(&SyncTarget::Context(context))
     }
 
     /// A wait for an event. Which work the event follows is unknown.
     fn for_event() -> Self {
-        Self { marks: Vec::new(), traced: None, watch: None }
+        Self { marks: Vec::new(), traced: None, watch: None, begin: PROCESS.moves.begin_of_wait() }
     }
 
     /// The same wait, after which guarded blocks are checked.
@@ -124,6 +129,9 @@ impl Wait {
     /// 5. Moves: blocks migrate back to the device, into that room.
     /// 6. Sharing: its pass takes up to two milliseconds, and no other step has to wait for it.
     fn end(self) {
+        if let Some(begin) = self.begin {
+            PROCESS.moves.host_waited(begin.elapsed());
+        }
         self.release();
         let Some(manager) = registry::existing_site().map(|site| site.manager) else { return };
         if let Some(stream) = self.traced {
