@@ -139,7 +139,7 @@ impl Migrations {
         let credit = || self.waits.credit();
         let wait = recording.launched(&used, credit, |worth| self.waits.of_launch(worth), &mut moves);
         let Some(wait) = wait else { return };
-        let paced = wait.paces(recording.launches()).then_some(recording.device());
+        let paced = wait.paces(recording.launches(), &self.waits).then_some(recording.device());
         let plan = self.plan(recording, moves);
         drop(predictor);
         match (plan, paced) {

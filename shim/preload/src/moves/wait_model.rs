@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::wait_budget::{EndedWait, WAIT, WaitBudget, WaitWorth};
-use super::waits::PACE;
+use super::waits::{AHEAD, PACE};
 use super::way_trial::{TrialClock, WayTrial};
 
 const LAUNCH: Duration = Duration::from_micros(10);
@@ -36,6 +36,7 @@ struct Model<'a> {
     waited: Duration,
     event: u64,
     host_waits: u64,
+    idle_seen: Instant,
 }
 
 impl<'a> Model<'a> {
@@ -58,6 +59,7 @@ impl<'a> Model<'a> {
             waited: Duration::ZERO,
             event: 0,
             host_waits: 0,
+            idle_seen: start,
         }
     }
 
@@ -87,12 +89,17 @@ impl<'a> Model<'a> {
         self.trial.record(self.event, (self.event > 2 * period).then_some(period), clock);
         self.event += 1;
         let worth = self.trial.worth();
-        let is_wanted = !self.placed[number] || worth.is_measured() && self.event.is_multiple_of(PACE);
+        let is_far = self.now - self.idle_seen > AHEAD;
+        let paces = worth.is_measured() && (is_far || self.event.is_multiple_of(PACE));
+        let is_wanted = !self.placed[number] || paces;
         if let Some(limit) = self.budget.limit(self.now, worth).filter(|_| is_wanted) {
             let took = self.idle_at.saturating_duration_since(self.now).min(limit);
             self.now += took;
             self.waited += took;
             let is_idle = self.idle_at <= self.now;
+            if is_idle {
+                self.idle_seen = self.now;
+            }
             self.budget.end(&EndedWait { limit, took, end: self.now, has_moved: is_idle }, worth);
             if is_idle && !self.placed[number] {
                 self.come(number);

@@ -24,6 +24,11 @@ const LOOK_SHARE: u32 = 100;
 /// uses memory of the host or not.
 pub(super) const PACE: u64 = 8;
 
+/// So far ahead of an idle GPU each launch waits for one. A later launch whose memory has to come
+/// would not see one within its own wait: it would read the memory from the host, and be so slow
+/// that those after it would not, either.
+pub(super) const AHEAD: Duration = Duration::from_millis(8);
+
 /// A rescue is not refused for the time of earlier waits, which would be a failure of the program's
 /// call. Later waits are refused for its time.
 const ANY_SHARE: u32 = 1;
@@ -40,6 +45,8 @@ pub(super) struct Waits {
     ended_holds: AtomicU64,
     /// Waits of the program's own.
     host_waits: AtomicU64,
+    /// When the GPU was seen to be idle.
+    idle: Mutex<Option<Instant>>,
 }
 
 /// A wait that may be made.
@@ -63,6 +70,7 @@ impl Waits {
             rescues: Mutex::new(WaitBudget::new(RESCUE, ANY_SHARE)),
             ended_holds: AtomicU64::new(0),
             host_waits: AtomicU64::new(0),
+            idle: Mutex::new(None),
         }
     }
 
@@ -121,6 +129,12 @@ impl Waits {
     /// The device was idle after so many holds.
     pub(super) fn end_holds(&self, holds: u64) {
         self.ended_holds.fetch_max(holds, SeqCst);
+        *lock(&self.idle) = Some(Instant::now());
+    }
+
+    /// Is it long ago that the GPU was seen to be idle?
+    fn is_far_ahead(&self) -> bool {
+        lock(&self.idle).is_none_or(|idle| idle.elapsed() > AHEAD)
     }
 
     /// May the host hold a stream?
@@ -140,8 +154,8 @@ impl GrantedWait<'_> {
     }
 
     /// Does the launch with this number wait even if it moves nothing?
-    pub(super) fn paces(&self, launch: u64) -> bool {
-        self.worth.is_measured() && launch.is_multiple_of(PACE)
+    pub(super) fn paces(&self, launch: u64, waits: &Waits) -> bool {
+        self.worth.is_measured() && (launch.is_multiple_of(PACE) || waits.is_far_ahead())
     }
 
     /// It is over, after this time.
