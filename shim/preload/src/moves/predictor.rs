@@ -112,6 +112,11 @@ impl Predictor {
         self.trial.worth()
     }
 
+    /// May memory move after the host's own waits?
+    pub(super) fn moves_after_waits(&self) -> bool {
+        self.trial.worth() != WaitWorth::Costs || self.trial.is_arranging()
+    }
+
     /// A wait has brought moves.
     pub(super) fn count_wait(&mut self) {
         self.trial.count_wait();
@@ -291,7 +296,12 @@ mod tests {
     fn moves(predictor: &mut Predictor, touched: TouchedBlock, can_stop: bool) -> Vec<TierMove> {
         let mut moves = Vec::new();
         for _ in 0..1000 {
-            predictor.launched(&groups(&[touched]), || (Duration::ZERO, 0), |_| can_stop.then_some(()), &mut moves);
+            predictor.launched(
+                &groups(&[touched]),
+                || (Duration::ZERO, 0),
+                |_| can_stop.then_some(()),
+                &mut moves,
+            );
         }
         moves
     }
@@ -362,7 +372,12 @@ mod tests {
         let mut predictor = full_device();
         let launch = |predictor: &mut Predictor, count| {
             for _ in 0..count {
-                predictor.launched(&groups(&[touched(2)]), || (Duration::ZERO, 0), |_| None::<()>, &mut Vec::new());
+                predictor.launched(
+                    &groups(&[touched(2)]),
+                    || (Duration::ZERO, 0),
+                    |_| None::<()>,
+                    &mut Vec::new(),
+                );
             }
         };
         launch(&mut predictor, 2 * PASSED);

@@ -74,10 +74,10 @@ impl Migrations {
         if self.lacks_code(manager) && manager.gpu().is_settled(look.limit).unwrap_or(false) {
             self.load_code(manager);
         }
-        let worth = self.with_predictor(manager, |predictor| predictor.wait_worth());
+        let may_move = self.with_predictor(manager, |predictor| predictor.moves_after_waits());
         // A period without moves is being measured, or moves cost more than they bring. A stop
         // would also show that streams are held no more.
-        if worth != Some(WaitWorth::Costs) || self.waits.is_held() {
+        if may_move.unwrap_or(true) || self.waits.is_held() {
             return self.stop_after_wait(manager, look, TierPlacer::quiescent);
         }
         let begin = Instant::now();

@@ -115,15 +115,15 @@ impl Migrations {
         }
         let mut used = TouchedGroups::default();
         match launch.work() {
-            LaunchedWork::Kernel(kernel) => {
+            LaunchedWork::Kernel(_) => {
                 let Some(blocks) = launch.blocks() else { return };
                 used.add_each(blocks);
-                self.add_pieces(kernel.0 as u64, addresses(launch.words()), &mut used);
+                self.add_pieces(addresses(launch.words()), &mut used);
             }
             LaunchedWork::Graph(executable) => {
                 let named = self.graphs.used_by(executable);
                 used.add_each(&launches::blocks_around(&named));
-                self.add_pieces(executable.0 as u64, named.into_iter(), &mut used);
+                self.add_pieces(named.into_iter(), &mut used);
             }
         }
         let mut predictor = self.predictor();

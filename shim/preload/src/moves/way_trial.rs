@@ -95,7 +95,9 @@ const WAYS: [Way; 3] = [Way::Bring, Way::Leave, Way::Follow];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// No way was measured. Has the program credit for waits beside their share?
-    Untold { is_ample: bool },
+    Untold {
+        is_ample: bool,
+    },
     /// The program still finds its memory as another way has left it.
     Settling(Way),
     Measuring(Way),
@@ -164,6 +166,12 @@ impl WayTrial {
         }
     }
 
+    /// Is memory arranged at the host's own waits, for a program that goes on without others? What
+    /// it uses often is to be on the device then.
+    pub(super) fn is_arranging(&self) -> bool {
+        self.phase == Phase::Settling(Way::Leave)
+    }
+
     /// A wait has brought moves.
     pub(super) fn count_wait(&mut self) {
         self.waits += 1;
@@ -225,7 +233,7 @@ impl WayTrial {
         let pace = self.pace(now);
         self.set_cost(Way::Bring, pace);
         let is_earned = self.is_earned(now, length);
-        self.start(if is_earned { Phase::Settling(Way::Bring) } else { Phase::Measuring(Way::Leave) }, now);
+        self.start(Phase::Settling(if is_earned { Way::Bring } else { Way::Leave }), now);
     }
 
     /// A way is tried, or measured.
@@ -284,12 +292,7 @@ impl WayTrial {
     /// A way is tried beside the chosen one, if its waits are earned.
     fn try_way(&mut self, next: Way, chosen: Way, now: TrialClock, length: u64) {
         let may_begin = next == Way::Leave || self.is_earned(now, length);
-        let phase = match next {
-            _ if !may_begin => Phase::Chosen(chosen, 1),
-            Way::Leave => Phase::Measuring(next),
-            Way::Follow | Way::Bring => Phase::Settling(next),
-        };
-        self.start(phase, now);
+        self.start(if may_begin { Phase::Settling(next) } else { Phase::Chosen(chosen, 1) }, now);
     }
 
     fn start(&mut self, phase: Phase, now: TrialClock) {
@@ -347,7 +350,8 @@ mod tests {
     /// A program with steps of [`PERIOD`] events, which costs so many microseconds an event with
     /// each way. Returns the way after each step, and the microseconds of each step.
     fn run(steps: usize, repeats: bool, cost: impl Fn(Way, usize) -> u64) -> Vec<(Way, u64)> {
-        let (mut trial, mut now) = (WayTrial::default(), TrialClock { credit: ENOUGH, ..TrialClock::default() });
+        let (mut trial, mut now) =
+            (WayTrial::default(), TrialClock { credit: ENOUGH, ..TrialClock::default() });
         let mut step = |number: usize| {
             let begin = now.time;
             for _ in 0..PERIOD {

@@ -62,7 +62,10 @@ impl Groups {
     pub(super) fn remove(&mut self, group: BlockKey) -> bool {
         let Some(members) = self.members.remove(group) else { return false };
         for block in &members {
-            self.of_block.get_mut(*block).into_iter().for_each(|groups| groups.retain(|other| *other != group));
+            self.of_block
+                .get_mut(*block)
+                .into_iter()
+                .for_each(|groups| groups.retain(|other| *other != group));
         }
         let lengths = members.first().and_then(|first| self.lengths.get_mut(*first));
         lengths.into_iter().for_each(|lengths| lengths.retain(|(_, other)| *other != group));

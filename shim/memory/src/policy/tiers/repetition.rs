@@ -166,7 +166,9 @@ impl Repetition {
     pub(super) fn add(&mut self, kind: EventKind, block: BlockKey, bytes: u64) -> Option<u64> {
         let number = self.now;
         let live = match kind {
-            EventKind::Allocate | EventKind::Meet => FollowedBlock { born: number, last: number, answers: None },
+            EventKind::Allocate | EventKind::Meet => {
+                FollowedBlock { born: number, last: number, answers: None }
+            }
             EventKind::Use | EventKind::Free | EventKind::Part => *self.live.get(block)?,
         };
         let since = u32::try_from(number - live.last).unwrap_or(0);
@@ -275,9 +277,7 @@ impl Repetition {
         let (Some(event), Some(old)) = (self.get(number), self.get(before)) else { return false };
         let is_gone = || self.get(old.born).is_some_and(|birth| birth.freed);
         let can_answer = || event.born == old.born || (event.born > before && is_gone());
-        event.kind == old.kind
-            && (!event.kind.is_birth() || event.has_size_of(old))
-            && can_answer()
+        event.kind == old.kind && (!event.kind.is_birth() || event.has_size_of(old)) && can_answer()
     }
 
     /// Events from an allocation of the past until its block was freed, or as far as is looked.
