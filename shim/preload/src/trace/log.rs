@@ -8,6 +8,7 @@ use wm_schema::BytesByTier;
 
 use crate::events::PieceStep;
 use crate::launches::TouchedBlock;
+use crate::recording::EventText;
 
 /// How many events and bytes are live at the end is not known when the first line is written.
 const HEADER: &str = "# wmshim-trace 4; events ?; peak_live_bytes ?; a ID BYTES STREAM ADDRESS | f ID STREAM | \
@@ -172,24 +173,6 @@ impl Log {
         self.events >= CHUNK
     }
 
-    /// The chunk; a new one begins.
-    pub(super) fn take(&mut self) -> Vec<u8> {
-        self.events = 0;
-        let room = self.text.capacity();
-        std::mem::replace(&mut self.text, Vec::with_capacity(room))
-    }
-
-    /// The chunk under way.
-    pub(super) fn text(&self) -> &[u8] {
-        &self.text
-    }
-
-    /// The chunk under way was written.
-    pub(super) fn clear(&mut self) {
-        self.events = 0;
-        self.text.clear();
-    }
-
     #[inline]
     fn stream(&mut self, stream: Option<StreamId>) -> TraceWord {
         let Some(stream) = stream else { return TraceWord::Sign(b'-') };
@@ -242,6 +225,24 @@ impl Log {
             self.text.extend_from_slice(word.bytes());
         }
         self.text.push(b'\n');
+    }
+}
+
+impl EventText for Log {
+    fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    fn clear(&mut self) {
+        self.events = 0;
+        self.text.clear();
+    }
+
+    /// The next chunk begins with as much room.
+    fn take(&mut self) -> Vec<u8> {
+        self.events = 0;
+        let room = self.text.capacity();
+        std::mem::replace(&mut self.text, Vec::with_capacity(room))
     }
 }
 
