@@ -13,8 +13,10 @@
 //! driver made it, and its release and unmapping before the driver gets them. So the written order
 //! is one in which the events could have happened, however threads interleave.
 
+mod line;
 mod log;
 mod name;
+mod places;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
