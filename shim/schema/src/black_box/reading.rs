@@ -318,7 +318,7 @@ fn device(file: &[u8], number: usize) -> Option<DeviceStats> {
             out_bytes: device.moved_out,
             clean_bytes: device.moved_clean,
             unequal_bytes: device.moved_unequal,
-            refused: Vec::new(),
+            ..MoveStats::default()
         },
         utilization: if reserved == 0 { 0.0 } else { (live as f64 / reserved as f64).min(1.0) },
         extents: device.extents,
