@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+use super::tests::outlives;
 use super::*;
 
 const SOON: Duration = Duration::from_secs(5);
@@ -139,15 +140,8 @@ fn a_rank_that_ends_is_an_error_of_all_others_soon() {
     for machines in MACHINES {
         for ends in 0..machines.len() {
             let begin = Instant::now();
-            let told = ranks(door(local()), machines, RankExchange::PATIENCE, |exchange| {
-                exchange.barrier("before").expect("all are there");
-                if exchange.rank() == ends {
-                    return;
-                }
-                let error = exchange.barrier("after").expect_err("one has ended");
-                assert_eq!(error.code(), 5, "{error}");
-                assert_eq!(exchange.barrier("later").map_err(|error| error.code()), Err(5));
-            });
+            let told =
+                ranks(door(local()), machines, RankExchange::PATIENCE, |exchange| outlives(&exchange, ends));
             all_well(&told);
             assert!(begin.elapsed() < SOON, "{machines:?}, rank {ends} ends: {:?}", begin.elapsed());
         }
