@@ -325,7 +325,7 @@ fn clean_removes_sockets_that_refuse_and_nothing_else() {
     assert_eq!(stdout(&wmctl(&scratch).arg("clean").output().expect("ran")), "nothing is left over\n");
 }
 
-/// Hazard (lost data): a file that is to be read is removed, or one of a program that runs.
+/// Hazard (wrong report): the file of an out-of-memory is gone before it was read.
 #[test]
 fn clean_removes_old_files_of_an_out_of_memory_by_programs_that_have_ended() {
     let scratch = Scratch::new("refusals");

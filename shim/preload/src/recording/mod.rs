@@ -119,8 +119,8 @@ impl<T: EventText> Recording<T> {
 #[cfg(test)]
 mod tests {
     //! Hazard (error handling): a write that fails is tried, and logged, at each chunk. Hazard
-    //! (deadlock): an exit that waits for a thread which the exit has stopped. Hazard (lost data):
-    //! a chunk that overtakes another, or is written twice.
+    //! (deadlock): an exit that waits for a thread which the exit has stopped. Hazard (wrong
+    //! report): a chunk that overtakes another, or is written twice.
     use std::io::Read;
     use std::path::PathBuf;
 

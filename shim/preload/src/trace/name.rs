@@ -18,7 +18,7 @@ pub(super) fn expand(template: &Path, process: u32, device: CUdevice) -> PathBuf
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (lost data): two devices, or two processes, record to one file.
+    //! Hazard (wrong report): two devices, or two processes, record to one file.
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 

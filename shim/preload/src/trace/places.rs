@@ -70,7 +70,7 @@ impl BlockPlaces {
 #[cfg(test)]
 mod tests {
     //! Hazard (wrong report): a number stands for another address, or a live block is forgotten.
-    //! Hazard (leak): a program with ever new addresses fills the memory.
+    //! Hazard (resource leak): a program with ever new addresses fills the memory.
     use super::*;
 
     /// What a reader makes of the word.
