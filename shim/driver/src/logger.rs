@@ -28,7 +28,7 @@ use crate::thread::Uncancelled;
 static SINK: OnceLock<LogSink> = OnceLock::new();
 
 /// Where lines go, and in which form.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LogSink {
     /// The file's name, in which `%p` is the process: a fork changes it. `None`: stderr.
     file: Option<Vec<u8>>,
