@@ -44,22 +44,19 @@ mod tests {
     //! Hazard (data race): work of another stream comes in between the parts of a copy that the
     //! driver would have put before or behind all of it.
     use super::*;
-    use crate::vocabulary::stream::Home;
-
-    fn user(stream: usize, kind: StreamOrdering) -> ProgramStream {
-        let home = Home { context: CUcontext(1), life: 1 };
-        ProgramStream { home, device: 0, stream: CUstream(stream), kind }
-    }
 
     #[test]
     fn streams_meet_that_are_one_or_wait_for_each_other() {
         use StreamOrdering::*;
         let meets = |one, other| StreamPlace::of(&one).meets(&StreamPlace::of(&other));
-        assert!(meets(user(7, Alone), user(7, Alone)));
-        assert!(!meets(user(7, Blocking), user(8, Blocking)));
-        assert!(meets(user(1, Legacy), user(8, Blocking)) && meets(user(8, Blocking), user(1, Legacy)));
-        assert!(!meets(user(1, Legacy), user(8, Alone)));
-        let own = user(CUstream::PER_THREAD.0, Blocking);
-        assert!(!meets(own, own) && meets(own, user(1, Legacy)));
+        assert!(meets(ProgramStream::of_test(7, Alone), ProgramStream::of_test(7, Alone)));
+        assert!(!meets(ProgramStream::of_test(7, Blocking), ProgramStream::of_test(8, Blocking)));
+        assert!(
+            meets(ProgramStream::of_test(1, Legacy), ProgramStream::of_test(8, Blocking))
+                && meets(ProgramStream::of_test(8, Blocking), ProgramStream::of_test(1, Legacy))
+        );
+        assert!(!meets(ProgramStream::of_test(1, Legacy), ProgramStream::of_test(8, Alone)));
+        let own = ProgramStream::of_test(CUstream::PER_THREAD.0, Blocking);
+        assert!(!meets(own, own) && meets(own, ProgramStream::of_test(1, Legacy)));
     }
 }

@@ -126,27 +126,22 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::vocabulary::stream::{Home, StreamOrdering};
-
-    fn user(stream: usize, kind: StreamOrdering) -> ProgramStream {
-        let home = Home { context: CUcontext(1), life: 1 };
-        ProgramStream { home, device: 0, stream: CUstream(stream), kind }
-    }
+    use crate::vocabulary::stream::StreamOrdering;
 
     #[test]
     fn another_thread_comes_behind_and_the_same_one_does_not_wait() {
         let turns = StreamTurns::default();
         let (told, hears) = mpsc::channel();
         std::thread::scope(|scope| {
-            let mine = turns.take(&user(7, StreamOrdering::Alone)).expect("no call");
-            turns.follow(&user(7, StreamOrdering::Alone));
-            let again = turns.take(&user(7, StreamOrdering::Alone));
+            let mine = turns.take(&ProgramStream::of_test(7, StreamOrdering::Alone)).expect("no call");
+            turns.follow(&ProgramStream::of_test(7, StreamOrdering::Alone));
+            let again = turns.take(&ProgramStream::of_test(7, StreamOrdering::Alone));
             let turns = &turns;
             scope.spawn(move || {
                 // Another stream.
-                drop(turns.take(&user(8, StreamOrdering::Alone)));
+                drop(turns.take(&ProgramStream::of_test(8, StreamOrdering::Alone)));
                 told.send("beside").expect("the test listens");
-                drop(turns.take(&user(7, StreamOrdering::Alone)));
+                drop(turns.take(&ProgramStream::of_test(7, StreamOrdering::Alone)));
                 told.send("behind").expect("the test listens");
             });
             assert_eq!(hears.recv(), Ok("beside"));
@@ -199,7 +194,7 @@ mod tests {
 
     /// The stream's commands if the copier makes its steps where a bit of `order` is set.
     fn commands(order: u8) -> Vec<&'static str> {
-        let (turns, user) = (StreamTurns::default(), user(7, StreamOrdering::Blocking));
+        let (turns, user) = (StreamTurns::default(), ProgramStream::of_test(7, StreamOrdering::Blocking));
         let mut schedule = Schedule { turns: &turns, call: None, turn: None, stream: Vec::new() };
         let (mut called, mut copied) = (0, 0);
         for bit in (0..8).cycle() {

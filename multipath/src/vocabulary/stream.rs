@@ -41,3 +41,12 @@ pub struct ProgramStream {
     /// The kind of the stream.
     pub kind: StreamOrdering,
 }
+
+#[cfg(test)]
+impl ProgramStream {
+    /// A stream of device 0's only context, for tests.
+    pub(crate) fn of_test(stream: usize, kind: StreamOrdering) -> Self {
+        let home = Home { context: CUcontext(1), life: 1 };
+        Self { home, device: 0, stream: CUstream(stream), kind }
+    }
+}

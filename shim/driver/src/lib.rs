@@ -10,6 +10,7 @@
 //! * [`cells`]: small copies in stream order between the device and host memory of ours.
 //! * [`probe`]: the cost of our own driver calls.
 //! * [`lock`]: how locks are taken.
+//! * [`logger`]: log lines of the libraries, to stderr or a file.
 //! * [`thread`]: threads of ours, which do not disturb the process; [`departure`]: they leave the
 //!   driver before it ends.
 //!
@@ -31,6 +32,7 @@ pub mod host;
 pub mod interposer;
 pub mod loader;
 mod lock;
+pub mod logger;
 pub mod probe;
 mod recording;
 pub mod search;

@@ -276,6 +276,25 @@ fn only_chunks_that_were_written_since_they_came_are_copied_out() {
     world.end();
 }
 
+/// Hazard (wrong report): memory is copied again, and no figure has the reason.
+#[test]
+fn what_is_copied_for_lack_of_a_fingerprint_is_counted() {
+    let mut world = world(&[32 * MB]);
+    let unprinted = |world: &World| world.manager.usage().moves.unprinted_bytes / MIB;
+    move_all(&mut world, 0, Tier::Host);
+    assert_eq!(unprinted(&world), 0, "the host had no copy");
+    for (refused_in, refused_out, expected) in [(true, false, 32), (false, true, 64), (false, false, 64)] {
+        world.manager.gpu().refuse_fingerprints(refused_in);
+        move_all(&mut world, 0, Tier::Device);
+        world.manager.gpu().refuse_fingerprints(refused_out);
+        let before = clean(&world).0;
+        move_all(&mut world, 0, Tier::Host);
+        let is_clean = !refused_in && !refused_out;
+        assert_eq!((unprinted(&world), clean(&world).0 - before), (expected, if is_clean { 32 } else { 0 }));
+    }
+    world.end();
+}
+
 /// One call serves many handles, once a call was seen to be short.
 #[test]
 fn fingerprints_of_many_handles_are_taken_at_once() {

@@ -40,6 +40,7 @@ mod physical;
 mod pluggable;
 mod process;
 mod profile;
+mod recording;
 mod registry;
 mod report;
 mod settings;

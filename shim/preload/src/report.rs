@@ -232,6 +232,7 @@ fn move_stats(manager: &Manager<Device>, usage: &Usage) -> schema::MoveStats {
         in_bytes: usage.moves.in_bytes,
         out_bytes: usage.moves.out_bytes,
         clean_bytes: usage.moves.clean_bytes,
+        unprinted_bytes: usage.moves.unprinted_bytes,
         unequal_bytes: usage.moves.unequal_bytes,
         refused: PROCESS
             .moves

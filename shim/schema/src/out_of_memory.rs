@@ -42,6 +42,23 @@ pub struct OutOfMemory {
 impl OutOfMemory {
     /// The version of this format.
     pub const SCHEMA: &'static str = "wmshim-out-of-memory/1";
+
+    /// The beginning of the files' names.
+    pub const FILE_PREFIX: &'static str = "out-of-memory-";
+
+    /// The name of a process's file, which it may have several of.
+    #[must_use]
+    pub fn file_name(pid: u32, number: usize) -> String {
+        format!("{}{pid}-{number}.json", Self::FILE_PREFIX)
+    }
+
+    /// The process in a file's name; `None` for other names.
+    #[must_use]
+    pub fn process_of(name: &str) -> Option<u32> {
+        let (pid, number) = name.strip_prefix(Self::FILE_PREFIX)?.strip_suffix(".json")?.split_once('-')?;
+        number.parse::<usize>().ok()?;
+        pid.parse().ok()
+    }
 }
 
 /// A device at that time.

@@ -199,6 +199,9 @@ pub struct MoveStats {
     pub out_bytes: u64,
     /// Those of them that were not copied, because the host still had them.
     pub clean_bytes: u64,
+    /// Bytes that the host still had, and of which no fingerprint was taken in time, or at all:
+    /// when they leave the device they are copied.
+    pub unprinted_bytes: u64,
     /// Bytes that `WMSHIM_VERIFY=moves` found to be written although their fingerprints were the
     /// same. They were copied.
     pub unequal_bytes: u64,

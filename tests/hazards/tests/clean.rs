@@ -3,6 +3,9 @@
 
 use hazards::{Host, Outcome, Scratch, c, driver, places, skip};
 
+/// Bytes of a block of `clean`.
+const BLOCK: u64 = 16 << 20;
+
 /// Runs `clean` on the simulated driver, which ends the process at a race.
 fn clean(seed: &str, rounds: &str, variables: &[(&str, &str)]) -> Outcome {
     clean_without(None, seed, rounds, variables)
@@ -36,25 +39,43 @@ fn clean_without(
 
 /// The bytes that were to be copied, and those that left the device with and without a copy.
 fn bytes(outcome: &Outcome) -> [u64; 3] {
+    let Left { due, copied, clean, .. } = left(outcome);
+    [due, copied, clean]
+}
+
+/// What left the device, in bytes.
+struct Left {
+    due: u64,
+    copied: u64,
+    clean: u64,
+    /// Chunks that may be copied although they were not written: no fingerprint of them was taken,
+    /// or their kept copy went with a copy that took too long.
+    excused: u64,
+}
+
+fn left(outcome: &Outcome) -> Left {
     let lines: Vec<_> = outcome.expect_success().lines().collect();
     let figures: serde_json::Value = serde_json::from_str(lines[1]).expect("JSON");
     let moves = &figures["devices"][0]["moves"];
-    let [out, clean] = ["out_bytes", "clean_bytes"].map(|name| moves[name].as_u64().expect("bytes"));
-    [lines[0].parse().expect("a number"), out - clean, clean]
+    let names = ["out_bytes", "clean_bytes", "unprinted_bytes"];
+    let [out, clean, unprinted] = names.map(|name| moves[name].as_u64().expect("bytes"));
+    let refused = moves["refused"].as_array().expect("a list");
+    let slow = refused.iter().filter(|row| row["reason"] == "the copy takes too long");
+    let slow: u64 = slow.map(|row| row["count"].as_u64().expect("a count")).sum();
+    let due = lines[0].parse().expect("a number");
+    Left { due, copied: out - clean, clean, excused: unprinted + slow * BLOCK }
 }
 
 #[test]
 fn exactly_the_chunks_that_were_written_are_copied_out() {
     for seed in ["1", "2", "3", "4"] {
-        // Never less is copied. On a busy machine a copy or a fingerprint may be given up, and the
-        // chunk is copied once more: of four runs one is exact.
-        let mut runs = (0..4).map(|_| bytes(&clean(seed, "8", &[])));
-        let is_exact = |[due, copied, clean]: [u64; 3]| {
-            assert!(copied >= due, "seed {seed}: {copied} copied of {due}");
-            assert!(clean > 0, "seed {seed}: nothing was clean");
-            copied == due
-        };
-        assert!(runs.any(is_exact), "seed {seed}: more was copied each time");
+        let Left { due, copied, clean, excused } = left(&clean(seed, "8", &[]));
+        assert!(copied >= due, "seed {seed}: {copied} copied of {due}");
+        assert!(
+            copied - due <= excused,
+            "seed {seed}: {copied} copied of {due}, {excused} without a fingerprint"
+        );
+        assert!(clean > 0, "seed {seed}: nothing was clean");
     }
 }
 

@@ -84,7 +84,7 @@ fn figures(output: &Output) -> Value {
 fn agree(output: &Output, trace: &Path) -> Value {
     assert!(output.status.success(), "{}", said(output));
     let lines = lines(trace);
-    assert!(lines[0].starts_with("# wmshim-trace 4;"), "{}", lines[0]);
+    assert!(lines[0].starts_with("# wmshim-trace 5;"), "{}", lines[0]);
     for (kind, name) in [("a ", "allocations"), ("f ", "frees"), ("s ", "waits")] {
         assert_eq!(count(&lines, kind), tally(output, name), "{name}");
     }
@@ -154,7 +154,7 @@ fn recorded_launches(test: &str, variables: &[(&str, &str)]) -> (PathBuf, Vec<St
     let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{}", said(&output));
     let lines = lines(&trace);
-    assert!(lines[0].starts_with("# wmshim-trace 4;"), "{}", lines[0]);
+    assert!(lines[0].starts_with("# wmshim-trace 5;"), "{}", lines[0]);
     (trace, lines.iter().filter_map(|line| line.strip_prefix("l 0 ")).map(str::to_owned).collect())
 }
 
@@ -208,7 +208,7 @@ fn launches_are_recorded_where_that_is_asked_for() {
     let output = record("launches", &trace);
     assert!(output.status.success(), "{}", said(&output));
     let lines = lines(&trace);
-    assert!(lines[0].starts_with("# wmshim-trace 4;") && count(&lines, "l ") == 0, "{lines:#?}");
+    assert!(lines[0].starts_with("# wmshim-trace 5;") && count(&lines, "l ") == 0, "{lines:#?}");
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod told;
 mod used;
 mod world;
 
+use std::io::{self, ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -197,7 +198,7 @@ fn ended(outcome: Result<bool>) -> ExitCode {
 impl Options {
     fn run(&self) -> Result<bool> {
         if self.print {
-            return (0..self.programs.unwrap_or(1)).try_for_each(|at| self.print(at)).map(|()| true);
+            return self.print_all().map(|()| true);
         }
         let judge = self.judge()?;
         end::listen_for_interrupts();
@@ -219,12 +220,16 @@ impl Options {
         Ok(found.failed.is_empty())
     }
 
-    fn print(&self, at: u64) -> Result<()> {
-        let program = self.draw(self.seed + at);
-        if self.json {
-            println!("{}", serde_json::to_string(&program)?);
-        } else {
-            print!("{program}");
+    /// A reader that has seen enough, such as `head`, ends it.
+    fn print_all(&self) -> Result<()> {
+        let mut out = io::stdout().lock();
+        for at in 0..self.programs.unwrap_or(1) {
+            let program = self.draw(self.seed + at);
+            let text = if self.json { serde_json::to_string(&program)? + "\n" } else { program.to_string() };
+            match out.write_all(text.as_bytes()) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                written => written?,
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use hazards::places::built;
 use hazards::said;
@@ -40,6 +40,17 @@ fn faults(document: &Value) -> Vec<String> {
     let kind =
         |failed: &Value| failed["fault"].as_str().expect("a text").split(':').next().unwrap_or("").to_owned();
     failed.iter().map(kind).collect()
+}
+
+/// Hazard (error handling): a reader that has seen enough, such as `head`, is a panic.
+#[test]
+fn a_reader_that_goes_ends_the_print() {
+    let mut command = Command::new(ORACLE);
+    command.args(["--print", "--programs", "50"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", said(&output));
 }
 
 /// Programs of one device with gates, programs of two devices without, programs with scarce memory.

@@ -1,19 +1,15 @@
 """Hazards: advice has no effect and no error; a number means another thing in Python than in wmshim.h."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import unittest
 from pathlib import Path
 from unittest import mock
 
 import wmshim
+from tests.stand_in import run_under
 from wmshim import _advice
 
-PACKAGE = Path(wmshim.__file__).parents[1]
 HEADER = Path(__file__).resolve().parents[3] / "shim" / "preload" / "include" / "wmshim.h"
 # Answers with its arguments: code 0 for the arguments that the test names as right.
 STAND_IN = """
@@ -69,13 +65,7 @@ class AdviceTest(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
     def test_codes_become_exceptions_that_say_what_to_do(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            library = Path(scratch) / "libwmshim.so"
-            command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
-            subprocess.run(command, input=STAND_IN.encode(), check=True)
-            environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "LD_PRELOAD": str(library)}
-            run = subprocess.run([sys.executable, "-c", TRY], env=environment, check=True, capture_output=True, text=True)
-        lines = run.stdout.splitlines()
+        lines = run_under(STAND_IN, TRY)
         self.assertEqual(lines[0], "18")
         self.assertIn("800 wmshim_advise(prefetch): CUDA_ERROR_NOT_PERMITTED: nothing may move: set WMSHIM_MIGRATE=on", lines[1])
         self.assertEqual(lines[2], "1 wmshim_advise(cold): CUDA_ERROR_INVALID_VALUE")

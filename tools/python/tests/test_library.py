@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import wmshim
+from tests.stand_in import run_under
 
 PACKAGE = Path(wmshim.__file__).parents[1]
 ASK = "import wmshim; print(wmshim.active(), wmshim.stats() if wmshim.active() else None)"
@@ -40,11 +41,7 @@ class LibraryTest(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
     def test_a_preloaded_process_is_active_and_answers_without_a_socket(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            library = Path(scratch) / "libwmshim.so"
-            command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
-            subprocess.run(command, input=STAND_IN.encode(), check=True)
-            self.assertEqual(self.ask(LD_PRELOAD=str(library)), "True {'pid': 7}")
+        self.assertEqual(run_under(STAND_IN, ASK), ["True {'pid': 7}"])
 
     def ask(self, **variables):
         environment = {**os.environ, "PYTHONPATH": str(PACKAGE), **variables}

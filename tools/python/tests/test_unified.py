@@ -1,16 +1,11 @@
 """Hazards: Python code keeps a view of bytes that are the GPU's again; a tensor's address is read wrongly; a refusal passes unseen."""
 
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 
 import wmshim
+from tests.stand_in import run_under
 
-PACKAGE = Path(wmshim.__file__).parents[1]
 # Memory of the process. A call that is right is noted in the first byte: 1 for the CPU's, 2 for the GPU's.
 STAND_IN = """
 #include <stddef.h>
@@ -75,13 +70,7 @@ class UnifiedTest(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
     def test_the_bytes_are_the_cpus_within_the_block_and_refusals_are_exceptions(self):
-        with tempfile.TemporaryDirectory() as scratch:
-            library = Path(scratch) / "libwmshim.so"
-            command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
-            subprocess.run(command, input=STAND_IN.encode(), check=True)
-            environment = {**os.environ, "PYTHONPATH": str(PACKAGE), "LD_PRELOAD": str(library)}
-            run = subprocess.run([sys.executable, "-c", TRY], env=environment, check=True, capture_output=True, text=True)
-        lines = run.stdout.splitlines()
+        lines = run_under(STAND_IN, TRY)
         self.assertEqual(lines[:5], ["1 4096 False", "2 word", "1 2", "1 2", "1 2"])
         self.assertEqual(lines[5], "kept 1")
         self.assertIn("1 wmshim_access(cpu): CUDA_ERROR_INVALID_VALUE: it is no memory of", "1 " + lines[6])

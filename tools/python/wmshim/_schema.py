@@ -136,6 +136,7 @@ class MoveStats(TypedDict, total=False):
     in_bytes: int
     out_bytes: int
     clean_bytes: int
+    unprinted_bytes: int
     unequal_bytes: int
     refused: List[Reason]
 

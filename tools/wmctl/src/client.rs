@@ -14,6 +14,7 @@ mod groups;
 mod identity;
 mod origins;
 pub(crate) mod processes;
+mod refusals;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +31,7 @@ use serde_json::Value;
 use boxes::{FoundBoxes, ReadBox};
 pub(crate) use broker::FoundBroker;
 use exchange::Knock;
+pub(crate) use folder::FolderFile;
 use folder::{Folder, Unusable};
 pub(crate) use identity::{IdentityReader, ProcessIdentity};
 pub(crate) use origins::Origins;
@@ -382,23 +384,37 @@ pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str, patience: Duration)
     })
 }
 
-/// The sockets that this user's programs left in this shell's folders when they ended: statistics
-/// sockets, and sockets for shared memory. Second, the reasons why folders stay untouched.
-pub(crate) fn left_over() -> (Vec<Endpoint>, Vec<String>) {
-    let (mut stale, mut problems) = (Vec::new(), Vec::new());
+/// What this user's programs left in this shell's folders when they ended.
+#[derive(Debug, Default)]
+pub(crate) struct LeftOver {
+    /// Statistics sockets, and sockets for shared memory.
+    pub(crate) sockets: Vec<Endpoint>,
+    /// Files of an out-of-memory.
+    pub(crate) refusals: Vec<FolderFile>,
+    /// Why folders stay untouched.
+    pub(crate) problems: Vec<String>,
+}
+
+/// Sockets that nothing listens at, and files of an out-of-memory that are at least so old.
+pub(crate) fn left_over(age: Duration) -> LeftOver {
+    let mut found = LeftOver::default();
     for path in directories() {
         match Folder::private(None, &path, Some(own_user())) {
             // A socket of another machine's process refuses us as a dead one does.
-            Ok(folder) if folder.is_remote() => problems.push(format!(
+            Ok(folder) if folder.is_remote() => found.problems.push(format!(
                 "{} may be shared with other machines: nothing is removed there",
                 path.display()
             )),
-            Ok(folder) => stale.extend(refusing(&Arc::new(folder))),
+            Ok(folder) => {
+                let folder = Arc::new(folder);
+                found.sockets.extend(refusing(&folder));
+                found.refusals.extend(refusals::left_in(&folder, age));
+            }
             Err(Unusable::Missing) => {}
-            Err(Unusable::Refused(problem)) => problems.push(problem),
+            Err(Unusable::Refused(problem)) => found.problems.push(problem),
         }
     }
-    (stale, problems)
+    found
 }
 
 /// Sockets of a folder with the shim's names and without a listener.

@@ -11,7 +11,8 @@ use anyhow::{Result, anyhow};
 use serde_json::Value;
 use wm_schema::{BytesByTier, Stats};
 
-use crate::client::boxes::{self, BoxFile, ReadBox};
+use crate::client::FolderFile;
+use crate::client::boxes::{self, ReadBox};
 use crate::client::{self, Endpoint, exchange, processes};
 
 /// Between two looks at all processes of the machine, for a table that is renewed.
@@ -57,7 +58,7 @@ pub(crate) struct FoundPrograms {
 /// their files are read.
 #[derive(Debug, Default)]
 pub(crate) struct Finder {
-    others: Vec<(u32, BoxFile)>,
+    others: Vec<(u32, FolderFile)>,
     sockets: Vec<Endpoint>,
     closed: usize,
     looked: Option<Instant>,

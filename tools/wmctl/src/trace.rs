@@ -4,7 +4,8 @@
 //! or `-` for `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device.
 //! Version 2 adds launches, `l STREAM SET`, with the blocks that a kernel's parameters point into.
 //! Version 3 adds pieces, memory that the program made itself: see [`pieces`]. Version 4 adds the
-//! addresses of blocks, and lines that are no events: times, marks and refusals ([`notes`]).
+//! addresses of blocks, and lines that are no events: times, marks and refusals ([`notes`]). In
+//! version 5 an address is written out once, and later blocks there name it by its number, `=N`.
 //! The first line is a comment with the format's version and, where the writer knew it, the number
 //! of events.
 //!
@@ -31,8 +32,9 @@ use pieces::{PieceMemory, RecordedPieces};
 use words::number;
 
 const MAGIC: &str = "# wmshim-trace ";
-/// The newest version. Version 1 has no launches, version 2 no pieces, version 3 no times.
-const VERSION: u32 = 4;
+/// The newest version. Version 1 has no launches, version 2 no pieces, version 3 no times, and
+/// version 4 no numbers of addresses.
+const VERSION: u32 = 5;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Longest line of an event or the header. A file with a longer line is no trace, and that line is
 /// not read to its end.
@@ -218,6 +220,8 @@ struct Reader {
     live_bytes: u64,
     /// The blocks of each set that the trace has written out, by name, and its index.
     sets: Vec<WrittenSet>,
+    /// The addresses that the trace has written out, by number.
+    places: Vec<u64>,
 }
 
 /// A set of blocks as a launch wrote it.
@@ -228,7 +232,7 @@ struct WrittenSet {
 
 const EVENTS: &str = "an event is `a ID BYTES STREAM [ADDRESS]`, `f ID STREAM`, `s STREAM`; in version 2 also \
                       `l STREAM SET`; in version 3 also `c ID BYTES`, `m ID`, `u ID`, `r ID`, `h ID`; in version 4 also \
-                      `t US DEVICE PEER HOST`, `k TEXT`, `o BYTES`";
+                      `t US DEVICE PEER HOST`, `k TEXT`, `o BYTES`; in version 5 an ADDRESS may be `=N`";
 
 impl Reader {
     fn read_line(&mut self, line: &str) -> Result<()> {
@@ -253,7 +257,8 @@ impl Reader {
         let event = match word() {
             "a" => {
                 let event = self.allocate(word(), word(), word())?;
-                self.trace.addresses.push(words.next().map_or(Ok(0), |word| number(word, "ADDRESS"))?);
+                let address = words.next().map_or(Ok(0), |word| self.address(word))?;
+                self.trace.addresses.push(address);
                 event
             }
             "f" => self.free(word(), word())?,
@@ -283,6 +288,17 @@ impl Reader {
         self.trace.slots = self.trace.slots.max(self.live.len());
         self.add_live(bytes)?;
         Ok(TraceEvent::Allocate { slot, bytes, stream })
+    }
+
+    fn address(&mut self, word: &str) -> Result<u64> {
+        if let Some(earlier) = word.strip_prefix('=') {
+            let place = number(earlier, "ADDRESS")?;
+            let place = usize::try_from(place).ok().and_then(|place| self.places.get(place));
+            return place.copied().with_context(|| format!("address {word} has not been written before"));
+        }
+        let address = number(word, "ADDRESS")?;
+        self.places.push(address);
+        Ok(address)
     }
 
     fn add_live(&mut self, bytes: u64) -> Result<()> {

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 use support::{Scratch, answers, stderr, stdout, wmctl};
@@ -323,4 +323,35 @@ fn clean_removes_sockets_that_refuse_and_nothing_else() {
     left.sort();
     assert_eq!(left, ["41.sock", "7-1.json", "7.sock", "mine.sock", "notes.ipc"]);
     assert_eq!(stdout(&wmctl(&scratch).arg("clean").output().expect("ran")), "nothing is left over\n");
+}
+
+/// Hazard (wrong report): the file of an out-of-memory is gone before it was read.
+#[test]
+fn clean_removes_old_files_of_an_out_of_memory_by_programs_that_have_ended() {
+    let scratch = Scratch::new("refusals");
+    let day = Duration::from_secs(24 * 60 * 60);
+    let put = |name: &str, age: Duration| {
+        let file = fs::File::create(scratch.path().join(name)).expect("a file");
+        file.set_modified(SystemTime::now() - age).expect("a time");
+    };
+    let own = format!("out-of-memory-{}-1.json", std::process::id());
+    let names = ["out-of-memory-999999999-1.json", "out-of-memory-999999999-2.json", &own];
+    names.iter().zip([day, day / 2, 2 * day]).for_each(|(name, age)| put(name, age));
+    let others = ["out-of-memory-notes.json", "out-of-memory-999999999-3.json.bak"];
+    others.iter().for_each(|name| put(name, 2 * day));
+    let link = scratch.path().join("out-of-memory-999999999-4.json");
+    symlink(scratch.path().join(others[0]), &link).expect("a link");
+    let clean = |arguments: &[&str]| {
+        let output = wmctl(&scratch).arg("clean").args(arguments).output().expect("ran");
+        stdout(&output)
+            .lines()
+            .map(|line| line.rsplit('/').next().unwrap_or(line).to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(clean(&["--dry-run"]), [names[0]]);
+    assert_eq!(clean(&[]), [names[0]], "a day is the age");
+    assert_eq!(clean(&[]), ["nothing is left over"]);
+    assert_eq!(clean(&["--all"]), [names[1]], "any age, and not of a program that runs");
+    let left = |name: &str| fs::symlink_metadata(scratch.path().join(name)).is_ok();
+    assert!(left(&own) && others.iter().all(|name| left(name)) && fs::symlink_metadata(&link).is_ok());
 }

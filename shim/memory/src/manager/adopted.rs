@@ -55,12 +55,7 @@ impl<G: Gpu> Manager<G> {
             }
             let (memory, steps) = state.disown(address)?;
             if !steps.is_empty() {
-                state.under_way.begin();
-                let epoch = state.under_way.epoch();
-                drop(state);
-                let failed = self.dismantle(&steps);
-                self.lock().taken_apart(&steps, failed, epoch);
-                self.waiters.notify();
+                self.carry_out_undo(state, &steps);
             }
             return Some(memory);
         }

@@ -23,8 +23,19 @@ use crate::vocabulary::settings::KeepCopies;
 /// A record of a kept copy, and the addresses of the memory that it is a copy of.
 type PrintedHandle = (KeptNumber, Range<u64>);
 
-/// The fingerprints of a handle's first chunks, by its record.
-type Prints = Vec<(KeptNumber, Vec<KeyedFingerprint>)>;
+/// The fingerprints of the first of a handle's chunks.
+struct HandlePrints {
+    number: KeptNumber,
+    chunks: usize,
+    taken: Vec<KeyedFingerprint>,
+}
+
+impl HandlePrints {
+    /// Bytes of the chunks that have none.
+    fn missing(&self) -> u64 {
+        (self.chunks - self.taken.len()) as u64 * FINGERPRINTED_BYTES
+    }
+}
 
 impl<G: Gpu> Manager<G> {
     /// Has the handle at an address a kept copy of which the fingerprints are not taken?
@@ -49,20 +60,24 @@ impl<G: Gpu> Manager<G> {
             kept
         };
         let prints = self.fingerprints_of(listed, ends);
-        taken.extend(prints);
+        self.lock().moves.unprinted_bytes += prints.iter().map(HandlePrints::missing).sum::<u64>();
+        taken.extend(prints.into_iter().map(|of_it| (of_it.number, of_it.taken)));
     }
 
     /// Notes the fingerprints of the bytes that came from the host, until it `ends`.
     pub(super) fn note_fingerprints(&self, ends: impl Fn() -> bool) {
         let listed = |state: &State| state.holdings.ledger.without_fingerprints(batch(state));
         loop {
-            let prints = self.fingerprints_of(listed, &ends);
-            if prints.iter().all(|(_, of_it)| of_it.is_empty()) {
+            let mut prints = self.fingerprints_of(listed, &ends);
+            prints.retain(|of_it| !of_it.taken.is_empty());
+            if prints.is_empty() {
                 return;
             }
             let mut state = self.lock();
-            let noted = prints.into_iter().filter(|(_, of_it)| !of_it.is_empty());
-            noted.for_each(|(number, of_it)| state.holdings.ledger.note_fingerprints(number, of_it));
+            for of_it in prints {
+                state.moves.unprinted_bytes += of_it.missing();
+                state.holdings.ledger.note_fingerprints(of_it.number, of_it.taken);
+            }
         }
     }
 
@@ -71,7 +86,11 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn note_kept_copies(&self, is_over: impl Fn() -> bool, gives_up: impl Fn() -> bool) {
         let begun = Instant::now();
         self.note_fingerprints(|| gives_up() || begun.elapsed() >= LONG && is_over());
-        self.lock().holdings.ledger.forget_unprinted();
+        let mut state = self.lock();
+        let left = state.holdings.ledger.without_fingerprints(u64::MAX);
+        let bytes = left.iter().map(|(_, at)| chunks(at) as u64 * FINGERPRINTED_BYTES).sum::<u64>();
+        state.moves.unprinted_bytes += bytes;
+        state.holdings.ledger.forget_unprinted();
     }
 
     /// The fingerprints of these handles' chunks, as far as they are taken. The first handle is in
@@ -81,11 +100,11 @@ impl<G: Gpu> Manager<G> {
         &self,
         listed: impl FnOnce(&State) -> Vec<PrintedHandle>,
         ends: impl Fn() -> bool,
-    ) -> Prints {
+    ) -> Vec<HandlePrints> {
         let mut state = self.lock();
         let handles = listed(&state);
         if handles.is_empty() {
-            return Prints::new();
+            return Vec::new();
         }
         state.under_way.pin();
         drop(state);
@@ -101,9 +120,9 @@ impl<G: Gpu> Manager<G> {
         self.waiters.notify();
         let (count, mut prints) = (prints.len(), prints.into_iter());
         let of_each = handles.into_iter().scan(0, |before, (number, at)| {
-            let is_reached = *before == 0 || *before < count;
-            *before += chunks(&at);
-            is_reached.then(|| (number, prints.by_ref().take(chunks(&at)).collect()))
+            let (is_reached, chunks) = (*before == 0 || *before < count, chunks(&at));
+            *before += chunks;
+            is_reached.then(|| HandlePrints { number, chunks, taken: prints.by_ref().take(chunks).collect() })
         });
         of_each.collect()
     }

@@ -14,6 +14,7 @@ use wm_driver::{Gpu, Tier};
 use super::Manager;
 use crate::books::free_cache::FlushScope;
 use crate::state::State;
+use crate::sync::MutexGuard;
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::settings::Rules;
 
@@ -86,11 +87,17 @@ impl<G: Gpu> Manager<G> {
         state.flush(FlushScope::All);
         let bytes = wanted(&state);
         let steps = state.take_idle(tier, bytes);
+        self.carry_out_undo(state, &steps)
+    }
+
+    /// Carries out steps that were taken out of the state, in order, without its lock; returns the
+    /// bytes given back.
+    pub(super) fn carry_out_undo(&self, mut state: MutexGuard<'_, State>, steps: &[Undo]) -> u64 {
         state.under_way.begin();
         let epoch = state.under_way.epoch();
         drop(state);
-        let failed = self.dismantle(&steps);
-        let released = self.lock().taken_apart(&steps, failed, epoch);
+        let failed = self.dismantle(steps);
+        let released = self.lock().taken_apart(steps, failed, epoch);
         self.show();
         self.waiters.notify();
         released
@@ -109,16 +116,9 @@ impl<G: Gpu> Manager<G> {
     fn take_apart(&self, choose: impl FnOnce(&mut State) -> Vec<Undo>) {
         let mut state = self.lock();
         let steps = choose(&mut state);
-        if steps.is_empty() {
-            return;
+        if !steps.is_empty() {
+            self.carry_out_undo(state, &steps);
         }
-        state.under_way.begin();
-        let epoch = state.under_way.epoch();
-        drop(state);
-        let failed = self.dismantle(&steps);
-        self.lock().taken_apart(&steps, failed, epoch);
-        self.show();
-        self.waiters.notify();
     }
 
     /// Peer access has changed: grants access anew in every range that is mapped. Nothing moves

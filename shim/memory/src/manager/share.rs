@@ -297,13 +297,7 @@ impl<G: Gpu> Manager<G> {
         if bytes == 0 {
             return 0;
         }
-        state.under_way.begin();
-        let epoch = state.under_way.epoch();
-        drop(state);
-        let failed = self.dismantle(&steps);
-        self.lock().taken_apart(&steps, failed, epoch);
-        self.show();
-        self.waiters.notify();
+        self.carry_out_undo(state, &steps);
         bytes
     }
 

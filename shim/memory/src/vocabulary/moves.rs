@@ -219,6 +219,8 @@ pub struct Moves {
     pub out_bytes: u64,
     /// Those of them that were not copied, since the host still had them.
     pub clean_bytes: u64,
+    /// Bytes of kept copies of which no fingerprint was taken: they are copied out again.
+    pub unprinted_bytes: u64,
     /// Bytes that differed although their fingerprints were the same, as far as it was verified.
     pub unequal_bytes: u64,
     /// Moves that were asked for and not made.

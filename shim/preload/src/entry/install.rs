@@ -12,14 +12,14 @@ use std::sync::Once;
 
 use wm_abi::CUresult;
 use wm_abi::symbol::{self, COUNT, Symbol};
-use wm_driver::{Fingerprinting, Loader, Table, interposer, search};
+use wm_driver::{Fingerprinting, Loader, Table, interposer, logger, search};
 
 use super::lifecycle;
 use crate::events::{self, BlockSubscriber, PieceSubscriber};
 use crate::gate::GATE;
 use crate::hooks::{self, Exports};
 use crate::overflow::HolderSources;
-use crate::process::{driver, logger, open_once, opened, preserve_errno, streams};
+use crate::process::{driver, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::settings::Settings;
 use crate::subsystems::PROCESS;
@@ -65,7 +65,9 @@ pub(super) fn resolve_per_thread(index: usize, exports: &'static Exports) -> *co
 }
 
 fn open() -> Option<Table> {
-    logger::install();
+    logger::install("wmshim");
+    // A panic of ours, which the boundary stops, is a log line like any other.
+    std::panic::set_hook(Box::new(|panic| log::error!("internal error, please report it: {panic}")));
     let settings = settings::load();
     lifecycle::at_first_call();
     let explicit = settings.driver.as_deref().map(|path| simulated(path).unwrap_or_else(|| path.to_owned()));

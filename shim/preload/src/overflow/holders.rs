@@ -51,7 +51,7 @@ pub(super) struct HolderFiles {
 enum NoFile {
     #[error(transparent)]
     NoFolder(#[from] FolderError),
-    #[error("{FILES} files of earlier ones are in {}: remove some", .0.display())]
+    #[error("{FILES} files of earlier ones are in {}: `wmctl clean --all` removes those of programs that have ended", .0.display())]
     TooMany(PathBuf),
     #[error("{} cannot be written: {error}", .path.display())]
     Unwritten { path: PathBuf, error: io::Error },
@@ -199,12 +199,11 @@ fn largest(mut holders: Vec<Holder>) -> (Vec<Holder>, u64) {
 
 /// A name that is free, if there is room for one more file.
 fn fresh_name(folder: &Path) -> Option<PathBuf> {
-    const PREFIX: &str = "out-of-memory-";
     let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    if names.filter(|name| name.to_string_lossy().starts_with(PREFIX)).count() >= FILES {
+    if names.filter(|name| name.to_string_lossy().starts_with(OutOfMemory::FILE_PREFIX)).count() >= FILES {
         return None;
     }
-    let name = |number| folder.join(format!("{PREFIX}{}-{number}.json", std::process::id()));
+    let name = |number| folder.join(OutOfMemory::file_name(std::process::id(), number));
     (1..=FILES).map(name).find(|path| fs::symlink_metadata(path).is_err())
 }
 

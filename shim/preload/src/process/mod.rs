@@ -11,7 +11,6 @@ mod driver;
 mod errno;
 mod flags;
 pub(crate) mod hot;
-pub(crate) mod logger;
 mod signals;
 mod site;
 pub(crate) mod sticky_error;

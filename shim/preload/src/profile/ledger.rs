@@ -13,6 +13,7 @@ use wm_schema::{Holder, HolderFrame, ObjectPlace};
 
 use super::native::{CodeObject, NativeStack};
 use crate::events::PieceStep;
+use crate::recording::EventText;
 
 /// Places and sites that are told apart, at most: a program that makes code all the time does not
 /// fill the memory with their names. Later ones count as unknown.
@@ -275,9 +276,18 @@ impl SampleLedger {
     pub(super) fn is_full(&self) -> bool {
         self.text.len() >= CHUNK
     }
+}
 
-    /// The chunk; a new one begins.
-    pub(super) fn take(&mut self) -> Vec<u8> {
+impl EventText for SampleLedger {
+    fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    fn clear(&mut self) {
+        self.text.clear();
+    }
+
+    fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.text)
     }
 }

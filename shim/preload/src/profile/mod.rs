@@ -6,9 +6,9 @@
 //! out-of-memory the sites that hold the most are named.
 //!
 //! Invariants: an allocation that is not sampled costs a subtraction, a free a look-up; no lock is
-//! held while a stack is read or a file is written, except those of this module; no lock of the
-//! loader's that a constructor may hold is taken after the first call; a process without the
-//! setting is not even subscribed. `docs/adr/0042-profile.md` says why stacks are read as they are.
+//! held while a stack is read or a file is written, except the file's; no lock of the loader's that
+//! a constructor may hold is taken after the first call; a process without the setting is not even
+//! subscribed. `docs/adr/0042-profile.md` says why stacks are read as they are.
 
 mod ledger;
 mod native;
@@ -17,9 +17,9 @@ mod sampler;
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{MutexGuard, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use ledger::{CallStack, NewSample, SampleKey, SampleLedger};
 use native::{NativeWalker, WalkBounds, has_stack};
@@ -27,14 +27,13 @@ use python::Interpreter;
 use sampler::Sampler;
 use wm_abi::CUdevice;
 use wm_driver::thread::Uncancelled;
-use wm_driver::{lock, lock_soon};
 use wm_schema::Holder;
 use wm_schema::profile::{ProfileHeader, ProfileLine};
 
 use crate::events::{PieceEvent, PieceStep};
 use crate::process;
+use crate::recording::{EventText, Recording, RecordingFile};
 use crate::settings::{Settings, with_process};
-use crate::trace::RecordingFile;
 
 /// Frames of a stack that are kept, of each kind: the innermost ones.
 const DEPTH: usize = 64;
@@ -57,14 +56,10 @@ struct ProfileChoice {
     interpreter: Option<Interpreter>,
 }
 
-/// The recording. The ledger's lock is never held while the file is written.
+/// The recording. Where its file cannot be written, samples are known to this process alone.
 struct ProfileRecorder {
-    began: Instant,
-    ledger: Mutex<SampleLedger>,
-    file: Mutex<RecordingFile>,
+    recording: Recording<SampleLedger>,
     written_ms: AtomicU64,
-    /// The file could not be written: from now on samples are known to this process alone.
-    broken: AtomicBool,
 }
 
 thread_local! {
@@ -103,7 +98,7 @@ impl Profiler {
         let _whole = Uncancelled::new();
         // Most frees are of no sample: they pay for a look-up, and not for the time of day.
         if let Some(Some(recorder)) = self.recorder.get()
-            && lock(&recorder.ledger).knows(key)
+            && recorder.recording.chunk().is_some_and(|ledger| ledger.knows(key))
         {
             recorder.add(|ledger, ms| ledger.freed(ms, key));
         }
@@ -156,13 +151,13 @@ impl Profiler {
     /// profile.
     pub(crate) fn holders(&self, most: usize) -> Option<(Vec<Holder>, u64)> {
         let recorder = self.recorder.get()?.as_ref()?;
-        Some(lock(&recorder.ledger).holders(most))
+        Some(recorder.recording.chunk()?.holders(most))
     }
 
     /// Writes the unfinished chunk. A thread that is recording at this moment has a moment to
     /// finish; a thread that exits from inside a hook would otherwise wait for itself.
     pub(crate) fn finish(&self) {
-        self.recorder.get().into_iter().flatten().for_each(ProfileRecorder::finish);
+        self.recorder.get().into_iter().flatten().for_each(|recorder| recorder.recording.finish(|_| {}));
     }
 
     fn sample(&self, key: SampleKey, device: CUdevice, bytes: u64) -> Option<NewSample> {
@@ -238,13 +233,7 @@ impl ProfileRecorder {
     fn new(choice: &ProfileChoice, file: RecordingFile) -> Self {
         let mut ledger = SampleLedger::new();
         ledger.line(&header(choice));
-        Self {
-            began: Instant::now(),
-            ledger: Mutex::new(ledger),
-            file: Mutex::new(file),
-            written_ms: AtomicU64::new(0),
-            broken: AtomicBool::new(false),
-        }
+        Self { recording: Recording::new("WMSHIM_PROFILE", ledger, file), written_ms: AtomicU64::new(0) }
     }
 
     /// Adds an event, and writes no file.
@@ -252,63 +241,29 @@ impl ProfileRecorder {
         &self,
         event: impl FnOnce(&mut SampleLedger, u64),
     ) -> Option<(MutexGuard<'_, SampleLedger>, u64)> {
-        if process::exiting() || process::forked() {
-            return None;
-        }
-        let mut ledger = lock(&self.ledger);
-        let ms = self.began.elapsed().as_millis() as u64;
+        let mut ledger = self.recording.chunk()?;
+        let ms = self.recording.elapsed().as_millis() as u64;
         event(&mut ledger, ms);
         Some((ledger, ms))
     }
 
+    /// Adds an event. Compression takes more stack than some threads have: then another thread's
+    /// event writes the chunk, or the exit.
     fn add(&self, event: impl FnOnce(&mut SampleLedger, u64)) {
         let Some((mut ledger, ms)) = self.note(event) else { return };
-        if self.broken.load(Relaxed) {
-            ledger.take();
+        if self.recording.is_broken() {
+            ledger.clear();
         } else if (ledger.is_full() || ms >= self.written_ms.load(Relaxed) + PAUSE_MS) && has_stack() {
             self.written_ms.store(ms, Relaxed);
-            self.append(ledger);
-        }
-    }
-
-    /// Appends the chunk to the file. Compression takes more stack than some threads have: then
-    /// another thread's event does it, or the exit.
-    #[cold]
-    fn append(&self, mut ledger: MutexGuard<'_, SampleLedger>) {
-        let text = ledger.take();
-        // Taken before the ledger is let go: the next chunk cannot overtake this one.
-        let mut file = lock(&self.file);
-        drop(ledger);
-        let written = file.append(&text);
-        drop(file);
-        self.note_failure(written);
-    }
-
-    fn finish(&self) {
-        if self.broken.load(Relaxed) {
-            return;
-        }
-        let Some(text) = lock_soon(&self.ledger).map(|mut ledger| ledger.take()) else { return };
-        let Some(mut file) = lock_soon(&self.file) else { return };
-        let written = file.append_plain(&text);
-        drop(file);
-        self.note_failure(written);
-    }
-
-    /// Ends the recording at the first failed write, and logs it.
-    fn note_failure(&self, written: std::io::Result<()>) {
-        if let Err(error) = written
-            && !self.broken.swap(true, Relaxed)
-        {
-            log::warn!("WMSHIM_PROFILE: writing failed ({error}); the recording ends here");
+            self.recording.append(ledger);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (error handling): a file that cannot be written. Hazard (deadlock): an exit that
-    //! waits for a thread which the exit has stopped.
+    //! Hazard (error handling): a file that cannot be written. Hazard (wrong report): an allocation
+    //! that is not recorded, or without its callers.
     use std::io::Read;
 
     use super::*;
@@ -381,25 +336,14 @@ mod tests {
         let _first = profile.recorder.set(Some(ProfileRecorder::new(choice, RecordingFile::unwritable())));
         let recorder = profile.recorder().expect("one");
         let mut address = 0;
-        while !recorder.broken.load(Relaxed) {
+        while !recorder.recording.is_broken() {
             address += 1;
             profile.allocated(0, address, 64);
             assert!(address < 100_000, "the failure is not noticed");
         }
         profile.allocated(0, address + 1, 64);
-        assert!(lock(&recorder.ledger).take().is_empty() && !path.exists());
+        assert!(recorder.recording.chunk().expect("no exit").text().is_empty() && !path.exists());
         let (holders, others) = profile.holders(1).expect("a profile");
         assert_eq!(holders[0].bytes + others, 64 * (address + 1));
-    }
-
-    #[test]
-    fn the_exit_does_not_wait_for_a_thread_inside_the_profile() {
-        let (profile, path) = profile("held", 1);
-        profile.allocated(0, 0x10, 64);
-        let recorder = profile.recorder().expect("one");
-        let held = recorder.ledger.lock().expect("no panic");
-        profile.finish();
-        drop(held);
-        std::fs::remove_file(path).expect("made");
     }
 }

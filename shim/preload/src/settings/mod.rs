@@ -15,13 +15,13 @@ mod unknown;
 mod values;
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
+use wm_driver::logger::{self, LogSink};
 use wm_trust::environment;
 use wm_trust::node::NodeFile;
 
-use crate::process::logger::{self, LogSink};
 use node::{BoundSetting, NodeSettings};
 use table::{SettingSource, printable, set, understands};
 use unknown::strangers;
@@ -51,7 +51,7 @@ pub(crate) fn load() -> &'static Settings {
         let node = of_node();
         let Judged { settings, problems, bounds, .. } =
             Settings::of(&|name| environment::variable(name), node);
-        logger::choose(log_sink(&settings));
+        logger::choose(LogSink::new(settings.log_file.as_deref(), settings.log_format == LogFormat::Json));
         log::set_max_level(settings.log);
         problems.iter().for_each(|line| log::warn!("{line}. The default is used"));
         bounds.iter().for_each(|line| log::warn!("{line}"));
@@ -75,16 +75,6 @@ pub(crate) fn text(variable: &str) -> Option<String> {
 /// The most device memory that the node lets a process have.
 pub(crate) fn device_ceiling() -> Option<Size> {
     of_node().most("WMSHIM_DEVICE_LIMIT")
-}
-
-/// Where the settings send log lines. A relative name is one from the folder that the program is in
-/// now.
-fn log_sink(settings: &Settings) -> LogSink {
-    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    LogSink {
-        file: settings.log_file.as_ref().map(|path| absolute(path).into_os_string().into_encoded_bytes()),
-        json: settings.log_format == LogFormat::Json,
-    }
 }
 
 /// The settings, if the first CUDA call has been made.

@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use log::LevelFilter;
+use wm_driver::logger;
 use wm_memory::KeepCopies;
 use wm_schema::size::Quantity;
 use wm_trust::environment;
@@ -348,18 +349,12 @@ pub(super) fn signal(text: &str) -> Parsed<Option<i32>> {
 }
 
 pub(super) fn level(text: &str) -> Parsed<LevelFilter> {
-    if is_off(text) {
-        return Ok(LevelFilter::Off);
-    }
-    text.parse().map_err(|_| NotUnderstood)
+    logger::level(text).ok_or(NotUnderstood)
 }
 
 pub(super) fn log_format(text: &str) -> Parsed<LogFormat> {
-    match text.to_ascii_lowercase().as_str() {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(NotUnderstood),
-    }
+    let is_json = logger::is_json(text).ok_or(NotUnderstood)?;
+    Ok(if is_json { LogFormat::Json } else { LogFormat::Text })
 }
 
 #[cfg(test)]

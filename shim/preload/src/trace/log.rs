@@ -6,11 +6,15 @@ use smallvec::SmallVec;
 use wm_driver::StreamId;
 use wm_schema::BytesByTier;
 
+use super::line::{ShortText, TraceLine, TraceWord};
+use super::places::BlockPlaces;
 use crate::events::PieceStep;
 use crate::launches::TouchedBlock;
+use crate::recording::EventText;
 
 /// How many events and bytes are live at the end is not known when the first line is written.
-const HEADER: &str = "# wmshim-trace 4; events ?; peak_live_bytes ?; a ID BYTES STREAM ADDRESS | f ID STREAM | \
+const HEADER: &str = "# wmshim-trace 5; events ?; peak_live_bytes ?; a ID BYTES STREAM ADDRESS (=N the Nth address that \
+                      was written out) | f ID STREAM | \
                       s STREAM (host waited for the stream, * all) | l STREAM SET (a launch's blocks: IDs, =N the Nth \
                       set of IDs, - none, ? unknown); stream - = cuMemAlloc/cuMemFree; c ID BYTES (memory that the \
                       program made) | m ID (mapped) | u ID (unmapped) | r ID (released) | h ID (held again); t US \
@@ -28,9 +32,6 @@ const CHUNK: usize = 4096;
 /// file.
 const TIME_STEP: u64 = 100;
 
-/// Bytes of the longest line of the time: four numbers of 20 digits.
-const LONGEST_TIME: usize = 2 + 4 * 21;
-
 /// A set of blocks, lowest number first. A launch with more blocks than fit inline allocates memory
 /// under the log's lock.
 type BlockNumbers = SmallVec<[u64; 8]>;
@@ -40,8 +41,7 @@ type BlockNumbers = SmallVec<[u64; 8]>;
 pub(super) struct Log {
     text: Vec<u8>,
     events: usize,
-    /// Live blocks' numbers by address.
-    blocks: FxHashMap<u64, u64>,
+    blocks: BlockPlaces,
     next: u64,
     /// In order of appearance.
     streams: FxHashMap<StreamId, u64>,
@@ -63,7 +63,7 @@ impl Log {
         Self {
             text: HEADER.into(),
             events: 0,
-            blocks: FxHashMap::default(),
+            blocks: BlockPlaces::new(),
             next: 0,
             streams: FxHashMap::default(),
             last_stream: None,
@@ -87,7 +87,7 @@ impl Log {
 
     /// Can a line of the time be added without memory of the allocator?
     pub(super) fn has_room_for_time(&self) -> bool {
-        self.text.capacity() - self.text.len() >= LONGEST_TIME
+        self.text.capacity() - self.text.len() >= TraceLine::ROOM
     }
 
     /// A line of the program's own, which has no line's end in it.
@@ -101,18 +101,20 @@ impl Log {
     }
 
     pub(super) fn allocated(&mut self, address: u64, bytes: usize, stream: Option<StreamId>) {
-        // A context that ended took its blocks with it, and the addresses are given out again.
-        self.freed(address, None);
-        let (id, stream) = (self.next, self.stream(stream));
+        let id = self.next;
         self.next += 1;
-        self.blocks.insert(address, id);
-        let numbers = [id, bytes as u64, address].map(TraceWord::Number);
-        self.line(b"a ", [numbers[0], numbers[1], stream, numbers[2]]);
+        let (gone, place) = self.blocks.allocated(address, id);
+        // A context that ended took its blocks with it, and the addresses are given out again.
+        if let Some(gone) = gone {
+            self.line(b"f ", [TraceWord::Number(gone), TraceWord::Sign(b'-')]);
+        }
+        let stream = self.stream(stream);
+        self.line(b"a ", [TraceWord::Number(id), TraceWord::Number(bytes as u64), stream, place]);
     }
 
     /// An address that no live block starts at is left out: the manager is about to refuse it.
     pub(super) fn freed(&mut self, address: u64, stream: Option<StreamId>) {
-        if let Some(id) = self.blocks.remove(&address) {
+        if let Some(id) = self.blocks.freed(address) {
             let stream = self.stream(stream);
             self.line(b"f ", [TraceWord::Number(id), stream]);
         }
@@ -143,7 +145,7 @@ impl Log {
         let Some(blocks) = blocks else { return self.line(b"l ", [stream, TraceWord::Sign(b'?')]) };
         let mut ids = BlockNumbers::new();
         for block in blocks {
-            self.blocks.get(&block.address).into_iter().for_each(|id| ids.push(*id));
+            self.blocks.block(block.address).into_iter().for_each(|id| ids.push(id));
         }
         if ids.len() > 1 {
             ids.sort_unstable();
@@ -164,30 +166,12 @@ impl Log {
         if self.sets.len() >= SETS {
             self.sets.clear();
         }
-        self.sets.insert(ids, ShortText::of([TraceWord::Set(self.next_set), TraceWord::Sign(b'\n')]));
+        self.sets.insert(ids, ShortText::of([TraceWord::Earlier(self.next_set), TraceWord::Sign(b'\n')]));
         self.next_set += 1;
     }
 
     pub(super) fn is_full(&self) -> bool {
         self.events >= CHUNK
-    }
-
-    /// The chunk; a new one begins.
-    pub(super) fn take(&mut self) -> Vec<u8> {
-        self.events = 0;
-        let room = self.text.capacity();
-        std::mem::replace(&mut self.text, Vec::with_capacity(room))
-    }
-
-    /// The chunk under way.
-    pub(super) fn text(&self) -> &[u8] {
-        &self.text
-    }
-
-    /// The chunk under way was written.
-    pub(super) fn clear(&mut self) {
-        self.events = 0;
-        self.text.clear();
     }
 
     #[inline]
@@ -216,16 +200,16 @@ impl Log {
     /// A line that is no event: a replay has nothing to do there.
     #[inline]
     fn note<const WORDS: usize>(&mut self, kind: &[u8; 2], words: [TraceWord; WORDS]) {
-        let mut line = LineEnd::new();
-        line.prepend(b'\n');
-        for (index, word) in words.into_iter().enumerate().rev() {
-            line.prepend_word(word);
+        let mut line = TraceLine::new();
+        kind.iter().for_each(|byte| line.push(*byte));
+        for (index, word) in words.into_iter().enumerate() {
             if index > 0 {
-                line.prepend(b' ');
+                line.push(b' ');
             }
+            line.push_word(word);
         }
-        kind.iter().rev().for_each(|byte| line.prepend(*byte));
-        self.text.extend_from_slice(line.bytes());
+        line.push(b'\n');
+        line.append_to(&mut self.text);
     }
 
     /// A launch with a new set.
@@ -236,101 +220,30 @@ impl Log {
             if index == 0 {
                 self.text.pop();
             }
-            let mut word = LineEnd::new();
-            word.prepend_word(TraceWord::Number(*id));
-            word.prepend(if index == 0 { b' ' } else { b',' });
-            self.text.extend_from_slice(word.bytes());
+            let mut word = TraceLine::new();
+            word.push(if index == 0 { b' ' } else { b',' });
+            word.push_word(TraceWord::Number(*id));
+            word.append_to(&mut self.text);
         }
         self.text.push(b'\n');
     }
 }
 
-/// A word of a line.
-#[derive(Debug, Clone, Copy)]
-enum TraceWord {
-    Number(u64),
-    Sign(u8),
-    /// The set of that number.
-    Set(u64),
-}
-
-/// Digits of the largest number.
-const DIGITS: usize = u64::MAX.ilog10() as usize + 1;
-
-/// A part of a launch's line that many lines have.
-#[derive(Debug, Clone, Copy, Default)]
-struct ShortText {
-    bytes: [u8; Self::MOST],
-    length: u8,
-}
-
-impl ShortText {
-    /// A kind with its blank, a number, and a blank, or less.
-    const MOST: usize = 2 + DIGITS + 1;
-
-    /// The words without blanks between them.
-    fn of<const WORDS: usize>(words: [TraceWord; WORDS]) -> Self {
-        let mut line = LineEnd::new();
-        words.into_iter().rev().for_each(|word| line.prepend_word(word));
-        let mut text = Self { length: line.bytes().len() as u8, ..Self::default() };
-        text.bytes[..line.bytes().len()].copy_from_slice(line.bytes());
-        text
+impl EventText for Log {
+    fn text(&self) -> &[u8] {
+        &self.text
     }
 
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
-    }
-}
-
-/// The end of a line, written from its last byte to its first, as the digits of a number come: a
-/// launch cannot pay for `write!`, nor for a copy of each word.
-struct LineEnd {
-    bytes: [u8; Self::MOST],
-    first: usize,
-}
-
-impl LineEnd {
-    /// A kind, four words with a sign or a blank before each, and the line's end.
-    const MOST: usize = 2 + 4 * (DIGITS + 1) + 1;
-
-    #[inline]
-    fn new() -> Self {
-        Self { bytes: [0; Self::MOST], first: Self::MOST }
+    fn clear(&mut self) {
+        self.events = 0;
+        self.text.clear();
     }
 
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[self.first..]
-    }
-
-    #[inline]
-    fn prepend(&mut self, byte: u8) {
-        self.first -= 1;
-        self.bytes[self.first] = byte;
-    }
-
-    #[inline]
-    fn prepend_word(&mut self, word: TraceWord) {
-        match word {
-            TraceWord::Number(number) => self.prepend_number(number),
-            TraceWord::Sign(sign) => self.prepend(sign),
-            TraceWord::Set(number) => {
-                self.prepend_number(number);
-                self.prepend(b'=');
-            }
-        }
-    }
-
-    /// Decimal digits, without leading zeros.
-    #[inline]
-    fn prepend_number(&mut self, mut number: u64) {
-        loop {
-            self.prepend(b'0' + (number % 10) as u8);
-            number /= 10;
-            if number == 0 {
-                break;
-            }
-        }
+    /// The next chunk begins with as much room.
+    fn take(&mut self) -> Vec<u8> {
+        self.events = 0;
+        let room = self.text.capacity();
+        std::mem::replace(&mut self.text, Vec::with_capacity(room))
     }
 }
 
@@ -338,8 +251,6 @@ impl LineEnd {
 mod tests {
     //! Hazard: an address that is used twice gives two blocks one name, and the trace means
     //! something else.
-    use proptest::prelude::*;
-
     use super::*;
 
     fn text(log: &mut Log) -> String {
@@ -356,7 +267,7 @@ mod tests {
         log.freed(0x2000, None);
         log.waited(Some(two));
         log.waited(None);
-        assert_eq!(text(&mut log), "a 0 512 0 4096\nf 0 1\na 1 7 - 4096\ns 1\ns *\n");
+        assert_eq!(text(&mut log), "a 0 512 0 4096\nf 0 1\na 1 7 - =0\ns 1\ns *\n");
         assert_eq!(text(&mut log), "");
     }
 
@@ -393,7 +304,7 @@ mod tests {
         text(&mut log);
         log.allocated(0x1000, 1, None);
         log.allocated(0x1000, 2, None);
-        assert_eq!(text(&mut log), "a 0 1 - 4096\nf 0 -\na 1 2 - 4096\n");
+        assert_eq!(text(&mut log), "a 0 1 - 4096\nf 0 -\na 1 2 - =0\n");
     }
 
     #[test]
@@ -432,22 +343,5 @@ mod tests {
         }
         assert_eq!(log.events, 12 * 3, "each line counts for the chunk");
         assert_eq!(text(&mut log).lines().collect::<Vec<_>>(), expected);
-        let longest = ShortText::of([
-            TraceWord::Sign(b'l'),
-            TraceWord::Sign(b' '),
-            TraceWord::Number(u64::MAX),
-            TraceWord::Sign(b' '),
-        ]);
-        assert_eq!(longest.bytes(), format!("l {} ", u64::MAX).as_bytes());
-    }
-
-    proptest! {
-        #[test]
-        fn numbers_are_written_as_the_standard_library_does(number in any::<u64>(), shift in 0..64_u32) {
-            let mut line = LineEnd::new();
-            line.prepend_number(number >> shift);
-            let digits = String::from_utf8(line.bytes().to_vec()).expect("digits");
-            prop_assert_eq!(digits, (number >> shift).to_string());
-        }
     }
 }

@@ -4,36 +4,38 @@
 //! One recording a device. `%p` in the file's name is the process, `%d` the device; without `%d`
 //! the first device that allocates is recorded, and a line says so when another one does.
 //!
-//! * [`log`](mod@log) puts events into words, under a lock that is held for nothing else.
-//! * [`file`] compresses finished chunks and appends them. Each chunk is a gzip member of its own,
-//!   so a process that is killed leaves a file that is whole up to its last chunk.
+//! [`log`](mod@log) puts events into words, and a [`Recording`] appends finished chunks of them to
+//! the file. Each chunk is a gzip member of its own, so a process that is killed leaves a file that
+//! is whole up to its last chunk.
 //!
 //! Order: a free is written before the manager takes the block back, an allocation after the
 //! manager gave it, a launch (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it, a piece after the
 //! driver made it, and its release and unmapping before the driver gets them. So the written order
-//! is one in which the events could have happened, however threads interleave. A forked child
-//! writes nothing: its calls never reach a hook. After exit began nothing is added.
+//! is one in which the events could have happened, however threads interleave.
 
-mod file;
+mod line;
 mod log;
+mod name;
+mod places;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
+use std::sync::{Mutex, OnceLock};
 
 use wm_abi::CUdevice;
 use wm_driver::thread::Uncancelled;
-use wm_driver::{StreamId, lock, lock_soon};
+use wm_driver::{StreamId, lock};
 use wm_memory::Order;
 
 use crate::events::{PieceEvent, PieceStep};
 use crate::launches::{self, Launch, Submission, Subscriber, TouchedBlock};
+use crate::recording::{Recording, RecordingError, RecordingFile};
 use crate::settings::Settings;
 use crate::{black_box, process};
-pub(crate) use file::File as RecordingFile;
-use file::{File, RecordingError};
 use log::Log;
+
+/// The beginning of every trace, once it is unpacked.
+const BEGINNING: &[u8] = b"# wmshim-trace ";
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
@@ -55,15 +57,10 @@ pub(crate) struct Recordings {
 /// Marks that are kept until a recording begins.
 const EARLY_MARKS: usize = 64;
 
-/// One device's recording. Locks are taken in the order of the fields; the log's is never held
-/// while a file is written.
+/// One device's recording.
 struct Recorder {
     device: CUdevice,
-    began: Instant,
-    log: Mutex<Log>,
-    file: Mutex<File>,
-    /// The file could not be written: nothing is recorded any more.
-    broken: AtomicBool,
+    recording: Recording<Log>,
 }
 
 /// Why a device is not recorded. Logged at the device's first allocation.
@@ -223,10 +220,11 @@ impl Recordings {
     fn create(&self, device: CUdevice) -> Result<Recorder, NotRecorded> {
         let template = self.template.get().map_or(Path::new(""), PathBuf::as_path);
         let only = *self.only.get_or_init(|| device);
-        if !file::names_device(template) && only != device {
+        if !name::names_device(template) && only != device {
             return Err(NotRecorded::OtherDevice { only, device });
         }
-        let file = File::create(&file::expand(template, std::process::id(), device), file::BEGINNING)?;
+        let path = name::expand(template, std::process::id(), device);
+        let file = RecordingFile::create(&path, BEGINNING)?;
         let recorder = Recorder::new(device, file);
         let early = std::mem::take(&mut *lock(&self.early_marks));
         early.iter().for_each(|text| recorder.add(|log| log.marked(text)));
@@ -251,13 +249,12 @@ impl Refusal {
 }
 
 impl Recorder {
-    fn new(device: CUdevice, file: File) -> Self {
-        let (log, file) = (Mutex::new(Log::new()), Mutex::new(file));
-        Self { device, began: Instant::now(), log, file, broken: AtomicBool::new(false) }
+    fn new(device: CUdevice, file: RecordingFile) -> Self {
+        Self { device, recording: Recording::new("WMSHIM_TRACE", Log::new(), file) }
     }
 
     fn tell_time(&self, log: &mut Log, is_exact: bool) {
-        let now = self.began.elapsed().as_micros() as u64;
+        let now = self.recording.elapsed().as_micros() as u64;
         log.time(now, is_exact, || black_box::live(self.device));
     }
 
@@ -271,66 +268,39 @@ impl Recorder {
     }
 
     fn add_timed(&self, is_exact: bool, event: impl FnOnce(&mut Log)) {
-        if self.broken.load(Ordering::Relaxed) || process::exiting() {
+        if self.recording.is_broken() {
             return;
         }
-        let mut log = lock(&self.log);
+        let Some(mut log) = self.recording.chunk() else { return };
         self.tell_time(&mut log, is_exact);
         event(&mut log);
         if log.is_full() {
-            self.append(log);
+            self.recording.append(log);
         }
     }
 
-    /// Appends the chunk to the file.
-    #[cold]
-    fn append(&self, mut log: MutexGuard<'_, Log>) {
-        let _whole = Uncancelled::new();
-        let text = log.take();
-        // Taken before the log is let go: the next chunk cannot overtake this one.
-        let mut file = lock(&self.file);
-        drop(log);
-        let written = file.append(&text);
-        drop(file);
-        self.note_failure(written);
-    }
-
-    /// Allocates nothing: the exit may have begun in a handler that has interrupted the allocator.
     fn finish(&self) {
-        let Some(mut log) = lock_soon(&self.log) else { return };
-        if log.has_room_for_time() {
-            self.tell_time(&mut log, true);
-        }
-        let Some(mut file) = lock_soon(&self.file) else { return };
-        let written = file.append_plain(log.text());
-        log.clear();
-        drop((log, file));
-        self.note_failure(written);
-    }
-
-    /// Ends the recording at the first failed write, and logs it.
-    fn note_failure(&self, written: std::io::Result<()>) {
-        if let Err(error) = written
-            && !self.broken.swap(true, Ordering::Relaxed)
-        {
-            ::log::warn!("WMSHIM_TRACE: writing failed ({error}); the recording ends here");
-        }
+        self.recording.finish(|log| {
+            if log.has_room_for_time() {
+                self.tell_time(log, true);
+            }
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     //! Hazard (error handling): a write that fails is tried, and logged, at every chunk. Hazard
-    //! (deadlock): an exit that waits for a thread which the exit has stopped.
+    //! (wrong report): events of one device are in another's recording.
     use std::io::Read;
 
     use super::*;
 
     #[test]
     fn a_failed_write_ends_the_recording() {
-        let recorder = Recorder::new(0, File::unwritable());
+        let recorder = Recorder::new(0, RecordingFile::unwritable());
         let mut events = 0;
-        while !recorder.broken.load(Ordering::Relaxed) {
+        while !recorder.recording.is_broken() {
             events += 1;
             recorder.add(|log| log.allocated(events, 1, None));
             assert!(events < 100_000, "the failure is not noticed");
@@ -374,7 +344,7 @@ mod tests {
         recordings.add_launch(0, StreamId(0), None);
         recordings.finish();
         for device in [0, 3] {
-            let text = text(&file::expand(&template, 0, device));
+            let text = text(&name::expand(&template, 0, device));
             assert_eq!(events(&text), ["a 0 64 0 4096", "s *", "f 0 -"], "and no launch");
         }
     }
@@ -389,7 +359,7 @@ mod tests {
         }
         recordings.finish();
         for device in [0, 1] {
-            let text = text(&file::expand(&template, 0, device));
+            let text = text(&name::expand(&template, 0, device));
             assert_eq!(events(&text), ["c 7 64", "m 7"]);
         }
     }
@@ -432,14 +402,5 @@ mod tests {
         recordings.allocated(0, 0x2000, 64, Order::Device);
         assert!(matches!(why_not(&recordings, 0), Some(NotRecorded::File(_))));
         recordings.finish();
-    }
-
-    #[test]
-    fn the_exit_does_not_wait_for_a_thread_inside_a_recording() {
-        let recorder = Recorder::new(0, File::unwritable());
-        let held = recorder.log.lock().expect("no panic");
-        recorder.finish();
-        drop(held);
-        assert!(!recorder.broken.load(Ordering::Relaxed), "nothing was written");
     }
 }

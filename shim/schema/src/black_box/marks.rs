@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
 use super::TextCells;
-use super::reading::FileWords;
+use super::words::FileWords;
 
 /// Words of a mark's text.
 const TEXT: usize = 7;

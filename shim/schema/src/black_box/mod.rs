@@ -13,6 +13,7 @@ mod marks;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
@@ -63,7 +64,7 @@ macro_rules! part {
             /// Words in the file.
             pub const COUNT: usize = size_of::<$cells>() / 8;
 
-            fn take(file: &mut reading::FileWords<'_>) -> Self {
+            fn take(file: &mut words::FileWords<'_>) -> Self {
                 Self { $($field: file.next(),)* }
             }
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::marks::{self, PastMark};
+use super::words::FileWords;
 use super::{
     BlackBox, CopyWords, DeviceWords, HotWords, LimitWords, ProcessWords, RefusalWords, SampleWords,
 };
@@ -26,35 +27,6 @@ pub(super) const BEFORE_DEVICES: usize = ProcessWords::COUNT
 /// Words of the texts: program, library, allocator, driver.
 const TEXTS: [usize; 4] = [8, 4, 4, 39];
 const DEVICE: usize = size_of::<super::DeviceBox>() / 8;
-
-/// The words of a file, one after the other; zeros behind its end.
-pub(super) struct FileWords<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> FileWords<'a> {
-    /// From a word on.
-    fn from(bytes: &'a [u8], word: usize) -> Self {
-        Self { bytes: bytes.get(8 * word..).unwrap_or_default() }
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        match self.bytes.split_first_chunk() {
-            Some((word, rest)) => {
-                self.bytes = rest;
-                u64::from_ne_bytes(*word)
-            }
-            None => 0,
-        }
-    }
-
-    /// A text of so many words, up to its first zero.
-    pub(super) fn text(&mut self, words: usize) -> String {
-        let bytes: Vec<u8> = (0..words).flat_map(|_| self.next().to_ne_bytes()).collect();
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
-    }
-}
 
 /// Why a file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +148,7 @@ impl BlackBoxReading {
     /// # Errors
     /// A file that is no box of this version.
     pub fn parse(file: &[u8]) -> Result<Self, BlackBoxError> {
-        let mut words = FileWords { bytes: file };
+        let mut words = FileWords::from(file, 0);
         let process = ProcessWords::take(&mut words);
         match process {
             ProcessWords { magic: 0, .. } => return Err(BlackBoxError::Unfinished),
@@ -318,7 +290,7 @@ fn device(file: &[u8], number: usize) -> Option<DeviceStats> {
             out_bytes: device.moved_out,
             clean_bytes: device.moved_clean,
             unequal_bytes: device.moved_unequal,
-            refused: Vec::new(),
+            ..MoveStats::default()
         },
         utilization: if reserved == 0 { 0.0 } else { (live as f64 / reserved as f64).min(1.0) },
         extents: device.extents,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+use super::tests::outlives;
 use super::*;
 
 const SOON: Duration = Duration::from_secs(5);
@@ -29,6 +30,17 @@ fn local() -> IpAddr {
 
 fn invitation((key, door): (Key, SocketAddr), machine: usize) -> Invitation {
     Invitation { key, node: format!("machine {machine}"), door: Some(door), is_home: true }
+}
+
+/// A rank of so many comes to the door from a machine, on a thread of its own.
+fn come<'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    place: (Key, SocketAddr),
+    machine: usize,
+    (rank, size): (usize, usize),
+    patience: Duration,
+) -> thread::ScopedJoinHandle<'scope, Result> {
+    scope.spawn(move || RankExchange::meet(&invitation(place, machine), rank, size, patience).map(drop))
 }
 
 /// Runs every rank on a thread, each on its machine; returns their results, by rank.
@@ -128,15 +140,8 @@ fn a_rank_that_ends_is_an_error_of_all_others_soon() {
     for machines in MACHINES {
         for ends in 0..machines.len() {
             let begin = Instant::now();
-            let told = ranks(door(local()), machines, RankExchange::PATIENCE, |exchange| {
-                exchange.barrier("before").expect("all are there");
-                if exchange.rank() == ends {
-                    return;
-                }
-                let error = exchange.barrier("after").expect_err("one has ended");
-                assert_eq!(error.code(), 5, "{error}");
-                assert_eq!(exchange.barrier("later").map_err(|error| error.code()), Err(5));
-            });
+            let told =
+                ranks(door(local()), machines, RankExchange::PATIENCE, |exchange| outlives(&exchange, ends));
             all_well(&told);
             assert!(begin.elapsed() < SOON, "{machines:?}, rank {ends} ends: {:?}", begin.elapsed());
         }
@@ -199,10 +204,7 @@ fn ranks_that_do_not_fit_each_other_are_all_told_soon() {
 fn a_failure_on_one_machine_is_told_on_the_others() {
     let (place, begin) = (door(local()), Instant::now());
     thread::scope(|scope| {
-        let come = |machine, rank| {
-            let invitation = invitation(place, machine);
-            scope.spawn(move || RankExchange::meet(&invitation, rank, 4, RankExchange::PATIENCE).map(drop))
-        };
+        let come = |machine, rank| come(scope, place, machine, (rank, 4), RankExchange::PATIENCE);
         let all = [come(0, 0), come(1, 1), come(1, 1), come(2, 2)];
         assert!(all.into_iter().all(|rank| rank.join().expect("no panic").is_err()));
     });
@@ -243,10 +245,7 @@ fn ranks_that_stay_away_are_given_up() {
     let patience = Duration::from_millis(400);
     let place = door(local());
     thread::scope(|scope| {
-        let come = |machine, rank| {
-            let invitation = invitation(place, machine);
-            scope.spawn(move || RankExchange::meet(&invitation, rank, 4, patience).map(drop))
-        };
+        let come = |machine, rank| come(scope, place, machine, (rank, 4), patience);
         for rank in [come(0, 0), come(1, 1), come(1, 3)] {
             assert_eq!(rank.join().expect("no panic").map_err(|error| error.code()), Err(5));
         }
@@ -258,10 +257,7 @@ fn ranks_that_stay_away_are_given_up() {
 fn a_rank_of_another_version_is_an_error_of_all() {
     let (place, begin) = (door(local()), Instant::now());
     thread::scope(|scope| {
-        let come = |machine, rank| {
-            let invitation = invitation(place, machine);
-            scope.spawn(move || RankExchange::meet(&invitation, rank, 3, RankExchange::PATIENCE).map(drop))
-        };
+        let come = |machine, rank| come(scope, place, machine, (rank, 3), RankExchange::PATIENCE);
         let waiting = [come(0, 0), come(1, 2)];
         // Rank 1 is where no marker of these ranks is seen.
         let socket = tcp::connect(place.1, SOON).expect("the door");
@@ -282,10 +278,7 @@ fn a_rank_of_another_version_is_an_error_of_all() {
 fn ranks_that_wait_learn_that_one_of_another_version_was_turned_away() {
     let (place, begin) = (door(local()), Instant::now());
     thread::scope(|scope| {
-        let come = |machine, rank| {
-            let invitation = invitation(place, machine);
-            scope.spawn(move || RankExchange::meet(&invitation, rank, 3, RankExchange::PATIENCE).map(drop))
-        };
+        let come = |machine, rank| come(scope, place, machine, (rank, 3), RankExchange::PATIENCE);
         let waiting = [come(0, 0), come(1, 2)];
         turn_away(&invitation(place, 2), 1, 3, VERSION + 1);
         for rank in waiting {

@@ -78,18 +78,23 @@ fn different_calls_are_an_error_of_every_rank_and_the_next_round_is_sound() {
     assert!(told.iter().all(Result::is_ok));
 }
 
+/// One rank ends after the first barrier, and each other one is told by the next.
+pub(super) fn outlives(exchange: &RankExchange, ends: usize) {
+    exchange.barrier("before").expect("all are there");
+    if exchange.rank() == ends {
+        return;
+    }
+    let error = exchange.barrier("after").expect_err("one has ended");
+    assert_eq!(error.code(), 5, "{error}");
+    assert_eq!(exchange.barrier("later").map_err(|error| error.code()), Err(5));
+}
+
 #[test]
 fn a_rank_that_ends_is_an_error_of_the_others_at_once() {
     for ends in 0..3 {
         let begin = Instant::now();
         let told = ranks(key(&format!("ends{ends}")), 3, RankExchange::PATIENCE, |exchange| {
-            exchange.barrier("before").expect("all are there");
-            if exchange.rank() == ends {
-                return;
-            }
-            let error = exchange.barrier("after").expect_err("one has ended");
-            assert_eq!(error.code(), 5, "{error}");
-            assert_eq!(exchange.barrier("later").map_err(|error| error.code()), Err(5));
+            outlives(&exchange, ends)
         });
         assert!(told.iter().all(Result::is_ok));
         assert!(begin.elapsed() < RankExchange::PATIENCE / 10);

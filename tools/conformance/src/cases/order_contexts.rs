@@ -185,40 +185,43 @@ fn devices(driver: &'static Driver) -> Verdict<(Primary, Primary)> {
     Ok(both)
 }
 
-pub(super) fn freed_in_another_device(case: &mut Case) -> Verdict {
+/// An order between two sides: the first one's context owns the memory.
+type OrderOfSides = fn(&mut Case, &Side, &Side) -> Verdict;
+
+/// The sides are the primary contexts of two devices, which live on.
+fn between_devices(case: &mut Case, order: OrderOfSides) -> Verdict {
     let d = case.driver;
     let (first, second) = devices(d)?;
     let (home, away) = (Side::new(d, first.context)?, Side::new(d, second.context)?);
-    ways(case, &home, &away)?;
+    order(case, &home, &away)?;
     std::mem::forget((home, away));
     Ok(())
+}
+
+/// The sides are two contexts of device 0, which live on.
+fn between_contexts(case: &mut Case, order: OrderOfSides) -> Verdict {
+    let d = case.driver;
+    init(d)?;
+    let (home, away) = (Side::new(d, create(d)?)?, Side::new(d, create(d)?)?);
+    order(case, &home, &away)?;
+    std::mem::forget((home, away));
+    Ok(())
+}
+
+pub(super) fn freed_in_another_device(case: &mut Case) -> Verdict {
+    between_devices(case, ways)
 }
 
 pub(super) fn plain_free_beside_another_device(case: &mut Case) -> Verdict {
-    let d = case.driver;
-    let (first, second) = devices(d)?;
-    let (home, away) = (Side::new(d, first.context)?, Side::new(d, second.context)?);
-    after_a_plain_free(case, &home, &away)?;
-    std::mem::forget((home, away));
-    Ok(())
+    between_devices(case, after_a_plain_free)
 }
 
 pub(super) fn freed_in_another_context(case: &mut Case) -> Verdict {
-    let d = case.driver;
-    init(d)?;
-    let (home, away) = (Side::new(d, create(d)?)?, Side::new(d, create(d)?)?);
-    ways(case, &home, &away)?;
-    std::mem::forget((home, away));
-    Ok(())
+    between_contexts(case, ways)
 }
 
 pub(super) fn plain_free_beside_another_context(case: &mut Case) -> Verdict {
-    let d = case.driver;
-    init(d)?;
-    let (home, away) = (Side::new(d, create(d)?)?, Side::new(d, create(d)?)?);
-    after_a_plain_free(case, &home, &away)?;
-    std::mem::forget((home, away));
-    Ok(())
+    between_contexts(case, after_a_plain_free)
 }
 
 /// All calls about memory are made with one context current, in a stream of another context that

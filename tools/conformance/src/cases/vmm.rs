@@ -6,6 +6,7 @@ use std::ptr::null_mut;
 use wm_abi::*;
 
 use crate::case::{Case, Verdict};
+use crate::driver::Driver;
 use crate::fixture::{
     Physical, Primary, Range, device_properties, granularity, host_properties, pattern, read, write,
 };
@@ -197,14 +198,20 @@ pub(super) fn read_only_copies(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// A range of two pieces of addresses with one piece of memory behind both, and no access yet.
+fn mapped_twice(driver: &'static Driver, device: CUdevice) -> Verdict<Range> {
+    let physical = Physical::new(driver, PIECE, &device_properties(device, 0))?;
+    let mut range = Range::reserve(driver, 2 * PIECE)?;
+    range.map(0, &physical)?;
+    range.map(PIECE, &physical)?;
+    Ok(range)
+}
+
 /// Memory that processes share: each maps it for reading only, and its owner could still write.
 pub(super) fn read_only_beside_writable(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
-    let physical = Physical::new(d, PIECE, &device_properties(primary.device, 0))?;
-    let mut range = Range::reserve(d, 2 * PIECE)?;
-    range.map(0, &physical)?;
-    range.map(PIECE, &physical)?;
+    let range = mapped_twice(d, primary.device)?;
     range.allow(0, PIECE, primary.device, READWRITE)?;
     range.allow(PIECE, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READ)?;
     let (writable, read_only) = (range.address, range.address + PIECE as u64);
@@ -228,10 +235,7 @@ pub(super) fn read_only_beside_writable(case: &mut Case) -> Verdict {
 pub(super) fn aliases(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
-    let physical = Physical::new(d, PIECE, &device_properties(primary.device, 0))?;
-    let mut range = Range::reserve(d, 2 * PIECE)?;
-    range.map(0, &physical)?;
-    range.map(PIECE, &physical)?;
+    let range = mapped_twice(d, primary.device)?;
     range.allow(0, 2 * PIECE, primary.device, READWRITE)?;
     write(d, range.address + 100, &pattern(5000, 1))?;
     let other = range.address + PIECE as u64;

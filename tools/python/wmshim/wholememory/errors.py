@@ -16,7 +16,9 @@ class WholeMemoryError(Error):
     def __init__(self, call: str, code: int, reason: str) -> None:
         self.call, self.code, self.reason = call, code, reason
         told = reason or f"code {code}; the reason is on standard error"
-        super().__init__(f"{call}: {told}" + (f". {self.advice}" if self.advice else ""))
+        # A reason that asks a question has the remedy in it.
+        advice = "" if told.endswith("?") else self.advice
+        super().__init__(f"{call}: {told}" + (f". {advice}" if advice else ""))
 
 
 class UnknownError(WholeMemoryError):

@@ -17,7 +17,7 @@ use wm_schema::{BytesByTier, Stats};
 use wm_trust::file;
 use wm_trust::incarnation::Incarnation;
 
-use super::folder::{Folder, Unusable};
+use super::folder::{Folder, FolderFile, Unusable};
 use super::processes::RunningProcess;
 
 /// The end of each file's name; the number and its namespace stand before it.
@@ -34,15 +34,7 @@ pub(crate) struct ReadBox {
     pub(crate) path: PathBuf,
     pub(crate) reading: BlackBoxReading,
     pub(crate) is_stopped: bool,
-    file: BoxFile,
-}
-
-/// A file with the name of a box.
-#[derive(Debug, Clone)]
-pub(crate) struct BoxFile {
-    folder: Arc<Folder>,
-    name: String,
-    identity: (u64, u64),
+    file: FolderFile,
 }
 
 /// All boxes in the folders that were looked into.
@@ -51,44 +43,25 @@ pub(crate) struct FoundBoxes {
     pub(crate) alive: Vec<ReadBox>,
     pub(crate) dead: Vec<ReadBox>,
     /// Files of dead processes that have no figures: never finished, or of another version.
-    pub(crate) unread: Vec<BoxFile>,
+    pub(crate) unread: Vec<FolderFile>,
     /// Files that cannot be read, and why.
     pub(crate) problems: Vec<String>,
 }
 
-impl BoxFile {
-    pub(crate) fn path(&self) -> PathBuf {
-        self.folder.path.join(&self.name)
-    }
-
-    /// Removes the file, if it still is the one that was looked at.
-    ///
-    /// # Errors
-    /// The system's.
-    pub(crate) fn remove(&self) -> io::Result<()> {
-        self.folder.remove_file(&self.name, self.identity)
-    }
-
-    fn in_folder(folder: &Arc<Folder>, name: &str) -> Option<Self> {
-        let identity = folder.file(name)?;
-        Some(Self { folder: Arc::clone(folder), name: name.to_owned(), identity })
-    }
-
-    /// What the file says. Twice in a row the same, unless the process writes it all the time, or
-    /// was ended while it did: then the figures may be of two moments.
-    fn read(&self) -> io::Result<Result<BlackBoxReading, BlackBoxError>> {
-        let file = self.folder.open(&self.name)?;
-        let mut bytes = file::beginning(&file, BlackBox::FIGURES)?;
-        for _ in 0..ATTEMPTS {
-            let again = file::beginning(&file, BlackBox::FIGURES)?;
-            let is_torn = BlackBoxReading::is_torn(&bytes, &again);
-            bytes = again;
-            if !is_torn {
-                break;
-            }
+/// What the file says. Twice in a row the same, unless the process writes it all the time, or was
+/// ended while it did: then the figures may be of two moments.
+fn read(file: &FolderFile) -> io::Result<Result<BlackBoxReading, BlackBoxError>> {
+    let file = file.open()?;
+    let mut bytes = file::beginning(&file, BlackBox::FIGURES)?;
+    for _ in 0..ATTEMPTS {
+        let again = file::beginning(&file, BlackBox::FIGURES)?;
+        let is_torn = BlackBoxReading::is_torn(&bytes, &again);
+        bytes = again;
+        if !is_torn {
+            break;
         }
-        Ok(BlackBoxReading::parse(&bytes))
     }
+    Ok(BlackBoxReading::parse(&bytes))
 }
 
 impl ReadBox {
@@ -105,7 +78,7 @@ impl ReadBox {
     /// # Errors
     /// The system's.
     pub(crate) fn whole(&self) -> io::Result<Vec<u8>> {
-        file::beginning(&self.file.folder.open(&self.file.name)?, BlackBox::BYTES)
+        file::beginning(&self.file.open()?, BlackBox::BYTES)
     }
 
     /// The figures. The time that the process is up counts to now while it lives.
@@ -120,8 +93,7 @@ impl ReadBox {
     /// since 1970. Empty if the file is gone.
     pub(crate) fn past(&self) -> Vec<(u64, BytesByTier)> {
         let made = self.reading.process.made_ns / 1_000_000_000;
-        let file =
-            self.file.folder.open(&self.file.name).and_then(|file| file::beginning(&file, BlackBox::BYTES));
+        let file = self.file.open().and_then(|file| file::beginning(&file, BlackBox::BYTES));
         let [seconds, _] = BlackBoxReading::samples(&file.unwrap_or_default());
         seconds.into_iter().map(|PastSample { at, live }| (made.saturating_add(at), live)).collect()
     }
@@ -159,11 +131,11 @@ fn look_into(folder: &Arc<Folder>, own: Option<u64>, found: &mut FoundBoxes) {
     }
     for name in folder.names() {
         let Some((pid, namespace)) = numbers(&name) else { continue };
-        let Some(file) = BoxFile::in_folder(folder, &name).filter(|_| Some(namespace) == own) else {
+        let Some(file) = FolderFile::find(folder, &name).filter(|_| Some(namespace) == own) else {
             continue;
         };
         let living = Incarnation::of(&pid.to_string());
-        match file.read() {
+        match read(&file) {
             Ok(Ok(reading)) => {
                 let living = living.filter(|it| it.is(reading.process.started_ticks, reading.process.stack));
                 let is_stopped = living.is_some_and(|it| it.is_stopped);
@@ -198,19 +170,19 @@ fn namespace_of(process: &str) -> Option<u64> {
 }
 
 /// The file of a living process, in the folders that its variables name.
-pub(crate) fn of_process(process: &RunningProcess, folders: &[PathBuf]) -> Option<(u32, BoxFile)> {
+pub(crate) fn of_process(process: &RunningProcess, folders: &[PathBuf]) -> Option<(u32, FolderFile)> {
     let namespace = namespace_of(&process.pid.to_string())?;
     let name = format!("{}-{namespace}{ENDING}", process.inner);
     let absolute = folders.iter().filter(|path| path.is_absolute());
     let mut opened =
         absolute.filter_map(|path| Folder::private(process.root.as_deref(), path, Some(process.user)).ok());
-    let file = opened.find_map(|folder| BoxFile::in_folder(&Arc::new(folder), &name))?;
+    let file = opened.find_map(|folder| FolderFile::find(&Arc::new(folder), &name))?;
     Some((process.pid, file))
 }
 
 /// Reads the file of a process, if the process lives and is the one that wrote it.
-pub(crate) fn read_living(pid: u32, file: &BoxFile) -> Option<ReadBox> {
-    let reading = file.read().ok()?.ok()?;
+pub(crate) fn read_living(pid: u32, file: &FolderFile) -> Option<ReadBox> {
+    let reading = read(file).ok()?.ok()?;
     let living = Incarnation::of(&pid.to_string())?;
     let is_it = living.is(reading.process.started_ticks, reading.process.stack);
     is_it.then(|| ReadBox {

@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 
@@ -36,6 +37,14 @@ pub(super) struct Folder {
     /// Its user: a socket in it must be this user's.
     pub(super) user: u32,
     handle: OwnedFd,
+}
+
+/// A plain file of such a folder, as it was when it was looked at.
+#[derive(Debug, Clone)]
+pub(crate) struct FolderFile {
+    folder: Arc<Folder>,
+    name: String,
+    identity: (u64, u64),
 }
 
 /// Why a folder is not used.
@@ -117,6 +126,34 @@ impl Folder {
             return Err(io::ErrorKind::NotFound.into());
         }
         Ok(rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())?)
+    }
+}
+
+impl FolderFile {
+    /// `None`: the folder has no plain file of its user with that name.
+    pub(super) fn find(folder: &Arc<Folder>, name: &str) -> Option<Self> {
+        let identity = folder.file(name)?;
+        Some(Self { folder: Arc::clone(folder), name: name.to_owned(), identity })
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path.join(&self.name)
+    }
+
+    /// Opens the file, to read it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn open(&self) -> io::Result<fs::File> {
+        self.folder.open(&self.name)
+    }
+
+    /// Removes the file, if it still is the one that was looked at.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        self.folder.remove_file(&self.name, self.identity)
     }
 }
 

@@ -7,6 +7,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::finding::Finding;
 use crate::client;
@@ -14,16 +15,16 @@ use crate::client;
 /// Looks at all of them.
 pub(super) fn examine(findings: &mut Vec<Finding>) {
     let user = rustix::process::geteuid().as_raw();
-    let (stale, problems) = client::left_over();
+    let client::LeftOver { sockets, problems, .. } = client::left_over(Duration::MAX);
     findings.extend(problems.into_iter().map(|problem| {
         Finding::note(
             format!("statistics: {problem}"),
             "remove it as its owner or as root, or set WMSHIM_STATS_DIR to a folder of yours",
         )
     }));
-    if !stale.is_empty() {
+    if !sockets.is_empty() {
         findings.push(Finding::note(
-            format!("{} sockets are left over from programs that were killed", stale.len()),
+            format!("{} sockets are left over from programs that were killed", sockets.len()),
             "`wmctl clean` removes them",
         ));
     }

@@ -116,7 +116,7 @@ fn pieces(pieces: &PieceStats) -> String {
 
 /// Memory of live blocks that moved or was refused a move, if there is any.
 fn moves(moves: &MoveStats) -> String {
-    let MoveStats { in_bytes, out_bytes, clean_bytes, unequal_bytes, refused } = moves;
+    let MoveStats { in_bytes, out_bytes, clean_bytes, unequal_bytes, refused, .. } = moves;
     if in_bytes + out_bytes == 0 && refused.is_empty() {
         return String::new();
     }

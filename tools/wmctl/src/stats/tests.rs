@@ -48,6 +48,7 @@ fn device() -> DeviceStats {
             out_bytes: 147 << 30,
             clean_bytes: 157 << 30,
             unequal_bytes: 158 << 30,
+            unprinted_bytes: 0,
             refused: vec![Reason { reason: "it is in use".to_owned(), count: 148 }],
         },
         utilization: 0.456,

@@ -55,6 +55,17 @@ fn launches_are_read_with_their_blocks() {
     assert!(said.contains("block 7 is used by a launch and not live"), "{said}");
 }
 
+/// A number stands for the address that was written out under it, not for the latest one.
+#[test]
+fn an_address_is_written_once_and_named_later() {
+    let head = HEAD.replace("trace 1", "trace 5");
+    let text = format!("{head}a 0 1 0 4096\na 1 1 0 8192\nf 0 0\na 2 1 0 =0\na 3 1 0\na 4 1 0 =1\n");
+    let trace = Trace::read(&*gzip(&text)).expect("a good trace");
+    assert_eq!(trace.addresses, [4096, 8192, 4096, 0, 8192]);
+    let said = complaint(&gzip(&format!("{text}a 5 1 0 =2\n")));
+    assert!(said.contains("address =2 has not been written before"), "{said}");
+}
+
 #[test]
 fn pieces_count_among_the_live_bytes() {
     let head = HEAD.replace("trace 1", "trace 3");

@@ -57,12 +57,11 @@ pub(in crate::hooks) unsafe fn memcpy_batch_async<S: Symbol<Function = BatchV1>>
 ) -> Outcome {
     let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
     let call = |parted: &mut PartedBatch, failed: &mut usize| {
-        let [to, from] = [parted.to.as_mut_ptr(), parted.from.as_mut_ptr()];
-        let [bytes, indices] = [parted.bytes.as_mut_ptr(), parted.indices.as_mut_ptr()];
+        let (to, from, bytes, indices, count) = parted.arrays();
         // SAFETY: arrays of the lengths that go with them; the attributes are the program's.
         unsafe {
             let call = driver().get::<S>();
-            call(to, from, bytes, parted.to.len(), attributes, indices, attribute_count, failed, stream)
+            call(to, from, bytes, count, attributes, indices, attribute_count, failed, stream)
         }
     };
     // SAFETY: the program's arrays, as long as it says.
@@ -84,12 +83,11 @@ pub(in crate::hooks) unsafe fn memcpy_batch_async_v2<S: Symbol<Function = BatchV
     let failed = std::ptr::null_mut();
     let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
     let call = |parted: &mut PartedBatch, _: &mut usize| {
-        let [to, from] = [parted.to.as_mut_ptr(), parted.from.as_mut_ptr()];
-        let [bytes, indices] = [parted.bytes.as_mut_ptr(), parted.indices.as_mut_ptr()];
+        let (to, from, bytes, indices, count) = parted.arrays();
         // SAFETY: arrays of the lengths that go with them; the attributes are the program's.
         unsafe {
             let call = driver().get::<S>();
-            call(to, from, bytes, parted.to.len(), attributes, indices, attribute_count, stream)
+            call(to, from, bytes, count, attributes, indices, attribute_count, stream)
         }
     };
     // SAFETY: the program's arrays, as long as it says.
@@ -200,6 +198,14 @@ struct PartedBatch {
 }
 
 impl PartedBatch {
+    /// The arrays as the driver takes them, and the number of copies.
+    fn arrays(&mut self) -> (*mut CUdeviceptr, *mut CUdeviceptr, *mut usize, *mut usize, usize) {
+        let count = self.to.len();
+        let [to, from] = [&mut self.to, &mut self.from].map(|ends| ends.as_mut_ptr());
+        let [bytes, indices] = [&mut self.bytes, &mut self.indices].map(|numbers| numbers.as_mut_ptr());
+        (to, from, bytes, indices, count)
+    }
+
     /// The parts of all copies. `plans` has a plan for each copy that cannot be forwarded.
     fn new(copies: &[LinearCopy], plans: &[Option<PeerCopy>], indices: &[usize]) -> Self {
         let mut parted = Self { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };

@@ -1,4 +1,4 @@
-//! The file of a recording: its name, its one writer, and how chunks get into it.
+//! The file of a recording: its one writer, and how chunks get into it.
 //!
 //! The name comes from a variable, and the file under it may be any file. So a file is emptied only
 //! if it is a recording, and nothing is written through a link. A disk that fills up leaves the
@@ -12,13 +12,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use flate2::{Compression, Crc};
-use wm_abi::CUdevice;
 use wm_trust::user;
-
-use crate::settings::{replace, with_process};
-
-/// The beginning of every trace, once it is unpacked.
-pub(super) const BEGINNING: &[u8] = b"# wmshim-trace ";
 
 /// Why a file cannot take a recording.
 #[derive(Debug, thiserror::Error)]
@@ -39,14 +33,15 @@ pub(crate) enum RecordingError {
 
 /// A file that only this process writes.
 #[derive(Debug)]
-pub(crate) struct File {
+pub(crate) struct RecordingFile {
     file: fs::File,
     /// Length up to the last whole chunk.
     whole: u64,
 }
 
-impl File {
-    /// Makes the file, or empties an earlier recording, which begins as this one will.
+impl RecordingFile {
+    /// Makes the file, or empties an earlier recording. `beginning` is how each recording of the
+    /// kind begins, once it is unpacked.
     pub(crate) fn create(path: &Path, beginning: &[u8]) -> Result<Self, RecordingError> {
         let name = || path.to_owned();
         let explain = |error| RecordingError::Unwritable { path: name(), error };
@@ -152,34 +147,23 @@ fn is_recording(file: &fs::File, beginning: &[u8]) -> bool {
     GzDecoder::new(file).read_exact(&mut found).is_ok() && found == beginning
 }
 
-/// Does the name tell devices apart?
-pub(super) fn names_device(template: &Path) -> bool {
-    template.to_string_lossy().contains("%d")
-}
-
-/// The file's name with the process and the device in it.
-pub(super) fn expand(template: &Path, process: u32, device: CUdevice) -> PathBuf {
-    replace(&with_process(template, process), "%d", &device.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     //! Hazard: a recording that overwrites another, or that waits for ever for a reader.
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
-
     use flate2::read::MultiGzDecoder;
 
     use super::*;
 
+    const BEGINNING: &[u8] = b"# wmshim-trace ";
+
     fn place(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("wmshim-trace-test-{}-{name}", std::process::id()))
+        std::env::temp_dir().join(format!("wmshim-recording-test-{}-{name}", std::process::id()))
     }
 
     #[test]
     fn every_chunk_can_be_read_as_soon_as_it_is_written() {
         let path = place("chunks");
-        let mut file = File::create(&path, BEGINNING).expect("a file");
+        let mut file = RecordingFile::create(&path, BEGINNING).expect("a file");
         for text in [&b"one\n"[..], b"", b"two\n"] {
             file.append(text).expect("room");
         }
@@ -195,7 +179,7 @@ mod tests {
         let path = place("plain");
         for length in [0, 1, 65_535, 65_536, 200_000] {
             let text: String = ('a'..='z').cycle().take(length).collect();
-            let mut file = File::create(&path, BEGINNING).expect("a file");
+            let mut file = RecordingFile::create(&path, BEGINNING).expect("a file");
             for part in ["# wmshim-trace 3\n", &text] {
                 file.append_plain(part.as_bytes()).expect("room");
             }
@@ -212,9 +196,9 @@ mod tests {
     #[test]
     fn a_file_that_is_being_written_is_left_alone() {
         let path = place("taken");
-        let mut first = File::create(&path, BEGINNING).expect("a file");
+        let mut first = RecordingFile::create(&path, BEGINNING).expect("a file");
         first.append(b"first").expect("room");
-        let error = File::create(&path, BEGINNING).expect_err("in use");
+        let error = RecordingFile::create(&path, BEGINNING).expect_err("in use");
         let length = fs::metadata(&path).expect("there").len();
         fs::remove_file(&path).expect("there");
         assert!(matches!(error, RecordingError::InUse(_)) && length > 0, "{error}");
@@ -222,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_is_no_plain_file_is_refused() {
-        let refusal = |path| File::create(Path::new(path), BEGINNING).expect_err("refused");
+        let refusal = |path| RecordingFile::create(Path::new(path), BEGINNING).expect_err("refused");
         assert!(matches!(refusal("/dev/null"), RecordingError::NotPlain(_)));
         assert!(matches!(refusal("/no/such/folder/x"), RecordingError::Unwritable { .. }));
     }
@@ -232,12 +216,12 @@ mod tests {
         let path = place("thesis");
         for content in [&b"my thesis"[..], &compressed("my thesis"), b"\x1f\x8b"] {
             fs::write(&path, content).expect("a file");
-            let error = File::create(&path, BEGINNING).expect_err("no recording");
+            let error = RecordingFile::create(&path, BEGINNING).expect_err("no recording");
             assert_eq!(fs::read(&path).expect("there"), content, "{error}");
         }
         let link = place("link");
         std::os::unix::fs::symlink(&path, &link).expect("a link");
-        let error = File::create(&link, BEGINNING).expect_err("a link");
+        let error = RecordingFile::create(&link, BEGINNING).expect_err("a link");
         fs::remove_file(&link).expect("there");
         fs::remove_file(&path).expect("there");
         assert!(matches!(error, RecordingError::Link(_)), "{error}");
@@ -248,11 +232,11 @@ mod tests {
         let path = place("again");
         fs::write(&path, compressed("# wmshim-trace 1; and much more than is written below\n"))
             .expect("a file");
-        let mut file = File::create(&path, BEGINNING).expect("a recording");
+        let mut file = RecordingFile::create(&path, BEGINNING).expect("a recording");
         file.append(b"one\n").expect("room");
         assert_eq!(fs::read(&path).expect("there"), compressed_fast("one\n"));
         fs::remove_file(&path).expect("there");
-        drop(File::create(&path, BEGINNING).expect("a file"));
+        drop(RecordingFile::create(&path, BEGINNING).expect("a file"));
         let mode = fs::metadata(&path).expect("there").mode();
         fs::remove_file(&path).expect("there");
         assert_eq!(mode & 0o777, 0o600);
@@ -263,7 +247,7 @@ mod tests {
     #[test]
     fn a_disk_that_is_full_leaves_whole_chunks() {
         let path = place("full");
-        let mut file = File::create(&path, BEGINNING).expect("a file");
+        let mut file = RecordingFile::create(&path, BEGINNING).expect("a file");
         file.append(b"one\n").expect("room");
         let whole = fs::metadata(&path).expect("there").len();
         // SAFETY: one process a test; the signal that tells of the limit is ignored, as the limit's
@@ -289,13 +273,5 @@ mod tests {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(text.as_bytes()).expect("memory");
         encoder.finish().expect("memory")
-    }
-
-    #[test]
-    fn names_are_expanded() {
-        let odd = OsStr::from_bytes(b"/a\xff/%p-%p.gz");
-        assert_eq!(expand(Path::new(odd), 7, 3), Path::new(OsStr::from_bytes(b"/a\xff/7-7.gz")));
-        assert_eq!(expand(Path::new("/a/%p.%d.gz"), 7, 3), Path::new("/a/7.3.gz"));
-        assert!(names_device(Path::new("x%d")) && !names_device(Path::new("x%p")));
     }
 }

@@ -2,39 +2,74 @@
 //! allocated. A line at the exit may come from a handler of a signal that has interrupted the
 //! allocator.
 //!
-//! The level is `WMSHIM_LOG` (error, warn, info, debug, trace, off; default warn), read at the
-//! first CUDA call. The `log` crate's global logger inside this library is our own copy: a host
-//! that uses the crate has another.
+//! `libwmshim.so` and `libwholegraph.so` have one each, with the same settings: `WMSHIM_LOG`,
+//! `WMSHIM_LOG_FILE` and `WMSHIM_LOG_FORMAT`. The `log` crate's global logger inside each of them
+//! is our own copy: a host that uses the crate has another.
 //!
 //! The file is opened for each line and closed behind it: a program that closes all descriptors, or
 //! forks, has none of ours, and a file that was renamed is made again. Lines are few.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use wm_driver::thread::Uncancelled;
-use wm_trust::user;
+use wm_trust::{environment, user};
+
+use crate::thread::Uncancelled;
 
 static SINK: OnceLock<LogSink> = OnceLock::new();
 
 /// Where lines go, and in which form.
 #[derive(Debug)]
-pub(crate) struct LogSink {
+pub struct LogSink {
     /// The file's name, in which `%p` is the process: a fork changes it. `None`: stderr.
-    pub(crate) file: Option<Vec<u8>>,
+    file: Option<Vec<u8>>,
     /// Each line is an object.
-    pub(crate) json: bool,
+    json: bool,
 }
 
-struct Logger;
+impl LogSink {
+    /// `file`: `None` for stderr. A relative name is one from the program's folder of now.
+    #[must_use]
+    pub fn new(file: Option<&Path>, json: bool) -> Self {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { file: file.map(|path| absolute(path).into_os_string().into_encoded_bytes()), json }
+    }
+}
+
+/// The level of a value of `WMSHIM_LOG`. `None`: the value is not understood.
+#[must_use]
+pub fn level(text: &str) -> Option<LevelFilter> {
+    if environment::switch(text) == Some(false) { Some(LevelFilter::Off) } else { text.parse().ok() }
+}
+
+/// Is a value of `WMSHIM_LOG_FORMAT` the one for objects? `None`: the value is not understood.
+#[must_use]
+pub fn is_json(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "text" => Some(false),
+        "json" => Some(true),
+        _ => None,
+    }
+}
+
+/// The name in a value of `WMSHIM_LOG_FILE`. `None`: stderr.
+#[must_use]
+pub fn file(value: &OsStr) -> Option<&Path> {
+    let is_off = value.to_str().and_then(environment::switch) == Some(false);
+    (!is_off).then(|| Path::new(value))
+}
+
+/// The name at the beginning of a line of text.
+struct Logger(&'static str);
 
 impl Log for Logger {
     fn enabled(&self, _: &Metadata) -> bool {
@@ -44,23 +79,23 @@ impl Log for Logger {
     fn log(&self, record: &Record) {
         let _whole = Uncancelled::new();
         let (name, json) = SINK.get().map_or((None, false), |sink| (sink.file.as_deref(), sink.json));
-        let file =
-            name.and_then(|name| open(name).inspect_err(|error| explain(name, error.kind(), json)).ok());
+        let file = name
+            .and_then(|name| open(name).inspect_err(|error| explain(self.0, name, error.kind(), json)).ok());
         let write = |bytes: &[u8]| match &file {
             None => stderr(bytes),
             Some(file) => append(file, bytes).unwrap_or_else(|error| {
-                explain(name.unwrap_or_default(), error.kind(), json);
+                explain(self.0, name.unwrap_or_default(), error.kind(), json);
                 stderr(bytes);
             }),
         };
-        say(write, record.level(), record.args(), json);
+        say(write, self.0, record.level(), record.args(), json);
     }
 
     fn flush(&self) {}
 }
 
 /// Puts a line together. An argument that cannot be formatted leaves a shorter line.
-fn say(write: impl FnMut(&[u8]), level: Level, message: &fmt::Arguments<'_>, json: bool) {
+fn say(write: impl FnMut(&[u8]), library: &str, level: Level, message: &fmt::Arguments<'_>, json: bool) {
     let mut line = LogLine { bytes: [0; LogLine::LONGEST], used: 0, write };
     let (id, level) = (std::process::id(), label(level));
     let _ = if json {
@@ -72,7 +107,7 @@ fn say(write: impl FnMut(&[u8]), level: Level, message: &fmt::Arguments<'_>, jso
             .and_then(|()| Escaped(&mut line).write_fmt(*message))
             .and_then(|()| line.write_str("\"}\n"))
     } else {
-        writeln!(line, "wmshim[{id}] {level}: {message}")
+        writeln!(line, "{library}[{id}] {level}: {message}")
     };
     line.end();
 }
@@ -155,7 +190,7 @@ fn append(mut file: &File, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The first line that the file does not take goes to stderr behind the reason.
-fn explain(name: &[u8], reason: io::ErrorKind, json: bool) {
+fn explain(library: &str, name: &[u8], reason: io::ErrorKind, json: bool) {
     static EXPLAINED: AtomicBool = AtomicBool::new(false);
     if EXPLAINED.swap(true, Ordering::Relaxed) {
         return;
@@ -164,7 +199,7 @@ fn explain(name: &[u8], reason: io::ErrorKind, json: bool) {
     let is_foreign = reason == io::ErrorKind::InvalidInput;
     let reason: &dyn fmt::Display = if is_foreign { &"it is no plain file of this user" } else { &reason };
     let message = format_args!("WMSHIM_LOG_FILE: {name}: {reason}. The lines go to standard error");
-    say(stderr, Level::Warn, &message, json);
+    say(stderr, library, Level::Warn, &message, json);
 }
 
 /// A file of this user for one more line. Opening a device or a pipe could do something, so it is
@@ -270,16 +305,17 @@ fn without_signals(write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Sets the logger up at its default level. A panic of ours, which the boundary stops, is a log
-/// line like any other.
-pub(crate) fn install() {
-    let _ = log::set_logger(&Logger);
-    log::set_max_level(LevelFilter::Warn);
-    std::panic::set_hook(Box::new(|panic| log::error!("internal error, please report it: {panic}")));
+/// Makes the library's logger ours, at its default level. `library`: the beginning of its lines.
+/// The first call counts.
+pub fn install(library: &'static str) {
+    static LOGGER: OnceLock<Logger> = OnceLock::new();
+    if log::set_logger(LOGGER.get_or_init(|| Logger(library))).is_ok() {
+        log::set_max_level(LevelFilter::Warn);
+    }
 }
 
 /// From now on lines go there. The first choice stays.
-pub(crate) fn choose(sink: LogSink) {
+pub fn choose(sink: LogSink) {
     let _ = SINK.set(sink);
 }
 
@@ -318,7 +354,7 @@ mod tests {
     fn a_line_is_an_object_if_that_is_wanted() {
         let said = |level, message: &fmt::Arguments<'_>, json| {
             let mut written = Vec::new();
-            say(|bytes| written.extend_from_slice(bytes), level, message, json);
+            say(|bytes| written.extend_from_slice(bytes), "wmshim", level, message, json);
             String::from_utf8(written).expect("text")
         };
         let message = "of \"two\"\nlines, \\ and \t\u{1b}[31m\u{e9}\u{1f980}\"";
@@ -330,7 +366,19 @@ mod tests {
             (Some("warning"), Some(std::process::id().into()))
         );
         assert!(text.ends_with("}\n") && text.lines().count() == 1 && object["time"].as_f64() > Some(1e9));
-        assert!(said(Level::Error, &format_args!("x"), false).ends_with("] error: x\n"));
+        let line = format!("wmshim[{}] error: x\n", std::process::id());
+        assert_eq!(said(Level::Error, &format_args!("x"), false), line);
+    }
+
+    #[test]
+    fn values_of_the_settings_are_understood_alike_in_all_libraries() {
+        let levels = [("off", Some(LevelFilter::Off)), ("0", Some(LevelFilter::Off)), ("loud", None)];
+        levels.iter().for_each(|(text, expected)| assert_eq!(level(text), *expected, "{text}"));
+        assert_eq!((level("Debug"), level("")), (Some(LevelFilter::Debug), None));
+        assert_eq!(["JSON", "text", "yaml"].map(is_json), [Some(true), Some(false), None]);
+        assert_eq!((file(OsStr::new("no")), file(OsStr::new("a/no"))), (None, Some(Path::new("a/no"))));
+        let sink = LogSink::new(Some(Path::new("a.log")), true);
+        assert!(sink.file.is_some_and(|name| name.starts_with(b"/") && name.ends_with(b"/a.log")));
     }
 
     #[test]
