@@ -68,6 +68,17 @@ pub(crate) enum Dedup {
     On,
 }
 
+/// May the process be paused?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// No call passes the gate for it.
+    Off,
+    /// And it stays paused until it is resumed.
+    On,
+    /// And a call that waits resumes it.
+    Auto,
+}
+
 /// What of the library's own work is checked at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verify {
@@ -263,6 +274,13 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
         "page" => Ok(Guard::Page),
         "canary" => Ok(Guard::Canary),
         _ => Err(NotUnderstood),
+    }
+}
+
+pub(super) fn pause(text: &str) -> Parsed<Pause> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(Pause::Auto),
+        other => Ok(if switch(other)? { Pause::On } else { Pause::Off }),
     }
 }
 

@@ -53,11 +53,21 @@ pub(super) struct ProcessReading {
     pub(super) answers: bool,
     /// A signal or a debugger has stopped it: its figures are those of then.
     pub(super) stopped: bool,
+    /// `pausing`, `paused` or `resuming` of one that does not run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pause: Option<String>,
     pub(super) devices: Vec<DeviceUsage>,
     pub(super) copies: Vec<CopyRate>,
     /// None where `WMSHIM_DEDUP` is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dedup: Option<SharedUsage>,
+}
+
+impl ProcessReading {
+    /// The reason why it does not run on, in a word.
+    pub(super) fn halt(&self) -> Option<&str> {
+        if self.stopped { Some("stopped") } else { self.pause.as_deref() }
+    }
 }
 
 /// The memory that a program shares, or could share, in bytes.
@@ -132,6 +142,7 @@ impl ProcessReading {
             ancestors: Vec::new(),
             answers,
             stopped: false,
+            pause: now.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| pause.state.clone()),
             devices,
             copies,
             dedup,
