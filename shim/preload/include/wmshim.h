@@ -139,7 +139,7 @@ extern WMSHIM_WEAK int wmshim_access(const void *ptr, size_t size, unsigned int 
  * and libraries' handles live on. Takes WMSHIM_PAUSE=on (or auto, or WMSHIM_MIGRATE=on) when the program starts. `wmctl pause` and
  * `wmctl resume` do the same from outside.
  *
- * pause waits for work that was submitted before, 10 seconds at most. A process that is paused already stays so. The thread that
+ * pause waits for work that was submitted before, for so many milliseconds at most (0: 10 seconds). A process that is paused already stays so. The thread that
  * has paused the process does not wait for itself: a call of it that would wait resumes the process. resume brings back what fits,
  * the memory that was used last first; what stays on the host is read there. It does not fail for want of memory, and does nothing
  * in a process that runs.
@@ -149,7 +149,7 @@ extern WMSHIM_WEAK int wmshim_access(const void *ptr, size_t size, unsigned int 
  * relies on where all memory is (`wmctl stats` says what), or the calling thread is inside a CUDA call.
  * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: during a capture. CUDA_ERROR_OUT_OF_MEMORY: the host has no room.
  * CUDA_ERROR_NOT_INITIALIZED: no CUDA call was made yet, or this is a forked child. CUDA_ERROR_DEINITIALIZED: the process exits. */
-extern WMSHIM_WEAK int wmshim_pause(void);
+extern WMSHIM_WEAK int wmshim_pause(unsigned int milliseconds);
 extern WMSHIM_WEAK int wmshim_resume(void);
 
 /* A line of the program's own, such as "step 12", beside its memory over time: in the black box of the process, which keeps the

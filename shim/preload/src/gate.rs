@@ -184,7 +184,7 @@ impl SubmissionGate {
         let mut visitor = VISITOR.get();
         let stripe = visitor.stripe(&self.next_stripe);
         if !self.gate.try_enter(stripe) {
-            preserve_errno(|| self.gate.enter_announced(stripe, || self.announce()));
+            preserve_errno(|| self.enter_late(stripe));
         }
         visitor.inside = true;
         VISITOR.set(visitor);

@@ -3,6 +3,7 @@
 //! The calls of C wait for the thread that pauses and resumes; those of the socket answer at once,
 //! and the client asks again.
 
+use std::ffi::c_uint;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use crate::pauses::{DEADLINE, PauseError, Pauses};
 use crate::process::{self, preserve_errno};
 use crate::subsystems::PROCESS;
 
-/// `int wmshim_pause(void)`.
+/// `int wmshim_pause(unsigned int milliseconds)`.
 #[unsafe(no_mangle)]
-extern "C" fn wmshim_pause() -> CUresult {
+extern "C" fn wmshim_pause(milliseconds: c_uint) -> CUresult {
     safely(|| {
         let asker = Some(KernelThread::current());
-        Pauses::pause(PROCESS.paused_parts(), DEADLINE, asker)?;
+        let deadline = if milliseconds == 0 { DEADLINE } else { Duration::from_millis(milliseconds.into()) };
+        Pauses::pause(PROCESS.paused_parts(), deadline, asker)?;
         PROCESS.pauses.wait()
     })
 }

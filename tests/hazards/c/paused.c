@@ -184,7 +184,7 @@ static void all_threads(char **argument)
     for (size_t i = 0; i < threads; i++)
         pthread_create(&workers[i], NULL, work, (void *)i);
     for (; done < pauses && tries < 20 * pauses; tries++) {
-        int answer = wmshim_pause();
+        int answer = wmshim_pause(0);
         /* While a thread captures, the process cannot be paused. */
         if (answer != CUDA_SUCCESS && answer != 900) {
             fprintf(stderr, "the pause is answered with %d\n", answer);
@@ -315,7 +315,7 @@ static int name_in_graph(void)
 
 static int own(void)
 {
-    int answer = wmshim_pause();
+    int answer = wmshim_pause(0);
     fill_all();
     return answer;
 }
@@ -325,7 +325,7 @@ static void fork_child(void)
     fflush(stdout);
     if (fork() == 0) {
         char word[4];
-        int answers[] = { wmshim_pause(), wmshim_resume(), cuMemcpyDtoH_v2(word, blocks[0].address, 4) != 0 };
+        int answers[] = { wmshim_pause(0), wmshim_resume(), cuMemcpyDtoH_v2(word, blocks[0].address, 4) != 0 };
         printf("%d %d %d\n", answers[0], answers[1], answers[2]);
         fflush(stdout);
         _exit(0);
@@ -349,7 +349,7 @@ static int obey(const char *word, unsigned number)
     if (!strcmp(word, "piece"))
         return add(make_mapped(), PIECE);
     if (!strcmp(word, "pause"))
-        return wmshim_pause();
+        return wmshim_pause(0);
     if (!strcmp(word, "resume"))
         return wmshim_resume();
     if (!strcmp(word, "touch"))

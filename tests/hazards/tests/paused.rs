@@ -333,6 +333,7 @@ fn a_paused_process_exits_and_its_children_do_not_wait() {
     assert!(answers.starts_with("3 3 "), "{answers}");
     program.say("touch");
     while program.ask("pause_state")["pause"]["is_awaited"] != true {}
+    // The thread that waits does not run into the driver's end.
     program.end();
 }
 

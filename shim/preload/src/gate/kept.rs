@@ -7,12 +7,16 @@
 //! a wait.
 
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wm_memory::NotClosed;
 
 use super::{Mover, SubmissionGate, VISITOR};
 use crate::process;
+
+/// How long a thread that waited stays out of the driver when the process exits. A thread that joins
+/// it at exit waits as long.
+const AT_EXIT: Duration = Duration::from_secs(3);
 
 /// How often the exit tries to wake threads that wait outside, while another thread has the lock.
 const TRIES: usize = 100;
@@ -51,13 +55,19 @@ impl SubmissionGate {
         visitor.inside || visitor.moving
     }
 
-    /// A thread counts as one that waits.
+    /// Enters once the gate is open.
     #[cold]
-    pub(super) fn announce(&self) {
-        if self.is_kept()
-            && let Some(arrived) = self.arrived.get()
-        {
-            arrived();
+    pub(super) fn enter_late(&self, stripe: usize) {
+        self.gate.enter_announced(stripe, || {
+            if self.is_kept()
+                && let Some(arrived) = self.arrived.get()
+            {
+                arrived();
+            }
+        });
+        // The call would meet a driver that is shutting down. Without the pause it had been over.
+        if process::exiting() {
+            std::thread::sleep(AT_EXIT);
         }
     }
 
@@ -137,7 +147,6 @@ mod tests {
     //! it closed from within a call of its own.
     use std::sync::atomic::AtomicUsize;
     use std::thread;
-    use std::time::Duration;
 
     use wm_abi::CUresult;
 
