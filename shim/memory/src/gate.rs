@@ -4,8 +4,8 @@
 //! A submitting thread counts itself in, makes its call, and counts itself out, without a lock. A
 //! migrating thread closes the gate, waits a bounded time until no thread is inside, and opens it
 //! again. A submitting thread that finds the gate closed waits outside. The gate is fair: threads
-//! that waited outside enter before it closes again. A mover may leave it closed behind it, as for a
-//! process that is paused: then another one opens it.
+//! that waited outside enter before it closes again. A mover may leave it closed behind it, as for
+//! a process that is paused: then another one opens it.
 //!
 //! Invariants: a count changes before the gate is looked at, and the gate is closed before counts
 //! are looked at, all in one order (`SeqCst`), so one of the two sees the other; a thread counts

@@ -141,7 +141,7 @@ extern WMSHIM_WEAK int wmshim_access(const void *ptr, size_t size, unsigned int 
  *
  * pause waits for work that was submitted before, for so many milliseconds at most (0: 10 seconds). A process that is paused already stays so. The thread that
  * has paused the process does not wait for itself: a call of it that would wait resumes the process. resume brings back what fits,
- * the memory that was used last first; what stays on the host is read there. It does not fail for want of memory, and does nothing
+ * the memory that was used last first; what stays on the host is read there. It does not fail where memory is short, and does nothing
  * in a process that runs.
  *
  * Return a CUresult. On an error the process runs as before. CUDA_ERROR_NOT_SUPPORTED: it cannot be paused, by its settings.

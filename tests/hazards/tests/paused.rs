@@ -75,7 +75,8 @@ impl Served {
     /// Its state, and the bytes that are on the device and on the host.
     fn place(&mut self) -> (String, u64, u64) {
         let stats = self.stats();
-        let on = |tier: &str| stats["devices"][0]["memory"][tier]["live_bytes"].as_u64().expect("bytes") >> 20;
+        let on =
+            |tier: &str| stats["devices"][0]["memory"][tier]["live_bytes"].as_u64().expect("bytes") >> 20;
         (stats["pause"]["state"].as_str().unwrap_or("off").to_owned(), on("device"), on("host"))
     }
 
@@ -178,7 +179,8 @@ fn memory_goes_to_the_driver_and_comes_back_and_a_launch_waits_meanwhile() {
 #[test]
 fn what_was_not_written_since_is_not_copied_again() {
     let scratch = Scratch::new();
-    let mut program = Served::start(&scratch, &[ON, ("WMSHIM_KEPT_COPIES", "on"), ("WMSHIM_VERIFY", "moves")]);
+    let mut program =
+        Served::start(&scratch, &[ON, ("WMSHIM_KEPT_COPIES", "on"), ("WMSHIM_VERIFY", "moves")]);
     program.say("block 32");
     program.say("block 32");
     let mut cycle = |is_written: bool| {
@@ -215,16 +217,53 @@ fn another_process_may_have_the_device() {
     // A resume does not fail: what does not fit stays on the host, and its bytes are right.
     assert_eq!(first.say("resume"), 0);
     let (state, on_device, on_host) = first.place();
-    assert!(state == "running" && on_device + on_host == 96 && on_host >= 32, "{on_device} and {on_host} MiB");
+    assert!(
+        state == "running" && on_device + on_host == 96 && on_host >= 32,
+        "{on_device} and {on_host} MiB"
+    );
     first.say("touch");
     first.say("join");
     assert_eq!(first.say("check"), 1);
     assert_eq!(second.say("check"), 1);
     second.end();
-    // The next pause and resume bring it all.
+    // Another resume brings the rest.
+    assert_eq!(first.request("resume")["pause"]["state"], "running");
+    assert_eq!(first.place(), ("running".to_owned(), 96, 0));
     assert_eq!((first.say("pause"), first.say("resume"), first.say("check")), (0, 0, 1));
     assert_eq!(first.place(), ("running".to_owned(), 96, 0));
     first.end();
+}
+
+/// What waits is the first request for memory, and not the process's look at the driver.
+#[test]
+fn a_program_that_starts_paused_waits_until_it_is_resumed() {
+    let scratch = Scratch::new();
+    let mut program = Served::start(&scratch, &[("WMSHIM_PAUSE", "paused")]);
+    program.say("touched");
+    assert_eq!(program.ask("pause_state")["pause"]["state"], "paused");
+    program.say("ask 8");
+    while program.ask("pause_state")["pause"]["is_awaited"] != true {}
+    assert_eq!(program.request("resume")["pause"]["state"], "running");
+    assert_eq!((program.say("join"), program.say("check")), (0, 1));
+    assert_eq!(program.place(), ("running".to_owned(), 8, 0));
+    program.end();
+}
+
+#[test]
+fn a_process_ends_in_the_middle_of_a_pause() {
+    for request in ["pause", "resume"] {
+        let scratch = Scratch::new();
+        let mut program =
+            Served::start(&scratch, &[ON, ("SIMCUDA_EXIT", "crash"), ("SIMCUDA_LINKS", "pcie=1GB/s")]);
+        for _ in 0..8 {
+            program.say("block 32");
+        }
+        if request == "resume" {
+            program.say("pause");
+        }
+        program.ask(request);
+        program.end();
+    }
 }
 
 #[test]
@@ -366,7 +405,8 @@ fn a_process_that_cannot_be_paused_says_so() {
         program.say("block 8");
         assert_eq!(program.say("pause"), NOT_SUPPORTED, "{variables:?}");
         let answer = program.request("pause");
-        let state = if variables.len() == 2 && variables[1].0 == "WMSHIM_OVERFLOW" { "running" } else { "off" };
+        let state =
+            if variables.len() == 2 && variables[1].0 == "WMSHIM_OVERFLOW" { "running" } else { "off" };
         assert_eq!(answer["pause"]["state"], state, "{answer}");
         program.end();
     }

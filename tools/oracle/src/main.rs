@@ -119,11 +119,12 @@ struct Options {
     /// needs; it is an error if nothing moves
     #[arg(long, conflicts_with_all = ["copies", "relays", "scarce", "green"])]
     moves: bool,
-    /// Pause and resume the library's process at random moments: one program a process; it is an
-    /// error if nothing moves
+    /// Pause and resume the library's process at random: one program a process; it is an error
+    /// if nothing moves
     #[arg(long, conflicts_with_all = ["copies", "relays", "scarce", "green", "timed"])]
     pauses: bool,
-    /// As --moves, on a quiet machine: a call that takes 20 ms longer than on the driver alone counts
+    /// As --moves, on a quiet machine: a call that takes 20 ms longer than on the driver alone
+    /// counts
     #[arg(long, requires = "moves")]
     timed: bool,
     /// Draw programs that keep no order between streams, to check that they are found

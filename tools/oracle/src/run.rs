@@ -310,7 +310,8 @@ impl Running<'_> {
     /// The host has waited for the context: as long as no other step is made the device is idle.
     fn advise_after(&self, number: usize) {
         let step = &self.program.steps[number];
-        if let (Some(advice), Action::SyncContext, false) = (self.beside.advice, &step.action, step.detached) {
+        if let (Some(advice), Action::SyncContext, false) = (self.beside.advice, &step.action, step.detached)
+        {
             let blocks: Vec<_> = self.state().blocks.values().copied().collect();
             advice.give_some(self.program.seed.wrapping_add(number as u64), &blocks);
         }

@@ -207,6 +207,7 @@ class Stats(TypedDict, total=False):
     relays: List[RelayStats]
     guard: Optional[GuardStats]
     dedup: Optional[DedupStats]
+    pause: Optional[PauseStats]
     fail_open: FailOpen
     out_of_bounds: int
 

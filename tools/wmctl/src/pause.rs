@@ -59,7 +59,7 @@ enum PausePlace {
 
 /// The wanted end of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
+enum RequestedState {
     Paused,
     Running,
 }
@@ -81,7 +81,7 @@ pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
     if let Some(deadline) = arguments.deadline {
         request["deadline_s"] = json!(deadline.as_secs_f64());
     }
-    arguments.program.ask(&request, Goal::Paused)
+    arguments.program.ask(&request, RequestedState::Paused)
 }
 
 /// Resumes programs, and waits until they run.
@@ -89,11 +89,11 @@ pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
 /// # Errors
 /// No such program. One that does not answer is said, and the code is 1.
 pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode> {
-    arguments.program.ask(&json!({ "request": "resume" }), Goal::Running)
+    arguments.program.ask(&json!({ "request": "resume" }), RequestedState::Running)
 }
 
 impl NamedPrograms {
-    fn ask(&self, request: &Value, goal: Goal) -> Result<ExitCode> {
+    fn ask(&self, request: &Value, goal: RequestedState) -> Result<ExitCode> {
         let endpoints = self.endpoints()?;
         let asked: Vec<AskedProcess> = thread::scope(|scope| {
             let asks = |endpoint| scope.spawn(move || AskedProcess::ask(endpoint, request, goal));
@@ -134,7 +134,7 @@ impl NamedPrograms {
 }
 
 impl AskedProcess {
-    fn ask(endpoint: &Endpoint, request: &Value, goal: Goal) -> Self {
+    fn ask(endpoint: &Endpoint, request: &Value, goal: RequestedState) -> Self {
         let before = state(endpoint, &json!({ "request": "pause_state" }));
         let was_there = before.is_ok_and(|before| goal.is_reached(&before.pause));
         let mut answer = state(endpoint, request);
@@ -147,7 +147,7 @@ impl AskedProcess {
         Self { pid: endpoint.pid, was_there, answer }
     }
 
-    fn problem(&self, goal: Goal) -> Option<String> {
+    fn problem(&self, goal: RequestedState) -> Option<String> {
         match &self.answer {
             Err(error) => Some(format!("{error:#}")),
             Ok(answer) if goal.is_reached(&answer.pause) => None,
@@ -158,7 +158,7 @@ impl AskedProcess {
         }
     }
 
-    fn document(&self, goal: Goal) -> Value {
+    fn document(&self, goal: RequestedState) -> Value {
         let mut document = json!({ "pid": self.pid, "was_there": self.was_there });
         match (&self.answer, self.problem(goal)) {
             (Ok(answer), problem) => {
@@ -170,18 +170,20 @@ impl AskedProcess {
         document
     }
 
-    fn text(&self, goal: Goal) -> String {
+    fn text(&self, goal: RequestedState) -> String {
         let Ok(PauseAnswer { pause, .. }) = &self.answer else { return String::new() };
         match (goal, self.was_there) {
-            (Goal::Paused, true) => format!("process {} is paused already\n", self.pid),
-            (Goal::Running, true) => format!("process {} runs\n", self.pid),
-            (Goal::Paused, false) => format!("process {} is paused: {}", self.pid, stats::paused(pause)),
-            (Goal::Running, false) => format!("process {} runs: {}", self.pid, resumed(pause)),
+            (RequestedState::Paused, true) => format!("process {} is paused already\n", self.pid),
+            (RequestedState::Running, true) => format!("process {} runs\n", self.pid),
+            (RequestedState::Paused, false) => {
+                format!("process {} is paused: {}", self.pid, stats::paused(pause))
+            }
+            (RequestedState::Running, false) => format!("process {} runs: {}", self.pid, resumed(pause)),
         }
     }
 }
 
-impl Goal {
+impl RequestedState {
     fn is_reached(self, pause: &PauseStats) -> bool {
         match self {
             Self::Paused => pause.state == "paused",

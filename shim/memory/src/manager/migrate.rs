@@ -137,7 +137,7 @@ impl<G: Gpu> Manager<G> {
         self.wait_until(|state| !state.under_way.is_moving()).keep_in_place(range);
     }
 
-    /// Waits until no other thread is changing where memory is mapped, for so long at most.
+    /// Waits until no other thread is changing where memory is mapped, for that time at most.
     pub fn await_changes(&self, limit: Duration) {
         drop(self.wait_within(Instant::now() + limit, |state| state.under_way.is_none()));
     }

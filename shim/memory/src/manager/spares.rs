@@ -43,9 +43,9 @@ impl<G: Gpu> Manager<G> {
         None
     }
 
-    /// Makes memory of the host ahead of moves out, as long as the caller `goes_on`: as many handles
-    /// of each size as the ranges have on the device and no idle handle has. Where no more can be
-    /// made, the moves find that out.
+    /// Makes memory of the host ahead of moves out, as long as the caller `goes_on`: as many
+    /// handles of each size as the ranges have on the device, less those that lie idle. Where no
+    /// more can be made, the moves find that out.
     pub fn make_spares_ahead(&self, ranges: &[Range<u64>], goes_on: impl Fn() -> bool) {
         for (bytes, wanted) in self.sizes_on_device(ranges) {
             let idle = self.count_idle(Tier::Host, bytes);

@@ -14,8 +14,8 @@ use wm_memory::NotClosed;
 use super::{Mover, SubmissionGate, VISITOR};
 use crate::process;
 
-/// How long a thread that waited stays out of the driver when the process exits. A thread that joins
-/// it at exit waits as long.
+/// How long a thread that waited stays out of the driver when the process exits. A thread that
+/// joins it at exit waits as long.
 const AT_EXIT: Duration = Duration::from_secs(3);
 
 /// How often the exit tries to wake threads that wait outside, while another thread has the lock.
@@ -108,15 +108,15 @@ impl SubmissionGate {
 
     /// Runs `body` behind the gate that is kept closed, and opens it.
     pub(crate) fn open_after<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct Opened<'a>(&'a SubmissionGate);
-        impl Drop for Opened<'_> {
+        struct OpensGate<'a>(&'a SubmissionGate);
+        impl Drop for OpensGate<'_> {
             fn drop(&mut self) {
                 self.0.open_kept();
             }
         }
         // A panic opens it, too, and signals wait until it is open.
         let _mover = Mover::begin(self);
-        let _opened = Opened(self);
+        let _opened = OpensGate(self);
         body()
     }
 

@@ -2,7 +2,7 @@
 //! until it is resumed (`wmctl pause`, `wmshim_pause`, `WMSHIM_PAUSE`).
 //!
 //! A thread of its own carries requests out, one after the other: a request is a goal
-//! ([`plan::Course`]), and whoever asked looks how far the process has come, or waits.
+//! ([`plan::Course`]), and a client looks how far the process has come, or waits.
 //!
 //! Invariants:
 //! * A pause that fails changes nothing that the program sees: memory that had left comes back, and
@@ -31,9 +31,9 @@ use crate::moves::Migrations;
 use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
 pub(crate) use plan::DEADLINE;
-use plan::{Course, Goal, Phase, Step};
+use plan::{Course, PauseGoal, PausePhase, PauseStep};
 pub(crate) use work::PauseError;
-use work::{LeftBlocks, Pausing};
+use work::{LeftBlocks, Pausing, Resumed};
 
 /// Stack of the thread, bytes.
 const STACK: usize = 512 << 10;
@@ -83,15 +83,15 @@ impl Pauses {
             stayed: Vec::new(),
             problem: None,
         };
-        let course = Course { phase: Phase::Running, goal: Goal::Running, is_working: false };
-        let book = PauseBook {
-            course,
-            deadline: DEADLINE,
-            asker: None,
-            left: Vec::new(),
-            figures,
-            failure: None,
+        let course = Course {
+            phase: PausePhase::Running,
+            goal: PauseGoal::Running,
+            is_working: false,
+            has_rest: false,
+            wants_rest: false,
         };
+        let book =
+            PauseBook { course, deadline: DEADLINE, asker: None, left: Vec::new(), figures, failure: None };
         Self {
             is_on: AtomicBool::new(false),
             is_auto: AtomicBool::new(false),
@@ -109,7 +109,14 @@ impl Pauses {
         self.is_auto.store(settings.pause == Pause::Auto, Relaxed);
         self.is_on.store(true, Relaxed);
         GATE.tell_of_arrivals(arrived);
-        black_box::show_pause(1, [0, 0]);
+        let mut book = self.lock();
+        if settings.pause == Pause::Paused {
+            let is_kept = GATE.keep_closed(Instant::now(), || Ok::<_, PauseError>(()));
+            if is_kept.is_some() {
+                (book.course.phase, book.course.goal) = (PausePhase::Paused, PauseGoal::Paused);
+            }
+        }
+        book.show();
     }
 
     /// Can the process be paused?
@@ -131,8 +138,8 @@ impl Pauses {
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
-        parts.ask(Goal::Paused, |book| {
-            if book.course.phase != Phase::Paused {
+        parts.ask(PauseGoal::Paused, |book| {
+            if book.course.phase != PausePhase::Paused {
                 book.deadline = deadline;
                 book.failure = None;
             }
@@ -140,13 +147,14 @@ impl Pauses {
         })
     }
 
-    /// Asks for the end of a pause.
+    /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
+    /// comes back, as far as there is room now.
     ///
     /// # Errors
     /// The process cannot be paused, or no thread could be started. Then the gate opens all the
     /// same, and all memory is where it was.
     pub(crate) fn resume(parts: PausedParts) -> Result<(), PauseError> {
-        parts.ask(Goal::Running, |_| {})
+        parts.ask(PauseGoal::Running, |_| {})
     }
 
     /// Waits until nothing is under way.
@@ -179,7 +187,7 @@ impl Pauses {
             let book = self.lock();
             PauseStats {
                 state: book.course.text().to_owned(),
-                is_awaited: book.course.phase == Phase::Paused && GATE.is_awaited(),
+                is_awaited: book.course.phase == PausePhase::Paused && GATE.is_awaited(),
                 problem: book.failure.map(|failure| failure.to_string()),
                 ..book.figures.clone()
             }
@@ -194,11 +202,11 @@ impl Pauses {
     }
 
     /// The next step, or the end of the thread.
-    fn next(&self) -> (Step, Pausing) {
+    fn next(&self) -> (PauseStep, Pausing) {
         let mut book = self.lock();
         let step = book.course.next();
         let pausing = Pausing { limit: book.deadline, left: std::mem::take(&mut book.left) };
-        if step == Step::End {
+        if step == PauseStep::End {
             book.left = pausing.left;
             self.changed.notify_all();
             return (step, Pausing::default());
@@ -226,7 +234,7 @@ impl PauseBook {
 }
 
 impl PausedParts {
-    fn ask(self, goal: Goal, note: impl FnOnce(&mut PauseBook)) -> Result<(), PauseError> {
+    fn ask(self, goal: PauseGoal, note: impl FnOnce(&mut PauseBook)) -> Result<(), PauseError> {
         if !self.pauses.is_on() {
             return Err(PauseError::Off);
         }
@@ -247,7 +255,7 @@ impl PausedParts {
     fn without_thread(self, error: &std::io::Error) -> PauseError {
         log::warn!("no thread to pause or resume the process: {error}");
         let mut book = self.pauses.lock();
-        if (book.course.phase, book.course.goal) == (Phase::Paused, Goal::Running) {
+        if (book.course.phase, book.course.goal) == (PausePhase::Paused, PauseGoal::Running) {
             let _resume = book.course.next();
             book.course.ended(true);
             GATE.open_kept();
@@ -261,9 +269,10 @@ impl PausedParts {
     fn work(self) {
         loop {
             match self.pauses.next() {
-                (Step::Pause, pausing) => self.pause_now(pausing),
-                (Step::Resume, pausing) => self.resume_now(&pausing),
-                (Step::End, _) => return,
+                (PauseStep::Pause, pausing) => self.pause_now(pausing),
+                (PauseStep::Resume, pausing) => self.resume_now(|| work::resume(self.moves, &pausing.left)),
+                (PauseStep::Refill, pausing) => self.resume_now(|| work::refill(self.moves, pausing)),
+                (PauseStep::End, _) => return,
             }
         }
     }
@@ -295,13 +304,13 @@ impl PausedParts {
         });
         // A call that came before the gate was kept closed has not seen that it is.
         if GATE.is_kept() && self.pauses.is_auto.load(Relaxed) && GATE.is_awaited() {
-            self.pauses.lock().course.ask(Goal::Running);
+            self.pauses.lock().course.ask(PauseGoal::Running);
         }
     }
 
-    fn resume_now(self, pausing: &Pausing) {
+    fn resume_now(self, resume: impl FnOnce() -> Resumed) {
         let begin = Instant::now();
-        let resumed = work::resume(self.moves, &pausing.left);
+        let resumed = resume();
         let [came, rest] = [resumed.came, resumed.rest].map(|bytes| bytes >> 20);
         log::info!("resumed: {came} MiB to the device in {:.1?}, {rest} MiB on the host", begin.elapsed());
         black_box::mark(&format!("resumed: {rest} MiB on the host"));
@@ -309,6 +318,7 @@ impl PausedParts {
             book.figures.resume_s = begin.elapsed().as_secs_f64();
             (book.figures.in_bytes, book.figures.left_bytes) = (resumed.came, resumed.rest);
             book.asker = None;
+            book.course.has_rest = !resumed.left.is_empty();
             book.left = resumed.left;
             true
         });

@@ -4,11 +4,11 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// How long calls and work that are under way may take to end, unless the request says otherwise.
+/// How long calls and work that are under way may take to end, unless the request says so.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Most bytes of neighbours that leave as one range, as those of one handle may. A reason why memory
-/// stays is told for a range.
+/// Most bytes of neighbours that leave as one range, as those of one handle may. A reason why
+/// memory stays is told for a range.
 const JOINED: u64 = 2 << 20;
 
 /// A block that a pause may have moved.
@@ -43,7 +43,7 @@ pub(crate) fn returning(mut blocks: Vec<MovableBlock>) -> Vec<Range<u64>> {
 
 /// Where a process is on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Phase {
+pub(crate) enum PausePhase {
     #[default]
     Running,
     Pausing,
@@ -51,10 +51,9 @@ pub(crate) enum Phase {
     Resuming,
 }
 
-
 /// A place in which a process stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Goal {
+pub(crate) enum PauseGoal {
     #[default]
     Running,
     Paused,
@@ -62,9 +61,11 @@ pub(crate) enum Goal {
 
 /// The next step of the thread that pauses and resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum PauseStep {
     Pause,
     Resume,
+    /// What an earlier resume left on the host comes back, as far as it fits now.
+    Refill,
     /// What was asked for is so.
     End,
 }
@@ -73,18 +74,23 @@ pub(crate) enum Step {
 /// out after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Course {
-    pub(crate) phase: Phase,
-    pub(crate) goal: Goal,
+    pub(crate) phase: PausePhase,
+    pub(crate) goal: PauseGoal,
     /// A thread carries requests out.
     pub(crate) is_working: bool,
+    /// A resume has left memory on the host.
+    pub(crate) has_rest: bool,
+    /// That memory is to come back.
+    pub(crate) wants_rest: bool,
 }
 
 impl Course {
     /// The phase as clients see it: a request has an effect at once.
-    pub(crate) fn shown(&self) -> Phase {
+    pub(crate) fn shown(&self) -> PausePhase {
         match (self.phase, self.goal) {
-            (Phase::Running, Goal::Paused) if self.is_working => Phase::Pausing,
-            (Phase::Paused, Goal::Running) if self.is_working => Phase::Resuming,
+            (PausePhase::Running, PauseGoal::Paused) if self.is_working => PausePhase::Pausing,
+            (PausePhase::Paused, PauseGoal::Running) if self.is_working => PausePhase::Resuming,
+            (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PausePhase::Resuming,
             (phase, _) => phase,
         }
     }
@@ -95,32 +101,36 @@ impl Course {
     }
 
     /// A request. `true`: a thread is to be started for it.
-    pub(crate) fn ask(&mut self, goal: Goal) -> bool {
+    pub(crate) fn ask(&mut self, goal: PauseGoal) -> bool {
         self.goal = goal;
+        let runs = self.phase == PausePhase::Running;
+        self.wants_rest = runs && self.has_rest && goal == PauseGoal::Running;
         let is_there = match goal {
-            Goal::Running => self.phase == Phase::Running,
-            Goal::Paused => self.phase == Phase::Paused,
+            PauseGoal::Running => runs && !self.wants_rest,
+            PauseGoal::Paused => self.phase == PausePhase::Paused,
         };
         !is_there && !std::mem::replace(&mut self.is_working, true)
     }
 
     /// No thread could be started.
     pub(crate) fn give_up(&mut self) {
-        self.is_working = false;
-        self.goal = if self.phase == Phase::Paused { Goal::Paused } else { Goal::Running };
+        (self.is_working, self.wants_rest) = (false, false);
+        self.goal = if self.phase == PausePhase::Paused { PauseGoal::Paused } else { PauseGoal::Running };
     }
 
     /// What the thread does next.
-    pub(crate) fn next(&mut self) -> Step {
+    pub(crate) fn next(&mut self) -> PauseStep {
         let step = match (self.phase, self.goal) {
-            (Phase::Running, Goal::Paused) => Step::Pause,
-            (Phase::Paused, Goal::Running) => Step::Resume,
-            _ => Step::End,
+            (PausePhase::Running, PauseGoal::Paused) => PauseStep::Pause,
+            (PausePhase::Paused, PauseGoal::Running) => PauseStep::Resume,
+            (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PauseStep::Refill,
+            _ => PauseStep::End,
         };
+        self.wants_rest = false;
         match step {
-            Step::Pause => self.phase = Phase::Pausing,
-            Step::Resume => self.phase = Phase::Resuming,
-            Step::End => self.is_working = false,
+            PauseStep::Pause => self.phase = PausePhase::Pausing,
+            PauseStep::Resume | PauseStep::Refill => self.phase = PausePhase::Resuming,
+            PauseStep::End => self.is_working = false,
         }
         step
     }
@@ -128,12 +138,12 @@ impl Course {
     /// The step has ended. A pause that fails is not tried again.
     pub(crate) fn ended(&mut self, has_succeeded: bool) {
         self.phase = match (self.phase, has_succeeded) {
-            (Phase::Pausing, true) => Phase::Paused,
-            (Phase::Pausing, false) => {
-                self.goal = Goal::Running;
-                Phase::Running
+            (PausePhase::Pausing, true) => PausePhase::Paused,
+            (PausePhase::Pausing, false) => {
+                self.goal = PauseGoal::Running;
+                PausePhase::Running
             }
-            (Phase::Resuming, _) => Phase::Running,
+            (PausePhase::Resuming, _) => PausePhase::Running,
             (phase, _) => phase,
         };
     }
@@ -197,24 +207,25 @@ mod tests {
         /// where the last request wanted it, unless a pause has failed after that.
         #[test]
         fn no_request_is_lost(events in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
-            let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, Goal::Running, false);
+            let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, false);
             let mut threads = 0;
             for (event, succeeds) in events {
                 match event {
                     0 | 1 => {
-                        last = if event == 0 { Goal::Running } else { Goal::Paused };
+                        last = if event == 0 { PauseGoal::Running } else { PauseGoal::Paused };
                         failed = false;
                         threads += usize::from(course.ask(last));
                     }
                     _ if threads == 0 => {}
                     _ => match under_way.take() {
                         None => match course.next() {
-                            Step::End => threads -= 1,
+                            PauseStep::End => threads -= 1,
                             step => under_way = Some(step),
                         },
                         Some(step) => {
+                            course.has_rest = step != PauseStep::Pause && succeeds;
                             course.ended(succeeds);
-                            failed |= step == Step::Pause && !succeeds;
+                            failed |= step == PauseStep::Pause && !succeeds;
                         }
                     },
                 }
@@ -222,15 +233,17 @@ mod tests {
             }
             while threads > 0 {
                 if under_way.take().is_some() {
+                    course.has_rest = false;
                     course.ended(true);
                 }
                 match course.next() {
-                    Step::End => threads -= 1,
+                    PauseStep::End => threads -= 1,
                     step => under_way = Some(step),
                 }
             }
-            let wanted = if last == Goal::Paused && !failed { Phase::Paused } else { Phase::Running };
+            let wanted = if last == PauseGoal::Paused && !failed { PausePhase::Paused } else { PausePhase::Running };
             prop_assert_eq!(course.phase, wanted);
+            prop_assert_eq!(course.shown(), wanted, "a client waits for ever");
             prop_assert!(!course.is_working);
         }
     }

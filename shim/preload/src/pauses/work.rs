@@ -159,7 +159,11 @@ fn undrained(why: Undrained) -> PauseError {
 }
 
 /// All that can leaves a device.
-fn leave_device(moves: &Migrations, manager: &Manager<Device>, paused: &mut Paused) -> Result<(), PauseError> {
+fn leave_device(
+    moves: &Migrations,
+    manager: &Manager<Device>,
+    paused: &mut Paused,
+) -> Result<(), PauseError> {
     let blocks = movable(moves, manager, |block| block.tiers.device > 0);
     let ids = blocks.iter().map(|block| block.id).collect();
     let mut ranges: Vec<RangeMove> =
@@ -189,7 +193,8 @@ fn note_stayed(manager: &Manager<Device>, ranges: &[RangeMove], paused: &mut Pau
         if block.tiers.device > 0 {
             let at = ranges.partition_point(|range| range.order.range.end <= block.address);
             let refusal = ranges.get(at).and_then(|range| range.moved.refusal);
-            let reason = refusal.map_or_else(|| "it was made during the pause".to_owned(), |why| why.to_string());
+            let reason =
+                refusal.map_or_else(|| "it was made during the pause".to_owned(), |why| why.to_string());
             paused.stays(&reason, block.tiers.device);
         }
         paused.stays("it lies on another device", block.tiers.peer);
@@ -208,6 +213,29 @@ pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
         moves.leave_rest(manager);
     }
     resumed
+}
+
+/// The same for memory that stayed on the host: the gate is closed as long as it takes. If work does
+/// not end, it stays there.
+pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
+    let deadline = Instant::now() + pausing.limit;
+    let came = GATE.with_quiesced_within(pausing.limit, pausing.limit, |_| {
+        let is_pinned = pin_reason::of_process().is_some() || process::streams().capturing();
+        let mut managers = registry::all();
+        let is_idle = !is_pinned && managers.all(|manager| moves.drain(manager, deadline).is_ok());
+        is_idle.then(|| come_back(moves, &pausing.left))
+    });
+    let nothing = || Resumed { rest: rest_of(&pausing.left), ..Resumed::default() };
+    came.flatten().unwrap_or_else(|| Resumed { left: pausing.left.clone(), ..nothing() })
+}
+
+/// Bytes of these blocks on the host.
+fn rest_of(left: &[LeftBlocks]) -> u64 {
+    let of_device = |LeftBlocks { device, ids }: &LeftBlocks| {
+        let blocks = registry::existing(*device).map(|manager| manager.large_blocks(0)).unwrap_or_default();
+        blocks.iter().filter(|block| ids.contains(&block.id)).map(|block| block.tiers.host).sum::<u64>()
+    };
+    left.iter().map(of_device).sum()
 }
 
 /// What fits comes back, the memory that was used last first.

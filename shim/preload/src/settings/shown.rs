@@ -130,6 +130,7 @@ impl Shown for Pause {
             Self::Off => "off",
             Self::On => "on",
             Self::Auto => "auto",
+            Self::Paused => "paused",
         };
         Some(word.to_owned())
     }

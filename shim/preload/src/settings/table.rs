@@ -189,9 +189,10 @@ settings! {
             => kept_copies: KeepCopies = KeepCopies::Auto, |text| words(text, kept_copies);
         /// On: the process can be paused (`wmctl pause`, `wmshim_pause`): its device memory goes to
         /// the host and to the driver, and its calls wait until it is resumed
-        /// ([pause.md](pause.md)). Auto: a call that finds it paused resumes it. Calls that submit
-        /// work cost some nanoseconds more.
-        "WMSHIM_PAUSE": "on, auto, off", "off"
+        /// ([pause.md](pause.md)). Auto: a call that finds it paused resumes it. Paused: it is
+        /// paused from its first call on (`wmctl run --paused`). Calls that submit work cost some
+        /// nanoseconds more.
+        "WMSHIM_PAUSE": "on, auto, paused, off", "off"
             => pause: Pause = Pause::Off, |text| words(text, pause);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator

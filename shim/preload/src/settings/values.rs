@@ -77,6 +77,8 @@ pub(crate) enum Pause {
     On,
     /// And a call that waits resumes it.
     Auto,
+    /// As `On`, and it is paused from the first call on.
+    Paused,
 }
 
 /// What of the library's own work is checked at run time.
@@ -280,6 +282,7 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
 pub(super) fn pause(text: &str) -> Parsed<Pause> {
     match text.to_ascii_lowercase().as_str() {
         "auto" => Ok(Pause::Auto),
+        "paused" => Ok(Pause::Paused),
         other => Ok(if switch(other)? { Pause::On } else { Pause::Off }),
     }
 }
