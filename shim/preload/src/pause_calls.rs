@@ -71,6 +71,7 @@ fn code(error: PauseError) -> CUresult {
         PauseError::Crowded | PauseError::Held | PauseError::Busy => CUresult::NOT_READY,
         PauseError::Captured => CUresult::STREAM_CAPTURE_UNSUPPORTED,
         PauseError::HostFull | PauseError::NoThread => CUresult::OUT_OF_MEMORY,
+        PauseError::Panicked => CUresult::UNKNOWN,
         PauseError::Unknown(code) => code,
     }
 }

@@ -103,7 +103,7 @@ impl Migrations {
     }
 }
 
-/// How far all of them have come.
-fn progress(ranges: &[RangeMove]) -> u64 {
-    ranges.iter().map(|range| range.moved.next - range.order.range.start).sum()
+/// How far each of them has come. A range may go on before its beginning, where a handle begins.
+fn progress(ranges: &[RangeMove]) -> Vec<u64> {
+    ranges.iter().map(|range| range.moved.next).collect()
 }

@@ -17,6 +17,7 @@
 mod plan;
 mod work;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -268,13 +269,29 @@ impl PausedParts {
 
     fn work(self) {
         loop {
-            match self.pauses.next() {
-                (PauseStep::Pause, pausing) => self.pause_now(pausing),
-                (PauseStep::Resume, pausing) => self.resume_now(|| work::resume(self.moves, &pausing.left)),
-                (PauseStep::Refill, pausing) => self.resume_now(|| work::refill(self.moves, pausing)),
-                (PauseStep::End, _) => return,
+            let (step, pausing) = self.pauses.next();
+            let made = catch_unwind(AssertUnwindSafe(|| match step {
+                PauseStep::Pause => self.pause_now(pausing),
+                PauseStep::Resume => self.resume_now(|| work::resume(self.moves, &pausing.left)),
+                PauseStep::Refill => self.resume_now(|| work::refill(self.moves, pausing)),
+                PauseStep::End => {}
+            }));
+            match (made, step) {
+                (Ok(()), PauseStep::End) => return,
+                (Ok(()), _) => {}
+                (Err(_), _) => self.after_panic(),
             }
         }
+    }
+
+    /// A bug of ours. The gate opened as the panic passed it: the program goes on, and memory is
+    /// where it is.
+    fn after_panic(self) {
+        log::warn!("a pause or a resume panicked; the program goes on");
+        self.pauses.ended(|book| {
+            book.failure = Some(PauseError::Panicked);
+            false
+        });
     }
 
     fn pause_now(self, pausing: Pausing) {

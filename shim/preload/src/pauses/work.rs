@@ -42,6 +42,8 @@ pub(crate) enum PauseError {
     NoHost,
     #[error("the host has no room for the memory (WMSHIM_HOST_LIMIT)")]
     HostFull,
+    #[error("internal failure; the program goes on")]
+    Panicked,
     #[error("it is not known whether the GPU is idle: {0}")]
     Unknown(CUresult),
 }
