@@ -217,8 +217,8 @@ pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
     resumed
 }
 
-/// The same for memory that stayed on the host: the gate is closed as long as it takes. If work does
-/// not end, it stays there.
+/// The same for memory that stayed on the host: the gate is closed as long as it takes. If work
+/// does not end, it stays there.
 pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
     let deadline = Instant::now() + pausing.limit;
     let came = GATE.with_quiesced_within(pausing.limit, pausing.limit, |_| {

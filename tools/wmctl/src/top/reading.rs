@@ -244,6 +244,18 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_is_paused_is_told_from_one_that_runs() {
+        let paused = |state: &str| {
+            let mut answer = answer(0, 0);
+            answer.pause = serde_json::from_value(json!({ "state": state })).expect("figures");
+            Some(answer)
+        };
+        let change = change(&[], &[(1, paused("paused")), (2, paused("running")), (3, Some(answer(0, 0)))]);
+        let halts: Vec<_> = change.processes.iter().map(ProcessReading::halt).collect();
+        assert_eq!(halts, [Some("paused"), None, None]);
+    }
+
+    #[test]
     fn rates_are_differences() {
         let change = change(&[(7, Some(answer(100, 50)))], &[(7, Some(answer(300, 50)))]);
         let copies = &change.processes[0].copies;
