@@ -53,6 +53,8 @@ pub(crate) struct SubmissionGate {
     next_stripe: AtomicUsize,
     /// The gate stays closed until the process is resumed.
     kept: AtomicBool,
+    /// It was so when the process's exit began.
+    kept_at_exit: AtomicBool,
     /// Called by a thread that finds it so.
     arrived: OnceLock<fn()>,
 }
@@ -146,6 +148,7 @@ impl SubmissionGate {
             holds: AtomicU64::new(0),
             next_stripe: AtomicUsize::new(0),
             kept: AtomicBool::new(false),
+            kept_at_exit: AtomicBool::new(false),
             arrived: OnceLock::new(),
         }
     }

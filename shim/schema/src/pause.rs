@@ -3,8 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The answer to `pause`, `resume` and `pause_state`. The first two answer at once, and the third
-/// tells how far the process has come.
+/// The answer to `pause`, `resume` and `pause_state`. All answer at once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PauseAnswer {

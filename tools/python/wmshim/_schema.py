@@ -300,7 +300,7 @@ class Stats(TypedDict, total=False):
 
 
 class PauseAnswer(TypedDict, total=False):
-    """The answer to `pause`, `resume` and `pause_state`. The first two answer at once, and the third tells how far the process has come."""
+    """The answer to `pause`, `resume` and `pause_state`. All answer at once."""
 
     schema: str
     pid: int

@@ -113,6 +113,12 @@ impl<G: Gpu> Manager<G> {
         self.lock().expects_moves = true;
     }
 
+    /// Idle memory of other tiers stays from now on, however long it is not used: what came from
+    /// there is to go there again.
+    pub fn hold_elsewhere(&self) {
+        self.lock().pool.keep_elsewhere.hold();
+    }
+
     /// Bytes of the device that blocks could have: idle memory of blocks, and memory that may still
     /// be made within the user's limit. Pieces count against the limit, and their idle memory is
     /// not for blocks. 0 where the driver does not tell.

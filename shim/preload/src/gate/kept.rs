@@ -66,7 +66,7 @@ impl SubmissionGate {
             }
         });
         // The call would meet a driver that is shutting down. Without the pause it had been over.
-        if process::exiting() {
+        if self.kept_at_exit.load(SeqCst) {
             std::thread::sleep(AT_EXIT);
         }
     }
@@ -130,6 +130,7 @@ impl SubmissionGate {
     /// The process exits: its memory is where it is, and calls go on. Waits for no lock.
     pub(crate) fn open_at_exit(&self) {
         if self.kept.swap(false, SeqCst) {
+            self.kept_at_exit.store(true, SeqCst);
             let _is_told = (0..TRIES).any(|_| {
                 let is_told = self.gate.open_now();
                 if !is_told {

@@ -59,6 +59,14 @@ impl Migrations {
     /// work has ended.
     pub(crate) fn move_paused(&self, manager: &Manager<Device>, ranges: &mut [RangeMove]) {
         self.load_code_now(manager);
+        if settings::load().kept_copies != KeepCopies::Off {
+            manager.hold_elsewhere();
+        }
+        self.move_all(manager, ranges);
+        ranges.iter().for_each(|range| self.doubt(manager, &range.order.range));
+    }
+
+    fn move_all(&self, manager: &Manager<Device>, ranges: &mut [RangeMove]) {
         let ends = process::exiting;
         for _ in 0..TRIES {
             let before = progress(ranges);
