@@ -328,6 +328,44 @@ fn without_room_on_the_host_all_comes_back() {
     }
 }
 
+/// Hazard (error handling): a call of the driver fails in the middle of a pause or a resume, and
+/// bytes are lost, or the program hangs.
+#[test]
+fn a_call_of_the_driver_that_fails_loses_no_byte() {
+    let functions = ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemcpyDtoDAsync"];
+    let run = |failing: &str| {
+        let scratch = Scratch::new();
+        let mut program = Served::start(&scratch, &[ON, ("SIMCUDA_FAIL", failing)]);
+        for words in ["block 9", "block 1", "piece", "block 20"] {
+            assert!(program.say(words) > 0, "{failing}: {words}");
+        }
+        let calls = program.stats()["driver_calls"].clone();
+        for _ in 0..2 {
+            program.say("pause");
+            assert_eq!(program.say("resume"), 0, "{failing}");
+            assert_eq!(program.say("check"), 1, "{failing}");
+            program.say("touch");
+            assert_eq!((program.say("join"), program.say("check")), (0, 1), "{failing}");
+        }
+        // What a failed move has left on the host comes back when it is asked for again.
+        assert_eq!((program.say("resume"), program.place()), (0, ("running".to_owned(), 38, 0)), "{failing}");
+        let refused = program.stats()["devices"][0]["moves"]["refused"].as_array().map_or(0, Vec::len);
+        program.end();
+        (calls, refused)
+    };
+    let (before, _) = run("");
+    let mut refused = 0;
+    for function in functions {
+        let made = before.as_array().expect("calls").iter().find(|call| call["name"] == function);
+        // The program makes one of each for its piece.
+        let made = made.map_or(0, |call| call["count"].as_u64().expect("a count")) + 1;
+        for later in [1, 2, 4, 7, 11] {
+            refused += run(&format!("{function}:{}", made + later)).1;
+        }
+    }
+    assert!(refused > 5, "calls failed in {refused} moves");
+}
+
 #[test]
 fn a_call_resumes_the_process_where_that_is_wanted_or_it_would_wait_for_itself() {
     let scratch = Scratch::new();
