@@ -4,13 +4,14 @@
 //! A submitting thread counts itself in, makes its call, and counts itself out, without a lock. A
 //! migrating thread closes the gate, waits a bounded time until no thread is inside, and opens it
 //! again. A submitting thread that finds the gate closed waits outside. The gate is fair: threads
-//! that waited outside enter before it closes again.
+//! that waited outside enter before it closes again. A mover may leave it closed behind it, as for
+//! a process that is paused: then another one opens it.
 //!
 //! Invariants: a count changes before the gate is looked at, and the gate is closed before counts
 //! are looked at, all in one order (`SeqCst`), so one of the two sees the other; a thread counts
 //! itself out where it counted itself in; the gate is closed by one mover at a time.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -77,10 +78,17 @@ impl Gate {
 
     /// As [`Gate::try_enter`]; waits until the gate is open.
     pub fn enter(&self, stripe: usize) {
+        self.enter_announced(stripe, || {});
+    }
+
+    /// The same. `announce` is called, without a lock, once the thread counts as one that waits: a
+    /// mover that looks afterwards sees it.
+    pub fn enter_announced(&self, stripe: usize, announce: impl FnOnce()) {
         if self.try_enter(stripe) {
             return;
         }
         self.waiting.fetch_add(1, SeqCst);
+        announce();
         let open = self.until_open(self.lock());
         // The gate does not close while this thread has the lock.
         self.inside[stripe % STRIPES].0.fetch_add(1, SeqCst);
@@ -162,6 +170,24 @@ impl Gate {
         Ok(closed)
     }
 
+    /// Opens the gate that was left closed by [`Closed::keep`].
+    pub fn open(&self) {
+        let _turn = self.lock();
+        self.closed.store(0, SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// The same at the process's exit, which waits for no lock: threads that wait outside are woken
+    /// only if no other thread has the lock. `false`: they were not.
+    pub fn open_now(&self) -> bool {
+        self.closed.store(0, SeqCst);
+        let is_free = !matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock));
+        if is_free {
+            self.changed.notify_all();
+        }
+        is_free
+    }
+
     fn may_close(&self) -> bool {
         self.closed.load(SeqCst) == 0 && !self.is_awaited()
     }
@@ -193,10 +219,15 @@ impl Default for Gate {
     }
 }
 
+impl Closed<'_> {
+    /// The gate stays closed until [`Gate::open`].
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        let _turn = self.0.lock();
-        self.0.closed.store(0, SeqCst);
-        self.0.changed.notify_all();
+        self.0.open();
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gate::Gate;
-use shuttle::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use shuttle::sync::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use shuttle::thread;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -141,4 +141,56 @@ fn a_mover_is_told_who_waits() {
     });
     assert!(!gate.is_awaited());
     gate.leave(3);
+}
+
+/// Hazard (deadlock): a thread arrives at a gate that a pause leaves closed, and neither is the
+/// arrival seen by the mover nor the closed gate by the thread.
+#[test]
+fn a_thread_that_arrives_at_a_kept_gate_is_seen_or_sees_it() {
+    let scenario = || {
+        let (scene, kept, asks) = (Arc::new(Scene::default()), Arc::default(), Arc::default());
+        let (held, asked): (Arc<AtomicU32>, Arc<AtomicU32>) = (Arc::clone(&kept), Arc::clone(&asks));
+        let closed = scene.gate.close(Duration::ZERO).expect("nobody is inside");
+        let waits = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                scene.gate.enter_announced(0, || {
+                    asked.fetch_add(held.load(SeqCst), SeqCst);
+                });
+                scene.gate.leave(0);
+            })
+        };
+        closed.keep();
+        kept.store(1, SeqCst);
+        if !scene.gate.is_awaited() {
+            while asks.load(SeqCst) == 0 {
+                thread::yield_now();
+            }
+        }
+        scene.gate.open();
+        waits.join().expect("no panic");
+        assert!(scene.gate.close(LONG).is_ok(), "it is open, and nobody is inside");
+    };
+    shuttle::check_random(scenario, 500);
+    shuttle::check_pct(scenario, 500, 3);
+}
+
+/// Hazard (deadlock): the exit of a paused process waits for the gate.
+#[test]
+fn a_kept_gate_is_opened_at_once_and_those_who_wait_come_in() {
+    let gate = wm_memory::Gate::new();
+    gate.close(Duration::ZERO).expect("nobody is inside").keep();
+    assert!(!gate.try_enter(1), "it is still closed");
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| gate.enter(2));
+        while !gate.is_awaited() {
+            std::thread::yield_now();
+        }
+        while !gate.open_now() {
+            std::thread::yield_now();
+        }
+        waits.join().expect("no panic");
+    });
+    gate.leave(2);
+    assert!(gate.close(Duration::ZERO).is_ok());
 }

@@ -134,6 +134,24 @@ extern WMSHIM_WEAK int wmshim_free(void *ptr);
 #define WMSHIM_GPU 2
 extern WMSHIM_WEAK int wmshim_access(const void *ptr, size_t size, unsigned int processor);
 
+/* Pauses this process: its device memory goes to the host, where it stays at its addresses, and what it leaves goes to the
+ * driver. Until wmshim_resume, calls of all threads that submit work, copy, or ask for device memory wait; others do not. Graphs
+ * and libraries' handles live on. Takes WMSHIM_PAUSE=on (or auto, or WMSHIM_MIGRATE=on) when the program starts. `wmctl pause` and
+ * `wmctl resume` do the same from outside.
+ *
+ * pause waits for work that was submitted before, for so many milliseconds at most (0: 10 seconds). A process that is paused already stays so. The thread that
+ * has paused the process does not wait for itself: a call of it that would wait resumes the process. resume brings back what fits,
+ * the memory that was used last first; what stays on the host is read there. It does not fail where memory is short, and does nothing
+ * in a process that runs.
+ *
+ * Return a CUresult. On an error the process runs as before. CUDA_ERROR_NOT_SUPPORTED: it cannot be paused, by its settings.
+ * CUDA_ERROR_NOT_READY: work or a call did not end, as where a stream waits for the host. CUDA_ERROR_NOT_PERMITTED: something
+ * relies on where all memory is (`wmctl stats` says what), or the calling thread is inside a CUDA call.
+ * CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: during a capture. CUDA_ERROR_OUT_OF_MEMORY: the host has no room.
+ * CUDA_ERROR_NOT_INITIALIZED: no CUDA call was made yet, or this is a forked child. CUDA_ERROR_DEINITIALIZED: the process exits. */
+extern WMSHIM_WEAK int wmshim_pause(unsigned int milliseconds);
+extern WMSHIM_WEAK int wmshim_resume(void);
+
 /* A line of the program's own, such as "step 12", beside its memory over time: in the black box of the process, which keeps the
  * last 64 (56 bytes of each), and in a recording (WMSHIM_TRACE, 200 bytes of each). `wmctl report` shows it. `text` is UTF-8
  * and belongs to the caller. Returns a CUresult: CUDA_ERROR_INVALID_VALUE for null. It makes no driver call and waits for no

@@ -72,7 +72,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     if advice == Advice::ReadMostly {
         return Err(CUresult::NOT_SUPPORTED);
     }
-    if !PROCESS.moves.is_on() {
+    if !PROCESS.moves.is_migrating() {
         say_that_nothing_moves();
         return Err(CUresult::NOT_PERMITTED);
     }

@@ -1,8 +1,8 @@
 //! The gate that calls of the program pass which submit work, while memory of live blocks may move.
 //!
-//! With `WMSHIM_MIGRATE=off` and `WMSHIM_DEDUP=off` no call comes here: `hooks/gated.rs` stands in
-//! no slot then. If a call that passes relies on where memory is, all memory is pinned from then
-//! on.
+//! With `WMSHIM_MIGRATE=off`, `WMSHIM_PAUSE=off` and `WMSHIM_DEDUP=off` no call comes here:
+//! `hooks/gated.rs` stands in no slot then. If a call that passes relies on where memory is, all
+//! memory is pinned from then on. In a paused process it stays closed ([`kept`]).
 //!
 //! Invariants:
 //! * A thread is counted once, even if the driver's call calls back into the library. Nothing is
@@ -15,7 +15,10 @@
 //! * A thread that ends inside a call, as one that is cancelled, stays counted: nothing moves any
 //!   more, and nothing waits without a bound.
 
+mod kept;
+
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
@@ -48,6 +51,12 @@ pub(crate) struct SubmissionGate {
     holds: AtomicU64,
     /// The stripe of the next thread that passes for the first time.
     next_stripe: AtomicUsize,
+    /// The gate stays closed until the process is resumed.
+    kept: AtomicBool,
+    /// It was so when the process's exit began.
+    kept_at_exit: AtomicBool,
+    /// Called by a thread that finds it so.
+    arrived: OnceLock<fn()>,
 }
 
 /// The effect of a call on memory, besides that it passes the gate.
@@ -138,6 +147,9 @@ impl SubmissionGate {
             opaque_graphs: AtomicBool::new(false),
             holds: AtomicU64::new(0),
             next_stripe: AtomicUsize::new(0),
+            kept: AtomicBool::new(false),
+            kept_at_exit: AtomicBool::new(false),
+            arrived: OnceLock::new(),
         }
     }
 
@@ -175,7 +187,7 @@ impl SubmissionGate {
         let mut visitor = VISITOR.get();
         let stripe = visitor.stripe(&self.next_stripe);
         if !self.gate.try_enter(stripe) {
-            preserve_errno(|| self.gate.enter(stripe));
+            preserve_errno(|| self.enter_late(stripe));
         }
         visitor.inside = true;
         VISITOR.set(visitor);
@@ -269,7 +281,7 @@ impl SubmissionGate {
         body: impl FnOnce(&Mover<'_>) -> R,
     ) -> Option<R> {
         let visitor = VISITOR.get();
-        if !self.is_on() || visitor.moving || process::forked() {
+        if !self.is_on() || visitor.moving || self.is_kept() || process::forked() {
             return None;
         }
         let _outside = visitor.inside.then(|| Outside::step(self));

@@ -36,6 +36,8 @@ mod mark;
 mod moves;
 mod multipath;
 mod overflow;
+mod pause_calls;
+mod pauses;
 mod physical;
 mod pluggable;
 mod process;

@@ -5,6 +5,7 @@
 
 use std::ffi::{CString, c_char};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::endpoint::{EndpointSettings, Source};
 use crate::physical::{self, ListedPiece};
 use crate::settings::Dedup;
 use crate::subsystems::PROCESS;
-use crate::{multipath, process, registry, settings};
+use crate::{multipath, pause_calls, process, registry, settings};
 
 struct ProcessReport;
 
@@ -75,6 +76,18 @@ impl Source for ProcessReport {
         })
     }
 
+    fn pause(&self, deadline: Option<Duration>) -> Value {
+        value(&pause_calls::pause(deadline))
+    }
+
+    fn resume(&self) -> Value {
+        value(&pause_calls::resume())
+    }
+
+    fn pause_state(&self) -> Value {
+        value(&pause_calls::state())
+    }
+
     fn config(&self) -> Value {
         value(&schema::Config {
             schema: schema::Config::SCHEMA.to_owned(),
@@ -125,6 +138,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         relays: relays(),
         guard: PROCESS.guard.statistics(),
         dedup: PROCESS.sharing.figures(),
+        pause: PROCESS.pauses.figures(),
         fail_open: fail_open(),
         out_of_bounds: COUNTERS.out_of_bounds(),
     }

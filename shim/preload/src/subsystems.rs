@@ -14,6 +14,7 @@ use crate::guard::Guards;
 use crate::ipc::SharedMemory;
 use crate::moves::Migrations;
 use crate::overflow::OverflowLog;
+use crate::pauses::{PausedParts, Pauses};
 use crate::profile::Profiler;
 use crate::torch::TorchMemory;
 use crate::trace::Recordings;
@@ -25,6 +26,7 @@ pub(crate) struct Process {
     pub(crate) ipc: SharedMemory,
     pub(crate) moves: Migrations,
     pub(crate) overflow: OverflowLog,
+    pub(crate) pauses: Pauses,
     pub(crate) profile: Profiler,
     pub(crate) sharing: Sharing,
     pub(crate) torch: TorchMemory,
@@ -37,8 +39,16 @@ pub(crate) static PROCESS: Process = Process {
     ipc: SharedMemory::new(),
     moves: Migrations::new(),
     overflow: OverflowLog::new(),
+    pauses: Pauses::new(),
     profile: Profiler::new(),
     sharing: Sharing::new(),
     torch: TorchMemory::new(),
     trace: Recordings::new(),
 };
+
+impl Process {
+    /// What pauses work on.
+    pub(crate) fn paused_parts(&'static self) -> PausedParts {
+        PausedParts { pauses: &self.pauses, moves: &self.moves }
+    }
+}

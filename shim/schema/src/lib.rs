@@ -32,6 +32,7 @@ pub mod black_box;
 mod blocks;
 mod config;
 mod out_of_memory;
+mod pause;
 pub mod profile;
 pub mod size;
 mod stats;
@@ -39,6 +40,7 @@ mod stats;
 pub use blocks::{BlockEntry, BlockList, DeviceBlocks, PieceEntry, PieceRange};
 pub use config::{Config, DeviceBudget};
 pub use out_of_memory::{FullDevice, Holder, HolderFrame, ObjectPlace, OutOfMemory};
+pub use pause::{PauseAnswer, PauseStats, StayedBytes};
 pub use stats::{
     Bucket, BytesByTier, CallCount, CopyStats, Counters, DedupStats, DeviceStats, DriverCall, DriverInfo,
     FailOpen, GuardStats, MoveStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pause::PauseStats;
+
 /// The answer to `stats` and `final`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -35,6 +37,8 @@ pub struct Stats {
     pub guard: Option<GuardStats>,
     /// *Optional*: memory stored once for several processes; null if `WMSHIM_DEDUP` is off.
     pub dedup: Option<DedupStats>,
+    /// *Optional*: whether the process is paused; null if it cannot be (`WMSHIM_PAUSE`).
+    pub pause: Option<PauseStats>,
     /// Times that the library fell back to the driver.
     pub fail_open: FailOpen,
     /// *Optional*: copies and memsets that ran past the end of a block, and were refused.

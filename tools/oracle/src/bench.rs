@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::moves;
+use crate::pauses;
 use crate::program::Program;
 use crate::relays::{self, Machines};
 
@@ -51,6 +52,8 @@ pub(crate) struct Bench {
     pub(crate) copies: bool,
     /// The library moves memory.
     pub(crate) moves: bool,
+    /// The process is paused and resumed.
+    pub(crate) pauses: bool,
     /// Calls that take long count.
     pub(crate) timed: bool,
     /// The library makes copies over several links.
@@ -77,7 +80,7 @@ impl Bench {
             // With one device the library has less work for copies.
             let there = match &self.relays {
                 Some(_) => relays::DEVICES.to_string(),
-                None if self.copies || self.moves => devices.clone(),
+                None if self.copies || self.moves || self.pauses => devices.clone(),
                 None => "2".to_owned(),
             };
             command.envs([("SIMCUDA_DEVICES", &there), ("SIMCUDA_MEMORY", &self.memory)]);
@@ -99,6 +102,9 @@ impl Bench {
                 self.let_relay(&mut command);
                 if self.moves {
                     moves::furnish(&mut command, first);
+                }
+                if self.pauses {
+                    pauses::furnish(&mut command);
                 }
             }
         }

@@ -8,10 +8,11 @@ use anyhow::Result;
 use crate::advice::Advice;
 use crate::cores;
 use crate::outcome::Outcome;
+use crate::pauses::Pauses;
 use crate::program::Program;
 use crate::relays::Statistics;
 use crate::run;
-use crate::running::Marks;
+use crate::running::{Beside, Marks};
 use crate::world::World;
 
 /// The options of a process that runs programs.
@@ -35,6 +36,9 @@ pub(crate) struct Arguments {
     /// Blocks are advised about, and it is told how much memory moved
     #[arg(long)]
     moves: bool,
+    /// The process is paused and resumed, and it is told how much memory moved
+    #[arg(long)]
+    pauses: bool,
     /// The number of cores that the machine reports
     #[arg(long, default_value_t = 0)]
     cores: usize,
@@ -56,11 +60,15 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         world.warm_relays()?;
     }
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
-    let advice = if arguments.moves { Advice::find() } else { None };
+    let beside = Beside {
+        advice: if arguments.moves { Advice::find() } else { None },
+        pauses: if arguments.pauses { Pauses::find() } else { None },
+    };
+    let tells = arguments.moves || arguments.pauses;
     for line in std::io::stdin().lock().lines() {
         let program: Program = serde_json::from_str(&line?)?;
-        let outcome = run::run(&world, &program, &mut marks, limit, advice)?;
-        let moved = if arguments.moves { Statistics::find().map_or(0, Statistics::moved) } else { 0 };
+        let outcome = run::run(&world, &program, &mut marks, limit, beside)?;
+        let moved = if tells { Statistics::find().map_or(0, Statistics::moved) } else { 0 };
         Outcome { moved, ..outcome }.hand_over();
     }
     Ok(())

@@ -24,6 +24,7 @@ mod mapped;
 mod model;
 mod moves;
 mod outcome;
+mod pauses;
 mod process;
 mod program;
 mod relays;
@@ -119,7 +120,12 @@ struct Options {
     /// needs; it is an error if nothing moves
     #[arg(long, conflicts_with_all = ["copies", "relays", "scarce", "green"])]
     moves: bool,
-    /// The same on a quiet machine: a call that takes 20 ms longer than on the driver alone counts
+    /// Pause and resume the library's process at random: one program a process; it is an error
+    /// if nothing moves
+    #[arg(long, conflicts_with_all = ["copies", "relays", "scarce", "green", "timed"])]
+    pauses: bool,
+    /// As --moves, on a quiet machine: a call that takes 20 ms longer than on the driver alone
+    /// counts
     #[arg(long, requires = "moves")]
     timed: bool,
     /// Draw programs that keep no order between streams, to check that they are found
@@ -213,7 +219,7 @@ impl Options {
         if expects && found.failed.is_empty() && found.programs > 0 && found.relayed.is_empty() {
             bail!("no copy of any program was relayed: nothing is said about relays");
         }
-        let expects = self.moves && self.sides != Sides::Bare && self.program.is_none();
+        let expects = (self.moves || self.pauses) && self.sides != Sides::Bare && self.program.is_none();
         if expects && found.failed.is_empty() && found.programs > 0 && found.moved == 0 {
             bail!("no memory of any program moved: nothing is said about moves");
         }
@@ -243,7 +249,7 @@ impl Options {
             let usual = if self.failing { 6 } else { 32 };
             let batch = self.batch.unwrap_or(if self.simulated.is_some() { usual } else { 256 });
             // A program may pin memory for the rest of its process, and each has its own limit.
-            let batch = if self.moves { 1 } else { batch };
+            let batch = if self.moves || self.pauses { 1 } else { batch };
             let share = count.div_ceil(self.jobs() as u64);
             let seeds = self.seed..self.seed.saturating_add(count);
             return Ok(Supply::new(Stretch::Drawn(seeds), batch.min(share), self.failures, end));
@@ -289,7 +295,7 @@ impl Options {
             sibling: self.relays,
             held_copies: self.simulated.is_some(),
             mapped: self.mapped,
-            moves: self.moves,
+            moves: self.moves || self.pauses,
         }
     }
 
@@ -311,6 +317,7 @@ impl Options {
             copies: self.copies,
             failing: self.failing,
             moves: self.moves,
+            pauses: self.pauses,
             timed: self.timed,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };

@@ -14,14 +14,13 @@ use anyhow::Result;
 use conformance::cu;
 use wm_abi::*;
 
-use crate::advice::Advice;
 use crate::calls::aside;
 use crate::clock::Stamp;
 use crate::host;
 use crate::model::Model;
 use crate::outcome::{Outcome, Stay, Took};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
-use crate::running::{MadeGraph, Marks, Running, State};
+use crate::running::{Beside, MadeGraph, Marks, Running, State};
 use crate::world::World;
 
 /// The end of a program is many calls: it may take this many times as long as a step.
@@ -34,7 +33,7 @@ pub(crate) fn run(
     program: &Program,
     marks: &mut Marks,
     limit: Duration,
-    advice: Option<Advice>,
+    beside: Beside,
 ) -> Result<Outcome> {
     let begin = Instant::now();
     world.reset(program)?;
@@ -42,7 +41,7 @@ pub(crate) fn run(
     aside::release();
     let Foreseen { expected, held, launched, ordered } = foreseen(program);
     let (base, state) = (marks.0, Mutex::default());
-    let running = Running { world, program, expected, held, launched, ordered, base, advice, state };
+    let running = Running { world, program, expected, held, launched, ordered, base, beside, state };
     marks.0 += program.steps.len() as u32 + 1;
     running.streams()?;
     let prepared = begin.elapsed();
@@ -123,13 +122,17 @@ impl Running<'_> {
             }
             let ended = Arc::new(AtomicBool::new(false));
             let blocks = || self.state().blocks.values().copied().collect();
-            let adviser = self.advice.map(|advice| {
+            let adviser = self.beside.advice.map(|advice| {
                 let ended = Arc::clone(&ended);
                 scope.spawn(move || advice.go_on(self.program.seed, &ended, blocks))
             });
+            let pauser = self.beside.pauses.map(|pauses| {
+                let ended = Arc::clone(&ended);
+                scope.spawn(move || pauses.go_on(self.program.seed, &ended))
+            });
             let made = self.dispatch(&mut hands, &over, limit);
             ended.store(true, Ordering::SeqCst);
-            threads.extend(adviser);
+            threads.extend(adviser.into_iter().chain(pauser));
             made.unwrap_or_else(|step| self.stay(step, &mut hands, &over, limit));
             drop(hands);
             self.state().ending = "the end of its threads";
@@ -307,7 +310,8 @@ impl Running<'_> {
     /// The host has waited for the context: as long as no other step is made the device is idle.
     fn advise_after(&self, number: usize) {
         let step = &self.program.steps[number];
-        if let (Some(advice), Action::SyncContext, false) = (self.advice, &step.action, step.detached) {
+        if let (Some(advice), Action::SyncContext, false) = (self.beside.advice, &step.action, step.detached)
+        {
             let blocks: Vec<_> = self.state().blocks.values().copied().collect();
             advice.give_some(self.program.seed.wrapping_add(number as u64), &blocks);
         }

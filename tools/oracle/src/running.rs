@@ -11,12 +11,22 @@ use wm_abi::*;
 use crate::advice::Advice;
 use crate::mapped::MappedBlock;
 use crate::outcome::{Refused, Stay};
+use crate::pauses::Pauses;
 use crate::program::{Kind, Program, Stream};
 use crate::world::{World, ready};
 
 /// The number of marks that programs of one process have used, so that all marks differ.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(pub(crate) u32);
+
+/// What is done beside steps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beside {
+    /// Blocks are advised about.
+    pub(crate) advice: Option<Advice>,
+    /// The process is paused and resumed.
+    pub(crate) pauses: Option<Pauses>,
+}
 
 /// A running program.
 pub(crate) struct Running<'a> {
@@ -32,8 +42,7 @@ pub(crate) struct Running<'a> {
     /// Pairs of steps whose host functions are called in this order.
     pub(crate) ordered: Vec<(usize, usize)>,
     pub(crate) base: u32,
-    /// Blocks are advised about while steps are made.
-    pub(crate) advice: Option<Advice>,
+    pub(crate) beside: Beside,
     pub(crate) state: Mutex<State>,
 }
 

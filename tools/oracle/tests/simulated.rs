@@ -176,6 +176,21 @@ fn memory_of_the_programs_own_with_moves() {
     assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
 }
 
+/// Hazard (wrong result): bytes change, or a call waits for ever, while the process is paused and
+/// resumed at any moment.
+#[test]
+fn the_library_with_pauses() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    for arguments in
+        [&["--seed", "6800"][..], &["--seed", "6900", "--mapped"], &["--seed", "6950", "--moves"]]
+    {
+        let common = ["--pauses", "--programs", "8", "--library", &library];
+        let document = clean(&[arguments, &common].concat());
+        assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
+    }
+}
+
 /// Hazard: a run in which nothing moves ends as a success.
 #[test]
 fn a_run_without_moves_is_an_error() {

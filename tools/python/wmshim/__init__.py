@@ -17,6 +17,7 @@ The work is done by a library that is loaded in front of NVIDIA's driver. This p
     wmshim.alloc(size, "host")          # memory on the host or the device
     wmshim.Unified(size)    # memory that the CPU and the GPU use in turn, at one address
     wmshim.access(tensor, "cpu")        # such memory becomes the CPU's, or the GPU's
+    wmshim.pause()          # the memory goes to the host until wmshim.resume(); with wmshim.paused(): ...
     wmshim.mark("step 12")  # a line beside the memory over time
     wmshim.report()         # pictures of this process's memory, in a notebook; wmshim.report().save("r.html")
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ._errors import AdviceError, DriverError, Error, NotLoaded, OutOfMemoryError, SettingError, TooLate, Unavailable
     from ._library import active, dropin_path, include_path, library_path
     from ._mark import mark
+    from ._pause import pause, paused, resume
     from ._report import Report, report
     from ._settings import enable
     from ._unified import Unified, access
@@ -49,6 +51,7 @@ _PARTS = {
     ),
     "_library": ("active", "dropin_path", "include_path", "library_path"),
     "_mark": ("mark",),
+    "_pause": ("pause", "paused", "resume"),
     "_report": ("Report", "report"),
     "_settings": ("enable",),
     "_unified": ("Unified", "access"),
@@ -78,7 +81,10 @@ __all__ = [
     "include_path",
     "library_path",
     "mark",
+    "pause",
+    "paused",
     "report",
+    "resume",
     "stats",
     "torch",
     "wholememory",

@@ -191,27 +191,6 @@ class FailOpen(TypedDict, total=False):
     reasons: List[Reason]
 
 
-class Stats(TypedDict, total=False):
-    """The answer to `stats` and `final`."""
-
-    schema: str
-    version: str
-    pid: int
-    program: str
-    uptime_s: float
-    driver: Optional[DriverInfo]
-    torch_allocator: str
-    devices: List[DeviceStats]
-    calls: List[CallCount]
-    driver_calls: List[DriverCall]
-    copies: List[CopyStats]
-    relays: List[RelayStats]
-    guard: Optional[GuardStats]
-    dedup: Optional[DedupStats]
-    fail_open: FailOpen
-    out_of_bounds: int
-
-
 class BlockEntry(TypedDict, total=False):
     """A block that the program holds."""
 
@@ -273,6 +252,60 @@ class Config(TypedDict, total=False):
     library: Optional[str]
     settings: Dict[str, Optional[str]]
     devices: List[DeviceBudget]
+
+
+class StayedBytes(TypedDict, total=False):
+    """Memory that stays on the device in a pause."""
+
+    reason: str
+    bytes: int
+
+
+class PauseStats(TypedDict, total=False):
+    """A process that can be paused."""
+
+    state: str
+    is_awaited: bool
+    pauses: int
+    pause_s: float
+    resume_s: float
+    out_bytes: int
+    clean_bytes: int
+    in_bytes: int
+    left_bytes: int
+    stayed_bytes: int
+    stayed: List[StayedBytes]
+    problem: Optional[str]
+
+
+class Stats(TypedDict, total=False):
+    """The answer to `stats` and `final`."""
+
+    schema: str
+    version: str
+    pid: int
+    program: str
+    uptime_s: float
+    driver: Optional[DriverInfo]
+    torch_allocator: str
+    devices: List[DeviceStats]
+    calls: List[CallCount]
+    driver_calls: List[DriverCall]
+    copies: List[CopyStats]
+    relays: List[RelayStats]
+    guard: Optional[GuardStats]
+    dedup: Optional[DedupStats]
+    pause: Optional[PauseStats]
+    fail_open: FailOpen
+    out_of_bounds: int
+
+
+class PauseAnswer(TypedDict, total=False):
+    """The answer to `pause`, `resume` and `pause_state`. All answer at once."""
+
+    schema: str
+    pid: int
+    pause: PauseStats
 
 
 class FullDevice(TypedDict, total=False):

@@ -23,6 +23,7 @@ VARIABLES: Dict[str, str] = {
     "peer_limit": "WMSHIM_PEER_LIMIT",
     "migrate": "WMSHIM_MIGRATE",
     "kept_copies": "WMSHIM_KEPT_COPIES",
+    "pause": "WMSHIM_PAUSE",
     "torch_allocator": "WMSHIM_TORCH_ALLOCATOR",
     "torch_pieces": "WMSHIM_TORCH_PIECES",
     "jax_allocator": "WMSHIM_JAX_ALLOCATOR",
@@ -58,6 +59,7 @@ SWITCHES = {
     "WMSHIM_DISABLE",
     "WMSHIM_MIGRATE",
     "WMSHIM_KEPT_COPIES",
+    "WMSHIM_PAUSE",
     "WMSHIM_DEDUP",
     "WMSHIM_TRACE_LAUNCHES",
 }
@@ -77,6 +79,7 @@ def enable(
     peer_limit: Optional[Size] = None,
     migrate: Optional[Union[bool, Literal["on", "off"]]] = None,
     kept_copies: Optional[Union[bool, Literal["auto", "on", "off"]]] = None,
+    pause: Optional[Union[bool, Literal["on", "auto", "paused", "off"]]] = None,
     torch_allocator: Optional[Literal["auto", "async", "native", "expandable"]] = None,
     torch_pieces: Optional[Literal["keep", "release"]] = None,
     jax_allocator: Optional[Literal["native", "auto", "async"]] = None,
@@ -138,6 +141,10 @@ def enable(
     kept_copies (auto, on, off; default: auto): With `WMSHIM_MIGRATE`: memory that came back from the host keeps its
         copy there while there is room, and the GPU finds out by fingerprints which of it was written since. Only that
         is copied out again. Auto: while fingerprints take a quarter of the link's time at most (overflow.md).
+    pause (on, auto, paused, off; default: off): On: the process can be paused (`wmctl pause`, `wmshim_pause`): its
+        device memory goes to the host and to the driver, and its calls wait until it is resumed (pause.md). Auto: a
+        call that finds it paused resumes it. Paused: it is paused from its first call on (`wmctl run --paused`). Calls
+        that submit work cost some nanoseconds more.
     torch_allocator (auto, async, native, expandable; default: auto): PyTorch's allocator, chosen when Python starts.
         `auto` gives PyTorch's own allocator expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for
         large tensors. It leaves a choice of the user alone, and PyTorch's default where processes could not share such

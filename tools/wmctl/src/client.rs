@@ -26,7 +26,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use boxes::{FoundBoxes, ReadBox};
 pub(crate) use broker::FoundBroker;
@@ -343,6 +343,14 @@ pub(crate) fn ask(endpoint: &Endpoint, request: &str) -> Result<Value> {
 }
 
 fn ask_within(endpoint: &Endpoint, request: &str, patience: Duration) -> Result<Value> {
+    ask_with(endpoint, &json!({ "request": request }), patience)
+}
+
+/// Asks a question that has more to it than its name.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) fn ask_with(endpoint: &Endpoint, request: &Value, patience: Duration) -> Result<Value> {
     let asked = || exchange::exchange(&endpoint.door(), endpoint.expected(), request, patience);
     let answer = match endpoint.stranger() {
         Some(user) => exchange::as_user(user, asked),

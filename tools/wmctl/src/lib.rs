@@ -27,6 +27,7 @@ mod layout;
 mod manual;
 pub mod output;
 mod paths;
+mod pause;
 mod profile;
 mod programs;
 mod replay;
@@ -61,6 +62,7 @@ const EXAMPLES: &str = "Examples:
   wmctl stats                                       what the running programs hold
   wmctl stats 4711 --watch 1                        one of them, every second
   wmctl top                                         all of them, with what they copy now
+  wmctl pause 4711                                  give its GPU memory up until `wmctl resume 4711`
   wmctl export --listen                             the same for Prometheus
   wmctl profile p.gz                                which code holds a program's memory
   wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
@@ -77,6 +79,10 @@ enum WmctlCommand {
     Top(top::TopArguments),
     /// Give the figures of all programs to Prometheus
     Export(export::ExportArguments),
+    /// Move a program's device memory to the host, and hold its calls until it is resumed
+    Pause(pause::PauseArguments),
+    /// Bring a paused program's memory back, and let it go on
+    Resume(pause::ResumeArguments),
     /// Write a program's statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
     /// Show what memory programs share, and what that saves
@@ -143,6 +149,8 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Pause(arguments) => pause::pause(&arguments),
+        WmctlCommand::Resume(arguments) => pause::resume(&arguments),
         WmctlCommand::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Dedup(arguments) => dedup::dedup(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Doctor(arguments) => doctor::doctor(&arguments),

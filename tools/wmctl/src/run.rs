@@ -39,6 +39,9 @@ pub(crate) struct RunArguments {
     /// Set a variable for the program, such as WMSHIM_DEVICE_LIMIT=48GiB
     #[arg(long, value_name = "NAME=VALUE", value_parser = OsStringValueParser::new().try_map(assignment))]
     set: Vec<(OsString, OsString)>,
+    /// Start it paused: what needs the GPU waits until `wmctl resume`
+    #[arg(long)]
+    paused: bool,
     /// Do not say what is set
     #[arg(long, short)]
     quiet: bool,
@@ -125,6 +128,10 @@ fn variables(arguments: &RunArguments, layout: &Layout) -> Vec<(OsString, OsStri
     }
     let ours: Vec<_> = variables.iter().map(|(name, _)| name.clone()).collect();
     variables.extend(arguments.set.iter().filter(|(name, _)| !ours.contains(name)).cloned());
+    if arguments.paused {
+        variables.retain(|(name, _)| name != "WMSHIM_PAUSE");
+        variables.push(("WMSHIM_PAUSE".into(), "paused".into()));
+    }
     variables
 }
 

@@ -23,6 +23,7 @@ use crate::programs::{self, FigurePlace, FoundPrograms, Program, ToldFigures};
 use crate::{human, output, screen};
 use asked::AskedProgram;
 pub(crate) use asked::refusal;
+pub(crate) use render::paused;
 
 /// Arguments of `wmctl stats`.
 #[derive(Debug, clap::Args)]

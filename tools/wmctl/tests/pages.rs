@@ -17,11 +17,12 @@ use std::process::{Child, Command, Stdio};
 use hazards::places;
 use support::Scratch;
 
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "docs/how-to.md",
     "docs/monitoring.md",
     "docs/operations.md",
+    "docs/pause.md",
     "docs/tutorial.md",
     "docs/wmctl.md",
 ];
@@ -129,7 +130,7 @@ impl Home {
         let demo = "import wmshim.demo\nwmshim.demo.main(['--seconds', '0'])\n";
         fs::write(at("train.py"), demo).expect("written");
         let mut shell = shell(&scratch);
-        let command = "exec wmshim-run -q python3 -m wmshim.demo --seconds 600";
+        let command = "exec wmshim-run -q --set WMSHIM_PAUSE=on python3 -m wmshim.demo --seconds 600";
         let mut program =
             shell.args(["-c", command]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("sh");
         let held = program.stdout.as_mut().map(std::io::BufReader::new).expect("a pipe");

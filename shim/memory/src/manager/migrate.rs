@@ -113,6 +113,12 @@ impl<G: Gpu> Manager<G> {
         self.lock().expects_moves = true;
     }
 
+    /// Idle memory of other tiers stays from now on, however long it is not used: what came from
+    /// there is to go there again.
+    pub fn hold_elsewhere(&self) {
+        self.lock().pool.keep_elsewhere.hold();
+    }
+
     /// Bytes of the device that blocks could have: idle memory of blocks, and memory that may still
     /// be made within the user's limit. Pieces count against the limit, and their idle memory is
     /// not for blocks. 0 where the driver does not tell.
@@ -135,6 +141,11 @@ impl<G: Gpu> Manager<G> {
     /// they lie, or uses them in a way that is not seen here. Returns once no move is under way.
     pub fn keep_in_place(&self, range: &Range<u64>) {
         self.wait_until(|state| !state.under_way.is_moving()).keep_in_place(range);
+    }
+
+    /// Waits until no other thread is changing where memory is mapped, for that time at most.
+    pub fn await_changes(&self, limit: Duration) {
+        drop(self.wait_within(Instant::now() + limit, |state| state.under_way.is_none()));
     }
 
     /// Is all earlier work over?

@@ -4,6 +4,9 @@
 //! only what is idle, and tell what they lack; it is made once the gate is open, and the next ones
 //! take it. Another thread may take it first: then it is lacking again.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use wm_driver::{Gpu, Handle, Tier};
 
 use super::Manager;
@@ -38,6 +41,44 @@ impl<G: Gpu> Manager<G> {
         }
         lacks.iter().for_each(|lack| self.note_full(lack, ranges));
         None
+    }
+
+    /// Makes memory of the host ahead of moves out, as long as the caller `goes_on`: as many
+    /// handles of each size as the ranges have on the device, less those that lie idle. Where no
+    /// more can be made, the moves find that out.
+    pub fn make_spares_ahead(&self, ranges: &[Range<u64>], goes_on: impl Fn() -> bool) {
+        for (bytes, wanted) in self.sizes_on_device(ranges) {
+            let idle = self.count_idle(Tier::Host, bytes);
+            let lacking = wanted.saturating_sub(idle);
+            if (0..lacking).any(|_| !goes_on() || self.make_spare(Tier::Host, bytes).is_err()) {
+                return;
+            }
+        }
+    }
+
+    /// How many handles of each size some ranges have on the device. They are in order.
+    fn sizes_on_device(&self, ranges: &[Range<u64>]) -> BTreeMap<u64, usize> {
+        // Two ranges may lie on one handle.
+        let (mut sizes, mut counted) = (BTreeMap::new(), 0);
+        for range in ranges {
+            let mut next = range.start.max(counted);
+            while next < range.end {
+                let Some((handle, tier)) = self.lock().occupied_range(next) else {
+                    next = (next / self.rules.granularity + 1) * self.rules.granularity;
+                    continue;
+                };
+                if tier == Tier::Device {
+                    *sizes.entry(handle.end - handle.start).or_default() += 1;
+                }
+                (next, counted) = (handle.end, handle.end);
+            }
+        }
+        sizes
+    }
+
+    fn count_idle(&self, tier: Tier, bytes: u64) -> usize {
+        let state = self.lock();
+        state.holdings.ledger.handles().idle(tier).filter(|(_, idle)| *idle == bytes).count()
     }
 
     /// How many handles of the size that is lacking are still to move that way. Those that move the

@@ -87,17 +87,22 @@ const AT_ONCE: u64 = 1 << 30;
 pub(crate) struct KeepElsewhere {
     used: u64,
     since: Option<Instant>,
+    /// It stays whether it is used or not.
+    holds: bool,
 }
 
 impl KeepElsewhere {
     /// Of so much `idle` memory, how much may go. `used` differs from the last call's where memory
     /// there was used since.
     pub(crate) fn excess(&mut self, idle: u64, used: u64, now: Instant) -> u64 {
+        if self.holds {
+            return 0;
+        }
         match self.since.filter(|_| self.used == used) {
             Some(since) if now.duration_since(since) >= FORGET => idle.min(AT_ONCE),
             Some(_) => 0,
             None => {
-                *self = Self { used, since: Some(now) };
+                (self.used, self.since) = (used, Some(now));
                 0
             }
         }
@@ -105,7 +110,12 @@ impl KeepElsewhere {
 
     /// When it will have been unused for long enough.
     pub(crate) fn next_look(&self) -> Option<Instant> {
-        self.since.map(|since| since + FORGET)
+        self.since.filter(|_| !self.holds).map(|since| since + FORGET)
+    }
+
+    /// From now on it stays.
+    pub(crate) fn hold(&mut self) {
+        self.holds = true;
     }
 }
 
@@ -183,5 +193,16 @@ mod tests {
         assert_eq!(keep.excess(GIB / 2, 4, now), GIB / 2);
         assert_eq!(keep.excess(GIB / 2, 5, now), 0, "it was used again");
         assert_eq!(keep.excess(GIB / 2, 5, now + FORGET / 2), 0);
+    }
+
+    /// Hazard: a server that is paused once an hour copies out what it has never written, since its
+    /// copy on the host has gone.
+    #[test]
+    fn what_is_held_stays() {
+        let (mut keep, now) = (KeepElsewhere::default(), Instant::now());
+        assert_eq!(keep.excess(9 * GIB, 1, now), 0);
+        assert_eq!(keep.next_look(), Some(now + FORGET));
+        keep.hold();
+        assert_eq!((keep.excess(9 * GIB, 1, now + 9 * FORGET), keep.next_look()), (0, None));
     }
 }

@@ -116,7 +116,8 @@ fn take_over(made: &BlackBox) {
     let spare = current();
     made.copies.iter().zip(&spare.copies).for_each(|(to, from)| to.store(&from.words()));
     made.marks.take_over(&spare.marks);
-    let ProcessWords { fail_open, out_of_bounds, .. } = spare.process.words();
+    let ProcessWords { fail_open, out_of_bounds, pause_state, .. } = spare.process.words();
+    made.process.pause_state.store(pause_state, Relaxed);
     made.process.fail_open.store(fail_open, Relaxed);
     made.process.out_of_bounds.store(out_of_bounds, Relaxed);
 }
@@ -125,6 +126,14 @@ fn take_over(made: &BlackBox) {
 pub(crate) fn mark(text: &str) {
     let at = RECORDER.made.get().map_or(0, |made| made.elapsed().as_nanos() as u64);
     current().marks.note(at, text);
+}
+
+/// Shows whether the process is paused, as in [`ProcessWords`], and where its bytes lie.
+pub(crate) fn show_pause(state: u64, [out, stayed]: [u64; 2]) {
+    let process = &current().process;
+    process.pause_out.store(out, Relaxed);
+    process.pause_stayed.store(stayed, Relaxed);
+    process.pause_state.store(state, Relaxed);
 }
 
 /// What the process holds for a device now.

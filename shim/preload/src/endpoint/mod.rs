@@ -38,6 +38,7 @@ mod tests;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::process::preserve_errno;
 use dump::Dumps;
@@ -67,6 +68,12 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn blocks(&self) -> serde_json::Value;
     /// The settings in force.
     fn config(&self) -> serde_json::Value;
+    /// The process is to be paused: its state, at once. `deadline`: how long work may take to end.
+    fn pause(&self, deadline: Option<Duration>) -> serde_json::Value;
+    /// The same for the end of a pause.
+    fn resume(&self) -> serde_json::Value;
+    /// Whether the process is paused.
+    fn pause_state(&self) -> serde_json::Value;
 }
 
 /// The user's settings.

@@ -1,10 +1,12 @@
 //! The requests of a client, and the answers.
 //!
-//! A request is one line: `{"request":"stats"}`, or the bare word for people with `nc`. An answer
-//! is one line of JSON. A line that is no request is answered with the list of requests.
+//! A request is one line: `{"request":"stats"}`, `{"request":"pause","deadline_s":5}`, or the bare
+//! word for people with `nc`. An answer is one line of JSON. A line that is no request is answered
+//! with the list of requests.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -15,12 +17,18 @@ use super::dump::{DumpError, Dumps};
 /// Largest answer that goes over the socket. The client gets a larger one as a dump.
 const ANSWER_LIMIT: usize = 8 << 20;
 
-const REQUESTS: [(&str, EndpointRequest); 5] = [
+/// Longest deadline that a client may give for a pause.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+const REQUESTS: [(&str, EndpointRequest); 8] = [
     ("stats", EndpointRequest::Stats),
     ("blocks", EndpointRequest::Blocks),
     ("config", EndpointRequest::Config),
     ("dump", EndpointRequest::Dump),
     ("final", EndpointRequest::Final),
+    ("pause", EndpointRequest::Pause(None)),
+    ("resume", EndpointRequest::Resume),
+    ("pause_state", EndpointRequest::PauseState),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +38,10 @@ pub(super) enum EndpointRequest {
     Config,
     Dump,
     Final,
+    /// With the time that work may take to end.
+    Pause(Option<Duration>),
+    Resume,
+    PauseState,
 }
 
 /// When to answer.
@@ -71,15 +83,19 @@ pub(super) enum AnswerError {
 /// The request of a line.
 pub(super) fn parse(line: &[u8]) -> Result<EndpointRequest, RequestError> {
     let text = std::str::from_utf8(line).map_err(|_| RequestError::NotText)?.trim();
-    let word = if text.starts_with('{') { word_of(text)? } else { text.to_owned() };
-    let known = REQUESTS.iter().find(|(name, _)| *name == word);
-    known.map(|(_, request)| *request).ok_or_else(|| RequestError::Unknown(shortened(&word)))
+    let value = if text.starts_with('{') { serde_json::from_str(text)? } else { json!({ "request": text }) };
+    let word = value.get("request").and_then(Value::as_str).ok_or(RequestError::NoRequest)?;
+    let known = REQUESTS.iter().find(|(name, _)| *name == word).map(|(_, request)| *request);
+    match known.ok_or_else(|| RequestError::Unknown(shortened(word)))? {
+        EndpointRequest::Pause(_) => Ok(EndpointRequest::Pause(deadline_of(&value))),
+        request => Ok(request),
+    }
 }
 
-fn word_of(text: &str) -> Result<String, RequestError> {
-    let value: Value = serde_json::from_str(text)?;
-    let word = value.get("request").and_then(Value::as_str);
-    word.map(str::to_owned).ok_or(RequestError::NoRequest)
+/// `deadline_s` of a request.
+fn deadline_of(request: &Value) -> Option<Duration> {
+    let seconds = request.get("deadline_s").and_then(Value::as_f64)?;
+    Duration::try_from_secs_f64(seconds).ok().map(|deadline| deadline.min(LONGEST))
 }
 
 fn shortened(word: &str) -> String {
@@ -115,6 +131,9 @@ fn guarded(request: EndpointRequest, source: &dyn Source, dumps: &mut Dumps) -> 
         EndpointRequest::Stats | EndpointRequest::Final => Ok(source.stats()),
         EndpointRequest::Blocks => Ok(source.blocks()),
         EndpointRequest::Config => Ok(source.config()),
+        EndpointRequest::Pause(deadline) => Ok(source.pause(deadline)),
+        EndpointRequest::Resume => Ok(source.resume()),
+        EndpointRequest::PauseState => Ok(source.pause_state()),
         EndpointRequest::Dump => {
             let path = dumps.write(source)?.display().to_string();
             Ok(json!({ "schema": "wmshim-dumped/1", "path": path }))

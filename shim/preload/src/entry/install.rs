@@ -19,6 +19,7 @@ use crate::events::{self, BlockSubscriber, PieceSubscriber};
 use crate::gate::GATE;
 use crate::hooks::{self, Exports};
 use crate::overflow::HolderSources;
+use crate::pauses::Pauses;
 use crate::process::{driver, open_once, opened, preserve_errno, streams};
 use crate::registry::{self, Callbacks};
 use crate::settings::Settings;
@@ -118,6 +119,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
         settings,
         BlockSubscriber { allocated: |it| PROCESS.moves.allocated(it), freed: |it| PROCESS.moves.freed(it) },
     );
+    PROCESS.pauses.choose(settings, &PROCESS.moves, || Pauses::arrived(PROCESS.paused_parts()));
     PROCESS.sharing.choose(
         settings,
         BlockSubscriber {

@@ -49,6 +49,7 @@ const DEPARTURE: Duration = Duration::from_secs(3);
 /// holds one.
 extern "C" fn at_exit() {
     if process::record_exit() && !process::forked() {
+        PROCESS.pauses.stop();
         PROCESS.sharing.stop();
         multipath::stop();
         PROCESS.ipc.stop();

@@ -10,6 +10,7 @@ mod fingerprints;
 mod graphs;
 mod last_use;
 mod named_ranges;
+pub(crate) mod paused;
 mod pieces;
 pub(crate) mod pin_reason;
 mod predictor;
@@ -37,7 +38,7 @@ use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, LaunchWord, LaunchedWork, Subscriber};
 use crate::registry;
-use crate::settings::Settings;
+use crate::settings::{Pause, Settings};
 use fingerprints::Fingerprints;
 pub(crate) use graphs::{GraphChange, GraphOwner, GraphUses};
 use graphs::{Graphs, RangeChanges};
@@ -50,8 +51,10 @@ use waits::Waits;
 
 /// Moves in a process.
 pub(crate) struct Migrations {
-    /// As the user has set it. Decided at load.
+    /// Memory can move: for moves, or for pauses. Decided at load.
     is_on: AtomicBool,
+    /// The library moves it by itself, and as the program advises (`WMSHIM_MIGRATE`).
+    is_migrating: AtomicBool,
     last_use: LastUse,
     /// From the first block on that finds no room.
     predictor: Mutex<Option<Predictor>>,
@@ -72,6 +75,7 @@ impl Migrations {
     pub(crate) const fn new() -> Self {
         Self {
             is_on: AtomicBool::new(false),
+            is_migrating: AtomicBool::new(false),
             last_use: LastUse::new(),
             predictor: Mutex::new(None),
             is_moving: AtomicBool::new(false),
@@ -88,13 +92,16 @@ impl Migrations {
     /// Decides for the whole process whether memory may move. To be called before the first hook is
     /// connected. `events` tells this value of blocks.
     pub(crate) fn choose(&self, settings: &Settings, events: BlockSubscriber) {
-        if !settings.migrate || settings.disable {
+        let is_for_pauses = settings.pause != Pause::Off;
+        if !settings.migrate && !is_for_pauses || settings.disable {
             return;
         }
         if let Some(why) = pin_reason::of_settings(settings) {
-            return log::warn!("WMSHIM_MIGRATE has no effect with {why}");
+            let named = if settings.migrate { "WMSHIM_MIGRATE" } else { "WMSHIM_PAUSE" };
+            return log::warn!("{named} has no effect with {why}");
         }
         self.last_use.turn_on();
+        self.is_migrating.store(settings.migrate, Relaxed);
         self.is_on.store(true, Relaxed);
         GATE.turn_on();
         launches::subscribe(Subscriber::LastUse);
@@ -111,10 +118,16 @@ impl Migrations {
         self.waits.host_waited(time);
     }
 
-    /// May memory move?
+    /// Can memory move?
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
+    }
+
+    /// Does it move by itself, and on advice?
+    #[inline]
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.is_migrating.load(Relaxed)
     }
 
     /// Is a device idle, and can nothing use memory of its pieces while the gate is closed? To be

@@ -14,7 +14,7 @@ pub(crate) fn of_settings(settings: &Settings) -> Option<&'static str> {
 }
 
 /// What the program has done or loaded that pins memory. To be asked behind the closed gate.
-pub(super) fn of_process() -> Option<&'static str> {
+pub(crate) fn of_process() -> Option<&'static str> {
     GATE.graph_reason().or_else(|| GATE.pin_reason()).or_else(of_libraries).or_else(of_contexts)
 }
 

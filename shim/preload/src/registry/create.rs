@@ -128,9 +128,9 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         peer_limit,
         overflow,
         stitch_views: stitch_views(settings),
-        // From the first shortage on: `Manager::expect_moves`. A program that fits keeps all of
-        // the device.
-        movable: false,
+        // With moves from the first shortage on: `Manager::expect_moves`. A program that fits keeps
+        // all of the device. In a pause all memory moves, and large handles go faster.
+        movable: settings.pause != settings::Pause::Off,
         chunked: settings.dedup == settings::Dedup::On,
         kept_copies: settings.kept_copies,
         verify_moves: settings.verify == settings::Verify::Moves,

@@ -30,8 +30,8 @@ use values::{jax, overflow, switch, torch};
 pub(crate) use file_names::{replace, with_process};
 pub(crate) use table::Settings;
 pub(crate) use values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
-    Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Pause, Size, TorchAllocator,
+    TorchPieces, Verify,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();

@@ -11,8 +11,8 @@ use wm_memory::KeepCopies;
 use wm_schema::size;
 
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
-    Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Pause, Size, TorchAllocator,
+    TorchPieces, Verify,
 };
 
 /// A value in the notation in which it is read.
@@ -119,6 +119,18 @@ impl Shown for KeepCopies {
             Self::Off => "off",
             Self::Auto => "auto",
             Self::On => "on",
+        };
+        Some(word.to_owned())
+    }
+}
+
+impl Shown for Pause {
+    fn shown(&self) -> Option<String> {
+        let word = match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Auto => "auto",
+            Self::Paused => "paused",
         };
         Some(word.to_owned())
     }

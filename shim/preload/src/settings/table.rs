@@ -13,9 +13,9 @@ use wm_memory::KeepCopies;
 use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Size, TorchAllocator,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Pause, Size, TorchAllocator,
     TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, kept_copies,
-    launches, level, limit, log_format, multipath, overflow, path, path_or_off, share, signal, socket,
+    launches, level, limit, log_format, multipath, overflow, path, path_or_off, pause, share, signal, socket,
     switch, torch, torch_pieces, verify, words,
 };
 
@@ -187,6 +187,13 @@ settings! {
         /// most ([overflow.md](overflow.md#what-moves)).
         "WMSHIM_KEPT_COPIES": "auto, on, off", "auto"
             => kept_copies: KeepCopies = KeepCopies::Auto, |text| words(text, kept_copies);
+        /// On: the process can be paused (`wmctl pause`, `wmshim_pause`): its device memory goes to
+        /// the host and to the driver, and its calls wait until it is resumed
+        /// ([pause.md](pause.md)). Auto: a call that finds it paused resumes it. Paused: it is
+        /// paused from its first call on (`wmctl run --paused`). Calls that submit work cost some
+        /// nanoseconds more.
+        "WMSHIM_PAUSE": "on, auto, paused, off", "off"
+            => pause: Pause = Pause::Off, |text| words(text, pause);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
         /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors.

@@ -69,6 +69,19 @@ pub(crate) enum Dedup {
     On,
 }
 
+/// May the process be paused?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// No call passes the gate for it.
+    Off,
+    /// And it stays paused until it is resumed.
+    On,
+    /// And a call that waits resumes it.
+    Auto,
+    /// As `On`, and it is paused from the first call on.
+    Paused,
+}
+
 /// What of the library's own work is checked at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verify {
@@ -264,6 +277,14 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
         "page" => Ok(Guard::Page),
         "canary" => Ok(Guard::Canary),
         _ => Err(NotUnderstood),
+    }
+}
+
+pub(super) fn pause(text: &str) -> Parsed<Pause> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(Pause::Auto),
+        "paused" => Ok(Pause::Paused),
+        other => Ok(if switch(other)? { Pause::On } else { Pause::Off }),
     }
 }
 

@@ -108,6 +108,12 @@ part! {
         refusals,
         /// Sharing is in force: 1 `advise`, 2 `on`.
         dedup_mode,
+        /// The process can be paused, and is: 1 running, 2 pausing, 3 paused, 4 resuming.
+        pause_state,
+        /// Bytes that left the device in its last pause.
+        pause_out,
+        /// Bytes that stayed there.
+        pause_stayed,
     }
 }
 
@@ -369,7 +375,7 @@ pub struct BlackBox {
     /// The choice for PyTorch.
     pub allocator: TextCells<4>,
     /// The driver's file.
-    pub driver: TextCells<39>,
+    pub driver: TextCells<36>,
     /// Copies. The first rows are those that the driver makes, by direction.
     pub copies: [CopyCells; Self::COPIES],
     /// The last refused requests, in a ring.
@@ -388,7 +394,7 @@ impl BlackBox {
     /// The first word of a whole file: `wmshimbb`.
     pub const MAGIC: u64 = u64::from_ne_bytes(*b"wmshimbb");
     /// The layout.
-    pub const VERSION: u64 = 2;
+    pub const VERSION: u64 = 3;
     /// Bytes of the file.
     pub const BYTES: usize = size_of::<Self>();
     /// Bytes in front of the rings: all that a list needs.

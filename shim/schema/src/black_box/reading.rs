@@ -10,6 +10,7 @@ use super::words::FileWords;
 use super::{
     BlackBox, CopyWords, DeviceWords, HotWords, LimitWords, ProcessWords, RefusalWords, SampleWords,
 };
+use crate::pause::PauseStats;
 use crate::stats::{
     BytesByTier, CopyStats, Counters, DedupStats, DeviceStats, DriverInfo, FailOpen, MoveStats, PieceStats,
     Reason, Stats, TierUsage, Tiers,
@@ -25,7 +26,7 @@ pub(super) const BEFORE_DEVICES: usize = ProcessWords::COUNT
     + BlackBox::COPIES * CopyWords::COUNT
     + BlackBox::REFUSALS * RefusalWords::COUNT;
 /// Words of the texts: program, library, allocator, driver.
-const TEXTS: [usize; 4] = [8, 4, 4, 39];
+const TEXTS: [usize; 4] = [8, 4, 4, 36];
 const DEVICE: usize = size_of::<super::DeviceBox>() / 8;
 
 /// Why a file is not read.
@@ -177,6 +178,7 @@ impl BlackBoxReading {
             devices,
             copies,
             dedup: dedup(&process),
+            pause: pause(&process),
             fail_open: fail_open(&process),
             out_of_bounds: process.out_of_bounds,
             ..Stats::default()
@@ -262,6 +264,23 @@ fn dedup(process: &ProcessWords) -> Option<DedupStats> {
         _ => return None,
     };
     Some(DedupStats { mode: mode.to_owned(), ..DedupStats::default() })
+}
+
+/// The reasons of a pause are the process's own to tell.
+fn pause(process: &ProcessWords) -> Option<PauseStats> {
+    let state = match process.pause_state {
+        1 => "running",
+        2 => "pausing",
+        3 => "paused",
+        4 => "resuming",
+        _ => return None,
+    };
+    Some(PauseStats {
+        state: state.to_owned(),
+        out_bytes: process.pause_out,
+        stayed_bytes: process.pause_stayed,
+        ..PauseStats::default()
+    })
 }
 
 fn device(file: &[u8], number: usize) -> Option<DeviceStats> {

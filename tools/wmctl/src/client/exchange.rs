@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Gid, Uid};
-use serde_json::json;
+use serde_json::Value;
 
 use super::processes;
 
@@ -49,7 +49,7 @@ pub(crate) fn knock(socket: &Path) -> Knock {
 pub(super) fn exchange(
     socket: &Path,
     user: Option<u32>,
-    request: &str,
+    request: &Value,
     patience: Duration,
 ) -> Result<String> {
     let deadline = Instant::now() + patience;
@@ -59,7 +59,7 @@ pub(super) fn exchange(
         bail!("user {} listens there, who is not to be believed; it was not asked", peer.user);
     }
     stream.set_write_timeout(Some(patience))?;
-    writeln!(stream, "{}", json!({ "request": request }))?;
+    writeln!(stream, "{request}")?;
     read_line(&mut stream, deadline).map_err(|error| explain(error, &peer, patience))
 }
 

@@ -4,8 +4,8 @@
 use anyhow::anyhow;
 use wm_schema::black_box::RefusedRequest;
 use wm_schema::{
-    Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PieceStats, Stats, TierUsage,
-    Tiers,
+    Bucket, Config, Counters, DedupStats, DeviceStats, DriverCall, MoveStats, PauseStats, PieceStats, Stats,
+    TierUsage, Tiers,
 };
 
 use super::asked::AskedProgram;
@@ -45,13 +45,31 @@ fn heading(pid: Option<u32>, answer: &Stats) -> String {
             format!("{}{version}", word(&driver.path))
         },
     );
+    let pause = answer.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| {
+        let waits = if pause.is_awaited { "; calls wait" } else { "" };
+        format!("{}{waits}: {}", word(&pause.state), paused(pause))
+    });
     format!(
-        "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n",
+        "{} (process {process}), up {}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n{}",
         name(&answer.program),
         human::duration(answer.uptime_s),
         word(&answer.version),
         word(&answer.torch_allocator),
+        pause.unwrap_or_default(),
     )
+}
+
+/// What a pause did.
+pub(crate) fn paused(pause: &PauseStats) -> String {
+    let mut text = format!("{} to the host in {}", bytes(pause.out_bytes), human::duration(pause.pause_s));
+    if pause.clean_bytes > 0 {
+        text.push_str(&format!(", {} of that without a copy", bytes(pause.clean_bytes)));
+    }
+    text.push('\n');
+    for stayed in &pause.stayed {
+        text.push_str(&format!("  {} stay on the device: {}\n", bytes(stayed.bytes), word(&stayed.reason)));
+    }
+    text
 }
 
 /// A driver's version number as people write it: `13000` is CUDA 13.0.
@@ -259,7 +277,10 @@ pub(super) fn list(programs: &[AskedProgram]) -> String {
         {
             Ok(answer) => {
                 let command = name(&program.identity.command_or(&answer.program));
-                let command = if program.is_stopped { format!("{command} (stopped)") } else { command };
+                let paused = answer.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| &*pause.state);
+                let halt = if program.is_stopped { Some("stopped") } else { paused };
+                let halt = halt.map(|halt| format!(" ({})", word(halt)));
+                let command = format!("{command}{}", halt.unwrap_or_default());
                 table.row(
                     summary(program, &answer)
                         .into_iter()

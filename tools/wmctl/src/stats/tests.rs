@@ -5,7 +5,7 @@
 use wm_schema::{
     BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DedupStats,
     DeviceBlocks, DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, MoveStats,
-    PieceEntry, PieceRange, PieceStats, Reason, Stats, TierUsage, Tiers,
+    PauseStats, PieceEntry, PieceRange, PieceStats, Reason, Stats, StayedBytes, TierUsage, Tiers,
 };
 
 use super::{blocks, render};
@@ -116,6 +116,15 @@ fn stats() -> Stats {
             turns: 219,
             refused: vec![Reason { reason: "it is exported".to_owned(), count: 220 }],
         }),
+        pause: Some(PauseStats {
+            state: "paused".to_owned(),
+            is_awaited: true,
+            pause_s: 12.0,
+            out_bytes: 231 << 30,
+            clean_bytes: 232 << 30,
+            stayed: vec![StayedBytes { reason: "a graph names it".to_owned(), bytes: 233 << 30 }],
+            ..PauseStats::default()
+        }),
         fail_open: FailOpen {
             count: 201,
             reasons: vec![Reason { reason: "a reason".to_owned(), count: 202 }],
@@ -176,6 +185,16 @@ fn so_is_what_is_stored_once() {
     let text = render::stats(None, &received(&stats()));
     assert_shown(&text, &["advise", "211.0 GiB", "212.0 GiB", "213.0 GiB", "214.0 GiB"]);
     assert_shown(&text, &["215", "216", "217", "218", "219", "not shared: it is exported", "220"]);
+}
+
+#[test]
+fn so_is_a_pause_while_it_lasts() {
+    let text = render::stats(None, &received(&stats()));
+    assert_shown(&text, &["paused; calls wait", "231.0 GiB", "232.0 GiB", "233.0 GiB", "a graph names it"]);
+    for pause in [None, Some(PauseStats { state: "running".to_owned(), ..PauseStats::default() })] {
+        let text = render::stats(None, &received(&Stats { pause, ..stats() }));
+        assert!(!text.contains("paus"), "{text}");
+    }
 }
 
 #[test]

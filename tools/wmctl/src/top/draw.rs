@@ -159,10 +159,10 @@ fn command(line: &ProgramLine<'_>, width: u16, look: Look) -> String {
         (depth, true) => format!("{}`-", "  ".repeat(depth - 1)),
     };
     let folded = if line.is_folded { format!("[+{}] ", line.below.len()) } else { String::new() };
-    let state = match line.process {
-        process if process.stopped => "stopped: ",
-        process if !process.answers => "does not answer: ",
-        _ => "",
+    let state = match line.process.halt() {
+        Some(halt) => format!("{}: ", human::word(halt)),
+        None if !line.process.answers => "does not answer: ".to_owned(),
+        None => String::new(),
     };
     let before = format!("{branch}{folded}{state}");
     let room = width.saturating_sub(u16::try_from(before.chars().count()).unwrap_or(u16::MAX));
@@ -176,7 +176,7 @@ fn style(column: Column, line: &ProgramLine<'_>, look: Look) -> Style {
             look.colour(Style::new().add_modifier(Modifier::BOLD), Color::Red)
         }
         Column::Host if figures.host > 0 => look.colour(Style::new(), Color::Yellow),
-        _ if line.process.stopped => Style::new().add_modifier(Modifier::DIM),
+        _ if line.process.halt().is_some() => Style::new().add_modifier(Modifier::DIM),
         _ => Style::new(),
     }
 }

@@ -53,11 +53,21 @@ pub(super) struct ProcessReading {
     pub(super) answers: bool,
     /// A signal or a debugger has stopped it: its figures are those of then.
     pub(super) stopped: bool,
+    /// `pausing`, `paused` or `resuming` of one that does not run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) pause: Option<String>,
     pub(super) devices: Vec<DeviceUsage>,
     pub(super) copies: Vec<CopyRate>,
     /// None where `WMSHIM_DEDUP` is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) dedup: Option<SharedUsage>,
+}
+
+impl ProcessReading {
+    /// The reason why it does not run on, in a word.
+    pub(super) fn halt(&self) -> Option<&str> {
+        if self.stopped { Some("stopped") } else { self.pause.as_deref() }
+    }
 }
 
 /// The memory that a program shares, or could share, in bytes.
@@ -132,6 +142,7 @@ impl ProcessReading {
             ancestors: Vec::new(),
             answers,
             stopped: false,
+            pause: now.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| pause.state.clone()),
             devices,
             copies,
             dedup,
@@ -230,6 +241,18 @@ mod tests {
             SharedUsage { mode: "on".to_owned(), candidate_bytes: 4, shared_bytes: 3, saved_bytes: 2 };
         let found: Vec<_> = change.processes.into_iter().map(|process| process.dedup).collect();
         assert_eq!(found, [Some(usage), None, None]);
+    }
+
+    #[test]
+    fn a_program_that_is_paused_is_told_from_one_that_runs() {
+        let paused = |state: &str| {
+            let mut answer = answer(0, 0);
+            answer.pause = serde_json::from_value(json!({ "state": state })).expect("figures");
+            Some(answer)
+        };
+        let change = change(&[], &[(1, paused("paused")), (2, paused("running")), (3, Some(answer(0, 0)))]);
+        let halts: Vec<_> = change.processes.iter().map(ProcessReading::halt).collect();
+        assert_eq!(halts, [Some("paused"), None, None]);
     }
 
     #[test]

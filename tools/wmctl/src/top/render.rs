@@ -29,7 +29,8 @@ fn memory(processes: &[ProcessReading]) -> TextTable {
     for process in processes {
         let identity = &process.identity;
         let command = human::name(&identity.command_or(&process.program));
-        let command = if process.stopped { format!("{command} (stopped)") } else { command };
+        let halt = process.halt().map(|halt| format!(" ({})", human::word(halt)));
+        let command = format!("{command}{}", halt.unwrap_or_default());
         for device in &process.devices {
             table.row(
                 row(process, device).into_iter().chain(origins.cells(identity)).chain([command.clone()]),

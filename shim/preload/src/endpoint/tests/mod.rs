@@ -45,6 +45,18 @@ impl Source for Fake {
     fn config(&self) -> Value {
         json!({ "WMSHIM_STITCH": "on" })
     }
+
+    fn pause(&self, deadline: Option<Duration>) -> Value {
+        json!({ "schema": "wmshim-pause/1", "deadline_s": deadline.map(|deadline| deadline.as_secs_f64()) })
+    }
+
+    fn resume(&self) -> Value {
+        json!({ "schema": "wmshim-pause/1", "pause": { "state": "resuming" } })
+    }
+
+    fn pause_state(&self) -> Value {
+        json!({ "schema": "wmshim-pause/1", "pause": { "state": "running" } })
+    }
 }
 
 /// The signal and the descriptors are the process's, and some tests count those: tests that share a

@@ -41,10 +41,29 @@ fn garbage_is_answered_with_what_is_valid() {
     {
         client.send(garbage);
         let answer = client.answer();
-        assert_eq!(answer["valid"], json!(["stats", "blocks", "config", "dump", "final"]), "to {garbage:?}");
+        let valid = ["stats", "blocks", "config", "dump", "final", "pause", "resume", "pause_state"];
+        assert_eq!(answer["valid"], json!(valid), "to {garbage:?}");
         assert!(answer["error"].is_string());
     }
     assert_eq!(client.ask("stats")["schema"], "wmshim-stats/2");
+}
+
+#[test]
+fn a_pause_has_the_deadline_of_its_request() {
+    let scratch = Scratch::new("pause");
+    let socket = serve(&scratch, Fake::default());
+    let mut client = Client::connect(&socket);
+    for (request, deadline) in [
+        ("pause", json!(null)),
+        ("{\"request\":\"pause\",\"deadline_s\":2.5}", json!(2.5)),
+        ("{\"request\":\"pause\",\"deadline_s\":-1}", json!(null)),
+        ("{\"request\":\"pause\",\"deadline_s\":1e300}", json!(null)),
+        ("{\"request\":\"pause\",\"deadline_s\":1e9}", json!(3600.0)),
+    ] {
+        assert_eq!(client.ask(request)["deadline_s"], deadline, "{request}");
+    }
+    assert_eq!(client.ask("resume")["pause"]["state"], "resuming");
+    assert_eq!(client.ask("pause_state")["pause"]["state"], "running");
 }
 
 #[test]

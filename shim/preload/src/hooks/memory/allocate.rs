@@ -189,6 +189,7 @@ fn allocate(
     if bytes == 0 || process::exiting() {
         return Outcome::Forward;
     }
+    GATE.await_resume();
     if let Some(error) = sticky_error::failure() {
         return Outcome::Return(error);
     }

@@ -51,6 +51,7 @@ pub(in crate::hooks) unsafe fn mem_create(
     }
     // Pieces stay where they are. Nothing else depends on the answer than sharing, which ends.
     let _is_for_others = GATE.is_for_others();
+    GATE.await_resume();
     // SAFETY: the program's description of the memory, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;

@@ -1,0 +1,39 @@
+//! Hazard (latency): host memory for a pause is made while calls of the program wait, or is made
+//! twice for a handle that two blocks lie on, or again for what the host has already.
+
+mod support;
+
+use support::model::{MIB, Model};
+use wm_driver::{StreamId, Tier};
+use wm_memory::{Manager, ManagerSettings, MoveOrder, Order, RangeMove, SpareSource};
+
+#[test]
+fn what_leaves_in_a_pause_has_its_memory_before_the_gate_closes() {
+    let settings = ManagerSettings { overflow: vec![Tier::Host], headroom: 0, ..ManagerSettings::default() };
+    let manager = Manager::new(Model::new(256 * MIB, 512 * MIB), settings);
+    let block = |mib: u64| {
+        let bytes = mib * MIB;
+        let address = manager.allocate(bytes as usize, Order::Stream(StreamId(0))).expect("there is room");
+        manager.gpu().write(address, address ^ mib);
+        address..address + bytes
+    };
+    let mut blocks = [1, 1, 64, 3].map(block);
+    blocks.sort_by_key(|block| block.start);
+    manager.make_spares_ahead(&blocks, || false);
+    assert_eq!(manager.usage().idle.host, 0, "it was not to go on");
+    manager.make_spares_ahead(&blocks, || true);
+    let made = manager.usage().idle.host;
+    manager.make_spares_ahead(&blocks, || true);
+    assert_eq!(manager.usage().idle.host, made, "none too many");
+    let order = |range| MoveOrder { range, to: Tier::Host, alone: false, discards: false };
+    let mut ranges = blocks.clone().map(|block| RangeMove::new(order(block), u64::MAX));
+    let lacks = manager.swap_within(&mut ranges, SpareSource::Idle, || false, || false);
+    assert!(lacks.expect("nothing is in the way").is_empty() && ranges.iter().all(RangeMove::is_over));
+    let usage = manager.usage();
+    assert_eq!((usage.idle.host, usage.live.device), (0, 0), "as much as was needed");
+    manager.audit().expect("the books balance");
+    for block in &blocks {
+        let mib = (block.end - block.start) / MIB;
+        assert_eq!(manager.gpu().read(block.start), Some(block.start ^ mib));
+    }
+}

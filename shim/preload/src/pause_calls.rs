@@ -1,0 +1,93 @@
+//! `wmshim_pause` and `wmshim_resume` of wmshim.h, and the same for the statistics socket.
+//!
+//! The calls of C wait for the thread that pauses and resumes; those of the socket answer at once,
+//! and the client asks again.
+
+use std::ffi::c_uint;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use wm_abi::CUresult;
+use wm_driver::thread::{KernelThread, Uncancelled};
+use wm_schema as schema;
+
+use crate::gate::GATE;
+use crate::pauses::{DEADLINE, PauseError, Pauses};
+use crate::process::{self, preserve_errno};
+use crate::subsystems::PROCESS;
+
+/// `int wmshim_pause(unsigned int milliseconds)`.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_pause(milliseconds: c_uint) -> CUresult {
+    safely(|| {
+        let asker = Some(KernelThread::current());
+        let deadline = if milliseconds == 0 { DEADLINE } else { Duration::from_millis(milliseconds.into()) };
+        Pauses::pause(PROCESS.paused_parts(), deadline, asker)?;
+        PROCESS.pauses.wait()
+    })
+}
+
+/// `int wmshim_resume(void)`.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_resume() -> CUresult {
+    safely(|| {
+        Pauses::resume(PROCESS.paused_parts())?;
+        // Why an earlier pause failed is not the answer.
+        let _failure = PROCESS.pauses.wait();
+        Ok(())
+    })
+}
+
+/// A client's request for a pause.
+pub(crate) fn pause(deadline: Option<Duration>) -> schema::PauseAnswer {
+    let asked = Pauses::pause(PROCESS.paused_parts(), deadline.unwrap_or(DEADLINE), None);
+    answer(asked)
+}
+
+/// A client's request for a resume.
+pub(crate) fn resume() -> schema::PauseAnswer {
+    answer(Pauses::resume(PROCESS.paused_parts()))
+}
+
+/// How far the process has come.
+pub(crate) fn state() -> schema::PauseAnswer {
+    answer(Ok(()))
+}
+
+fn answer(asked: Result<(), PauseError>) -> schema::PauseAnswer {
+    let off = || schema::PauseStats { state: "off".to_owned(), ..schema::PauseStats::default() };
+    let mut pause = PROCESS.pauses.figures().unwrap_or_else(off);
+    if let Err(problem) = asked {
+        pause.problem = Some(problem.to_string());
+    }
+    schema::PauseAnswer { schema: schema::PauseAnswer::SCHEMA.to_owned(), pid: std::process::id(), pause }
+}
+
+fn code(error: PauseError) -> CUresult {
+    match error {
+        PauseError::Off | PauseError::NoHost => CUresult::NOT_SUPPORTED,
+        PauseError::Exiting => CUresult::DEINITIALIZED,
+        PauseError::Inside | PauseError::Pinned(_) => CUresult::NOT_PERMITTED,
+        PauseError::Crowded | PauseError::Held | PauseError::Busy => CUresult::NOT_READY,
+        PauseError::Captured => CUresult::STREAM_CAPTURE_UNSUPPORTED,
+        PauseError::HostFull | PauseError::NoThread => CUresult::OUT_OF_MEMORY,
+        PauseError::Panicked => CUresult::UNKNOWN,
+        PauseError::Unknown(code) => code,
+    }
+}
+
+/// A panic stops here, `errno` is as it was, and the thread is not cancelled inside. A thread whose
+/// call is under way would wait for itself.
+fn safely(body: impl FnOnce() -> Result<(), PauseError>) -> CUresult {
+    if process::opened().is_none() || process::forked() {
+        return CUresult::NOT_INITIALIZED;
+    }
+    if GATE.is_inside() {
+        return code(PauseError::Inside);
+    }
+    let _whole = Uncancelled::new();
+    match preserve_errno(|| catch_unwind(AssertUnwindSafe(body))) {
+        Ok(done) => done.map_err(code).into(),
+        Err(_) => CUresult::UNKNOWN,
+    }
+}

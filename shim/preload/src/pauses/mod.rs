@@ -1,0 +1,343 @@
+//! Pauses: the device memory of the process goes to the host and to the driver, and its calls wait
+//! until it is resumed (`wmctl pause`, `wmshim_pause`, `WMSHIM_PAUSE`).
+//!
+//! A thread of its own carries requests out, one after the other: a request is a goal
+//! ([`plan::Course`]), and a client looks how far the process has come, or waits.
+//!
+//! Invariants:
+//! * A pause that fails changes nothing that the program sees: memory that had left comes back, and
+//!   the gate opens.
+//! * A resume never fails: what does not come back lies on the host, at its addresses, where the
+//!   GPU reads it.
+//! * The thread that has asked for a pause is not held by it: a call of it that would wait resumes
+//!   the process. With `WMSHIM_PAUSE=auto` a call of any thread does.
+//! * No lock is held across a driver call, and none while memory moves.
+//! * At exit the gate opens without a wait; a forked child passes it anyway.
+
+mod plan;
+mod work;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use wm_driver::lock;
+use wm_driver::thread::{self, KernelThread};
+use wm_schema::PauseStats;
+
+use crate::black_box;
+use crate::gate::GATE;
+use crate::moves::Migrations;
+use crate::process::{self, preserve_errno};
+use crate::settings::{Pause, Settings};
+pub(crate) use plan::DEADLINE;
+use plan::{Course, PauseGoal, PausePhase, PauseStep};
+pub(crate) use work::PauseError;
+use work::{LeftBlocks, Pausing, Resumed};
+
+/// Stack of the thread, bytes.
+const STACK: usize = 512 << 10;
+
+/// Pauses of the process.
+pub(crate) struct Pauses {
+    /// Decided at load.
+    is_on: AtomicBool,
+    is_auto: AtomicBool,
+    book: Mutex<PauseBook>,
+    /// A step has ended.
+    changed: Condvar,
+}
+
+/// The course of the process, and the outcome of its last steps.
+struct PauseBook {
+    course: Course,
+    deadline: Duration,
+    /// The thread of the program that has asked for the pause.
+    asker: Option<KernelThread>,
+    /// Blocks that left the device in the last pause and have not come back.
+    left: Vec<LeftBlocks>,
+    figures: PauseStats,
+    failure: Option<PauseError>,
+}
+
+/// The parts of the process that a pause works on.
+#[derive(Clone, Copy)]
+pub(crate) struct PausedParts {
+    pub(crate) pauses: &'static Pauses,
+    pub(crate) moves: &'static Migrations,
+}
+
+impl Pauses {
+    pub(crate) const fn new() -> Self {
+        let figures = PauseStats {
+            state: String::new(),
+            is_awaited: false,
+            pauses: 0,
+            pause_s: 0.0,
+            resume_s: 0.0,
+            out_bytes: 0,
+            clean_bytes: 0,
+            in_bytes: 0,
+            left_bytes: 0,
+            stayed_bytes: 0,
+            stayed: Vec::new(),
+            problem: None,
+        };
+        let course = Course {
+            phase: PausePhase::Running,
+            goal: PauseGoal::Running,
+            is_working: false,
+            has_rest: false,
+            wants_rest: false,
+        };
+        let book =
+            PauseBook { course, deadline: DEADLINE, asker: None, left: Vec::new(), figures, failure: None };
+        Self {
+            is_on: AtomicBool::new(false),
+            is_auto: AtomicBool::new(false),
+            book: Mutex::new(book),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Decides for the whole process whether it can be paused: where memory can move. To be called
+    /// after [`Migrations::choose`]. `arrived` calls [`Pauses::arrived`].
+    pub(crate) fn choose(&self, settings: &Settings, moves: &Migrations, arrived: fn()) {
+        if !moves.is_on() {
+            return;
+        }
+        self.is_auto.store(settings.pause == Pause::Auto, Relaxed);
+        self.is_on.store(true, Relaxed);
+        GATE.tell_of_arrivals(arrived);
+        let mut book = self.lock();
+        if settings.pause == Pause::Paused {
+            let is_kept = GATE.keep_closed(Instant::now(), || Ok::<_, PauseError>(()));
+            if is_kept.is_some() {
+                (book.course.phase, book.course.goal) = (PausePhase::Paused, PauseGoal::Paused);
+            }
+        }
+        book.show();
+    }
+
+    /// Can the process be paused?
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PauseBook> {
+        lock(&self.book)
+    }
+
+    /// Asks for a pause. A process that is paused already stays so. `asker`: the thread of the
+    /// program that asks.
+    ///
+    /// # Errors
+    /// The process cannot be paused, or no thread could be started.
+    pub(crate) fn pause(
+        parts: PausedParts,
+        deadline: Duration,
+        asker: Option<KernelThread>,
+    ) -> Result<(), PauseError> {
+        parts.ask(PauseGoal::Paused, |book| {
+            if book.course.phase != PausePhase::Paused {
+                book.deadline = deadline;
+                book.failure = None;
+            }
+            book.asker = asker.or(book.asker);
+        })
+    }
+
+    /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
+    /// comes back, as far as there is room now.
+    ///
+    /// # Errors
+    /// The process cannot be paused, or no thread could be started. Then the gate opens all the
+    /// same, and all memory is where it was.
+    pub(crate) fn resume(parts: PausedParts) -> Result<(), PauseError> {
+        parts.ask(PauseGoal::Running, |_| {})
+    }
+
+    /// Waits until nothing is under way.
+    ///
+    /// # Errors
+    /// Why the last pause failed.
+    pub(crate) fn wait(&self) -> Result<(), PauseError> {
+        let mut book = self.lock();
+        while book.course.is_working {
+            book = self.changed.wait(book).unwrap_or_else(PoisonError::into_inner);
+        }
+        book.failure.map_or(Ok(()), Err)
+    }
+
+    /// A thread of the program is about to wait at the gate.
+    pub(crate) fn arrived(parts: PausedParts) {
+        let asker = parts.pauses.lock().asker;
+        let is_asker = asker == Some(KernelThread::current());
+        if is_asker {
+            log::warn!("the thread that has paused the process makes a call that waits: it is resumed");
+        }
+        if is_asker || parts.pauses.is_auto.load(Relaxed) {
+            let _started = Self::resume(parts);
+        }
+    }
+
+    /// The figures for statistics; `None`: the process cannot be paused.
+    pub(crate) fn figures(&self) -> Option<PauseStats> {
+        self.is_on().then(|| {
+            let book = self.lock();
+            PauseStats {
+                state: book.course.text().to_owned(),
+                is_awaited: book.course.phase == PausePhase::Paused && GATE.is_awaited(),
+                problem: book.failure.map(|failure| failure.to_string()),
+                ..book.figures.clone()
+            }
+        })
+    }
+
+    /// The process exits: nothing waits any more. Takes no lock.
+    pub(crate) fn stop(&self) {
+        if self.is_on() {
+            GATE.open_at_exit();
+        }
+    }
+
+    /// The next step, or the end of the thread.
+    fn next(&self) -> (PauseStep, Pausing) {
+        let mut book = self.lock();
+        let step = book.course.next();
+        let pausing = Pausing { limit: book.deadline, left: std::mem::take(&mut book.left) };
+        if step == PauseStep::End {
+            book.left = pausing.left;
+            self.changed.notify_all();
+            return (step, Pausing::default());
+        }
+        book.show();
+        (step, pausing)
+    }
+
+    /// A step has ended.
+    fn ended(&self, note: impl FnOnce(&mut PauseBook) -> bool) {
+        let mut book = self.lock();
+        let has_succeeded = note(&mut book);
+        book.course.ended(has_succeeded);
+        book.show();
+        self.changed.notify_all();
+    }
+}
+
+impl PauseBook {
+    /// Shows the phase in the black box.
+    fn show(&self) {
+        let figures = &self.figures;
+        black_box::show_pause(self.course.shown() as u64 + 1, [figures.out_bytes, figures.stayed_bytes]);
+    }
+}
+
+impl PausedParts {
+    fn ask(self, goal: PauseGoal, note: impl FnOnce(&mut PauseBook)) -> Result<(), PauseError> {
+        if !self.pauses.is_on() {
+            return Err(PauseError::Off);
+        }
+        if process::forked() || process::exiting() {
+            return Err(PauseError::Exiting);
+        }
+        let mut book = self.pauses.lock();
+        note(&mut book);
+        if !book.course.ask(goal) {
+            return Ok(());
+        }
+        drop(book);
+        let started = preserve_errno(|| thread::spawn(c"wmshim-pause", STACK, move || self.work()));
+        started.map_err(|error| self.without_thread(&error))
+    }
+
+    /// A resume opens the gate here: memory stays on the host, where the GPU reads it.
+    fn without_thread(self, error: &std::io::Error) -> PauseError {
+        log::warn!("no thread to pause or resume the process: {error}");
+        let mut book = self.pauses.lock();
+        if (book.course.phase, book.course.goal) == (PausePhase::Paused, PauseGoal::Running) {
+            let _resume = book.course.next();
+            book.course.ended(true);
+            GATE.open_kept();
+        }
+        book.course.give_up();
+        book.show();
+        self.pauses.changed.notify_all();
+        PauseError::NoThread
+    }
+
+    fn work(self) {
+        loop {
+            let (step, pausing) = self.pauses.next();
+            let made = catch_unwind(AssertUnwindSafe(|| match step {
+                PauseStep::Pause => self.pause_now(pausing),
+                PauseStep::Resume => self.resume_now(|| work::resume(self.moves, &pausing.left)),
+                PauseStep::Refill => self.resume_now(|| work::refill(self.moves, pausing)),
+                PauseStep::End => {}
+            }));
+            match (made, step) {
+                (Ok(()), PauseStep::End) => return,
+                (Ok(()), _) => {}
+                (Err(_), _) => self.after_panic(),
+            }
+        }
+    }
+
+    /// A bug of ours. The gate opened as the panic passed it: the program goes on, and memory is
+    /// where it is.
+    fn after_panic(self) {
+        log::warn!("a pause or a resume panicked; the program goes on");
+        self.pauses.ended(|book| {
+            book.failure = Some(PauseError::Panicked);
+            false
+        });
+    }
+
+    fn pause_now(self, pausing: Pausing) {
+        let done = work::pause(self.moves, pausing.limit);
+        match &done {
+            Ok(paused) => {
+                let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
+                log::info!("paused: {out} MiB to the host in {:.1?}, {stayed} MiB stay", paused.took);
+                black_box::mark(&format!("paused: {out} MiB to the host"));
+            }
+            Err(failure) => log::info!("not paused: {failure}"),
+        }
+        self.pauses.ended(|book| match done {
+            Ok(paused) => {
+                paused.note(&mut book.figures);
+                book.left = paused.left;
+                // What an earlier resume left on the host.
+                book.left.extend(pausing.left);
+                true
+            }
+            Err(failure) => {
+                book.left = pausing.left;
+                book.failure = Some(failure);
+                book.asker = None;
+                false
+            }
+        });
+        // A call that came before the gate was kept closed has not seen that it is.
+        if GATE.is_kept() && self.pauses.is_auto.load(Relaxed) && GATE.is_awaited() {
+            self.pauses.lock().course.ask(PauseGoal::Running);
+        }
+    }
+
+    fn resume_now(self, resume: impl FnOnce() -> Resumed) {
+        let begin = Instant::now();
+        let resumed = resume();
+        let [came, rest] = [resumed.came, resumed.rest].map(|bytes| bytes >> 20);
+        log::info!("resumed: {came} MiB to the device in {:.1?}, {rest} MiB on the host", begin.elapsed());
+        black_box::mark(&format!("resumed: {rest} MiB on the host"));
+        self.pauses.ended(|book| {
+            book.figures.resume_s = begin.elapsed().as_secs_f64();
+            (book.figures.in_bytes, book.figures.left_bytes) = (resumed.came, resumed.rest);
+            book.asker = None;
+            book.course.has_rest = !resumed.left.is_empty();
+            book.left = resumed.left;
+            true
+        });
+    }
+}

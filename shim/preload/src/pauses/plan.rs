@@ -1,0 +1,250 @@
+//! The decisions of a pause, as plain values: the order in which memory leaves and comes back, and
+//! the answer to a request while another one is under way.
+
+use std::ops::Range;
+use std::time::Duration;
+
+/// How long calls and work that are under way may take to end, unless the request says so.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Most bytes of neighbours that leave as one range, as those of one handle may. A reason why
+/// memory stays is told for a range.
+const JOINED: u64 = 2 << 20;
+
+/// A block that a pause may have moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MovableBlock {
+    pub(crate) id: u64,
+    pub(crate) range: Range<u64>,
+    /// The number of the last launch that used it; `None`: none is known.
+    pub(crate) last_use: Option<u64>,
+}
+
+/// The ranges that leave, by address: neighbours often lie on one handle.
+pub(crate) fn leaving(blocks: &[MovableBlock]) -> Vec<Range<u64>> {
+    let mut ranges: Vec<Range<u64>> = blocks.iter().map(|block| block.range.clone()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end == range.start && range.end - last.start <= JOINED => last.end = range.end,
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+/// The ranges that come back: the one that was used last comes first, and those of which no use is
+/// known come last, by address.
+pub(crate) fn returning(mut blocks: Vec<MovableBlock>) -> Vec<Range<u64>> {
+    blocks.sort_unstable_by_key(|block| (std::cmp::Reverse(block.last_use), block.range.start));
+    blocks.into_iter().map(|block| block.range).collect()
+}
+
+/// Where a process is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PausePhase {
+    #[default]
+    Running,
+    Pausing,
+    Paused,
+    Resuming,
+}
+
+/// A place in which a process stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum PauseGoal {
+    #[default]
+    Running,
+    Paused,
+}
+
+/// The next step of the thread that pauses and resumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PauseStep {
+    Pause,
+    Resume,
+    /// What an earlier resume left on the host comes back, as far as it fits now.
+    Refill,
+    /// What was asked for is so.
+    End,
+}
+
+/// The phases of a process, and the last request. A request during a step of another one is carried
+/// out after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Course {
+    pub(crate) phase: PausePhase,
+    pub(crate) goal: PauseGoal,
+    /// A thread carries requests out.
+    pub(crate) is_working: bool,
+    /// A resume has left memory on the host.
+    pub(crate) has_rest: bool,
+    /// That memory is to come back.
+    pub(crate) wants_rest: bool,
+}
+
+impl Course {
+    /// The phase as clients see it: a request has an effect at once.
+    pub(crate) fn shown(&self) -> PausePhase {
+        match (self.phase, self.goal) {
+            (PausePhase::Running, PauseGoal::Paused) if self.is_working => PausePhase::Pausing,
+            (PausePhase::Paused, PauseGoal::Running) if self.is_working => PausePhase::Resuming,
+            (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PausePhase::Resuming,
+            (phase, _) => phase,
+        }
+    }
+
+    /// The same in words for statistics.
+    pub(crate) fn text(&self) -> &'static str {
+        ["running", "pausing", "paused", "resuming"][self.shown() as usize]
+    }
+
+    /// A request. `true`: a thread is to be started for it.
+    pub(crate) fn ask(&mut self, goal: PauseGoal) -> bool {
+        self.goal = goal;
+        let runs = self.phase == PausePhase::Running;
+        self.wants_rest = runs && self.has_rest && goal == PauseGoal::Running;
+        let is_there = match goal {
+            PauseGoal::Running => runs && !self.wants_rest,
+            PauseGoal::Paused => self.phase == PausePhase::Paused,
+        };
+        !is_there && !std::mem::replace(&mut self.is_working, true)
+    }
+
+    /// No thread could be started.
+    pub(crate) fn give_up(&mut self) {
+        (self.is_working, self.wants_rest) = (false, false);
+        self.goal = if self.phase == PausePhase::Paused { PauseGoal::Paused } else { PauseGoal::Running };
+    }
+
+    /// What the thread does next.
+    pub(crate) fn next(&mut self) -> PauseStep {
+        let step = match (self.phase, self.goal) {
+            (PausePhase::Running, PauseGoal::Paused) => PauseStep::Pause,
+            (PausePhase::Paused, PauseGoal::Running) => PauseStep::Resume,
+            (PausePhase::Running, PauseGoal::Running) if self.wants_rest => PauseStep::Refill,
+            _ => PauseStep::End,
+        };
+        self.wants_rest = false;
+        match step {
+            PauseStep::Pause => self.phase = PausePhase::Pausing,
+            PauseStep::Resume | PauseStep::Refill => self.phase = PausePhase::Resuming,
+            PauseStep::End => self.is_working = false,
+        }
+        step
+    }
+
+    /// The step has ended. A pause that fails is not tried again.
+    pub(crate) fn ended(&mut self, has_succeeded: bool) {
+        self.phase = match (self.phase, has_succeeded) {
+            (PausePhase::Pausing, true) => PausePhase::Paused,
+            (PausePhase::Pausing, false) => {
+                self.goal = PauseGoal::Running;
+                PausePhase::Running
+            }
+            (PausePhase::Resuming, _) => PausePhase::Running,
+            (phase, _) => phase,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard (silent degradation): what was used last comes back last, or memory is forgotten.
+    //! Hazard (deadlock): a request is lost, and its client waits for ever.
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STEP: u64 = 1 << 20;
+
+    /// Blocks that do not overlap, in any order.
+    fn blocks() -> impl Strategy<Value = Vec<MovableBlock>> {
+        let block = (1..100_u64, 0..3_u64, proptest::option::of(0..20_u64));
+        proptest::collection::vec(block, 0..40).prop_map(|drawn| {
+            let mut next = STEP;
+            let placed = drawn.into_iter().enumerate().map(|(id, (size, gap, last_use))| {
+                let start = next + gap * STEP;
+                next = start + size * STEP;
+                MovableBlock { id: id as u64, range: start..next, last_use }
+            });
+            let mut placed: Vec<_> = placed.collect();
+            let middle = placed.len() / 2;
+            placed.rotate_left(middle);
+            placed
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_byte_leaves_once_and_in_order(blocks in blocks()) {
+            let ranges = leaving(&blocks);
+            let bytes = |ranges: &[Range<u64>]| ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+            let all: Vec<_> = blocks.iter().map(|block| block.range.clone()).collect();
+            prop_assert_eq!(bytes(&ranges), bytes(&all));
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            for block in &blocks {
+                let holds = |range: &&Range<u64>| range.start <= block.range.start && block.range.end <= range.end;
+                prop_assert_eq!(ranges.iter().filter(holds).count(), 1);
+            }
+            let largest = blocks.iter().map(|block| block.range.end - block.range.start).max();
+            prop_assert!(ranges.iter().all(|range| range.end - range.start <= JOINED.max(largest.unwrap_or(0))));
+        }
+
+        #[test]
+        fn what_was_used_last_comes_first(blocks in blocks()) {
+            let order = returning(blocks.clone());
+            prop_assert_eq!(order.len(), blocks.len());
+            let uses: Vec<Option<u64>> = order
+                .iter()
+                .map(|range| blocks.iter().find(|block| block.range == *range).expect("one of them").last_use)
+                .collect();
+            prop_assert!(uses.windows(2).all(|pair| pair[0] >= pair[1]), "{:?}", uses);
+        }
+
+        /// Requests come at any moment, also while a step is under way. In the end the process is
+        /// where the last request wanted it, unless a pause has failed after that.
+        #[test]
+        fn no_request_is_lost(events in proptest::collection::vec((0..4_u8, any::<bool>()), 0..60)) {
+            let (mut course, mut under_way, mut last, mut failed) = (Course::default(), None, PauseGoal::Running, false);
+            let mut threads = 0;
+            for (event, succeeds) in events {
+                match event {
+                    0 | 1 => {
+                        last = if event == 0 { PauseGoal::Running } else { PauseGoal::Paused };
+                        failed = false;
+                        threads += usize::from(course.ask(last));
+                    }
+                    _ if threads == 0 => {}
+                    _ => match under_way.take() {
+                        None => match course.next() {
+                            PauseStep::End => threads -= 1,
+                            step => under_way = Some(step),
+                        },
+                        Some(step) => {
+                            course.has_rest = step != PauseStep::Pause && succeeds;
+                            course.ended(succeeds);
+                            failed |= step == PauseStep::Pause && !succeeds;
+                        }
+                    },
+                }
+                prop_assert!(threads <= 1, "two threads work");
+            }
+            while threads > 0 {
+                if under_way.take().is_some() {
+                    course.has_rest = false;
+                    course.ended(true);
+                }
+                match course.next() {
+                    PauseStep::End => threads -= 1,
+                    step => under_way = Some(step),
+                }
+            }
+            let wanted = if last == PauseGoal::Paused && !failed { PausePhase::Paused } else { PausePhase::Running };
+            prop_assert_eq!(course.phase, wanted);
+            prop_assert_eq!(course.shown(), wanted, "a client waits for ever");
+            prop_assert!(!course.is_working);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The answer to `pause`, `resume` and `pause_state`: whether a process is paused, and where its
+//! bytes lie.
+
+use serde::{Deserialize, Serialize};
+
+/// The answer to `pause`, `resume` and `pause_state`. All answer at once.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PauseAnswer {
+    /// `wmshim-pause/1`.
+    pub schema: String,
+    /// The process.
+    pub pid: u32,
+    /// Its state.
+    pub pause: PauseStats,
+}
+
+impl PauseAnswer {
+    /// The version of this answer.
+    pub const SCHEMA: &'static str = "wmshim-pause/1";
+}
+
+/// A process that can be paused.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PauseStats {
+    /// `off` if it cannot be paused, `running`, `pausing`, `paused` or `resuming`.
+    pub state: String,
+    /// Calls of the program wait for it to be resumed.
+    pub is_awaited: bool,
+    /// Pauses that succeeded, so far.
+    pub pauses: u64,
+    /// The last pause took so many seconds while calls waited; host memory was made before.
+    pub pause_s: f64,
+    /// The last resume took so many seconds.
+    pub resume_s: f64,
+    /// Bytes that left the device in the last pause.
+    pub out_bytes: u64,
+    /// Those of them that were not copied, because the host still had them.
+    pub clean_bytes: u64,
+    /// Bytes that came back in the last resume.
+    pub in_bytes: u64,
+    /// Bytes that it left on the host, since the device had no room.
+    pub left_bytes: u64,
+    /// Bytes that stayed on the device in the last pause.
+    pub stayed_bytes: u64,
+    /// The same by reason.
+    pub stayed: Vec<StayedBytes>,
+    /// Why the last pause failed; null if it did not.
+    pub problem: Option<String>,
+}
+
+impl PauseStats {
+    /// Do the process's calls go on, as if it could not be paused?
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        matches!(self.state.as_str(), "" | "off" | "running")
+    }
+}
+
+/// Memory that stays on the device in a pause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StayedBytes {
+    /// In words.
+    pub reason: String,
+    /// How much.
+    pub bytes: u64,
+}

@@ -1,0 +1,209 @@
+//! `wmctl pause` and `wmctl resume`: the device memory of a running program goes to the host, and
+//! comes back.
+//!
+//! The program answers at once and is asked again until it is there: a client that is interrupted
+//! leaves it on its way. A name stands for all programs of that name, which are asked together, so
+//! that ranks of one job do not wait for each other.
+
+use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use wm_schema::{PauseAnswer, PauseStats};
+
+use crate::client::{self, Endpoint};
+use crate::human::{self, bytes, word};
+use crate::programs::{self, Finder};
+use crate::{output, stats};
+
+/// Between two questions how far the program has come.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Arguments of `wmctl pause`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PauseArguments {
+    #[command(flatten)]
+    program: NamedPrograms,
+    /// Where its device memory goes
+    #[arg(long, value_name = "PLACE", default_value = "host")]
+    to: PausePlace,
+    /// How long calls and work that are under way may take to end [default: 10]
+    #[arg(long, value_name = "SECONDS", value_parser = stats::interval)]
+    deadline: Option<Duration>,
+}
+
+/// Arguments of `wmctl resume`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResumeArguments {
+    #[command(flatten)]
+    program: NamedPrograms,
+}
+
+#[derive(Debug, clap::Args)]
+struct NamedPrograms {
+    /// The process, or the file name of its program: all that run of that name
+    #[arg(value_name = "PID|NAME")]
+    program: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PausePlace {
+    /// Pinned memory of the host
+    Host,
+}
+
+/// The wanted end of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestedState {
+    Paused,
+    Running,
+}
+
+/// One process, and what became of the request.
+struct AskedProcess {
+    pid: u32,
+    was_there: bool,
+    answer: Result<PauseAnswer>,
+}
+
+/// Pauses programs, and waits until they are paused.
+///
+/// # Errors
+/// No such program. One that refuses is said, and the code is 1.
+pub(crate) fn pause(arguments: &PauseArguments) -> Result<ExitCode> {
+    let PausePlace::Host = arguments.to;
+    let mut request = json!({ "request": "pause" });
+    if let Some(deadline) = arguments.deadline {
+        request["deadline_s"] = json!(deadline.as_secs_f64());
+    }
+    arguments.program.ask(&request, RequestedState::Paused)
+}
+
+/// Resumes programs, and waits until they run.
+///
+/// # Errors
+/// No such program. One that does not answer is said, and the code is 1.
+pub(crate) fn resume(arguments: &ResumeArguments) -> Result<ExitCode> {
+    arguments.program.ask(&json!({ "request": "resume" }), RequestedState::Running)
+}
+
+impl NamedPrograms {
+    fn ask(&self, request: &Value, goal: RequestedState) -> Result<ExitCode> {
+        let endpoints = self.endpoints()?;
+        let asked: Vec<AskedProcess> = thread::scope(|scope| {
+            let asks = |endpoint| scope.spawn(move || AskedProcess::ask(endpoint, request, goal));
+            let threads: Vec<_> = endpoints.iter().map(asks).collect();
+            threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        });
+        let has_failed = asked.iter().any(|one| one.problem(goal).is_some());
+        if self.json {
+            let processes: Vec<Value> = asked.iter().map(|one| one.document(goal)).collect();
+            output::print_json(&json!({ "schema": "wmctl-pause/1", "processes": processes }))?;
+        } else {
+            for one in &asked {
+                match one.problem(goal) {
+                    Some(problem) => eprintln!("wmctl: process {}: {}", one.pid, human::shown(&problem)),
+                    None => output::print(&one.text(goal))?,
+                }
+            }
+        }
+        Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn endpoints(&self) -> Result<Vec<Endpoint>> {
+        if let Ok(pid) = self.program.parse() {
+            return Ok(vec![client::of_process(pid)?]);
+        }
+        let found = Finder::default().find().running;
+        let figures = programs::figures(&found, client::PATIENCE);
+        let is_named = |program: &str| program == self.program;
+        let named = found.iter().zip(figures).filter_map(|(program, figures)| {
+            figures.is_ok_and(|told| is_named(&told.stats.program)).then(|| program.endpoint()).flatten()
+        });
+        let endpoints: Vec<Endpoint> = named.collect();
+        if endpoints.is_empty() {
+            bail!("no program of the name {} runs under the shim, or it has no socket", self.program);
+        }
+        Ok(endpoints)
+    }
+}
+
+impl AskedProcess {
+    fn ask(endpoint: &Endpoint, request: &Value, goal: RequestedState) -> Self {
+        let before = state(endpoint, &json!({ "request": "pause_state" }));
+        let was_there = before.is_ok_and(|before| goal.is_reached(&before.pause));
+        let mut answer = state(endpoint, request);
+        while let Ok(told) = &answer
+            && matches!(told.pause.state.as_str(), "pausing" | "resuming")
+        {
+            thread::sleep(LOOK);
+            answer = state(endpoint, &json!({ "request": "pause_state" }));
+        }
+        Self { pid: endpoint.pid, was_there, answer }
+    }
+
+    fn problem(&self, goal: RequestedState) -> Option<String> {
+        match &self.answer {
+            Err(error) => Some(format!("{error:#}")),
+            Ok(answer) if goal.is_reached(&answer.pause) => None,
+            Ok(PauseAnswer { pause, .. }) => {
+                let state = || format!("it is {} now: another client has asked for that", word(&pause.state));
+                Some(pause.problem.clone().unwrap_or_else(state))
+            }
+        }
+    }
+
+    fn document(&self, goal: RequestedState) -> Value {
+        let mut document = json!({ "pid": self.pid, "was_there": self.was_there });
+        match (&self.answer, self.problem(goal)) {
+            (Ok(answer), problem) => {
+                document["pause"] = serde_json::to_value(&answer.pause).unwrap_or_default();
+                document["error"] = json!(problem);
+            }
+            (Err(_), problem) => document["error"] = json!(problem),
+        }
+        document
+    }
+
+    fn text(&self, goal: RequestedState) -> String {
+        let Ok(PauseAnswer { pause, .. }) = &self.answer else { return String::new() };
+        match (goal, self.was_there) {
+            (RequestedState::Paused, true) => format!("process {} is paused already\n", self.pid),
+            (RequestedState::Running, true) => format!("process {} runs\n", self.pid),
+            (RequestedState::Paused, false) => {
+                format!("process {} is paused: {}", self.pid, stats::paused(pause))
+            }
+            (RequestedState::Running, false) => format!("process {} runs: {}", self.pid, resumed(pause)),
+        }
+    }
+}
+
+impl RequestedState {
+    fn is_reached(self, pause: &PauseStats) -> bool {
+        match self {
+            Self::Paused => pause.state == "paused",
+            Self::Running => pause.state == "running",
+        }
+    }
+}
+
+fn state(endpoint: &Endpoint, request: &Value) -> Result<PauseAnswer> {
+    let answer = client::ask_with(endpoint, request, client::PATIENCE);
+    client::parsed(&answer.context("it was not asked to the end")?)
+}
+
+fn resumed(pause: &PauseStats) -> String {
+    let mut text = format!("{} back in {}\n", bytes(pause.in_bytes), human::duration(pause.resume_s));
+    if pause.left_bytes > 0 {
+        text.push_str(&format!(
+            "  {} found no room and lie on the host, where the GPU reads them\n",
+            bytes(pause.left_bytes)
+        ));
+    }
+    text
+}
