@@ -14,8 +14,9 @@ use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
 use crate::black_box::{self, ProcessFacts};
+use crate::control::{self, Caller};
 use crate::counters::COUNTERS;
-use crate::endpoint::{EndpointSettings, Source};
+use crate::endpoint::{Change, EndpointSettings, Source};
 use crate::physical::{self, ListedPiece};
 use crate::settings::Dedup;
 use crate::subsystems::PROCESS;
@@ -84,6 +85,10 @@ impl Source for ProcessReport {
             devices: registry::all().map(in_force).collect(),
         })
     }
+
+    fn change(&self, change: &Change) -> Value {
+        value(&control::change(change, Caller::Endpoint))
+    }
 }
 
 /// The program's own memory of a device. The books are locked as long as it is listed, which takes
@@ -127,6 +132,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         dedup: PROCESS.sharing.figures(),
         fail_open: fail_open(),
         out_of_bounds: COUNTERS.out_of_bounds(),
+        detached: process::detached(),
     }
 }
 
@@ -156,7 +162,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         uuid: label.uuid.clone(),
         pci: label.pci.clone(),
         total_bytes: label.total,
-        limit_bytes: limits.device_limit.min(label.total),
+        limit_bytes: manager.device_limit().min(label.total),
         headroom_bytes: limits.headroom,
         tiers: tiers(&usage),
         memory: Some(usage.together.tiers()),
@@ -190,7 +196,7 @@ fn in_force(manager: &'static Manager<Device>) -> schema::DeviceBudget {
     let bytes = |limit: u64| (limit != u64::MAX).then_some(limit);
     schema::DeviceBudget {
         ordinal: manager.gpu().ordinal(),
-        device_limit_bytes: bytes(limits.device_limit),
+        device_limit_bytes: bytes(manager.device_limit()),
         headroom_bytes: limits.headroom,
         keep_idle_bytes: limits.keep_idle,
         host_limit_bytes: bytes(limits.host_limit),

@@ -19,10 +19,11 @@ const PAGE: &str = "docs/schema.md";
 const PYTHON: &str = "tools/python/wmshim/_schema.py";
 
 /// Files, in the order of the page, with their headings.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("stats", "`stats` and `final`"),
     ("blocks", "`blocks`"),
     ("config", "`config`"),
+    ("change", "`limit`, `trim`, `detach` and `attach`"),
     ("out_of_memory", "Out of memory"),
     ("profile", "A profile"),
 ];

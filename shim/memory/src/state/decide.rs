@@ -382,7 +382,7 @@ impl State {
             idle: ledger.handles().idle_bytes().plus(self.pool.idle_bytes()),
             largest_free_run: ledger.runs().largest(),
             device_left: left(Tier::Device),
-            device_limit: rules.settings.device_limit,
+            device_limit: self.limits.device,
             host_left: left(Tier::Host),
             overflow: match attempt.and_then(|attempt| attempt.oom_answer) {
                 _ if rules.settings.overflow.is_empty() => OverflowVerdict::Off,

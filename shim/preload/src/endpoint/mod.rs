@@ -21,9 +21,10 @@
 //!
 //! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds
 //! the rate, [`request`] parses and answers a line, [`dump`] writes files, [`exit_reply`] is the
-//! last answer at exit, to clients and to a file, [`signal`] is the signal's handler and the pipe
+//! last answer at exit, to clients and to a file, [`changes`] are requests that change the process, [`signal`] is the signal's handler and the pipe
 //! that wakes the thread. The folder and the descriptors are those of [`wm_sockets`].
 
+mod changes;
 mod connection;
 mod dump;
 mod exit_reply;
@@ -40,6 +41,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::process::preserve_errno;
+pub(crate) use changes::{Change, LimitChange};
 use dump::Dumps;
 pub(crate) use dump::store as write_new_file;
 use exit_reply::ExitReply;
@@ -67,6 +69,8 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn blocks(&self) -> serde_json::Value;
     /// The settings in force.
     fn config(&self) -> serde_json::Value;
+    /// Makes one step of a change of the process, of bounded time.
+    fn change(&self, change: &Change) -> serde_json::Value;
 }
 
 /// The user's settings.

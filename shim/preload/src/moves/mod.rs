@@ -9,6 +9,8 @@
 mod fingerprints;
 mod graphs;
 mod last_use;
+mod leaving;
+mod limits;
 mod named_ranges;
 mod pieces;
 pub(crate) mod pin_reason;
@@ -36,11 +38,12 @@ use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, LaunchWord, LaunchedWork, Subscriber};
 use crate::registry;
-use crate::settings::Settings;
+use crate::settings::{Migrate, Settings};
 use fingerprints::Fingerprints;
 pub(crate) use graphs::{GraphChange, GraphOwner, GraphUses};
 use graphs::{Graphs, RangeChanges};
 use last_use::LastUse;
+pub(crate) use limits::{StepEnd, StepTerms};
 use predictor::Predictor;
 use refusals::RefusalLog;
 pub(crate) use refusals::WhyNot;
@@ -49,8 +52,11 @@ use waits::Waits;
 
 /// Moves in a process.
 pub(crate) struct Migrations {
-    /// As the user has set it. Decided at load.
+    /// Memory may move: calls that submit work have passed the gate from the first on. Decided at
+    /// load.
     is_on: AtomicBool,
+    /// It also moves where no operator and no program asks for it.
+    is_automatic: AtomicBool,
     last_use: LastUse,
     /// From the first block on that finds no room.
     predictor: Mutex<Option<Predictor>>,
@@ -71,6 +77,7 @@ impl Migrations {
     pub(crate) const fn new() -> Self {
         Self {
             is_on: AtomicBool::new(false),
+            is_automatic: AtomicBool::new(false),
             last_use: LastUse::new(),
             predictor: Mutex::new(None),
             is_moving: AtomicBool::new(false),
@@ -87,15 +94,19 @@ impl Migrations {
     /// Decides for the whole process whether memory may move. To be called before the first hook is
     /// connected. `events` tells this value of blocks.
     pub(crate) fn choose(&self, settings: &Settings, events: BlockSubscriber) {
-        if !settings.migrate || settings.disable {
+        if settings.migrate == Migrate::Off || settings.disable {
             return;
         }
         if let Some(why) = pin_reason::of_settings(settings) {
             return log::warn!("WMSHIM_MIGRATE has no effect with {why}");
         }
-        self.last_use.turn_on();
         self.is_on.store(true, Relaxed);
         GATE.turn_on();
+        if settings.migrate == Migrate::Asked {
+            return;
+        }
+        self.last_use.turn_on();
+        self.is_automatic.store(true, Relaxed);
         launches::subscribe(Subscriber::LastUse);
         events::subscribe(events);
     }
@@ -104,6 +115,26 @@ impl Migrations {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
+    }
+
+    /// Does it move where no operator and no program asks for it?
+    #[inline]
+    pub(crate) fn is_automatic(&self) -> bool {
+        self.is_automatic.load(Relaxed)
+    }
+
+    /// Nothing moves by itself any more.
+    pub(crate) fn rest(&self) {
+        self.is_automatic.store(false, Relaxed);
+        launches::unsubscribe(Subscriber::LastUse);
+        self.forget_predictor();
+    }
+
+    /// It does again, if the user has set that.
+    pub(crate) fn resume(&self, settings: &Settings) {
+        if self.is_on() && settings.migrate == Migrate::On && !self.is_automatic.swap(true, Relaxed) {
+            launches::subscribe(Subscriber::LastUse);
+        }
     }
 
     /// Is a device idle, and can nothing use memory of its pieces while the gate is closed? To be

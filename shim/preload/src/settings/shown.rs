@@ -11,8 +11,8 @@ use wm_memory::KeepCopies;
 use wm_schema::size;
 
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
-    Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Migrate, Multipath, Overflow, Size, TorchAllocator,
+    TorchPieces, Verify,
 };
 
 /// A value in the notation in which it is read.
@@ -118,6 +118,17 @@ impl Shown for KeepCopies {
         let word = match self {
             Self::Off => "off",
             Self::Auto => "auto",
+            Self::On => "on",
+        };
+        Some(word.to_owned())
+    }
+}
+
+impl Shown for Migrate {
+    fn shown(&self) -> Option<String> {
+        let word = match self {
+            Self::Off => "off",
+            Self::Asked => "asked",
             Self::On => "on",
         };
         Some(word.to_owned())

@@ -105,9 +105,14 @@ part! {
         out_of_bounds,
         /// Requests that were refused because all tiers were full.
         refusals,
-        /// Sharing is in force: 1 `advise`, 2 `on`.
+        /// Sharing is in force: 1 `advise`, 2 `on`. Beside that [`ProcessWords::DETACHED`].
         dedup_mode,
     }
+}
+
+impl ProcessWords {
+    /// A bit of `dedup_mode`: the library's features are off.
+    pub const DETACHED: u64 = 1 << 32;
 }
 
 part! {
@@ -261,7 +266,7 @@ part! {
 }
 
 part! {
-    /// A device's size and limits, which do not change.
+    /// A device's size and limits. Of these, the limit changes.
     LimitCells, LimitWords {
         /// The device's memory.
         total,

@@ -59,7 +59,9 @@ pub(super) fn exchange(
         bail!("user {} listens there, who is not to be believed; it was not asked", peer.user);
     }
     stream.set_write_timeout(Some(patience))?;
-    writeln!(stream, "{}", json!({ "request": request }))?;
+    let has_arguments = request.starts_with('{');
+    let line = if has_arguments { request.to_owned() } else { json!({ "request": request }).to_string() };
+    writeln!(stream, "{line}")?;
     read_line(&mut stream, deadline).map_err(|error| explain(error, &peer, patience))
 }
 

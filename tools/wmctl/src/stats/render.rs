@@ -16,6 +16,9 @@ use crate::table::TextTable;
 /// Everything about one process. `pid` is its number here, if that is known.
 pub(super) fn stats(pid: Option<u32>, answer: &Stats) -> String {
     let mut text = heading(pid, answer);
+    if answer.detached {
+        text.push_str("detached: the shim's features are off; `wmctl attach` undoes it\n");
+    }
     for device in &answer.devices {
         text.push_str(&format!("\n{}", self::device(device)));
     }
@@ -260,6 +263,7 @@ pub(super) fn list(programs: &[AskedProgram]) -> String {
             Ok(answer) => {
                 let command = name(&program.identity.command_or(&answer.program));
                 let command = if program.is_stopped { format!("{command} (stopped)") } else { command };
+                let command = if answer.detached { format!("{command} (detached)") } else { command };
                 table.row(
                     summary(program, &answer)
                         .into_iter()

@@ -162,6 +162,7 @@ fn command(line: &ProgramLine<'_>, width: u16, look: Look) -> String {
     let state = match line.process {
         process if process.stopped => "stopped: ",
         process if !process.answers => "does not answer: ",
+        process if process.detached => "detached: ",
         _ => "",
     };
     let before = format!("{branch}{folded}{state}");

@@ -53,6 +53,8 @@ pub(super) struct ProcessReading {
     pub(super) answers: bool,
     /// A signal or a debugger has stopped it: its figures are those of then.
     pub(super) stopped: bool,
+    /// The shim's features are off in it.
+    pub(super) detached: bool,
     pub(super) devices: Vec<DeviceUsage>,
     pub(super) copies: Vec<CopyRate>,
     /// None where `WMSHIM_DEDUP` is off.
@@ -132,6 +134,7 @@ impl ProcessReading {
             ancestors: Vec::new(),
             answers,
             stopped: false,
+            detached: now.detached,
             devices,
             copies,
             dedup,

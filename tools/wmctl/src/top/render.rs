@@ -30,6 +30,7 @@ fn memory(processes: &[ProcessReading]) -> TextTable {
         let identity = &process.identity;
         let command = human::name(&identity.command_or(&process.program));
         let command = if process.stopped { format!("{command} (stopped)") } else { command };
+        let command = if process.detached { format!("{command} (detached)") } else { command };
         for device in &process.devices {
             table.row(
                 row(process, device).into_iter().chain(origins.cells(identity)).chain([command.clone()]),

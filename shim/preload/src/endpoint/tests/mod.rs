@@ -21,7 +21,7 @@ use wm_driver::lock;
 use super::dump::Dumps;
 use super::exit_reply::ExitReply;
 use super::server::EndpointServer;
-use super::{Source, run, signal, socket};
+use super::{Change, Source, run, signal, socket};
 use wm_sockets::private_folder;
 
 /// A source that counts the questions, and can be told to be large or to panic.
@@ -44,6 +44,10 @@ impl Source for Fake {
 
     fn config(&self) -> Value {
         json!({ "WMSHIM_STITCH": "on" })
+    }
+
+    fn change(&self, change: &Change) -> Value {
+        json!({ "schema": "wmshim-change/1", "made": format!("{change:?}") })
     }
 }
 

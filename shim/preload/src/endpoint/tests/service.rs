@@ -41,10 +41,25 @@ fn garbage_is_answered_with_what_is_valid() {
     {
         client.send(garbage);
         let answer = client.answer();
-        assert_eq!(answer["valid"], json!(["stats", "blocks", "config", "dump", "final"]), "to {garbage:?}");
+        let valid =
+            json!(["stats", "blocks", "config", "dump", "final", "limit", "trim", "detach", "attach"]);
+        assert_eq!(answer["valid"], valid, "to {garbage:?}");
         assert!(answer["error"].is_string());
     }
     assert_eq!(client.ask("stats")["schema"], "wmshim-stats/2");
+}
+
+/// Hazard (out of memory): a request with a mistake limits the program.
+#[test]
+fn a_change_is_made_as_it_was_asked_for_or_not_at_all() {
+    let scratch = Scratch::new("change");
+    let socket = serve(&scratch, Fake::default());
+    let mut client = Client::connect(&socket);
+    client.send(b"{\"request\":\"limit\",\"bytes\":4096}\n");
+    assert_eq!(client.answer()["made"], "Limit(LimitChange { device: None, bytes: Some(4096) })");
+    assert_eq!(client.ask("trim")["made"], "Trim");
+    client.send(b"{\"request\":\"limit\",\"bytes\":\"much\"}\n");
+    assert!(client.answer()["error"].as_str().expect("an error").contains("number of bytes"));
 }
 
 #[test]

@@ -1,0 +1,276 @@
+//! Memory leaves a device until no more than its limit is held there, or comes back to it, because
+//! an operator or the program asks for that.
+//!
+//! It is done in steps of bounded time. The caller repeats them, so no thread is kept by a program
+//! with a busy GPU. The library's own waits for an idle GPU have a share of the program's time
+//! ([`super::waits`]). Here others wait for the memory, so the gate is also closed until the GPU has
+//! no work left, for [`LONGEST_DRAIN`] at most: the GPU has work meanwhile. It is not done while the
+//! host may hold a stream.
+
+use std::time::{Duration, Instant};
+
+use wm_driver::thread::Uncancelled;
+use wm_driver::{Device, Gpu, Tier};
+use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
+
+use super::leaving::{Leaver, count_for, sort};
+use super::predictor::{SMALLEST, range_of};
+use super::refusals::WhyNot;
+use super::slices::SliceCost;
+use super::stops::SoleMover;
+use super::wait_budget::WAIT;
+use super::{Migrations, pin_reason};
+use crate::gate::GATE;
+use crate::process;
+
+/// Bytes that are chosen at a time. What they leave goes to the driver before the next are chosen.
+const BATCH: u64 = 512 << 20;
+
+/// The gate is closed for so long at first until the GPU has no work left; each time that this is
+/// not enough, for twice as long.
+const FIRST_DRAIN: Duration = Duration::from_millis(20);
+const LONGEST_DRAIN: Duration = Duration::from_millis(160);
+
+/// How long calls of the program wait for memory that moves after that.
+const CALLS: Duration = Duration::from_millis(40);
+
+/// Free memory that stays, in words.
+const UNUSED: &str = "it is free, and work may still be touching it";
+/// Memory of `cuMemCreate` that stays, in words.
+const PIECES: &str = "memory of cuMemCreate that does not move";
+
+/// How a step is made.
+pub(crate) struct StepTerms<'a> {
+    /// No batch begins after that.
+    pub(crate) until: Instant,
+    /// May calls of the program be held until the GPU has no work left? The calling thread must not
+    /// be one of the program's.
+    pub(crate) drains: bool,
+    /// Gives so many bytes of the device's unused memory to the driver, as far as there are;
+    /// returns how many.
+    pub(crate) give_back: &'a dyn Fn(u64) -> u64,
+}
+
+/// What a step did.
+#[derive(Debug, Default)]
+pub(crate) struct StepEnd {
+    /// Bytes that left the device.
+    pub(crate) out: u64,
+    /// Bytes that came to it.
+    pub(crate) back: u64,
+    /// Bytes that went to the driver.
+    pub(crate) given: u64,
+    /// Bytes that stay, by reason, as far as the step has tried.
+    pub(crate) stays: Vec<(&'static str, u64)>,
+    /// Another step may do more.
+    pub(crate) goes_on: bool,
+}
+
+impl StepEnd {
+    fn note(&mut self, why: &'static str, bytes: u64) {
+        match self.stays.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, sum)) => *sum += bytes,
+            None if bytes > 0 => self.stays.push((why, bytes)),
+            None => {}
+        }
+    }
+
+    fn moved(&mut self, ranges: &[RangeMove]) -> u64 {
+        let to = |tier| ranges.iter().filter(move |range| range.order.to == tier);
+        let bytes = |tier| to(tier).map(|range| range.moved.bytes).sum::<u64>();
+        let [out, back] = [Tier::Host, Tier::Device].map(bytes);
+        (self.out, self.back) = (self.out + out, self.back + back);
+        out + back
+    }
+}
+
+impl Migrations {
+    /// One step towards the device's limit.
+    pub(crate) fn step_to_limit(&self, manager: &Manager<Device>, terms: &StepTerms<'_>) -> StepEnd {
+        let _whole = Uncancelled::new();
+        let mut end = StepEnd::default();
+        let excess = || manager.bytes_beyond_limit();
+        end.given += (terms.give_back)(excess());
+        if excess() == 0 {
+            return end;
+        }
+        if let Some(why) = self.forbids() {
+            end.note(why.reason(), manager.live().device);
+        } else if let Some(_mover) = SoleMover::begin(&self.is_moving) {
+            manager.expect_moves();
+            if self.is_automatic() {
+                self.start_predictor(manager);
+            }
+            self.let_leave(manager, terms, &mut end);
+        } else {
+            end.goes_on = true;
+        }
+        if excess() > 0 {
+            note_others(manager, &mut end);
+        }
+        end
+    }
+
+    /// One step of bringing back what lies on the host, as far as there is room.
+    pub(crate) fn step_home(&self, manager: &Manager<Device>, terms: &StepTerms<'_>) -> StepEnd {
+        let _whole = Uncancelled::new();
+        let mut end = StepEnd::default();
+        if manager.movable_on_host() == 0 {
+            return end;
+        }
+        if let Some(why) = self.forbids() {
+            end.note(why.reason(), manager.live().host);
+        } else if let Some(_mover) = SoleMover::begin(&self.is_moving) {
+            self.let_come(manager, terms, &mut end);
+        } else {
+            end.goes_on = true;
+        }
+        end
+    }
+
+    /// Why nothing moves in this process, or not now.
+    fn forbids(&self) -> Option<WhyNot> {
+        if !self.is_on() {
+            return Some(WhyNot::Off);
+        }
+        pin_reason::of_process().map(WhyNot::Pinned)
+    }
+
+    fn let_leave(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
+        for least in [SMALLEST, 0] {
+            let mut leavers = self.leavers(manager, |block| {
+                let whole = block.tiers.total();
+                whole >= least && (least > 0 || whole < SMALLEST)
+            });
+            sort(&mut leavers);
+            let mut rest = &leavers[..];
+            while !rest.is_empty() {
+                let missing = manager.bytes_beyond_limit();
+                if missing == 0 || is_over(terms) {
+                    end.goes_on |= missing > 0;
+                    return;
+                }
+                let (batch, later) = rest.split_at(count_for(rest, missing.min(BATCH)));
+                rest = later;
+                let order = |leaver: &Leaver| {
+                    let range = leaver.range.clone();
+                    let order = MoveOrder { range, to: Tier::Host, alone: false, discards: false };
+                    RangeMove::new(order, missing).only_from(Tier::Device)
+                };
+                let mut ranges: Vec<RangeMove> = batch.iter().map(order).collect();
+                let why = self.move_when_idle(manager, &mut ranges, terms);
+                let moved = end.moved(&ranges);
+                end.given += (terms.give_back)(manager.bytes_beyond_limit());
+                ranges.iter().for_each(|range| note_stay(manager, range, why, end));
+                // All others would stay, too.
+                if why.is_some() && moved == 0 {
+                    end.goes_on |= why.is_some_and(passes);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn let_come(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
+        let mut comers = self.leavers(manager, |block| block.tiers.host > 0);
+        sort(&mut comers);
+        while let Some(last) = comers.pop() {
+            let Some(block) = manager.block(last.range.start) else { continue };
+            if block.tiers.host > manager.device_room() {
+                end.note(MoveRefusal::Full.reason(), block.tiers.host);
+                continue;
+            }
+            if is_over(terms) {
+                end.goes_on = true;
+                return;
+            }
+            let order = MoveOrder { range: last.range, to: Tier::Device, alone: false, discards: false };
+            let mut ranges = [RangeMove::new(order, u64::MAX).only_from(Tier::Host)];
+            let why = self.move_when_idle(manager, &mut ranges, terms);
+            let moved = end.moved(&ranges);
+            note_stay(manager, &ranges[0], why, end);
+            if why.is_some() && moved == 0 {
+                end.goes_on |= why.is_some_and(passes);
+                return;
+            }
+        }
+    }
+
+    fn leavers(&self, manager: &Manager<Device>, may: impl Fn(&Block) -> bool) -> Vec<Leaver> {
+        let blocks = manager.large_blocks(1).into_iter().filter(|block| may(block));
+        let leaver = |block: Block| {
+            let range = range_of(&block);
+            let last_use = self.last_use.number_of(&range);
+            Leaver { range, bytes: block.tiers.device, last_use }
+        };
+        blocks.map(leaver).collect()
+    }
+
+    /// Makes moves once the GPU is idle. Returns why some were not made, if the reason is not one of
+    /// single blocks.
+    fn move_when_idle(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        terms: &StepTerms<'_>,
+    ) -> Option<WhyNot> {
+        let mut drain = FIRST_DRAIN;
+        loop {
+            let holds = GATE.holds();
+            let mut why = WhyNot::Refused(MoveRefusal::InUse);
+            match manager.gpu().is_settled(WAIT) {
+                Ok(true) => {
+                    self.waits.end_holds(holds);
+                    why = self.swap(manager, ranges, WAIT).why.unwrap_or(why);
+                }
+                Ok(false) if terms.drains && !self.waits.is_held() => {
+                    let cost = SliceCost { drain, calls: CALLS };
+                    why = self.swap_at(manager, ranges, WAIT, cost).why.unwrap_or(why);
+                    drain = (drain * 2).min(LONGEST_DRAIN);
+                }
+                Ok(false) => {}
+                Err(code) => return Some(WhyNot::Refused(code.into())),
+            }
+            ranges.iter().for_each(|range| self.doubt(manager, &range.order.range));
+            let has_ended = ranges.iter().all(|range| range.is_over() || range.moved.refusal.is_some());
+            if has_ended && !ranges.iter().any(|range| range.moved.refusal.is_some_and(is_general)) {
+                return None;
+            }
+            if !passes(why) || has_ended || is_over(terms) {
+                return Some(why);
+            }
+        }
+    }
+}
+
+/// Does the reason pass with time?
+fn passes(why: WhyNot) -> bool {
+    use MoveRefusal::{Busy, InUse, Slow};
+    matches!(why, WhyNot::Crowded | WhyNot::Refused(InUse | Busy | Slow))
+}
+
+/// Would other blocks stay for that reason, too?
+fn is_general(refusal: MoveRefusal) -> bool {
+    use MoveRefusal::{Busy, Driver, Fixed, Full, Lost, Slow};
+    matches!(refusal, Busy | Driver(_) | Fixed | Full | Lost(_) | Slow)
+}
+
+fn is_over(terms: &StepTerms<'_>) -> bool {
+    Instant::now() >= terms.until || process::exiting()
+}
+
+/// What of a block stays where it is, and why.
+fn note_stay(manager: &Manager<Device>, range: &RangeMove, why: Option<WhyNot>, end: &mut StepEnd) {
+    let Some(why) = range.moved.refusal.map(WhyNot::Refused).or(why) else { return };
+    let tiers = manager.block(range.order.range.start).map(|block| block.tiers).unwrap_or_default();
+    let stays = if range.order.to == Tier::Host { tiers.device } else { tiers.host };
+    end.note(why.reason(), stays);
+}
+
+/// The memory on the device that no block has: it was not tried.
+fn note_others(manager: &Manager<Device>, end: &mut StepEnd) {
+    let usage = manager.usage();
+    end.note(UNUSED, usage.idle.device + usage.pieces.idle.device);
+    let of_blocks: u64 = manager.large_blocks(1).iter().map(|block| block.tiers.device).sum();
+    end.note(PIECES, usage.together.live.device.saturating_sub(of_blocks));
+}
