@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use wm_abi::CUresult;
 
 use crate::advice::{is_ready, safely};
-use crate::control::{self, Caller};
-use crate::endpoint::{Change, LimitChange};
+use crate::control::{self, StepCaller};
+use crate::endpoint::{ChangeRequest, LimitRequest};
 
 /// How long a call waits for the GPU. wmshim.h says so.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,8 +26,8 @@ fn limit(bytes: u64) -> Result<(), CUresult> {
     let until = Instant::now() + PATIENCE;
     let mut wish = Some(bytes);
     loop {
-        let change = Change::Limit(LimitChange { device: None, bytes: wish.take() });
-        let made = control::change(&change, Caller::Program);
+        let change = ChangeRequest::Limit(LimitRequest { device: None, bytes: wish.take() });
+        let made = control::change(&change, StepCaller::Program);
         if made.devices.iter().all(|device| device.beyond_bytes == 0) && !made.goes_on {
             return Ok(());
         }
@@ -43,26 +43,26 @@ fn limit(bytes: u64) -> Result<(), CUresult> {
 /// `int wmshim_trim(void)`.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_trim() -> c_int {
-    safely(|| make(&Change::Trim)).0.cast_signed()
+    safely(|| make(&ChangeRequest::Trim)).0.cast_signed()
 }
 
 /// `int wmshim_detach(void)`.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_detach() -> c_int {
-    safely(|| make(&Change::Detach)).0.cast_signed()
+    safely(|| make(&ChangeRequest::Detach)).0.cast_signed()
 }
 
 /// `int wmshim_attach(void)`.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_attach() -> c_int {
-    safely(|| make(&Change::Attach)).0.cast_signed()
+    safely(|| make(&ChangeRequest::Attach)).0.cast_signed()
 }
 
 /// Makes a change, for as long as another step may do more.
-fn make(change: &Change) -> Result<(), CUresult> {
+fn make(change: &ChangeRequest) -> Result<(), CUresult> {
     is_ready()?;
     let until = Instant::now() + PATIENCE;
-    while control::change(change, Caller::Program).goes_on {
+    while control::change(change, StepCaller::Program).goes_on {
         if Instant::now() >= until {
             return Err(CUresult::NOT_READY);
         }

@@ -14,9 +14,9 @@ use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
 use crate::black_box::{self, ProcessFacts};
-use crate::control::{self, Caller};
+use crate::control::{self, StepCaller};
 use crate::counters::COUNTERS;
-use crate::endpoint::{Change, EndpointSettings, Source};
+use crate::endpoint::{ChangeRequest, EndpointSettings, Source};
 use crate::physical::{self, ListedPiece};
 use crate::settings::Dedup;
 use crate::subsystems::PROCESS;
@@ -86,8 +86,8 @@ impl Source for ProcessReport {
         })
     }
 
-    fn change(&self, change: &Change) -> Value {
-        value(&control::change(change, Caller::Endpoint))
+    fn change(&self, change: &ChangeRequest) -> Value {
+        value(&control::change(change, StepCaller::Endpoint))
     }
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The answer to a request that changes the process. A request makes one step of bounded time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Change {
+pub struct ProcessChange {
     /// `wmshim-change/1`.
     pub schema: String,
     /// The process.
@@ -20,7 +20,7 @@ pub struct Change {
     pub remains: Vec<String>,
 }
 
-impl Change {
+impl ProcessChange {
     /// The version of this answer.
     pub const SCHEMA: &'static str = "wmshim-change/1";
 }

@@ -38,7 +38,7 @@ pub mod size;
 mod stats;
 
 pub use blocks::{BlockEntry, BlockList, DeviceBlocks, PieceEntry, PieceRange};
-pub use change::{Change, DeviceChange, StayingBytes};
+pub use change::{DeviceChange, ProcessChange, StayingBytes};
 pub use config::{Config, DeviceBudget};
 pub use out_of_memory::{FullDevice, Holder, HolderFrame, ObjectPlace, OutOfMemory};
 pub use stats::{

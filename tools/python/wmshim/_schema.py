@@ -209,6 +209,7 @@ class Stats(TypedDict, total=False):
     dedup: Optional[DedupStats]
     fail_open: FailOpen
     out_of_bounds: int
+    detached: bool
 
 
 class BlockEntry(TypedDict, total=False):
@@ -272,6 +273,40 @@ class Config(TypedDict, total=False):
     library: Optional[str]
     settings: Dict[str, Optional[str]]
     devices: List[DeviceBudget]
+
+
+class StayingBytes(TypedDict, total=False):
+    """Memory that stays where it is."""
+
+    reason: str
+    bytes: int
+
+
+class DeviceChange(TypedDict, total=False):
+    """What a step did on a device."""
+
+    ordinal: int
+    uuid: str
+    limit_bytes: Optional[int]
+    limit_source: str
+    held_bytes: int
+    beyond_bytes: int
+    elsewhere_bytes: int
+    out_bytes: int
+    back_bytes: int
+    given_bytes: int
+    stays: List[StayingBytes]
+
+
+class Change(TypedDict, total=False):
+    """The answer to a request that changes the process. A request makes one step of bounded time."""
+
+    schema: str
+    pid: int
+    detached: bool
+    goes_on: bool
+    devices: List[DeviceChange]
+    remains: List[str]
 
 
 class FullDevice(TypedDict, total=False):

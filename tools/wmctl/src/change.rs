@@ -1,8 +1,8 @@
 //! `wmctl limit`, `trim`, `detach` and `attach`: changes of a running program.
 //!
-//! A request makes one step of bounded time in the program, and it is made again while the program
-//! says that another one may do more, up to the time of `--wait`. An interruption leaves the program
-//! as it is: the limit is in force from the first step on.
+//! A request makes one step of bounded time in the program. It is made again while the program says
+//! that another one may do more, up to the time of `--wait`. An interruption leaves the program as
+//! it is: the limit is in force from the first step on.
 
 mod render;
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use wm_schema::Change;
+use wm_schema::ProcessChange;
 
 use crate::client::{self, Endpoint};
 use crate::{output, target};
@@ -124,12 +124,12 @@ pub(crate) fn attach(arguments: &ChangeArguments) -> Result<()> {
     show(&arguments.terms, &change, &render::attach(&change))
 }
 
-fn show(terms: &Terms, change: &Change, text: &str) -> Result<()> {
+fn show(terms: &Terms, change: &ProcessChange, text: &str) -> Result<()> {
     if terms.json { output::print_json(&serde_json::to_value(change)?) } else { output::print(text) }
 }
 
 /// Makes a change in steps. The answer is the last one, with the sums of all.
-fn make(program: &str, terms: &Terms, first: &Value, next: &Value) -> Result<Change> {
+fn make(program: &str, terms: &Terms, first: &Value, next: &Value) -> Result<ProcessChange> {
     let endpoint = client::of_process(target::find(program)?)?;
     let until = Instant::now() + terms.wait;
     let mut change = step(&endpoint, first)?;
@@ -144,12 +144,12 @@ fn make(program: &str, terms: &Terms, first: &Value, next: &Value) -> Result<Cha
     Ok(change)
 }
 
-fn step(endpoint: &Endpoint, request: &Value) -> Result<Change> {
+fn step(endpoint: &Endpoint, request: &Value) -> Result<ProcessChange> {
     client::parsed(&client::ask(endpoint, &request.to_string())?)
 }
 
 /// A later answer, with what earlier steps did.
-fn together(earlier: &Change, mut later: Change) -> Change {
+fn together(earlier: &ProcessChange, mut later: ProcessChange) -> ProcessChange {
     for device in &mut later.devices {
         if let Some(before) = earlier.devices.iter().find(|before| before.ordinal == device.ordinal) {
             device.out_bytes += before.out_bytes;

@@ -25,8 +25,8 @@ impl<G: Gpu> Manager<G> {
         self.waiters.notify();
     }
 
-    /// Is idle memory kept for later blocks and pieces, as the settings say? If it is not, all of it
-    /// goes to the driver at the next look.
+    /// Is idle memory kept for later blocks and pieces, as the settings say? If it is not, all of
+    /// it goes to the driver at the next look.
     pub fn keep_idle(&self, keeps: bool) {
         self.lock().limits.keeps_idle = keeps;
     }

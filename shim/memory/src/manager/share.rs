@@ -257,8 +257,8 @@ impl<G: Gpu> Manager<G> {
         let chunk = self.lock().shared_in(&(from..range.end)).next()?;
         let others = if own == 0 { &self.rules.settings.overflow[..] } else { &[] };
         let mut begun = Err(MoveRefusal::Full);
-        // The last resort is the device beyond its limit, which may have been lowered since: a write
-        // into memory that stays shared would end the program.
+        // The last resort is the device beyond its limit, which may have been lowered since: a
+        // write into memory that stays shared would end the program.
         let last = (own == 0).then_some((Tier::Device, true));
         let within = [Tier::Device].iter().chain(others).map(|tier| (*tier, false));
         for (to, beyond_limit) in within.chain(last) {

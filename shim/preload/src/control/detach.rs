@@ -11,7 +11,7 @@ use wm_memory::Manager;
 use wm_schema as schema;
 use wm_schema::size::rounded;
 
-use super::{Caller, STEP, answer, note_overflow, of_device, terms};
+use super::step::{STEP, StepCaller, answer, note_overflow, of_device, terms};
 use crate::moves::StepEnd;
 use crate::subsystems::PROCESS;
 use crate::{black_box, physical, process, registry, settings};
@@ -23,7 +23,7 @@ const UNPARK: Duration = Duration::from_millis(20);
 const WHY: &str = "the library was detached";
 
 /// One step towards a process that the library serves no more.
-pub(super) fn detach(caller: Caller) -> schema::Change {
+pub(super) fn detach(caller: StepCaller) -> schema::ProcessChange {
     let until = Instant::now() + STEP;
     turn_off();
     let shared = PROCESS.sharing.end_step(WHY, until);
@@ -33,11 +33,11 @@ pub(super) fn detach(caller: Caller) -> schema::Change {
         goes_on |= end.goes_on;
         of_device(manager, limit, &end)
     });
-    schema::Change { goes_on, remains: remains(shared), ..answer }
+    schema::ProcessChange { goes_on, remains: remains(shared), ..answer }
 }
 
 /// The library serves the process again. What was allocated meanwhile stays the driver's.
-pub(super) fn attach() -> schema::Change {
+pub(super) fn attach() -> schema::ProcessChange {
     if process::detached() {
         log::warn!("attached: wmshim serves this process again");
     }
@@ -49,7 +49,7 @@ pub(super) fn attach() -> schema::Change {
     let remains =
         ended.map(|_| "equal memory is not shared any more, until the program starts again".to_owned());
     let answer = answer(|manager, limit| of_device(manager, limit, &StepEnd::default()));
-    schema::Change { remains: remains.into_iter().collect(), ..answer }
+    schema::ProcessChange { remains: remains.into_iter().collect(), ..answer }
 }
 
 fn turn_off() {
@@ -62,7 +62,7 @@ fn turn_off() {
 }
 
 /// Blocks come to the device as far as there is room; the rest of its memory is the driver's.
-fn leave(manager: &'static Manager<Device>, until: Instant, caller: Caller) -> StepEnd {
+fn leave(manager: &'static Manager<Device>, until: Instant, caller: StepCaller) -> StepEnd {
     manager.keep_idle(false);
     manager.unpark(UNPARK);
     let give_back = |bytes| physical::give_back(manager, bytes);

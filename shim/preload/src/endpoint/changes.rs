@@ -11,9 +11,9 @@ pub(super) const WORDS: [&str; 4] = ["limit", "trim", "detach", "attach"];
 
 /// A change that a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum ChangeRequest {
     /// The limit of device memory.
-    Limit(LimitChange),
+    Limit(LimitRequest),
     /// Unused device memory goes to the driver.
     Trim,
     /// The library's features are turned off.
@@ -24,7 +24,7 @@ pub(crate) enum Change {
 
 /// A limit of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LimitChange {
+pub(crate) struct LimitRequest {
     /// `None`: of all devices.
     pub(crate) device: Option<i32>,
     /// Bytes; `u64::MAX` lifts it. `None`: it stays as it is, and another step is made towards it.
@@ -41,19 +41,19 @@ pub(super) enum ChangeError {
 }
 
 /// The change that a request asks for; `None` for other requests.
-pub(super) fn parse(line: &[u8]) -> Option<Result<Change, ChangeError>> {
+pub(super) fn parse(line: &[u8]) -> Option<Result<ChangeRequest, ChangeError>> {
     let text = std::str::from_utf8(line).ok()?.trim();
     let object: Value = if text.starts_with('{') { serde_json::from_str(text).ok()? } else { Value::Null };
     match object.get("request").and_then(Value::as_str).unwrap_or(text) {
-        "limit" => Some(limit(&object).map(Change::Limit)),
-        "trim" => Some(Ok(Change::Trim)),
-        "detach" => Some(Ok(Change::Detach)),
-        "attach" => Some(Ok(Change::Attach)),
+        "limit" => Some(limit(&object).map(ChangeRequest::Limit)),
+        "trim" => Some(Ok(ChangeRequest::Trim)),
+        "detach" => Some(Ok(ChangeRequest::Detach)),
+        "attach" => Some(Ok(ChangeRequest::Attach)),
         _ => None,
     }
 }
 
-fn limit(object: &Value) -> Result<LimitChange, ChangeError> {
+fn limit(object: &Value) -> Result<LimitRequest, ChangeError> {
     let device = match object.get("device") {
         None | Some(Value::Null) => None,
         Some(device) => {
@@ -65,7 +65,7 @@ fn limit(object: &Value) -> Result<LimitChange, ChangeError> {
         Some(Value::String(word)) if word == "none" => Some(u64::MAX),
         Some(bytes) => Some(bytes.as_u64().ok_or(ChangeError::Bytes)?),
     };
-    Ok(LimitChange { device: device.filter(|device: &i32| *device >= 0), bytes })
+    Ok(LimitRequest { device: device.filter(|device: &i32| *device >= 0), bytes })
 }
 
 #[cfg(test)]
@@ -73,13 +73,13 @@ mod tests {
     //! Hazard (out of memory): a request with a mistake in it limits a program to nothing.
     use super::*;
 
-    fn asked(text: &str) -> Option<Result<Change, ChangeError>> {
+    fn asked(text: &str) -> Option<Result<ChangeRequest, ChangeError>> {
         parse(text.as_bytes())
     }
 
     #[test]
     fn a_limit_names_bytes_and_perhaps_a_device() {
-        let limit = |device, bytes| Some(Ok(Change::Limit(LimitChange { device, bytes })));
+        let limit = |device, bytes| Some(Ok(ChangeRequest::Limit(LimitRequest { device, bytes })));
         assert_eq!(asked(r#"{"request":"limit","bytes":0}"#), limit(None, Some(0)));
         assert_eq!(asked(r#"{"request":"limit","bytes":"none","device":1}"#), limit(Some(1), Some(u64::MAX)));
         assert_eq!(asked(r#"{"request":"limit"}"#), limit(None, None), "another step");

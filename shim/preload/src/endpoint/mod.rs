@@ -20,9 +20,10 @@
 //!   `errno` survives every function here.
 //!
 //! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds
-//! the rate, [`request`] parses and answers a line, [`dump`] writes files, [`exit_reply`] is the
-//! last answer at exit, to clients and to a file, [`changes`] are requests that change the process, [`signal`] is the signal's handler and the pipe
-//! that wakes the thread. The folder and the descriptors are those of [`wm_sockets`].
+//! the rate, [`request`] parses and answers a line, [`changes`] are the requests that change the
+//! process, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a
+//! file, [`signal`] is the signal's handler and the pipe that wakes the thread. The folder and the
+//! descriptors are those of [`wm_sockets`].
 
 mod changes;
 mod connection;
@@ -41,7 +42,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use crate::process::preserve_errno;
-pub(crate) use changes::{Change, LimitChange};
+pub(crate) use changes::{ChangeRequest, LimitRequest};
 use dump::Dumps;
 pub(crate) use dump::store as write_new_file;
 use exit_reply::ExitReply;
@@ -70,7 +71,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// The settings in force.
     fn config(&self) -> serde_json::Value;
     /// Makes one step of a change of the process, of bounded time.
-    fn change(&self, change: &Change) -> serde_json::Value;
+    fn change(&self, change: &ChangeRequest) -> serde_json::Value;
 }
 
 /// The user's settings.

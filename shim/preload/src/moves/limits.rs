@@ -1,13 +1,13 @@
 //! Memory leaves a device until no more than its limit is held there, or comes back to it, because
 //! an operator or the program asks for that.
 //!
-//! It is done in steps of bounded time. The caller repeats them, so no thread is kept by a program
-//! with a busy GPU. The library's own waits for an idle GPU have a share of the program's time
-//! ([`super::waits`]). Here others wait for the memory, so the gate is also closed until the GPU has
-//! no work left, for [`LONGEST_DRAIN`] at most: the GPU has work meanwhile. It is not done while the
-//! host may hold a stream.
+//! It is done in steps of bounded time ([`super::step`]). The caller repeats them, so no thread is
+//! kept by a program with a busy GPU. The library's own waits for an idle GPU have a share of the
+//! program's time ([`super::waits`]). Here others wait for the memory, so the gate is also closed
+//! until the GPU has no work left, for [`LONGEST_DRAIN`] at most: the GPU has work meanwhile. It is
+//! not done while the host may hold a stream.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, Tier};
@@ -17,6 +17,7 @@ use super::leaving::{Leaver, count_for, sort};
 use super::predictor::{SMALLEST, range_of};
 use super::refusals::WhyNot;
 use super::slices::SliceCost;
+use super::step::{StepEnd, StepTerms};
 use super::stops::SoleMover;
 use super::wait_budget::WAIT;
 use super::{Migrations, pin_reason};
@@ -38,51 +39,6 @@ const CALLS: Duration = Duration::from_millis(40);
 const UNUSED: &str = "it is free, and work may still be touching it";
 /// Memory of `cuMemCreate` that stays, in words.
 const PIECES: &str = "memory of cuMemCreate that does not move";
-
-/// How a step is made.
-pub(crate) struct StepTerms<'a> {
-    /// No batch begins after that.
-    pub(crate) until: Instant,
-    /// May calls of the program be held until the GPU has no work left? The calling thread must not
-    /// be one of the program's.
-    pub(crate) drains: bool,
-    /// Gives so many bytes of the device's unused memory to the driver, as far as there are;
-    /// returns how many.
-    pub(crate) give_back: &'a dyn Fn(u64) -> u64,
-}
-
-/// What a step did.
-#[derive(Debug, Default)]
-pub(crate) struct StepEnd {
-    /// Bytes that left the device.
-    pub(crate) out: u64,
-    /// Bytes that came to it.
-    pub(crate) back: u64,
-    /// Bytes that went to the driver.
-    pub(crate) given: u64,
-    /// Bytes that stay, by reason, as far as the step has tried.
-    pub(crate) stays: Vec<(&'static str, u64)>,
-    /// Another step may do more.
-    pub(crate) goes_on: bool,
-}
-
-impl StepEnd {
-    fn note(&mut self, why: &'static str, bytes: u64) {
-        match self.stays.iter_mut().find(|(known, _)| *known == why) {
-            Some((_, sum)) => *sum += bytes,
-            None if bytes > 0 => self.stays.push((why, bytes)),
-            None => {}
-        }
-    }
-
-    fn moved(&mut self, ranges: &[RangeMove]) -> u64 {
-        let to = |tier| ranges.iter().filter(move |range| range.order.to == tier);
-        let bytes = |tier| to(tier).map(|range| range.moved.bytes).sum::<u64>();
-        let [out, back] = [Tier::Host, Tier::Device].map(bytes);
-        (self.out, self.back) = (self.out + out, self.back + back);
-        out + back
-    }
-}
 
 impl Migrations {
     /// One step towards the device's limit.
@@ -206,8 +162,8 @@ impl Migrations {
         blocks.map(leaver).collect()
     }
 
-    /// Makes moves once the GPU is idle. Returns why some were not made, if the reason is not one of
-    /// single blocks.
+    /// Makes moves once the GPU is idle. Returns why some were not made, if the reason is not one
+    /// of single blocks.
     fn move_when_idle(
         &self,
         manager: &Manager<Device>,
@@ -256,7 +212,7 @@ fn is_general(refusal: MoveRefusal) -> bool {
 }
 
 fn is_over(terms: &StepTerms<'_>) -> bool {
-    Instant::now() >= terms.until || process::exiting()
+    terms.is_over() || process::exiting()
 }
 
 /// What of a block stays where it is, and why.

@@ -19,6 +19,7 @@ mod refusals;
 mod room;
 mod slices;
 mod spans;
+mod step;
 mod stops;
 mod wait_budget;
 #[cfg(test)]
@@ -43,11 +44,11 @@ use fingerprints::Fingerprints;
 pub(crate) use graphs::{GraphChange, GraphOwner, GraphUses};
 use graphs::{Graphs, RangeChanges};
 use last_use::LastUse;
-pub(crate) use limits::{StepEnd, StepTerms};
 use predictor::Predictor;
 use refusals::RefusalLog;
 pub(crate) use refusals::WhyNot;
 use spans::Spans;
+pub(crate) use step::{StepEnd, StepTerms};
 use waits::Waits;
 
 /// Moves in a process.

@@ -12,7 +12,7 @@ use wm_schema::black_box::LimitWords;
 use super::contexts::living_contexts;
 use super::managers::DEVICES;
 use super::tables::{Callbacks, REGISTRY, existing, host_of_others};
-use super::{budget, devices, limits, peers};
+use super::{budget, devices, peers, renewal};
 use crate::black_box;
 use crate::process::{driver, streams};
 use crate::settings::{self, Guard, Overflow};
@@ -44,7 +44,7 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
         manager.reset_live_peak();
         manager.reset_reserved_peak();
         manager.allow_dependencies(!REGISTRY.independent.contains(device));
-        limits::renew_limit(manager);
+        renewal::renew_limit(manager);
         return Some(REGISTRY.managers.publish(index, manager));
     }
     let built = REGISTRY.callbacks.get().ok_or(Unmanaged::NoHooks);
@@ -111,7 +111,7 @@ fn manager_settings(device: CUdevice, total: u64) -> wm_memory::ManagerSettings 
         ceiling: settings::device_ceiling(),
     };
     let budget = budget::of(device, total, wanted);
-    let limit = limits::of_new(device, total, budget.limit).bytes;
+    let limit = renewal::of_new(device, total, budget.limit).bytes;
     let host_limit = settings.host_limit.map_or(u64::MAX, |size| size.of(host::whole()));
     let peer_limit = bytes(settings.peer_limit, u64::MAX);
     let overflow: Vec<Tier> = settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect();

@@ -7,17 +7,13 @@
 use std::sync::Mutex;
 
 use wm_abi::CUdevice;
-use wm_driver::dmem::{self, GroupLimits};
-use wm_driver::{Device, lock};
-use wm_memory::Manager;
+use wm_driver::dmem::GroupLimits;
+use wm_driver::lock;
 
-use super::devices::label;
-use super::tables::{REGISTRY, all};
 use crate::process::DeviceValues;
-use crate::settings;
 
 /// What was asked for while the program runs, and what the settings say.
-pub(crate) struct DeviceLimits {
+pub(crate) struct LimitBook {
     asked: Mutex<AskedLimits>,
     /// By the settings alone, for each device that has a manager.
     of_settings: DeviceValues,
@@ -118,61 +114,26 @@ fn judge(facts: &LimitFacts) -> LimitInForce {
     }
 }
 
-impl DeviceLimits {
+impl LimitBook {
     pub(super) const fn new() -> Self {
         Self { asked: Mutex::new(AskedLimits::new()), of_settings: DeviceValues::new(u64::MAX) }
     }
 
-    fn facts(&self, device: CUdevice, total: u64) -> LimitFacts {
-        LimitFacts {
-            settings: self.of_settings.get(device).unwrap_or(u64::MAX),
-            asked: lock(&self.asked).of(device),
-            ceiling: settings::device_ceiling().map_or(u64::MAX, |size| size.of(total)),
-            group: dmem::limits(&label(device).pci),
-        }
+    /// Asks for a limit of one device or of all; `u64::MAX` lifts it.
+    pub(super) fn ask(&self, device: Option<CUdevice>, bytes: u64) {
+        lock(&self.asked).ask(device, bytes);
     }
-}
 
-/// The limit of a new manager. `of_settings`: the one that the settings give the device.
-pub(super) fn of_new(device: CUdevice, total: u64, of_settings: u64) -> LimitInForce {
-    REGISTRY.limits.of_settings.set(device, of_settings);
-    let limit = judge(&REGISTRY.limits.facts(device, total));
-    if limit.source == LimitSource::Group {
-        log::info!("device {device}: at most {} MiB, by dmem.max of the control group", limit.bytes >> 20);
+    /// The settings give a device this limit.
+    pub(super) fn set_of_settings(&self, device: CUdevice, bytes: u64) {
+        self.of_settings.set(device, bytes);
     }
-    limit
-}
 
-/// Asks for a limit of one device or of all, also for those that the program has not used yet.
-/// `u64::MAX` lifts it. Nothing moves.
-pub(crate) fn ask_limit(device: Option<CUdevice>, bytes: u64) {
-    lock(&REGISTRY.limits.asked).ask(device, bytes);
-}
-
-/// Puts the limit in force on a manager that runs, and tells it. The control groups' files are
-/// read.
-pub(crate) fn renew_limit(manager: &Manager<Device>) -> LimitInForce {
-    let device = manager.gpu().ordinal();
-    let total = label(device).total;
-    let limit = judge(&REGISTRY.limits.facts(device, total));
-    if limit.bytes != manager.device_limit() {
-        manager.limit_device(limit.bytes, capacity(manager, total, limit.bytes));
+    /// The limit of a device, by the node's ceiling and what its control groups say.
+    pub(super) fn of(&self, device: CUdevice, ceiling: u64, group: GroupLimits) -> LimitInForce {
+        let settings = self.of_settings.get(device).unwrap_or(u64::MAX);
+        judge(&LimitFacts { settings, asked: lock(&self.asked).of(device), ceiling, group })
     }
-    limit
-}
-
-/// The most that all tiers have together with another limit of the device than at first.
-fn capacity(manager: &Manager<Device>, total: u64, limit: u64) -> u64 {
-    let first = manager.settings();
-    match first.capacity {
-        u64::MAX => u64::MAX,
-        all => all.saturating_sub(total.min(first.device_limit)).saturating_add(total.min(limit)),
-    }
-}
-
-/// The same for all managers there are.
-pub(crate) fn renew_limits() -> impl Iterator<Item = (&'static Manager<Device>, LimitInForce)> {
-    all().map(|manager| (manager, renew_limit(manager)))
 }
 
 #[cfg(test)]

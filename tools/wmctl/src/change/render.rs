@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use wm_schema::{Change, DeviceChange};
+use wm_schema::{DeviceChange, ProcessChange};
 
 use crate::human::{self, bytes};
 
 /// The answer to `limit`.
-pub(super) fn limit(change: &Change) -> String {
+pub(super) fn limit(change: &ProcessChange) -> String {
     of_devices(change, |device| {
         let limit = match device.limit_bytes {
             Some(limit) => format!("limit {} ({})", bytes(limit), human::word(&device.limit_source)),
@@ -18,14 +18,14 @@ pub(super) fn limit(change: &Change) -> String {
 }
 
 /// The answer to `trim`.
-pub(super) fn trim(change: &Change) -> String {
+pub(super) fn trim(change: &ProcessChange) -> String {
     of_devices(change, |device| {
         format!("{} given back, holds {}", bytes(device.given_bytes), bytes(device.held_bytes))
     })
 }
 
 /// The answer to `detach`.
-pub(super) fn detach(change: &Change) -> String {
+pub(super) fn detach(change: &ProcessChange) -> String {
     let pid = change.pid;
     let mut text =
         format!("Detached: new memory of process {pid} is the driver's; `wmctl attach {pid}` undoes it.\n");
@@ -38,11 +38,11 @@ pub(super) fn detach(change: &Change) -> String {
 }
 
 /// The answer to `attach`.
-pub(super) fn attach(change: &Change) -> String {
+pub(super) fn attach(change: &ProcessChange) -> String {
     format!("Attached: new memory of process {} is wmshim's again.\n{}", change.pid, remains(change))
 }
 
-fn remains(change: &Change) -> String {
+fn remains(change: &ProcessChange) -> String {
     let line = |what: &String| format!("  remains  {}\n", human::shortened(what, 200));
     change.remains.iter().map(line).collect()
 }
@@ -55,7 +55,7 @@ fn elsewhere(device: &DeviceChange) -> String {
 }
 
 /// A line a device, with what moved and what stays below it.
-fn of_devices(change: &Change, line: impl Fn(&DeviceChange) -> String) -> String {
+fn of_devices(change: &ProcessChange, line: impl Fn(&DeviceChange) -> String) -> String {
     let mut text = String::new();
     if change.devices.is_empty() {
         text.push_str("The program has used no device yet; it counts from its first allocation on.\n");
@@ -97,12 +97,12 @@ mod tests {
             stays,
             ..DeviceChange::default()
         };
-        let text = limit(&Change { devices: vec![device], ..Change::default() });
+        let text = limit(&ProcessChange { devices: vec![device], ..ProcessChange::default() });
         assert_eq!(
             text,
             "Device 0: limit 1.0 GiB (asked), holds 1.0 GiB, and 1.0 GiB elsewhere\n  moved    1.0 GiB out, 0 B back\n  \
              beyond   2.0 MiB\n  stays    2.0 MiB: a graph names a block there\n"
         );
-        assert!(limit(&Change::default()).contains("no device yet"));
+        assert!(limit(&ProcessChange::default()).contains("no device yet"));
     }
 }

@@ -56,7 +56,7 @@ fn a_change_is_made_as_it_was_asked_for_or_not_at_all() {
     let socket = serve(&scratch, Fake::default());
     let mut client = Client::connect(&socket);
     client.send(b"{\"request\":\"limit\",\"bytes\":4096}\n");
-    assert_eq!(client.answer()["made"], "Limit(LimitChange { device: None, bytes: Some(4096) })");
+    assert_eq!(client.answer()["made"], "Limit(LimitRequest { device: None, bytes: Some(4096) })");
     assert_eq!(client.ask("trim")["made"], "Trim");
     client.send(b"{\"request\":\"limit\",\"bytes\":\"much\"}\n");
     assert!(client.answer()["error"].as_str().expect("an error").contains("number of bytes"));
