@@ -1,9 +1,11 @@
 //! A thread that advises the library about a program's blocks while its steps are made, so that
 //! memory moves at any time and not only where the library itself finds one.
 //!
-//! The driver alone has no such call, so it is no step of a program, and its answers do not count.
+//! With `--limits` it also changes the process: another limit of device memory, a trim, a detach, an
+//! attach. The driver alone has no such calls, so they are no steps of a program, and their answers
+//! do not count.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -21,20 +23,62 @@ const PAUSE: Duration = Duration::from_micros(300);
 /// Pieces of advice while the device is idle.
 const SOME: usize = 3;
 
-/// The library's function for advice.
+/// One turn in so many changes the process.
+const CHANGES: usize = 4;
+
+/// The library's functions for advice, and for changes of the process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Advice(Call);
+pub(crate) struct Advice {
+    advise: Call,
+    changes: Option<Changes>,
+}
+
+/// `wmshim_limit`, and `wmshim_trim`, `wmshim_detach` and `wmshim_attach`.
+#[derive(Debug, Clone, Copy)]
+struct Changes {
+    limit: unsafe extern "C" fn(usize) -> c_int,
+    others: [unsafe extern "C" fn() -> c_int; 3],
+}
+
+fn look_up(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: looks a name up in the loaded libraries.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+impl Changes {
+    fn find() -> Option<Self> {
+        type Other = unsafe extern "C" fn() -> c_int;
+        let other = |name| {
+            // SAFETY: the library's function has this type.
+            look_up(name).map(|found| unsafe { std::mem::transmute::<*mut c_void, Other>(found) })
+        };
+        let found = look_up(c"wmshim_limit")?;
+        // SAFETY: the same.
+        let limit = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> c_int>(found) };
+        let others = [other(c"wmshim_trim")?, other(c"wmshim_detach")?, other(c"wmshim_attach")?];
+        Some(Self { limit, others })
+    }
+
+    /// Makes one change, drawn anew. Detached it stays for about as long as attached.
+    fn make(self, random: &mut Random) {
+        const MIB: usize = 1 << 20;
+        // SAFETY: the functions look at nothing of the program's.
+        let _answer = match random.pick(&self.others) {
+            Some(other) if random.one_in(2) => unsafe { other() },
+            _ if random.one_in(4) => unsafe { (self.limit)(usize::MAX) },
+            _ => unsafe { (self.limit)(random.below(64) * MIB) },
+        };
+    }
+}
 
 impl Advice {
-    /// Of the library that this process runs under.
-    pub(crate) fn find() -> Option<Self> {
-        // SAFETY: looks a name up in the loaded libraries.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"wmshim_advise".as_ptr()) };
-        if found.is_null() {
-            return None;
-        }
+    /// Of the library that this process runs under. `changes`: the process is changed, too.
+    pub(crate) fn find(changes: bool) -> Option<Self> {
+        let found = look_up(c"wmshim_advise")?;
+        let changes = changes.then(Changes::find).flatten();
         // SAFETY: the library's function has this type.
-        Some(Self(unsafe { std::mem::transmute::<*mut c_void, Call>(found) }))
+        Some(Self { advise: unsafe { std::mem::transmute::<*mut c_void, Call>(found) }, changes })
     }
 
     /// Advises about some of the blocks.
@@ -47,7 +91,7 @@ impl Advice {
         if let Some((address, bytes)) = random.pick(blocks) {
             let advice = if random.one_in(2) { COLD } else { PREFETCH };
             // SAFETY: the library looks at the address, which may be freed meanwhile.
-            let _answer = unsafe { (self.0)(address as *const c_void, bytes as usize, advice) };
+            let _answer = unsafe { (self.advise)(address as *const c_void, bytes as usize, advice) };
         }
     }
 
@@ -55,7 +99,10 @@ impl Advice {
     pub(crate) fn go_on(self, seed: u64, ended: &AtomicBool, blocks: impl Fn() -> Vec<(u64, u64)>) {
         let mut random = Random::with_seed(seed);
         while !ended.load(Ordering::SeqCst) {
-            self.give(&mut random, &blocks());
+            match self.changes {
+                Some(changes) if random.one_in(CHANGES) => changes.make(&mut random),
+                _ => self.give(&mut random, &blocks()),
+            }
             std::thread::sleep(PAUSE);
         }
     }

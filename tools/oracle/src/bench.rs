@@ -51,6 +51,8 @@ pub(crate) struct Bench {
     pub(crate) copies: bool,
     /// The library moves memory.
     pub(crate) moves: bool,
+    /// The process is limited and detached meanwhile.
+    pub(crate) limits_change: bool,
     /// Calls that take long count.
     pub(crate) timed: bool,
     /// The library makes copies over several links.
@@ -99,6 +101,9 @@ impl Bench {
                 self.let_relay(&mut command);
                 if self.moves {
                     moves::furnish(&mut command, first);
+                }
+                if self.limits_change {
+                    command.arg("--limits");
                 }
             }
         }

@@ -35,6 +35,9 @@ pub(crate) struct Arguments {
     /// Blocks are advised about, and it is told how much memory moved
     #[arg(long)]
     moves: bool,
+    /// The process is limited, trimmed, detached and attached meanwhile
+    #[arg(long)]
+    limits: bool,
     /// The number of cores that the machine reports
     #[arg(long, default_value_t = 0)]
     cores: usize,
@@ -56,7 +59,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
         world.warm_relays()?;
     }
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
-    let advice = if arguments.moves { Advice::find() } else { None };
+    let advice = if arguments.moves { Advice::find(arguments.limits) } else { None };
     for line in std::io::stdin().lock().lines() {
         let program: Program = serde_json::from_str(&line?)?;
         let outcome = run::run(&world, &program, &mut marks, limit, advice)?;

@@ -121,6 +121,9 @@ struct Options {
     /// The same on a quiet machine: a call that takes 20 ms longer than on the driver alone counts
     #[arg(long, requires = "moves")]
     timed: bool,
+    /// With --moves, let a thread limit, trim, detach and attach the process at random moments
+    #[arg(long, requires = "moves", conflicts_with = "timed")]
+    limits: bool,
     /// Draw programs that keep no order between streams, to check that they are found
     #[arg(long)]
     lawless: bool,
@@ -306,6 +309,7 @@ impl Options {
             copies: self.copies,
             failing: self.failing,
             moves: self.moves,
+            limits_change: self.limits,
             timed: self.timed,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };
