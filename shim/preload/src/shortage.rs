@@ -61,7 +61,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         let frees = manager.usage().counters.frees;
         let answer = answer(&BLOCKS, TorchRequest::Block { device, bytes, frees });
         // If memory may move, PyTorch is refused each time: its cache would be copied.
-        if PROCESS.moves.is_automatic() {
+        if PROCESS.moves.is_migrating() {
             change(&BLOCKS, TorchAnswers::spare_none);
         }
         if answer != OomAnswer::Spill {
@@ -69,7 +69,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         }
     }
     // Another GPU's memory is faster than the host's, and than moves to it.
-    if PROCESS.moves.is_automatic() && manager.has_peer_room(bytes as u64) {
+    if PROCESS.moves.is_migrating() && manager.has_peer_room(bytes as u64) {
         return OomAnswer::Spill;
     }
     if PROCESS.moves.make_for(manager, bytes as u64) {

@@ -4,7 +4,7 @@
  *   limited IMAGE
  *
  *   take MIB     a block that is filled with a word of its own       drop I   frees block I
- *   check        the bytes of all blocks are compared: "right"       busy MS  a kernel runs for so long
+ *   check        the bytes of all blocks are compared: "right"       busy MS  a kernel that takes this time
  *   limit BYTES  wmshim_limit, and its code                          trim     wmshim_trim, and its code
  *   detach       wmshim_detach, and its code                         attach   wmshim_attach, and its code
  *   hold         a stream waits for a word of the host               release  the word is written

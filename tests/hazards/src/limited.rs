@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,16 @@ pub struct Made {
     pub back: u64,
     /// All steps together.
     pub took: Duration,
+}
+
+/// The answer of a program at a socket.
+pub fn ask(socket: &Path, request: &Value) -> Value {
+    let mut stream = UnixStream::connect(socket).expect("the program listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+    writeln!(stream, "{request}").expect("the program reads");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    serde_json::from_str(&line).expect("JSON")
 }
 
 impl Made {
@@ -118,12 +128,7 @@ impl Limited {
 
     /// Sends a request to its socket, and returns the answer.
     pub fn ask(&self, request: &Value) -> Value {
-        let mut stream = UnixStream::connect(&self.socket).expect("the program listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
-        writeln!(stream, "{request}").expect("the program reads");
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).expect("an answer");
-        serde_json::from_str(&line).expect("JSON")
+        ask(&self.socket, request)
     }
 
     /// Makes a change in steps, for ten seconds at most.

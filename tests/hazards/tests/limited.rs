@@ -112,6 +112,18 @@ fn where_the_user_allows_no_other_tier_nothing_leaves() {
     program.end();
 }
 
+/// Hazard (deadlock): the operator waits for memory of the host that never comes.
+#[test]
+fn where_the_host_is_full_the_rest_stays_and_the_command_ends() {
+    let mut program = Limited::holding(&[ASKED, ("WMSHIM_HOST_LIMIT", "80MiB")]);
+    let made = program.limit(160 * MIB);
+    assert!(made.out >= 60 * MIB && made.device("beyond_bytes") > 0, "{made:?}");
+    assert!(made.reasons().contains(&"the other tier is full"), "{made:?}");
+    assert_eq!(made.last["goes_on"], false, "{made:?}");
+    program.expect_right();
+    program.end();
+}
+
 /// Hazard (deadlock): the host holds a stream, and the calls that let it go on are held.
 #[test]
 fn a_stream_that_waits_for_the_host_is_waited_for_and_no_call_is_held() {
@@ -231,7 +243,7 @@ fn starter(groups: &Path) -> Option<Vec<String>> {
     None
 }
 
-/// Hazard (out of memory): a container's limit of device memory is not seen, or passed by a request.
+/// Hazard (out of memory): a container's limit is not seen, or a request passes it.
 #[test]
 fn the_control_groups_limit_holds_whatever_is_asked_for() {
     let scratch = Scratch::new();

@@ -1,9 +1,9 @@
 //! A thread that advises the library about a program's blocks while its steps are made, so that
 //! memory moves at any time and not only where the library itself finds one.
 //!
-//! With `--limits` it also changes the process: another limit of device memory, a trim, a detach, an
-//! attach. The driver alone has no such calls, so they are no steps of a program, and their answers
-//! do not count.
+//! With `--limits` it also changes the process: another limit of device memory, a trim, a detach,
+//! an attach. The driver alone has no such calls, so they are no steps of a program, and their
+//! answers do not count.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,7 +55,8 @@ impl Changes {
         };
         let found = look_up(c"wmshim_limit")?;
         // SAFETY: the same.
-        let limit = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> c_int>(found) };
+        let limit =
+            unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> c_int>(found) };
         let others = [other(c"wmshim_trim")?, other(c"wmshim_detach")?, other(c"wmshim_attach")?];
         Some(Self { limit, others })
     }
@@ -63,11 +64,12 @@ impl Changes {
     /// Makes one change, drawn anew. Detached it stays for about as long as attached.
     fn make(self, random: &mut Random) {
         const MIB: usize = 1 << 20;
-        // SAFETY: the functions look at nothing of the program's.
-        let _answer = match random.pick(&self.others) {
-            Some(other) if random.one_in(2) => unsafe { other() },
-            _ if random.one_in(4) => unsafe { (self.limit)(usize::MAX) },
-            _ => unsafe { (self.limit)(random.below(64) * MIB) },
+        let limit = if random.one_in(4) { usize::MAX } else { random.below(64) * MIB };
+        match random.pick(&self.others).filter(|_| random.one_in(2)) {
+            // SAFETY: the function has no argument.
+            Some(other) => unsafe { other() },
+            // SAFETY: the function's argument is a number.
+            None => unsafe { (self.limit)(limit) },
         };
     }
 }

@@ -298,7 +298,7 @@ class DeviceChange(TypedDict, total=False):
     stays: List[StayingBytes]
 
 
-class Change(TypedDict, total=False):
+class ProcessChange(TypedDict, total=False):
     """The answer to a request that changes the process. A request makes one step of bounded time."""
 
     schema: str

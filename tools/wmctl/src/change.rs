@@ -9,7 +9,7 @@ mod render;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde_json::{Value, json};
 use wm_schema::ProcessChange;
 
@@ -32,7 +32,7 @@ pub(crate) struct LimitArguments {
     #[arg(long, value_name = "ORDINAL")]
     device: Option<u16>,
     #[command(flatten)]
-    terms: Terms,
+    terms: ChangeTerms,
 }
 
 /// Arguments of `wmctl trim`, `detach` and `attach`.
@@ -42,11 +42,11 @@ pub(crate) struct ChangeArguments {
     #[arg(value_name = "PID|NAME")]
     program: String,
     #[command(flatten)]
-    terms: Terms,
+    terms: ChangeTerms,
 }
 
 #[derive(Debug, clap::Args)]
-struct Terms {
+struct ChangeTerms {
     /// How long to go on while the GPU is busy
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::stats::interval)]
     wait: Duration,
@@ -66,7 +66,7 @@ impl Wish {
     fn parse(text: &str) -> Result<Self> {
         match text {
             "none" | "off" => Ok(Self::None),
-            size => target::size(size).map(Self::Bytes).context("or `none`"),
+            size => target::size(size).map(Self::Bytes).map_err(|error| anyhow!("{error}, or `none`")),
         }
     }
 
@@ -124,12 +124,12 @@ pub(crate) fn attach(arguments: &ChangeArguments) -> Result<()> {
     show(&arguments.terms, &change, &render::attach(&change))
 }
 
-fn show(terms: &Terms, change: &ProcessChange, text: &str) -> Result<()> {
+fn show(terms: &ChangeTerms, change: &ProcessChange, text: &str) -> Result<()> {
     if terms.json { output::print_json(&serde_json::to_value(change)?) } else { output::print(text) }
 }
 
 /// Makes a change in steps. The answer is the last one, with the sums of all.
-fn make(program: &str, terms: &Terms, first: &Value, next: &Value) -> Result<ProcessChange> {
+fn make(program: &str, terms: &ChangeTerms, first: &Value, next: &Value) -> Result<ProcessChange> {
     let endpoint = client::of_process(target::find(program)?)?;
     let until = Instant::now() + terms.wait;
     let mut change = step(&endpoint, first)?;

@@ -27,8 +27,8 @@ use crate::process;
 /// Bytes that are chosen at a time. What they leave goes to the driver before the next are chosen.
 const BATCH: u64 = 512 << 20;
 
-/// The gate is closed for so long at first until the GPU has no work left; each time that this is
-/// not enough, for twice as long.
+/// How long the gate is closed at first until the GPU has no work left. Each time that this is not
+/// enough, the next time is twice as long.
 const FIRST_DRAIN: Duration = Duration::from_millis(20);
 const LONGEST_DRAIN: Duration = Duration::from_millis(160);
 
@@ -37,6 +37,8 @@ const CALLS: Duration = Duration::from_millis(40);
 
 /// Free memory that stays, in words.
 const UNUSED: &str = "it is free, and work may still be touching it";
+/// Memory of the host that stays, in words.
+const NO_ROOM: &str = "it lies on the host, and the device has no room for it";
 /// Memory of `cuMemCreate` that stays, in words.
 const PIECES: &str = "memory of cuMemCreate that does not move";
 
@@ -54,7 +56,7 @@ impl Migrations {
             end.note(why.reason(), manager.live().device);
         } else if let Some(_mover) = SoleMover::begin(&self.is_moving) {
             manager.expect_moves();
-            if self.is_automatic() {
+            if self.is_migrating() {
                 self.start_predictor(manager);
             }
             self.let_leave(manager, terms, &mut end);
@@ -96,7 +98,7 @@ impl Migrations {
         for least in [SMALLEST, 0] {
             let mut leavers = self.leavers(manager, |block| {
                 let whole = block.tiers.total();
-                whole >= least && (least > 0 || whole < SMALLEST)
+                block.tiers.device > 0 && whole >= least && (least > 0 || whole < SMALLEST)
             });
             sort(&mut leavers);
             let mut rest = &leavers[..];
@@ -120,7 +122,6 @@ impl Migrations {
                 ranges.iter().for_each(|range| note_stay(manager, range, why, end));
                 // All others would stay, too.
                 if why.is_some() && moved == 0 {
-                    end.goes_on |= why.is_some_and(passes);
                     return;
                 }
             }
@@ -133,7 +134,7 @@ impl Migrations {
         while let Some(last) = comers.pop() {
             let Some(block) = manager.block(last.range.start) else { continue };
             if block.tiers.host > manager.device_room() {
-                end.note(MoveRefusal::Full.reason(), block.tiers.host);
+                end.note(NO_ROOM, block.tiers.host);
                 continue;
             }
             if is_over(terms) {
@@ -146,7 +147,6 @@ impl Migrations {
             let moved = end.moved(&ranges);
             note_stay(manager, &ranges[0], why, end);
             if why.is_some() && moved == 0 {
-                end.goes_on |= why.is_some_and(passes);
                 return;
             }
         }
@@ -188,11 +188,11 @@ impl Migrations {
                 Err(code) => return Some(WhyNot::Refused(code.into())),
             }
             ranges.iter().for_each(|range| self.doubt(manager, &range.order.range));
-            let has_ended = ranges.iter().all(|range| range.is_over() || range.moved.refusal.is_some());
-            if has_ended && !ranges.iter().any(|range| range.moved.refusal.is_some_and(is_general)) {
-                return None;
+            let general = ranges.iter().find_map(|range| range.moved.refusal.filter(|why| is_general(*why)));
+            if general.is_some() || ranges.iter().all(RangeMove::is_over) {
+                return general.map(WhyNot::Refused);
             }
-            if !passes(why) || has_ended || is_over(terms) {
+            if !passes(why) || is_over(terms) {
                 return Some(why);
             }
         }
@@ -221,6 +221,7 @@ fn note_stay(manager: &Manager<Device>, range: &RangeMove, why: Option<WhyNot>, 
     let tiers = manager.block(range.order.range.start).map(|block| block.tiers).unwrap_or_default();
     let stays = if range.order.to == Tier::Host { tiers.device } else { tiers.host };
     end.note(why.reason(), stays);
+    end.goes_on |= stays > 0 && passes(why);
 }
 
 /// The memory on the device that no block has: it was not tried.

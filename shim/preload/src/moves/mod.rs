@@ -57,7 +57,7 @@ pub(crate) struct Migrations {
     /// load.
     is_on: AtomicBool,
     /// It also moves where no operator and no program asks for it.
-    is_automatic: AtomicBool,
+    is_migrating: AtomicBool,
     last_use: LastUse,
     /// From the first block on that finds no room.
     predictor: Mutex<Option<Predictor>>,
@@ -78,7 +78,7 @@ impl Migrations {
     pub(crate) const fn new() -> Self {
         Self {
             is_on: AtomicBool::new(false),
-            is_automatic: AtomicBool::new(false),
+            is_migrating: AtomicBool::new(false),
             last_use: LastUse::new(),
             predictor: Mutex::new(None),
             is_moving: AtomicBool::new(false),
@@ -107,7 +107,7 @@ impl Migrations {
             return;
         }
         self.last_use.turn_on();
-        self.is_automatic.store(true, Relaxed);
+        self.is_migrating.store(true, Relaxed);
         launches::subscribe(Subscriber::LastUse);
         events::subscribe(events);
     }
@@ -120,20 +120,20 @@ impl Migrations {
 
     /// Does it move where no operator and no program asks for it?
     #[inline]
-    pub(crate) fn is_automatic(&self) -> bool {
-        self.is_automatic.load(Relaxed)
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.is_migrating.load(Relaxed)
     }
 
     /// Nothing moves by itself any more.
     pub(crate) fn rest(&self) {
-        self.is_automatic.store(false, Relaxed);
+        self.is_migrating.store(false, Relaxed);
         launches::unsubscribe(Subscriber::LastUse);
         self.forget_predictor();
     }
 
     /// It does again, if the user has set that.
     pub(crate) fn resume(&self, settings: &Settings) {
-        if self.is_on() && settings.migrate == Migrate::On && !self.is_automatic.swap(true, Relaxed) {
+        if self.is_on() && settings.migrate == Migrate::On && !self.is_migrating.swap(true, Relaxed) {
             launches::subscribe(Subscriber::LastUse);
         }
     }

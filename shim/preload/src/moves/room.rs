@@ -31,7 +31,7 @@ impl Migrations {
     /// of the device are unused or no block is left; bytes that moved. Their memory on the device
     /// is unused then, and still the manager's. Small blocks stay: others lie on the same memory.
     pub(crate) fn leave_device(&self, manager: &Manager<Device>, bytes: u64) -> u64 {
-        if !self.is_automatic() || pin_reason::of_process().is_some() {
+        if !self.is_migrating() || pin_reason::of_process().is_some() {
             return 0;
         }
         let Some(wait) = self.waits.of_rescue() else { return 0 };
@@ -44,7 +44,7 @@ impl Migrations {
     /// room than before.
     pub(crate) fn make_for(&self, manager: &Manager<Device>, bytes: u64) -> bool {
         // Asked again behind the closed gate: here it spares a wait without an effect.
-        if !self.is_automatic() || pin_reason::of_process().is_some() {
+        if !self.is_migrating() || pin_reason::of_process().is_some() {
             return false;
         }
         let before = manager.device_room();
@@ -65,7 +65,7 @@ impl Migrations {
     /// The host has waited: blocks that launches used from the host come back, and later launches
     /// are prepared.
     pub(crate) fn come_back(&self, manager: &Manager<Device>) {
-        if !self.is_automatic() || GATE.pin_reason().is_some() || manager.movable_on_host() == 0 {
+        if !self.is_migrating() || GATE.pin_reason().is_some() || manager.movable_on_host() == 0 {
             return;
         }
         let Some(look) = self.waits.look() else { return };
@@ -93,7 +93,7 @@ impl Migrations {
         match is_movable {
             true => self.make_for(manager, bytes),
             // Where nothing moves, the driver is not asked for the device's size either.
-            false if bytes >= SMALLEST || !self.is_automatic() => false,
+            false if bytes >= SMALLEST || !self.is_migrating() => false,
             false => self.make_for(manager, bytes.max(small_room(manager))),
         }
     }
@@ -136,7 +136,7 @@ impl Migrations {
     /// Memory is about to be pinned where it is for the rest of the process: blocks come back that
     /// there is room for.
     pub(crate) fn come_home(&self) {
-        if !self.is_automatic() || !is_recording() || pin_reason::of_process().is_some() {
+        if !self.is_migrating() || !is_recording() || pin_reason::of_process().is_some() {
             return;
         }
         let Some(manager) = self.predicted_device().and_then(registry::existing) else { return };

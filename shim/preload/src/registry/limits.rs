@@ -1,5 +1,5 @@
-//! The limit of device memory that is in force on a device: by the settings, by an operator who has
-//! changed it since, by the node's ceiling, and by the process's control groups.
+//! The limit of device memory that is in force on a device: by the settings or by an operator's
+//! change of it, by the node's ceiling, and by the process's control groups.
 //!
 //! Invariant: nothing that is asked for while the program runs exceeds the ceiling or the groups'
 //! `dmem.max`.

@@ -154,8 +154,8 @@ impl Installation {
         self.settings.host_limit()
     }
 
-    /// WMSHIM_DEVICE_LIMIT of programs that start from here, within the node's ceiling; `None`: there
-    /// is no limit.
+    /// WMSHIM_DEVICE_LIMIT of programs that start from here, within the node's ceiling; `None`:
+    /// there is no limit.
     pub(super) fn device_limit(&self) -> Option<&str> {
         self.settings.device_limit()
     }

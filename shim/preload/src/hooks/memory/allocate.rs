@@ -118,7 +118,7 @@ pub(in crate::hooks) unsafe fn mem_alloc_async<D: DefaultStream>(
     bytes: usize,
     stream: CUstream,
 ) -> Outcome {
-    if pointer.is_null() || process::detached() || stream::is_captured::<D>(stream) {
+    if pointer.is_null() || stream::is_captured::<D>(stream) {
         return Outcome::Forward;
     }
     let Some((site, named)) = registry::site_of_stream(stream, D::HANDLE) else { return Outcome::Forward };
@@ -168,7 +168,7 @@ pub(in crate::hooks) unsafe fn mem_alloc_from_pool_async<D: DefaultStream>(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Outcome {
-    if pointer.is_null() || process::detached() || stream::is_captured::<D>(stream) {
+    if pointer.is_null() || stream::is_captured::<D>(stream) {
         return Outcome::Forward;
     }
     match registry::site_of_stream(stream, D::HANDLE) {
