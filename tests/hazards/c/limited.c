@@ -7,6 +7,7 @@
  *   check        the bytes of all blocks are compared: "right"       busy MS  a kernel that takes this time
  *   limit BYTES  wmshim_limit, and its code                          trim     wmshim_trim, and its code
  *   detach       wmshim_detach, and its code                         attach   wmshim_attach, and its code
+ *   work MS      a thread gives the GPU kernels that take this time, one before the other ends, until `check` or `join`
  *   hold         a stream waits for a word of the host               release  the word is written
  *   pin I        SYNC_MEMOPS on block I: it stays where it is
  *   threads SEED N   N threads fill, copy, free, take and check blocks until `join`, which answers "right"
@@ -131,6 +132,22 @@ static void spin_for(unsigned ms)
     MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, busy, parameters, NULL));
 }
 
+/* One of the two streams always has a kernel. */
+static void *keep_busy(void *ms)
+{
+    uint64_t nanoseconds = (size_t)ms * 1000000ull;
+    void *parameters[] = {&nanoseconds};
+    CUstream streams[2];
+    MUST(cuCtxSetCurrent(context));
+    for (int i = 0; i < 2; i++)
+        MUST(cuStreamCreate(&streams[i], NON_BLOCKING));
+    for (unsigned i = 0; !__atomic_load_n(&ended, __ATOMIC_SEQ_CST); i++) {
+        MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, streams[i % 2], parameters, NULL));
+        MUST(cuStreamSynchronize(streams[(i + 1) % 2]));
+    }
+    return NULL;
+}
+
 static void hold(void)
 {
     CUdeviceptr address;
@@ -170,6 +187,8 @@ static int obey(const char *word, unsigned long long number, unsigned long long 
         blocks[number].address = 0;
     } else if (!strcmp(word, "busy")) {
         spin_for((unsigned)number);
+    } else if (!strcmp(word, "work")) {
+        pthread_create(&workers[threads++], NULL, keep_busy, (void *)(size_t)number);
     } else if (!strcmp(word, "hold")) {
         hold();
     } else if (!strcmp(word, "release")) {

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use random::{Choices, Random};
 
+use crate::program::Program;
+
 type Call = unsafe extern "C" fn(*const c_void, usize, c_int) -> c_int;
 
 /// As `wmshim.h` has them.
@@ -62,10 +64,14 @@ impl Changes {
     }
 
     /// Makes one change, drawn anew. Detached it stays for about as long as attached.
-    fn make(self, random: &mut Random) {
+    ///
+    /// `detaches`: not where the driver's pool may make a stream wait for another one's free. It
+    /// begins without memory at a detach, so it does that where it would not have bare.
+    fn make(self, random: &mut Random, detaches: bool) {
         const MIB: usize = 1 << 20;
         let limit = if random.one_in(4) { usize::MAX } else { random.below(64) * MIB };
-        match random.pick(&self.others).filter(|_| random.one_in(2)) {
+        let others = if detaches { &self.others[..] } else { &self.others[..1] };
+        match random.pick(others).filter(|_| random.one_in(2)) {
             // SAFETY: the function has no argument.
             Some(other) => unsafe { other() },
             // SAFETY: the function's argument is a number.
@@ -98,11 +104,11 @@ impl Advice {
     }
 
     /// Advises about one of the `blocks` at a time, drawn anew, until the program has `ended`.
-    pub(crate) fn go_on(self, seed: u64, ended: &AtomicBool, blocks: impl Fn() -> Vec<(u64, u64)>) {
-        let mut random = Random::with_seed(seed);
+    pub(crate) fn go_on(self, program: &Program, ended: &AtomicBool, blocks: impl Fn() -> Vec<(u64, u64)>) {
+        let mut random = Random::with_seed(program.seed);
         while !ended.load(Ordering::SeqCst) {
             match self.changes {
-                Some(changes) if random.one_in(CHANGES) => changes.make(&mut random),
+                Some(changes) if random.one_in(CHANGES) => changes.make(&mut random, !program.shape.internal),
                 _ => self.give(&mut random, &blocks()),
             }
             std::thread::sleep(PAUSE);

@@ -125,7 +125,7 @@ impl Running<'_> {
             let blocks = || self.state().blocks.values().copied().collect();
             let adviser = self.advice.map(|advice| {
                 let ended = Arc::clone(&ended);
-                scope.spawn(move || advice.go_on(self.program.seed, &ended, blocks))
+                scope.spawn(move || advice.go_on(self.program, &ended, blocks))
             });
             let made = self.dispatch(&mut hands, &over, limit);
             ended.store(true, Ordering::SeqCst);

@@ -153,7 +153,7 @@ impl State {
 
     /// Changes the limit. What was found out about the device's room is void.
     pub(crate) fn set_device_limit(&mut self, bytes: u64) {
-        self.limits.device = bytes;
+        (self.limits.device, self.limits.is_changed) = (bytes, true);
         self.scarcity.end();
         self.shown.limited(bytes);
     }

@@ -5,13 +5,15 @@
 pub(crate) struct DeviceLimits {
     /// Most of them; `u64::MAX` for all of it.
     pub(crate) device: u64,
+    /// It is another one than at first.
+    pub(crate) is_changed: bool,
     /// Idle memory is kept, as the settings say.
     pub(crate) keeps_idle: bool,
 }
 
 impl Default for DeviceLimits {
     fn default() -> Self {
-        Self { device: u64::MAX, keeps_idle: true }
+        Self { device: u64::MAX, is_changed: false, keeps_idle: true }
     }
 }
 

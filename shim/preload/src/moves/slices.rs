@@ -35,7 +35,8 @@ const INTERRUPTIONS: u32 = 20;
 /// What a slice may cost the program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SliceCost {
-    /// How long the gate is closed until the GPU has no work left. Zero: it is idle already.
+    /// How long the gate is closed until calls that are being made are over and the GPU has no work
+    /// left. Zero: it is idle already.
     pub(super) drain: Duration,
     /// How long calls wait beside that before no handle begins any more.
     pub(super) calls: Duration,
@@ -47,7 +48,12 @@ impl SliceCost {
 
     /// How long calls that are being made are waited for.
     fn patience(self) -> Duration {
-        PATIENCE.max(self.drain)
+        PATIENCE.max(self.drain / 4)
+    }
+
+    /// The rest of that time, for the GPU.
+    fn settling(self) -> Duration {
+        self.drain.saturating_sub(self.patience())
     }
 }
 
@@ -240,7 +246,7 @@ impl Migrations {
         (passing, cost): (Duration, SliceCost),
     ) -> Result<SliceEnd, WhyNot> {
         self.with_quiesced(manager, (passing, cost.patience()), |mover| {
-            if !cost.drain.is_zero() && !manager.gpu().is_settled(cost.drain)? {
+            if !cost.drain.is_zero() && !manager.gpu().is_settled(cost.settling())? {
                 return Err(MoveRefusal::InUse);
             }
             let slice = Slice::begin(mover, cost.calls);
