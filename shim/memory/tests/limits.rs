@@ -141,11 +141,11 @@ fn a_piece_is_charged_within_the_limit_of_now() {
 #[test]
 fn at_a_lowered_limit_no_stream_waits_for_another_one() {
     let manager = manager(vec![Tier::Host]);
-    let block = take(&manager, 10 * MIB);
-    manager.gpu().touch(StreamId(0), block, 10 * MIB);
+    let block = take(&manager, 60 * MIB);
+    manager.gpu().touch(StreamId(0), block, 60 * MIB);
     manager.free(block, S).expect("it lives");
-    limit(&manager, 10 * MIB);
-    let other = manager.allocate(8 << 20, Order::Stream(StreamId(1))).expect("there is room");
+    limit(&manager, 60 * MIB);
+    let other = manager.allocate(50 << 20, Order::Stream(StreamId(1))).expect("there is room");
     assert_eq!(manager.block(other).expect("it lives").tiers.device, 0);
     assert_eq!(manager.gpu().calls("order"), 0);
 }
