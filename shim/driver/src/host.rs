@@ -25,7 +25,7 @@ const MARGIN_SHARE: u64 = 32;
 const RESERVE_SHARE: u64 = 4;
 
 /// Where control groups are mounted.
-const GROUPS: &str = "/sys/fs/cgroup";
+pub(crate) const GROUPS: &str = "/sys/fs/cgroup";
 
 /// The greatest age of a figure on which a request is refused.
 const RECENT: Duration = Duration::from_millis(10);
@@ -234,6 +234,12 @@ fn groups() -> Vec<MemoryGroup> {
 /// missing, as inside a container, is skipped when it is read.
 fn groups_of(listed: &str, mounted: &Path) -> Vec<MemoryGroup> {
     listed.lines().filter_map(|line| named(line, mounted)).flatten().collect()
+}
+
+/// The folders of a process's groups of the second version, its own first.
+pub(crate) fn group_folders(listed: &str, mounted: &Path) -> Vec<PathBuf> {
+    let second = listed.lines().filter(|line| line.starts_with("0::"));
+    second.filter_map(|line| named(line, mounted)).flatten().map(|group| group.folder).collect()
 }
 
 /// A line `0::PATH` of the second version, or `N:memory:PATH` of the first.

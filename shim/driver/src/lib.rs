@@ -26,6 +26,7 @@ mod copies;
 mod copy_streams;
 pub mod departure;
 pub mod device;
+pub mod dmem;
 mod events;
 pub mod gpu;
 pub mod host;

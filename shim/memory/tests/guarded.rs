@@ -4,6 +4,7 @@
 mod support;
 
 use support::model::{GRANULARITY, MIB, Model};
+use support::world::{Step, World};
 use wm_driver::StreamId;
 use wm_memory::{BlockGuard, Manager, ManagerSettings, Order, guard};
 
@@ -92,4 +93,38 @@ fn a_block_with_a_tail_is_found_again_by_its_size() {
     manager.free(first, S).expect("live");
     let calls = manager.gpu().all_calls();
     assert_eq!((take(), manager.gpu().all_calls()), (first, calls));
+}
+
+/// Hazard: a block begins where a guarded one has left free memory, which need not be on a unit.
+#[test]
+fn a_block_on_the_memory_of_guarded_ones_is_aligned() {
+    let stream = |stream| Order::Stream(StreamId(stream));
+    let allocate = |bytes, order| Step::Allocate { bytes, order: stream(order) };
+    let free = |index, order| Step::Free { index, order: stream(order) };
+    let steps = [
+        allocate(1, 0),
+        allocate(1, 0),
+        allocate(1_300_000, 0),
+        free(0, 1),
+        free(931_511_600, 1),
+        free(15_721_111_812_251_611_543, 1),
+        allocate(17_825_792, 1),
+        free(8_481_101_349_813_221_205, 2),
+        allocate(1_300_000, 2),
+        allocate(1_300_000, 2),
+        free(14_989_817_667_193_077_498, 0),
+        free(12_466_883_337_978_820_084, 1),
+        allocate(4000, 1),
+    ];
+    let settings = ManagerSettings {
+        stitch_views: 0,
+        headroom: 0,
+        keep_idle: 0,
+        overflow: vec![],
+        movable: true,
+        ..ManagerSettings::default()
+    };
+    let mut world = World::guarded(Model::new(512 * MIB, 400 * MIB), settings, Some(BlockGuard::Page));
+    steps.iter().for_each(|step| world.run(step));
+    world.end();
 }

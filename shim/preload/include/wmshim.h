@@ -93,6 +93,32 @@ extern WMSHIM_WEAK char *wmshim_late_json(void);
 #define WMSHIM_READ_MOSTLY 5
 extern WMSHIM_WEAK int wmshim_advise(const void *ptr, size_t size, int advice);
 
+/* Limits the device memory of this process, on each device, in bytes: what `wmctl limit` does from
+ * outside (docs/overflow.md). Blocks leave for the host until no more than that is held, and later
+ * ones go where WMSHIM_OVERFLOW says. WMSHIM_NO_LIMIT lifts it. The node's ceiling and the control
+ * group's dmem.max stay. Blocks move only with WMSHIM_MIGRATE=asked or on; without, later ones count
+ * alone. Waits for the GPU for 2 s at most.
+ *
+ * Returns a CUresult. CUDA_SUCCESS: it is kept. In the other cases it is in force, and more is held:
+ * CUDA_ERROR_NOT_READY: the GPU has work; say it again. CUDA_ERROR_NOT_PERMITTED: the rest stays
+ * (`wmctl limit` says why). */
+#define WMSHIM_NO_LIMIT ((size_t)-1)
+extern WMSHIM_WEAK int wmshim_limit(size_t bytes);
+
+/* Gives this process's unused device memory to the driver. */
+extern WMSHIM_WEAK int wmshim_trim(void);
+
+/* Turns the library's features off in this process, and on again: what `wmctl detach` does from
+ * outside (docs/operations.md). New memory is the driver's then, nothing is shared, and nothing moves
+ * by itself; what lies on the host comes to the device as far as there is room. Memory that was
+ * allocated before is served as before. wmshim_alloc with a flag is CUDA_ERROR_NOT_SUPPORTED
+ * meanwhile. Waits for the GPU for 2 s at most.
+ *
+ * Returns a CUresult. CUDA_ERROR_NOT_READY: it is detached, and some memory is still shared or on the
+ * host since the GPU has work; say it again. */
+extern WMSHIM_WEAK int wmshim_detach(void);
+extern WMSHIM_WEAK int wmshim_attach(void);
+
 /* Memory as cuMemAlloc gives it, in the current context. Flags: 0, or one of
  * DEVICE_ONLY: on the device until it is freed; CUDA_ERROR_OUT_OF_MEMORY where cuMemAlloc would go
  * on in host memory. HOST: in host memory, whatever the device has left; CUDA_ERROR_NOT_PERMITTED

@@ -232,7 +232,7 @@ fn say_that_the_driver_cannot() {
 }
 
 /// Is there a driver, and the process one that may use it?
-fn is_ready() -> Result<(), CUresult> {
+pub(crate) fn is_ready() -> Result<(), CUresult> {
     match (process::opened().is_some() && !process::forked(), process::exiting()) {
         (false, _) => Err(CUresult::NOT_INITIALIZED),
         (true, true) => Err(CUresult::DEINITIALIZED),
@@ -241,7 +241,7 @@ fn is_ready() -> Result<(), CUresult> {
 }
 
 /// A panic stops here, `errno` is as it was, and the thread is not cancelled inside.
-fn safely(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
+pub(crate) fn safely(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
     let _whole = Uncancelled::new();
     let done = preserve_errno(|| catch_unwind(AssertUnwindSafe(body)));
     done.unwrap_or(Err(CUresult::UNKNOWN)).into()

@@ -18,6 +18,7 @@
 mod addresses;
 mod advice;
 mod black_box;
+mod control;
 mod copies;
 mod counters;
 mod dedup;
@@ -35,6 +36,7 @@ mod launches;
 mod mark;
 mod moves;
 mod multipath;
+mod operate;
 mod overflow;
 mod pause_calls;
 mod pauses;

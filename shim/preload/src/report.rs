@@ -15,8 +15,9 @@ use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
 use crate::black_box::{self, ProcessFacts};
+use crate::control::{self, StepCaller};
 use crate::counters::COUNTERS;
-use crate::endpoint::{EndpointSettings, Source};
+use crate::endpoint::{ChangeRequest, EndpointSettings, Source};
 use crate::physical::{self, ListedPiece};
 use crate::settings::Dedup;
 use crate::subsystems::PROCESS;
@@ -97,6 +98,10 @@ impl Source for ProcessReport {
             devices: registry::all().map(in_force).collect(),
         })
     }
+
+    fn change(&self, change: &ChangeRequest) -> Value {
+        value(&control::change(change, StepCaller::Endpoint))
+    }
 }
 
 /// The program's own memory of a device. The books are locked as long as it is listed, which takes
@@ -141,6 +146,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         pause: PROCESS.pauses.figures(),
         fail_open: fail_open(),
         out_of_bounds: COUNTERS.out_of_bounds(),
+        detached: process::detached(),
     }
 }
 
@@ -170,7 +176,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         uuid: label.uuid.clone(),
         pci: label.pci.clone(),
         total_bytes: label.total,
-        limit_bytes: limits.device_limit.min(label.total),
+        limit_bytes: manager.device_limit().min(label.total),
         headroom_bytes: limits.headroom,
         tiers: tiers(&usage),
         memory: Some(usage.together.tiers()),
@@ -204,7 +210,7 @@ fn in_force(manager: &'static Manager<Device>) -> schema::DeviceBudget {
     let bytes = |limit: u64| (limit != u64::MAX).then_some(limit);
     schema::DeviceBudget {
         ordinal: manager.gpu().ordinal(),
-        device_limit_bytes: bytes(limits.device_limit),
+        device_limit_bytes: bytes(manager.device_limit()),
         headroom_bytes: limits.headroom,
         keep_idle_bytes: limits.keep_idle,
         host_limit_bytes: bytes(limits.host_limit),

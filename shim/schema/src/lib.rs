@@ -30,6 +30,7 @@
 
 pub mod black_box;
 mod blocks;
+mod change;
 mod config;
 mod out_of_memory;
 mod pause;
@@ -38,6 +39,7 @@ pub mod size;
 mod stats;
 
 pub use blocks::{BlockEntry, BlockList, DeviceBlocks, PieceEntry, PieceRange};
+pub use change::{DeviceChange, ProcessChange, StayingBytes};
 pub use config::{Config, DeviceBudget};
 pub use out_of_memory::{FullDevice, Holder, HolderFrame, ObjectPlace, OutOfMemory};
 pub use pause::{PauseAnswer, PauseStats, StayedBytes};

@@ -43,6 +43,8 @@ pub struct Stats {
     pub fail_open: FailOpen,
     /// *Optional*: copies and memsets that ran past the end of a block, and were refused.
     pub out_of_bounds: u64,
+    /// *Optional*: the library's features are off (`wmctl detach`).
+    pub detached: bool,
 }
 
 impl Stats {

@@ -10,6 +10,7 @@ pub mod c;
 pub mod driver;
 pub mod elf;
 pub mod host;
+pub mod limited;
 pub mod matrix;
 pub mod places;
 pub mod podman;

@@ -146,6 +146,11 @@ pub struct Sharer {
 }
 
 impl Sharer {
+    /// The process; 0 once it has ended.
+    pub fn id(&self) -> u32 {
+        self.child.as_ref().map_or(0, Child::id)
+    }
+
     /// Sends it a command. The answer is read with [`hear`](Self::hear).
     pub fn tell(&mut self, line: &str) {
         writeln!(self.words.as_mut().expect("not ended"), "{line}").expect("the program listens");

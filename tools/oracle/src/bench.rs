@@ -54,6 +54,8 @@ pub(crate) struct Bench {
     pub(crate) moves: bool,
     /// The process is paused and resumed.
     pub(crate) pauses: bool,
+    /// The process is limited and detached meanwhile.
+    pub(crate) limits_change: bool,
     /// Calls that take long count.
     pub(crate) timed: bool,
     /// The library makes copies over several links.
@@ -105,6 +107,9 @@ impl Bench {
                 }
                 if self.pauses {
                     pauses::furnish(&mut command);
+                }
+                if self.limits_change {
+                    command.arg("--limits");
                 }
             }
         }

@@ -39,6 +39,9 @@ pub(crate) struct Arguments {
     /// The process is paused and resumed, and it is told how much memory moved
     #[arg(long)]
     pauses: bool,
+    /// The process is limited, trimmed, detached and attached meanwhile
+    #[arg(long)]
+    limits: bool,
     /// The number of cores that the machine reports
     #[arg(long, default_value_t = 0)]
     cores: usize,
@@ -61,7 +64,7 @@ pub(crate) fn main(arguments: &Arguments) -> Result<()> {
     }
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
     let beside = Beside {
-        advice: if arguments.moves { Advice::find() } else { None },
+        advice: if arguments.moves { Advice::find(arguments.limits) } else { None },
         pauses: if arguments.pauses { Pauses::find() } else { None },
     };
     let tells = arguments.moves || arguments.pauses;

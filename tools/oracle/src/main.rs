@@ -128,6 +128,9 @@ struct Options {
     /// counts
     #[arg(long, requires = "moves")]
     timed: bool,
+    /// With --moves, let a thread limit, trim, detach and attach the process at random moments
+    #[arg(long, requires = "moves", conflicts_with = "timed")]
+    limits: bool,
     /// Draw programs that keep no order between streams, to check that they are found
     #[arg(long)]
     lawless: bool,
@@ -318,6 +321,7 @@ impl Options {
             failing: self.failing,
             moves: self.moves,
             pauses: self.pauses,
+            limits_change: self.limits,
             timed: self.timed,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };

@@ -124,7 +124,7 @@ impl Running<'_> {
             let blocks = || self.state().blocks.values().copied().collect();
             let adviser = self.beside.advice.map(|advice| {
                 let ended = Arc::clone(&ended);
-                scope.spawn(move || advice.go_on(self.program.seed, &ended, blocks))
+                scope.spawn(move || advice.go_on(self.program, &ended, blocks))
             });
             let pauser = self.beside.pauses.map(|pauses| {
                 let ended = Arc::clone(&ended);

@@ -162,6 +162,19 @@ fn the_library_with_moves() {
     assert!(document["moved_bytes"].as_u64() > Some(0), "{document}");
 }
 
+/// Hazard (wrong result): bytes are lost, or a call fails, when an operator limits, trims, detaches
+/// or attaches a program at a random moment.
+#[test]
+fn programs_that_are_limited_and_detached_at_random_moments() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    for (seed, more) in [("7000", &[][..]), ("7500", &["--mapped"])] {
+        let arguments = ["--seed", seed, "--moves", "--limits", "--programs", "10", "--library", &library];
+        let document = clean(&[&arguments[..], more].concat());
+        assert!(document["moved_bytes"].as_u64() > Some(0), "nothing moved");
+    }
+}
+
 /// Hazard (wrong result): memory that a program makes itself loses its bytes when it moves, or the
 /// program has other memory by its handle than by its addresses.
 #[test]

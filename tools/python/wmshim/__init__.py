@@ -18,6 +18,9 @@ The work is done by a library that is loaded in front of NVIDIA's driver. This p
     wmshim.Unified(size)    # memory that the CPU and the GPU use in turn, at one address
     wmshim.access(tensor, "cpu")        # such memory becomes the CPU's, or the GPU's
     wmshim.pause()          # the memory goes to the host until wmshim.resume(); with wmshim.paused(): ...
+    wmshim.limit(40 << 30)  # this process leaves the rest of the device to others; wmshim.limit(None)
+    wmshim.trim()           # unused memory goes to the driver
+    wmshim.detach()         # new memory is the driver's; wmshim.attach()
     wmshim.mark("step 12")  # a line beside the memory over time
     wmshim.report()         # pictures of this process's memory, in a notebook; wmshim.report().save("r.html")
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from ._advice import advise, alloc, free
     from ._client import ask, stats
+    from ._control import attach, detach, limit, trim
     from ._errors import AdviceError, DriverError, Error, NotLoaded, OutOfMemoryError, SettingError, TooLate, Unavailable
     from ._library import active, dropin_path, include_path, library_path
     from ._mark import mark
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 _PARTS = {
     "_advice": ("advise", "alloc", "free"),
     "_client": ("ask", "stats"),
+    "_control": ("attach", "detach", "limit", "trim"),
     "_errors": (
         "AdviceError", "DriverError", "Error", "NotLoaded", "OutOfMemoryError", "SettingError", "TooLate", "Unavailable",
     ),
@@ -75,11 +80,14 @@ __all__ = [
     "advise",
     "alloc",
     "ask",
+    "attach",
+    "detach",
     "dropin_path",
     "enable",
     "free",
     "include_path",
     "library_path",
+    "limit",
     "mark",
     "pause",
     "paused",
@@ -87,6 +95,7 @@ __all__ = [
     "resume",
     "stats",
     "torch",
+    "trim",
     "wholememory",
 ]
 

@@ -298,6 +298,7 @@ class Stats(TypedDict, total=False):
     pause: Optional[PauseStats]
     fail_open: FailOpen
     out_of_bounds: int
+    detached: bool
 
 
 class PauseAnswer(TypedDict, total=False):
@@ -306,6 +307,40 @@ class PauseAnswer(TypedDict, total=False):
     schema: str
     pid: int
     pause: PauseStats
+
+
+class StayingBytes(TypedDict, total=False):
+    """Memory that stays where it is."""
+
+    reason: str
+    bytes: int
+
+
+class DeviceChange(TypedDict, total=False):
+    """What a step did on a device."""
+
+    ordinal: int
+    uuid: str
+    limit_bytes: Optional[int]
+    limit_source: str
+    held_bytes: int
+    beyond_bytes: int
+    elsewhere_bytes: int
+    out_bytes: int
+    back_bytes: int
+    given_bytes: int
+    stays: List[StayingBytes]
+
+
+class ProcessChange(TypedDict, total=False):
+    """The answer to a request that changes the process. A request makes one step of bounded time."""
+
+    schema: str
+    pid: int
+    detached: bool
+    goes_on: bool
+    devices: List[DeviceChange]
+    remains: List[str]
 
 
 class FullDevice(TypedDict, total=False):

@@ -14,6 +14,7 @@ mod finding;
 mod folders;
 mod host;
 mod installation;
+mod limits;
 mod links;
 mod settings;
 
@@ -47,6 +48,8 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode> {
     let driver = driver::examine(&mut findings);
     let links = links::examine();
     let installation = installation::examine(&mut findings);
+    let devices = driver.iter().flat_map(driver::ExaminedDriver::limited);
+    limits::examine(devices, installation.device_limit(), &mut findings);
     let host = host::examine(installation.host_limit(), &mut findings);
     environment::examine(&mut findings);
     folders::examine(&mut findings);

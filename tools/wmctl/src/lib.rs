@@ -15,6 +15,7 @@
 pub mod bench;
 mod bug_report;
 mod cdi;
+mod change;
 mod clean;
 mod client;
 mod dedup;
@@ -37,6 +38,7 @@ mod screen;
 pub mod shim;
 mod stats;
 pub mod table;
+mod target;
 mod top;
 pub mod trace;
 
@@ -67,6 +69,8 @@ const EXAMPLES: &str = "Examples:
   wmctl profile p.gz                                which code holds a program's memory
   wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
   wmctl report 4711 -o report.html                  what one held, as a page for a browser
+  wmctl limit 4711 40GiB                            a running program leaves the rest to others
+  wmctl detach 4711                                 its new memory is the driver's from now on
   wmctl bench copy                                  copy rates with and without the shim";
 
 #[derive(Subcommand)]
@@ -85,6 +89,14 @@ enum WmctlCommand {
     Resume(pause::ResumeArguments),
     /// Write a program's statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
+    /// Limit the device memory of a running program
+    Limit(change::LimitArguments),
+    /// Have a running program give its unused device memory to the driver
+    Trim(change::ChangeArguments),
+    /// Turn the shim's features off in a running program
+    Detach(change::ChangeArguments),
+    /// Turn them on again
+    Attach(change::ChangeArguments),
     /// Show what memory programs share, and what that saves
     Dedup(dedup::DedupArguments),
     /// Remove sockets that killed programs left
@@ -151,6 +163,10 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Pause(arguments) => pause::pause(&arguments),
         WmctlCommand::Resume(arguments) => pause::resume(&arguments),
+        WmctlCommand::Limit(arguments) => change::limit(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Trim(arguments) => change::trim(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Detach(arguments) => change::detach(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Attach(arguments) => change::attach(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Dedup(arguments) => dedup::dedup(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Doctor(arguments) => doctor::doctor(&arguments),

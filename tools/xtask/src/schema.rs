@@ -19,11 +19,12 @@ const PAGE: &str = "docs/schema.md";
 const PYTHON: &str = "tools/python/wmshim/_schema.py";
 
 /// Files, in the order of the page, with their headings.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("stats", "`stats` and `final`"),
     ("blocks", "`blocks`"),
     ("config", "`config`"),
     ("pause", "`pause`, `resume` and `pause_state`"),
+    ("change", "`limit`, `trim`, `detach` and `attach`"),
     ("out_of_memory", "Out of memory"),
     ("profile", "A profile"),
 ];

@@ -33,6 +33,12 @@ impl BlackBoxPlace {
         hot.hits.store(counters.hits, Relaxed);
     }
 
+    /// The device has another limit.
+    pub(crate) fn limited(self, bytes: u64) {
+        let limits = &self.0.limits;
+        limits.limit.store(bytes.min(limits.total.load(Relaxed)), Relaxed);
+    }
+
     /// A block was taken back.
     #[inline]
     pub(crate) fn taken(self, live: &Gauge, counters: &Counters) {

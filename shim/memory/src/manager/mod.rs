@@ -13,6 +13,7 @@ mod execute;
 mod guarded;
 pub(crate) mod host_budget;
 mod kept;
+mod limit;
 mod mapping_lock;
 mod migrate;
 mod other_tiers;
@@ -40,6 +41,7 @@ use crate::books::directory::Directory;
 use crate::books::free_cache::FlushScope;
 use crate::ordering::fence::Marks;
 use crate::state::State;
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::sync::{Mutex, MutexGuard};
 use crate::vocabulary::block::{Block, BlockExtent};
 use crate::vocabulary::error::{AllocateError, FreeError};
@@ -65,6 +67,8 @@ pub struct Manager<G: Gpu> {
     /// Something under way has ended, or a pin was taken away.
     waiters: Waiters,
     host_budget: Arc<HostBudget>,
+    /// The most that all tiers have together: changes with the device's limit.
+    capacity: AtomicU64,
 }
 
 /// The process is told of a change of live bytes at least so often.
@@ -96,9 +100,11 @@ impl<G: Gpu> Manager<G> {
         let mut state = Mutex::<State>::default();
         let made = state.get_mut().unwrap_or_else(PoisonError::into_inner);
         made.shown = black_box.map_or_else(BlackBoxPlace::default, BlackBoxPlace);
+        made.limits.device = rules.settings.device_limit;
         let directory = Arc::clone(made.program.directory());
         let (mapping_lock, waiters) = (Mutex::default(), Waiters::default());
-        Self { gpu, rules, state, directory, mapping_lock, waiters, host_budget }
+        let capacity = AtomicU64::new(rules.settings.capacity);
+        Self { gpu, rules, state, directory, mapping_lock, waiters, host_budget, capacity }
     }
 
     /// The GPU.
@@ -106,7 +112,8 @@ impl<G: Gpu> Manager<G> {
         &self.gpu
     }
 
-    /// The limits it keeps.
+    /// The limits and choices that it was made with. The device's limit may have changed since:
+    /// [`Manager::device_limit`].
     pub fn settings(&self) -> &ManagerSettings {
         &self.rules.settings
     }
@@ -158,7 +165,7 @@ impl<G: Gpu> Manager<G> {
     /// A request for so many bytes, unless all tiers together have fewer: then nothing has to be
     /// asked.
     fn possible(&self, bytes: usize, request: Option<Request>) -> Result<Request, AllocateError> {
-        match request.filter(|request| request.bytes <= self.rules.settings.capacity) {
+        match request.filter(|request| request.bytes <= self.capacity.load(Relaxed)) {
             Some(request) => Ok(request),
             None if bytes == 0 => Err(CUresult::INVALID_VALUE.into()),
             None => Err(AllocateError::OutOfMemory(Box::new(self.lock().beyond(bytes, &self.rules)))),

@@ -135,7 +135,7 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn limit(&self, tier: Tier) -> u64 {
         let settings = &self.rules.settings;
         match tier {
-            Tier::Device => settings.device_limit,
+            Tier::Device => self.device_limit(),
             Tier::Peer(_) => settings.peer_limit,
             Tier::Host if !self.is_host_limited() => u64::MAX,
             Tier::Host => settings.host_limit.saturating_sub(self.gpu.external_usage()),
@@ -156,7 +156,7 @@ impl<G: Gpu> Manager<G> {
 
     /// Where memory lies when a piece finds no room.
     pub fn shortage_of_piece(&self, bytes: u64, overflow: OverflowVerdict) -> Shortage {
-        let (usage, limits) = (self.usage(), &self.rules.settings);
+        let (usage, limits, device_limit) = (self.usage(), &self.rules.settings, self.device_limit());
         let reserved = usage.together.reserved;
         let free = self.gpu.memory_info().map_or(0, |(free, _)| free);
         Shortage {
@@ -167,8 +167,8 @@ impl<G: Gpu> Manager<G> {
             largest_free_run: usage.largest_free_run,
             device_left: free
                 .saturating_sub(limits.headroom)
-                .min(limits.device_limit.saturating_sub(reserved.device)),
-            device_limit: limits.device_limit,
+                .min(device_limit.saturating_sub(reserved.device)),
+            device_limit,
             host_left: self.gpu.host_available().min(limits.host_limit.saturating_sub(reserved.host)),
             overflow,
         }
@@ -194,6 +194,9 @@ impl<G: Gpu> Manager<G> {
     pub fn excess_of_pieces(&self, tier: Tier, is_learned: bool) -> u64 {
         let (settings, state) = (&self.rules.settings, self.lock());
         let blocks = if tier == Tier::Device { state.idle_on_device() } else { 0 };
+        if !state.limits.keeps_idle {
+            return state.pool.idle(tier);
+        }
         let most = if is_learned { settings.keep_most } else { 0 };
         state.pool.excess(state.pool.idle(tier), blocks, settings.keep_idle, most)
     }

@@ -154,11 +154,15 @@ impl<G: Gpu> Manager<G> {
 }
 
 impl State {
-    /// Bytes of the device that are idle and not kept.
+    /// Bytes of the device that are idle and not kept. What is beyond the limit is not.
     fn excess_on_device(&mut self, rules: &Rules, now: Instant) -> u64 {
         self.end_period(rules, now);
         let (pieces, limits) = (self.pool.idle(Tier::Device), &rules.settings);
-        self.pool.excess(self.idle_on_device(), pieces, limits.keep_idle, limits.keep_most)
+        let beyond = match self.limits.keeps_idle {
+            true => self.limits.excess(self.held().device).min(self.idle_on_device()),
+            false => self.idle_on_device(),
+        };
+        self.pool.excess(self.idle_on_device(), pieces, limits.keep_idle, limits.keep_most).max(beyond)
     }
 
     /// Tells the pool which memory was idle throughout a period, if one is over.

@@ -257,11 +257,15 @@ impl<G: Gpu> Manager<G> {
         let chunk = self.lock().shared_in(&(from..range.end)).next()?;
         let others = if own == 0 { &self.rules.settings.overflow[..] } else { &[] };
         let mut begun = Err(MoveRefusal::Full);
-        for to in [Tier::Device].iter().chain(others) {
+        // The last resort is the device beyond its limit, which may have been lowered since: a
+        // write into memory that stays shared would end the program.
+        let last = (own == 0).then_some((Tier::Device, true));
+        let within = [Tier::Device].iter().chain(others).map(|tier| (*tier, false));
+        for (to, beyond_limit) in within.chain(last) {
             let part = chunk.start.max(range.start)..chunk.end.min(range.end);
-            let order = MoveOrder { range: part, to: *to, alone: false, discards };
-            let draft = |room| self.lock().draft_unshare(&order, own, room, &self.rules);
-            begun = self.draft_on(*to, draft).and_then(|swap| self.start(swap));
+            let order = MoveOrder { range: part, to, alone: false, discards };
+            let draft = |room| self.lock().draft_unshare(&order, own, room, &self.rules, beyond_limit);
+            begun = self.draft_on(to, draft).and_then(|swap| self.start(swap));
             if !matches!(begun, Err(MoveRefusal::Full)) {
                 break;
             }

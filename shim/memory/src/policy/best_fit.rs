@@ -21,8 +21,13 @@ pub(crate) fn best_fit(
     let fitting = facts.ledger.runs().fitting(class, tier, bytes, filter).take(CANDIDATES);
     let usable = |pending: &Pending| facts.is_usable(attempt, pending);
     let place = |(start, run): (u64, &Run)| match attempt.request.alignment {
-        UNIT => Some(start + run.segments.usable(bytes, usable)?.start),
-        alignment => aligned(start, run, attempt.request.bytes, alignment, usable),
+        UNIT => {
+            let begin = start + run.segments.usable(bytes, usable)?.start;
+            // A guarded block, which need not begin on a unit, may have left the memory behind it.
+            let is_on_unit = begin.is_multiple_of(UNIT);
+            if is_on_unit { Some(begin) } else { aligned(start, run, bytes, UNIT, usable) }
+        }
+        alignment => aligned(start, run, bytes, alignment, usable),
     };
     fitting.filter_map(place).next()
 }

@@ -15,6 +15,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) timeline: &'a Timeline,
     /// Bytes of blocks' handles and of pieces, those included that plans under way will make.
     pub(crate) held: TierBytes,
+    /// The most that may be held on the device.
+    pub(crate) device_limit: u64,
     /// New handles are of the few sizes that moves exchange.
     pub(crate) expects_moves: bool,
 }

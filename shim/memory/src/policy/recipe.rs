@@ -162,7 +162,7 @@ fn make(
 pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tier: Tier) -> u64 {
     let Some(room) = attempt.room.filter(|_| !attempt.full.contains(&tier)) else { return 0 };
     let (limit, room) = match tier {
-        Tier::Device => (rules.settings.device_limit, room.device),
+        Tier::Device => (facts.device_limit, room.device),
         Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
         Tier::Host => (room.host_limit, room.host),
     };

@@ -90,13 +90,21 @@ impl State {
             // The device seems full: the progress of any stream may change that, and queries cost
             // less than the steps below.
             .or_else(|| self.query_all(attempt))
-            // A wait of the GPU for another stream's free: better than slow memory.
-            .or_else(|| self.behind_others(attempt, rules))
-            // Slow memory: better than a wait of the host.
-            .or_else(|| self.elsewhere(attempt, rules))
+            // Slow memory, or a wait of the GPU: both are better than a wait of the host.
+            .or_else(|| self.slowly(attempt, rules))
             // A wait of the host: better than a refusal.
             .or_else(|| self.wait(attempt))
             .unwrap_or_else(|| self.refuse(attempt, rules))
+    }
+
+    /// A wait of the GPU for another stream's free is better than slow memory. Not so where the
+    /// limit was changed while the program runs: with the limit that it began with the stream would
+    /// not wait, and the host may hold the other stream until this one has gone on.
+    fn slowly(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        if self.limits.is_changed {
+            return self.elsewhere(attempt, rules).or_else(|| self.behind_others(attempt, rules));
+        }
+        self.behind_others(attempt, rules).or_else(|| self.elsewhere(attempt, rules))
     }
 
     /// Device memory that is ready, or new.
@@ -382,7 +390,7 @@ impl State {
             idle: ledger.handles().idle_bytes().plus(self.pool.idle_bytes()),
             largest_free_run: ledger.runs().largest(),
             device_left: left(Tier::Device),
-            device_limit: rules.settings.device_limit,
+            device_limit: self.limits.device,
             host_left: left(Tier::Host),
             overflow: match attempt.and_then(|attempt| attempt.oom_answer) {
                 _ if rules.settings.overflow.is_empty() => OverflowVerdict::Off,

@@ -42,6 +42,7 @@ use crate::policy::scarcity::Scarcity;
 use crate::state::range_set::RangeSet;
 use crate::state::under_way::UnderWay;
 use crate::vocabulary::error::FreeError;
+use crate::vocabulary::limits::DeviceLimits;
 use crate::vocabulary::moves::Moves;
 use crate::vocabulary::order::{Order, Pending, Point};
 use crate::vocabulary::piece::PieceBytes;
@@ -79,6 +80,7 @@ pub(crate) struct State {
     pub(crate) unified: UnifiedBlocks,
     /// Pieces that may move.
     pub(crate) adopted: AdoptedPieces,
+    pub(crate) limits: DeviceLimits,
 }
 
 impl State {
@@ -145,7 +147,15 @@ impl State {
     /// The facts that a decision reads.
     pub(crate) fn facts(&self) -> Facts<'_> {
         let (ledger, timeline) = (&self.holdings.ledger, &self.timeline);
-        Facts { ledger, timeline, held: self.held(), expects_moves: self.expects_moves }
+        let (held, device_limit) = (self.held(), self.limits.device);
+        Facts { ledger, timeline, held, device_limit, expects_moves: self.expects_moves }
+    }
+
+    /// Changes the limit. What was found out about the device's room is void.
+    pub(crate) fn set_device_limit(&mut self, bytes: u64) {
+        (self.limits.device, self.limits.is_changed) = (bytes, true);
+        self.scarcity.end();
+        self.shown.limited(bytes);
     }
 
     /// Bytes of blocks' handles and of pieces, those included that plans under way will make.

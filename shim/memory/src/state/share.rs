@@ -14,6 +14,7 @@ use crate::books::staying::Stay;
 use crate::policy::attempt::Room;
 use crate::state::State;
 use crate::state::swap::{Swap, TakenFingerprints, without};
+use crate::vocabulary::limits::DeviceLimits;
 use crate::vocabulary::moves::{MoveOrder, MoveRefusal};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::settings::Rules;
@@ -84,13 +85,14 @@ impl State {
 
     /// Chooses memory of this process's own for a shared handle, and takes it. As
     /// [`State::draft_swap`], also if a pin names the block: no pin was given the shared memory's
-    /// place.
+    /// place. `beyond_limit`: the limit of the device does not count.
     pub(crate) fn draft_unshare(
         &mut self,
         order: &MoveOrder,
         own: usize,
         room: Room,
         rules: &Rules,
+        beyond_limit: bool,
     ) -> Result<Swap, MoveRefusal> {
         let none = TakenFingerprints::new();
         if !self.under_way.is_none_but(own) {
@@ -102,7 +104,13 @@ impl State {
         }
         let parts = vec![handle.range.clone()];
         let parts = if order.discards { without(parts, &order.range) } else { parts };
-        self.begin_swap(handle, order.to, parts, Some(room), rules, &none)
+        let limits = self.limits;
+        if beyond_limit {
+            self.limits = DeviceLimits::default();
+        }
+        let swap = self.begin_swap(handle, order.to, parts, Some(room), rules, &none);
+        self.limits = limits;
+        swap
     }
 
     /// Shared handles that a range touches, those of freed blocks excepted.

@@ -4,6 +4,7 @@
 pub(crate) mod block;
 pub(crate) mod error;
 pub mod guard;
+pub(crate) mod limits;
 pub(crate) mod moves;
 pub(crate) mod order;
 pub(crate) mod piece;

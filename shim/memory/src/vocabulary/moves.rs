@@ -169,6 +169,11 @@ impl MoveRefusal {
         "others rely on where a block is",
     ];
 
+    /// The reason in words, without the driver's code.
+    pub fn reason(self) -> &'static str {
+        Self::REASONS[self.kind()]
+    }
+
     fn kind(self) -> usize {
         match self {
             Self::Fixed => 0,

@@ -65,6 +65,9 @@ pub struct World {
     next_word: u64,
     /// The caller of shares looks itself whether work is over.
     pub knows_what_is_over: bool,
+    /// The device's limit, and the most that may be held since it was lowered.
+    pub limit: u64,
+    most_held: u64,
 }
 
 impl World {
@@ -77,6 +80,7 @@ impl World {
         // The charges of pieces name it.
         let manager: &'static _ = Box::leak(Box::new(Manager::new(model, settings.clone())));
         let (live, ghosts, names) = (Vec::new(), Vec::new(), Vec::new());
+        let limit = settings.device_limit;
         Self {
             manager,
             settings,
@@ -89,6 +93,8 @@ impl World {
             moved: 0,
             next_word: 1,
             knows_what_is_over: false,
+            limit,
+            most_held: limit,
         }
     }
 
@@ -122,6 +128,7 @@ impl World {
             }
             Step::Trim { keep } => self.trim(*keep),
             Step::Relieve { bytes } => self.relieve(*bytes),
+            Step::Limit { bytes } => self.limit_device(*bytes),
             Step::Destroy { stream } => self.destroy(*stream),
             Step::Capture { stream, on } => {
                 let stream = self.current(*stream);
@@ -346,6 +353,16 @@ impl World {
         );
     }
 
+    /// What is held beyond a lower limit stays until it goes, and no more is made meanwhile.
+    fn limit_device(&mut self, bytes: u64) {
+        self.limit = bytes;
+        self.most_held = bytes.max(self.manager.held_on_device());
+        self.manager.limit_device(bytes, u64::MAX);
+        assert_eq!(self.manager.device_limit(), bytes);
+        let held = self.manager.usage().together.reserved.device;
+        assert_eq!(self.manager.bytes_beyond_limit(), held.saturating_sub(bytes));
+    }
+
     fn destroy(&mut self, stream: StreamId) {
         let name = self.current(stream);
         for live in &mut self.live {
@@ -361,10 +378,10 @@ impl World {
         self.manager.audit().expect("the books balance");
         let usage = self.manager.usage();
         assert_eq!(usage.live.total(), self.live.iter().map(|live| live.bytes).sum::<u64>());
-        assert!(
-            usage.reserved.device <= self.settings.device_limit
-                && usage.reserved.host <= self.settings.host_limit
-        );
+        let held = usage.together.reserved;
+        assert!(held.device <= self.most_held, "{held:?}: more than {} on the device", self.most_held);
+        assert!(held.host <= self.settings.host_limit);
+        self.most_held = self.most_held.min(held.device).max(self.limit);
         assert!(usage.reserved.device <= self.model().memory_info().map_or(u64::MAX, |(_, total)| total));
         let free = self.model().memory_info().map_or(u64::MAX, |(free, _)| free);
         assert!(usage.reserved.device == 0 || free >= self.settings.headroom, "headroom is kept");

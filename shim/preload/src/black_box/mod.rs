@@ -154,6 +154,13 @@ pub(crate) fn set_allocator(name: &str) {
     current().allocator.store(name);
 }
 
+/// The library was detached from the process, or attached again.
+pub(crate) fn set_detached(is_detached: bool) {
+    let word = &current().process.dedup_mode;
+    let rest = word.load(Relaxed) & !ProcessWords::DETACHED;
+    word.store(rest | if is_detached { ProcessWords::DETACHED } else { 0 }, Relaxed);
+}
+
 /// A place for a device with its name, UUID and PCI address. `None` for a number that no machine
 /// has.
 pub(crate) fn device(device: CUdevice, texts: [&str; 3], limits: &LimitWords) -> Option<&'static DeviceBox> {

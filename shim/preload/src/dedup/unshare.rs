@@ -61,6 +61,35 @@ impl Sharing {
         );
     }
 
+    /// One step of the end of all sharing in this process. Returns the bytes that are still shared.
+    pub(crate) fn end_step(&self, why: &'static str, until: Instant) -> u64 {
+        if !self.is_on() {
+            return 0;
+        }
+        self.status.end(why);
+        for block in self.blocks.shared() {
+            while block.is_shared() && !block.is_gone() && Instant::now() < until {
+                let step = GATE.with_quiesced(CLOSE, |_| block.unshare_some(Quiet::Look, HELD));
+                self.settle(&block);
+                match step {
+                    Some(UnshareStep::Done | UnshareStep::Refused) => break,
+                    Some(UnshareStep::More) | None => drop(block.manager.gpu().is_settled(SETTLE)),
+                }
+            }
+        }
+        self.retire_if_private();
+        let of_block = |block: &TrackedBlock| {
+            let shared = block.manager.shared_in(block.range.clone());
+            shared.iter().map(|chunk| chunk.end - chunk.start).sum::<u64>()
+        };
+        self.blocks.shared().iter().map(|block| of_block(block)).sum()
+    }
+
+    /// Why sharing has ended.
+    pub(crate) fn end_reason(&self) -> Option<&'static str> {
+        self.status.end_reason()
+    }
+
     /// Makes a block private that a call is about to write.
     pub(super) fn make_private_for_write(&self, block: &TrackedBlock) {
         self.count_write(block);

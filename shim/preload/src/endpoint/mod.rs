@@ -20,10 +20,12 @@
 //!   `errno` survives every function here.
 //!
 //! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds
-//! the rate, [`request`] parses and answers a line, [`dump`] writes files, [`exit_reply`] is the
-//! last answer at exit, to clients and to a file, [`signal`] is the signal's handler and the pipe
-//! that wakes the thread. The folder and the descriptors are those of [`wm_sockets`].
+//! the rate, [`request`] parses and answers a line, [`changes`] are the requests that change the
+//! process, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a
+//! file, [`signal`] is the signal's handler and the pipe that wakes the thread. The folder and the
+//! descriptors are those of [`wm_sockets`].
 
+mod changes;
 mod connection;
 mod dump;
 mod exit_reply;
@@ -41,6 +43,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::process::preserve_errno;
+pub(crate) use changes::{ChangeRequest, LimitRequest};
 use dump::Dumps;
 pub(crate) use dump::store as write_new_file;
 use exit_reply::ExitReply;
@@ -74,6 +77,8 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn resume(&self) -> serde_json::Value;
     /// Whether the process is paused.
     fn pause_state(&self) -> serde_json::Value;
+    /// Makes one step of a change of the process, of bounded time.
+    fn change(&self, change: &ChangeRequest) -> serde_json::Value;
 }
 
 /// The user's settings.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Source;
+use super::changes::{self, ChangeError};
 use super::connection::{LINE_LIMIT, Line};
 use super::dump::{DumpError, Dumps};
 
@@ -63,6 +64,8 @@ pub(super) enum RequestError {
     NoRequest,
     #[error("unknown request {0:?}")]
     Unknown(String),
+    #[error(transparent)]
+    Change(#[from] ChangeError),
     #[error("the request is longer than {LINE_LIMIT} bytes")]
     TooLong,
     #[error("too many clients wait for the end of this process")]
@@ -104,6 +107,15 @@ fn shortened(word: &str) -> String {
 
 /// The answer to a line, with its end. Never panics, whatever the source does.
 pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Answer {
+    let change = if let Line::Request(line) = line { changes::parse(line) } else { None };
+    if let Some(change) = change {
+        return Answer::Now(encode(&match change {
+            Ok(change) => {
+                contained(|| Ok(source.change(&change))).unwrap_or_else(|problem| failure(&problem))
+            }
+            Err(problem) => refusal(&problem.into()),
+        }));
+    }
     let asked = match line {
         Line::Request(line) => parse(line),
         Line::TooLong => Err(RequestError::TooLong),
@@ -157,7 +169,7 @@ fn contained<T>(body: impl FnOnce() -> Result<T, AnswerError>) -> Result<T, Answ
 }
 
 fn refusal(problem: &RequestError) -> Value {
-    let valid = REQUESTS.map(|(name, _)| name);
+    let valid: Vec<&str> = REQUESTS.iter().map(|(name, _)| *name).chain(changes::WORDS).collect();
     json!({ "schema": "wmshim-error/1", "error": problem.to_string(), "valid": valid })
 }
 

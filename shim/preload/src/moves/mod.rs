@@ -9,6 +9,8 @@
 mod fingerprints;
 mod graphs;
 mod last_use;
+mod leaving;
+mod limits;
 mod named_ranges;
 pub(crate) mod paused;
 mod pieces;
@@ -18,6 +20,7 @@ mod refusals;
 mod room;
 mod slices;
 mod spans;
+mod step;
 mod stops;
 mod touched_groups;
 mod wait_budget;
@@ -38,7 +41,7 @@ use crate::events::{self, BlockAllocated, BlockFreed, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Launch, LaunchWord, LaunchedWork, Subscriber};
 use crate::registry;
-use crate::settings::{Pause, Settings};
+use crate::settings::{Migrate, Pause, Settings};
 use fingerprints::Fingerprints;
 pub(crate) use graphs::{GraphChange, GraphOwner, GraphUses};
 use graphs::{Graphs, RangeChanges};
@@ -47,11 +50,13 @@ use predictor::Predictor;
 use refusals::RefusalLog;
 pub(crate) use refusals::WhyNot;
 use spans::Spans;
+pub(crate) use step::{StepEnd, StepTerms};
 use waits::Waits;
 
 /// Moves in a process.
 pub(crate) struct Migrations {
-    /// Memory can move: for moves, or for pauses. Decided at load.
+    /// Memory can move, for moves, pauses or limits: calls that submit work have passed the gate from
+    /// the first on. Decided at load.
     is_on: AtomicBool,
     /// The library moves it by itself, and as the program advises (`WMSHIM_MIGRATE`).
     is_migrating: AtomicBool,
@@ -93,17 +98,21 @@ impl Migrations {
     /// connected. `events` tells this value of blocks.
     pub(crate) fn choose(&self, settings: &Settings, events: BlockSubscriber) {
         let is_for_pauses = settings.pause != Pause::Off;
-        if !settings.migrate && !is_for_pauses || settings.disable {
+        if settings.migrate == Migrate::Off && !is_for_pauses || settings.disable {
             return;
         }
         if let Some(why) = pin_reason::of_settings(settings) {
-            let named = if settings.migrate { "WMSHIM_MIGRATE" } else { "WMSHIM_PAUSE" };
+            let named = if settings.migrate != Migrate::Off { "WMSHIM_MIGRATE" } else { "WMSHIM_PAUSE" };
             return log::warn!("{named} has no effect with {why}");
         }
-        self.last_use.turn_on();
-        self.is_migrating.store(settings.migrate, Relaxed);
         self.is_on.store(true, Relaxed);
         GATE.turn_on();
+        let is_migrating = settings.migrate == Migrate::On;
+        if !is_migrating && !is_for_pauses {
+            return;
+        }
+        self.last_use.turn_on();
+        self.is_migrating.store(is_migrating, Relaxed);
         launches::subscribe(Subscriber::LastUse);
         events::subscribe(events);
     }
@@ -128,6 +137,20 @@ impl Migrations {
     #[inline]
     pub(crate) fn is_migrating(&self) -> bool {
         self.is_migrating.load(Relaxed)
+    }
+
+    /// Nothing moves by itself any more.
+    pub(crate) fn rest(&self) {
+        self.is_migrating.store(false, Relaxed);
+        launches::unsubscribe(Subscriber::LastUse);
+        self.forget_predictor();
+    }
+
+    /// It does again, if the user has set that.
+    pub(crate) fn resume(&self, settings: &Settings) {
+        if self.is_on() && settings.migrate == Migrate::On && !self.is_migrating.swap(true, Relaxed) {
+            launches::subscribe(Subscriber::LastUse);
+        }
     }
 
     /// Is a device idle, and can nothing use memory of its pieces while the gate is closed? To be

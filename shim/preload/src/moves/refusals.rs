@@ -20,6 +20,19 @@ pub(crate) enum WhyNot {
 }
 
 const CROWDED: &str = "calls that submit work were being made";
+const OFF: &str = "WMSHIM_MIGRATE=off: it is not known which calls of the program use it";
+
+impl WhyNot {
+    /// In words.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Off => OFF,
+            Self::Pinned(why) => why,
+            Self::Crowded => CROWDED,
+            Self::Refused(refusal) => refusal.reason(),
+        }
+    }
+}
 
 #[derive(Debug, Clone)]
 struct CountedRefusal {

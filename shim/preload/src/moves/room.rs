@@ -23,7 +23,7 @@ const SMALL_ROOM: u64 = 64 << 20;
 /// The same on a device; 0 where the driver does not tell its size.
 fn small_room(manager: &Manager<Device>) -> u64 {
     let total = manager.gpu().memory_info().map_or(0, |(_, total)| total);
-    SMALL_ROOM.min(total.min(manager.settings().device_limit) / 64)
+    SMALL_ROOM.min(total.min(manager.device_limit()) / 64)
 }
 
 impl Migrations {
@@ -140,7 +140,7 @@ impl Migrations {
     /// Memory is about to be pinned where it is for the rest of the process: blocks come back that
     /// there is room for.
     pub(crate) fn come_home(&self) {
-        if !self.is_on() || !is_recording() || pin_reason::of_process().is_some() {
+        if !self.is_migrating() || !is_recording() || pin_reason::of_process().is_some() {
             return;
         }
         let Some(manager) = self.predicted_device().and_then(registry::existing) else { return };

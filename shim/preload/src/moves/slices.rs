@@ -32,6 +32,31 @@ const SIGNAL: Duration = Duration::from_millis(3);
 /// memory that was made for them, after which the rest stays.
 const INTERRUPTIONS: u32 = 20;
 
+/// What a slice may cost the program.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SliceCost {
+    /// How long the gate is closed until calls that are being made are over and the GPU has no work
+    /// left. Zero: it is idle already.
+    pub(super) drain: Duration,
+    /// How long calls wait beside that before no handle begins any more.
+    pub(super) calls: Duration,
+}
+
+impl SliceCost {
+    /// For what the library does by itself.
+    pub(super) const USUAL: Self = Self { drain: Duration::ZERO, calls: SLICE };
+
+    /// How long calls that are being made are waited for.
+    fn patience(self) -> Duration {
+        PATIENCE.max(self.drain / 4)
+    }
+
+    /// The rest of that time, for the GPU.
+    fn settling(self) -> Duration {
+        self.drain.saturating_sub(self.patience())
+    }
+}
+
 /// How moves in slices ended.
 pub(super) struct SwapEnd {
     /// Why some of them were refused, if the reason is not one of single handles.
@@ -49,6 +74,8 @@ struct SliceEnd {
 /// When a slice ends.
 struct Slice<'a> {
     mover: &'a Mover<'a>,
+    /// How long calls wait.
+    calls: Duration,
     begin: Instant,
     /// Since when a signal waits for the thread, and a call for the gate, as far as was looked.
     signal: Cell<Option<Instant>>,
@@ -59,10 +86,18 @@ struct Slice<'a> {
 }
 
 impl<'a> Slice<'a> {
-    fn begin(mover: &'a Mover<'a>) -> Self {
+    fn begin(mover: &'a Mover<'a>, calls: Duration) -> Self {
         let begin = Instant::now();
         let (signal, call) = (Cell::new(None), Cell::new(None));
-        Self { mover, begin, signal, call, asked: Cell::new(begin), longest: Cell::new(Duration::ZERO) }
+        Self {
+            mover,
+            calls,
+            begin,
+            signal,
+            call,
+            asked: Cell::new(begin),
+            longest: Cell::new(Duration::ZERO),
+        }
     }
 
     /// Does no handle begin any more?
@@ -70,7 +105,7 @@ impl<'a> Slice<'a> {
         self.look();
         let step = self.asked.replace(Instant::now()).elapsed();
         self.longest.set(self.longest.get().max(step));
-        let is_late = has_waited(&self.call, SLICE.saturating_sub(self.longest.get()))
+        let is_late = has_waited(&self.call, self.calls.saturating_sub(self.longest.get()))
             || self.begin.elapsed() >= LONG_SLICE;
         process::exiting() || self.is_interrupted() || is_late
     }
@@ -134,8 +169,19 @@ impl Migrations {
         ranges: &mut [RangeMove],
         patience: Duration,
     ) -> SwapEnd {
+        self.swap_at(manager, ranges, patience, SliceCost::USUAL)
+    }
+
+    /// The same in slices that may cost the program more.
+    pub(super) fn swap_at(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        patience: Duration,
+        cost: SliceCost,
+    ) -> SwapEnd {
         let mut made_for = Duration::ZERO;
-        let why = self.swap_all(manager, ranges, patience, &mut made_for);
+        let why = self.swap_all(manager, ranges, patience, cost, &mut made_for);
         SwapEnd { why, made_for }
     }
 
@@ -144,12 +190,13 @@ impl Migrations {
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         patience: Duration,
+        cost: SliceCost,
         made_for: &mut Duration,
     ) -> Option<WhyNot> {
         let (mut fruitless, mut passing, mut source) = (0, patience.min(PASSING), SpareSource::Idle);
         while !ranges.iter().all(RangeMove::is_over) {
             let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
-            let end = match self.slice(manager, ranges, source, passing) {
+            let end = match self.slice(manager, ranges, source, (passing, cost)) {
                 Ok(end) => end,
                 Err(why) => return Some(why),
             };
@@ -196,10 +243,13 @@ impl Migrations {
         manager: &Manager<Device>,
         ranges: &mut [RangeMove],
         source: SpareSource,
-        passing: Duration,
+        (passing, cost): (Duration, SliceCost),
     ) -> Result<SliceEnd, WhyNot> {
-        self.with_quiesced(manager, passing, |mover| {
-            let slice = Slice::begin(mover);
+        self.with_quiesced(manager, (passing, cost.patience()), |mover| {
+            if !cost.drain.is_zero() && !manager.gpu().is_settled(cost.settling())? {
+                return Err(MoveRefusal::InUse);
+            }
+            let slice = Slice::begin(mover, cost.calls);
             let lacks = manager.swap_within(ranges, source, || slice.is_over(), || slice.gives_up())?;
             Ok(SliceEnd { is_interrupted: slice.is_interrupted(), lacks })
         })
@@ -209,13 +259,13 @@ impl Migrations {
     fn with_quiesced<R>(
         &self,
         manager: &Manager<Device>,
-        passing: Duration,
+        (passing, patience): (Duration, Duration),
         moves: impl FnOnce(&Mover<'_>) -> Result<R, MoveRefusal>,
     ) -> Result<R, WhyNot> {
         if !self.is_on() {
             return Err(WhyNot::Off);
         }
-        let done = GATE.with_quiesced_within(PATIENCE, passing, |mover| {
+        let done = GATE.with_quiesced_within(patience, passing, |mover| {
             if process::exiting() {
                 return Err(WhyNot::Crowded);
             }

@@ -91,6 +91,11 @@ impl Migrations {
         *predictor = None;
     }
 
+    /// The recording ends, as at the end of a shortage.
+    pub(super) fn forget_predictor(&self) {
+        self.end_recording(&mut self.predictor());
+    }
+
     /// The program was given a block.
     pub(super) fn record_block(&self, manager: &Manager<Device>, address: u64) {
         let block = manager.block(address).filter(|block| block.tiers.total() >= SMALLEST);
@@ -229,11 +234,11 @@ impl Migrations {
 }
 
 /// The calling thread is the one that moves memory, until this is dropped.
-struct SoleMover<'a>(&'a AtomicBool);
+pub(super) struct SoleMover<'a>(&'a AtomicBool);
 
 impl<'a> SoleMover<'a> {
     /// `None`: another thread moves memory.
-    fn begin(is_moving: &'a AtomicBool) -> Option<Self> {
+    pub(super) fn begin(is_moving: &'a AtomicBool) -> Option<Self> {
         let is_other = is_moving.swap(true, Ordering::Acquire);
         (!is_other).then(|| Self(is_moving))
     }

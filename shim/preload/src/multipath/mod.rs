@@ -136,7 +136,7 @@ pub(crate) fn is_plain(copy: &LinearCopy) -> bool {
 
 #[cold]
 fn copy_large(copy: &LinearCopy) -> bool {
-    if process::exiting() || streams().capturing() {
+    if process::exiting() || process::detached() || streams().capturing() {
         return false;
     }
     let Some(engine) = engine().filter(|engine| copy.bytes >= engine.least()) else { return false };

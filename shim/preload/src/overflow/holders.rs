@@ -135,7 +135,7 @@ fn full_device(manager: &Manager<Device>) -> FullDevice {
     FullDevice {
         ordinal,
         total_bytes,
-        limit_bytes: limits.device_limit.min(total_bytes),
+        limit_bytes: manager.device_limit().min(total_bytes),
         headroom_bytes: limits.headroom,
         memory: manager.usage().together.tiers(),
     }

@@ -53,7 +53,7 @@ fn bounds(manager: &Manager<Device>, shortage: &Shortage) -> RefusalBounds {
         asked: shortage.asked,
         held,
         device_left: shortage.device_left,
-        device_limit: limits.device_limit,
+        device_limit: manager.device_limit(),
         headroom: limits.headroom,
         host_limit: limits.host_limit,
         host: |limit| host::room(host::reserve(limit, host::whole())),

@@ -19,7 +19,7 @@ pub(crate) use handle_cache::adopted::PlacedPieces;
 pub(crate) use handle_cache::{Access, HeldPiece};
 pub(crate) use piece_cache::{cache, kind, kind_of, location};
 use wm_driver::{Device, Tier, lock};
-use wm_memory::Charge;
+use wm_memory::{Charge, Manager};
 
 use crate::events;
 use book::PieceCharge;
@@ -77,6 +77,16 @@ impl Drop for LockedBook {
 /// The books. Never held across a driver call.
 pub(crate) fn book() -> LockedBook {
     LockedBook(lock(&MEMORY.book))
+}
+
+/// Gives at least `bytes` of a device's unused memory back to the driver, as far as there are;
+/// returns how many.
+pub(crate) fn give_back(manager: &Manager<Device>, bytes: u64) -> u64 {
+    if bytes == 0 {
+        return 0;
+    }
+    let given = cache().give_back(manager, Tier::Device, bytes);
+    given + manager.relieve(bytes.saturating_sub(given))
 }
 
 /// A piece was made in host memory, or imported that is there, or may move there.

@@ -1,10 +1,10 @@
-//! Has the process forked, does it exit, has it used CUDA?
+//! Has the process forked, does it exit, has it used CUDA, is the library detached from it?
 //!
 //! After a fork the child makes real calls only: the driver does not survive a fork, and our locks
 //! may have been held by threads that are no more. Once exit has begun, we make no driver call of
 //! our own: the driver may be gone before us.
 //!
-//! Written by the handlers of `entry/lifecycle.rs` only.
+//! Written by the handlers of `entry/lifecycle.rs`, and by `control`.
 
 use std::sync::atomic::Ordering;
 
@@ -40,4 +40,15 @@ pub(crate) fn record_fork() -> bool {
 /// Exit has begun. `false`: that is known already.
 pub(crate) fn record_exit() -> bool {
     !PROCESS_HOT.exiting.swap(true, Ordering::Relaxed)
+}
+
+/// Does the library serve no new memory of this process?
+#[inline]
+pub(crate) fn detached() -> bool {
+    PROCESS_HOT.detached.load(Ordering::Relaxed)
+}
+
+/// An operator, or the program, has turned the library's features off or on.
+pub(crate) fn set_detached(is_detached: bool) {
+    PROCESS_HOT.detached.store(is_detached, Ordering::Relaxed);
 }

@@ -29,6 +29,8 @@ pub(crate) struct ProcessHot {
     pub(super) calls_cuda: AtomicBool,
     /// `process::exiting`.
     pub(super) exiting: AtomicBool,
+    /// `process::detached`.
+    pub(super) detached: AtomicBool,
     /// `process::sticky_error`: some context may have failed.
     pub(super) suspect: AtomicBool,
     /// The mode of `guard`; 0 is off.
@@ -51,6 +53,7 @@ pub(crate) static PROCESS_HOT: ProcessHot = ProcessHot {
     forked: AtomicBool::new(false),
     calls_cuda: AtomicBool::new(false),
     exiting: AtomicBool::new(false),
+    detached: AtomicBool::new(false),
     suspect: AtomicBool::new(false),
     guard: AtomicU8::new(0),
     blocks_observed: AtomicBool::new(false),

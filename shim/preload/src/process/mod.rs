@@ -19,7 +19,9 @@ pub(crate) use device_set::DeviceSet;
 pub(crate) use device_values::DeviceValues;
 pub(crate) use driver::{CachedFn, driver, open_once, opened};
 pub(crate) use errno::{preserve_errno, preserve_errno_at};
-pub(crate) use flags::{exiting, forked, record_exit, record_first_call, record_fork};
+pub(crate) use flags::{
+    detached, exiting, forked, record_exit, record_first_call, record_fork, set_detached,
+};
 pub(crate) use hot::{PROCESS_HOT, THREAD_HOT, streams};
 pub(crate) use signals::SignalsHeld;
 pub(crate) use site::{LastSite, Site, StreamKind};

@@ -12,7 +12,7 @@ use wm_schema::black_box::LimitWords;
 use super::contexts::living_contexts;
 use super::managers::DEVICES;
 use super::tables::{Callbacks, REGISTRY, existing, host_of_others};
-use super::{budget, devices, peers};
+use super::{budget, devices, peers, renewal};
 use crate::black_box;
 use crate::process::{driver, streams};
 use crate::settings::{self, Guard, Overflow};
@@ -44,6 +44,7 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
         manager.reset_live_peak();
         manager.reset_reserved_peak();
         manager.allow_dependencies(!REGISTRY.independent.contains(device));
+        renewal::renew_limit(manager);
         return Some(REGISTRY.managers.publish(index, manager));
     }
     let built = REGISTRY.callbacks.get().ok_or(Unmanaged::NoHooks);
@@ -89,7 +90,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
         gpu.memory_info().map(|(_, total)| total)
     };
     let total = told.map_err(|code| Unmanaged::UnknownSize { device, code })?;
-    let limits = limits(device, total);
+    let limits = manager_settings(device, total);
     let gpu = gpu.leaving(host::reserve(limits.host_limit, host::whole()));
     let label = devices::label(device);
     budget::tell(device, total, &limits);
@@ -101,7 +102,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
 }
 
 /// The settings' limits for a device of `total` bytes.
-fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
+fn manager_settings(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
     let settings = settings::load();
     let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
     let wanted = budget::BudgetSettings {
@@ -110,6 +111,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         ceiling: settings::device_ceiling(),
     };
     let budget = budget::of(device, total, wanted);
+    let limit = renewal::of_new(device, total, budget.limit).bytes;
     let host_limit = settings.host_limit.map_or(u64::MAX, |size| size.of(host::whole()));
     let peer_limit = bytes(settings.peer_limit, u64::MAX);
     let overflow: Vec<Tier> = settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect();
@@ -119,8 +121,8 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         Tier::Device => 0,
     };
     wm_memory::ManagerSettings {
-        capacity: overflow.iter().map(most).fold(total.min(budget.limit), u64::saturating_add),
-        device_limit: budget.limit,
+        capacity: overflow.iter().map(most).fold(total.min(limit), u64::saturating_add),
+        device_limit: limit,
         headroom: budget.headroom,
         keep_idle: bytes(settings.keep_idle, 512 << 20),
         keep_most: total / 2,

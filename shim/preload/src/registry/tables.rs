@@ -9,6 +9,7 @@ use wm_memory::{HostBudget, Manager};
 
 use super::context_blocks::ContextBlocks;
 use super::context_users::ContextUsers;
+use super::limits::LimitBook;
 use super::living::LivingContexts;
 use super::managers::{DEVICES, Managers};
 use super::peer_rights::PeerRights;
@@ -63,6 +64,7 @@ pub(crate) struct DeviceRegistry {
     pub(crate) context_blocks: ContextBlocks,
     pub(crate) context_users: ContextUsers,
     pub(crate) living_contexts: LivingContexts,
+    pub(super) limits: LimitBook,
 }
 
 /// The process's registry. It is a static of this layer: all subsystems above import it, and a miss
@@ -80,6 +82,7 @@ pub(crate) static REGISTRY: DeviceRegistry = DeviceRegistry {
     context_blocks: ContextBlocks::new(),
     context_users: ContextUsers::new(),
     living_contexts: LivingContexts::new(),
+    limits: LimitBook::new(),
 };
 
 /// Once, before the first hook is connected.

@@ -30,8 +30,8 @@ use values::{jax, overflow, switch, torch};
 pub(crate) use file_names::{replace, with_process};
 pub(crate) use table::Settings;
 pub(crate) use values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Pause, Size, TorchAllocator,
-    TorchPieces, Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Migrate, Multipath, Overflow, Pause, Size,
+    TorchAllocator, TorchPieces, Verify,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -102,9 +102,9 @@ pub(crate) fn overflows(text: &str) -> bool {
     overflow(text).map_or(true, |tiers| !tiers.is_empty())
 }
 
-/// Does a value of WMSHIM_MIGRATE let memory move? For the same choice.
+/// Does a value of WMSHIM_MIGRATE let memory move unasked? For the same choice.
 pub(crate) fn migrates(text: &str) -> bool {
-    switch(text) == Ok(true)
+    values::migrate(text) == Ok(Migrate::On)
 }
 
 /// What is read, with the lines about it.

@@ -163,6 +163,7 @@ mod tests {
     //! Hazard (error handling): a ceiling is lost by a typing error elsewhere, or a program passes
     //! it. Hazard: a program without the file is changed.
     use super::*;
+    use crate::settings::Migrate;
 
     fn read(file: &str, variables: &[(&str, &str)]) -> (Settings, Vec<String>) {
         let node = NodeSettings::of(NodeFile::parse(file));
@@ -176,10 +177,10 @@ mod tests {
         let file = "[defaults]\nmigrate = true\nhost_limit = \"25%\"\ndedup_proof = 7\n";
         let (settings, lines) = read(file, &[]);
         assert_eq!(lines, [""; 0]);
-        assert!(settings.migrate && settings.dedup_proof == 7);
+        assert!(settings.migrate == Migrate::On && settings.dedup_proof == 7);
         assert_eq!(settings.host_limit, Some(Size::Share(0.25)));
         let (settings, lines) = read(file, &[("WMSHIM_MIGRATE", "off"), ("WMSHIM_DEDUP_PROOF", "none")]);
-        assert!(!settings.migrate && settings.dedup_proof == 7);
+        assert!(settings.migrate == Migrate::Off && settings.dedup_proof == 7);
         assert!(lines.len() == 1 && lines[0].ends_with("default: 7"), "{lines:?}");
     }
 

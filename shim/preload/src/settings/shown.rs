@@ -11,8 +11,8 @@ use wm_memory::KeepCopies;
 use wm_schema::size;
 
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Pause, Size, TorchAllocator,
-    TorchPieces, Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Migrate, Multipath, Overflow, Pause, Size,
+    TorchAllocator, TorchPieces, Verify,
 };
 
 /// A value in the notation in which it is read.
@@ -131,6 +131,17 @@ impl Shown for Pause {
             Self::On => "on",
             Self::Auto => "auto",
             Self::Paused => "paused",
+        };
+        Some(word.to_owned())
+    }
+}
+
+impl Shown for Migrate {
+    fn shown(&self) -> Option<String> {
+        let word = match self {
+            Self::Off => "off",
+            Self::Asked => "asked",
+            Self::On => "on",
         };
         Some(word.to_owned())
     }

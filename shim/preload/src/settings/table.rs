@@ -13,10 +13,10 @@ use wm_memory::KeepCopies;
 use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Pause, Size, TorchAllocator,
-    TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, kept_copies,
-    launches, level, limit, log_format, multipath, overflow, path, path_or_off, pause, share, signal, socket,
-    switch, torch, torch_pieces, verify, words,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Migrate, Multipath, Overflow, Parsed, Pause, Size,
+    TorchAllocator, TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax,
+    kept_copies, launches, level, limit, log_format, migrate, multipath, overflow, path, path_or_off, pause,
+    share, signal, socket, switch, torch, torch_pieces, verify, words,
 };
 
 /// How to read one value.
@@ -177,10 +177,12 @@ settings! {
         /// On: live allocations may migrate between GPU and host memory; addresses do not change.
         /// Migration runs when an allocation fails, before kernel launches, while the host waits
         /// for the GPU, and on `wmshim_advise`. Victims follow the previous iteration
-        /// ([overflow.md](overflow.md#what-moves)). Calls that submit work cost some nanoseconds
-        /// more.
-        "WMSHIM_MIGRATE": "on, off", "off"
-            => migrate: bool = false, |text| words(text, switch);
+        /// ([overflow.md](overflow.md#what-moves)). Asked: it runs only when `wmctl limit` or
+        /// `wmctl detach`, or the program itself, asks for it
+        /// ([operations.md](operations.md#at-three-in-the-morning)). Either way, calls that submit
+        /// work cost some nanoseconds more.
+        "WMSHIM_MIGRATE": "on, asked, off", "off"
+            => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
         /// With `WMSHIM_MIGRATE`: memory that came back from the host keeps its copy there while
         /// there is room, and the GPU finds out by fingerprints which of it was written since. Only
         /// that is copied out again. Auto: while fingerprints take a quarter of the link's time at

@@ -82,6 +82,16 @@ pub(crate) enum Pause {
     Paused,
 }
 
+/// May live memory move between tiers?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Migrate {
+    Off,
+    /// Where an operator or the program asks for it.
+    Asked,
+    /// Also where the library finds it useful.
+    On,
+}
+
 /// What of the library's own work is checked at run time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verify {
@@ -288,6 +298,13 @@ pub(super) fn pause(text: &str) -> Parsed<Pause> {
     }
 }
 
+pub(super) fn migrate(text: &str) -> Parsed<Migrate> {
+    match text.to_ascii_lowercase().as_str() {
+        "asked" => Ok(Migrate::Asked),
+        other => Ok(if switch(other)? { Migrate::On } else { Migrate::Off }),
+    }
+}
+
 pub(super) fn kept_copies(text: &str) -> Parsed<KeepCopies> {
     match text.to_ascii_lowercase().as_str() {
         "auto" => Ok(KeepCopies::Auto),
@@ -442,6 +459,7 @@ mod tests {
         }
         for on in ["on", "Yes", "true", "1"] {
             assert_eq!((switch(on), kept_copies(on)), (Ok(true), Ok(KeepCopies::On)), "{on}");
+            assert_eq!(migrate(on), Ok(Migrate::On), "{on}");
             assert_eq!((dedup(on), verify(on)), (Ok(Dedup::On), Ok(Verify::Moves)), "{on}");
             assert_eq!((overflow(on), created(on)), (Ok(vec![Overflow::Host]), Ok(Created::Auto)), "{on}");
             // There are two guards, and any signal could be meant.

@@ -106,7 +106,7 @@ part! {
         out_of_bounds,
         /// Requests that were refused because all tiers were full.
         refusals,
-        /// Sharing is in force: 1 `advise`, 2 `on`.
+        /// Sharing is in force: 1 `advise`, 2 `on`. Beside that [`ProcessWords::DETACHED`].
         dedup_mode,
         /// The process can be paused, and is: 1 running, 2 pausing, 3 paused, 4 resuming.
         pause_state,
@@ -115,6 +115,11 @@ part! {
         /// Bytes that stayed there.
         pause_stayed,
     }
+}
+
+impl ProcessWords {
+    /// A bit of `dedup_mode`: the library's features are off.
+    pub const DETACHED: u64 = 1 << 32;
 }
 
 part! {
@@ -268,7 +273,7 @@ part! {
 }
 
 part! {
-    /// A device's size and limits, which do not change.
+    /// A device's size and limits. Of these, the limit changes.
     LimitCells, LimitWords {
         /// The device's memory.
         total,

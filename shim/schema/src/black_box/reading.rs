@@ -180,6 +180,7 @@ impl BlackBoxReading {
             dedup: dedup(&process),
             pause: pause(&process),
             fail_open: fail_open(&process),
+            detached: process.dedup_mode & ProcessWords::DETACHED != 0,
             out_of_bounds: process.out_of_bounds,
             ..Stats::default()
         };
@@ -258,7 +259,7 @@ fn fail_open(process: &ProcessWords) -> FailOpen {
 
 /// The figures of sharing are sums over blocks, which the process itself makes.
 fn dedup(process: &ProcessWords) -> Option<DedupStats> {
-    let mode = match process.dedup_mode {
+    let mode = match process.dedup_mode & !ProcessWords::DETACHED {
         1 => "advise",
         2 => "on",
         _ => return None,

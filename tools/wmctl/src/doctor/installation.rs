@@ -154,6 +154,12 @@ impl Installation {
         self.settings.host_limit()
     }
 
+    /// WMSHIM_DEVICE_LIMIT of programs that start from here, within the node's ceiling; `None`:
+    /// there is no limit.
+    pub(super) fn device_limit(&self) -> Option<&str> {
+        self.settings.device_limit()
+    }
+
     /// One line, and those of the settings.
     pub(super) fn render(&self) -> String {
         let path = |path: &Option<PathBuf>| {

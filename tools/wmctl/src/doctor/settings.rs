@@ -20,6 +20,8 @@ pub(super) struct EffectiveSettings {
     settings: BTreeMap<String, EffectiveValue>,
     #[serde(skip)]
     host_limit: Option<String>,
+    #[serde(skip)]
+    device_limit: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -44,18 +46,24 @@ pub(super) fn examine(judged: JudgedSettings, findings: &mut Vec<Finding>) -> Ef
     let mut values = judged.settings;
     // Without the library's answer: the built-in default.
     let host_limit = values.get(HOST_LIMIT).map_or_else(|| Some("50%".to_owned()), Clone::clone);
+    let device_limit = values.get("WMSHIM_DEVICE_LIMIT").cloned().flatten();
     let told = judged.origins.into_iter().filter(|(_, origin)| origin != "default");
     let settings = told.map(|(variable, origin)| {
         let value = values.remove(&variable).flatten();
         (variable, EffectiveValue { value, origin })
     });
-    EffectiveSettings { settings: settings.collect(), node: judged.node.path, host_limit }
+    EffectiveSettings { settings: settings.collect(), node: judged.node.path, host_limit, device_limit }
 }
 
 impl EffectiveSettings {
     /// The value of WMSHIM_HOST_LIMIT; `None`: there is no limit.
     pub(super) fn host_limit(&self) -> Option<&str> {
         self.host_limit.as_deref()
+    }
+
+    /// The value of WMSHIM_DEVICE_LIMIT; `None`: there is no limit.
+    pub(super) fn device_limit(&self) -> Option<&str> {
+        self.device_limit.as_deref()
     }
 
     /// One line for each, and one for the file.

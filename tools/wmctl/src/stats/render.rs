@@ -16,6 +16,9 @@ use crate::table::TextTable;
 /// Everything about one process. `pid` is its number here, if that is known.
 pub(super) fn stats(pid: Option<u32>, answer: &Stats) -> String {
     let mut text = heading(pid, answer);
+    if answer.detached {
+        text.push_str("detached: the shim's features are off; `wmctl attach` undoes it\n");
+    }
     for device in &answer.devices {
         text.push_str(&format!("\n{}", self::device(device)));
     }
@@ -281,6 +284,7 @@ pub(super) fn list(programs: &[AskedProgram]) -> String {
                 let halt = if program.is_stopped { Some("stopped") } else { paused };
                 let halt = halt.map(|halt| format!(" ({})", word(halt)));
                 let command = format!("{command}{}", halt.unwrap_or_default());
+                let command = if answer.detached { format!("{command} (detached)") } else { command };
                 table.row(
                     summary(program, &answer)
                         .into_iter()

@@ -85,6 +85,7 @@ fn stats() -> Stats {
         driver: Some(DriverInfo { path: "/lib/libcuda.so.1".to_owned(), version: Some(13_010) }),
         torch_allocator: "expandable".to_owned(),
         out_of_bounds: 0,
+        detached: false,
         devices: vec![device()],
         calls,
         driver_calls,

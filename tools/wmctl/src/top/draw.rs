@@ -162,6 +162,7 @@ fn command(line: &ProgramLine<'_>, width: u16, look: Look) -> String {
     let state = match line.process.halt() {
         Some(halt) => format!("{}: ", human::word(halt)),
         None if !line.process.answers => "does not answer: ".to_owned(),
+        None if line.process.detached => "detached: ".to_owned(),
         None => String::new(),
     };
     let before = format!("{branch}{folded}{state}");

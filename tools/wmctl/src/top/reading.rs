@@ -56,6 +56,8 @@ pub(super) struct ProcessReading {
     /// `pausing`, `paused` or `resuming` of one that does not run on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pause: Option<String>,
+    /// The shim's features are off in it.
+    pub(super) detached: bool,
     pub(super) devices: Vec<DeviceUsage>,
     pub(super) copies: Vec<CopyRate>,
     /// None where `WMSHIM_DEDUP` is off.
@@ -143,6 +145,7 @@ impl ProcessReading {
             answers,
             stopped: false,
             pause: now.pause.as_ref().filter(|pause| !pause.runs()).map(|pause| pause.state.clone()),
+            detached: now.detached,
             devices,
             copies,
             dedup,

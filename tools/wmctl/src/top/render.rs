@@ -31,6 +31,7 @@ fn memory(processes: &[ProcessReading]) -> TextTable {
         let command = human::name(&identity.command_or(&process.program));
         let halt = process.halt().map(|halt| format!(" ({})", human::word(halt)));
         let command = format!("{command}{}", halt.unwrap_or_default());
+        let command = if process.detached { format!("{command} (detached)") } else { command };
         for device in &process.devices {
             table.row(
                 row(process, device).into_iter().chain(origins.cells(identity)).chain([command.clone()]),

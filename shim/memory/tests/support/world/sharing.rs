@@ -91,7 +91,7 @@ impl World {
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
         let moved = self.manager.unshare(range.clone(), false, self.quiet(), LONG);
         self.model().fail_no_more();
-        self.see_places();
+        self.see_private();
         if let Ok(MovedRange { bytes, refusal, next, .. }) = moved {
             assert!(quiet || bytes == 0, "memory changes while work may be touching it");
             assert!(!matches!(refusal, Some(MoveRefusal::Lost(_))), "{refusal:?}");
@@ -124,8 +124,15 @@ impl World {
         }
         self.model().drain_all();
         let moved = self.manager.unshare(range.clone(), false, self.quiet(), LONG);
-        self.see_places();
+        self.see_private();
         moved.is_ok() && self.manager.shared_in(range).is_empty()
+    }
+
+    /// Memory has become private. That may exceed the device's limit: a write into memory that
+    /// stays shared would end the program.
+    fn see_private(&mut self) {
+        self.see_places();
+        self.most_held = self.most_held.max(self.manager.held_on_device());
     }
 
     /// A caller that knows that the program's work is over need not query again. Copies of moves

@@ -33,6 +33,10 @@ pub enum Step {
     Relieve {
         bytes: u64,
     },
+    /// The device's limit changes.
+    Limit {
+        bytes: u64,
+    },
     Destroy {
         stream: StreamId,
     },

@@ -21,7 +21,7 @@ use wm_driver::lock;
 use super::dump::Dumps;
 use super::exit_reply::ExitReply;
 use super::server::EndpointServer;
-use super::{Source, run, signal, socket};
+use super::{ChangeRequest, Source, run, signal, socket};
 use wm_sockets::private_folder;
 
 /// A source that counts the questions, and can be told to be large or to panic.
@@ -56,6 +56,10 @@ impl Source for Fake {
 
     fn pause_state(&self) -> Value {
         json!({ "schema": "wmshim-pause/1", "pause": { "state": "running" } })
+    }
+
+    fn change(&self, change: &ChangeRequest) -> Value {
+        json!({ "schema": "wmshim-change/1", "made": format!("{change:?}") })
     }
 }
 

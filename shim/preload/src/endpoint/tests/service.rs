@@ -41,11 +41,37 @@ fn garbage_is_answered_with_what_is_valid() {
     {
         client.send(garbage);
         let answer = client.answer();
-        let valid = ["stats", "blocks", "config", "dump", "final", "pause", "resume", "pause_state"];
+        let valid = [
+            "stats",
+            "blocks",
+            "config",
+            "dump",
+            "final",
+            "pause",
+            "resume",
+            "pause_state",
+            "limit",
+            "trim",
+            "detach",
+            "attach",
+        ];
         assert_eq!(answer["valid"], json!(valid), "to {garbage:?}");
         assert!(answer["error"].is_string());
     }
     assert_eq!(client.ask("stats")["schema"], "wmshim-stats/2");
+}
+
+/// Hazard (out of memory): a request with a mistake limits the program.
+#[test]
+fn a_change_is_made_as_it_was_asked_for_or_not_at_all() {
+    let scratch = Scratch::new("change");
+    let socket = serve(&scratch, Fake::default());
+    let mut client = Client::connect(&socket);
+    client.send(b"{\"request\":\"limit\",\"bytes\":4096}\n");
+    assert_eq!(client.answer()["made"], "Limit(LimitRequest { device: None, bytes: Some(4096) })");
+    assert_eq!(client.ask("trim")["made"], "Trim");
+    client.send(b"{\"request\":\"limit\",\"bytes\":\"much\"}\n");
+    assert!(client.answer()["error"].as_str().expect("an error").contains("number of bytes"));
 }
 
 #[test]

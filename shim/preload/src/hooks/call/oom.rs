@@ -9,13 +9,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::{CUdevice, CUresult};
+use wm_driver::Device;
 use wm_driver::thread::Uncancelled;
-use wm_driver::{Device, Tier};
 use wm_memory::Manager;
 
 use super::boundary;
 use crate::counters::{COUNTERS, Calls};
-use crate::physical;
+use crate::physical::give_back;
 use crate::process::{self, preserve_errno};
 use crate::registry;
 use crate::subsystems::PROCESS;
@@ -106,9 +106,4 @@ fn make_cold_leave(manager: &Manager<Device>) -> u64 {
 /// `false` if there was none.
 pub(in crate::hooks) fn release_unused(manager: &Manager<Device>, bytes: usize) -> bool {
     give_back(manager, bytes.max(BYTES) as u64) > 0
-}
-
-fn give_back(manager: &Manager<Device>, bytes: u64) -> u64 {
-    let given = physical::cache().give_back(manager, Tier::Device, bytes);
-    given + manager.relieve(bytes.saturating_sub(given))
 }

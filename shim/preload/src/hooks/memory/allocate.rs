@@ -2,7 +2,8 @@
 //!
 //! A handler forwards every call that we do not serve: bad arguments (the driver has the right
 //! error), a thread without context, a stream under capture (the allocation then belongs to the
-//! graph), pools that the program made, and addresses outside our blocks.
+//! graph), pools that the program made, and addresses outside our blocks. Once the library is
+//! detached it forwards all that allocate.
 
 use std::ffi::c_uint;
 
@@ -24,7 +25,7 @@ use crate::{settings, shortage};
 
 /// `cuMemAlloc`.
 pub(in crate::hooks) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
-    if pointer.is_null() || stream::is_any_captured() {
+    if pointer.is_null() || process::detached() || stream::is_any_captured() {
         return Outcome::Forward;
     }
     let is_for_others = GATE.is_for_others();
@@ -53,7 +54,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
     if stream::is_any_captured() {
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
-    if !settings::load().stitch || settings::load().disable || !guard::is_off() {
+    if !settings::load().stitch || settings::load().disable || !guard::is_off() || process::detached() {
         return Err(CUresult::NOT_SUPPORTED);
     }
     sticky_error::failure().map_or(Ok(()), Err)?;
@@ -88,7 +89,8 @@ pub(in crate::hooks) unsafe fn mem_alloc_pitch(
     height: usize,
     element: c_uint,
 ) -> Outcome {
-    if pointer.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) || stream::is_any_captured() {
+    let is_served = matches!(element, 4 | 8 | 16) && !process::detached();
+    if pointer.is_null() || pitch.is_null() || !is_served || stream::is_any_captured() {
         return Outcome::Forward;
     }
     let Some(site) = registry::current_site() else { return Outcome::Forward };

@@ -46,7 +46,7 @@ pub(in crate::hooks) unsafe fn mem_create(
     property: *const CUmemAllocationProp,
     flags: u64,
 ) -> Outcome {
-    if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
+    if handle.is_null() || property.is_null() || flags != 0 || process::exiting() || process::detached() {
         return Outcome::Forward;
     }
     // Pieces stay where they are. Nothing else depends on the answer than sharing, which ends.

@@ -18,7 +18,7 @@ use crate::hooks::call::boundary::Outcome;
 use crate::hooks::memory::{physical as pieces, pool};
 use crate::ipc::OpenedBlock;
 use crate::physical::{self, MappedPiece};
-use crate::process::driver;
+use crate::process::{self, driver};
 use crate::registry::{self, REGISTRY};
 
 /// Buffer ids of ours are above any the driver counts to.
@@ -126,6 +126,9 @@ fn foreign(view: &OpenedBlock, address: u64) -> Found {
 
 /// `cuMemGetInfo`.
 pub(in crate::hooks) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcome {
+    if process::detached() {
+        return Outcome::Forward;
+    }
     let Some(site) = registry::current_site() else { return Outcome::Forward };
     let (free_now, total_now) = match driver().mem_info() {
         Ok(answer) => answer,
@@ -136,7 +139,7 @@ pub(in crate::hooks) unsafe fn mem_get_info(free: *mut usize, total: *mut usize)
         live: usage.live,
         unused: usage.reserved.device.saturating_sub(usage.live.device) + usage.pieces.idle.device,
         pieces: usage.pieces.held,
-        limit: site.manager.settings().device_limit,
+        limit: site.manager.device_limit(),
     };
     // The headroom is kept for the driver: a program that asks for all memory that is free would
     // be refused.

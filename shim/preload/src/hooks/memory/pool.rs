@@ -15,7 +15,7 @@ use wm_memory::{Manager, Usage};
 use super::peer_access;
 use crate::hooks::call::boundary::Outcome;
 use crate::idle::{self, IdleKind};
-use crate::process::{PROCESS_HOT, driver};
+use crate::process::{self, PROCESS_HOT, driver};
 use crate::registry::{self, REGISTRY};
 
 /// The device's bit in a set of devices; `None` for an ordinal that no machine has.
@@ -25,11 +25,11 @@ fn bit(device: CUdevice) -> Option<u64> {
 }
 
 /// Do we serve `cuMemAllocAsync` on this device? Not once the program has given the device another
-/// pool.
+/// pool, nor while the library is detached.
 #[inline]
 pub(in crate::hooks) fn serves(device: CUdevice) -> bool {
     bit(device).is_some_and(|bit| {
-        let serves = PROCESS_HOT.replaced.load(Relaxed) & bit == 0;
+        let serves = PROCESS_HOT.replaced.load(Relaxed) & bit == 0 && !process::detached();
         if serves {
             mark_used(bit);
         }
@@ -47,7 +47,8 @@ fn mark_used(bit: u64) {
 
 /// Do we serve this pool? Only if it is the device's default pool.
 pub(in crate::hooks) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
-    is_default(pool, device)
+    !process::detached()
+        && is_default(pool, device)
         && bit(device).is_some_and(|bit| {
             mark_used(bit);
             true

@@ -16,6 +16,8 @@ use wm_abi::{
 };
 use wm_driver::{Api, Table};
 
+use crate::doctor::limits::LimitedDevice;
+
 /// A driver and its devices.
 #[derive(Debug, Serialize)]
 pub(in crate::doctor) struct ExaminedDriver {
@@ -44,6 +46,18 @@ pub(super) struct ExaminedDevice {
     pub(super) rdma: bool,
     /// Do processes share it through MPS?
     pub(super) mps: bool,
+}
+
+impl ExaminedDriver {
+    /// Its devices, as far as their limits matter.
+    pub(in crate::doctor) fn limited(&self) -> impl Iterator<Item = LimitedDevice> {
+        let limited = |device: &ExaminedDevice| LimitedDevice {
+            ordinal: device.ordinal,
+            total_bytes: device.total_bytes,
+            pci: device.pci.clone(),
+        };
+        self.devices.iter().map(limited)
+    }
 }
 
 /// Asks the driver.

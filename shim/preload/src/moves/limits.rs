@@ -1,0 +1,233 @@
+//! Memory leaves a device until no more than its limit is held there, or comes back to it, because
+//! an operator or the program asks for that.
+//!
+//! It is done in steps of bounded time ([`super::step`]). The caller repeats them, so no thread is
+//! kept by a program with a busy GPU. The library's own waits for an idle GPU have a share of the
+//! program's time ([`super::waits`]). Here others wait for the memory, so the gate is also closed
+//! until the GPU has no work left, for [`LONGEST_DRAIN`] at most: the GPU has work meanwhile. It is
+//! not done while the host may hold a stream.
+
+use std::time::Duration;
+
+use wm_driver::thread::Uncancelled;
+use wm_driver::{Device, Gpu, Tier};
+use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
+
+use super::leaving::{Leaver, count_for, sort};
+use super::predictor::{SMALLEST, range_of};
+use super::refusals::WhyNot;
+use super::slices::SliceCost;
+use super::step::{StepEnd, StepTerms};
+use super::stops::SoleMover;
+use super::wait_budget::WAIT;
+use super::{Migrations, pin_reason};
+use crate::gate::GATE;
+use crate::process;
+
+/// Bytes that are chosen at a time. What they leave goes to the driver before the next are chosen.
+const BATCH: u64 = 512 << 20;
+
+/// How long the gate is closed at first until the GPU has no work left. Each time that this is not
+/// enough, the next time is twice as long.
+const FIRST_DRAIN: Duration = Duration::from_millis(20);
+const LONGEST_DRAIN: Duration = Duration::from_millis(160);
+
+/// How long calls of the program wait for memory that moves after that.
+const CALLS: Duration = Duration::from_millis(40);
+
+/// Free memory that stays, in words.
+const UNUSED: &str = "it is free, and work may still be touching it";
+/// Memory of the host that stays, in words.
+const NO_ROOM: &str = "it lies on the host, and the device has no room for it";
+/// Memory of `cuMemCreate` that stays, in words.
+const PIECES: &str = "memory of cuMemCreate that does not move";
+
+impl Migrations {
+    /// One step towards the device's limit.
+    pub(crate) fn step_to_limit(&self, manager: &Manager<Device>, terms: &StepTerms<'_>) -> StepEnd {
+        let _whole = Uncancelled::new();
+        let mut end = StepEnd::default();
+        let excess = || manager.bytes_beyond_limit();
+        end.given += (terms.give_back)(excess());
+        if excess() == 0 {
+            return end;
+        }
+        if let Some(why) = self.forbids() {
+            end.note(why.reason(), manager.live().device);
+        } else if let Some(_mover) = SoleMover::begin(&self.is_moving) {
+            manager.expect_moves();
+            if self.is_migrating() {
+                self.start_predictor(manager);
+            }
+            self.let_leave(manager, terms, &mut end);
+        } else {
+            end.goes_on = true;
+        }
+        if excess() > 0 {
+            note_others(manager, &mut end);
+        }
+        end
+    }
+
+    /// One step of bringing back what lies on the host, as far as there is room.
+    pub(crate) fn step_home(&self, manager: &Manager<Device>, terms: &StepTerms<'_>) -> StepEnd {
+        let _whole = Uncancelled::new();
+        let mut end = StepEnd::default();
+        if manager.movable_on_host() == 0 {
+            return end;
+        }
+        if let Some(why) = self.forbids() {
+            end.note(why.reason(), manager.live().host);
+        } else if let Some(_mover) = SoleMover::begin(&self.is_moving) {
+            self.let_come(manager, terms, &mut end);
+        } else {
+            end.goes_on = true;
+        }
+        end
+    }
+
+    /// Why nothing moves in this process, or not now.
+    fn forbids(&self) -> Option<WhyNot> {
+        if !self.is_on() {
+            return Some(WhyNot::Off);
+        }
+        pin_reason::of_process().map(WhyNot::Pinned)
+    }
+
+    fn let_leave(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
+        for least in [SMALLEST, 0] {
+            let mut leavers = self.leavers(manager, |block| {
+                let whole = block.tiers.total();
+                block.tiers.device > 0 && whole >= least && (least > 0 || whole < SMALLEST)
+            });
+            sort(&mut leavers);
+            let mut rest = &leavers[..];
+            while !rest.is_empty() {
+                let missing = manager.bytes_beyond_limit();
+                if missing == 0 || is_over(terms) {
+                    end.goes_on |= missing > 0;
+                    return;
+                }
+                let (batch, later) = rest.split_at(count_for(rest, missing.min(BATCH)));
+                rest = later;
+                let order = |leaver: &Leaver| {
+                    let range = leaver.range.clone();
+                    let order = MoveOrder { range, to: Tier::Host, alone: false, discards: false };
+                    RangeMove::new(order, missing).only_from(Tier::Device)
+                };
+                let mut ranges: Vec<RangeMove> = batch.iter().map(order).collect();
+                let why = self.move_when_idle(manager, &mut ranges, terms);
+                let moved = end.moved(&ranges);
+                end.given += (terms.give_back)(manager.bytes_beyond_limit());
+                ranges.iter().for_each(|range| note_stay(manager, range, why, end));
+                // All others would stay, too.
+                if why.is_some() && moved == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn let_come(&self, manager: &Manager<Device>, terms: &StepTerms<'_>, end: &mut StepEnd) {
+        let mut comers = self.leavers(manager, |block| block.tiers.host > 0);
+        sort(&mut comers);
+        while let Some(last) = comers.pop() {
+            let Some(block) = manager.block(last.range.start) else { continue };
+            if block.tiers.host > manager.device_room() {
+                end.note(NO_ROOM, block.tiers.host);
+                continue;
+            }
+            if is_over(terms) {
+                end.goes_on = true;
+                return;
+            }
+            let order = MoveOrder { range: last.range, to: Tier::Device, alone: false, discards: false };
+            let mut ranges = [RangeMove::new(order, u64::MAX).only_from(Tier::Host)];
+            let why = self.move_when_idle(manager, &mut ranges, terms);
+            let moved = end.moved(&ranges);
+            note_stay(manager, &ranges[0], why, end);
+            if why.is_some() && moved == 0 {
+                return;
+            }
+        }
+    }
+
+    fn leavers(&self, manager: &Manager<Device>, may: impl Fn(&Block) -> bool) -> Vec<Leaver> {
+        let blocks = manager.large_blocks(1).into_iter().filter(|block| may(block));
+        let leaver = |block: Block| {
+            let range = range_of(&block);
+            let last_use = self.last_use.number_of(&range);
+            Leaver { range, bytes: block.tiers.device, last_use }
+        };
+        blocks.map(leaver).collect()
+    }
+
+    /// Makes moves once the GPU is idle. Returns why some were not made, if the reason is not one
+    /// of single blocks.
+    fn move_when_idle(
+        &self,
+        manager: &Manager<Device>,
+        ranges: &mut [RangeMove],
+        terms: &StepTerms<'_>,
+    ) -> Option<WhyNot> {
+        let mut drain = FIRST_DRAIN;
+        loop {
+            let holds = GATE.holds();
+            let mut why = WhyNot::Refused(MoveRefusal::InUse);
+            match manager.gpu().is_settled(WAIT) {
+                Ok(true) => {
+                    self.waits.end_holds(holds);
+                    why = self.swap(manager, ranges, WAIT).why.unwrap_or(why);
+                }
+                Ok(false) if terms.drains && !self.waits.is_held() => {
+                    let cost = SliceCost { drain, calls: CALLS };
+                    why = self.swap_at(manager, ranges, WAIT, cost).why.unwrap_or(why);
+                    drain = (drain * 2).min(LONGEST_DRAIN);
+                }
+                Ok(false) => {}
+                Err(code) => return Some(WhyNot::Refused(code.into())),
+            }
+            ranges.iter().for_each(|range| self.doubt(manager, &range.order.range));
+            let general = ranges.iter().find_map(|range| range.moved.refusal.filter(|why| is_general(*why)));
+            if general.is_some() || ranges.iter().all(RangeMove::is_over) {
+                return general.map(WhyNot::Refused);
+            }
+            if !passes(why) || is_over(terms) {
+                return Some(why);
+            }
+        }
+    }
+}
+
+/// Does the reason pass with time?
+fn passes(why: WhyNot) -> bool {
+    use MoveRefusal::{Busy, InUse, Slow};
+    matches!(why, WhyNot::Crowded | WhyNot::Refused(InUse | Busy | Slow))
+}
+
+/// Would other blocks stay for that reason, too?
+fn is_general(refusal: MoveRefusal) -> bool {
+    use MoveRefusal::{Busy, Driver, Fixed, Full, Lost, Slow};
+    matches!(refusal, Busy | Driver(_) | Fixed | Full | Lost(_) | Slow)
+}
+
+fn is_over(terms: &StepTerms<'_>) -> bool {
+    terms.is_over() || process::exiting()
+}
+
+/// What of a block stays where it is, and why.
+fn note_stay(manager: &Manager<Device>, range: &RangeMove, why: Option<WhyNot>, end: &mut StepEnd) {
+    let Some(why) = range.moved.refusal.map(WhyNot::Refused).or(why) else { return };
+    let tiers = manager.block(range.order.range.start).map(|block| block.tiers).unwrap_or_default();
+    let stays = if range.order.to == Tier::Host { tiers.device } else { tiers.host };
+    end.note(why.reason(), stays);
+    end.goes_on |= stays > 0 && passes(why);
+}
+
+/// The memory on the device that no block has: it was not tried.
+fn note_others(manager: &Manager<Device>, end: &mut StepEnd) {
+    let usage = manager.usage();
+    end.note(UNUSED, usage.idle.device + usage.pieces.idle.device);
+    let of_blocks: u64 = manager.large_blocks(1).iter().map(|block| block.tiers.device).sum();
+    end.note(PIECES, usage.together.live.device.saturating_sub(of_blocks));
+}
