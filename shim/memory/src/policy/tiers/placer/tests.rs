@@ -1,0 +1,184 @@
+//! Hazard: a move of memory that is dead, that is not there, or for which there is no room.
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::policy::tiers::CHUNK;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Allocate(u64),
+    /// Blocks, of which so many are used as one.
+    Launch(Vec<usize>, usize),
+    Free(usize),
+    Quiescent,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let bytes = prop_oneof![1..6 * CHUNK, (1..6_u64).prop_map(|chunks| chunks * CHUNK), Just(512)];
+    prop_oneof![
+        3 => bytes.prop_map(Op::Allocate),
+        4 => (proptest::collection::vec(any::<usize>(), 0..6), 1..4_usize).prop_map(|(set, together)| Op::Launch(set, together)),
+        2 => any::<usize>().prop_map(Op::Free),
+        1 => Just(Op::Quiescent),
+    ]
+}
+
+/// The state of the device after the moves.
+#[derive(Default)]
+struct Mirror {
+    /// Bytes, and those on the device.
+    blocks: HashMap<u64, (u64, u64)>,
+    moved: u64,
+}
+
+impl Mirror {
+    fn used(&self) -> u64 {
+        self.blocks.values().map(|(_, on_device)| on_device).sum()
+    }
+
+    fn make(&mut self, moves: &mut Vec<TierMove>, capacity: u64) {
+        let named = moves.iter().map(|(TierMove::Leave { block, .. } | TierMove::Come { block, .. })| block);
+        let blocks: std::collections::HashSet<_> = named.collect();
+        assert_eq!(blocks.len(), moves.len(), "a block leaves for itself, or in parts: {moves:?}");
+        for step in moves.drain(..) {
+            match step {
+                TierMove::Leave { block, bytes } => {
+                    let (_, on_device) = self.blocks.get_mut(&block).expect("dead memory leaves");
+                    *on_device = on_device.checked_sub(bytes).expect("it is not there");
+                    self.moved += bytes;
+                }
+                TierMove::Come { block, bytes } => {
+                    let (all, on_device) = self.blocks.get_mut(&block).expect("dead memory comes");
+                    *on_device += bytes;
+                    assert!(*on_device <= *all, "more than there is of it");
+                    self.moved += bytes;
+                }
+            }
+            assert!(self.used() <= capacity, "no room");
+        }
+    }
+}
+
+/// Plays the operations `periods` times, and frees the blocks that are left in between. Returns
+/// the bytes that were moved.
+fn play(ops: &[Op], periods: usize, capacity: u64) -> u64 {
+    let mut placer = TierPlacer::new(TierSettings::of_capacity(capacity));
+    let (mut mirror, mut live, mut moves, mut next) = (Mirror::default(), Vec::new(), Vec::new(), 0);
+    for _ in 0..periods {
+        for op in ops {
+            match op {
+                Op::Allocate(bytes) => {
+                    let on_device = placer.allocate(next, *bytes, &mut moves);
+                    mirror.make(&mut moves, capacity);
+                    mirror.blocks.insert(next, (*bytes, on_device));
+                    live.push(next);
+                    next += 1;
+                }
+                Op::Launch(set, together) if !live.is_empty() => {
+                    let set: Vec<_> = set.iter().map(|index| live[index % live.len()]).collect();
+                    placer.launch(set.chunks(*together).map(|group| group.iter().copied()), &mut moves);
+                }
+                Op::Free(index) if !live.is_empty() => {
+                    let block = live.swap_remove(index % live.len());
+                    placer.free(block);
+                    mirror.blocks.remove(&block);
+                }
+                Op::Quiescent => placer.quiescent(&mut moves),
+                Op::Launch(..) | Op::Free(_) => {}
+            }
+            mirror.make(&mut moves, capacity);
+            assert!(mirror.used() <= capacity, "more on the device than it holds");
+        }
+        for block in live.drain(..) {
+            placer.free(block);
+            mirror.blocks.remove(&block);
+        }
+    }
+    mirror.moved
+}
+
+proptest! {
+    #[test]
+    fn moves_are_possible_and_the_device_is_large_enough(
+        ops in proptest::collection::vec(op(), 1..80),
+        periods in 1..5_usize,
+        capacity in 0..12 * CHUNK,
+    ) {
+        play(&ops, periods, capacity);
+    }
+
+    #[test]
+    fn where_all_fits_nothing_moves(ops in proptest::collection::vec(op(), 1..60), periods in 1..5_usize) {
+        prop_assert_eq!(play(&ops, periods, 60 * 6 * CHUNK), 0);
+    }
+}
+
+/// Hazard: blocks that are used in turn, and read slowly where they lie, are carried to the
+/// device whole in each period, or not at all.
+#[test]
+fn who_reads_the_host_slowly_has_what_it_uses_next_on_the_device() {
+    const BLOCKS: u64 = 40;
+    let (bytes, capacity) = (4 * CHUNK, 24 * 4 * CHUNK);
+    let mut placer = TierPlacer::new(TierSettings::of_capacity(capacity));
+    let (mut mirror, mut moves) = (Mirror::default(), Vec::new());
+    for block in 0..BLOCKS {
+        let on_device = placer.allocate(block, bytes, &mut moves);
+        mirror.make(&mut moves, capacity);
+        mirror.blocks.insert(block, (bytes, on_device));
+    }
+    let (mut moved, mut slow) = (Vec::new(), Vec::new());
+    for period in 0..30 {
+        placer.set_eager(period >= 4);
+        let (before, mut elsewhere) = (mirror.moved, 0);
+        for block in 0..BLOCKS {
+            placer.launch([[block]], &mut moves);
+            mirror.make(&mut moves, capacity);
+            let (all, on_device) = mirror.blocks[&block];
+            elsewhere += all - on_device;
+        }
+        moved.push((mirror.moved - before) / bytes);
+        slow.push(elsewhere / bytes);
+    }
+    // Of 40 blocks 16 do not fit: both ways.
+    let last = moved.len() - 1;
+    assert!(slow[1] >= 15 && slow[last] <= 2, "used from the host: {slow:?}");
+    assert!((28..=44).contains(&moved[last]), "moved: {moved:?}");
+}
+
+/// Hazard: a block that did not move, or cannot, is believed to have moved, or is tried at each
+/// stop.
+#[test]
+fn what_is_told_is_believed() {
+    let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(8 * CHUNK)), Vec::new());
+    placer.placed(1, 4 * CHUNK, 4 * CHUNK);
+    placer.placed(2, 4 * CHUNK, 4 * CHUNK);
+    placer.make_room(2 * CHUNK, &mut moves);
+    assert_eq!(moves, [TierMove::Leave { block: 1, bytes: 2 * CHUNK }]);
+    placer.correct(1, 4 * CHUNK);
+    placer.set_pinned(1, true);
+    moves.clear();
+    placer.make_room(2 * CHUNK, &mut moves);
+    assert_eq!(moves, [TierMove::Leave { block: 2, bytes: 2 * CHUNK }], "the first one cannot");
+    placer.correct(2, CHUNK);
+    placer.set_capacity(6 * CHUNK);
+    moves.clear();
+    placer.make_room(2 * CHUNK, &mut moves);
+    assert_eq!(moves, [TierMove::Leave { block: 2, bytes: CHUNK }]);
+    placer.correct(7, CHUNK);
+    placer.set_pinned(7, true);
+    assert_eq!(placer.residency.room(), 2 * CHUNK);
+}
+
+/// The placer is told of blocks that were never allocated, and of names that come again.
+#[test]
+fn strange_names_change_nothing() {
+    let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(4 * CHUNK)), Vec::new());
+    placer.free(7);
+    placer.launch([[7], [8]], &mut moves);
+    assert_eq!(placer.allocate(7, 3 * CHUNK, &mut moves), 3 * CHUNK);
+    assert_eq!(placer.allocate(7, 4 * CHUNK, &mut moves), 4 * CHUNK);
+    assert_eq!(placer.allocate(8, 0, &mut moves), 0);
+    assert_eq!(placer.past.blocks(), 2);
+}
