@@ -11,7 +11,7 @@
 use super::groups::Groups;
 use super::keys::BlockKey;
 use super::order::LeavingOrder;
-use super::repetition::{EventKind, Repetition};
+use super::repetition::{EventKind, PastEvent, Repetition};
 use super::residency::{CHUNK, PlacedBlock, Residency, SMALLEST, TierMove};
 use super::stop_list::StopList;
 use crate::vocabulary::sizes::movable_handle;
@@ -28,7 +28,7 @@ const SPARED_PART: u64 = 16;
 
 /// A larger part of the device is not brought for one use, however eager one is: as much would have
 /// to leave, and be used from the host itself.
-const EAGER_PART: u64 = 2;
+const EAGER_PART: u64 = 16;
 
 /// A block that needs more than half of the device, and is so many times larger than another one,
 /// does not make it leave while it lives itself: of the blocks of a kernel the largest is used
@@ -181,10 +181,20 @@ impl<'a> Stop<'a> {
         bytes
     }
 
-    /// Does a block come in place of any block that is used later?
-    pub(super) fn is_eager_for(&self, block: BlockKey) -> bool {
-        let part = self.residency.capacity() / EAGER_PART;
-        self.eager && self.residency.get(block).is_some_and(|placed| placed.bytes <= part)
+    /// Does a block, or a group of so many bytes, come in place of any block that is used later?
+    fn is_eager_for(&self, bytes: u64) -> bool {
+        self.eager && bytes <= self.residency.capacity() / EAGER_PART
+    }
+
+    /// The missing parts of blocks that a launch uses as one come. They stay on the host if their
+    /// last use is longer ago than that of the blocks that would leave for them.
+    pub(super) fn come_used(&mut self, blocks: &[(BlockKey, u64)]) {
+        let bytes =
+            blocks.iter().filter_map(|(block, _)| self.residency.get(*block)).map(|it| it.bytes).sum();
+        let is_eager = self.is_eager_for(bytes);
+        for (block, age) in blocks {
+            self.come(*block, if is_eager { self.now } else { self.now + age });
+        }
     }
 
     /// Blocks that were used since they left come, if there is room for all of them: the program
@@ -247,7 +257,7 @@ impl<'a> Stop<'a> {
             }
             (EventKind::Use, Some(used)) => {
                 let blocks = groups.members(&used).iter();
-                blocks.map(|block| self.serve_use(*block, event.until_next(), number, when)).sum()
+                blocks.map(|block| self.serve_use(*block, event, number, when)).sum()
             }
             (EventKind::Use, None) | (EventKind::Meet | EventKind::Part, _) => Some(0),
             (EventKind::Free, Some(block)) => {
@@ -262,19 +272,19 @@ impl<'a> Stop<'a> {
     }
 
     /// The same for a use of a block at `when`, which answers to the event with that number.
-    fn serve_use(&mut self, block: BlockKey, until_next: Option<u64>, number: u64, when: u64) -> Option<u64> {
+    fn serve_use(&mut self, block: BlockKey, event: &PastEvent, number: u64, when: u64) -> Option<u64> {
         if self.leaves.has(block) {
             return None;
         }
-        if self.is_eager_for(block) {
+        if self.is_eager_for(event.bytes) {
             return Some(self.come(block, when));
         }
         // A block that was not used since is used next a period later. It takes room that is there,
         // which needs no other stop.
         let next = |distance| self.now + (distance + when - self.now) * GAIN;
-        let until = next(until_next.unwrap_or(self.now - number));
+        let until = next(event.until_next().unwrap_or(self.now - number));
         let bytes = self.come(block, until);
-        Some(if until_next.is_some() { bytes } else { 0 })
+        Some(if event.until_next().is_some() { bytes } else { 0 })
     }
 }
 

@@ -109,7 +109,7 @@ impl TierPlacer {
         self.free(block);
         let missing = bytes.saturating_sub(self.residency.room());
         if missing > 0 && self.is_due(missing) {
-            self.stop(&[], bytes, moves);
+            self.stop(&Used::default(), bytes, moves);
         }
         let block = self.keys.give(block);
         let placed = self.residency.insert(block, bytes, self.past.now());
@@ -128,16 +128,16 @@ impl TierPlacer {
         let mut used = Used::default();
         let events = self.find(groups, &mut used);
         if self.elsewhere(&used.blocks) > 0 {
-            self.launch_elsewhere(&used.blocks, self.past.now() + events, moves);
+            self.launch_elsewhere(&used, self.past.now() + events, moves);
         }
         self.add_uses(&used);
     }
 
     /// The same where some of the blocks are not on the device. `after`: number of the event that
     /// follows the launch.
-    fn launch_elsewhere(&mut self, used: &[BlockKey], after: u64, moves: &mut Vec<TierMove>) {
+    fn launch_elsewhere(&mut self, used: &Used, after: u64, moves: &mut Vec<TierMove>) {
         let is_foreseen = !self.is_eager && self.past.position().is_some() && after <= self.planned;
-        if !is_foreseen && self.is_due(self.elsewhere(used)) {
+        if !is_foreseen && self.is_due(self.elsewhere(&used.blocks)) {
             self.stop(used, 0, moves);
         }
     }
@@ -245,7 +245,7 @@ impl TierPlacer {
 
     /// A block of so many bytes is about to be allocated, and has no room.
     pub fn make_room(&mut self, bytes: u64, moves: &mut Vec<TierMove>) {
-        self.stop(&[], bytes, moves);
+        self.stop(&Used::default(), bytes, moves);
     }
 
     /// Another user of the device needs this many bytes.
@@ -310,7 +310,7 @@ impl TierPlacer {
         if self.residency.is_all_on_device() || self.past.now() < self.planned {
             return;
         }
-        self.plan(&[], 0, true, moves);
+        self.plan(&Used::default(), 0, true, moves);
     }
 
     #[inline]
@@ -328,24 +328,19 @@ impl TierPlacer {
 
     /// Moves for a launch of these blocks, or for a new one of so many bytes, and for the events
     /// that follow.
-    fn stop(&mut self, blocks: &[BlockKey], bytes: u64, moves: &mut Vec<TierMove>) {
-        self.plan(blocks, bytes, false, moves);
+    fn stop(&mut self, used: &Used, bytes: u64, moves: &mut Vec<TierMove>) {
+        self.plan(used, bytes, false, moves);
     }
 
     /// The same; `waited`: the host has waited.
-    fn plan(&mut self, blocks: &[BlockKey], bytes: u64, waited: bool, moves: &mut Vec<TierMove>) {
+    fn plan(&mut self, used: &Used, bytes: u64, waited: bool, moves: &mut Vec<TierMove>) {
         self.debt = 0;
         let (now, eager) = (self.past.now(), self.is_eager);
         let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now, eager);
-        let ages = stop.hold(blocks);
+        let ages: Vec<_> = used.groups().map(|group| stop.hold(group)).collect();
         let life = self.past.position().map_or(RECENT, |position| self.past.life(position + 1));
         stop.make_room_for_life(bytes, now, now + life);
-        // A block stays on the host if its last use is longer ago than that of the block that would
-        // leave for it.
-        for (block, age) in ages {
-            let until = if stop.is_eager_for(block) { now } else { now + age };
-            stop.come(block, until);
-        }
+        ages.iter().for_each(|group| stop.come_used(group));
         if self.past.position().is_none() {
             stop.make_room(SLACK * self.settings.stop_bytes, now + RECENT);
             if waited {
