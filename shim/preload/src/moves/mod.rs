@@ -55,8 +55,8 @@ use waits::Waits;
 
 /// Moves in a process.
 pub(crate) struct Migrations {
-    /// Memory can move, for moves, pauses or limits: calls that submit work have passed the gate from
-    /// the first on. Decided at load.
+    /// Memory can move, for moves, pauses or limits: calls that submit work have passed the gate
+    /// from the first on. Decided at load.
     is_on: AtomicBool,
     /// The library moves it by itself, and as the program advises (`WMSHIM_MIGRATE`).
     is_migrating: AtomicBool,

@@ -84,7 +84,7 @@ impl Waits {
         (lock(&self.calls).credit(Instant::now()), self.host_waits.load(Relaxed))
     }
 
-    /// The program has waited for the GPU itself, for so long.
+    /// The program has waited for the GPU itself, for this time.
     pub(super) fn host_waited(&self, time: Duration) {
         self.host_waits.fetch_add(1, Relaxed);
         lock(&self.calls).earn(time);

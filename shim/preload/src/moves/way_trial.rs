@@ -14,10 +14,10 @@
 //! | [`Way::Bring`] | each block of a kernel, before the kernel |
 //!
 //! Until a way is measured blocks are brought, since that is seldom much slower than another way,
-//! and often many times faster. A measurement begins and ends at a wait of the host, where a step of
-//! most programs ends. It ends early where it has become slower than the best way, so a trial costs
-//! little more than a period of the best. Invariant: while the waits of a trial are not earned
-//! ([`super::wait_budget`]), calls wait within their share.
+//! and often many times faster. A measurement begins and ends at a wait of the host, where a step
+//! of most programs ends. It ends early where it has become slower than the best way, so a trial
+//! costs little more than a period of the best. Invariant: while the waits of a trial are not
+//! earned ([`super::wait_budget`]), calls wait within their share.
 //!
 //! A plain value: time, events and credit are told.
 
@@ -44,8 +44,8 @@ const UNSETTLED: f64 = 3.0;
 /// have as many before it is seen to repeat itself.
 const WINDOW: u64 = 1 << 15;
 
-/// A period is believed if it has stayed the same for its own length, but for one part in so many:
-/// a loop within a step passes for a period at times.
+/// A period is believed if it has stayed the same for its own length, up to one part in so many. A
+/// loop within a step passes for a period at times.
 const STEADY_PART: u64 = 16;
 
 /// A measurement ends without a wait of the host after so many times its events.

@@ -6,6 +6,7 @@
 
 mod check;
 mod file_names;
+mod moving;
 mod node;
 mod profile_target;
 mod shown;
@@ -28,10 +29,11 @@ use unknown::strangers;
 use values::{jax, overflow, switch, torch};
 
 pub(crate) use file_names::{replace, with_process};
+pub(crate) use moving::{Migrate, Pause};
 pub(crate) use table::Settings;
 pub(crate) use values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Migrate, Multipath, Overflow, Pause, Size,
-    TorchAllocator, TorchPieces, Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+    Verify,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -104,7 +106,7 @@ pub(crate) fn overflows(text: &str) -> bool {
 
 /// Does a value of WMSHIM_MIGRATE let memory move unasked? For the same choice.
 pub(crate) fn migrates(text: &str) -> bool {
-    values::migrate(text) == Ok(Migrate::On)
+    moving::migrate(text) == Ok(Migrate::On)
 }
 
 /// What is read, with the lines about it.

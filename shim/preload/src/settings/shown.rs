@@ -10,9 +10,10 @@ use log::LevelFilter;
 use wm_memory::KeepCopies;
 use wm_schema::size;
 
+use super::moving::{Migrate, Pause};
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Migrate, Multipath, Overflow, Pause, Size,
-    TorchAllocator, TorchPieces, Verify,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
+    Verify,
 };
 
 /// A value in the notation in which it is read.

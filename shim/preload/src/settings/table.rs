@@ -10,13 +10,14 @@ use std::path::PathBuf;
 
 use wm_memory::KeepCopies;
 
+use super::moving::{Migrate, Pause, kept_copies, migrate, pause};
 use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{
-    Created, Dedup, Guard, JaxAllocator, LogFormat, Migrate, Multipath, Overflow, Parsed, Pause, Size,
-    TorchAllocator, TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax,
-    kept_copies, launches, level, limit, log_format, migrate, multipath, overflow, path, path_or_off, pause,
-    share, signal, socket, switch, torch, torch_pieces, verify, words,
+    Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Parsed, Size, TorchAllocator,
+    TorchPieces, Verify, allowance, amount, bytes, created, dedup, guard, headroom, jax, launches, level,
+    limit, log_format, multipath, overflow, path, path_or_off, share, signal, socket, switch, torch,
+    torch_pieces, verify, words,
 };
 
 /// How to read one value.

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 use wm_driver::logger;
-use wm_memory::KeepCopies;
 use wm_schema::size::Quantity;
 use wm_trust::environment;
 
@@ -66,29 +65,6 @@ pub(crate) enum Dedup {
     Off,
     /// Blocks that could be shared are counted, and no memory changes.
     Advise,
-    On,
-}
-
-/// May the process be paused?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pause {
-    /// No call passes the gate for it.
-    Off,
-    /// And it stays paused until it is resumed.
-    On,
-    /// And a call that waits resumes it.
-    Auto,
-    /// As `On`, and it is paused from the first call on.
-    Paused,
-}
-
-/// May live memory move between tiers?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Migrate {
-    Off,
-    /// Where an operator or the program asks for it.
-    Asked,
-    /// Also where the library finds it useful.
     On,
 }
 
@@ -290,28 +266,6 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
     }
 }
 
-pub(super) fn pause(text: &str) -> Parsed<Pause> {
-    match text.to_ascii_lowercase().as_str() {
-        "auto" => Ok(Pause::Auto),
-        "paused" => Ok(Pause::Paused),
-        other => Ok(if switch(other)? { Pause::On } else { Pause::Off }),
-    }
-}
-
-pub(super) fn migrate(text: &str) -> Parsed<Migrate> {
-    match text.to_ascii_lowercase().as_str() {
-        "asked" => Ok(Migrate::Asked),
-        other => Ok(if switch(other)? { Migrate::On } else { Migrate::Off }),
-    }
-}
-
-pub(super) fn kept_copies(text: &str) -> Parsed<KeepCopies> {
-    match text.to_ascii_lowercase().as_str() {
-        "auto" => Ok(KeepCopies::Auto),
-        other => Ok(if switch(other)? { KeepCopies::On } else { KeepCopies::Off }),
-    }
-}
-
 pub(super) fn verify(text: &str) -> Parsed<Verify> {
     match text.to_ascii_lowercase().as_str() {
         off if is_off(off) => Ok(Verify::Off),
@@ -400,6 +354,9 @@ mod tests {
     //! Hazard (error handling): a value is read as another one, or a bad one is accepted.
     use std::os::unix::ffi::OsStrExt;
 
+    use wm_memory::KeepCopies;
+
+    use super::super::moving::{Migrate, kept_copies, migrate};
     use super::*;
 
     #[test]

@@ -1,0 +1,50 @@
+//! The values of settings about memory that moves.
+
+use wm_memory::KeepCopies;
+
+use super::values::{Parsed, switch};
+
+/// May the process be paused?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// No call passes the gate for it.
+    Off,
+    /// And it stays paused until it is resumed.
+    On,
+    /// And a call that waits resumes it.
+    Auto,
+    /// As `On`, and it is paused from the first call on.
+    Paused,
+}
+
+/// May live memory move between tiers?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Migrate {
+    Off,
+    /// Where an operator or the program asks for it.
+    Asked,
+    /// Also where the library finds it useful.
+    On,
+}
+
+pub(super) fn pause(text: &str) -> Parsed<Pause> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(Pause::Auto),
+        "paused" => Ok(Pause::Paused),
+        other => Ok(if switch(other)? { Pause::On } else { Pause::Off }),
+    }
+}
+
+pub(super) fn migrate(text: &str) -> Parsed<Migrate> {
+    match text.to_ascii_lowercase().as_str() {
+        "asked" => Ok(Migrate::Asked),
+        other => Ok(if switch(other)? { Migrate::On } else { Migrate::Off }),
+    }
+}
+
+pub(super) fn kept_copies(text: &str) -> Parsed<KeepCopies> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(KeepCopies::Auto),
+        other => Ok(if switch(other)? { KeepCopies::On } else { KeepCopies::Off }),
+    }
+}
