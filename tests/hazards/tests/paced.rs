@@ -104,17 +104,20 @@ fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {
     }
 }
 
-/// The first number of a mode that moves memory a few times; of three runs the first that is below
-/// 25 ms, else the last. Only the first move makes memory of the host: it takes 35 ms for a handle.
+/// The first number of a mode that moves memory a few times; of some runs the first that is below
+/// 25 ms and in which the memory moved, else the last: the machine may be busy with others. Only the
+/// first move makes memory of the host: it takes 35 ms for a handle.
 fn while_memory_is_made(mode: &str) -> u64 {
     let slow =
         [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "512MiB"), ("SIMCUDA_HOST_MAKING", "60MB/s")];
-    let first = || {
+    let run = || {
         let numbers = numbers(&paced_with(&[mode], &slow));
-        assert!(numbers.last() >= Some(&400), "{mode}: {numbers:?}, the last one the MiB moved");
-        numbers[0]
+        (numbers[0], *numbers.last().expect("the MiB that moved"))
     };
-    (0..2).map(|_| first()).find(|slowest| *slowest < 25_000).unwrap_or_else(first)
+    let is_good = |(slowest, moved): &(u64, u64)| *slowest < 25_000 && *moved >= 400;
+    let (slowest, moved) = (0..4).map(|_| run()).find(is_good).unwrap_or_else(run);
+    assert!(moved >= 400, "{mode}: {moved} MiB moved, and {slowest} us");
+    slowest
 }
 
 /// Hazard (latency): a thread waits at the gate until memory of the host is made.
