@@ -105,8 +105,8 @@ fn a_thread_beside_a_move_waits_no_longer_than_a_slice() {
 }
 
 /// The first number of a mode that moves memory a few times; of some runs the first that is below
-/// 25 ms and in which the memory moved, else the last: the machine may be busy with others. Only the
-/// first move makes memory of the host: it takes 35 ms for a handle.
+/// 25 ms and in which the memory moved, else the last: the machine may be busy with others. Only
+/// the first move makes memory of the host: it takes 35 ms for a handle.
 fn while_memory_is_made(mode: &str) -> u64 {
     let slow =
         [("WMSHIM_MIGRATE", "on"), ("WMSHIM_DEVICE_LIMIT", "512MiB"), ("SIMCUDA_HOST_MAKING", "60MB/s")];
