@@ -157,6 +157,10 @@ impl Migrations {
     /// A launch waits for the GPU although it moves nothing, so that a later one finds it idle.
     #[cold]
     fn pace(&self, device: CUdevice, wait: &GrantedWait<'_>) {
+        // Beside moves the call waits at the gate, too.
+        if self.is_moving.load(Ordering::Acquire) {
+            return;
+        }
         let Some(manager) = registry::existing(device) else { return };
         let _whole = Uncancelled::new();
         let (holds, begin) = (GATE.holds(), Instant::now());
