@@ -68,7 +68,7 @@ fn scenario(patience: Duration) {
     let mut threads: Vec<_> = (0..3).map(|index| spawn(submit, index)).collect();
     threads.extend((0..2).map(|index| spawn(moves, index)));
     threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
-    assert!(scene.gate.close(Duration::ZERO).is_ok(), "it is open, and nobody is inside");
+    assert!(scene.gate.close(Duration::ZERO).is_ok(), "it is open, and no call is inside");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_mover_gives_up_where_somebody_stays_inside() {
 fn a_thread_that_waited_enters_before_the_gate_closes_again() {
     let scenario = || {
         let scene = Arc::new(Scene::default());
-        let closed = scene.gate.close(Duration::ZERO).expect("nobody is inside");
+        let closed = scene.gate.close(Duration::ZERO).expect("no call is inside");
         let waits = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || scene.submit(1))
@@ -118,7 +118,7 @@ fn a_thread_that_waited_enters_before_the_gate_closes_again() {
 #[test]
 fn a_gate_that_is_awaited_or_closed_is_not_closed() {
     let gate = wm_memory::Gate::new();
-    let closed = gate.close(Duration::ZERO).expect("nobody is inside");
+    let closed = gate.close(Duration::ZERO).expect("no call is inside");
     assert_eq!(gate.close(Duration::ZERO).err(), Some(wm_memory::NotClosed::Awaited));
     assert!(!gate.let_pass(Duration::ZERO));
     drop(closed);
@@ -129,7 +129,7 @@ fn a_gate_that_is_awaited_or_closed_is_not_closed() {
 #[test]
 fn a_mover_is_told_who_waits() {
     let gate = wm_memory::Gate::new();
-    let closed = gate.close(Duration::ZERO).expect("nobody is inside");
+    let closed = gate.close(Duration::ZERO).expect("no call is inside");
     assert!(!gate.is_awaited());
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| gate.enter(3));
@@ -150,7 +150,7 @@ fn a_thread_that_arrives_at_a_kept_gate_is_seen_or_sees_it() {
     let scenario = || {
         let (scene, kept, asks) = (Arc::new(Scene::default()), Arc::default(), Arc::default());
         let (held, asked): (Arc<AtomicU32>, Arc<AtomicU32>) = (Arc::clone(&kept), Arc::clone(&asks));
-        let closed = scene.gate.close(Duration::ZERO).expect("nobody is inside");
+        let closed = scene.gate.close(Duration::ZERO).expect("no call is inside");
         let waits = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
@@ -169,7 +169,7 @@ fn a_thread_that_arrives_at_a_kept_gate_is_seen_or_sees_it() {
         }
         scene.gate.open();
         waits.join().expect("no panic");
-        assert!(scene.gate.close(LONG).is_ok(), "it is open, and nobody is inside");
+        assert!(scene.gate.close(LONG).is_ok(), "it is open, and no call is inside");
     };
     shuttle::check_random(scenario, 500);
     shuttle::check_pct(scenario, 500, 3);
@@ -179,7 +179,7 @@ fn a_thread_that_arrives_at_a_kept_gate_is_seen_or_sees_it() {
 #[test]
 fn a_kept_gate_is_opened_at_once_and_those_who_wait_come_in() {
     let gate = wm_memory::Gate::new();
-    gate.close(Duration::ZERO).expect("nobody is inside").keep();
+    gate.close(Duration::ZERO).expect("no call is inside").keep();
     assert!(!gate.try_enter(1), "it is still closed");
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| gate.enter(2));
