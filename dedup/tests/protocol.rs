@@ -16,7 +16,7 @@ fn name() -> impl Strategy<Value = ChunkName> {
 }
 
 fn lease() -> impl Strategy<Value = LeaseNumber> {
-    (1..u64::MAX).prop_map(LeaseNumber)
+    (1..(1_u64 << 63) - 1).prop_map(LeaseNumber)
 }
 
 fn request() -> impl Strategy<Value = BrokerRequest> {
@@ -28,6 +28,7 @@ fn request() -> impl Strategy<Value = BrokerRequest> {
         vec(lease(), 1..=RELEASES).prop_map(BrokerRequest::Release),
         Just(BrokerRequest::Report),
         (any::<bool>(), vec(name(), 0..=NOTES)).prop_map(|(anew, names)| BrokerRequest::Note { anew, names }),
+        Just(BrokerRequest::Arrivals),
     ]
 }
 
@@ -51,7 +52,12 @@ fn report() -> impl Strategy<Value = BrokerReport> {
 fn answer() -> impl Strategy<Value = BrokerAnswer> {
     let offered =
         prop_oneof![lease().prop_map(Offered::Accepted), Just(Offered::Present), Just(Offered::Full)];
-    let found = prop_oneof![lease().prop_map(LookedUp::Chunk), Just(LookedUp::Unknown), Just(LookedUp::Full)];
+    let found = prop_oneof![
+        lease().prop_map(LookedUp::Chunk),
+        Just(LookedUp::Wanted),
+        lease().prop_map(LookedUp::Waiting),
+        Just(LookedUp::Full)
+    ];
     prop_oneof![
         any::<(u32, u32)>().prop_map(|(version, process)| BrokerAnswer::Hello { version, process }),
         vec(offered, 1..=BATCH).prop_map(BrokerAnswer::Offered),
@@ -60,6 +66,7 @@ fn answer() -> impl Strategy<Value = BrokerAnswer> {
         report().prop_map(BrokerAnswer::Report),
         Just(BrokerAnswer::Refused),
         vec(any::<u32>(), 0..=NOTES).prop_map(BrokerAnswer::Noted),
+        vec(name(), 0..=NOTES).prop_map(BrokerAnswer::Arrived),
     ]
 }
 
@@ -82,7 +89,7 @@ proptest! {
 
     /// A packet that is understood is within the limits, and is encoded as the same bytes.
     #[test]
-    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..9_u8, count in 0..40_u8) {
+    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..10_u8, count in 0..40_u8) {
         let mut likely = vec![kind, 0, 0, 0, count, 0, 0, 0];
         likely.extend(&bytes);
         for bytes in [&bytes, &likely] {

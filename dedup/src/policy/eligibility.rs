@@ -132,6 +132,7 @@ impl BlockFacts {
     /// A kernel wrote these chunks: they did not arrive by copies any more.
     fn drop_changed(&mut self, new: &BTreeMap<u64, Fingerprint>) {
         let changed: Vec<u64> = self.changed(new).collect();
+        self.wait_no_longer(|index| changed.contains(&index));
         for index in changed {
             self.candidates.written(index * CHUNK_BYTES..(index + 1) * CHUNK_BYTES);
         }

@@ -85,6 +85,11 @@ impl Exclusion {
 pub enum ChunkState {
     /// The broker is asked about it.
     Asked,
+    /// No other process has the bytes. It stays as it is until one has.
+    Waiting {
+        /// By which the broker knows that this process waits.
+        lease: Lease,
+    },
     /// This process's memory, for others to map. Without a lease the broker may not know of it.
     Given {
         /// Of the memory.
@@ -107,7 +112,7 @@ impl ChunkState {
     /// The lease that comes with it.
     pub fn lease(self) -> Option<Lease> {
         match self {
-            Self::Taken { lease, .. } => Some(lease),
+            Self::Taken { lease, .. } | Self::Waiting { lease } => Some(lease),
             Self::Given { lease, .. } => lease,
             Self::Asked | Self::Refused => None,
         }
@@ -117,8 +122,12 @@ impl ChunkState {
     pub fn handle(self) -> Option<u64> {
         match self {
             Self::Taken { handle, .. } | Self::Given { handle, .. } => Some(handle),
-            Self::Asked | Self::Refused => None,
+            Self::Asked | Self::Waiting { .. } | Self::Refused => None,
         }
+    }
+
+    fn is_waiting(self) -> bool {
+        matches!(self, Self::Waiting { .. })
     }
 }
 
@@ -127,7 +136,7 @@ impl ChunkState {
 pub struct BlockUsage {
     /// In chunks that arrived by copies.
     pub candidates: u64,
-    /// Held by a lease.
+    /// In memory that several processes may map.
     pub shared: u64,
     /// In another process's memory.
     pub saved: u64,
@@ -153,6 +162,8 @@ pub struct BlockFacts {
     /// The last copy or write.
     pub(super) written_at: Instant,
     chunks: BTreeMap<u64, ChunkState>,
+    /// Leases that wait for bytes which the block does not have any more.
+    withdrawn: Vec<Lease>,
     private_copies: u32,
     exclusion: Option<Exclusion>,
 }
@@ -171,6 +182,7 @@ impl BlockFacts {
             unchanged: 0,
             written_at: now,
             chunks: BTreeMap::new(),
+            withdrawn: Vec::new(),
             private_copies: 0,
             exclusion: None,
         }
@@ -179,6 +191,7 @@ impl BlockFacts {
     /// A call is about to write the block: its fingerprints are void.
     pub fn overwritten(&mut self, now: Instant) {
         self.fingerprints.clear();
+        self.wait_no_longer(|_| true);
         self.unchanged = 0;
         self.written_at = now;
     }
@@ -213,6 +226,7 @@ impl BlockFacts {
     /// The block is not shared again.
     pub fn exclude(&mut self, why: Exclusion) {
         self.exclusion = Some(why);
+        self.wait_no_longer(|_| true);
     }
 
     /// Why the block is not shared.
@@ -242,6 +256,37 @@ impl BlockFacts {
                 None => drop(self.chunks.remove(&index)),
             }
         }
+    }
+
+    /// No other process has the bytes of a chunk about which the broker was asked. If the chunk has
+    /// other bytes by now, the lease is [withdrawn](Self::withdrawn).
+    pub fn waits(&mut self, index: u64, name: Fingerprint, lease: Lease) {
+        let is_current = self.fingerprints.get(&index) == Some(&name) && self.exclusion.is_none();
+        if is_current && self.chunks.get(&index) == Some(&ChunkState::Asked) {
+            self.chunks.insert(index, ChunkState::Waiting { lease });
+        } else {
+            self.answered(index, None);
+            self.withdrawn.push(lease);
+        }
+    }
+
+    /// Other processes have the bytes of some names: the chunks that wait for one are asked about
+    /// again.
+    pub fn arrived(&mut self, has_come: impl Fn(Fingerprint) -> bool) {
+        let fingerprints = std::mem::take(&mut self.fingerprints);
+        self.wait_no_longer(|index| fingerprints.get(&index).is_none_or(|name| has_come(*name)));
+        self.fingerprints = fingerprints;
+    }
+
+    /// Leases that wait for nothing any more, each once.
+    pub fn withdrawn(&mut self) -> Vec<Lease> {
+        std::mem::take(&mut self.withdrawn)
+    }
+
+    /// Some of the chunks that wait do so no longer.
+    pub(super) fn wait_no_longer(&mut self, which: impl Fn(u64) -> bool) {
+        let ended = self.chunks.extract_if(.., |index, state| state.is_waiting() && which(*index));
+        self.withdrawn.extend(ended.filter_map(|(_, state)| state.lease()));
     }
 
     /// A chunk lies in shared memory now.
@@ -292,7 +337,8 @@ impl BlockFacts {
 
     /// The program frees the block. Returns the leases that it held.
     pub fn freed(&mut self) -> Vec<Lease> {
-        std::mem::take(&mut self.chunks).into_values().filter_map(ChunkState::lease).collect()
+        let held = std::mem::take(&mut self.chunks).into_values().filter_map(ChunkState::lease);
+        held.chain(self.withdrawn()).collect()
     }
 
     /// For the statistics.
@@ -301,7 +347,7 @@ impl BlockFacts {
         let states = || self.chunks.values();
         BlockUsage {
             candidates: bytes(self.candidates.chunks().count()),
-            shared: bytes(states().filter(|state| state.lease().is_some()).count()),
+            shared: bytes(states().filter(|state| state.lease().is_some() && !state.is_waiting()).count()),
             saved: bytes(states().filter(|state| matches!(state, ChunkState::Taken { .. })).count()),
         }
     }

@@ -28,10 +28,12 @@ pub enum BrokerRequest {
     Offer(Vec<ChunkName>),
     /// Chunks that the client would use.
     LookUp(Vec<ChunkName>),
-    /// Chunks that it uses no longer.
+    /// Leases that it gives back: of chunks that it uses no longer, or waits for no longer.
     Release(Vec<LeaseNumber>),
     /// The broker is to report about itself.
     Report,
+    /// Which of the chunks that it waits for were offered?
+    Arrivals,
     /// Chunks that the client would share, and has not offered.
     Note {
         /// The names replace the ones that it has noted before.
@@ -55,6 +57,7 @@ impl BrokerRequest {
                 leases.iter().fold(packet, |packet, lease| packet.u64(lease.0)).finish()
             }
             Self::Report => PacketWriter::new(5, 0).finish(),
+            Self::Arrivals => PacketWriter::new(8, 0).finish(),
             Self::Note { anew, names } => {
                 let packet = PacketWriter::new(7, names.len()).u32(u32::from(*anew));
                 names.iter().fold(packet, PacketWriter::name).finish()
@@ -78,6 +81,7 @@ impl BrokerRequest {
             }
             5 => packet.count(0..=0).map(|_| Self::Report)?,
             7 => declared(&mut packet)?,
+            8 => packet.count(0..=0).map(|_| Self::Arrivals)?,
             _ => return Err(Malformed),
         };
         packet.end()?;

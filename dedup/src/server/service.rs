@@ -11,8 +11,8 @@ use rustix::fs::{AtFlags, FileType, StatxFlags};
 use crate::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
 use crate::chunk::ChunkName;
 use crate::protocol::{
-    BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, Offered,
-    REPORTED, ReceivedPacket, Role, VERSION,
+    BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, NOTES,
+    Offered, REPORTED, ReceivedPacket, Role, VERSION,
 };
 
 /// An open descriptor of a chunk, of the broker and of answers under way.
@@ -98,6 +98,9 @@ impl SharingService {
             (Speaker::Sharer(client), BrokerRequest::Note { anew, names }) => {
                 Ok(BrokerAnswer::Noted(self.broker.declare(client, anew, &names)).into())
             }
+            (Speaker::Sharer(client), BrokerRequest::Arrivals) => {
+                Ok(BrokerAnswer::Arrived(self.broker.arrivals(client, NOTES)).into())
+            }
             (Speaker::Observer, _) => Err(Error::other("an observer that wants more than to look")),
         }
     }
@@ -154,7 +157,8 @@ impl SharingService {
                 descriptors.push(descriptor);
                 LookedUp::Chunk(lease)
             }
-            LookUpOutcome::Unknown => LookedUp::Unknown,
+            LookUpOutcome::Wanted => LookedUp::Wanted,
+            LookUpOutcome::Waiting(lease) => LookedUp::Waiting(lease),
             LookUpOutcome::Full => LookedUp::Full,
         });
         let answer = BrokerAnswer::Found(found.collect());
@@ -169,7 +173,7 @@ impl SharingService {
     fn report(&self) -> BrokerReport {
         let clients = self.processes.iter().take(REPORTED / 2).map(|(client, process)| ClientReport {
             process: *process,
-            leases: self.broker.leases_of(*client) as u64,
+            leases: self.broker.uses_of(*client) as u64,
         });
         let devices = self.broker.devices().into_iter().take(REPORTED / 2);
         let devices =

@@ -35,6 +35,26 @@ fn equal_blocks_are_held_once_and_read_right() {
     stage.end(sharers);
 }
 
+/// Hazard (a risk without a gain): memory of a program that is alone with its bytes can be read
+/// only, so a write that no launch shows ends the program, though nothing is saved.
+#[test]
+fn a_program_that_is_alone_keeps_memory_that_can_be_written() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<1>(&[(0, 7, 8)]);
+    let begin = Instant::now();
+    while sharers[0].figure("readers") == 0 {
+        assert!(begin.elapsed() < SOON, "its kernels read, and nothing more is done");
+        read_until(&mut sharers, 8, 50);
+    }
+    assert_eq!(read_until(&mut sharers, 8, 2000), [0], "nothing is shared");
+    assert_eq!(stage.held(), (0, 0, 1));
+    let mut sharers: Vec<Sharer> = sharers.into_iter().chain([stage.start()]).collect();
+    sharers[1].load(&[(0, 7, 8)]);
+    share(&mut sharers, 8);
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("shared"));
+    stage.end(sharers);
+}
+
 /// Hazard: each program proves again which parameters every kernel writes, and a kernel that one
 /// program has not launched often costs it private copies.
 #[test]

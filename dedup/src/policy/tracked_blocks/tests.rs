@@ -26,6 +26,26 @@ fn a_write_voids_every_fingerprint() {
     assert_eq!(facts.fingerprints().count(), 0);
 }
 
+/// Hazard (a risk without a gain): the broker tells another process that this one has bytes which
+/// it has no longer, and the other one's memory is shared with no process.
+#[test]
+fn a_chunk_waits_for_as_long_as_it_has_the_bytes() {
+    let mut facts = loaded();
+    let asked = facts.ask(3);
+    for (index, name) in &asked {
+        facts.waits(*index, *name, Lease(*index));
+    }
+    assert_eq!((facts.ask(8).len(), facts.withdrawn()), (5, vec![]), "these are not asked about again");
+    assert_eq!(facts.usage().shared, 0);
+    facts.arrived(|name| name == asked[1].1);
+    assert_eq!((facts.withdrawn(), facts.ask(8)), (vec![Lease(1)], vec![asked[1]]));
+    facts.overwritten(Instant::now());
+    assert_eq!(facts.withdrawn(), [Lease(0), Lease(2)]);
+    facts.waits(1, asked[1].1, Lease(9));
+    assert_eq!(facts.withdrawn(), [Lease(9)], "the answer came after the write");
+    assert_eq!(facts.freed(), []);
+}
+
 #[test]
 fn a_shared_block_needs_a_private_copy_before_each_kind_of_write() {
     assert_eq!(WriteAnswer::to(UseTime::Now, true), WriteAnswer::CopyNow);

@@ -2,8 +2,9 @@
 //! nothing in flight.
 //!
 //! Another process's chunk is compared byte by byte with this process's, and takes its place if it
-//! is equal. A chunk that no process has offered is fingerprinted once more and mapped for reading
-//! only. If that fails the chunk stays private; if there was no time, its preparation stays valid.
+//! is equal. A chunk that another process has, and none has offered, is fingerprinted once more and
+//! mapped for reading only. If that fails the chunk stays private; if there was no time, its
+//! preparation stays valid.
 
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,10 @@
 //!
 //! A block is shared after its kernels are known to read only. Then each chunk's name is looked up,
 //! ahead of the pass ([`super::ask`]). If another process has memory of that name, the pass
-//! compares the bytes, and the memory takes the chunk's place if they are equal. If no process has
-//! it, the chunk is mapped for reading only and offered to others.
+//! compares the bytes, and the memory takes the chunk's place if they are equal. If another process
+//! has the bytes and has not given its memory, the chunk is mapped for reading only and offered. If
+//! no other process has them, the chunk stays as it is, and can be written: a process that is alone
+//! with its bytes takes no risk for them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, TryLockError};
