@@ -62,8 +62,13 @@ impl BlockFacts {
     pub fn due_chunks(&self, now: Instant, readers: &Readers, graph_launches: u64) -> Vec<u64> {
         let is_quiet = self.exclusion().is_none() && self.quiet_for(now) >= QUIET;
         let is_idle = self.window.is_empty() && self.graph_launches == graph_launches;
-        let is_settled = self.unchanged > 0 && (is_idle || readers.judge(self.parameters.iter()));
+        let is_settled = self.unchanged > 0 && is_idle || self.is_settled(readers);
         if is_quiet && !is_settled { self.candidates.chunks().collect() } else { Vec::new() }
+    }
+
+    /// Do fingerprints teach nothing more about the launches on the block?
+    pub fn is_settled(&self, readers: &Readers) -> bool {
+        self.unchanged > 0 && readers.judge(self.parameters.iter())
     }
 
     fn quiet_for(&self, now: Instant) -> Duration {

@@ -47,6 +47,15 @@ impl KernelEffects {
         unpublished.readers.extend(lessons.readers.iter().filter(has_code));
         unpublished.certain.extend(lessons.certain.iter().filter(has_code));
     }
+
+    /// Adds what this process has learned to the cache folder at once, because it may end soon.
+    ///
+    /// # Errors
+    /// The cache's. What was not added is added with the next exchange.
+    pub fn keep(&self, cache: &VerdictCache, today: u32) -> Result<(), CacheError> {
+        let mine = std::mem::take(&mut *self.unpublished());
+        cache.add(&Verdicts::learned(&mine, self.proof, today)).map(drop).inspect_err(|_| self.publish(&mine))
+    }
 }
 
 /// The times of the exchanges with the cache folder.
@@ -199,6 +208,20 @@ mod tests {
         assert_eq!(other.exchange(), [parameter("gemm")]);
         assert_eq!(other.verdict(parameter("gemm")), ParameterVerdict::Writer);
         assert_eq!(other.exchange(), [], "once");
+    }
+
+    /// Hazard (crash loop): a kernel that faulted is a reader again in the next run.
+    #[test]
+    fn what_a_fault_taught_is_kept_at_once() {
+        let folder = Folder::new("fault");
+        let (one, mut other) = (Learner::new(&folder), Learner::new(&folder));
+        one.learns(parameter("gemm"), WindowOutcome::Unchanged);
+        one.learns(parameter("norm"), WindowOutcome::Unchanged);
+        one.effects.publish(&one.effects.readers().accuse([parameter("gemm")]));
+        one.effects.keep(&VerdictCache::new(&folder.0), 20_000).expect("added");
+        other.exchange();
+        assert_eq!(other.verdict(parameter("gemm")), ParameterVerdict::Writer);
+        assert_eq!(other.verdict(parameter("norm")), ParameterVerdict::Reader);
     }
 
     #[test]

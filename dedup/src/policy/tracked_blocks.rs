@@ -215,6 +215,17 @@ impl BlockFacts {
         parameters.into_iter().for_each(|parameter| self.used_by(parameter, time));
     }
 
+    /// The GPU has ended all work on the block, some of which lies in shared memory. A write there
+    /// would have been a fault, so launches of before are no suspects of a later one.
+    pub fn work_is_over(&mut self) {
+        self.window.clear();
+    }
+
+    /// Parameters that kernels in flight may write through, if a kernel has faulted.
+    pub fn suspects(&self) -> Vec<ParameterKey> {
+        self.window.launches().map(|(parameter, _)| parameter).collect()
+    }
+
     /// The block becomes private for a write.
     pub fn count_private_copy(&mut self) {
         self.private_copies += 1;

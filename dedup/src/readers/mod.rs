@@ -126,6 +126,14 @@ impl Readers {
         lessons
     }
 
+    /// A kernel faulted that may have written through one of these: all of them count as writers,
+    /// for all processes. Which one it was is unknown.
+    pub fn accuse(&self, parameters: impl IntoIterator<Item = ParameterKey>) -> Lessons {
+        let mut lessons = Lessons::default();
+        parameters.into_iter().for_each(|parameter| self.blame(parameter, true, &mut lessons));
+        lessons
+    }
+
     /// How many of each there are.
     pub fn counts(&self) -> VerdictCounts {
         let mut counts = VerdictCounts::default();

@@ -173,6 +173,15 @@ impl Sharer {
         self.hear()
     }
 
+    /// Sends it a command at which it ends with an error. Returns its error output.
+    #[track_caller]
+    pub fn expect_end(mut self, line: &str) -> String {
+        self.tell(line);
+        let ended = host::watched(self.child.take().expect("not ended"));
+        assert!(!ended.status.success(), "{line}: it has not failed");
+        String::from_utf8_lossy(&ended.stderr).into_owned()
+    }
+
     /// Sends it a command whose answer is `done`.
     #[track_caller]
     pub fn obey(&mut self, line: &str) {

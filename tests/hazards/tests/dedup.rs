@@ -55,6 +55,32 @@ fn a_program_that_is_alone_keeps_memory_that_can_be_written() {
     stage.end(sharers);
 }
 
+/// Hazard (crash loop): a kernel that was taken for a reader, because it wrote the same bytes
+/// again and again, faults in every later run as well.
+#[test]
+fn a_fault_teaches_the_next_run() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<1>(&[(0, 7, 8)]);
+    let begin = Instant::now();
+    while sharers[0].figure("readers") < 2 {
+        assert!(begin.elapsed() < SOON, "the bytes are the same after each launch");
+        (0..64).for_each(|_| sharers[0].obey("write kernel 0 7"));
+        read_until(&mut sharers, 8, 50);
+    }
+    let [first] = sharers;
+    let mut sharers: Vec<Sharer> = vec![first, stage.start()];
+    sharers[1].load(&[(0, 7, 8)]);
+    share(&mut sharers, 8);
+    let said = sharers.remove(0).expect_end("write kernel 0 8");
+    assert!(said.contains("count as writers from now on, also in later runs"), "{said}");
+    sharers[0].expect_right("the other program's memory is unchanged");
+    sharers.push(stage.start());
+    sharers[1].load(&[(0, 7, 8)]);
+    sharers[1].obey("write kernel 0 8");
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("the next run"));
+    stage.end(sharers);
+}
+
 /// Hazard: each program proves again which parameters every kernel writes, and a kernel that one
 /// program has not launched often costs it private copies.
 #[test]

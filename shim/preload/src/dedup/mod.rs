@@ -13,6 +13,7 @@
 //! | `prepared` | the part of an exchange that runs beside the GPU's work |
 //! | `exchange` | chunks that are taken and given |
 //! | `unshare` | the way back, before a write |
+//! | `fault` | what a fault teaches |
 //! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | requests for the broker, and the thread that sends them |
@@ -30,6 +31,7 @@ mod captured;
 mod counts;
 mod eligibility;
 mod exchange;
+mod fault;
 mod figures;
 mod kernel_effects;
 mod kernels;
