@@ -66,6 +66,8 @@ pub enum Exclusion {
     GraphWrites,
     /// A kernel in a graph may write it, and it was shared then.
     GraphMayWrite,
+    /// Device memory has its address, and a kernel may write through it.
+    StoredAddress,
 }
 
 impl Exclusion {
@@ -76,6 +78,7 @@ impl Exclusion {
             Self::RepeatedWrites => "it is written again and again",
             Self::GraphWrites => "a graph writes it",
             Self::GraphMayWrite => "a graph may write it",
+            Self::StoredAddress => "its address was copied to the device",
         }
     }
 }

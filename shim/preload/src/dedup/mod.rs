@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`sharing`] | the state, as one value |
 //! | `program` | the calls of the program that matter here |
+//! | `stored_addresses` | blocks whose addresses the program copies to the device |
 //! | `tracked_blocks` | blocks that hold bytes which arrived by copies |
 //! | `kernel_effects` | the key of each kernel, and the verdicts |
 //! | `passes`, `pass_tools` | the work while the GPU is idle, for two milliseconds at a time |
@@ -42,6 +43,7 @@ mod pending;
 mod prepared;
 mod program;
 mod sharing;
+mod stored_addresses;
 mod tracked_blocks;
 mod unshare;
 
@@ -49,6 +51,7 @@ use crate::events::{self, BlockSubscriber};
 use crate::gate::GATE;
 use crate::launches::{self, Subscriber};
 use crate::moves::pin_reason;
+use crate::process::own_memory;
 use crate::settings::{Dedup, Settings};
 pub(crate) use sharing::Sharing;
 
@@ -59,7 +62,8 @@ impl Sharing {
         if settings.dedup == Dedup::Off || settings.disable {
             return;
         }
-        match pin_reason::of_settings(settings) {
+        let unreadable = (!own_memory::is_readable()).then_some("a kernel that forbids process_vm_readv");
+        match pin_reason::of_settings(settings).or(unreadable) {
             Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
             None => {
                 self.status.begin(settings.dedup == Dedup::On);

@@ -34,11 +34,12 @@ fn time(when: Submission) -> UseTime {
 }
 
 impl Sharing {
-    /// A copy from memory of the host into a range.
-    pub(crate) fn loaded(&'static self, to: Range<u64>, when: Submission) {
+    /// A copy from memory of the host, at `from`, into a range.
+    pub(crate) fn loaded(&'static self, to: Range<u64>, from: u64, when: Submission) {
         if !self.is_on() || to.is_empty() {
             return;
         }
+        self.note_stored_addresses(from, to.end - to.start);
         if when != Submission::Now {
             return self.written(to, when);
         }

@@ -7,7 +7,7 @@
 //! freed block is in no index, and a thread that still holds it finds that it `is_gone`.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -130,6 +130,8 @@ const MOST_STEPS: u64 = 1 << 12;
 struct BlockIndex {
     /// 1: a tracked block was in a stretch of [`CHUNK_BYTES`] whose number ends so.
     near: Box<[AtomicU8]>,
+    /// No tracked block was ever below or beyond these.
+    reach: [AtomicU64; 2],
     /// By every stretch that a block is in. Two tracked blocks share none, because their memory is
     /// made of whole chunks.
     blocks: DashMap<u64, Arc<TrackedBlock>, FxBuildHasher>,
@@ -137,7 +139,8 @@ struct BlockIndex {
 
 impl BlockIndex {
     fn new() -> Self {
-        Self { near: (0..NEAR).map(|_| AtomicU8::new(0)).collect(), blocks: DashMap::default() }
+        let near = (0..NEAR).map(|_| AtomicU8::new(0)).collect();
+        Self { near, reach: [AtomicU64::new(u64::MAX), AtomicU64::new(0)], blocks: DashMap::default() }
     }
 
     #[inline]
@@ -180,6 +183,16 @@ impl TrackedBlocks {
         block.range.contains(&address).then(|| ask(&block))
     }
 
+    /// Was there ever a tracked block?
+    pub(super) fn is_any(&self) -> bool {
+        self.index.get().is_some()
+    }
+
+    /// Addresses outside of it are in no tracked block.
+    pub(super) fn reach(&self) -> Range<u64> {
+        self.index.get().map_or(0..0, |index| index.reach[0].load(Relaxed)..index.reach[1].load(Relaxed))
+    }
+
     /// The tracked blocks that a range touches, by address. The program says how long the range is,
     /// before the driver refuses it.
     pub(super) fn within(&self, range: &Range<u64>) -> Vec<Arc<TrackedBlock>> {
@@ -208,6 +221,8 @@ impl TrackedBlocks {
     ) -> Option<Arc<TrackedBlock>> {
         let block = Arc::new(TrackedBlock::at(manager, address, graph_launches)?);
         let index = self.index.get_or_init(BlockIndex::new);
+        index.reach[0].fetch_min(block.range.start, Relaxed);
+        index.reach[1].fetch_max(block.range.end, Relaxed);
         for stretch in stretches(&block.range) {
             index.blocks.insert(stretch, Arc::clone(&block));
             index.near(stretch).store(1, Relaxed);

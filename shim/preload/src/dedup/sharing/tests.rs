@@ -52,7 +52,7 @@ impl Scene {
         let address = manager.allocate(BYTES as usize, Order::Device).expect("a block");
         let scene = Self { sharing, manager, context, address };
         scene.write(7).expect("private memory");
-        sharing.loaded(address..address + BYTES, Submission::Now);
+        sharing.loaded(address..address + BYTES, 0, Submission::Now);
         scene
     }
 
@@ -224,6 +224,24 @@ fn a_write_after_the_question_ends_the_exchange() {
     assert_eq!((scene.shared_bytes(), scene.offered()), (0, 0));
 }
 
+/// Hazard (process crash): a kernel writes into shared memory through a pointer that no launch
+/// shows, because it lies in a table in device memory.
+#[test]
+fn a_block_with_its_address_in_device_memory_is_private() {
+    for at in [0, 4, 8 * 1024 - 4, 8 * 1024, 20_000 * 4] {
+        let scene = Scene::shared();
+        let table = scene.manager.allocate(128 << 10, Order::Device).expect("a table");
+        let mut bytes = vec![0xff_u8; 128 << 10];
+        scene.sharing.loaded(table..table + bytes.len() as u64, bytes.as_ptr() as u64, Submission::Now);
+        assert_eq!(scene.shared_bytes(), BYTES, "no address of it");
+        bytes[at..at + 8].copy_from_slice(&(scene.address + BYTES - 1).to_ne_bytes());
+        scene.sharing.loaded(table..table + bytes.len() as u64, bytes.as_ptr() as u64, Submission::Now);
+        assert_eq!(scene.shared_bytes(), 0, "its address is at byte {at}");
+        assert_eq!(scene.block().facts().exclusion(), Some(Exclusion::StoredAddress));
+        assert!(scene.holds(7));
+    }
+}
+
 #[test]
 fn a_kernel_that_is_no_reader_gets_a_private_block_before_its_launch() {
     let scene = Scene::shared();
@@ -303,6 +321,6 @@ fn off_means_that_no_block_is_tracked() {
     let (manager, _) = device();
     let sharing: &'static Sharing = Box::leak(Box::new(Sharing::new()));
     let address = manager.allocate(BYTES as usize, Order::Device).expect("a block");
-    sharing.loaded(address..address + BYTES, Submission::Now);
+    sharing.loaded(address..address + BYTES, 0, Submission::Now);
     assert!(sharing.blocks.all().is_empty() && !sharing.is_pass_due());
 }

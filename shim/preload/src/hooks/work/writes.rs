@@ -111,8 +111,13 @@ pub(in crate::hooks) fn reads(call: ToldCall) {
 }
 
 /// A copy from the host.
-pub(in crate::hooks) fn load(call: ToldCall, to: impl Into<CUdeviceptr>, bytes: impl ArgumentSize) {
-    call.submits(|when| PROCESS.sharing.loaded(range(to.into(), bytes.wide()), when));
+pub(in crate::hooks) fn load(
+    call: ToldCall,
+    to: impl Into<CUdeviceptr>,
+    from: *const c_void,
+    bytes: impl ArgumentSize,
+) {
+    call.submits(|when| PROCESS.sharing.loaded(range(to.into(), bytes.wide()), from as u64, when));
 }
 
 /// A copy from an array.
