@@ -68,7 +68,7 @@ fn look_up(client: &mut Client, number: u64) -> Option<(Lease, u64)> {
     }
 }
 
-/// Hazard (a risk without a gain): a process that is alone with its bytes is asked to give them, or
+/// Hazard (process crash): a process that is alone with its bytes is asked to give them, or
 /// is never told that another one has them.
 #[test]
 fn a_process_that_waits_is_told_when_another_one_has_the_bytes() {

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(other.exchange(), [], "once");
     }
 
-    /// Hazard (crash loop): a kernel that faulted is a reader again in the next run.
+    /// Hazard (process crash): a kernel that faulted is a reader again in the next run.
     #[test]
     fn what_a_fault_taught_is_kept_at_once() {
         let folder = Folder::new("fault");

@@ -35,7 +35,7 @@ fn equal_blocks_are_held_once_and_read_right() {
     stage.end(sharers);
 }
 
-/// Hazard (a risk without a gain): memory of a program that is alone with its bytes can be read
+/// Hazard (process crash): memory of a program that is alone with its bytes can be read
 /// only, so a write that no launch shows ends the program, though nothing is saved.
 #[test]
 fn a_program_that_is_alone_keeps_memory_that_can_be_written() {
@@ -55,7 +55,7 @@ fn a_program_that_is_alone_keeps_memory_that_can_be_written() {
     stage.end(sharers);
 }
 
-/// Hazard (crash loop): a kernel that was taken for a reader, because it wrote the same bytes
+/// Hazard (process crash): a kernel that was taken for a reader, because it wrote the same bytes
 /// again and again, faults in every later run as well.
 #[test]
 fn a_fault_teaches_the_next_run() {

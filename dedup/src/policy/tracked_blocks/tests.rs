@@ -26,7 +26,7 @@ fn a_write_voids_every_fingerprint() {
     assert_eq!(facts.fingerprints().count(), 0);
 }
 
-/// Hazard (a risk without a gain): the broker tells another process that this one has bytes which
+/// Hazard (process crash): the broker tells another process that this one has bytes which
 /// it has no longer, and the other one's memory is shared with no process.
 #[test]
 fn a_chunk_waits_for_as_long_as_it_has_the_bytes() {
