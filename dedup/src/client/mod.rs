@@ -10,6 +10,7 @@
 mod error;
 mod home;
 mod link;
+mod presence;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -23,6 +24,7 @@ use wm_trust::peer::is_trusted;
 pub use error::{ConnectError, LinkError, StartError};
 pub use home::{BrokerHome, program_beside};
 pub use link::{BrokerLink, is_end, is_ready};
+pub use presence::Presence;
 
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;

@@ -41,6 +41,7 @@ pub(crate) fn open_endpoint() {
                 Dedup::Off => 0,
                 Dedup::Advise => 1,
                 Dedup::On => 2,
+                Dedup::Auto => 3,
             },
         };
         black_box::open(settings.stats_dir.as_deref(), &facts);

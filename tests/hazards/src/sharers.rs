@@ -151,6 +151,13 @@ impl Sharer {
         self.child.as_ref().map_or(0, Child::id)
     }
 
+    /// Its threads of this name.
+    pub fn threads(&self, name: &str) -> usize {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id())).expect("it runs").flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|of| of.trim() == name).count()
+    }
+
     /// Sends it a command. The answer is read with [`hear`](Self::hear).
     pub fn tell(&mut self, line: &str) {
         writeln!(self.words.as_mut().expect("not ended"), "{line}").expect("the program listens");

@@ -55,6 +55,32 @@ fn a_program_that_is_alone_keeps_memory_that_can_be_written() {
     stage.end(sharers);
 }
 
+/// Hazard (latency): a program that is alone pays for a broker, a thread and passes.
+/// Hazard (silent degradation): two programs that could share never notice each other.
+#[test]
+fn by_auto_programs_share_once_there_are_two() {
+    let stage = Stage::new();
+    let auto = [("WMSHIM_DEDUP", "auto"), ("WMSHIM_DEDUP_FROM", "8MiB")];
+    let mut small = stage.start_with(&auto);
+    small.load(&[(0, 7, 4)]);
+    let mut first = stage.start_with(&auto);
+    first.load(&[(0, 7, 8)]);
+    let mut sharers: Vec<Sharer> = vec![small, first];
+    assert_eq!(read_until(&mut sharers, 8, 2000), [0, 0]);
+    for sharer in &mut sharers {
+        assert_eq!((sharer.figure("turns"), sharer.threads("wmshim-dedup")), (0, 0));
+    }
+    assert!(stage.broker().is_none(), "there is nothing to share");
+    sharers.push(stage.start_with(&auto));
+    sharers[2].load(&[(0, 7, 8)]);
+    let small = sharers.remove(0);
+    share(&mut sharers, 8);
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("shared"));
+    sharers.insert(0, small);
+    assert_eq!(sharers[0].threads("wmshim-dedup"), 0);
+    stage.end(sharers);
+}
+
 /// Hazard (process crash): a kernel that was taken for a reader, because it wrote the same bytes
 /// again and again, faults in every later run as well.
 #[test]

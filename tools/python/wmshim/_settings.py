@@ -30,6 +30,7 @@ VARIABLES: Dict[str, str] = {
     "multipath": "WMSHIM_MULTIPATH",
     "multipath_min": "WMSHIM_MULTIPATH_MIN",
     "dedup": "WMSHIM_DEDUP",
+    "dedup_from": "WMSHIM_DEDUP_FROM",
     "dedup_proof": "WMSHIM_DEDUP_PROOF",
     "dedup_share": "WMSHIM_DEDUP_SHARE",
     "broker": "WMSHIM_BROKER",
@@ -53,6 +54,7 @@ SIZES = {
     "WMSHIM_HOST_LIMIT",
     "WMSHIM_PEER_LIMIT",
     "WMSHIM_MULTIPATH_MIN",
+    "WMSHIM_DEDUP_FROM",
 }
 SWITCHES = {
     "WMSHIM_STITCH",
@@ -85,7 +87,8 @@ def enable(
     jax_allocator: Optional[Literal["native", "auto", "async"]] = None,
     multipath: Optional[Union[int, str]] = None,
     multipath_min: Optional[Size] = None,
-    dedup: Optional[Union[bool, Literal["off", "advise", "on"]]] = None,
+    dedup: Optional[Union[bool, Literal["off", "advise", "auto", "on"]]] = None,
+    dedup_from: Optional[Size] = None,
     dedup_proof: Optional[Union[int, str]] = None,
     dedup_share: Optional[str] = None,
     broker: Optional[Path] = None,
@@ -161,9 +164,11 @@ def enable(
         are the driver's (multipath.md).
     multipath_min (a size with its unit such as 32MiB or 1GiB; default: as measured): Smallest copy that threads carry
         or several links share.
-    dedup (off, advise, on; default: off): `on`: memory with the same bytes as another process's, such as weights of one
-        model, is stored once on each GPU (dedup.md). Set it before Python starts. `advise`: the library counts what
-        would be shared and changes no memory.
+    dedup (off, advise, auto, on; default: off): `on`: memory with the same bytes as another process's, such as weights
+        of one model, is stored once on each GPU (dedup.md). Set it before Python starts. `advise`: the library counts
+        what would be shared and changes no memory.
+    dedup_from (a size such as 1GiB; default: 1GiB): With `WMSHIM_DEDUP=auto`: a process begins to share once it has
+        copied this much from the host, and another process of the user, too.
     dedup_proof (a number of launches such as 64, at least 1; default: 64): Launches without a change after which a
         kernel's parameter is taken for one that is only read through.
     dedup_share (a share above 0% such as 1% or 0.5%; default: 1%): Most of the GPU's time to spend on fingerprints of

@@ -8,6 +8,7 @@
 //! | `stored_addresses` | blocks whose addresses the program copies to the device |
 //! | `tracked_blocks` | blocks that hold bytes which arrived by copies |
 //! | `kernel_effects` | the key of each kernel, and the verdicts |
+//! | `company` | the other processes that could share |
 //! | `passes`, `pass_tools` | the work while the GPU is idle, for two milliseconds at a time |
 //! | `eligibility` | which blocks may be shared |
 //! | `ask` | the chunks that the broker is asked about next |
@@ -29,6 +30,7 @@ mod ask;
 mod broker_start;
 mod broker_thread;
 mod captured;
+mod company;
 mod counts;
 mod eligibility;
 mod exchange;
@@ -66,7 +68,10 @@ impl Sharing {
         match pin_reason::of_settings(settings).or(unreadable) {
             Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
             None => {
-                self.status.begin(settings.dedup == Dedup::On);
+                match settings.dedup {
+                    Dedup::Auto => self.status.begin_asleep(),
+                    chosen => self.status.begin(chosen == Dedup::On),
+                }
                 GATE.turn_on();
                 launches::subscribe(Subscriber::Sharing);
                 events::subscribe(events);

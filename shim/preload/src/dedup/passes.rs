@@ -50,7 +50,9 @@ const UNPARK: Duration = Duration::from_millis(1);
 impl Sharing {
     /// Is there anything to do now?
     pub(super) fn is_pass_due(&self) -> bool {
-        self.is_on() && self.times.is_due(Instant::now(), || self.mailbox.replies() > 0)
+        self.is_on()
+            && self.status.is_awake()
+            && self.times.is_due(Instant::now(), || self.mailbox.replies() > 0)
     }
 
     /// Runs a pass, in the context of the calling thread.

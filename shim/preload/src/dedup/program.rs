@@ -47,12 +47,26 @@ impl Sharing {
         let mut facts = self.overwritten(&block, when);
         let (start, end) = (to.start - block.range.start, to.end - block.range.start);
         facts.candidates.loaded(start..end);
+        drop(facts);
+        self.company.add_loaded(end - start);
+        self.wake_in_company();
+    }
+
+    /// Begins to share if there is another process to share with.
+    fn wake_in_company(&'static self) {
+        if self.is_on() && !self.status.is_awake() && self.company.is_found() {
+            log::info!("another process of this user could share memory with this one");
+            self.status.wake();
+            self.start_broker_thread();
+        }
     }
 
     /// The block at an address, which is tracked from now on if it was not.
     fn tracked_at(&'static self, address: u64) -> Option<Arc<TrackedBlock>> {
         self.blocks.find(address).or_else(|| {
-            self.start_broker_thread();
+            if self.status.is_awake() {
+                self.start_broker_thread();
+            }
             self.blocks.track(registry::owner(address)?, address, self.graphs.launches())
         })
     }
@@ -150,6 +164,7 @@ impl Sharing {
 
     fn kernel_launched(&self, launch: &Launch, function: CUfunction) {
         match launch.submission() {
+            Submission::Now if !self.status.is_awake() => return,
             Submission::Now => {
                 self.counts.launches.fetch_add(1, Relaxed);
             }
@@ -268,6 +283,7 @@ impl Sharing {
     /// The program makes a call that excludes sharing for the rest of the process.
     pub(crate) fn give_up(&self, why: &'static str) {
         if self.is_on() && self.status.end(why) {
+            self.company.leave();
             self.blocks.shared().iter().for_each(|block| self.make_private(block));
             self.retire_if_private();
         }
@@ -294,7 +310,8 @@ impl Sharing {
     }
 
     /// The host has waited for the GPU.
-    pub(crate) fn waited(&self, manager: &'static Manager<Device>) {
+    pub(crate) fn waited(&'static self, manager: &'static Manager<Device>) {
+        self.wake_in_company();
         if self.is_pass_due()
             && let Some(site) = registry::existing_site().filter(|site| std::ptr::eq(site.manager, manager))
         {

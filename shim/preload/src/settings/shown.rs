@@ -159,6 +159,7 @@ impl Shown for Dedup {
         let word = match self {
             Self::Off => "off",
             Self::Advise => "advise",
+            Self::Auto => "auto",
             Self::On => "on",
         };
         Some(word.to_owned())

@@ -230,8 +230,12 @@ settings! {
         /// `on`: memory with the same bytes as another process's, such as weights of one model, is
         /// stored once on each GPU ([dedup.md](dedup.md)). Set it before Python starts. `advise`:
         /// the library counts what would be shared and changes no memory.
-        "WMSHIM_DEDUP": "off, advise, on", "off"
+        "WMSHIM_DEDUP": "off, advise, auto, on", "off"
             => dedup: Dedup = Dedup::Off, |text| words(text, dedup);
+        /// With `WMSHIM_DEDUP=auto`: a process begins to share once it has copied this much from
+        /// the host, and another process of the user, too.
+        "WMSHIM_DEDUP_FROM": "a size such as 1GiB", "1GiB"
+            => dedup_from: Option<u64> = None, |text| words(text, bytes).map(Some);
         /// Launches without a change after which a kernel's parameter is taken for one that is only
         /// read through.
         "WMSHIM_DEDUP_PROOF": "a number of launches such as 64, at least 1", "64"

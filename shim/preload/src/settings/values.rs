@@ -65,6 +65,8 @@ pub(crate) enum Dedup {
     Off,
     /// Blocks that could be shared are counted, and no memory changes.
     Advise,
+    /// From the moment on when another process could share with this one.
+    Auto,
     On,
 }
 
@@ -280,6 +282,7 @@ pub(super) fn dedup(text: &str) -> Parsed<Dedup> {
         off if is_off(off) => Ok(Dedup::Off),
         on if is_on(on) => Ok(Dedup::On),
         "advise" => Ok(Dedup::Advise),
+        "auto" => Ok(Dedup::Auto),
         _ => Err(NotUnderstood),
     }
 }
