@@ -12,7 +12,6 @@ use std::time::Instant;
 
 use rustc_hash::FxHashSet;
 
-use super::graphs::SeenLaunches;
 use crate::candidates::Candidates;
 use crate::chunk::{CHUNK_BYTES, Fingerprint};
 use crate::client::Lease;
@@ -156,8 +155,6 @@ pub struct BlockFacts {
     pub(super) parameters: FxHashSet<ParameterKey>,
     /// Launches of any graph when the window began.
     pub(super) graph_launches: u64,
-    /// Launches of each graph that reaches the block, at the same time.
-    pub(super) graphs_seen: SeenLaunches,
     /// By index of the chunk; none since the last write that is not the window's.
     pub(super) fingerprints: BTreeMap<u64, Fingerprint>,
     /// Fingerprints in a row that found every byte unchanged.
@@ -180,7 +177,6 @@ impl BlockFacts {
             window: LaunchWindow::new(),
             parameters: FxHashSet::default(),
             graph_launches,
-            graphs_seen: SeenLaunches::default(),
             fingerprints: BTreeMap::new(),
             unchanged: 0,
             written_at: now,
@@ -226,7 +222,7 @@ impl BlockFacts {
 
     /// Parameters that kernels in flight may write through, if a kernel has faulted.
     pub fn suspects(&self) -> Vec<ParameterKey> {
-        self.window.launches().map(|(parameter, _)| parameter).collect()
+        self.window.parameters().collect()
     }
 
     /// The block becomes private for a write.

@@ -1,8 +1,10 @@
 //! Hazard (wrong result): a fact survives the write that ends it, or a lease is lost.
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::readers::{FunctionKey, Readers, WindowOutcome};
+use crate::readers::FunctionKey;
 
 fn parameter(number: u32) -> ParameterKey {
     ParameterKey { function: FunctionKey(number.into()), offset: 0 }
@@ -80,7 +82,7 @@ fn a_captured_kernel_is_no_launch() {
     facts.used_by(parameter(1), UseTime::InGraph);
     assert!(facts.window.is_empty() && facts.parameters.contains(&parameter(1)));
     facts.used_by(parameter(1), UseTime::Now);
-    assert_eq!(facts.window.launches().collect::<Vec<_>>(), [(parameter(1), 1)]);
+    assert_eq!(facts.window.parameters().collect::<Vec<_>>(), [parameter(1)]);
 }
 
 #[test]
@@ -88,19 +90,8 @@ fn a_private_copy_blames_no_earlier_kernel() {
     let mut facts = loaded();
     facts.used_by(parameter(1), UseTime::Now);
     facts.copied_for([parameter(2)], UseTime::Now);
-    assert_eq!(facts.window.launches().collect::<Vec<_>>(), [(parameter(2), 1)]);
+    assert_eq!(facts.window.parameters().collect::<Vec<_>>(), [parameter(2)]);
     assert!(facts.parameters.contains(&parameter(1)), "it may still be launched");
-}
-
-/// Hazard (silent degradation): a kernel that writes in place, `w.add_(x)`, has two parameters into
-/// a block. If only one is known, it is certain to be a writer for all processes of the user.
-#[test]
-fn a_private_copy_blames_each_parameter_of_the_launch_and_none_for_certain() {
-    let (mut facts, readers) = (loaded(), Readers::new(1));
-    facts.copied_for([parameter(1), parameter(2)], UseTime::Now);
-    let lessons = readers.close(&facts.window, WindowOutcome::Changed);
-    assert_eq!(lessons.certain, []);
-    assert_eq!(lessons.writers, [parameter(1), parameter(2)]);
 }
 
 #[test]
@@ -185,7 +176,7 @@ fn usage_counts_leases_and_memory_of_others() {
 fn every_reason_differs() {
     use Exclusion::{GraphMayWrite, GraphWrites, ManyKernels, RepeatedWrites};
     let all = [ManyKernels, RepeatedWrites, GraphWrites, GraphMayWrite].map(Exclusion::reason);
-    assert_eq!(std::collections::BTreeSet::from(all).len(), all.len());
+    assert_eq!(BTreeSet::from(all).len(), all.len());
 }
 
 proptest! {
@@ -222,29 +213,30 @@ proptest! {
     fn each_kernel_since_the_first_copy_is_remembered_whatever_windows_end(
         steps in prop::collection::vec((0..6_u8, 0..8_u32), 0..200),
     ) {
-        let (mut facts, mut model, mut launches) = (loaded(), std::collections::BTreeSet::new(), 0);
+        let (mut facts, mut model) = (loaded(), BTreeSet::new());
+        let mut since = BTreeSet::new();
         for (step, number) in steps {
             match step {
                 0 => {
                     facts.window.clear();
-                    launches = 0;
+                    since.clear();
                 }
                 1 => facts.used_by(parameter(number), UseTime::InGraph),
                 2 => {
                     facts.copied_for([parameter(number)], UseTime::Now);
-                    launches = 1;
+                    since = BTreeSet::from([parameter(number)]);
                 }
                 _ => {
                     facts.used_by(parameter(number), UseTime::Now);
-                    launches += 1;
+                    since.insert(parameter(number));
                 }
             }
             if step > 0 {
                 model.insert(parameter(number));
             }
-            let found: std::collections::BTreeSet<_> = facts.parameters.iter().copied().collect();
+            let found: BTreeSet<_> = facts.parameters.iter().copied().collect();
             prop_assert_eq!(&found, &model);
-            prop_assert_eq!(facts.window.launches().map(|(_, count)| count).sum::<u32>(), launches);
+            prop_assert_eq!(facts.window.parameters().collect::<BTreeSet<_>>(), since.clone());
         }
     }
 }

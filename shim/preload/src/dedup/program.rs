@@ -138,7 +138,6 @@ impl Sharing {
         if !self.is_on() {
             return begin();
         }
-        self.graphs.begin_capture();
         let shared = if streams().capturing() { None } else { self.blocks.shared().into_iter().next() };
         match shared {
             Some(block) => self.captured.record(block.manager, begin),
@@ -158,18 +157,13 @@ impl Sharing {
         }
         match launch.work() {
             LaunchedWork::Kernel(function) => self.kernel_launched(launch, function),
-            LaunchedWork::Graph(executable) => self.graph_launched(executable),
+            LaunchedWork::Graph(_) => self.graph_launched(),
         }
     }
 
     fn kernel_launched(&self, launch: &Launch, function: CUfunction) {
-        match launch.submission() {
-            Submission::Now if !self.status.is_awake() => return,
-            Submission::Now => {
-                self.counts.launches.fetch_add(1, Relaxed);
-            }
-            Submission::Captured => self.graphs.add_kernel(),
-            Submission::Node => {}
+        if launch.submission() == Submission::Now {
+            self.counts.launches.fetch_add(1, Relaxed);
         }
         if launch.arguments() == ArgumentsRead::Unknown {
             return self.give_up("the driver does not tell the parameters of a kernel");
@@ -190,11 +184,10 @@ impl Sharing {
         if launch.submission() == Submission::Now || launch.words().is_empty() {
             return true;
         }
-        let is_captured = launch.submission() == Submission::Captured;
         let function = self.kernels.key(function);
         let parameter = |offset| ParameterKey { function, offset };
         let words = || launch.words().iter().map(|word| (word.address, parameter(word.offset)));
-        words().all(|word| self.graphs.add_word(word, is_captured))
+        words().all(|word| self.graphs.add_word(word))
     }
 
     /// Records in each tracked block which parameter points into it. Adds the shared blocks that
@@ -237,40 +230,14 @@ impl Sharing {
     }
 
     /// An executable graph is about to be launched.
-    fn graph_launched(&self, executable: CUgraphExec) {
+    fn graph_launched(&self) {
         self.make_pending_private();
-        self.counts.launches.fetch_add(self.graphs.launched(executable.0), Relaxed);
+        self.graphs.launched();
+        self.counts.launches.fetch_add(1, Relaxed);
     }
 
     fn make_pending_private(&self) {
         self.pending.settle(|block| self.make_private_for_write(block));
-    }
-
-    /// A capture has ended, with a graph or without.
-    pub(crate) fn capture_ended(&self, graph: Option<CUgraph>) {
-        if self.is_on() {
-            self.graphs.end_capture(graph.map(|graph| graph.0));
-        }
-    }
-
-    /// A graph gets or changes a node other than by a capture, or ends.
-    pub(crate) fn graph_changes(&self, graph: CUgraph) {
-        self.graphs.forget(graph.0);
-    }
-
-    /// The same of a graph that the call does not name.
-    pub(crate) fn graphs_change(&self) {
-        self.graphs.forget_all();
-    }
-
-    /// A graph was made executable, or an executable graph was made like it.
-    pub(crate) fn instantiated(&self, executable: CUgraphExec, graph: CUgraph) {
-        self.graphs.instantiated(executable.0, graph.0);
-    }
-
-    /// An executable graph changes otherwise, or ends.
-    pub(crate) fn executable_changes(&self, executable: CUgraphExec) {
-        self.graphs.forget_executable(executable.0);
     }
 
     /// A graph is about to be made executable, or changed.
