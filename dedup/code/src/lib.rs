@@ -2,5 +2,13 @@
 //!
 //! Values go in and values come out: the crate opens no file, starts no thread and calls no driver.
 //! The images may be hostile: any bytes give an answer, in bounded time and memory.
+//!
+//! | module | one idea |
+//! |---|---|
+//! | [`kernel`] | one kernel as its image has it |
+//! | [`image`] | fat binaries, cubins and PTX, and the kernels in them |
 
 #![forbid(unsafe_code)]
+
+pub mod image;
+pub mod kernel;
