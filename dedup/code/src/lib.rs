@@ -4,3 +4,7 @@
 //! The images may be hostile: any bytes give an answer, in bounded time and memory.
 
 #![forbid(unsafe_code)]
+
+mod verdict;
+
+pub use verdict::{Effects, Source, Verdict, Why, WordSet};
