@@ -7,8 +7,10 @@
 //! |---|---|
 //! | [`kernel`] | one kernel as its image has it |
 //! | [`image`] | fat binaries, cubins and PTX, and the kernels in them |
+//! | [`verdict`] | what a kernel may do, as a value |
 
 #![forbid(unsafe_code)]
 
 pub mod image;
 pub mod kernel;
+pub mod verdict;
