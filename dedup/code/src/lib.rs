@@ -7,10 +7,14 @@
 //! |---|---|
 //! | [`kernel`] | one kernel as its image has it |
 //! | [`image`] | fat binaries, cubins and PTX, and the kernels in them |
+//! | [`ptx`] | the verdicts on the kernels of a PTX text |
+//! | [`launch`] | what one launch may write, by the values of its parameters |
 //! | [`verdict`] | what a kernel may do, as a value |
 
 #![forbid(unsafe_code)]
 
 pub mod image;
 pub mod kernel;
+pub mod launch;
+pub mod ptx;
 pub mod verdict;
