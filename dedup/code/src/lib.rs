@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`kernel`] | one kernel as its image has it |
 //! | [`image`] | fat binaries, cubins and PTX, and the kernels in them |
+//! | [`sass`] | machine code: what each instruction reads and writes |
 //! | [`verdict`] | what a kernel may do, as a value |
 
 #![forbid(unsafe_code)]
 
 pub mod image;
 pub mod kernel;
+pub mod sass;
 pub mod verdict;
