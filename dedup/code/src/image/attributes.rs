@@ -13,7 +13,7 @@ const SIZED: u8 = 4;
 const PARAM_CBANK: u8 = 0x0a;
 /// Index (32 bits), ordinal (16), offset (16), flags (18), bytes (14).
 const KPARAM_INFO: u8 = 0x17;
-/// Place (32 bits), zero (32), count (32), and so many targets (32 bits each).
+/// Of each jump: place (32 bits), zero (32), count (32), and so many targets (32 bits each).
 const INDIRECT_BRANCH_TARGETS: u8 = 0x34;
 /// Index (32 bits), ordinal (16), offset (16), bytes (32).
 const KPARAM_INFO_V2: u8 = 0x45;
@@ -39,7 +39,7 @@ pub(super) fn read(mut section: &[u8]) -> Option<Attributes> {
             PARAM_CBANK => attributes.parameters = Some(bank(item)?),
             KPARAM_INFO => parameters.push(parameter(item, |size| size >> 18)?),
             KPARAM_INFO_V2 => parameters.push(parameter(item, |size| size)?),
-            INDIRECT_BRANCH_TARGETS => attributes.indirect_branches.push(branch(item)?),
+            INDIRECT_BRANCH_TARGETS => attributes.indirect_branches.extend(branches(item)?),
             _ => {}
         }
     }
@@ -61,12 +61,15 @@ fn parameter(item: &[u8], size: impl Fn(u32) -> u32) -> Option<Parameter> {
     Some(Parameter { offset: u16(item, 6)?.into(), bytes: size(u32(item, 8)?) })
 }
 
-fn branch(item: &[u8]) -> Option<IndirectBranch> {
-    let count = usize::try_from(u32(item, 8)?).ok()?;
-    let targets = item.get(12..)?.chunks_exact(4);
-    if targets.len() != count {
-        return None;
+/// Each with its targets, one behind the other.
+fn branches(mut item: &[u8]) -> Option<Vec<IndirectBranch>> {
+    let mut branches = Vec::new();
+    while !item.is_empty() {
+        let (at, count) = (u32(item, 0)? as usize, u32(item, 8)? as usize);
+        let (targets, rest) = item.get(12..)?.split_at_checked(count.checked_mul(4)?)?;
+        let targets = targets.chunks_exact(4).filter_map(|target| u32(target, 0));
+        branches.push(IndirectBranch { at, targets: targets.map(|target| target as usize).collect() });
+        item = rest;
     }
-    let targets = targets.filter_map(|target| u32(target, 0)).map(|target| target as usize).collect();
-    Some(IndirectBranch { at: u32(item, 0)? as usize, targets })
+    Some(branches)
 }

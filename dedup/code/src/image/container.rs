@@ -21,9 +21,10 @@ use super::bytes::{size, u16, u32, u64};
 use super::packed::Packing;
 use super::{Entry, ImageError, Kind};
 
-const MAGIC: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
-const VERSION: u16 = 1;
 const HEAD: usize = 16;
+
+/// The magic, the version and the size of the head.
+pub(super) const FIRST_BYTES: [u8; 8] = [0x50, 0xed, 0x55, 0xba, 1, 0, HEAD as u8, 0];
 const ENTRY_HEAD: usize = 64;
 
 const LZ4: u64 = 0x2000;
@@ -31,7 +32,12 @@ const ZSTD: u64 = 0x8000;
 
 /// Is there a container at the start?
 pub(super) fn begins(image: &[u8]) -> bool {
-    image.starts_with(&MAGIC)
+    image.starts_with(&FIRST_BYTES)
+}
+
+/// The stated bytes of the container at the start. `None`: the statement is no size.
+pub(super) fn length(image: &[u8]) -> Option<usize> {
+    size(image, 8)?.checked_add(HEAD)
 }
 
 /// The entries of all containers in a row. An entry of a kind that is not known is an error, and
@@ -69,14 +75,11 @@ impl<'a> Rest<'a> {
 
     /// Goes to the next container.
     fn enter(&mut self) -> Option<()> {
-        let is_known = begins(self.outside) && u16(self.outside, 4)? == VERSION;
-        let head = usize::from(u16(self.outside, 6)?);
-        if !is_known || head < HEAD {
+        if !begins(self.outside) {
             return None;
         }
-        let (container, outside) =
-            self.outside.split_at_checked(head.checked_add(size(self.outside, 8)?)?)?;
-        (self.inside, self.outside) = (container.get(head..)?, outside);
+        let (container, outside) = self.outside.split_at_checked(length(self.outside)?)?;
+        (self.inside, self.outside) = (&container[HEAD..], outside);
         Some(())
     }
 

@@ -1,32 +1,18 @@
-//! The fat binaries in a host program or library: an ELF file of the host with sections of them.
+//! The fat binaries in a program or library of the host. Most lie in a section of their own, and
+//! some beside other data, so that the whole file is searched for their first bytes.
 
-use object::LittleEndian as Le;
-use object::elf::{EM_CUDA, FileHeader64};
-use object::read::elf::{FileHeader, SectionHeader};
+use memchr::memmem;
 
-use super::ImageError;
+use super::container;
 
-/// The sections of fat binaries: linked at once, and linked as relocatable device code.
-const NAMES: [&[u8]; 2] = [b".nv_fatbin", b"__nv_relfatbin"];
-
-/// Is it an ELF file of a host, not one of a GPU?
-pub fn is_library(file: &[u8]) -> bool {
-    FileHeader64::<Le>::parse(file).is_ok_and(|header| header.e_machine(Le) != EM_CUDA)
-}
-
-/// The sections of fat binaries in a file of the host. Each is an image of many containers.
-///
-/// # Errors
-/// The file is no 64-bit ELF file, or a table of it leads out of it.
-pub fn sections(file: &[u8]) -> Result<Vec<&[u8]>, ImageError> {
-    let header = FileHeader64::<Le>::parse(file).map_err(|_| ImageError::Elf)?;
-    let sections = header.sections(Le, file).map_err(|_| ImageError::Elf)?;
-    let is_ours = |section: &&object::elf::SectionHeader64<Le>| {
-        sections.section_name(Le, section).is_ok_and(|name| NAMES.contains(&name))
-    };
-    sections
-        .iter()
-        .filter(is_ours)
-        .map(|section| section.data(Le, file).map_err(|_| ImageError::Short))
-        .collect()
+/// The fat binaries in a file, each up to the end that it states or the end of the file.
+pub fn embedded(file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let rest = file.get(from..)?;
+        let found = &rest[memmem::find(rest, &container::FIRST_BYTES)?..];
+        let image = &found[..container::length(found).unwrap_or(found.len()).min(found.len())];
+        from = file.len() - found.len() + image.len().max(1);
+        Some(image)
+    })
 }

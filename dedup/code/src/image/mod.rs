@@ -18,7 +18,7 @@ use thiserror::Error;
 use packed::Packing;
 
 pub use cubin::Cubin;
-pub use library::{is_library, sections};
+pub use library::embedded;
 
 /// No entry unpacks to more bytes. The largest that is known, of PyTorch 2.15, has 13 MiB.
 pub const LARGEST: usize = 256 << 20;
@@ -27,7 +27,7 @@ pub const LARGEST: usize = 256 << 20;
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
 pub enum ImageError {
     /// The first bytes are those of no form of image.
-    #[error("the form of the image is not known")]
+    #[error("its form is not known")]
     Form,
     /// A size or an offset leads out of the bytes that are there.
     #[error("the image is cut short")]
