@@ -7,9 +7,11 @@
 //! |---|---|
 //! | [`kernel`] | one kernel as its image has it |
 //! | [`image`] | fat binaries, cubins and PTX, and the kernels in them |
+//! | [`sass`] | machine code: what each instruction reads and writes |
 //! | [`ptx`] | the verdicts on the kernels of a PTX text |
-//! | [`launch`] | what one launch may write, by the values of its parameters |
 //! | [`verdict`] | what a kernel may do, as a value |
+//! | [`results`] | the verdicts on the kernels of an image, and their bytes in a file |
+//! | [`launch`] | what one launch may write, by the values of its parameters |
 
 #![forbid(unsafe_code)]
 
@@ -17,4 +19,6 @@ pub mod image;
 pub mod kernel;
 pub mod launch;
 pub mod ptx;
+pub mod results;
+pub mod sass;
 pub mod verdict;

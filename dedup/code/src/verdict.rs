@@ -25,10 +25,12 @@ impl WordSet {
         new
     }
 
+    /// Is the word in the set?
     pub fn contains(&self, word: u32) -> bool {
         self.bits.get(word as usize / 64).is_some_and(|bits| bits >> (word % 64) & 1 == 1)
     }
 
+    /// Is there no word?
     pub fn is_empty(&self) -> bool {
         self.bits.is_empty()
     }
@@ -45,6 +47,7 @@ impl WordSet {
         })
     }
 
+    /// Are all its words in the other set, too?
     pub fn is_subset(&self, other: &WordSet) -> bool {
         self.bits.len() <= other.bits.len()
             && self.bits.iter().zip(&other.bits).all(|(mine, theirs)| mine & !theirs == 0)
@@ -60,6 +63,7 @@ impl WordSet {
         }
     }
 
+    /// The words of both.
     #[must_use]
     pub fn union(&self, other: &WordSet) -> WordSet {
         let mut both = self.clone();
@@ -67,6 +71,7 @@ impl WordSet {
         both
     }
 
+    /// The words that are in each of the two.
     #[must_use]
     pub fn intersection(&self, other: &WordSet) -> WordSet {
         let mut bits: Vec<u64> =
@@ -97,8 +102,12 @@ impl FromIterator<u32> for WordSet {
 /// program has: a constant, or memory of the block or the thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Source {
+    /// The words of the parameters in the sum.
     pub words: WordSet,
+    /// Is there a part that the kernel loaded? A number of 2^32 or more that is written into the
+    /// code counts as one: programs that make code for one launch write addresses into it.
     pub memory: bool,
+    /// Is there the address of a variable of the module?
     pub globals: bool,
 }
 
@@ -133,15 +142,37 @@ pub enum Why {
     /// More code, blocks or steps than the bounds of the analysis.
     Bounds,
     /// An instruction that is not known: its lowest 12 bits.
-    Opcode { offset: usize, code: u16 },
+    Opcode {
+        /// The instruction, in bytes.
+        offset: usize,
+        /// Its lowest 12 bits.
+        code: u16,
+    },
     /// A known instruction in a form that is not known.
-    Form { offset: usize, code: u16 },
+    Form {
+        /// The instruction, in bytes.
+        offset: usize,
+        /// Its lowest 12 bits.
+        code: u16,
+    },
     /// A call of a function that is not known.
-    Call { offset: usize },
+    Call {
+        /// The instruction, in bytes.
+        offset: usize,
+    },
     /// A jump to an address that is not known.
-    Jump { offset: usize },
+    Jump {
+        /// The instruction, in bytes.
+        offset: usize,
+    },
     /// A store to an address of unknown origin.
-    Address { offset: usize },
+    Address {
+        /// The instruction, in bytes.
+        offset: usize,
+    },
     /// PTX that is not understood: its line, from one on.
-    Text { line: usize },
+    Text {
+        /// From one on.
+        line: usize,
+    },
 }

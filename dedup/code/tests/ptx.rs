@@ -17,7 +17,7 @@ fn verdict_with(module: &str, body: &str) -> Verdict {
     let text = format!(
         ".version 8.2\n.target sm_80\n.address_size 64\n{module}\n.visible .entry k({parameters})\n{{\n.reg .b64 %rd<99>;\n{loads}mov.u32 %r1, %tid.x;\n{body}\nret;\n}}\n"
     );
-    let mut verdicts = judge(&text);
+    let mut verdicts = judge(&text).expect("PTX");
     assert_eq!(verdicts.len(), 1, "{text}");
     verdicts.remove(0).1
 }
@@ -133,7 +133,8 @@ fn structures_are_read_by_their_bytes() {
         ld.param.v2.u64 {%rd2, %rd3}, [s+16]; st.global.u32 [%rd3], 1; }
         .visible .entry all(.param .u32 n, .param .align 8 .b8 s[24]) {
         mov.b64 %rd1, s; add.s64 %rd2, %rd1, %rd9; mov.u64 %rd9, 8; ld.param.u64 %rd3, [%rd2]; st.global.u32 [%rd3], 1; }";
-    let found: Vec<_> = judge(text).iter().map(|(name, verdict)| (name.clone(), stores(verdict))).collect();
+    let found: Vec<_> =
+        judge(text).expect("PTX").iter().map(|(name, verdict)| (name.clone(), stores(verdict))).collect();
     assert_eq!(found[0], ("k".to_owned(), ["2", "34"].map(str::to_owned).into()));
     assert_eq!(found[1], ("all".to_owned(), ["123"].map(str::to_owned).into()));
 }
@@ -160,7 +161,7 @@ fn the_unknown_is_undecided() {
 #[test]
 fn other_kernels_of_the_text_are_judged_without_the_unknown_one() {
     let text = ".entry a(.param .u64 p) { frobnicate; }\n.entry b(.param .u64 p) { ld.param.u64 %rd1, [p]; st.u8 [%rd1], 1; }";
-    let found = judge(text);
+    let found = judge(text).expect("PTX");
     assert!(matches!(found[0].1, Verdict::Undecided(Why::Text { line: 1 })));
     assert_eq!(stores(&found[1].1), ["0".to_owned()].into());
 }
@@ -170,7 +171,7 @@ fn other_kernels_of_the_text_are_judged_without_the_unknown_one() {
 fn our_kernels_store_through_what_is_not_const() {
     let mut decided = 0;
     for image in wm_kernels::IMAGES {
-        for (name, verdict) in judge(image.ptx.trim_end_matches('\0')) {
+        for (name, verdict) in judge(image.ptx.trim_end_matches('\0')).expect("PTX") {
             let Verdict::Decided(effects) = verdict else { continue };
             decided += 1;
             let declared = image.kernel(&name).expect("its declaration").parameters;

@@ -177,7 +177,7 @@ proptest! {
         let mut thread = Thread::new(&parameters);
         program.into_iter().for_each(|drawn| thread.take(drawn));
         let text = kernel(&thread.text);
-        let verdicts = judge(&text);
+        let verdicts = judge(&text).expect("PTX");
         prop_assert_eq!(verdicts.len(), 1);
         let Verdict::Decided(effects) = &verdicts[0].1 else {
             return Err(TestCaseError::fail(format!("{:?} of\n{text}", verdicts[0].1)));

@@ -44,6 +44,9 @@ pub enum ImageError {
     /// The ELF file of an entry is damaged, or is not one of a GPU.
     #[error("an entry is no cubin")]
     Elf,
+    /// The text of an entry is not PTX that is understood.
+    #[error("an entry is no PTX that is understood")]
+    Text,
 }
 
 /// The form of an entry.

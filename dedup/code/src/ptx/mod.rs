@@ -15,23 +15,21 @@ mod syntax;
 
 use std::collections::HashMap;
 
-use crate::verdict::{Verdict, Why};
+use crate::verdict::{Effects, Verdict, Why};
 use syntax::{Module, Obscure};
 
-/// The verdict about each kernel of a text, in their order. A text that is not understood as a whole
-/// has none.
-pub fn judge(text: &str) -> Vec<(String, Verdict)> {
-    let Some(module) = lex::tokens(text).and_then(|tokens| parse::module(&tokens).ok()) else {
-        return Vec::new();
-    };
+/// The verdict on each kernel of a text, in their order. `None`: the text is not understood as a
+/// whole.
+pub fn judge(text: &str) -> Option<Vec<(String, Verdict)>> {
+    let module = parse::module(&lex::tokens(text)?).ok()?;
     let numbers = numbers(&module);
-    let functions: Vec<_> =
-        module.functions.iter().map(|function| steps::of(&module, &numbers, function)).collect();
-    let kernels =
-        module.functions.iter().enumerate().filter(|(_, function)| function.is_kernel && function.has_body);
-    kernels
-        .map(|(number, kernel)| (kernel.name.to_owned(), verdict(flow::effects(number, &functions))))
-        .collect()
+    let steps = |function| steps::of(&module, &numbers, function);
+    let functions: Vec<_> = module.functions.iter().map(steps).collect();
+    let all = module.functions.iter().enumerate();
+    let kernels = all.filter(|(_, function)| function.is_kernel && function.has_body);
+    let judged =
+        kernels.map(|(number, kernel)| (kernel.name.to_owned(), verdict(flow::effects(number, &functions))));
+    Some(judged.collect())
 }
 
 /// The functions by name. A declaration and its definition have the same one.
@@ -45,7 +43,7 @@ fn numbers<'a>(module: &Module<'a>) -> HashMap<&'a str, usize> {
     numbers
 }
 
-fn verdict(effects: Result<crate::verdict::Effects, Obscure>) -> Verdict {
+fn verdict(effects: Result<Effects, Obscure>) -> Verdict {
     match effects {
         Ok(effects) => Verdict::Decided(effects),
         Err(Obscure(0)) => Verdict::Undecided(Why::Bounds),
