@@ -1,0 +1,406 @@
+//! Where the operands of an instruction lie in its fields, by the shape of its opcode.
+
+use super::table::{Row, Space};
+use super::{Fields, Unknown};
+
+/// A file of registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum File {
+    /// The registers of each thread.
+    General,
+    /// The registers of a warp.
+    Uniform,
+}
+
+/// Registers in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Registers {
+    pub file: File,
+    pub first: u8,
+    /// None: the instruction names no register, or the one that is always zero.
+    pub count: u8,
+}
+
+impl Registers {
+    pub const NONE: Registers = Registers { file: File::General, first: 0, count: 0 };
+
+    /// The number of each register in its file.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..usize::from(self.count)).map(move |at| usize::from(self.first) + at)
+    }
+}
+
+/// A source of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operand {
+    None,
+    /// Registers, and whether the value is negated or inverted.
+    Registers(Registers, bool),
+    /// Words of a bank of constants.
+    Constant {
+        bank: u8,
+        /// The first byte.
+        offset: u32,
+        /// The number of words of four bytes, or 1 for less than four bytes.
+        words: u8,
+        /// The place is the sum of `offset` and of these registers.
+        index: Registers,
+        negated: bool,
+    },
+    Immediate(u32),
+}
+
+/// Where the operands of an opcode lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Arithmetic over the registers of a thread. `d`, `A`, `B`, `C`: the destination and the
+    /// sources, one register each. `D`, `a`, `b`, `c`: two registers.
+    General(&'static str),
+    /// The same over uniform registers.
+    Uniform(&'static str),
+    /// A shifted sum; true: over uniform registers.
+    Lea(bool),
+    /// Arithmetic with a form for 64 bits.
+    Wider(&'static str),
+    /// A sum of A and a second source that lies at B as a register and at C else.
+    Second,
+    /// Conversions from or to 64 bits.
+    Convert,
+    /// Products of matrices.
+    Matrix,
+    /// A register of a thread as a uniform one.
+    ToUniform,
+    /// The same, in the form of sm_80.
+    ToUniformOld,
+    /// A special register, or a flag.
+    Flag,
+    UniformFlag,
+    /// A special register of two words.
+    Special,
+    /// Two registers that hold an address of code.
+    Wide,
+    Predicates,
+    FromPredicates,
+    UniformPredicates,
+    Vote,
+    UniformVote,
+    Elect,
+    /// A load or a store.
+    Memory(Space),
+    /// An atomic operation; true: it compares first.
+    Atomic(Space, bool),
+    /// An atomic operation without a result.
+    Reduction,
+    /// A barrier in the block's memory.
+    Barrier,
+    UniformBarrier,
+    Arrive,
+    BlockBarrier,
+    /// A copy from global to the block's memory.
+    Copy,
+    /// Rows of matrices from the block's memory, and to it.
+    Rows,
+    RowsStore,
+    Shuffle,
+    /// A load from a bank of constants; true: into uniform registers.
+    Constant(bool),
+    /// A transfer that a descriptor in memory describes.
+    Tensor,
+    /// A jump; the register of an indirect one is A.
+    Target,
+    /// No registers.
+    Bare,
+    /// A known opcode that is not followed.
+    Refused,
+}
+
+/// The operands of one instruction.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    pub destination: Registers,
+    pub sources: [Operand; 3],
+    pub address: [Registers; 2],
+    pub others: [Registers; 2],
+}
+
+const EMPTY: Layout = Layout {
+    destination: Registers::NONE,
+    sources: [Operand::None; 3],
+    address: [Registers::NONE; 2],
+    others: [Registers::NONE; 2],
+};
+
+/// The fields of one instruction of one architecture.
+#[derive(Clone, Copy)]
+struct Reader {
+    fields: Fields,
+    sm: u32,
+}
+
+pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
+    let reader = Reader { fields, sm };
+    Ok(match row.shape {
+        Shape::General(letters) => reader.arithmetic(letters, File::General)?,
+        Shape::Uniform(letters) => reader.arithmetic(letters, File::Uniform)?,
+        Shape::Lea(uniform) => {
+            reader.arithmetic("dABC", if uniform { File::Uniform } else { File::General })?
+        }
+        Shape::Wider(letters) => reader.wider(letters)?,
+        Shape::Second => reader.arithmetic(if fields.form() == 1 { "dAB" } else { "dAC" }, File::General)?,
+        Shape::Convert => reader.convert()?,
+        Shape::Matrix => reader.matrix(row.code)?,
+        Shape::Memory(space) => reader.memory(space)?,
+        Shape::Atomic(space, compares) => reader.atomic(space, compares)?,
+        Shape::Refused => return Err(Unknown::Form),
+        shape => reader.fixed(shape),
+    })
+}
+
+impl Reader {
+    fn general(self, at: u32, count: u8) -> Registers {
+        let first = self.fields.byte(at);
+        Registers { file: File::General, first, count: if first == 255 { 0 } else { count } }
+    }
+
+    fn uniform(self, at: u32, count: u8) -> Registers {
+        let (first, zero) =
+            if self.sm >= 100 { (self.fields.byte(at), 255) } else { (self.fields.bits(at, 6) as u8, 63) };
+        Registers { file: File::Uniform, first, count: if first == zero { 0 } else { count } }
+    }
+
+    fn register(self, file: File, at: u32, count: u8) -> Registers {
+        match file {
+            File::General => self.general(at, count),
+            File::Uniform => self.uniform(at, count),
+        }
+    }
+
+    fn constant(self, words: u8, index: Registers, negated: bool) -> Operand {
+        let bank = self.fields.bits(54, 5) as u8;
+        Operand::Constant { bank, offset: self.fields.bits(38, 16), words, index, negated }
+    }
+
+    fn arithmetic(self, letters: &str, file: File) -> Result<Layout, Unknown> {
+        let count =
+            |one: char, two: char| u8::from(letters.contains(one)) + 2 * u8::from(letters.contains(two));
+        let destination = self.register(file, 16, count('d', 'D'));
+        let [a, b, c] = [count('A', 'a'), count('B', 'b'), count('C', 'c')];
+        let [negated_a, negated_b, negated_c] = [72, 63, 75].map(|at| self.fields.bit(at));
+        let uniform = self.fields.bit(91);
+        let first = Operand::Registers(self.register(file, 24, a), negated_a);
+        let low = |count, negated| Operand::Registers(self.register(file, 32, count), negated);
+        let high = |count, negated| Operand::Registers(self.register(file, 64, count), negated);
+        let warp = |count, negated| Operand::Registers(self.uniform(32, count), negated);
+        let number = Operand::Immediate(self.fields.immediate());
+        let (second, third) = match (self.fields.form(), uniform) {
+            (1, _) => (low(b, negated_b), high(c, negated_c)),
+            (2, _) if c > 0 => (high(b, negated_c), number),
+            (3, false) if c > 0 => (high(b, negated_c), self.constant(c, Registers::NONE, negated_b)),
+            (4, _) if b > 0 => (number, high(c, negated_c)),
+            (5, false) if b > 0 => (self.constant(b, Registers::NONE, negated_b), high(c, negated_c)),
+            (6, true) if b > 0 => (warp(b, negated_b), high(c, negated_c)),
+            (7, true) if c > 0 => (high(b, negated_c), warp(c, negated_b)),
+            _ => return Err(Unknown::Form),
+        };
+        let third = if c == 0 { Operand::None } else { third };
+        let second = if b == 0 { Operand::None } else { second };
+        let first = if a == 0 { Operand::None } else { first };
+        Ok(Layout { destination, sources: [first, second, third], ..EMPTY })
+    }
+
+    fn wider(self, letters: &'static str) -> Result<Layout, Unknown> {
+        let wide = self.fields.bit(73);
+        self.arithmetic(if wide { "Dab" } else { letters }, File::General)
+    }
+
+    fn convert(self) -> Result<Layout, Unknown> {
+        let letters = match (self.fields.bits(75, 2), self.fields.bits(84, 2)) {
+            (3, 3) => "Db",
+            (3, _) => "DB",
+            (_, 3) => "db",
+            _ => "dB",
+        };
+        self.arithmetic(letters, File::General)
+    }
+
+    fn matrix(self, _code: u16) -> Result<Layout, Unknown> {
+        Ok(Layout { destination: self.general(16, 4), ..EMPTY })
+    }
+
+    /// The registers that hold a value of the size in bits 73 to 75.
+    fn sized(self) -> Result<u8, Unknown> {
+        match self.fields.bits(73, 3) {
+            0..=4 => Ok(1),
+            5 => Ok(2),
+            6 => Ok(4),
+            _ => Err(Unknown::Form),
+        }
+    }
+
+    /// The registers of an address. `at`: where the uniform one lies.
+    fn address(self, space: Space, at: u32) -> [Registers; 2] {
+        let wide = matches!(space, Space::Global | Space::Generic);
+        let uniform = self.fields.bit(91);
+        let base = if wide && (!uniform || self.fields.bit(90)) { 2 } else { 1 };
+        let second = match uniform {
+            true => self.uniform(at, if wide { 2 } else { 1 }),
+            false => Registers::NONE,
+        };
+        [self.general(24, base), second]
+    }
+
+    fn memory(self, space: Space) -> Result<Layout, Unknown> {
+        let count = self.sized()?;
+        let loads = matches!(self.fields.code(), 0x380 | 0x381 | 0x980..=0x984);
+        if loads {
+            let (destination, address) = (self.general(16, count), self.address(space, 32));
+            return Ok(Layout { destination, address, ..EMPTY });
+        }
+        Ok(self.stored(space, count))
+    }
+
+    fn stored(self, space: Space, count: u8) -> Layout {
+        let data = Operand::Registers(self.general(32, count), false);
+        Layout { sources: [Operand::None, data, Operand::None], address: self.address(space, 64), ..EMPTY }
+    }
+
+    fn atomic(self, space: Space, compares: bool) -> Result<Layout, Unknown> {
+        let count = 1;
+        let mut layout = self.stored(space, count);
+        if self.fields.code() == 0xf8c {
+            layout.sources[1] = Operand::None;
+        }
+        layout.destination = self.general(16, count);
+        if compares {
+            layout.sources[2] = Operand::Registers(self.general(64, count), false);
+        }
+        Ok(layout)
+    }
+
+    fn fixed(self, shape: Shape) -> Layout {
+        match shape {
+            Shape::ToUniform | Shape::ToUniformOld => self.to_uniform(),
+            Shape::Flag | Shape::Vote => self.to(self.general(16, 1)),
+            Shape::UniformFlag | Shape::UniformVote | Shape::UniformPredicates | Shape::Elect => {
+                self.to(self.uniform(16, 1))
+            }
+            Shape::Special => self.to(self.general(16, 2)),
+            Shape::Wide => self.to(self.general(16, 2)),
+            Shape::Predicates => self.predicates(),
+            Shape::FromPredicates => self.reads([self.general(24, 1), Registers::NONE]),
+            Shape::Reduction => self.stored(Space::Global, 1),
+            Shape::Barrier => self.barrier(),
+            Shape::UniformBarrier => self.uniform_barrier(),
+            Shape::Arrive => self.reads(self.address(Space::Shared, 64)),
+            Shape::BlockBarrier => self.block_barrier(),
+            Shape::Copy => self.copy(),
+            Shape::Rows => self.rows(),
+            Shape::RowsStore => self.rows_store(),
+            Shape::Shuffle => self.shuffle(),
+            Shape::Constant(uniform) => self.bank(uniform),
+            Shape::Tensor => self.tensor(),
+            Shape::Target => self.target(),
+            _ => EMPTY,
+        }
+    }
+
+    fn to(self, destination: Registers) -> Layout {
+        Layout { destination, ..EMPTY }
+    }
+
+    fn reads(self, others: [Registers; 2]) -> Layout {
+        Layout { others, ..EMPTY }
+    }
+
+    fn to_uniform(self) -> Layout {
+        let source = Operand::Registers(self.general(24, 1), false);
+        Layout { destination: self.uniform(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
+    }
+
+    fn predicates(self) -> Layout {
+        let source = Operand::Registers(self.general(24, 1), false);
+        Layout { destination: self.general(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
+    }
+
+    fn barrier(self) -> Layout {
+        let data = self.general(32, 1);
+        let [base, uniform] = self.address(Space::Shared, 64);
+        let address = [base, if self.fields.bit(91) { uniform } else { Registers::NONE }];
+        Layout { address, others: [data, Registers::NONE], ..EMPTY }
+    }
+
+    fn uniform_barrier(self) -> Layout {
+        self.reads([self.uniform(24, 1), self.uniform(32, 2)])
+    }
+
+    fn block_barrier(self) -> Layout {
+        if self.fields.code() == 0x91d {
+            return self.reads([self.general(32, 1), Registers::NONE]);
+        }
+        EMPTY
+    }
+
+    fn copy(self) -> Layout {
+        Layout {
+            address: [self.general(24, 2), self.uniform(64, 2)],
+            others: [self.general(16, 1), Registers::NONE],
+            ..EMPTY
+        }
+    }
+
+    fn rows(self) -> Layout {
+        let count = 1 << self.fields.bits(72, 2);
+        Layout { destination: self.general(16, count), address: self.address(Space::Shared, 32), ..EMPTY }
+    }
+
+    fn rows_store(self) -> Layout {
+        self.stored(Space::Shared, 1 << self.fields.bits(72, 2))
+    }
+
+    fn shuffle(self) -> Layout {
+        let source = Operand::Registers(self.general(24, 1), false);
+        Layout {
+            destination: self.general(16, 1),
+            sources: [source, Operand::None, Operand::None],
+            others: self.lanes(),
+            ..EMPTY
+        }
+    }
+
+    fn lanes(self) -> [Registers; 2] {
+        match self.fields.code() {
+            0x389 => [self.general(32, 1), self.general(64, 1)],
+            0x589 => [self.general(32, 1), Registers::NONE],
+            0x989 => [self.general(64, 1), Registers::NONE],
+            _ => [Registers::NONE; 2],
+        }
+    }
+
+    fn bank(self, uniform: bool) -> Layout {
+        let words = match self.fields.bits(73, 3) {
+            0..=4 => 1,
+            5 => 2,
+            _ => 4,
+        };
+        let file = if uniform { File::Uniform } else { File::General };
+        let indexed = self.fields.code() != 0xab9;
+        let index = if indexed { self.register(file, 24, 1) } else { Registers::NONE };
+        let source = self.constant(words, index, false);
+        Layout {
+            destination: self.register(file, 16, words),
+            sources: [source, Operand::None, Operand::None],
+            ..EMPTY
+        }
+    }
+
+    fn tensor(self) -> Layout {
+        Layout { address: [self.uniform(24, 2), Registers::NONE], ..EMPTY }
+    }
+
+    fn target(self) -> Layout {
+        match self.fields.code() {
+            0x343 | 0x949 | 0x950 => Layout { address: [self.general(24, 2), Registers::NONE], ..EMPTY },
+            _ => EMPTY,
+        }
+    }
+}
