@@ -12,6 +12,7 @@
 //!
 //! The file holds at most 65,536 parameters. Beyond that the oldest are dropped.
 
+mod code;
 mod known_writers;
 mod record;
 
@@ -24,6 +25,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use thiserror::Error;
 use wm_trust::{folder, user};
 
+pub use code::CodeCache;
 pub use known_writers::KnownWriters;
 
 /// Parameters that a file holds.

@@ -82,7 +82,9 @@ impl BlockFacts {
         graphs: &GraphFacts,
     ) -> Vec<ParameterKey> {
         let reaching = graphs.reaching(range);
-        reaching.iter().for_each(|parameter| self.used_by(*parameter, UseTime::InGraph));
+        for parameter in &reaching {
+            self.used_by(*parameter, UseTime::InGraph);
+        }
         let outcome = self.outcome(&fingerprints);
         if outcome == WindowOutcome::Changed {
             self.note_graphs(reaching, graphs.launches());

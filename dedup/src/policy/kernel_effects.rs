@@ -146,7 +146,7 @@ mod tests {
         fn new(folder: &Folder) -> Self {
             let (now, cache) = (Instant::now(), Some(WriterCache::new(&folder.0)));
             let effects = KernelEffects::new();
-            ["gemm", "norm"].map(|name| effects.readers().prove(parameter(name), true));
+            ["gemm", "norm"].iter().for_each(|name| effects.readers().prove(parameter(name), true));
             Self { effects, exchange: WriterExchange::new(cache, now), now }
         }
 

@@ -195,15 +195,17 @@ impl BlockFacts {
         self.written_at = now;
     }
 
-    /// A kernel has a parameter that points here.
-    pub fn used_by(&mut self, parameter: ParameterKey, time: UseTime) {
+    /// A kernel has a parameter that points here. Returns `true` for the first time.
+    pub fn used_by(&mut self, parameter: ParameterKey, time: UseTime) -> bool {
         // A parameter of the window is one of the block's.
         if time == UseTime::Now && self.window.add(parameter) {
-            return;
+            return false;
         }
-        if self.parameters.insert(parameter) && self.parameters.len() > MOST_PARAMETERS {
+        let is_new = self.parameters.insert(parameter);
+        if is_new && self.parameters.len() > MOST_PARAMETERS {
             self.exclude(Exclusion::ManyKernels);
         }
+        is_new
     }
 
     /// The block got a private copy before a kernel with these parameters into it. Earlier launches
@@ -211,7 +213,9 @@ impl BlockFacts {
     /// kernel's, through one of them.
     pub fn copied_for(&mut self, parameters: impl IntoIterator<Item = ParameterKey>, time: UseTime) {
         self.window.clear();
-        parameters.into_iter().for_each(|parameter| self.used_by(parameter, time));
+        for parameter in parameters {
+            self.used_by(parameter, time);
+        }
     }
 
     /// The GPU has ended all work on the block, some of which lies in shared memory. A write there

@@ -63,7 +63,6 @@ impl Stage {
             .args([places::workspace("kernels/compiled/diagnostics.ptx")])
             .env("WMSHIM_BROKER", places::broker())
             .env("WMSHIM_DEDUP", "on")
-            .env("WMSHIM_DEDUP_PROOF", "4")
             .env("WMSHIM_DEDUP_SHARE", "50%")
             .env("XDG_CACHE_HOME", self.cache())
             .env("SIMCUDA_RACES", "1")

@@ -31,7 +31,6 @@ VARIABLES: Dict[str, str] = {
     "multipath_min": "WMSHIM_MULTIPATH_MIN",
     "dedup": "WMSHIM_DEDUP",
     "dedup_from": "WMSHIM_DEDUP_FROM",
-    "dedup_proof": "WMSHIM_DEDUP_PROOF",
     "dedup_share": "WMSHIM_DEDUP_SHARE",
     "broker": "WMSHIM_BROKER",
     "guard": "WMSHIM_GUARD",
@@ -89,7 +88,6 @@ def enable(
     multipath_min: Optional[Size] = None,
     dedup: Optional[Union[bool, Literal["off", "advise", "auto", "on"]]] = None,
     dedup_from: Optional[Size] = None,
-    dedup_proof: Optional[Union[int, str]] = None,
     dedup_share: Optional[str] = None,
     broker: Optional[Path] = None,
     guard: Optional[Literal["page", "canary", "off"]] = None,
@@ -169,8 +167,6 @@ def enable(
         what would be shared and changes no memory.
     dedup_from (a size such as 1GiB; default: 1GiB): With `WMSHIM_DEDUP=auto`: a process begins to share once it has
         copied this much from the host, and another process of the user, too.
-    dedup_proof (a number of launches such as 64, at least 1; default: 64): Launches without a change after which a
-        kernel's parameter is taken for one that is only read through.
     dedup_share (a share above 0% such as 1% or 0.5%; default: 1%): Most of the GPU's time to spend on fingerprints of
         memory.
     broker (a path; default: `wmshimd` beside `libwmshim.so`): The program that holds memory for all processes of a user

@@ -69,7 +69,9 @@ fn the_second_private_copy_excludes_the_block() {
 #[test]
 fn kernels_without_end_exclude_the_block() {
     let mut facts = loaded();
-    (0..MOST_PARAMETERS as u32).for_each(|number| facts.used_by(parameter(number), UseTime::InGraph));
+    for number in 0..MOST_PARAMETERS as u32 {
+        assert!(facts.used_by(parameter(number), UseTime::InGraph));
+    }
     facts.used_by(parameter(0), UseTime::Now);
     assert_eq!(facts.exclusion(), None);
     facts.used_by(parameter(u32::MAX), UseTime::Now);
@@ -221,7 +223,9 @@ proptest! {
                     facts.window.clear();
                     since.clear();
                 }
-                1 => facts.used_by(parameter(number), UseTime::InGraph),
+                1 => {
+                    facts.used_by(parameter(number), UseTime::InGraph);
+                }
                 2 => {
                     facts.copied_for([parameter(number)], UseTime::Now);
                     since = BTreeSet::from([parameter(number)]);

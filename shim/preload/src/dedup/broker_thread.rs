@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use wm_dedup::cache::VerdictCache;
+use wm_dedup::cache::{CodeCache, WriterCache};
 use wm_dedup::chunk::ChunkName;
 use wm_dedup::client::{Client, ConnectError, Lease, LookUpAnswer, OfferAnswer};
 use wm_dedup::policy::advice::SharingAdvice;
 use wm_dedup::policy::backoff::Backoff;
-use wm_dedup::policy::kernel_effects::VerdictExchange;
+use wm_dedup::policy::kernel_effects::WriterExchange;
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 use wm_multipath::measured::cache;
@@ -24,6 +24,7 @@ use super::broker_start;
 use super::kernel_effects::today;
 use super::mailbox::{BackgroundRequest, NamedChunk, PassReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
+use super::proofs::KernelProofs;
 use super::sharing::Sharing;
 use crate::process::{self, driver};
 use crate::registry;
@@ -44,7 +45,8 @@ impl Sharing {
     /// Starts the background thread, if it does not run.
     pub(super) fn start_broker_thread(&'static self) {
         self.started.call_once(|| {
-            let cache = cache::folder().map(|folder| VerdictCache::new(&folder));
+            let folder = cache::folder();
+            let writers = folder.as_deref().map(WriterCache::new);
             let thread = BrokerThread {
                 sharing: self,
                 client: None,
@@ -52,7 +54,8 @@ impl Sharing {
                 talks: true,
                 next_question: Instant::now(),
                 arrivals: Backoff::new(ARRIVALS),
-                verdicts: VerdictExchange::new(cache, Instant::now()),
+                writers: WriterExchange::new(writers, Instant::now()),
+                proofs: KernelProofs::new(folder.as_deref().map(CodeCache::new)),
             };
             if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, move || thread.run()) {
                 log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
@@ -71,7 +74,8 @@ struct BrokerThread {
     next_question: Instant,
     /// When it is asked about chunks that this process waits for.
     arrivals: Backoff,
-    verdicts: VerdictExchange,
+    writers: WriterExchange,
+    proofs: KernelProofs,
 }
 
 impl BrokerThread {
@@ -86,9 +90,11 @@ impl BrokerThread {
                 None => registry::all().for_each(|manager| self.run_idle_pass(manager)),
             }
             self.ask();
-            let effects = self.sharing.kernels.effects();
-            let reversed = self.verdicts.exchange(effects, Instant::now(), today());
-            let _blocks = self.sharing.distrust(&reversed);
+            let kernels = &self.sharing.kernels;
+            let writers = self.writers.exchange(kernels.effects(), Instant::now(), today());
+            let _blocks = self.sharing.distrust(&writers);
+            let devices: Vec<_> = registry::all().map(|manager| manager.gpu().ordinal()).collect();
+            self.proofs.judge(kernels, &devices);
         }
     }
 

@@ -114,7 +114,10 @@ impl<'a> ChunkExchange<'a> {
             .into_iter()
             .enumerate()
             .partition(|(at, (chunk, _))| prints.get(*at) == Some(&chunk.name.fingerprint));
-        other.iter().for_each(|(_, (chunk, _))| self.sharing.forget_question(chunk));
+        for (_, (chunk, _)) in &other {
+            self.sharing.forget_question(chunk);
+            self.sharing.contradicted(chunk);
+        }
         let same: Vec<(NamedChunk, ChunkToGive)> = same.into_iter().map(|(_, chunk)| chunk).collect();
         let chunks: Vec<BlockChunk> = same.iter().map(|(chunk, _)| chunk.of_block()).collect();
         let mut handles: Vec<Handle> = Vec::new();

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use wm_dedup::cache::VerdictCache;
+use wm_dedup::cache::WriterCache;
 use wm_dedup::readers::ParameterKey;
 use wm_multipath::measured::cache;
 
@@ -36,7 +36,7 @@ impl Sharing {
         let count = suspects.len();
         let effects = self.kernels.effects();
         effects.publish(&effects.readers().accuse(suspects));
-        let kept = cache::folder().map(|folder| effects.keep(&VerdictCache::new(&folder), today()));
+        let kept = cache::folder().map(|folder| effects.keep(&WriterCache::new(&folder), today()));
         let lasts = if matches!(kept, Some(Ok(()))) { "also in later runs" } else { "in this process only" };
         log::warn!(
             "a kernel has faulted while memory was shared with other processes, which can only be read: \
@@ -48,10 +48,7 @@ impl Sharing {
     /// The GPU is idle: what was launched before has not faulted.
     pub(super) fn work_is_over(&self) {
         for block in self.blocks.shared() {
-            let mut facts = block.facts();
-            if facts.is_settled(self.kernels.readers()) {
-                facts.work_is_over();
-            }
+            block.facts().work_is_over();
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | `stored_addresses` | blocks whose addresses the program copies to the device |
 //! | `tracked_blocks` | blocks that hold bytes which arrived by copies |
 //! | `kernel_effects` | the key of each kernel, and the verdicts |
+//! | `proofs` | the verdicts that come from kernels' code |
 //! | `company` | the other processes that could share |
 //! | `passes`, `pass_tools` | the work while the GPU is idle, for two milliseconds at a time |
 //! | `eligibility` | which blocks may be shared |
@@ -44,6 +45,7 @@ mod passes;
 mod pending;
 mod prepared;
 mod program;
+mod proofs;
 mod sharing;
 mod stored_addresses;
 mod tracked_blocks;

@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use smallvec::SmallVec;
-use wm_abi::{CUfunction, CUgraph, CUgraphExec};
+use wm_abi::CUfunction;
 use wm_dedup::policy::tracked_blocks::{BlockFacts, Exclusion, UseTime, WriteAnswer};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::Device;
@@ -128,6 +128,7 @@ impl Sharing {
             WriteAnswer::CopyNow => self.make_private_for_write(block),
             WriteAnswer::CopyBeforeGraph => {
                 block.facts().exclude(Exclusion::GraphMayWrite);
+                self.count_write(block);
                 self.pending.add([Arc::clone(block)]);
             }
         }
@@ -205,7 +206,9 @@ impl Sharing {
             let Some(function) = known else { continue };
             let key = ParameterKey { function, offset: word.offset };
             self.blocks.with(word.address, |block| {
-                block.facts().used_by(key, time);
+                if block.facts().used_by(key, time) {
+                    self.kernels.ask(&[key]);
+                }
                 if block.is_shared()
                     && self.kernels.readers().verdict(key) != ParameterVerdict::Reader
                     && !writes.iter().any(|known| Arc::ptr_eq(known, block))
@@ -217,14 +220,24 @@ impl Sharing {
     }
 
     /// Makes shared blocks private that a kernel may write. A later change of bytes may come
-    /// through any parameter into the block, so all of them count as launched since.
+    /// through any parameter into the block, so all of them count as launched since. A kernel that
+    /// was not judged yet is no write: the block is shared again once it is proven to read.
     #[cold]
     fn make_writable(&self, writes: &[Arc<TrackedBlock>], launch: &Launch, function: CUfunction) {
         let function = self.kernels.key(function);
         for block in writes {
-            self.prepare_write(block, launch.submission());
             let words = launch.words().iter().filter(|word| block.range.contains(&word.address));
             let parameters = words.map(|word| ParameterKey { function, offset: word.offset });
+            let parameters: SmallVec<[ParameterKey; 4]> = parameters.collect();
+            let may_read =
+                |of: &ParameterKey| self.kernels.readers().verdict(*of) != ParameterVerdict::Writer;
+            if !parameters.iter().all(may_read) {
+                self.prepare_write(block, launch.submission());
+            } else if launch.submission() == Submission::Now {
+                self.make_private(block);
+            } else {
+                self.pending.add([Arc::clone(block)]);
+            }
             block.facts().copied_for(parameters, time(launch.submission()));
         }
     }
@@ -237,7 +250,7 @@ impl Sharing {
     }
 
     fn make_pending_private(&self) {
-        self.pending.settle(|block| self.make_private_for_write(block));
+        self.pending.settle(|block| self.make_private(block));
     }
 
     /// A graph is about to be made executable, or changed.

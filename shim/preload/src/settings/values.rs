@@ -287,11 +287,6 @@ pub(super) fn dedup(text: &str) -> Parsed<Dedup> {
     }
 }
 
-/// A number of launches that is not none.
-pub(super) fn launches(text: &str) -> Parsed<u32> {
-    text.parse().ok().filter(|launches| *launches > 0).ok_or(NotUnderstood)
-}
-
 /// A share of a whole, above 0 and at most 1.
 pub(super) fn share(text: &str) -> Parsed<f64> {
     match size(text) {

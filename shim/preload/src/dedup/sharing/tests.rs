@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use wm_abi::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUresult, CUstream};
+use wm_abi::{CUcontext, CUfunction, CUresult, CUstream};
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_dedup::policy::tracked_blocks::Exclusion;
-use wm_dedup::readers::{ParameterKey, ParameterVerdict};
+use wm_dedup::readers::ParameterKey;
 use wm_driver::gpu::OomAnswer;
 use wm_driver::loader::Loader;
 use wm_driver::{Api, Device, Fingerprinting, Table};
@@ -254,23 +254,29 @@ fn a_kernel_that_is_no_reader_gets_a_private_block_before_its_launch() {
 fn a_reader_gets_the_shared_block() {
     let (scene, kernel) = (Scene::shared(), Scene::kernel());
     let parameter = ParameterKey { function: scene.sharing.kernels.key(kernel), offset: 0 };
-    scene.sharing.kernels.readers().believe([(parameter, ParameterVerdict::Reader)]);
+    scene.sharing.kernels.readers().prove(parameter, true);
     scene.launch(kernel, Submission::Now);
     assert_eq!(scene.shared_bytes(), BYTES);
-    let reversed = scene.sharing.kernels.readers().believe([(parameter, ParameterVerdict::Writer)]).reversed;
-    assert_eq!(scene.sharing.distrust(&reversed).len(), 1, "the block relies on the kernel");
+    let refuted = scene.sharing.kernels.readers().accuse([parameter]);
+    assert_eq!(scene.sharing.distrust(&refuted).len(), 1, "the block relies on the kernel");
     scene.sharing.instantiating();
     assert_eq!(scene.shared_bytes(), 0, "before the next graph");
 }
 
 #[test]
 fn a_kernel_in_a_graph_waits_for_a_private_block() {
-    let scene = Scene::shared();
-    scene.launch(Scene::kernel(), Submission::Node);
-    assert_eq!(scene.shared_bytes(), BYTES, "the node does not run yet");
-    scene.sharing.instantiating();
-    assert_eq!(scene.shared_bytes(), 0);
-    assert_eq!(scene.block().facts().exclusion(), Some(Exclusion::GraphMayWrite));
+    for (is_writer, exclusion) in [(false, None), (true, Some(Exclusion::GraphMayWrite))] {
+        let (scene, kernel) = (Scene::shared(), Scene::kernel());
+        let parameter = ParameterKey { function: scene.sharing.kernels.key(kernel), offset: 0 };
+        if is_writer {
+            scene.sharing.kernels.readers().prove(parameter, false);
+        }
+        scene.launch(kernel, Submission::Node);
+        assert_eq!(scene.shared_bytes(), BYTES, "the node does not run yet");
+        scene.sharing.instantiating();
+        assert_eq!(scene.shared_bytes(), 0);
+        assert_eq!(scene.block().facts().exclusion(), exclusion);
+    }
 }
 
 #[test]
@@ -280,7 +286,6 @@ fn a_graph_that_may_write_waits_for_a_private_block() {
     assert_eq!(scene.shared_bytes(), BYTES, "the node writes nothing yet");
     scene.sharing.instantiating();
     assert_eq!(scene.shared_bytes(), 0);
-    scene.sharing.instantiated(CUgraphExec(2), CUgraph(1));
     assert!(scene.block().facts().exclusion().is_some());
 }
 

@@ -223,7 +223,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     streams().await_unaware(UNAWARE);
     let result = begin();
     if result != CUresult::SUCCESS {
-        capture_is_over(stream, None);
+        streams().capture_ended(stream);
     }
     result
 }
