@@ -1,17 +1,17 @@
 //! What one launch may write: the effects of its kernel, and the values of its parameters.
 //!
-//! The code alone does not tell a base from an index. The values do: of the parts of an address that
-//! is a sum, one is an address, and the others are offsets. So if a word of the parameters holds an
-//! address of device memory, the store goes to the block around it, and what the kernel loaded is an
-//! offset; if none does, what it loaded is the address.
+//! The code alone does not tell a base from an index. The values do: of the parts of an address
+//! that is a sum, one is an address, and the others are offsets. So if a word of the parameters
+//! holds an address of device memory, the store goes to the block around it, and what the kernel
+//! loaded is an offset; if none does, what it loaded is the address.
 
 use std::collections::BTreeSet;
 
-use crate::verdict::{Effects, Source, WordSet};
+use crate::verdict::{AddressSource, Effects, WordSet};
 
 /// The parameters through which a launch may write, and whether it may write elsewhere, too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct LaunchWrites {
     /// Bytes from the start of the parameters to the eight bytes that hold an address.
     pub through: BTreeSet<u32>,
     /// It may store through a pointer that it loads: to any memory of which the address was stored.
@@ -22,9 +22,9 @@ pub struct Written {
 /// parameters, whether their value lies in device memory, or so near to it that a kernel may get
 /// there by an offset. It is asked at multiples of 4, and says no where a single parameter has less
 /// than eight bytes.
-pub fn written(effects: &Effects, holds_address: impl Fn(u32) -> bool) -> Written {
-    let mut written = Written::default();
-    for Source { words, memory, .. } in &effects.stores {
+pub fn written(effects: &Effects, holds_address: impl Fn(u32) -> bool) -> LaunchWrites {
+    let mut written = LaunchWrites::default();
+    for AddressSource { words, memory, .. } in &effects.stores {
         let bases: Vec<_> = places(words).filter(|offset| holds_address(*offset)).collect();
         written.loaded |= *memory && bases.is_empty();
         written.through.extend(bases);
@@ -54,14 +54,14 @@ mod tests {
 
     use super::*;
 
-    fn source() -> impl Strategy<Value = Source> {
+    fn source() -> impl Strategy<Value = AddressSource> {
         (prop::collection::btree_set(0..6_u32, 0..4), any::<bool>(), any::<bool>()).prop_map(
-            |(words, memory, globals)| Source { words: words.into_iter().collect(), memory, globals },
+            |(words, memory, globals)| AddressSource { words: words.into_iter().collect(), memory, globals },
         )
     }
 
     /// A store: its source, and the part of it that is the address: a word, or what was loaded.
-    fn store() -> impl Strategy<Value = (Source, Option<u32>)> {
+    fn store() -> impl Strategy<Value = (AddressSource, Option<u32>)> {
         (source(), any::<prop::sample::Index>()).prop_map(|(source, which)| {
             let words: Vec<_> = source.words.iter().collect();
             let base = (!words.is_empty()).then(|| words[which.index(words.len())]);
@@ -100,11 +100,11 @@ mod tests {
 
     #[test]
     fn an_index_that_was_loaded_is_no_address() {
-        let store = Source { words: [0, 3].into_iter().collect(), memory: true, globals: false };
+        let store = AddressSource { words: [0, 3].into_iter().collect(), memory: true, globals: false };
         let effects = Effects { stores: vec![store], ..Effects::default() };
         let by_base = written(&effects, |offset| offset == 24);
-        assert_eq!(by_base, Written { through: [24].into(), loaded: false });
-        assert_eq!(written(&effects, |_| false), Written { through: [].into(), loaded: true });
+        assert_eq!(by_base, LaunchWrites { through: [24].into(), loaded: false });
+        assert_eq!(written(&effects, |_| false), LaunchWrites { through: [].into(), loaded: true });
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Where a value may come from: the lattice of the analysis.
 //!
 //! A value is a set of alternatives. Each is a sum: one of its parts is an address, or none is, and
-//! the others are offsets. Alternatives stay apart, since a pointer that was loaded and one that was
-//! passed are two addresses, while a pointer that was passed and an index that was loaded are one.
+//! the others are offsets. Alternatives stay apart, since a pointer that was loaded and one that
+//! was passed are two addresses, while a pointer that was passed and an index that was loaded are
+//! one.
 
-use crate::verdict::{Source, WordSet};
+use crate::verdict::{AddressSource, WordSet};
 
 /// More alternatives are put together into one that is [loose](Origin::loose).
 const MOST: usize = 8;
@@ -64,12 +65,12 @@ impl Origin {
     }
 
     /// The sources of an address with this origin.
-    fn sources(&self) -> Vec<Source> {
-        let whole = Source { words: self.words.clone(), memory: self.memory, globals: self.globals };
-        let loaded = Source { memory: true, ..Source::default() };
-        let passed = Source { memory: false, ..whole.clone() };
+    fn sources(&self) -> Vec<AddressSource> {
+        let whole = AddressSource { words: self.words.clone(), memory: self.memory, globals: self.globals };
+        let loaded = AddressSource { memory: true, ..AddressSource::default() };
+        let passed = AddressSource { memory: false, ..whole.clone() };
         let all = if self.loose && self.memory { vec![passed, loaded] } else { vec![whole] };
-        all.into_iter().filter(|source| *source != Source::default()).collect()
+        all.into_iter().filter(|source| *source != AddressSource::default()).collect()
     }
 }
 
@@ -134,7 +135,7 @@ impl Value {
     }
 
     /// The sources of an address with this value.
-    pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = AddressSource> {
         self.0.iter().flat_map(Origin::sources)
     }
 
