@@ -8,10 +8,12 @@
 //! | [`kernel`] | one kernel as its image has it |
 //! | [`image`] | fat binaries, cubins and PTX, and the kernels in them |
 //! | [`sass`] | machine code: what each instruction reads and writes |
+//! | [`flow`] | where the addresses of a kernel's accesses come from |
 //! | [`verdict`] | what a kernel may do, as a value |
 
 #![forbid(unsafe_code)]
 
+pub mod flow;
 pub mod image;
 pub mod kernel;
 pub mod sass;
