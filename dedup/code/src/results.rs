@@ -23,8 +23,8 @@ use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::image::{CodeForm, Cubin, ImageEntry, ImageError, entries};
-use crate::ptx;
 use crate::verdict::{AddressSource, CodeVerdict, Effects, Why};
+use crate::{flow, ptx};
 
 /// The version of the analysis. A change that can change a verdict counts it up, so that no result
 /// of an older version is believed.
@@ -147,7 +147,7 @@ pub fn of_entry(entry: &ImageEntry) -> Result<Vec<(String, CodeVerdict)>, ImageE
         CodeForm::Cubin => Ok(Cubin::parse(&content)?
             .kernels()
             .map(|kernel| match kernel {
-                Ok(kernel) => (kernel.name.to_owned(), judge(&kernel)),
+                Ok(kernel) => (kernel.name.to_owned(), flow::judge(&kernel)),
                 Err(name) => (name.to_owned(), CodeVerdict::Undecided(Why::Image)),
             })
             .collect()),
@@ -187,9 +187,4 @@ fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(0x7765_6d73_6869_6d20, 0x636f_6465_2031_0000);
     hasher.write(bytes);
     hasher.finish()
-}
-
-/// Until machine code is judged, it is undecided.
-fn judge(kernel: &crate::kernel::KernelCode) -> CodeVerdict {
-    CodeVerdict::Undecided(Why::Architecture(kernel.sm))
 }

@@ -93,21 +93,27 @@ impl FromIterator<u32> for WordSet {
     }
 }
 
-/// What an address may be computed from: the sum of an address and of offsets.
+/// What an address may be computed from: the sum of a base and of offsets.
 ///
-/// The address is the value of one of `words`, or, with `globals`, a variable of the module, or,
-/// with `memory`, a pointer that the kernel loaded. If one of `words` holds an address of device
-/// memory at a launch, then that is the address, and what was loaded is an offset; else, with
-/// `memory`, the pointer may be any. A source with nothing at all is no address of memory that a
-/// program has: a constant, or memory of the block or the thread.
+/// Without `memory`, each of `words` and `offsets` that holds an address of device memory at a
+/// launch may be the base, or, with `globals`, a variable of the module.
+///
+/// With `memory`, something that the kernel loaded takes part. If, at a launch, exactly one of
+/// `words` holds an address of device memory (or none does, and `globals`), and none of `offsets`
+/// does, then that is the base and an index was loaded. Else the base may be a loaded pointer.
+///
+/// A source with nothing at all is no address of memory that a program has: a constant, or memory of
+/// the block or the thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressSource {
-    /// The words of the parameters in the sum.
+    /// Words that are summands of the address.
     pub words: WordSet,
-    /// Is there a part that the kernel loaded? A number of 2^32 or more that is written into the
-    /// code counts as one: programs that make code for one launch write addresses into it.
+    /// Words that take part in another way: as factors, shifted, negated, masked.
+    pub offsets: WordSet,
+    /// Something loaded is a summand. A number of 2^32 or more that is written into the code counts
+    /// as one: programs that make code for one launch write addresses into it.
     pub memory: bool,
-    /// Is there the address of a variable of the module?
+    /// The address of a variable of the module is a summand.
     pub globals: bool,
 }
 

@@ -27,8 +27,11 @@ fn entry(kind: u16, sm: u32, content: Vec<u8>) -> Written {
 fn results(names: &[String]) -> Results {
     let mut results = Results::default();
     for (at, name) in names.iter().enumerate() {
-        let source =
-            AddressSource { words: [at as u32].into_iter().collect(), memory: at % 2 == 0, globals: false };
+        let source = AddressSource {
+            words: [at as u32].into_iter().collect(),
+            memory: at % 2 == 0,
+            ..AddressSource::default()
+        };
         results.add(name, CodeVerdict::Decided(Effects { stores: vec![source], ..Effects::default() }));
     }
     results

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use cpp_demangle::Symbol;
 use serde_json::{Value, json};
-use wm_code::verdict::{AddressSource, CodeVerdict, Effects};
+use wm_code::verdict::{AddressSource, CodeVerdict, Effects, WordSet};
 
 use crate::table::TextTable;
 use crate::{human, output};
@@ -105,6 +105,7 @@ impl std::fmt::Display for CodeVariant {
 /// The parts of an address: bytes of the parameters, and what is not passed.
 fn source(source: &AddressSource) -> String {
     let mut parts: Vec<_> = source.words.iter().map(|word| (8 * word).to_string()).collect();
+    parts.extend(source.offsets.iter().map(|word| format!("({})", 8 * word)));
     parts.extend(source.globals.then(|| "variable".to_owned()));
     parts.extend(source.memory.then(|| "loaded".to_owned()));
     parts.join("+")
@@ -190,6 +191,11 @@ fn kernel(JudgedKernel { form: CodeVariant { is_text, sm }, name, verdict }: &Ju
 }
 
 fn source_document(source: &AddressSource) -> Value {
-    let offsets: Vec<_> = source.words.iter().map(|word| 8 * word).collect();
-    json!({ "offsets": offsets, "loaded": source.memory, "variable": source.globals })
+    let bytes = |words: &WordSet| words.iter().map(|word| 8 * word).collect::<Vec<_>>();
+    json!({
+        "bases": bytes(&source.words),
+        "offsets": bytes(&source.offsets),
+        "loaded": source.memory,
+        "variable": source.globals,
+    })
 }

@@ -39,7 +39,7 @@ fn a_text_is_shown_by_its_kernels() {
     );
     assert_eq!(
         file["kernels"][0]["stores"],
-        serde_json::json!([{ "offsets": [8], "loaded": false, "variable": false }])
+        serde_json::json!([{ "bases": [8], "offsets": [], "loaded": false, "variable": false }])
     );
     assert_eq!(file["kernels"][1]["escapes"], serde_json::json!([8]));
 }

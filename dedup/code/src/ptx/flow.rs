@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::opcodes::How;
 use super::origin::{Origin, Value};
-use super::steps::{FlowStep, FunctionSteps, How, StepAction, StepOperand};
+use super::steps::{FlowStep, FunctionSteps, StepAction, StepOperand};
 use super::syntax::{Obscure, StateSpace};
 use crate::verdict::{AddressSource, Effects, WordSet};
 
@@ -128,15 +129,16 @@ impl<'s> FlowState<'s> {
     }
 
     fn computed(&self, how: How, from: &[StepOperand], first: usize) -> Value {
+        let (last, others) = match from.split_last() {
+            Some((last, others)) => (self.value(last, first), others),
+            None => return Value::number(),
+        };
         match how {
             How::Either => self.any(from, first),
             How::Sum => self.sum(from, first),
-            How::Difference => {
-                match self.value(&from[from.len() - 1], first).origins().iter().all(Origin::is_own) {
-                    true => self.sum(from, first),
-                    false => self.sum(from, first).loosened(),
-                }
-            }
+            How::Difference => self.sum(others, first).plus(&last.as_offset()),
+            How::Product => self.sum(from, first).as_offset(),
+            How::ProductAndSum => self.sum(others, first).as_offset().plus(&last),
         }
     }
 
@@ -156,7 +158,7 @@ impl<'s> FlowState<'s> {
             if !origin.addresses.is_empty() {
                 loaded.join(&Origin::words(origin.addresses.clone()).into());
             }
-            if !origin.words.is_empty() || origin.memory || origin.globals {
+            if !origin.is_own() && (origin.addresses.is_empty() || origin.memory || origin.globals) {
                 loaded.join(&Origin::memory().into());
             }
             if origin.is_own() || origin.own {

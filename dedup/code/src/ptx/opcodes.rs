@@ -1,18 +1,29 @@
 //! The instructions that are known, one line for each kind. An instruction that is not here makes
 //! its kernel undecided.
 
-use super::parse::{size_of, space_of};
+use super::parse::space_of;
 use super::syntax::StateSpace;
+
+/// How a value is made of its sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// One of them, or bits of several: each may be the address in it.
+    Either,
+    /// Their sum.
+    Sum,
+    /// The last one is taken away from the others.
+    Difference,
+    /// Their product, or one of them shifted.
+    Product,
+    /// The last one is added to the product of the others.
+    ProductAndSum,
+}
 
 /// What an instruction does with its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OpcodeClass {
-    /// The result is one of the sources, or bits of several: each may be the address in it.
-    Either,
-    /// The result is a sum or a product: one of the sources may be the address.
-    Sum,
-    /// A source is taken away from another one.
-    Difference,
+    /// The result is computed from the sources.
+    Compute(How),
     /// The result is no address, whatever the sources are.
     Number,
     /// The result is an address of memory of the block or the thread.
@@ -43,14 +54,20 @@ pub(super) fn class(opcode: &[&str]) -> Option<OpcodeClass> {
     let numbers = if rest.iter().any(|word| is_float(word)) { Some(OpcodeClass::Number) } else { None };
     Some(match *first {
         "mov" | "selp" | "slct" | "cvta" | "prmt" | "shf" | "bfe" | "bfi" | "brev" | "shfl" | "movmatrix"
-        | "redux" | "mapa" | "szext" => OpcodeClass::Either,
-        "and" | "or" | "xor" | "lop3" | "cnot" => OpcodeClass::Either,
-        "cvt" | "min" | "max" | "abs" | "copysign" => numbers.unwrap_or(OpcodeClass::Either),
-        "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vmad" => OpcodeClass::Either,
-        "add" | "addc" | "mul" | "mul24" | "mad" | "mad24" | "madc" | "sad" | "div" | "rem" | "shl"
-        | "shr" | "dp2a" | "dp4a" => numbers.unwrap_or(OpcodeClass::Sum),
-        "sub" if is_plain_half(rest) => numbers.unwrap_or(OpcodeClass::Sum),
-        "sub" | "subc" | "neg" | "not" => numbers.unwrap_or(OpcodeClass::Difference),
+        | "redux" | "mapa" | "szext" => OpcodeClass::Compute(How::Either),
+        "and" | "or" | "xor" | "lop3" | "cnot" => OpcodeClass::Compute(How::Either),
+        "cvt" | "min" | "max" | "abs" | "copysign" => numbers.unwrap_or(OpcodeClass::Compute(How::Either)),
+        "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vmad" => {
+            OpcodeClass::Compute(How::Either)
+        }
+        "add" | "addc" | "sad" => numbers.unwrap_or(OpcodeClass::Compute(How::Sum)),
+        "sub" | "subc" | "neg" | "not" => numbers.unwrap_or(OpcodeClass::Compute(How::Difference)),
+        "mul" | "mul24" | "div" | "rem" | "shl" | "shr" => {
+            numbers.unwrap_or(OpcodeClass::Compute(How::Product))
+        }
+        "mad" | "mad24" | "madc" | "dp2a" | "dp4a" => {
+            numbers.unwrap_or(OpcodeClass::Compute(How::ProductAndSum))
+        }
         "fma" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "testp" => {
             OpcodeClass::Number
         }
@@ -110,11 +127,6 @@ fn copy(words: &[&str]) -> Option<OpcodeClass> {
         Some(StateSpace::Global) if has("bulk") && !has("tensor") => Some(OpcodeClass::Flush),
         _ => None,
     }
-}
-
-/// A difference of 32 bits or less that borrows nothing is no part of one of addresses.
-fn is_plain_half(words: &[&str]) -> bool {
-    !words.contains(&"cc") && words.iter().any(|word| size_of(word).is_some_and(|bytes| bytes < 8))
 }
 
 fn is_float(word: &str) -> bool {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::opcodes::{OpcodeClass, class};
+use super::opcodes::{How, OpcodeClass, class};
 use super::origin::{Origin, Value};
 use super::parse::size_of;
 use super::syntax::{Module, Obscure, PtxFunction, PtxOperand, PtxStatement, StateSpace};
@@ -16,14 +16,6 @@ pub(super) enum StepOperand {
     Cell(usize),
     /// The same in each launch.
     Fixed(Value),
-}
-
-/// How a value is made of its sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    Either,
-    Sum,
-    Difference,
 }
 
 /// What a statement does.
@@ -141,9 +133,7 @@ impl<'a> NameResolver<'_, 'a> {
             OpcodeClass::Number => fixed(Value::number()),
             OpcodeClass::Own => fixed(Origin::own().into()),
             OpcodeClass::Loaded => fixed(Origin::memory().into()),
-            OpcodeClass::Either => StepAction::Compute(How::Either, self.parts(from)?),
-            OpcodeClass::Sum => StepAction::Compute(How::Sum, self.parts(from)?),
-            OpcodeClass::Difference => StepAction::Compute(How::Difference, self.parts(from)?),
+            OpcodeClass::Compute(how) => StepAction::Compute(how, self.parts(from)?),
             OpcodeClass::Load(Some(StateSpace::Parameter)) => {
                 self.parameter(&statement.opcode, from.first()?)?
             }

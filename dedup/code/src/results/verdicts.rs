@@ -46,6 +46,7 @@ fn sources(sources: &[AddressSource], bytes: &mut Vec<u8>) {
     for source in sources {
         number(u64::from(source.memory) | u64::from(source.globals) << 1, bytes);
         words(&source.words, bytes);
+        words(&source.offsets, bytes);
     }
 }
 
@@ -119,7 +120,12 @@ impl UnreadBytes<'_> {
 
     fn source(&mut self) -> Option<AddressSource> {
         let flags = self.number().filter(|flags| *flags < 4)?;
-        Some(AddressSource { words: self.words()?, memory: flags & 1 != 0, globals: flags & 2 != 0 })
+        Some(AddressSource {
+            words: self.words()?,
+            offsets: self.words()?,
+            memory: flags & 1 != 0,
+            globals: flags & 2 != 0,
+        })
     }
 
     fn words(&mut self) -> Option<WordSet> {
@@ -146,11 +152,14 @@ mod tests {
     }
 
     fn list() -> impl Strategy<Value = Vec<AddressSource>> {
-        let source = (set(), any::<bool>(), any::<bool>());
-        prop::collection::vec(
-            source.prop_map(|(words, memory, globals)| AddressSource { words, memory, globals }),
-            0..4,
-        )
+        let source = (set(), set(), any::<bool>(), any::<bool>());
+        let source = source.prop_map(|(words, offsets, memory, globals)| AddressSource {
+            words,
+            offsets,
+            memory,
+            globals,
+        });
+        prop::collection::vec(source, 0..4)
     }
 
     fn verdict() -> impl Strategy<Value = CodeVerdict> {
