@@ -13,6 +13,7 @@
 //! only if there are no readers left.
 
 mod record;
+mod results;
 mod verdicts;
 
 use std::fs::File;
@@ -24,6 +25,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use thiserror::Error;
 use wm_trust::{folder, user};
 
+pub use results::ResultsCache;
 pub use verdicts::{KeptVerdict, Verdicts};
 
 /// Parameters that a file holds.
