@@ -22,9 +22,9 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use crate::image::{Cubin, Entry, ImageError, Kind, entries};
-use crate::ptx;
-use crate::verdict::{Effects, Source, Verdict, Why};
+use crate::image::{CodeForm, Cubin, ImageEntry, ImageError, entries};
+use crate::verdict::{AddressSource, CodeVerdict, Effects, Why};
+use crate::{flow, ptx};
 
 /// The version of the analysis. A change that can change a verdict counts it up, so that no result
 /// of an older version is believed.
@@ -36,7 +36,7 @@ const FIRST: usize = 40;
 
 /// The verdicts on the kernels of an image, by the hashes of their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Results(BTreeMap<u128, Verdict>);
+pub struct Results(BTreeMap<u128, CodeVerdict>);
 
 /// What results are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,7 +59,7 @@ impl Results {
         taken(image, sm).and_then(|taken| Self::of_entries(&taken)).unwrap_or_default()
     }
 
-    fn of_entries(entries: &[Entry]) -> Result<Self, ImageError> {
+    fn of_entries(entries: &[ImageEntry]) -> Result<Self, ImageError> {
         let mut results = Self::default();
         for entry in entries {
             for (name, verdict) in of_entry(entry)? {
@@ -70,7 +70,7 @@ impl Results {
     }
 
     /// Adds a verdict. Two about one name are about two variants, either of which may run.
-    pub fn add(&mut self, name: &str, verdict: Verdict) {
+    pub fn add(&mut self, name: &str, verdict: CodeVerdict) {
         let both = match self.0.remove(&key(name)) {
             Some(other) => either(other, verdict),
             None => verdict,
@@ -79,7 +79,7 @@ impl Results {
     }
 
     /// The verdict on the kernel with this name.
-    pub fn verdict(&self, name: &str) -> Option<&Verdict> {
+    pub fn verdict(&self, name: &str) -> Option<&CodeVerdict> {
         self.0.get(&key(name))
     }
 
@@ -123,12 +123,12 @@ impl Results {
 }
 
 /// The entries of an image that a device may take.
-fn taken(image: &[u8], sm: u32) -> Result<Vec<Entry<'_>>, ImageError> {
+fn taken(image: &[u8], sm: u32) -> Result<Vec<ImageEntry<'_>>, ImageError> {
     let all: Vec<_> = entries(image).collect::<Result<_, _>>()?;
-    let has_exact = all.iter().any(|entry| entry.kind == Kind::Cubin && entry.sm == sm);
-    let is_taken = |entry: &Entry| match entry.kind {
-        Kind::Cubin => entry.sm / 10 == sm / 10 && entry.sm <= sm,
-        Kind::Ptx => entry.sm <= sm && !has_exact,
+    let has_exact = all.iter().any(|entry| entry.kind == CodeForm::Cubin && entry.sm == sm);
+    let is_taken = |entry: &ImageEntry| match entry.kind {
+        CodeForm::Cubin => entry.sm / 10 == sm / 10 && entry.sm <= sm,
+        CodeForm::Ptx => entry.sm <= sm && !has_exact,
     };
     Ok(all.into_iter().filter(is_taken).collect())
 }
@@ -137,36 +137,36 @@ fn taken(image: &[u8], sm: u32) -> Result<Vec<Entry<'_>>, ImageError> {
 ///
 /// # Errors
 /// The entry is not read.
-pub fn of_entry(entry: &Entry) -> Result<Vec<(String, Verdict)>, ImageError> {
+pub fn of_entry(entry: &ImageEntry) -> Result<Vec<(String, CodeVerdict)>, ImageError> {
     let content = entry.open()?;
     match entry.kind {
-        Kind::Ptx => {
+        CodeForm::Ptx => {
             let text = std::str::from_utf8(&content).map_err(|_| ImageError::Text)?;
             ptx::judge(text).ok_or(ImageError::Text)
         }
-        Kind::Cubin => Ok(Cubin::parse(&content)?
+        CodeForm::Cubin => Ok(Cubin::parse(&content)?
             .kernels()
             .map(|kernel| match kernel {
-                Ok(kernel) => (kernel.name.to_owned(), judge(&kernel)),
-                Err(name) => (name.to_owned(), Verdict::Undecided(Why::Image)),
+                Ok(kernel) => (kernel.name.to_owned(), flow::judge(&kernel)),
+                Err(name) => (name.to_owned(), CodeVerdict::Undecided(Why::Image)),
             })
             .collect()),
     }
 }
 
 /// What one of two kernels may do.
-fn either(one: Verdict, other: Verdict) -> Verdict {
+fn either(one: CodeVerdict, other: CodeVerdict) -> CodeVerdict {
     match (one, other) {
-        (Verdict::Decided(one), Verdict::Decided(other)) => Verdict::Decided(Effects {
+        (CodeVerdict::Decided(one), CodeVerdict::Decided(other)) => CodeVerdict::Decided(Effects {
             stores: joined(one.stores, other.stores),
             reads: joined(one.reads, other.reads),
             escapes: one.escapes.union(&other.escapes),
         }),
-        (undecided @ Verdict::Undecided(_), _) | (_, undecided) => undecided,
+        (undecided @ CodeVerdict::Undecided(_), _) | (_, undecided) => undecided,
     }
 }
 
-fn joined(mut one: Vec<Source>, other: Vec<Source>) -> Vec<Source> {
+fn joined(mut one: Vec<AddressSource>, other: Vec<AddressSource>) -> Vec<AddressSource> {
     one.extend(other);
     one.sort_unstable();
     one.dedup();
@@ -187,9 +187,4 @@ fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(0x7765_6d73_6869_6d20, 0x636f_6465_2031_0000);
     hasher.write(bytes);
     hasher.finish()
-}
-
-/// Until machine code is judged, it is undecided.
-fn judge(kernel: &crate::kernel::Kernel) -> Verdict {
-    Verdict::Undecided(Why::Architecture(kernel.sm))
 }

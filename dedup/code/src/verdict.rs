@@ -93,21 +93,27 @@ impl FromIterator<u32> for WordSet {
     }
 }
 
-/// What an address may be computed from: the sum of an address and of offsets.
+/// What an address may be computed from: the sum of a base and of offsets.
 ///
-/// The address is the value of one of `words`, or, with `globals`, a variable of the module, or,
-/// with `memory`, a pointer that the kernel loaded. If one of `words` holds an address of device
-/// memory at a launch, then that is the address, and what was loaded is an offset; else, with
-/// `memory`, the pointer may be any. A source with nothing at all is no address of memory that a
-/// program has: a constant, or memory of the block or the thread.
+/// Without `memory`, each of `words` and `offsets` that holds an address of device memory at a
+/// launch may be the base, or, with `globals`, a variable of the module.
+///
+/// With `memory`, something that the kernel loaded takes part. If, at a launch, exactly one of
+/// `words` holds an address of device memory (or none does, and `globals`), and none of `offsets`
+/// does, then that is the base and an index was loaded. Else the base may be a loaded pointer.
+///
+/// A source with nothing at all is no address of memory that a program has: a constant, or memory of
+/// the block or the thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Source {
-    /// The words of the parameters in the sum.
+pub struct AddressSource {
+    /// Words that are summands of the address.
     pub words: WordSet,
-    /// Is there a part that the kernel loaded? A number of 2^32 or more that is written into the
-    /// code counts as one: programs that make code for one launch write addresses into it.
+    /// Words that take part in another way: as factors, shifted, negated, masked.
+    pub offsets: WordSet,
+    /// Something loaded is a summand. A number of 2^32 or more that is written into the code counts
+    /// as one: programs that make code for one launch write addresses into it.
     pub memory: bool,
-    /// Is there the address of a variable of the module?
+    /// The address of a variable of the module is a summand.
     pub globals: bool,
 }
 
@@ -116,16 +122,16 @@ pub struct Source {
 pub struct Effects {
     /// The addresses of stores, atomics, reductions, bulk and tensor stores, without duplicates. An
     /// address that is one of several alternatives has one source for each.
-    pub stores: Vec<Source>,
+    pub stores: Vec<AddressSource>,
     /// The addresses of loads, in the same form.
-    pub reads: Vec<Source>,
+    pub reads: Vec<AddressSource>,
     /// Words with a value that may be stored to memory, or leave the kernel in another way.
     pub escapes: WordSet,
 }
 
 /// What is known about a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CodeVerdict {
     /// The kernel does no more than this.
     Decided(Effects),
     /// The kernel may write everything that it can reach.
@@ -175,4 +181,31 @@ pub enum Why {
         /// From one on.
         line: usize,
     },
+}
+
+impl Why {
+    /// The reason without its place, which is the same for all kernels that share it.
+    pub fn reason(&self) -> String {
+        match self {
+            Why::Architecture(sm) => format!("machine code of sm_{sm}"),
+            Why::Image => "an image that is damaged or says too little".to_owned(),
+            Why::Bounds => "more code than is judged".to_owned(),
+            Why::Opcode { code, .. } => format!("instruction {code:#05x}"),
+            Why::Form { code, .. } => format!("a form of instruction {code:#05x}"),
+            Why::Call { .. } => "a call of unknown code".to_owned(),
+            Why::Jump { .. } => "a jump to an unknown place".to_owned(),
+            Why::Address { .. } => "a store to an unknown address".to_owned(),
+            Why::Text { .. } => "PTX that is not understood".to_owned(),
+        }
+    }
+
+    /// The place in the code, in bytes, or the line of a text.
+    pub fn place(&self) -> Option<usize> {
+        match *self {
+            Why::Architecture(_) | Why::Image | Why::Bounds => None,
+            Why::Opcode { offset, .. } | Why::Form { offset, .. } => Some(offset),
+            Why::Call { offset } | Why::Jump { offset } | Why::Address { offset } => Some(offset),
+            Why::Text { line } => Some(line),
+        }
+    }
 }

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use wm_code::ptx::judge;
-use wm_code::verdict::{Effects, Source, Verdict, Why};
+use wm_code::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
 
 /// The verdict on a kernel with four 64-bit parameters, p0 to p3, and this body.
-fn verdict(body: &str) -> Verdict {
+fn verdict(body: &str) -> CodeVerdict {
     verdict_with("", body)
 }
 
-fn verdict_with(module: &str, body: &str) -> Verdict {
+fn verdict_with(module: &str, body: &str) -> CodeVerdict {
     let parameters = (0..4).map(|number| format!(".param .u64 p{number}")).collect::<Vec<_>>().join(", ");
     let loads = (0..4).map(|number| format!("ld.param.u64 %rd{number}, [p{number}];\n")).collect::<String>();
     let text = format!(
@@ -22,15 +22,19 @@ fn verdict_with(module: &str, body: &str) -> Verdict {
     verdicts.remove(0).1
 }
 
-/// The sources of the stores: words, then `m` for memory and `g` for variables.
-fn stores(verdict: &Verdict) -> BTreeSet<String> {
-    let Verdict::Decided(effects) = verdict else { panic!("{verdict:?}") };
+/// The sources of the stores: words, offsets behind a minus, `m` for memory, `g` for variables.
+fn stores(verdict: &CodeVerdict) -> BTreeSet<String> {
+    let CodeVerdict::Decided(effects) = verdict else { panic!("{verdict:?}") };
     effects.stores.iter().map(shown).collect()
 }
 
-fn shown(source: &Source) -> String {
-    let words: String = source.words.iter().map(|word| word.to_string()).collect();
-    words + if source.memory { "m" } else { "" } + if source.globals { "g" } else { "" }
+fn shown(source: &AddressSource) -> String {
+    let of = |words: &WordSet| words.iter().map(|word| word.to_string()).collect::<String>();
+    let offsets = if source.offsets.is_empty() { String::new() } else { format!("-{}", of(&source.offsets)) };
+    of(&source.words)
+        + &offsets
+        + if source.memory { "m" } else { "" }
+        + if source.globals { "g" } else { "" }
 }
 
 fn check(body: &str, expected: &[&str]) {
@@ -77,10 +81,10 @@ fn a_loaded_pointer_is_not_a_loaded_index() {
     check("ld.global.u64 %rd5, [%rd1]; st.u32 [%rd5], 1;", &["m"]);
     check("ld.global.u32 %r2, [%rd1]; mad.wide.u32 %rd5, %r2, 4, %rd2; st.u32 [%rd5], 1;", &["2m"]);
     check("ld.global.u64 %rd5, [%rd1]; selp.b64 %rd6, %rd5, %rd2, %p1; st.u32 [%rd6], 1;", &["2", "m"]);
-    // Of two passed pointers and a loaded one, the loaded one may be the address.
+    // Of two passed pointers, one of which is taken away, and a loaded one each may be the address.
     check(
         "ld.global.u64 %rd5, [%rd1]; sub.s64 %rd6, %rd2, %rd3; add.s64 %rd7, %rd5, %rd6; st.u32 [%rd7], 1;",
-        &["23", "m"],
+        &["2-3m"],
     );
     check("atom.global.exch.b64 %rd5, [%rd1], %rd2; st.u32 [%rd5], 1;", &["1", "m"]);
     check(
@@ -95,7 +99,7 @@ fn a_loaded_pointer_is_not_a_loaded_index() {
 #[test]
 fn what_is_stored_escapes() {
     let escapes = |body: &str| match verdict(body) {
-        Verdict::Decided(Effects { escapes, .. }) => escapes.iter().collect::<Vec<_>>(),
+        CodeVerdict::Decided(Effects { escapes, .. }) => escapes.iter().collect::<Vec<_>>(),
         undecided => panic!("{undecided:?}"),
     };
     assert_eq!(escapes("st.global.u64 [%rd1], %rd2;"), [2]);
@@ -118,7 +122,7 @@ fn functions_of_the_text_are_followed() {
     let found = stores(&verdict_with(callee, call));
     assert_eq!(found, ["1", "2"].map(str::to_owned).into());
     let declared = ".extern .func (.param .b64 r) f(.param .b64 a, .param .b64 b);";
-    assert!(matches!(verdict_with(declared, call), Verdict::Undecided(Why::Text { .. })));
+    assert!(matches!(verdict_with(declared, call), CodeVerdict::Undecided(Why::Text { .. })));
     let printing = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);";
     let print =
         "{ .param .b64 x; st.param.b64 [x], %rd1; .param .b64 y; st.param.b64 [y], %rd2; .param .b32 z;
@@ -154,7 +158,7 @@ fn the_unknown_is_undecided() {
         "st.const.u32 [%rd1], 1;",
     ] {
         let found = verdict(unknown);
-        assert!(matches!(found, Verdict::Undecided(Why::Text { line: 13 })), "{unknown}: {found:?}");
+        assert!(matches!(found, CodeVerdict::Undecided(Why::Text { line: 13 })), "{unknown}: {found:?}");
     }
 }
 
@@ -162,7 +166,7 @@ fn the_unknown_is_undecided() {
 fn other_kernels_of_the_text_are_judged_without_the_unknown_one() {
     let text = ".entry a(.param .u64 p) { frobnicate; }\n.entry b(.param .u64 p) { ld.param.u64 %rd1, [p]; st.u8 [%rd1], 1; }";
     let found = judge(text).expect("PTX");
-    assert!(matches!(found[0].1, Verdict::Undecided(Why::Text { line: 1 })));
+    assert!(matches!(found[0].1, CodeVerdict::Undecided(Why::Text { line: 1 })));
     assert_eq!(stores(&found[1].1), ["0".to_owned()].into());
 }
 
@@ -172,7 +176,7 @@ fn our_kernels_store_through_what_is_not_const() {
     let mut decided = 0;
     for image in wm_kernels::IMAGES {
         for (name, verdict) in judge(image.ptx.trim_end_matches('\0')).expect("PTX") {
-            let Verdict::Decided(effects) = verdict else { continue };
+            let CodeVerdict::Decided(effects) = verdict else { continue };
             decided += 1;
             let declared = image.kernel(&name).expect("its declaration").parameters;
             let mut offset = 0_usize;

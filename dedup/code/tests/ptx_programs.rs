@@ -1,5 +1,5 @@
-//! Hazard (wrong result): a chain of instructions carries a pointer to a store, and the verdict does
-//! not name where it came from.
+//! Hazard (wrong result): a chain of instructions carries a pointer to a store, and the verdict
+//! does not name where it came from.
 //!
 //! Programs are drawn and run on a model of a thread. Each store that the model makes must be one
 //! that the verdict allows for the values of the parameters.
@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use proptest::prelude::*;
-use wm_code::launch::{Written, written};
+use wm_code::launch::{LaunchWrites, written};
 use wm_code::ptx::judge;
-use wm_code::verdict::Verdict;
+use wm_code::verdict::CodeVerdict;
 
 const REGISTERS: usize = 8;
 const PARAMETERS: usize = 4;
@@ -162,7 +162,7 @@ fn kernel(body: &str) -> String {
 }
 
 /// May a launch with these parameters store to the place?
-fn allows(written: &Written, parameters: &[u64], to: usize) -> bool {
+fn allows(written: &LaunchWrites, parameters: &[u64], to: usize) -> bool {
     let is_there = |offset: &u32| place(parameters[*offset as usize / 8]) == Some(to);
     written.loaded || written.through.iter().any(is_there)
 }
@@ -179,7 +179,7 @@ proptest! {
         let text = kernel(&thread.text);
         let verdicts = judge(&text).expect("PTX");
         prop_assert_eq!(verdicts.len(), 1);
-        let Verdict::Decided(effects) = &verdicts[0].1 else {
+        let CodeVerdict::Decided(effects) = &verdicts[0].1 else {
             return Err(TestCaseError::fail(format!("{:?} of\n{text}", verdicts[0].1)));
         };
         let written = written(effects, |offset| offset % 8 == 0 && place(parameters[offset as usize / 8]).is_some());

@@ -1,5 +1,5 @@
-//! Hazard (wrong result): a verdict of another image, device, kernel or analysis is believed, or one
-//! of two variants of a kernel counts for both.
+//! Hazard (wrong result): a verdict of another image, device, kernel or analysis is believed, or
+//! one of two variants of a kernel counts for both.
 
 mod support;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use support::{Pack, Written, container};
 use wm_code::results::{Results, Subject};
-use wm_code::verdict::{Effects, Source, Verdict, Why};
+use wm_code::verdict::{AddressSource, CodeVerdict, Effects, Why};
 
 const SUBJECT: Subject = Subject { image: 7, sm: 90 };
 
@@ -27,8 +27,12 @@ fn entry(kind: u16, sm: u32, content: Vec<u8>) -> Written {
 fn results(names: &[String]) -> Results {
     let mut results = Results::default();
     for (at, name) in names.iter().enumerate() {
-        let source = Source { words: [at as u32].into_iter().collect(), memory: at % 2 == 0, globals: false };
-        results.add(name, Verdict::Decided(Effects { stores: vec![source], ..Effects::default() }));
+        let source = AddressSource {
+            words: [at as u32].into_iter().collect(),
+            memory: at % 2 == 0,
+            ..AddressSource::default()
+        };
+        results.add(name, CodeVerdict::Decided(Effects { stores: vec![source], ..Effects::default() }));
     }
     results
 }
@@ -36,10 +40,10 @@ fn results(names: &[String]) -> Results {
 /// The words that a kernel stores through; `None` without a verdict that says so.
 fn stored(results: &Results, name: &str) -> Option<Vec<u32>> {
     match results.verdict(name)? {
-        Verdict::Decided(effects) => {
+        CodeVerdict::Decided(effects) => {
             Some(effects.stores.iter().flat_map(|source| source.words.iter()).collect())
         }
-        Verdict::Undecided(_) => None,
+        CodeVerdict::Undecided(_) => None,
     }
 }
 
@@ -87,7 +91,7 @@ fn variants_of_a_kernel_are_one_kernel_that_does_both() {
     let image = container(&[entry(1, 80, text(true)), entry(1, 90, text(false))]);
     assert_eq!(stored(&Results::of_image(&image, 90), "k"), Some(vec![0]));
     let mut results = results(&["k".to_owned()]);
-    results.add("k", Verdict::Undecided(Why::Bounds));
+    results.add("k", CodeVerdict::Undecided(Why::Bounds));
     assert_eq!(stored(&results, "k"), None);
 }
 

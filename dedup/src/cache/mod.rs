@@ -12,9 +12,9 @@
 //!
 //! The file holds at most 65,536 parameters. Beyond that the oldest are dropped.
 
-mod code;
 mod known_writers;
 mod record;
+mod results;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,8 +25,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use thiserror::Error;
 use wm_trust::{folder, user};
 
-pub use code::CodeCache;
 pub use known_writers::KnownWriters;
+pub use results::ResultsCache;
 
 /// Parameters that a file holds.
 const MOST: usize = 1 << 16;

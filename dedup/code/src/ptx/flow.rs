@@ -6,20 +6,25 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::opcodes::How;
 use super::origin::{Origin, Value};
-use super::steps::{Action, How, Part, Step, Steps};
-use super::syntax::{Obscure, Space};
-use crate::verdict::{Effects, Source, WordSet};
+use super::steps::{FlowStep, FunctionSteps, StepAction, StepOperand};
+use super::syntax::{Obscure, StateSpace};
+use crate::verdict::{AddressSource, Effects, WordSet};
 
-/// Rounds over all statements. A value grows a few times only, so that a kernel takes three to five.
+/// Rounds over all statements. A value grows a few times only, so that a kernel takes three to
+/// five.
 const MOST_ROUNDS: u32 = 64;
 
 /// What a kernel may do.
 ///
 /// # Errors
 /// The line of a statement that is not understood, or, as line 0, no fixed point in time.
-pub(super) fn effects(kernel: usize, functions: &[Result<Steps, Obscure>]) -> Result<Effects, Obscure> {
-    let mut state = State::of(kernel, functions)?;
+pub(super) fn effects(
+    kernel: usize,
+    functions: &[Result<FunctionSteps, Obscure>],
+) -> Result<Effects, Obscure> {
+    let mut state = FlowState::of(kernel, functions)?;
     for _ in 0..MOST_ROUNDS {
         if !state.round() {
             return state.effects();
@@ -28,9 +33,9 @@ pub(super) fn effects(kernel: usize, functions: &[Result<Steps, Obscure>]) -> Re
     Err(Obscure(0))
 }
 
-struct State<'s> {
+struct FlowState<'s> {
     /// The kernel and the functions that it reaches, each with its first cell.
-    functions: Vec<(&'s Steps, usize)>,
+    functions: Vec<(&'s FunctionSteps, usize)>,
     /// Places in `functions` by the number of a function.
     places: HashMap<usize, usize>,
     cells: Vec<Value>,
@@ -38,8 +43,8 @@ struct State<'s> {
     shared: Value,
 }
 
-impl<'s> State<'s> {
-    fn of(kernel: usize, all: &'s [Result<Steps, Obscure>]) -> Result<Self, Obscure> {
+impl<'s> FlowState<'s> {
+    fn of(kernel: usize, all: &'s [Result<FunctionSteps, Obscure>]) -> Result<Self, Obscure> {
         let (mut functions, mut places, mut cells) = (Vec::new(), HashMap::new(), 0);
         let mut open = vec![kernel];
         while let Some(number) = open.pop() {
@@ -51,7 +56,7 @@ impl<'s> State<'s> {
             functions.push((steps, cells));
             cells += steps.cells;
             open.extend(steps.steps.iter().filter_map(|step| match step.action {
-                Action::Call(called, _) => Some(called),
+                StepAction::Call(called, _) => Some(called),
                 _ => None,
             }));
         }
@@ -71,30 +76,30 @@ impl<'s> State<'s> {
         grew
     }
 
-    fn take(&mut self, step: &Step, first: usize) -> bool {
+    fn take(&mut self, step: &FlowStep, first: usize) -> bool {
         let mut grew = false;
         let result = match &step.action {
-            Action::Compute(how, from) => self.computed(*how, from, first),
-            Action::Load(space, address) => self.loaded(*space, &self.sum(address, first)),
-            Action::Store(space, _, from) => {
+            StepAction::Compute(how, from) => self.computed(*how, from, first),
+            StepAction::Load(space, address) => self.loaded(*space, &self.sum(address, first)),
+            StepAction::Store(space, _, from) => {
                 grew |= self.keep(*space, &self.any(from, first));
                 return grew;
             }
-            Action::Atomic(space, address, from) => {
+            StepAction::Atomic(space, address, from) => {
                 grew |= self.keep(*space, &self.any(from, first));
                 self.loaded(*space, &self.sum(address, first))
             }
-            Action::Fetch(_) => return self.shared.join(&Origin::memory().into()),
-            Action::Call(called, from) => return self.call(step, *called, from, first),
-            Action::Print(_) => Value::number(),
-            Action::Allocate => Origin::globals().into(),
-            Action::Flush(_) => return false,
+            StepAction::Fetch(_) => return self.shared.join(&Origin::memory().into()),
+            StepAction::Call(called, from) => return self.call(step, *called, from, first),
+            StepAction::Print(_) => Value::number(),
+            StepAction::Allocate => Origin::globals().into(),
+            StepAction::Flush(_) => return false,
         };
         step.to.iter().fold(grew, |grew, to| self.cells[first + to].join(&result) | grew)
     }
 
     /// Arguments go to the function's cells, its results come back.
-    fn call(&mut self, step: &Step, called: usize, from: &[Part], first: usize) -> bool {
+    fn call(&mut self, step: &FlowStep, called: usize, from: &[StepOperand], first: usize) -> bool {
         let (steps, other) = self.functions[self.places[&called]];
         let mut grew = false;
         for (parameter, part) in steps.parameters.iter().zip(from) {
@@ -108,40 +113,41 @@ impl<'s> State<'s> {
         grew
     }
 
-    fn value(&self, part: &Part, first: usize) -> Value {
+    fn value(&self, part: &StepOperand, first: usize) -> Value {
         match part {
-            Part::Cell(cell) => self.cells[first + cell].clone(),
-            Part::Fixed(value) => value.clone(),
+            StepOperand::Cell(cell) => self.cells[first + cell].clone(),
+            StepOperand::Fixed(value) => value.clone(),
         }
     }
 
-    fn any(&self, parts: &[Part], first: usize) -> Value {
+    fn any(&self, parts: &[StepOperand], first: usize) -> Value {
         parts.iter().fold(Value::default(), |any, part| any.or(&self.value(part, first)))
     }
 
-    fn sum(&self, parts: &[Part], first: usize) -> Value {
+    fn sum(&self, parts: &[StepOperand], first: usize) -> Value {
         parts.iter().fold(Value::number(), |sum, part| sum.plus(&self.value(part, first)))
     }
 
-    fn computed(&self, how: How, from: &[Part], first: usize) -> Value {
+    fn computed(&self, how: How, from: &[StepOperand], first: usize) -> Value {
+        let (last, others) = match from.split_last() {
+            Some((last, others)) => (self.value(last, first), others),
+            None => return Value::number(),
+        };
         match how {
             How::Either => self.any(from, first),
             How::Sum => self.sum(from, first),
-            How::Difference => {
-                match self.value(&from[from.len() - 1], first).origins().iter().all(Origin::is_own) {
-                    true => self.sum(from, first),
-                    false => self.sum(from, first).loosened(),
-                }
-            }
+            How::Difference => self.sum(others, first).plus(&last.as_offset()),
+            How::Product => self.sum(from, first).as_offset(),
+            How::ProductAndSum => self.sum(others, first).as_offset().plus(&last),
         }
     }
 
-    fn loaded(&self, space: Option<Space>, address: &Value) -> Value {
+    fn loaded(&self, space: Option<StateSpace>, address: &Value) -> Value {
         match space {
-            Some(Space::Global | Space::Constant) => Origin::memory().into(),
-            Some(Space::Shared) => self.shared.clone(),
-            Some(Space::Local) => self.local.clone(),
-            Some(Space::Parameter) | None => self.loaded_anywhere(address),
+            Some(StateSpace::Global | StateSpace::Constant) => Origin::memory().into(),
+            Some(StateSpace::Shared) => self.shared.clone(),
+            Some(StateSpace::Local) => self.local.clone(),
+            Some(StateSpace::Parameter) | None => self.loaded_anywhere(address),
         }
     }
 
@@ -152,7 +158,7 @@ impl<'s> State<'s> {
             if !origin.addresses.is_empty() {
                 loaded.join(&Origin::words(origin.addresses.clone()).into());
             }
-            if !origin.words.is_empty() || origin.memory || origin.globals {
+            if !origin.is_own() && (origin.addresses.is_empty() || origin.memory || origin.globals) {
                 loaded.join(&Origin::memory().into());
             }
             if origin.is_own() || origin.own {
@@ -164,9 +170,11 @@ impl<'s> State<'s> {
 
     /// Keeps what is stored to memory of the block or the thread. A store to any kind of memory may
     /// be one.
-    fn keep(&mut self, space: Option<Space>, value: &Value) -> bool {
-        let (is_local, is_shared) =
-            (matches!(space, None | Some(Space::Local)), matches!(space, None | Some(Space::Shared)));
+    fn keep(&mut self, space: Option<StateSpace>, value: &Value) -> bool {
+        let (is_local, is_shared) = (
+            matches!(space, None | Some(StateSpace::Local)),
+            matches!(space, None | Some(StateSpace::Shared)),
+        );
         let grew = is_local && self.local.join(value);
         is_shared && self.shared.join(value) || grew
     }
@@ -176,7 +184,7 @@ impl<'s> State<'s> {
         for (steps, first) in &self.functions {
             for step in &steps.steps {
                 match &step.action {
-                    Action::Store(space, address, from) | Action::Atomic(space, address, from) => {
+                    StepAction::Store(space, address, from) | StepAction::Atomic(space, address, from) => {
                         if self
                             .store(*space, &self.sum(address, *first), &mut stores)
                             .ok_or(Obscure(step.line))?
@@ -184,15 +192,17 @@ impl<'s> State<'s> {
                             escapes.extend_from(&self.any(from, *first).words());
                         }
                     }
-                    Action::Flush(address) => {
+                    StepAction::Flush(address) => {
                         let address = self.sum(address, *first);
-                        self.store(Some(Space::Global), &address, &mut stores).ok_or(Obscure(step.line))?;
+                        self.store(Some(StateSpace::Global), &address, &mut stores)
+                            .ok_or(Obscure(step.line))?;
                         escapes.extend_from(&self.shared.words());
                     }
-                    Action::Load(None | Some(Space::Global), address) | Action::Fetch(address) => {
+                    StepAction::Load(None | Some(StateSpace::Global), address)
+                    | StepAction::Fetch(address) => {
                         reads.extend(self.sum(address, *first).sources());
                     }
-                    Action::Print(from) => {
+                    StepAction::Print(from) => {
                         escapes.extend_from(&self.any(from, *first).or(&self.local).words());
                     }
                     _ => {}
@@ -204,11 +214,16 @@ impl<'s> State<'s> {
 
     /// Adds the sources of a store; false if it goes to memory of the block or the thread only.
     /// `None`: the address is never computed, or is none that a program stores to.
-    fn store(&self, space: Option<Space>, address: &Value, stores: &mut BTreeSet<Source>) -> Option<bool> {
+    fn store(
+        &self,
+        space: Option<StateSpace>,
+        address: &Value,
+        stores: &mut BTreeSet<AddressSource>,
+    ) -> Option<bool> {
         match space {
-            Some(Space::Shared | Space::Local) => return Some(false),
-            Some(Space::Constant | Space::Parameter) => return None,
-            Some(Space::Global) | None => {}
+            Some(StateSpace::Shared | StateSpace::Local) => return Some(false),
+            Some(StateSpace::Constant | StateSpace::Parameter) => return None,
+            Some(StateSpace::Global) | None => {}
         }
         let is_parameter = |origin: &Origin| !origin.addresses.is_empty();
         if address.is_never() || address.origins().iter().any(is_parameter) {

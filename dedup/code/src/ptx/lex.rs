@@ -18,7 +18,7 @@ const LINES: [&str; 5] = [".loc", ".file", ".version", ".target", ".address_size
 
 /// All tokens. `None`: a comment or a string does not end, or the addresses have not 64 bits.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
-    let mut rest = Rest { text, line: 1 };
+    let mut rest = UnreadText { text, line: 1 };
     let mut tokens = Vec::new();
     while let Some(token) = rest.next()? {
         if LINES.contains(&token.text) {
@@ -33,12 +33,12 @@ pub(super) fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
     Some(tokens)
 }
 
-struct Rest<'a> {
+struct UnreadText<'a> {
     text: &'a str,
     line: u32,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> UnreadText<'a> {
     /// The next token; within it none at the end, and `None` if the text is damaged.
     fn next(&mut self) -> Option<Option<Token<'a>>> {
         self.skip_blanks()?;

@@ -15,12 +15,12 @@ mod syntax;
 
 use std::collections::HashMap;
 
-use crate::verdict::{Effects, Verdict, Why};
+use crate::verdict::{CodeVerdict, Effects, Why};
 use syntax::{Module, Obscure};
 
 /// The verdict on each kernel of a text, in their order. `None`: the text is not understood as a
 /// whole.
-pub fn judge(text: &str) -> Option<Vec<(String, Verdict)>> {
+pub fn judge(text: &str) -> Option<Vec<(String, CodeVerdict)>> {
     let module = parse::module(&lex::tokens(text)?).ok()?;
     let numbers = numbers(&module);
     let steps = |function| steps::of(&module, &numbers, function);
@@ -43,10 +43,10 @@ fn numbers<'a>(module: &Module<'a>) -> HashMap<&'a str, usize> {
     numbers
 }
 
-fn verdict(effects: Result<Effects, Obscure>) -> Verdict {
+fn verdict(effects: Result<Effects, Obscure>) -> CodeVerdict {
     match effects {
-        Ok(effects) => Verdict::Decided(effects),
-        Err(Obscure(0)) => Verdict::Undecided(Why::Bounds),
-        Err(Obscure(line)) => Verdict::Undecided(Why::Text { line: line as usize }),
+        Ok(effects) => CodeVerdict::Decided(effects),
+        Err(Obscure(0)) => CodeVerdict::Undecided(Why::Bounds),
+        Err(Obscure(line)) => CodeVerdict::Undecided(Why::Text { line: line as usize }),
     }
 }

@@ -1,18 +1,29 @@
 //! The instructions that are known, one line for each kind. An instruction that is not here makes
 //! its kernel undecided.
 
-use super::parse::{size_of, space_of};
-use super::syntax::Space;
+use super::parse::space_of;
+use super::syntax::StateSpace;
+
+/// How a value is made of its sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// One of them, or bits of several: each may be the address in it.
+    Either,
+    /// Their sum.
+    Sum,
+    /// The last one is taken away from the others.
+    Difference,
+    /// Their product, or one of them shifted.
+    Product,
+    /// The last one is added to the product of the others.
+    ProductAndSum,
+}
 
 /// What an instruction does with its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
-    /// The result is one of the sources, or bits of several: each may be the address in it.
-    Either,
-    /// The result is a sum or a product: one of the sources may be the address.
-    Sum,
-    /// A source is taken away from another one.
-    Difference,
+pub(super) enum OpcodeClass {
+    /// The result is computed from the sources.
+    Compute(How),
     /// The result is no address, whatever the sources are.
     Number,
     /// The result is an address of memory of the block or the thread.
@@ -20,11 +31,11 @@ pub(super) enum Class {
     /// The result is what the program wrote into memory: of a texture or a surface.
     Loaded,
     /// `to, [address]`.
-    Load(Option<Space>),
+    Load(Option<StateSpace>),
     /// `[address], from`.
-    Store(Option<Space>),
+    Store(Option<StateSpace>),
     /// `to, [address], from`.
-    Atomic(Option<Space>),
+    Atomic(Option<StateSpace>),
     /// `[shared], [global]`: what is loaded goes into shared memory.
     Fetch,
     /// `[global], [shared]`: shared memory is stored.
@@ -36,61 +47,71 @@ pub(super) enum Class {
 }
 
 /// The class of an instruction, by the words of its name.
-pub(super) fn class(opcode: &[&str]) -> Option<Class> {
+pub(super) fn class(opcode: &[&str]) -> Option<OpcodeClass> {
     let (first, rest) = opcode.split_first()?;
     let has = |word: &str| rest.contains(&word);
     let space = rest.iter().find_map(|word| space_of(word));
-    let numbers = if rest.iter().any(|word| is_float(word)) { Some(Class::Number) } else { None };
+    let numbers = if rest.iter().any(|word| is_float(word)) { Some(OpcodeClass::Number) } else { None };
     Some(match *first {
         "mov" | "selp" | "slct" | "cvta" | "prmt" | "shf" | "bfe" | "bfi" | "brev" | "shfl" | "movmatrix"
-        | "redux" | "mapa" | "szext" => Class::Either,
-        "and" | "or" | "xor" | "lop3" | "cnot" => Class::Either,
-        "cvt" | "min" | "max" | "abs" | "copysign" => numbers.unwrap_or(Class::Either),
-        "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vmad" => Class::Either,
-        "add" | "addc" | "mul" | "mul24" | "mad" | "mad24" | "madc" | "sad" | "div" | "rem" | "shl"
-        | "shr" | "dp2a" | "dp4a" => numbers.unwrap_or(Class::Sum),
-        "sub" if is_plain_half(rest) => numbers.unwrap_or(Class::Sum),
-        "sub" | "subc" | "neg" | "not" => numbers.unwrap_or(Class::Difference),
-        "fma" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "testp" => Class::Number,
-        "set" | "setp" | "popc" | "clz" | "bfind" | "fns" | "bmsk" | "isspacep" | "istypep" => Class::Number,
-        "vote" | "match" | "activemask" | "elect" | "getctarank" | "createpolicy" | "txq" | "suq" => {
-            Class::Number
+        | "redux" | "mapa" | "szext" => OpcodeClass::Compute(How::Either),
+        "and" | "or" | "xor" | "lop3" | "cnot" => OpcodeClass::Compute(How::Either),
+        "cvt" | "min" | "max" | "abs" | "copysign" => numbers.unwrap_or(OpcodeClass::Compute(How::Either)),
+        "vadd" | "vsub" | "vabsdiff" | "vmin" | "vmax" | "vshl" | "vshr" | "vmad" => {
+            OpcodeClass::Compute(How::Either)
         }
-        "mma" | "mbarrier" => Class::Number,
-        "wmma" if has("mma") => Class::Number,
-        "wmma" if has("load") => Class::Load(space),
-        "wmma" if has("store") => Class::Store(space),
-        "wgmma" if has("mma_async") => Class::Number,
-        "wgmma" => Class::Nothing,
-        "clusterlaunchcontrol" if has("query_cancel") => Class::Number,
-        "clusterlaunchcontrol" => Class::Nothing,
-        "tcgen05" if has("ld") => Class::Load(Some(Space::Shared)),
-        "tcgen05" if has("st") => Class::Store(Some(Space::Shared)),
-        "tcgen05" => Class::Nothing,
-        "alloca" | "stacksave" => Class::Own,
-        "tex" | "tld4" | "suld" => Class::Loaded,
-        "ld" | "ldu" => Class::Load(space),
-        "ldmatrix" => Class::Load(Some(Space::Shared)),
-        "st" if has("async") => Class::Store(Some(Space::Shared)),
-        "st" if has("bulk") => Class::Nothing,
-        "st" | "discard" => Class::Store(space),
-        "stmatrix" => Class::Store(Some(Space::Shared)),
-        "red" if has("async") => Class::Store(Some(Space::Shared)),
-        "red" => Class::Store(space),
-        "atom" => Class::Atomic(space),
+        "add" | "addc" | "sad" => numbers.unwrap_or(OpcodeClass::Compute(How::Sum)),
+        "sub" | "subc" | "neg" | "not" => numbers.unwrap_or(OpcodeClass::Compute(How::Difference)),
+        "mul" | "mul24" | "div" | "rem" | "shl" | "shr" => {
+            numbers.unwrap_or(OpcodeClass::Compute(How::Product))
+        }
+        "mad" | "mad24" | "madc" | "dp2a" | "dp4a" => {
+            numbers.unwrap_or(OpcodeClass::Compute(How::ProductAndSum))
+        }
+        "fma" | "rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "lg2" | "ex2" | "tanh" | "testp" => {
+            OpcodeClass::Number
+        }
+        "set" | "setp" | "popc" | "clz" | "bfind" | "fns" | "bmsk" | "isspacep" | "istypep" => {
+            OpcodeClass::Number
+        }
+        "vote" | "match" | "activemask" | "elect" | "getctarank" | "createpolicy" | "txq" | "suq" => {
+            OpcodeClass::Number
+        }
+        "mma" | "mbarrier" => OpcodeClass::Number,
+        "wmma" if has("mma") => OpcodeClass::Number,
+        "wmma" if has("load") => OpcodeClass::Load(space),
+        "wmma" if has("store") => OpcodeClass::Store(space),
+        "wgmma" if has("mma_async") => OpcodeClass::Number,
+        "wgmma" => OpcodeClass::Nothing,
+        "clusterlaunchcontrol" if has("query_cancel") => OpcodeClass::Number,
+        "clusterlaunchcontrol" => OpcodeClass::Nothing,
+        "tcgen05" if has("ld") => OpcodeClass::Load(Some(StateSpace::Shared)),
+        "tcgen05" if has("st") => OpcodeClass::Store(Some(StateSpace::Shared)),
+        "tcgen05" => OpcodeClass::Nothing,
+        "alloca" | "stacksave" => OpcodeClass::Own,
+        "tex" | "tld4" | "suld" => OpcodeClass::Loaded,
+        "ld" | "ldu" => OpcodeClass::Load(space),
+        "ldmatrix" => OpcodeClass::Load(Some(StateSpace::Shared)),
+        "st" if has("async") => OpcodeClass::Store(Some(StateSpace::Shared)),
+        "st" if has("bulk") => OpcodeClass::Nothing,
+        "st" | "discard" => OpcodeClass::Store(space),
+        "stmatrix" => OpcodeClass::Store(Some(StateSpace::Shared)),
+        "red" if has("async") => OpcodeClass::Store(Some(StateSpace::Shared)),
+        "red" => OpcodeClass::Store(space),
+        "atom" => OpcodeClass::Atomic(space),
         "cp" => return copy(rest),
-        "call" => Class::Call,
-        "bar" | "barrier" if has("red") => Class::Number,
+        "call" => OpcodeClass::Call,
+        "bar" | "barrier" if has("red") => OpcodeClass::Number,
         "bar" | "barrier" | "membar" | "fence" | "bra" | "brx" | "ret" | "exit" | "trap" | "brkpt"
         | "nanosleep" | "griddepcontrol" | "pmevent" | "setmaxnreg" | "stackrestore" | "prefetch"
-        | "prefetchu" | "applypriority" => Class::Nothing,
+        | "prefetchu" | "applypriority" => OpcodeClass::Nothing,
         _ => return None,
     })
 }
 
 /// Copies that go on while the kernel does. A tensor's address is in a descriptor, so that a store
 /// by one is not known.
-fn copy(words: &[&str]) -> Option<Class> {
+fn copy(words: &[&str]) -> Option<OpcodeClass> {
     let has = |word: &str| words.contains(&word);
     let to = words.iter().find_map(|word| space_of(word));
     match to {
@@ -100,17 +121,12 @@ fn copy(words: &[&str]) -> Option<Class> {
             || has("prefetch")
             || has("mbarrier") =>
         {
-            Some(Class::Nothing)
+            Some(OpcodeClass::Nothing)
         }
-        Some(Space::Shared) => Some(Class::Fetch),
-        Some(Space::Global) if has("bulk") && !has("tensor") => Some(Class::Flush),
+        Some(StateSpace::Shared) => Some(OpcodeClass::Fetch),
+        Some(StateSpace::Global) if has("bulk") && !has("tensor") => Some(OpcodeClass::Flush),
         _ => None,
     }
-}
-
-/// A difference of 32 bits or less that borrows nothing is no part of one of addresses.
-fn is_plain_half(words: &[&str]) -> bool {
-    !words.contains(&"cc") && words.iter().any(|word| size_of(word).is_some_and(|bytes| bytes < 8))
 }
 
 fn is_float(word: &str) -> bool {

@@ -1,11 +1,11 @@
 //! The operands of an instruction.
 
 use super::lex::Token;
-use super::syntax::Operand;
+use super::syntax::PtxOperand;
 
 /// All of them. `None`: a form that is not known.
-pub(super) fn operands<'a>(tokens: &[Token<'a>]) -> Option<Vec<Operand<'a>>> {
-    let mut rest = Rest(tokens, DEPTH);
+pub(super) fn operands<'a>(tokens: &[Token<'a>]) -> Option<Vec<PtxOperand<'a>>> {
+    let mut rest = UnreadTokens(tokens, DEPTH);
     let operands = rest.list("")?;
     rest.0.is_empty().then_some(operands)
 }
@@ -14,9 +14,9 @@ pub(super) fn operands<'a>(tokens: &[Token<'a>]) -> Option<Vec<Operand<'a>>> {
 const DEPTH: u32 = 8;
 
 /// The tokens that are not read yet, and how much deeper an operand may nest.
-struct Rest<'t, 'a>(&'t [Token<'a>], u32);
+struct UnreadTokens<'t, 'a>(&'t [Token<'a>], u32);
 
-impl<'a> Rest<'_, 'a> {
+impl<'a> UnreadTokens<'_, 'a> {
     fn next(&mut self) -> Option<&'a str> {
         let (first, rest) = self.0.split_first()?;
         self.0 = rest;
@@ -32,7 +32,7 @@ impl<'a> Rest<'_, 'a> {
     }
 
     /// Operands with commas between them, up to a closing mark.
-    fn list(&mut self, close: &str) -> Option<Vec<Operand<'a>>> {
+    fn list(&mut self, close: &str) -> Option<Vec<PtxOperand<'a>>> {
         let mut operands = Vec::new();
         loop {
             if self.0.is_empty() && close.is_empty() || self.takes(close) {
@@ -41,27 +41,27 @@ impl<'a> Rest<'_, 'a> {
             let operand = self.operand()?;
             // A second destination, `%r1|%p1`.
             operands.push(match self.takes("|") {
-                true => Operand::List(vec![operand, self.operand()?]),
+                true => PtxOperand::List(vec![operand, self.operand()?]),
                 false => operand,
             });
             let _ = self.takes(",");
         }
     }
 
-    fn operand(&mut self) -> Option<Operand<'a>> {
+    fn operand(&mut self) -> Option<PtxOperand<'a>> {
         self.1 = self.1.checked_sub(1)?;
         let operand = self.operand_inside();
         self.1 += 1;
         operand
     }
 
-    fn operand_inside(&mut self) -> Option<Operand<'a>> {
+    fn operand_inside(&mut self) -> Option<PtxOperand<'a>> {
         match self.next()? {
-            "{" => self.list("}").map(Operand::List),
-            "(" => self.list(")").map(Operand::List),
+            "{" => self.list("}").map(PtxOperand::List),
+            "(" => self.list(")").map(PtxOperand::List),
             "[" => self.address(),
             "-" => match self.operand()? {
-                Operand::Number(number) => Some(Operand::Number(number.wrapping_neg())),
+                PtxOperand::Number(number) => Some(PtxOperand::Number(number.wrapping_neg())),
                 name => Some(name),
             },
             "!" | "~" => self.operand(),
@@ -70,15 +70,15 @@ impl<'a> Rest<'_, 'a> {
     }
 
     /// `[a]`, `[a+8]`, `[a+-8]`, `[map, {x, y}]`.
-    fn address(&mut self) -> Option<Operand<'a>> {
+    fn address(&mut self) -> Option<PtxOperand<'a>> {
         let mut parts = vec![self.operand()?];
         let mut added = 0_i64;
         loop {
             match self.next()? {
-                "]" => return Some(Operand::Address(parts, added)),
+                "]" => return Some(PtxOperand::Address(parts, added)),
                 "," => parts.push(self.operand()?),
                 "+" => match self.operand()? {
-                    Operand::Number(number) => added = added.wrapping_add(number as i64),
+                    PtxOperand::Number(number) => added = added.wrapping_add(number as i64),
                     name => parts.push(name),
                 },
                 _ => return None,
@@ -88,13 +88,13 @@ impl<'a> Rest<'_, 'a> {
 }
 
 /// A name or a number. A part of a vector (`%v.x`) is the vector.
-fn word(text: &str) -> Option<Operand<'_>> {
+fn word(text: &str) -> Option<PtxOperand<'_>> {
     let first = text.chars().next()?;
     if first.is_ascii_digit() {
-        return number(text).map(Operand::Number);
+        return number(text).map(PtxOperand::Number);
     }
     let is_name = first.is_ascii_alphabetic() || matches!(first, '_' | '$' | '%');
-    is_name.then_some(Operand::Name(text))
+    is_name.then_some(PtxOperand::Name(text))
 }
 
 /// The bits of a number. `None`: a form that is not known.

@@ -1,10 +1,11 @@
 //! Where a value may come from: the lattice of the analysis.
 //!
 //! A value is a set of alternatives. Each is a sum: one of its parts is an address, or none is, and
-//! the others are offsets. Alternatives stay apart, since a pointer that was loaded and one that was
-//! passed are two addresses, while a pointer that was passed and an index that was loaded are one.
+//! the others are offsets. Alternatives stay apart, since a pointer that was loaded and one that
+//! was passed are two addresses, while a pointer that was passed and an index that was loaded are
+//! one.
 
-use crate::verdict::{Source, WordSet};
+use crate::verdict::{AddressSource, WordSet};
 
 /// More alternatives are put together into one that is [loose](Origin::loose).
 const MOST: usize = 8;
@@ -12,8 +13,10 @@ const MOST: usize = 8;
 /// One alternative. Without any part it is a number that the kernel made, such as an index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Origin {
-    /// Words of the kernel's parameters.
+    /// Words of the kernel's parameters that are summands.
     pub(super) words: WordSet,
+    /// Words that take part in another way: as factors, shifted, taken away.
+    pub(super) offsets: WordSet,
     /// Words of the kernel's parameters of which this is the address.
     pub(super) addresses: WordSet,
     /// What the kernel loaded.
@@ -49,12 +52,19 @@ impl Origin {
 
     /// Is it no address of memory that others have?
     pub(super) fn is_own(&self) -> bool {
-        self.words.is_empty() && self.addresses.is_empty() && !self.memory && !self.globals
+        let has_words = [&self.words, &self.offsets, &self.addresses].iter().any(|words| !words.is_empty());
+        !has_words && !self.memory && !self.globals
+    }
+
+    /// The same as a factor, or taken away.
+    fn as_offset(&self) -> Self {
+        Self { words: WordSet::new(), offsets: self.offsets.union(&self.words), ..self.clone() }
     }
 
     fn with(&self, other: &Self) -> Self {
         Self {
             words: self.words.union(&other.words),
+            offsets: self.offsets.union(&other.offsets),
             addresses: self.addresses.union(&other.addresses),
             memory: self.memory | other.memory,
             globals: self.globals | other.globals,
@@ -64,12 +74,17 @@ impl Origin {
     }
 
     /// The sources of an address with this origin.
-    fn sources(&self) -> Vec<Source> {
-        let whole = Source { words: self.words.clone(), memory: self.memory, globals: self.globals };
-        let loaded = Source { memory: true, ..Source::default() };
-        let passed = Source { memory: false, ..whole.clone() };
+    fn sources(&self) -> Vec<AddressSource> {
+        let whole = AddressSource {
+            words: self.words.clone(),
+            offsets: self.offsets.clone(),
+            memory: self.memory,
+            globals: self.globals,
+        };
+        let loaded = AddressSource { memory: true, ..AddressSource::default() };
+        let passed = AddressSource { memory: false, ..whole.clone() };
         let all = if self.loose && self.memory { vec![passed, loaded] } else { vec![whole] };
-        all.into_iter().filter(|source| *source != Source::default()).collect()
+        all.into_iter().filter(|source| *source != AddressSource::default()).collect()
     }
 }
 
@@ -116,25 +131,20 @@ impl Value {
         sums.map(Self::from).fold(Self::default(), |all, sum| all.or(&sum))
     }
 
-    /// The same parts, each of which may be the address: something was taken away from a value, so
-    /// that two of its parts may be a distance, and a third one the address.
-    pub(super) fn loosened(&self) -> Self {
-        if self.0.iter().all(Origin::is_own) {
-            return self.clone();
-        }
-        let mut loose = self.clone();
-        loose.0.iter_mut().for_each(|origin| origin.loose = true);
-        loose.bound();
-        loose
+    /// The same as a factor, or taken away from another value. Of two addresses and one that is taken
+    /// away each of the two may be the address in the sum.
+    pub(super) fn as_offset(&self) -> Self {
+        let offsets = self.0.iter().map(Origin::as_offset).map(Self::from);
+        offsets.fold(Self::default(), |all, offset| all.or(&offset))
     }
 
     /// All words of parameters in it.
     pub(super) fn words(&self) -> WordSet {
-        self.0.iter().fold(WordSet::new(), |words, origin| words.union(&origin.words))
+        self.0.iter().fold(WordSet::new(), |words, origin| words.union(&origin.words).union(&origin.offsets))
     }
 
     /// The sources of an address with this value.
-    pub(super) fn sources(&self) -> impl Iterator<Item = Source> {
+    pub(super) fn sources(&self) -> impl Iterator<Item = AddressSource> {
         self.0.iter().flat_map(Origin::sources)
     }
 

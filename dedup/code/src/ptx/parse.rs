@@ -3,12 +3,12 @@
 
 use super::lex::Token;
 use super::operands::operands;
-use super::syntax::{Function, Module, Obscure, Parameter, Space, Statement};
+use super::syntax::{Module, Obscure, PtxFunction, PtxParameter, PtxStatement, StateSpace};
 
-type Parsed<T> = Result<T, Obscure>;
+type ParseResult<T> = Result<T, Obscure>;
 
 /// Reads a whole text.
-pub(super) fn module<'a>(tokens: &[Token<'a>]) -> Parsed<Module<'a>> {
+pub(super) fn module<'a>(tokens: &[Token<'a>]) -> ParseResult<Module<'a>> {
     let mut module = Module::default();
     let mut rest = tokens;
     while let Some(first) = rest.first() {
@@ -23,7 +23,7 @@ pub(super) fn module<'a>(tokens: &[Token<'a>]) -> Parsed<Module<'a>> {
 }
 
 /// One declaration of the module; the tokens behind it.
-fn declaration<'t, 'a>(module: &mut Module<'a>, tokens: &'t [Token<'a>]) -> Parsed<&'t [Token<'a>]> {
+fn declaration<'t, 'a>(module: &mut Module<'a>, tokens: &'t [Token<'a>]) -> ParseResult<&'t [Token<'a>]> {
     let line = Obscure(tokens[0].line);
     let is_function = |token: &Token| token.is(".entry") || token.is(".func");
     let end = tokens.iter().position(|token| token.is(";") || token.is("{")).ok_or(line)?;
@@ -46,7 +46,7 @@ fn declaration<'t, 'a>(module: &mut Module<'a>, tokens: &'t [Token<'a>]) -> Pars
 }
 
 /// The tokens up to the brace that closes the first one, with both.
-fn block(tokens: &[Token]) -> Parsed<usize> {
+fn block(tokens: &[Token]) -> ParseResult<usize> {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         match token.text {
@@ -73,8 +73,8 @@ fn position(tokens: &[Token], text: &str) -> Option<usize> {
 }
 
 /// `(results) name (parameters) directives`: results and parameters may be missing.
-fn head<'a>(is_kernel: bool, tokens: &[Token<'a>]) -> Parsed<Function<'a>> {
-    let mut function = Function { is_kernel, ..Function::default() };
+fn head<'a>(is_kernel: bool, tokens: &[Token<'a>]) -> ParseResult<PtxFunction<'a>> {
+    let mut function = PtxFunction { is_kernel, ..PtxFunction::default() };
     let (results, rest) = parenthesis(tokens)?;
     function.results = parameters(results)?.iter().map(|parameter| parameter.name).collect();
     let (name, rest) = rest.split_first().ok_or(Obscure(0))?;
@@ -84,7 +84,7 @@ fn head<'a>(is_kernel: bool, tokens: &[Token<'a>]) -> Parsed<Function<'a>> {
 }
 
 /// The tokens in the parentheses at the start, if there are some, and those behind them.
-fn parenthesis<'t, 'a>(tokens: &'t [Token<'a>]) -> Parsed<(&'t [Token<'a>], &'t [Token<'a>])> {
+fn parenthesis<'t, 'a>(tokens: &'t [Token<'a>]) -> ParseResult<(&'t [Token<'a>], &'t [Token<'a>])> {
     match tokens.first() {
         Some(first) if first.is("(") => {
             let end = position(tokens, ")").ok_or(Obscure(first.line))?;
@@ -95,7 +95,7 @@ fn parenthesis<'t, 'a>(tokens: &'t [Token<'a>]) -> Parsed<(&'t [Token<'a>], &'t 
 }
 
 /// Each lies at the next multiple of its alignment.
-fn parameters<'a>(tokens: &[Token<'a>]) -> Parsed<Vec<Parameter<'a>>> {
+fn parameters<'a>(tokens: &[Token<'a>]) -> ParseResult<Vec<PtxParameter<'a>>> {
     let mut found = Vec::new();
     let mut end = 0_u32;
     for declared in tokens.split(|token| token.is(",")).filter(|declared| !declared.is_empty()) {
@@ -103,20 +103,20 @@ fn parameters<'a>(tokens: &[Token<'a>]) -> Parsed<Vec<Parameter<'a>>> {
         let line = Obscure(declared[0].line);
         let offset = end.checked_next_multiple_of(align).ok_or(line)?;
         end = offset.checked_add(bytes).ok_or(line)?;
-        found.push(Parameter { name, offset, bytes });
+        found.push(PtxParameter { name, offset, bytes });
     }
     Ok(found)
 }
 
 struct Declared<'a> {
     name: &'a str,
-    space: Option<Space>,
+    space: Option<StateSpace>,
     bytes: u32,
     align: u32,
 }
 
 /// `.param .align 8 .b8 name[24]`, up to a sign of an initial value.
-fn declared_in<'a>(tokens: &[Token<'a>]) -> Parsed<Declared<'a>> {
+fn declared_in<'a>(tokens: &[Token<'a>]) -> ParseResult<Declared<'a>> {
     let line = Obscure(tokens.first().map_or(0, |token| token.line));
     let (mut name, mut space, mut size, mut align) = (None, None, None, None);
     let mut count = 1_u32;
@@ -164,19 +164,19 @@ pub(super) fn size_of(name: &str) -> Option<u32> {
 }
 
 /// The memory that a word of a declaration or an opcode names.
-pub(super) fn space_of(name: &str) -> Option<Space> {
+pub(super) fn space_of(name: &str) -> Option<StateSpace> {
     match name {
-        "global" => Some(Space::Global),
-        "const" => Some(Space::Constant),
-        "shared" | "shared::cta" | "shared::cluster" => Some(Space::Shared),
-        "local" => Some(Space::Local),
-        "param" | "param::entry" | "param::func" => Some(Space::Parameter),
+        "global" => Some(StateSpace::Global),
+        "const" => Some(StateSpace::Constant),
+        "shared" | "shared::cta" | "shared::cluster" => Some(StateSpace::Shared),
+        "local" => Some(StateSpace::Local),
+        "param" | "param::entry" | "param::func" => Some(StateSpace::Parameter),
         _ => None,
     }
 }
 
 /// The variables of one statement, `.global .align 4 .b8 a[4], b = 1`.
-fn variable<'a>(tokens: &[Token<'a>], mut insert: impl FnMut(&'a str, Space)) -> Parsed<()> {
+fn variable<'a>(tokens: &[Token<'a>], mut insert: impl FnMut(&'a str, StateSpace)) -> ParseResult<()> {
     let Some(first) = tokens.first() else { return Ok(()) };
     let is_other = |word: &str| [".pragma", ".alias", ".maxnreg"].contains(&word);
     if is_other(first.text) {
@@ -201,7 +201,7 @@ fn variable<'a>(tokens: &[Token<'a>], mut insert: impl FnMut(&'a str, Space)) ->
 
 /// The statements between the braces of a function. Inner braces are scopes: a name has one meaning
 /// in all of them, which can only add to what it may hold.
-fn body<'a>(function: &mut Function<'a>, tokens: &[Token<'a>]) -> Parsed<()> {
+fn body<'a>(function: &mut PtxFunction<'a>, tokens: &[Token<'a>]) -> ParseResult<()> {
     let mut rest = tokens;
     while let Some(first) = rest.first() {
         let is_label = rest.get(1).is_some_and(|next| next.is(":"));
@@ -218,7 +218,7 @@ fn body<'a>(function: &mut Function<'a>, tokens: &[Token<'a>]) -> Parsed<()> {
     Ok(())
 }
 
-fn statement<'a>(function: &mut Function<'a>, tokens: &[Token<'a>]) -> Parsed<()> {
+fn statement<'a>(function: &mut PtxFunction<'a>, tokens: &[Token<'a>]) -> ParseResult<()> {
     let line = tokens[0].line;
     match tokens[0].text {
         // The types of a call through a register, and lists of labels. The call itself is refused.
@@ -238,7 +238,7 @@ fn statement<'a>(function: &mut Function<'a>, tokens: &[Token<'a>]) -> Parsed<()
             let (opcode, rest) = tokens.split_first().ok_or(Obscure(line))?;
             let operands = operands(rest).ok_or(Obscure(line))?;
             let opcode = opcode.text.split('.').collect();
-            function.statements.push(Statement { line, opcode, operands });
+            function.statements.push(PtxStatement { line, opcode, operands });
             Ok(())
         }
     }
@@ -254,7 +254,7 @@ fn without_predicate<'t, 'a>(tokens: &'t [Token<'a>]) -> Option<&'t [Token<'a>]>
 }
 
 /// `.b64 %rd<13>` or `.pred p, q`. Registers with a percent sign need no entry.
-fn registers<'a>(function: &mut Function<'a>, tokens: &[Token<'a>]) {
+fn registers<'a>(function: &mut PtxFunction<'a>, tokens: &[Token<'a>]) {
     let is_name = |token: &&Token| !token.text.starts_with(['.', '%', ',', '<', '>']);
     function.registers.extend(tokens.iter().filter(is_name).map(|token| token.text));
 }

@@ -3,68 +3,60 @@
 
 use std::collections::HashMap;
 
-use super::opcodes::{Class, class};
+use super::opcodes::{How, OpcodeClass, class};
 use super::origin::{Origin, Value};
 use super::parse::size_of;
-use super::syntax::{Function, Module, Obscure, Operand, Space, Statement};
+use super::syntax::{Module, Obscure, PtxFunction, PtxOperand, PtxStatement, StateSpace};
 use crate::verdict::WordSet;
 
 /// A source of a step.
 #[derive(Debug, Clone)]
-pub(super) enum Part {
+pub(super) enum StepOperand {
     /// The value of a cell of the function.
     Cell(usize),
     /// The same in each launch.
     Fixed(Value),
 }
 
-/// How a value is made of its sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    Either,
-    Sum,
-    Difference,
-}
-
 /// What a statement does.
 #[derive(Debug)]
-pub(super) enum Action {
+pub(super) enum StepAction {
     /// Computes a value of others.
-    Compute(How, Vec<Part>),
+    Compute(How, Vec<StepOperand>),
     /// Loads from the sum of parts.
-    Load(Option<Space>, Vec<Part>),
+    Load(Option<StateSpace>, Vec<StepOperand>),
     /// Stores the values to the sum of parts.
-    Store(Option<Space>, Vec<Part>, Vec<Part>),
+    Store(Option<StateSpace>, Vec<StepOperand>, Vec<StepOperand>),
     /// Does both.
-    Atomic(Option<Space>, Vec<Part>, Vec<Part>),
+    Atomic(Option<StateSpace>, Vec<StepOperand>, Vec<StepOperand>),
     /// Loads into shared memory.
-    Fetch(Vec<Part>),
+    Fetch(Vec<StepOperand>),
     /// Stores what is in shared memory.
-    Flush(Vec<Part>),
+    Flush(Vec<StepOperand>),
     /// Calls a function of the text with these arguments.
-    Call(usize, Vec<Part>),
+    Call(usize, Vec<StepOperand>),
     /// Calls one of the driver's functions, which reads its arguments.
-    Print(Vec<Part>),
+    Print(Vec<StepOperand>),
     /// The same, and it gives memory of the device's heap.
     Allocate,
 }
 
 /// One step, its line, and the cells that take its results.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct FlowStep {
     pub(super) line: u32,
     pub(super) to: Vec<usize>,
-    pub(super) action: Action,
+    pub(super) action: StepAction,
 }
 
 /// A function as steps over so many cells.
 #[derive(Debug, Default)]
-pub(super) struct Steps {
+pub(super) struct FunctionSteps {
     pub(super) cells: usize,
     /// The cells of its parameters and of its results. Those of a kernel have none.
     pub(super) parameters: Vec<usize>,
     pub(super) results: Vec<usize>,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<FlowStep>,
 }
 
 /// The steps of a function.
@@ -74,13 +66,13 @@ pub(super) struct Steps {
 pub(super) fn of(
     module: &Module,
     numbers: &HashMap<&str, usize>,
-    function: &Function,
-) -> Result<Steps, Obscure> {
+    function: &PtxFunction,
+) -> Result<FunctionSteps, Obscure> {
     if let Some(obscure) = function.obscure {
         return Err(obscure);
     }
-    let mut names = Names { module, numbers, function, cells: HashMap::new() };
-    let mut steps = Steps::default();
+    let mut names = NameResolver { module, numbers, function, cells: HashMap::new() };
+    let mut steps = FunctionSteps::default();
     if !function.is_kernel {
         steps.parameters = function.parameters.iter().map(|parameter| names.cell(parameter.name)).collect();
         steps.results = function.results.iter().map(|name| names.cell(name)).collect();
@@ -93,115 +85,123 @@ pub(super) fn of(
     Ok(steps)
 }
 
-struct Names<'m, 'a> {
+struct NameResolver<'m, 'a> {
     module: &'m Module<'a>,
     /// The functions of the module by name.
     numbers: &'m HashMap<&'a str, usize>,
-    function: &'m Function<'a>,
+    function: &'m PtxFunction<'a>,
     cells: HashMap<&'a str, usize>,
 }
 
-impl<'a> Names<'_, 'a> {
+impl<'a> NameResolver<'_, 'a> {
     fn cell(&mut self, name: &'a str) -> usize {
         let next = self.cells.len();
         *self.cells.entry(name).or_insert(next)
     }
 
     /// `None`: it is not understood. `Some(None)`: it does nothing that matters.
-    fn step(&mut self, statement: &Statement<'a>) -> Option<Option<Step>> {
+    fn step(&mut self, statement: &PtxStatement<'a>) -> Option<Option<FlowStep>> {
         let class = class(&statement.opcode)?;
         let (to, action) = match class {
-            Class::Nothing => return Some(None),
-            Class::Call => self.call(&statement.operands)?,
-            Class::Store(space) => self.store(space, &statement.operands)?,
-            Class::Fetch => (Vec::new(), Action::Fetch(self.address(statement.operands.get(1)?)?)),
-            Class::Flush => (Vec::new(), Action::Flush(self.address(statement.operands.first()?)?)),
+            OpcodeClass::Nothing => return Some(None),
+            OpcodeClass::Call => self.call(&statement.operands)?,
+            OpcodeClass::Store(space) => self.store(space, &statement.operands)?,
+            OpcodeClass::Fetch => (Vec::new(), StepAction::Fetch(self.address(statement.operands.get(1)?)?)),
+            OpcodeClass::Flush => (Vec::new(), StepAction::Flush(self.address(statement.operands.first()?)?)),
             _ => match self.result(class, statement)? {
                 Some(found) => found,
                 None => return Some(None),
             },
         };
-        Some(Some(Step { line: statement.line, to, action }))
+        Some(Some(FlowStep { line: statement.line, to, action }))
     }
 
     /// Of an instruction with a result in front.
-    fn result(&mut self, class: Class, statement: &Statement<'a>) -> Option<Option<(Vec<usize>, Action)>> {
+    fn result(
+        &mut self,
+        class: OpcodeClass,
+        statement: &PtxStatement<'a>,
+    ) -> Option<Option<(Vec<usize>, StepAction)>> {
         let (result, from) = statement.operands.split_first()?;
-        if matches!(result, Operand::Address(..)) {
+        if matches!(result, PtxOperand::Address(..)) {
             // A barrier in shared memory, without a result.
-            return (class == Class::Number).then_some(None);
+            return (class == OpcodeClass::Number).then_some(None);
         }
         let to = self.results(result)?;
-        let fixed = |value: Value| Action::Compute(How::Either, vec![Part::Fixed(value)]);
+        let fixed = |value: Value| StepAction::Compute(How::Either, vec![StepOperand::Fixed(value)]);
         let action = match class {
-            Class::Number => fixed(Value::number()),
-            Class::Own => fixed(Origin::own().into()),
-            Class::Loaded => fixed(Origin::memory().into()),
-            Class::Either => Action::Compute(How::Either, self.parts(from)?),
-            Class::Sum => Action::Compute(How::Sum, self.parts(from)?),
-            Class::Difference => Action::Compute(How::Difference, self.parts(from)?),
-            Class::Load(Some(Space::Parameter)) => self.parameter(&statement.opcode, from.first()?)?,
-            Class::Load(space) => Action::Load(space, self.address(from.first()?)?),
-            Class::Atomic(space) => {
-                Action::Atomic(space, self.address(from.first()?)?, self.parts(&from[1..])?)
+            OpcodeClass::Number => fixed(Value::number()),
+            OpcodeClass::Own => fixed(Origin::own().into()),
+            OpcodeClass::Loaded => fixed(Origin::memory().into()),
+            OpcodeClass::Compute(how) => StepAction::Compute(how, self.parts(from)?),
+            OpcodeClass::Load(Some(StateSpace::Parameter)) => {
+                self.parameter(&statement.opcode, from.first()?)?
+            }
+            OpcodeClass::Load(space) => StepAction::Load(space, self.address(from.first()?)?),
+            OpcodeClass::Atomic(space) => {
+                StepAction::Atomic(space, self.address(from.first()?)?, self.parts(&from[1..])?)
             }
             _ => return None,
         };
         Some(Some((to, action)))
     }
 
-    fn store(&mut self, space: Option<Space>, operands: &[Operand<'a>]) -> Option<(Vec<usize>, Action)> {
+    fn store(
+        &mut self,
+        space: Option<StateSpace>,
+        operands: &[PtxOperand<'a>],
+    ) -> Option<(Vec<usize>, StepAction)> {
         let (address, from) = operands.split_first()?;
         let from = self.parts(from)?;
-        if space == Some(Space::Parameter) {
+        if space == Some(StateSpace::Parameter) {
             // An argument of a call that follows.
-            let Operand::Address(names, _) = address else { return None };
-            let [Operand::Name(name)] = names[..] else { return None };
-            return Some((vec![self.argument(name)?], Action::Compute(How::Either, from)));
+            let PtxOperand::Address(names, _) = address else { return None };
+            let [PtxOperand::Name(name)] = names[..] else { return None };
+            return Some((vec![self.argument(name)?], StepAction::Compute(How::Either, from)));
         }
-        Some((Vec::new(), Action::Store(space, self.address(address)?, from)))
+        Some((Vec::new(), StepAction::Store(space, self.address(address)?, from)))
     }
 
     /// The cell of a variable that passes an argument or a result.
     fn argument(&mut self, name: &'a str) -> Option<usize> {
         let function = self.function;
         let is_passed = function.parameters.iter().any(|parameter| parameter.name == name);
-        let is_ours = function.variables.get(name) == Some(&Space::Parameter)
+        let is_ours = function.variables.get(name) == Some(&StateSpace::Parameter)
             || function.results.contains(&name)
             || is_passed && !function.is_kernel;
         is_ours.then(|| self.cell(name))
     }
 
     /// A load of a parameter: words at a place that is known, or all of a kernel's parameter.
-    fn parameter(&mut self, opcode: &[&str], from: &Operand<'a>) -> Option<Action> {
-        let Operand::Address(names, added) = from else { return None };
-        let [Operand::Name(name)] = names[..] else { return None };
+    fn parameter(&mut self, opcode: &[&str], from: &PtxOperand<'a>) -> Option<StepAction> {
+        let PtxOperand::Address(names, added) = from else { return None };
+        let [PtxOperand::Name(name)] = names[..] else { return None };
         if let Some(cell) = self.argument(name) {
-            return Some(Action::Compute(How::Either, vec![Part::Cell(cell)]));
+            return Some(StepAction::Compute(How::Either, vec![StepOperand::Cell(cell)]));
         }
         let Some(parameter) = self.passed(name) else {
-            return Some(Action::Load(Some(Space::Parameter), self.address(from)?));
+            return Some(StepAction::Load(Some(StateSpace::Parameter), self.address(from)?));
         };
         let begin = u32::try_from(*added).ok().and_then(|added| parameter.offset.checked_add(added))?;
         let words = words(begin, loaded_bytes(opcode)?)?;
-        Some(Action::Compute(How::Either, vec![Part::Fixed(Origin::words(words).into())]))
+        Some(StepAction::Compute(How::Either, vec![StepOperand::Fixed(Origin::words(words).into())]))
     }
 
     /// The parameter of the kernel with this name.
-    fn passed(&self, name: &str) -> Option<super::syntax::Parameter<'a>> {
+    fn passed(&self, name: &str) -> Option<super::syntax::PtxParameter<'a>> {
         let all = &self.function.parameters;
         all.iter().find(|parameter| self.function.is_kernel && parameter.name == name).copied()
     }
 
     /// `call (results), name, (arguments)`; results and arguments may be missing.
-    fn call(&mut self, operands: &[Operand<'a>]) -> Option<(Vec<usize>, Action)> {
+    fn call(&mut self, operands: &[PtxOperand<'a>]) -> Option<(Vec<usize>, StepAction)> {
         let (results, rest) = match operands.split_first()? {
-            (Operand::List(results), rest) => (results.as_slice(), rest),
+            (PtxOperand::List(results), rest) => (results.as_slice(), rest),
             _ => (&[][..], operands),
         };
         let (name, arguments) = match rest {
-            [Operand::Name(name)] => (*name, &[][..]),
-            [Operand::Name(name), Operand::List(arguments)] => (*name, arguments.as_slice()),
+            [PtxOperand::Name(name)] => (*name, &[][..]),
+            [PtxOperand::Name(name), PtxOperand::List(arguments)] => (*name, arguments.as_slice()),
             _ => return None,
         };
         let number = *self.numbers.get(name)?;
@@ -223,25 +223,25 @@ impl<'a> Names<'_, 'a> {
                 && called.parameters.len() == parts.len()
                 && called.results.len() == to.len() =>
             {
-                Action::Call(number, parts)
+                StepAction::Call(number, parts)
             }
             _ if called.has_body => return None,
-            "vprintf" | "__assertfail" | "free" => Action::Print(parts),
-            "malloc" => Action::Allocate,
+            "vprintf" | "__assertfail" | "free" => StepAction::Print(parts),
+            "malloc" => StepAction::Allocate,
             _ => return None,
         };
         Some((to, action))
     }
 
     /// The cells of registers that take a result.
-    fn results(&mut self, operand: &Operand<'a>) -> Option<Vec<usize>> {
+    fn results(&mut self, operand: &PtxOperand<'a>) -> Option<Vec<usize>> {
         match operand {
-            Operand::Name("_") => Some(Vec::new()),
-            Operand::Name(name) => match self.part(name)? {
-                Part::Cell(cell) => Some(vec![cell]),
-                Part::Fixed(_) => None,
+            PtxOperand::Name("_") => Some(Vec::new()),
+            PtxOperand::Name(name) => match self.part(name)? {
+                StepOperand::Cell(cell) => Some(vec![cell]),
+                StepOperand::Fixed(_) => None,
             },
-            Operand::List(list) => {
+            PtxOperand::List(list) => {
                 let cells: Option<Vec<_>> = list.iter().map(|operand| self.results(operand)).collect();
                 cells.map(|cells| cells.concat())
             }
@@ -249,51 +249,51 @@ impl<'a> Names<'_, 'a> {
         }
     }
 
-    fn parts(&mut self, operands: &[Operand<'a>]) -> Option<Vec<Part>> {
+    fn parts(&mut self, operands: &[PtxOperand<'a>]) -> Option<Vec<StepOperand>> {
         let mut parts = Vec::new();
         for operand in operands {
             match operand {
-                Operand::Name(name) => parts.push(self.part(name)?),
-                Operand::Number(number) => parts.push(Part::Fixed(constant(*number))),
-                Operand::List(list) => parts.extend(self.parts(list)?),
-                Operand::Address(..) => return None,
+                PtxOperand::Name(name) => parts.push(self.part(name)?),
+                PtxOperand::Number(number) => parts.push(StepOperand::Fixed(constant(*number))),
+                PtxOperand::List(list) => parts.extend(self.parts(list)?),
+                PtxOperand::Address(..) => return None,
             }
         }
         Some(parts)
     }
 
     /// The parts of the sum between brackets.
-    fn address(&mut self, operand: &Operand<'a>) -> Option<Vec<Part>> {
-        let Operand::Address(parts, added) = operand else { return None };
+    fn address(&mut self, operand: &PtxOperand<'a>) -> Option<Vec<StepOperand>> {
+        let PtxOperand::Address(parts, added) = operand else { return None };
         let mut parts = self.parts(parts)?;
-        parts.push(Part::Fixed(constant(*added as u64)));
+        parts.push(StepOperand::Fixed(constant(*added as u64)));
         Some(parts)
     }
 
-    fn part(&mut self, name: &'a str) -> Option<Part> {
+    fn part(&mut self, name: &'a str) -> Option<StepOperand> {
         let first = name.split('.').next().unwrap_or(name);
         if let Some(special) = special(first) {
-            return Some(Part::Fixed(special));
+            return Some(StepOperand::Fixed(special));
         }
         if first.starts_with('%') || self.function.registers.contains(&first) {
-            return Some(Part::Cell(self.cell(first)));
+            return Some(StepOperand::Cell(self.cell(first)));
         }
         if let Some(cell) = self.argument(name) {
-            return Some(Part::Cell(cell));
+            return Some(StepOperand::Cell(cell));
         }
         if let Some(parameter) = self.passed(name) {
             let addresses = words(parameter.offset, parameter.bytes)?;
-            return Some(Part::Fixed(Origin { addresses, ..Origin::default() }.into()));
+            return Some(StepOperand::Fixed(Origin { addresses, ..Origin::default() }.into()));
         }
         let space = self.function.variables.get(name).or(self.module.variables.get(name));
         let value = match space {
-            Some(Space::Shared | Space::Local) => Origin::own().into(),
-            Some(Space::Global | Space::Constant) => Origin::globals().into(),
-            Some(Space::Parameter) => return None,
+            Some(StateSpace::Shared | StateSpace::Local) => Origin::own().into(),
+            Some(StateSpace::Global | StateSpace::Constant) => Origin::globals().into(),
+            Some(StateSpace::Parameter) => return None,
             None if self.numbers.contains_key(name) || name == "WARP_SZ" => Value::number(),
             None => return None,
         };
-        Some(Part::Fixed(value))
+        Some(StepOperand::Fixed(value))
     }
 }
 

@@ -1,34 +1,34 @@
 //! The bytes of one verdict.
 
-use crate::verdict::{Effects, Source, Verdict, Why, WordSet};
+use crate::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
 
 /// No kernel has more words of parameters.
 const WORDS: u64 = 1 << 13;
 
 const DECIDED: u64 = 0;
 
-pub(super) fn encode(verdict: &Verdict, bytes: &mut Vec<u8>) {
+pub(super) fn encode(verdict: &CodeVerdict, bytes: &mut Vec<u8>) {
     match verdict {
-        Verdict::Decided(effects) => {
+        CodeVerdict::Decided(effects) => {
             number(DECIDED, bytes);
             sources(&effects.stores, bytes);
             sources(&effects.reads, bytes);
             words(&effects.escapes, bytes);
         }
-        Verdict::Undecided(why) => numbers_of(*why).into_iter().for_each(|part| number(part, bytes)),
+        CodeVerdict::Undecided(why) => numbers_of(*why).into_iter().for_each(|part| number(part, bytes)),
     }
 }
 
 /// The verdict at the start, and the bytes behind it.
-pub(super) fn decode(bytes: &[u8]) -> Option<(Verdict, &[u8])> {
-    let mut rest = Rest(bytes);
+pub(super) fn decode(bytes: &[u8]) -> Option<(CodeVerdict, &[u8])> {
+    let mut rest = UnreadBytes(bytes);
     let verdict = match rest.number()? {
-        DECIDED => Verdict::Decided(Effects {
+        DECIDED => CodeVerdict::Decided(Effects {
             stores: rest.sources()?,
             reads: rest.sources()?,
             escapes: rest.words()?,
         }),
-        kind => Verdict::Undecided(why(kind, rest.number()?, rest.number()?)?),
+        kind => CodeVerdict::Undecided(why(kind, rest.number()?, rest.number()?)?),
     };
     Some((verdict, rest.0))
 }
@@ -41,11 +41,12 @@ fn number(mut number: u64, bytes: &mut Vec<u8>) {
     bytes.push(number as u8);
 }
 
-fn sources(sources: &[Source], bytes: &mut Vec<u8>) {
+fn sources(sources: &[AddressSource], bytes: &mut Vec<u8>) {
     number(sources.len() as u64, bytes);
     for source in sources {
         number(u64::from(source.memory) | u64::from(source.globals) << 1, bytes);
         words(&source.words, bytes);
+        words(&source.offsets, bytes);
     }
 }
 
@@ -91,9 +92,9 @@ fn why(kind: u64, first: u64, second: u64) -> Option<Why> {
     Some(found)
 }
 
-struct Rest<'a>(&'a [u8]);
+struct UnreadBytes<'a>(&'a [u8]);
 
-impl Rest<'_> {
+impl UnreadBytes<'_> {
     fn number(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..63).step_by(7) {
@@ -113,13 +114,18 @@ impl Rest<'_> {
         (count <= self.0.len()).then_some(count)
     }
 
-    fn sources(&mut self) -> Option<Vec<Source>> {
+    fn sources(&mut self) -> Option<Vec<AddressSource>> {
         (0..self.count()?).map(|_| self.source()).collect()
     }
 
-    fn source(&mut self) -> Option<Source> {
+    fn source(&mut self) -> Option<AddressSource> {
         let flags = self.number().filter(|flags| *flags < 4)?;
-        Some(Source { words: self.words()?, memory: flags & 1 != 0, globals: flags & 2 != 0 })
+        Some(AddressSource {
+            words: self.words()?,
+            offsets: self.words()?,
+            memory: flags & 1 != 0,
+            globals: flags & 2 != 0,
+        })
     }
 
     fn words(&mut self) -> Option<WordSet> {
@@ -145,20 +151,23 @@ mod tests {
         prop::collection::btree_set(0..WORDS as u32, 0..6).prop_map(|words| words.into_iter().collect())
     }
 
-    fn list() -> impl Strategy<Value = Vec<Source>> {
-        let source = (set(), any::<bool>(), any::<bool>());
-        prop::collection::vec(
-            source.prop_map(|(words, memory, globals)| Source { words, memory, globals }),
-            0..4,
-        )
+    fn list() -> impl Strategy<Value = Vec<AddressSource>> {
+        let source = (set(), set(), any::<bool>(), any::<bool>());
+        let source = source.prop_map(|(words, offsets, memory, globals)| AddressSource {
+            words,
+            offsets,
+            memory,
+            globals,
+        });
+        prop::collection::vec(source, 0..4)
     }
 
-    fn verdict() -> impl Strategy<Value = Verdict> {
+    fn verdict() -> impl Strategy<Value = CodeVerdict> {
         let decided = (list(), list(), set())
-            .prop_map(|(stores, reads, escapes)| Verdict::Decided(Effects { stores, reads, escapes }));
+            .prop_map(|(stores, reads, escapes)| CodeVerdict::Decided(Effects { stores, reads, escapes }));
         let reason = (1..10_u64, any::<u32>(), any::<u16>());
         let undecided = reason.prop_map(|(kind, first, second)| {
-            Verdict::Undecided(why(kind, first.into(), second.into()).expect("a reason"))
+            CodeVerdict::Undecided(why(kind, first.into(), second.into()).expect("a reason"))
         });
         prop_oneof![decided, undecided]
     }

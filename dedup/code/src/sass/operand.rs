@@ -60,8 +60,12 @@ pub enum Shape {
     Uniform(&'static str),
     /// A shifted sum; true: over uniform registers.
     Lea(bool),
-    /// Arithmetic with a form for 64 bits.
-    Wider(&'static str),
+    /// Arithmetic with a form for 64 bits, which this bit states; `true`: there is no other.
+    Wider(&'static str, u32, bool),
+    /// Moves, which have a form for 64 bits.
+    Move(File),
+    /// Pairs of numbers, or the lesser or greater of two uniform numbers.
+    Packed,
     /// A sum of A and a second source that lies at B as a register and at C else.
     Second,
     /// Conversions from or to 64 bits.
@@ -145,7 +149,9 @@ pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
         Shape::Lea(uniform) => {
             reader.arithmetic("dABC", if uniform { File::Uniform } else { File::General })?
         }
-        Shape::Wider(letters) => reader.wider(letters)?,
+        Shape::Wider(letters, bit, always) => reader.wider(letters, bit, always)?,
+        Shape::Move(file) => reader.moved(file)?,
+        Shape::Packed => reader.packed()?,
         Shape::Second => reader.arithmetic(if fields.form() == 1 { "dAB" } else { "dAC" }, File::General)?,
         Shape::Convert => reader.convert()?,
         Shape::Matrix => reader.matrix(row.code)?,
@@ -198,7 +204,10 @@ impl Reader {
             (3, false) if c > 0 => (high(b, negated_c), self.constant(c, Registers::NONE, negated_b)),
             (4, _) if b > 0 => (number, high(c, negated_c)),
             (5, false) if b > 0 => (self.constant(b, Registers::NONE, negated_b), high(c, negated_c)),
-            (6, true) if b > 0 => (warp(b, negated_b), high(c, negated_c)),
+            // Of uniform opcodes only moves are known in this form.
+            (6, true) if b > 0 && (file == File::General || a == 0) => {
+                (warp(b, negated_b), high(c, negated_c))
+            }
             (7, true) if c > 0 => (high(b, negated_c), warp(c, negated_b)),
             _ => return Err(Unknown::Form),
         };
@@ -208,9 +217,24 @@ impl Reader {
         Ok(Layout { destination, sources: [first, second, third], ..EMPTY })
     }
 
-    fn wider(self, letters: &'static str) -> Result<Layout, Unknown> {
-        let wide = self.fields.bit(73);
-        self.arithmetic(if wide { "Dab" } else { letters }, File::General)
+    fn wider(self, letters: &str, bit: u32, always: bool) -> Result<Layout, Unknown> {
+        match self.fields.bit(bit) {
+            true => self.arithmetic("Dab", File::General),
+            false if always => Err(Unknown::Form),
+            false => self.arithmetic(letters, File::General),
+        }
+    }
+
+    fn moved(self, file: File) -> Result<Layout, Unknown> {
+        let wide = self.sm >= 100 && self.fields.bit(80);
+        self.arithmetic(if wide { "Db" } else { "dB" }, file)
+    }
+
+    fn packed(self) -> Result<Layout, Unknown> {
+        if self.fields.bit(91) && self.fields.form() != 6 {
+            return self.arithmetic("dAB", File::Uniform);
+        }
+        self.arithmetic("Dab", File::General)
     }
 
     fn convert(self) -> Result<Layout, Unknown> {
@@ -264,8 +288,18 @@ impl Reader {
         Layout { sources: [Operand::None, data, Operand::None], address: self.address(space, 64), ..EMPTY }
     }
 
+    /// The registers of an atomic operation's data, by its type.
+    fn typed(self) -> u8 {
+        match (self.fields.code(), self.fields.bits(73, 3)) {
+            (0x9a3 | 0x9a6, 7) => 2,
+            (0x9a3 | 0x9a6, _) => 1,
+            (_, 2 | 5 | 6) => 2,
+            _ => 1,
+        }
+    }
+
     fn atomic(self, space: Space, compares: bool) -> Result<Layout, Unknown> {
-        let count = 1;
+        let count = self.typed();
         let mut layout = self.stored(space, count);
         if self.fields.code() == 0xf8c {
             layout.sources[1] = Operand::None;
@@ -288,7 +322,7 @@ impl Reader {
             Shape::Wide => self.to(self.general(16, 2)),
             Shape::Predicates => self.predicates(),
             Shape::FromPredicates => self.reads([self.general(24, 1), Registers::NONE]),
-            Shape::Reduction => self.stored(Space::Global, 1),
+            Shape::Reduction => self.stored(Space::Global, self.typed()),
             Shape::Barrier => self.barrier(),
             Shape::UniformBarrier => self.uniform_barrier(),
             Shape::Arrive => self.reads(self.address(Space::Shared, 64)),

@@ -2,6 +2,7 @@
 
 use Space::{Generic, Global, Local, Shared};
 
+use super::operand::File::{General, Uniform};
 use super::operand::Shape;
 
 /// What an instruction does with the values of its sources.
@@ -86,7 +87,7 @@ macro_rules! rows {
 /// Arithmetic, by the lower nine bits of the code; the three bits above are the form. The letters
 /// say which operands there are. They come in the order of their codes.
 const ARITHMETIC: &[Row] = rows! {
-    0x002 "MOV" General("dB") Choice;
+    0x002 "MOV" Move(General) Choice;
     0x006 "VOTE" General("d") Number;
     0x007 "SEL" General("dAB") Choice;
     0x008 "FSEL" General("dAB") Choice;
@@ -127,7 +128,7 @@ const ARITHMETIC: &[Row] = rows! {
     0x049 "FFMA2" General("Dabc") Mix;
     0x04a "FMUL2" General("Dab") Mix;
     0x04b "FADD2" Refused Mix;
-    0x082 "UMOV" Uniform("dB") Choice;
+    0x082 "UMOV" Move(Uniform) Choice;
     0x087 "USEL" Uniform("dAB") Choice;
     0x08c "UISETP" Uniform("AB") Nothing;
     0x090 "UIADD3" Uniform("dABC") Sum;
@@ -160,7 +161,9 @@ const ARITHMETIC: &[Row] = rows! {
 
 /// Arithmetic that has another meaning from sm_100 on.
 const NEWER: &[Row] = rows! {
-    0x035 "IADD" Wider("dAB") Sum;
+    0x017 "IMNMX" Wider("dAB", 74, true) Choice;
+    0x035 "IADD" Wider("dAB", 73, false) Sum;
+    0x04a "FMUL2" Packed Mix;
     0x051 "UFSEL" Uniform("dAB") Choice;
     0x053 "UFSETP" Uniform("AB") Nothing;
     0x05a "UI2F" Uniform("dB") Mix;
@@ -172,7 +175,6 @@ const EXACT: &[Row] = rows! {
     0x237 "IMMA" Matrix Number;
     0x23c "HMMA" Matrix Number;
     0x23f "DMMA" Matrix Number;
-    0x24a "FMUL2" General("Dab") Mix;
     0x2ca "R2UR" ToUniform Choice;
     0x2cc "CREDUX" ToUniform Choice;
     0x31c "B2R" Flag Number;
@@ -205,7 +207,7 @@ const EXACT: &[Row] = rows! {
     0x5b4 "UTMALDG" Tensor TensorLoad;
     0x5b5 "UTMASTG" Tensor TensorStore;
     0x7ac "LDCU" Constant(true) Constant;
-    0x802 "MOV" General("dB") Choice;
+    0x802 "MOV" Move(General) Choice;
     0x803 "P2R" Predicates Mix;
     0x804 "R2P" FromPredicates Nothing;
     0x805 "CS2R" Special Number;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use wm_dedup::cache::{CodeCache, WriterCache};
+use wm_dedup::cache::{ResultsCache, WriterCache};
 use wm_dedup::chunk::ChunkName;
 use wm_dedup::client::{Client, ConnectError, Lease, LookUpAnswer, OfferAnswer};
 use wm_dedup::policy::advice::SharingAdvice;
@@ -55,7 +55,7 @@ impl Sharing {
                 next_question: Instant::now(),
                 arrivals: Backoff::new(ARRIVALS),
                 writers: WriterExchange::new(writers, Instant::now()),
-                proofs: KernelProofs::new(folder.as_deref().map(CodeCache::new)),
+                proofs: KernelProofs::new(folder.as_deref().map(ResultsCache::new)),
             };
             if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, move || thread.run()) {
                 log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");

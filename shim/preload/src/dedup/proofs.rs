@@ -12,8 +12,8 @@ use wm_abi::{
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, CUdevice,
 };
 use wm_code::results::{Results, Subject};
-use wm_code::verdict::Verdict;
-use wm_dedup::cache::CodeCache;
+use wm_code::verdict::CodeVerdict;
+use wm_dedup::cache::ResultsCache;
 use wm_dedup::readers::ParameterKey;
 use wm_driver::Api;
 use wm_trust::environment;
@@ -30,13 +30,13 @@ const FORCE_PTX: &str = "CUDA_FORCE_PTX_JIT";
 
 /// The verdicts on the images of which a kernel was asked about.
 pub(super) struct KernelProofs {
-    cache: Option<CodeCache>,
+    cache: Option<ResultsCache>,
     images: HashMap<Subject, Results, FxBuildHasher>,
     is_possible: bool,
 }
 
 impl KernelProofs {
-    pub(super) fn new(cache: Option<CodeCache>) -> Self {
+    pub(super) fn new(cache: Option<ResultsCache>) -> Self {
         let is_forced = environment::text(FORCE_PTX).is_some_and(|text| text != "0" && !text.is_empty());
         Self { cache, images: HashMap::default(), is_possible: !is_forced }
     }
@@ -81,13 +81,14 @@ impl KernelProofs {
 }
 
 /// Is the address at an offset of the parameters neither stored through nor stored?
-fn is_only_read(verdict: &Verdict, offset: u32) -> bool {
-    let Verdict::Decided(effects) = verdict else { return false };
+fn is_only_read(verdict: &CodeVerdict, offset: u32) -> bool {
+    let CodeVerdict::Decided(effects) = verdict else { return false };
     // An address without its alignment has a part in two words.
     let mut words = [offset / 8, offset.div_ceil(8)].into_iter();
     words.all(|word| {
-        let stores = effects.stores.iter().any(|store| store.words.contains(word));
-        !stores && !effects.escapes.contains(word)
+        let mut stores = effects.stores.iter();
+        !stores.any(|store| store.words.contains(word) || store.offsets.contains(word))
+            && !effects.escapes.contains(word)
     })
 }
 
@@ -101,18 +102,18 @@ fn architecture(device: CUdevice) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     //! Hazard (wrong result): a parameter that is stored through counts as only read.
-    use wm_code::verdict::{Effects, Source, Why};
+    use wm_code::verdict::{AddressSource, Effects, Why};
 
     use super::*;
 
     #[test]
     fn what_is_stored_through_or_stored_is_not_only_read() {
-        let store = Source { words: [1].into_iter().collect(), ..Source::default() };
+        let store = AddressSource { words: [1].into_iter().collect(), ..AddressSource::default() };
         let effects =
             Effects { stores: vec![store], escapes: [4].into_iter().collect(), ..Effects::default() };
-        let verdict = Verdict::Decided(effects);
+        let verdict = CodeVerdict::Decided(effects);
         let read: Vec<u32> = (0..48).step_by(4).filter(|at| is_only_read(&verdict, *at)).collect();
         assert_eq!(read, [0, 16, 20, 24, 40, 44], "12, 28 and 36 reach into the next word");
-        assert!(!is_only_read(&Verdict::Undecided(Why::Image), 0));
+        assert!(!is_only_read(&CodeVerdict::Undecided(Why::Image), 0));
     }
 }

@@ -1,0 +1,353 @@
+//! The fixed point: states at the start of each block, until nothing changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::graph::{Block, Graph};
+use super::state::{Places, State};
+use super::step::{Access, World};
+use super::value::{Id, Values};
+use crate::kernel::KernelCode;
+use crate::sass::{Action, Flow, Instruction, Operand, Space};
+use crate::verdict::Why;
+
+/// How many times an instruction is followed, on average, before the analysis gives up.
+const ROUNDS: usize = 100;
+
+/// How many different values there may be.
+const VALUES: usize = 200_000;
+
+/// A function that the kernel calls, or the kernel itself.
+#[derive(Debug, Default)]
+struct Routine {
+    /// Its blocks, without those of functions that it calls.
+    blocks: BTreeSet<usize>,
+    /// The blocks that end with a call of it.
+    callers: Vec<usize>,
+    /// The places that it, or a function that it calls, writes.
+    written: Vec<bool>,
+    /// The register with the place to return to.
+    link: Option<u8>,
+    /// What is known when it returns.
+    exit: Option<State>,
+}
+
+/// The analysis of one kernel.
+pub struct Machine<'a> {
+    graph: &'a Graph,
+    world: World,
+    routines: BTreeMap<usize, Routine>,
+    /// What is known before the first instruction of each block.
+    entries: Vec<Option<State>>,
+    open: BTreeSet<usize>,
+    /// Blocks that load from the block's or the thread's memory.
+    loading: Vec<usize>,
+    /// For each fork, its number as a value.
+    forks: BTreeMap<usize, Id>,
+}
+
+impl<'a> Machine<'a> {
+    /// # Errors
+    /// A function that is called is not known, or returns to a place that is not.
+    pub fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
+        let all = || (0..graph.blocks.len()).flat_map(|block| graph.instructions(block));
+        let places = Places::of(all().map(|(_, instruction)| instruction));
+        let mut world = World::new(kernel, places);
+        let forks = graph.forks.iter().enumerate();
+        let forks = forks
+            .map(|(number, fork)| (fork.at, world.values.word(number.min(u16::MAX as usize - 1) as u16)))
+            .collect();
+        let loading = (0..graph.blocks.len()).filter(|&block| loads(graph, block)).collect();
+        let entries = vec![None; graph.blocks.len()];
+        let open = BTreeSet::from([graph.entry]);
+        let mut machine = Machine { graph, world, routines: BTreeMap::new(), entries, open, loading, forks };
+        if graph.forks.len() >= usize::from(u16::MAX) {
+            return Err(Why::Bounds);
+        }
+        machine.routines()?;
+        machine.entries[graph.entry] = Some(State::new(&machine.world.places));
+        Ok(machine)
+    }
+
+    /// Follows the code until nothing changes.
+    ///
+    /// # Errors
+    /// It takes too long, or control goes to a place that is not known.
+    pub fn run(&mut self) -> Result<(), Why> {
+        let size: usize = (0..self.graph.blocks.len()).map(|at| self.instructions(at)).sum();
+        let mut left = size * ROUNDS + 10_000;
+        while let Some(block) = self.open.pop_first() {
+            let cost = self.instructions(block);
+            if left < cost || self.world.values.len() > VALUES {
+                return Err(Why::Bounds);
+            }
+            left -= cost;
+            self.visit(block)?;
+        }
+        Ok(())
+    }
+
+    /// Gives each access to memory that is reached to `take`, with its place.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn accesses(
+        &mut self,
+        mut take: impl FnMut(&Values, usize, Access) -> Result<(), Why>,
+    ) -> Result<(), Why> {
+        for block in 0..self.graph.blocks.len() {
+            let Some(mut state) = self.entries[block].clone() else { continue };
+            for (at, instruction) in self.graph.instructions(block) {
+                if let Some(access) = self.world.step(at, instruction, &mut state) {
+                    take(&self.world.values, at, access)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn instructions(&self, block: usize) -> usize {
+        let Block { start, end, .. } = self.graph.blocks[block];
+        (end - start) / crate::sass::BYTES
+    }
+
+    fn visit(&mut self, number: usize) -> Result<(), Why> {
+        let graph = self.graph;
+        let Some(mut state) = self.entries[number].clone() else { return Ok(()) };
+        let cells = (self.world.shared, self.world.local);
+        for (at, instruction) in graph.instructions(number) {
+            self.world.step(at, instruction, &mut state);
+        }
+        if cells != (self.world.shared, self.world.local) {
+            self.open.extend(self.loading.iter().filter(|block| self.entries[**block].is_some()));
+        }
+        let block = &graph.blocks[number];
+        match block.flow {
+            Flow::Fork { barrier, .. } => {
+                let place = self.world.places.barrier(barrier);
+                state.values[place] = self.forks[&(block.end - crate::sass::BYTES)];
+                self.enter(block.next[1], &state);
+            }
+            Flow::Join { barrier } => self.join(block, barrier, &state)?,
+            Flow::Call { .. } => self.call(number, &state),
+            Flow::CallRegister => return Err(Why::Call { offset: block.end - crate::sass::BYTES }),
+            Flow::Return { .. } => {
+                self.leave(number, &state)?;
+                self.enter_all(&block.next, &state);
+            }
+            _ => self.enter_all(&block.next, &state),
+        }
+        Ok(())
+    }
+
+    fn enter_all(&mut self, blocks: &[usize], state: &State) {
+        for &block in blocks {
+            self.enter(block, state);
+        }
+    }
+
+    /// Control may come to this block with this state.
+    fn enter(&mut self, block: usize, state: &State) {
+        let changed = match &mut self.entries[block] {
+            Some(known) => known.join(state, &mut self.world.values),
+            none => {
+                *none = Some(state.clone());
+                true
+            }
+        };
+        if changed {
+            self.open.insert(block);
+        }
+    }
+
+    /// Threads join: they go on where the forks say that may have made this barrier, or behind it.
+    fn join(&mut self, block: &Block, barrier: u8, state: &State) -> Result<(), Why> {
+        let place = self.world.places.barrier(barrier);
+        let forks = self.world.values.get(state.values[place]).words.clone();
+        if forks.is_empty() {
+            return Err(Why::Jump { offset: block.end - crate::sass::BYTES });
+        }
+        for fork in forks {
+            self.enter(self.graph.forks[usize::from(fork)].block, state);
+        }
+        self.enter_all(&block.next, state);
+        Ok(())
+    }
+
+    fn call(&mut self, number: usize, state: &State) {
+        let block = &self.graph.blocks[number];
+        let Some(callee) = block.callee else { return };
+        self.enter(callee, state);
+        let entered = self.entries[callee].as_ref().and_then(|entry| entry.frame);
+        let Some(routine) = self.routines.get(&callee) else { return };
+        let Some(exit) = &routine.exit else { return };
+        // What the function does not write is the caller's.
+        let mut after = state.clone();
+        for (place, value) in after.values.iter_mut().enumerate() {
+            if routine.written[place] {
+                *value = exit.values[place];
+            }
+        }
+        after.frame = state.frame.filter(|_| exit.frame.is_some() && exit.frame == entered);
+        self.enter_all(&block.next, &after);
+    }
+
+    /// A function returns: each of its callers goes on.
+    fn leave(&mut self, number: usize, state: &State) -> Result<(), Why> {
+        let offset = self.graph.blocks[number].end - crate::sass::BYTES;
+        let owners: Vec<usize> = self
+            .routines
+            .iter()
+            .filter(|(_, routine)| routine.blocks.contains(&number))
+            .map(|(entry, _)| *entry)
+            .collect();
+        for owner in owners {
+            if owner == self.graph.entry {
+                return Err(Why::Jump { offset });
+            }
+            let Some(routine) = self.routines.get_mut(&owner) else { continue };
+            let changed = match &mut routine.exit {
+                Some(exit) => exit.join(state, &mut self.world.values),
+                none => {
+                    *none = Some(state.clone());
+                    true
+                }
+            };
+            if changed {
+                let callers = routine.callers.iter();
+                self.open.extend(callers.filter(|caller| self.entries[**caller].is_some()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the functions, their callers and what they write.
+    fn routines(&mut self) -> Result<(), Why> {
+        let graph = self.graph;
+        let entries: BTreeSet<usize> =
+            graph.blocks.iter().filter_map(|block| block.callee).chain([graph.entry]).collect();
+        for &entry in &entries {
+            let blocks = reached(graph, entry);
+            let callers = callers(graph, entry);
+            let written = self.written(&blocks);
+            let link = link(graph, &blocks)?;
+            let routine = Routine { blocks, callers, written, link, exit: None };
+            self.routines.insert(entry, routine);
+        }
+        self.spread(&entries);
+        self.check_links()
+    }
+
+    /// What a function writes is written by its callers, too.
+    fn spread(&mut self, entries: &BTreeSet<usize>) {
+        let calls: Vec<(usize, usize)> = entries
+            .iter()
+            .flat_map(|&entry| {
+                let blocks = self.routines[&entry].blocks.iter();
+                let callees = blocks.filter_map(|&block| self.graph.blocks[block].callee);
+                callees.map(move |callee| (entry, callee)).collect::<Vec<_>>()
+            })
+            .collect();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &(caller, callee) in &calls {
+                let theirs = self.routines[&callee].written.clone();
+                let Some(routine) = self.routines.get_mut(&caller) else { continue };
+                for (mine, theirs) in routine.written.iter_mut().zip(theirs) {
+                    changed |= theirs && !*mine;
+                    *mine |= theirs;
+                }
+            }
+        }
+    }
+
+    fn written(&self, blocks: &BTreeSet<usize>) -> Vec<bool> {
+        let places = &self.world.places;
+        let mut written = vec![false; places.len()];
+        let first_barrier = places.barrier(0);
+        for &block in blocks {
+            for (at, instruction) in self.graph.instructions(block) {
+                for number in instruction.destination.iter() {
+                    written[places.register(instruction.destination.file, number)] = true;
+                }
+                if instruction.action == Action::Store(Space::Local) {
+                    // Slots lie behind the barriers.
+                    written[first_barrier + super::state::BARRIERS..].fill(true);
+                }
+                if self.forks.contains_key(&at) {
+                    let barrier = instruction.fields.bits(16, 4) as u8;
+                    written[places.barrier(barrier)] = true;
+                }
+            }
+        }
+        written
+    }
+
+    /// Each call must put the place behind it into the register that its function returns by.
+    fn check_links(&self) -> Result<(), Why> {
+        for routine in self.routines.values() {
+            let Some(link) = routine.link else { continue };
+            for &caller in &routine.callers {
+                let Block { end, .. } = self.graph.blocks[caller];
+                if linked(self.graph, caller, link) != Some(end as u32) {
+                    return Err(Why::Call { offset: end - crate::sass::BYTES });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number that the block puts last into a register.
+fn linked(graph: &Graph, block: usize, register: u8) -> Option<u32> {
+    let writes = |one: &&Instruction| one.destination.iter().any(|at| at == usize::from(register));
+    let last = graph
+        .instructions(block)
+        .map(|(_, instruction)| instruction)
+        .filter(|one| one.destination.file == crate::sass::File::General)
+        .filter(writes)
+        .last()?;
+    match (last.name, last.sources[1], last.sources[2]) {
+        ("MOV", Operand::Immediate(number), _) if !last.fields.guarded() => Some(number),
+        ("IMAD", _, Operand::Immediate(number)) if !last.fields.guarded() => Some(number),
+        _ => None,
+    }
+}
+
+fn loads(graph: &Graph, block: usize) -> bool {
+    graph
+        .instructions(block)
+        .any(|(_, instruction)| matches!(instruction.action, Action::Load(_) | Action::Atomic(_)))
+}
+
+fn callers(graph: &Graph, entry: usize) -> Vec<usize> {
+    (0..graph.blocks.len()).filter(|&block| graph.blocks[block].callee == Some(entry)).collect()
+}
+
+/// The blocks from a function's first one on, without those of functions that it calls.
+fn reached(graph: &Graph, entry: usize) -> BTreeSet<usize> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![entry]);
+    while let Some(block) = open.pop() {
+        if seen.insert(block) {
+            open.extend(&graph.blocks[block].next);
+        }
+    }
+    seen
+}
+
+/// The register by which a function returns. `None`: it does not return.
+fn link(graph: &Graph, blocks: &BTreeSet<usize>) -> Result<Option<u8>, Why> {
+    let mut link = None;
+    for &block in blocks {
+        let Block { end, flow, .. } = graph.blocks[block];
+        let (Flow::Return { .. }, Some((_, last))) = (flow, graph.instructions(block).last()) else {
+            continue;
+        };
+        let register = last.address[0].first;
+        if link.is_some_and(|other| other != register) {
+            return Err(Why::Call { offset: end - crate::sass::BYTES });
+        }
+        link = Some(register);
+    }
+    Ok(link)
+}

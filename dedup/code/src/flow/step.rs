@@ -1,0 +1,397 @@
+//! The effect of one instruction on the values.
+
+use super::state::{Places, State};
+use super::value::{Id, MEMORY, NUMBER, UNKNOWN, VARIABLE, Values};
+use crate::kernel::{KernelCode, ParameterBank};
+use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
+
+/// Parameters have no more bytes.
+const PARAMETERS: u32 = 1 << 15;
+
+/// The stack pointer.
+const STACK: u8 = 1;
+
+/// What the analysis knows beside the state at one place.
+#[derive(Debug)]
+pub struct World {
+    pub values: Values,
+    pub places: Places,
+    /// The memory of the block, as one value.
+    pub shared: Id,
+    /// The thread's memory behind addresses that are not known, as one value.
+    pub local: Id,
+    parameters: ParameterBank,
+    /// One of all words of the parameters.
+    any: Id,
+    /// The places of instructions that the loader changes.
+    relocated: Vec<usize>,
+}
+
+/// What an instruction does to memory that others see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It reads at this address.
+    Read(Id),
+    /// It writes this value at this address.
+    Write(Id, Id),
+    /// It reads, then writes.
+    Change(Id, Id),
+    /// Its effect is not known.
+    Unknown,
+}
+
+impl World {
+    pub fn new(kernel: &KernelCode, places: Places) -> World {
+        let begin = if kernel.sm >= 100 {
+            0x380
+        } else if kernel.sm >= 90 {
+            0x210
+        } else {
+            0x160
+        };
+        let none = ParameterBank { begin, bytes: 0, parameters: Vec::new() };
+        let parameters = kernel.parameters.clone().unwrap_or(none);
+        let mut values = Values::new();
+        let words = parameters.bytes.min(PARAMETERS).div_ceil(8) as u16;
+        let any = if words == 0 { NUMBER } else { values.any_of(0..words) };
+        let mut relocated: Vec<usize> =
+            kernel.relocations.iter().map(|relocation| relocation.at & !15).collect();
+        relocated.sort_unstable();
+        World { values, places, shared: NUMBER, local: NUMBER, parameters, any, relocated }
+    }
+
+    /// Changes the state as the instruction at this byte does.
+    pub fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
+        let moved = self.relocated.binary_search(&at).is_ok();
+        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_))) {
+            return (one.action != Action::Jump).then_some(Access::Unknown);
+        }
+        self.stack(one, state);
+        match one.action {
+            Action::Nothing | Action::Jump => None,
+            Action::Number => self.put(one, state, [NUMBER; 4]),
+            Action::Load(space) => self.load(space, one, state),
+            Action::Store(space) => self.store(space, one, state),
+            Action::Atomic(space) => self.atomic(space, one, state),
+            Action::ToShared => {
+                let address = self.address(one, state);
+                self.shared = self.values.join(self.shared, MEMORY);
+                Some(Access::Read(address))
+            }
+            Action::TensorLoad => {
+                self.shared = self.values.join(self.shared, MEMORY);
+                Some(Access::Read(self.address(one, state)))
+            }
+            Action::TensorStore => Some(Access::Unknown),
+            _ => {
+                let words = std::array::from_fn(|word| self.result(one, word, state, moved));
+                self.put(one, state, words)
+            }
+        }
+    }
+
+    /// One word of the result of arithmetic.
+    fn result(&mut self, one: &Instruction, word: usize, state: &State, moved: bool) -> Id {
+        if word >= usize::from(one.destination.count) {
+            return NUMBER;
+        }
+        let [a, b, c] = one.sources;
+        match one.action {
+            Action::Choice | Action::Constant => {
+                let mut chosen = None;
+                for source in one.sources.iter().filter(|source| **source != Operand::None) {
+                    let value = self.word(source, word, state, moved);
+                    chosen = Some(chosen.map_or(value, |other| self.values.join(other, value)));
+                }
+                chosen.unwrap_or(NUMBER)
+            }
+            Action::Sum => {
+                let terms = [a, b, c].map(|source| self.term(&source, word, state, moved));
+                self.total(terms)
+            }
+            Action::Product => {
+                let factors = match (is_one(&a), is_one(&b)) {
+                    (true, _) => [NUMBER, self.term(&b, 0, state, moved)],
+                    (_, true) => [self.term(&a, 0, state, moved), NUMBER],
+                    _ if is_zero(&a) || is_zero(&b) => [NUMBER; 2],
+                    _ => [a, b].map(|source| self.factor(&source, state, moved)),
+                };
+                let term = self.term(&c, word, state, moved);
+                self.total([factors[0], factors[1], term])
+            }
+            Action::ShiftedSum => {
+                let shifted = [a, c].map(|source| self.factor(&source, state, moved));
+                let term = self.term(&b, word, state, moved);
+                self.total([shifted[0], shifted[1], term])
+            }
+            Action::Bits if is_small(one) => NUMBER,
+            _ => {
+                let parts = [a, b, c].map(|source| self.factor(&source, state, moved));
+                self.total(parts)
+            }
+        }
+    }
+
+    fn total(&mut self, terms: [Id; 3]) -> Id {
+        let sum = self.values.add(terms[0], terms[1]);
+        self.values.add(sum, terms[2])
+    }
+
+    /// A summand; a negated one is no base.
+    fn term(&mut self, source: &Operand, word: usize, state: &State, moved: bool) -> Id {
+        let value = self.word(source, word, state, moved);
+        match source {
+            Operand::Registers(_, true) | Operand::Constant { negated: true, .. } => {
+                self.values.offset(value)
+            }
+            _ => value,
+        }
+    }
+
+    /// All words of a source, as something that is no base.
+    fn factor(&mut self, source: &Operand, state: &State, moved: bool) -> Id {
+        let count = match source {
+            Operand::Registers(registers, _) => registers.count,
+            Operand::Constant { words, .. } => *words,
+            _ => 1,
+        };
+        let mut all = NUMBER;
+        for word in 0..usize::from(count) {
+            let value = self.word(source, word, state, moved);
+            let value = self.values.offset(value);
+            all = self.values.add(all, value);
+        }
+        all
+    }
+
+    /// One word of a source.
+    fn word(&mut self, source: &Operand, word: usize, state: &State, moved: bool) -> Id {
+        match *source {
+            Operand::None => NUMBER,
+            Operand::Registers(registers, _) => self.register(registers, word, state),
+            Operand::Immediate(_) if moved => VARIABLE,
+            Operand::Immediate(_) => NUMBER,
+            Operand::Constant { bank, offset, words, index, .. } => {
+                if word >= usize::from(words) {
+                    return NUMBER;
+                }
+                self.constant(bank, offset + 4 * word as u32, index.count > 0)
+            }
+        }
+    }
+
+    fn register(&self, registers: Registers, word: usize, state: &State) -> Id {
+        if word >= usize::from(registers.count) {
+            return NUMBER;
+        }
+        let number = usize::from(registers.first) + word;
+        state.values[self.places.register(registers.file, number)]
+    }
+
+    /// A word of a bank of constants.
+    fn constant(&mut self, bank: u8, offset: u32, indexed: bool) -> Id {
+        let ParameterBank { begin, bytes, .. } = self.parameters;
+        match bank {
+            0 if indexed => self.any,
+            0 if offset < begin => NUMBER,
+            0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
+            0 => UNKNOWN,
+            // The compiler's own constants.
+            2 => NUMBER,
+            // The program's: the host may have put pointers there.
+            3 => MEMORY,
+            4 => VARIABLE,
+            _ => UNKNOWN,
+        }
+    }
+
+    /// Writes the result. An instruction with a guard may leave the old values.
+    fn put(&mut self, one: &Instruction, state: &mut State, words: [Id; 4]) -> Option<Access> {
+        for (word, number) in one.destination.iter().enumerate() {
+            let place = self.places.register(one.destination.file, number);
+            let value = words[word.min(3)];
+            let Some(old) = state.values.get_mut(place) else { continue };
+            *old = if one.fields.guarded() { self.values.join(*old, value) } else { value };
+        }
+        None
+    }
+
+    /// The address in memory: the sum of its registers.
+    fn address(&mut self, one: &Instruction, state: &State) -> Id {
+        let mut sum = NUMBER;
+        for registers in one.address {
+            for word in 0..usize::from(registers.count) {
+                let value = self.register(registers, word, state);
+                sum = self.values.add(sum, value);
+            }
+        }
+        sum
+    }
+
+    fn load(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+        if space == Space::Local {
+            let words = std::array::from_fn(|word| self.local_word(one, word, state));
+            return self.put(one, state, words);
+        }
+        if space == Space::Shared {
+            return self.put(one, state, [self.shared; 4]);
+        }
+        let address = self.address(one, state);
+        let loaded = self.loaded(address, state);
+        self.put(one, state, [loaded; 4]);
+        Some(Access::Read(address))
+    }
+
+    /// What a load from this address may give. If the address may be a window on other memory,
+    /// that is the block's or the thread's, or the parameters.
+    fn loaded(&mut self, address: Id, state: &State) -> Id {
+        if self.values.get(address).has_base() {
+            return MEMORY;
+        }
+        let mut all = [MEMORY, self.shared, self.local, self.any]
+            .into_iter()
+            .fold(MEMORY, |all, one| self.values.join(all, one));
+        for slot in self.places.slots() {
+            all = self.values.join(all, state.values[slot]);
+        }
+        all
+    }
+
+    fn store(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+        let data = self.data(one, state);
+        match space {
+            Space::Shared => {
+                self.shared = self.values.join(self.shared, data);
+                None
+            }
+            Space::Local => {
+                self.store_local(one, state);
+                None
+            }
+            Space::Global | Space::Generic => {
+                let address = self.address(one, state);
+                self.stored(address, data);
+                Some(Access::Write(address, data))
+            }
+        }
+    }
+
+    /// A store behind an address that may be a window on the block's or the thread's memory.
+    fn stored(&mut self, address: Id, data: Id) {
+        if !self.values.get(address).has_base() {
+            self.shared = self.values.join(self.shared, data);
+            self.local = self.values.join(self.local, data);
+        }
+    }
+
+    /// What is stored, all words of it together.
+    fn data(&mut self, one: &Instruction, state: &State) -> Id {
+        let mut all = NUMBER;
+        for source in &one.sources {
+            let Operand::Registers(registers, _) = *source else { continue };
+            for word in 0..usize::from(registers.count) {
+                let value = self.register(registers, word, state);
+                all = self.values.join(all, value);
+            }
+        }
+        all
+    }
+
+    fn atomic(&mut self, space: Space, one: &Instruction, state: &mut State) -> Option<Access> {
+        let data = self.data(one, state);
+        if space == Space::Shared {
+            self.shared = self.values.join(self.shared, data);
+            return self.put(one, state, [self.shared; 4]);
+        }
+        let address = self.address(one, state);
+        self.stored(address, data);
+        let loaded = self.loaded(address, state);
+        self.put(one, state, [loaded; 4]);
+        Some(Access::Change(address, data))
+    }
+
+    /// The byte of the thread's memory that an instruction uses, if it is known.
+    fn local_byte(&self, one: &Instruction, state: &State) -> Option<i32> {
+        let [base, other] = one.address;
+        let stack = base.count == 1 && base.first == STACK && other.count == 0;
+        let offset = one.fields.signed(40, 64) as i32;
+        state.frame.filter(|_| stack).and_then(|frame| frame.checked_add(offset))
+    }
+
+    fn local_word(&mut self, one: &Instruction, word: usize, state: &State) -> Id {
+        if word >= usize::from(one.destination.count) {
+            return NUMBER;
+        }
+        let byte = self.local_byte(one, state).map(|byte| (byte & !3).wrapping_add(4 * word as i32));
+        if let Some(slot) = byte.and_then(|byte| self.places.slot(byte)) {
+            return self.values.join(state.values[slot], self.local);
+        }
+        self.places.slots().fold(self.local, |all, slot| self.values.join(all, state.values[slot]))
+    }
+
+    fn store_local(&mut self, one: &Instruction, state: &mut State) {
+        let Operand::Registers(registers, _) = one.sources[1] else { return };
+        // Less than four bytes leave the rest of the word.
+        let whole = one.fields.bits(73, 3) >= 4 && !one.fields.guarded();
+        let count = 1usize << one.fields.bits(73, 3).saturating_sub(4);
+        for word in 0..count {
+            let value = self.register(registers, word, state);
+            let byte = self.local_byte(one, state);
+            let byte = byte.map(|byte| (byte & !3).wrapping_add(4 * word as i32));
+            match byte.and_then(|byte| self.places.slot(byte)) {
+                Some(slot) if whole => state.values[slot] = value,
+                Some(slot) => state.values[slot] = self.values.join(state.values[slot], value),
+                None => self.local = self.values.join(self.local, value),
+            }
+        }
+    }
+
+    /// Follows the stack pointer.
+    fn stack(&self, one: &Instruction, state: &mut State) {
+        let Registers { file, .. } = one.destination;
+        if file != File::General || !one.destination.iter().any(|number| number == usize::from(STACK)) {
+            return;
+        }
+        let own = Operand::Registers(Registers { file, first: STACK, count: 1 }, false);
+        let first = |source: &Operand| match source {
+            Operand::Constant { bank: 0, offset, index, .. } => {
+                index.count == 0 && *offset < self.parameters.begin
+            }
+            _ => false,
+        };
+        let none = |source: &Operand| match source {
+            Operand::None => true,
+            Operand::Registers(registers, _) => registers.count == 0,
+            _ => false,
+        };
+        state.frame = match one.sources {
+            _ if one.fields.guarded() || one.destination.count != 1 => None,
+            [a, _, _] if one.action == Action::Constant && first(&a) => Some(0),
+            [a, b, c] if one.action == Action::Choice && none(&a) && none(&c) && first(&b) => Some(0),
+            [a, b, c] if is_zero(&a) && is_zero(&b) && one.action == Action::Product && first(&c) => Some(0),
+            [a, Operand::Immediate(by), c] if one.action == Action::Sum && a == own && none(&c) => {
+                state.frame.and_then(|frame| frame.checked_add(by as i32))
+            }
+            _ => None,
+        };
+    }
+}
+
+fn is_one(source: &Operand) -> bool {
+    *source == Operand::Immediate(1)
+}
+
+fn is_zero(source: &Operand) -> bool {
+    match source {
+        Operand::Registers(registers, _) => registers.count == 0,
+        Operand::Immediate(number) => *number == 0,
+        _ => false,
+    }
+}
+
+/// A mask of few low bits: what remains is less than the distance between two allocations, so that
+/// it is no base, nor does the base depend on it.
+fn is_small(one: &Instruction) -> bool {
+    let and = one.fields.bits(72, 8) == 0xc0;
+    and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
+}

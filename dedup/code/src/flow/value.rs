@@ -1,0 +1,229 @@
+//! Where the bits of a register may come from.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use super::hash::Quick;
+
+/// Words of the parameters, or [`GLOBAL`], in rising order.
+type Set = Vec<u16>;
+
+/// Stands among the words for the address of a variable of the module.
+pub const GLOBAL: u16 = u16::MAX;
+
+/// How many alternatives of one kind are kept apart.
+const ALTERNATIVES: usize = 4;
+
+/// What is known about 32 bits: they are one of several alternatives, each the sum of words and of
+/// offsets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Value {
+    /// The words that take part in any way, in any alternative.
+    pub words: Set,
+    /// Those of them that take part other than as a summand: as a factor, shifted, negated.
+    pub offsets: Set,
+    /// For each alternative, one of these has no more summands, and the same flag: something that
+    /// was loaded from memory takes part.
+    pub least: Vec<(Set, bool)>,
+    /// The bits may come from anywhere.
+    pub unknown: bool,
+}
+
+/// A value by its number in [`Values`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Id(u32);
+
+/// Bits that no address comes from: constants, special registers, results of comparisons.
+pub const NUMBER: Id = Id(0);
+/// Bits that were loaded from memory.
+pub const MEMORY: Id = Id(1);
+/// The address of a variable of the module.
+pub const VARIABLE: Id = Id(2);
+/// Bits from anywhere.
+pub const UNKNOWN: Id = Id(3);
+
+type Pairs = HashMap<(Id, Id), Id, BuildHasherDefault<Quick>>;
+
+/// All values of an analysis, each once, with the results of operations on them.
+#[derive(Debug)]
+pub struct Values {
+    all: Vec<Value>,
+    ids: HashMap<Value, Id>,
+    joined: Pairs,
+    added: Pairs,
+    offsets: HashMap<Id, Id, BuildHasherDefault<Quick>>,
+}
+
+impl Values {
+    pub fn new() -> Values {
+        let mut values = Values {
+            all: Vec::new(),
+            ids: HashMap::new(),
+            joined: Pairs::default(),
+            added: Pairs::default(),
+            offsets: HashMap::default(),
+        };
+        let plain = vec![(Set::new(), false)];
+        let number = Value { least: plain.clone(), ..Value::default() };
+        let memory = Value { least: vec![(Set::new(), true)], ..Value::default() };
+        for (value, id) in [
+            (number.clone(), NUMBER),
+            (memory, MEMORY),
+            (Value::summand(GLOBAL), VARIABLE),
+            (Value { unknown: true, ..number }, UNKNOWN),
+        ] {
+            let made = values.id(value);
+            debug_assert_eq!(made, id);
+        }
+        values
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn get(&self, id: Id) -> &Value {
+        &self.all[id.0 as usize]
+    }
+
+    /// The value of a word of the parameters.
+    pub fn word(&mut self, word: u16) -> Id {
+        self.id(Value::summand(word))
+    }
+
+    /// The value of one of these words, it is not known which.
+    pub fn any_of(&mut self, words: std::ops::Range<u16>) -> Id {
+        let least = vec![(Set::new(), false)];
+        self.id(Value { words: words.clone().collect(), offsets: words.collect(), least, unknown: false })
+    }
+
+    /// A value that is one of two.
+    pub fn join(&mut self, one: Id, other: Id) -> Id {
+        self.pair(one, other, |values| &mut values.joined, Value::join)
+    }
+
+    /// The sum of two values.
+    pub fn add(&mut self, one: Id, other: Id) -> Id {
+        match (one, other) {
+            (NUMBER, id) | (id, NUMBER) => id,
+            _ => self.pair(one, other, |values| &mut values.added, Value::add),
+        }
+    }
+
+    /// The value as a factor, or changed in a way that leaves no address.
+    pub fn offset(&mut self, id: Id) -> Id {
+        if id <= MEMORY {
+            return id;
+        }
+        if let Some(&known) = self.offsets.get(&id) {
+            return known;
+        }
+        let made = self.id(self.get(id).offset());
+        self.offsets.insert(id, made);
+        made
+    }
+
+    fn pair(
+        &mut self,
+        one: Id,
+        other: Id,
+        known: fn(&mut Values) -> &mut Pairs,
+        make: fn(&Value, &Value) -> Value,
+    ) -> Id {
+        let key = (one.min(other), one.max(other));
+        if let Some(&id) = known(self).get(&key) {
+            return id;
+        }
+        let made = self.id(make(self.get(key.0), self.get(key.1)));
+        known(self).insert(key, made);
+        made
+    }
+
+    fn id(&mut self, value: Value) -> Id {
+        if let Some(&id) = self.ids.get(&value) {
+            return id;
+        }
+        let id = Id(self.all.len() as u32);
+        self.all.push(value.clone());
+        self.ids.insert(value, id);
+        id
+    }
+}
+
+impl Value {
+    fn summand(word: u16) -> Value {
+        let least = vec![(vec![word], false)];
+        Value { words: vec![word], offsets: Set::new(), least, unknown: false }
+    }
+
+    fn join(&self, other: &Value) -> Value {
+        let least = self.least.iter().chain(&other.least).cloned().collect();
+        self.both(other, least)
+    }
+
+    fn add(&self, other: &Value) -> Value {
+        let mut least = Vec::new();
+        for (words, memory) in &self.least {
+            for (others, also) in &other.least {
+                least.push((union(words, others), memory | also));
+            }
+        }
+        self.both(other, least)
+    }
+
+    fn offset(&self) -> Value {
+        let least = self.least.iter().map(|(_, memory)| (Set::new(), *memory)).collect();
+        let words = self.words.clone();
+        Value { offsets: words.clone(), words, least: fewest(least), unknown: self.unknown }
+    }
+
+    fn both(&self, other: &Value, least: Vec<(Set, bool)>) -> Value {
+        Value {
+            words: union(&self.words, &other.words),
+            offsets: union(&self.offsets, &other.offsets),
+            least: fewest(least),
+            unknown: self.unknown | other.unknown,
+        }
+    }
+
+    /// Each alternative has an address of the program's memory among its summands, or was loaded.
+    pub fn has_base(&self) -> bool {
+        !self.unknown && self.least.iter().all(|(words, memory)| *memory || !words.is_empty())
+    }
+}
+
+fn union(one: &Set, other: &Set) -> Set {
+    let mut both: Set = one.iter().chain(other).copied().collect();
+    both.sort_unstable();
+    both.dedup();
+    both
+}
+
+fn is_subset(one: &Set, other: &Set) -> bool {
+    one.iter().all(|word| other.binary_search(word).is_ok())
+}
+
+/// The alternatives without those that have more summands than another; and if there are many, the
+/// summands that they have in common.
+fn fewest(least: Vec<(Set, bool)>) -> Vec<(Set, bool)> {
+    let mut kept = Vec::new();
+    for memory in [false, true] {
+        let mut sets: Vec<Set> =
+            least.iter().filter(|one| one.1 == memory).map(|one| one.0.clone()).collect();
+        sets.sort_by(|one, other| one.len().cmp(&other.len()).then_with(|| one.cmp(other)));
+        let mut smallest: Vec<Set> = Vec::new();
+        for set in sets {
+            if !smallest.iter().any(|smaller| is_subset(smaller, &set)) {
+                smallest.push(set);
+            }
+        }
+        if smallest.len() > ALTERNATIVES {
+            let common = |set: Set, other: &Set| {
+                set.into_iter().filter(|word| other.binary_search(word).is_ok()).collect()
+            };
+            smallest = vec![smallest[1..].iter().fold(smallest[0].clone(), common)];
+        }
+        kept.extend(smallest.into_iter().map(|set| (set, memory)));
+    }
+    kept
+}
