@@ -1,4 +1,4 @@
-//! Hazard (process crash): a kernel that wrote into a block, or without a proof, counts as a reader,
+//! Hazard (process crash): a kernel that wrote into a block, or has no proof, counts as a reader,
 //! and then faults in a shared one. Random programs of kernels run over blocks of few bytes; some
 //! proofs are wrong.
 

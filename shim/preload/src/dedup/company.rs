@@ -2,9 +2,8 @@
 //! passes. It begins to share once it has copied much from the host and another process of the user
 //! has done so, too.
 //!
-//! Until then blocks and the addresses that are copied are noted, and so are the kernels of graphs,
-//! which may be launched later. Launches of kernels are not: a block is shared by what may write it
-//! from then on, and by bytes that are equal then.
+//! Until then blocks, addresses that are copied, and kernels with parameters into blocks are noted:
+//! a kernel may have stored a block's address, through which another one writes later.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
