@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::graphs::GraphFacts;
-use super::tracked_blocks::{BlockFacts, Exclusion, UseTime};
+use super::tracked_blocks::{BlockFacts, Exclusion};
 use crate::chunk::{CHUNK_BYTES, Fingerprint};
-use crate::readers::{ParameterKey, Readers, WindowOutcome};
+use crate::readers::{ParameterKey, Readers};
 
 /// The time from a block's last copy or write until it is fingerprinted.
 const QUIET: Duration = Duration::from_millis(300);
@@ -27,8 +27,6 @@ pub enum Eligibility {
     UnknownReader,
     /// Its bytes were not the same in two fingerprints in a row since the last write.
     Changing,
-    /// A kernel without a key was launched on it since its fingerprints.
-    UnknownKernel,
     /// A kernel that uses it is not proven to be a reader.
     PossibleWriter,
 }
@@ -41,7 +39,6 @@ impl BlockFacts {
             Some(why) => Eligibility::Excluded(why),
             None if !is_used => Eligibility::UnknownReader,
             None if self.unchanged == 0 => Eligibility::Changing,
-            None if self.window.is_unknown() => Eligibility::UnknownKernel,
             None if !readers.judge(self.parameters.iter()) => Eligibility::PossibleWriter,
             None => Eligibility::Eligible,
         }
@@ -81,57 +78,28 @@ impl BlockFacts {
         readers: &Readers,
         graphs: &GraphFacts,
     ) -> Vec<ParameterKey> {
-        let reaching = graphs.reaching(range);
-        for parameter in &reaching {
-            self.used_by(*parameter, UseTime::InGraph);
+        // Those of graphs that are older than the block's bytes are new to it.
+        for parameter in graphs.reaching(range) {
+            self.used_by(parameter);
         }
-        let outcome = self.outcome(&fingerprints);
-        if outcome == WindowOutcome::Changed {
-            self.note_graphs(reaching, graphs.launches());
+        let has_changed = self.changed(&fingerprints).next().is_some();
+        let refuted = if has_changed { readers.contradict(&self.parameters) } else { Vec::new() };
+        if has_changed {
             self.drop_changed(&fingerprints);
         }
-        let refuted = readers.close(&self.window, outcome);
-        self.unchanged = if outcome == WindowOutcome::Unchanged { self.unchanged + 1 } else { 0 };
-        self.window.clear();
-        self.graph_launches = graphs.launches();
+        let was_still = !has_changed && !self.fingerprints.is_empty();
+        self.unchanged = if was_still { self.unchanged + 1 } else { 0 };
         self.fingerprints = fingerprints;
         refuted
     }
 
     /// A chunk has other bytes than its fingerprint says, and no known write is the cause. Returns
     /// the parameters whose proof this refutes.
-    pub fn contradicted(
-        &mut self,
-        range: &Range<u64>,
-        readers: &Readers,
-        graphs: &GraphFacts,
-    ) -> Vec<ParameterKey> {
-        self.note_graphs(graphs.reaching(range), graphs.launches());
-        let refuted = readers.close(&self.window, WindowOutcome::Changed);
-        self.window.clear();
+    pub fn contradicted(&mut self, readers: &Readers) -> Vec<ParameterKey> {
         self.fingerprints.clear();
         self.wait_no_longer(|_| true);
         self.unchanged = 0;
-        refuted
-    }
-
-    /// Bytes changed: any graph that was launched since the last fingerprints may have written.
-    fn note_graphs(&mut self, reaching: impl IntoIterator<Item = ParameterKey>, launches: u64) {
-        if launches != self.graph_launches {
-            for parameter in reaching {
-                self.window.add(parameter);
-            }
-        }
-    }
-
-    fn outcome(&self, new: &BTreeMap<u64, Fingerprint>) -> WindowOutcome {
-        if self.fingerprints.is_empty() {
-            WindowOutcome::Void
-        } else if self.changed(new).next().is_none() {
-            WindowOutcome::Unchanged
-        } else {
-            WindowOutcome::Changed
-        }
+        readers.contradict(&self.parameters)
     }
 
     fn changed(&self, new: &BTreeMap<u64, Fingerprint>) -> impl Iterator<Item = u64> {

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use crate::readers::{FunctionKey, ParameterKey};
@@ -20,7 +19,6 @@ const MOST_WORDS: usize = 1 << 20;
 #[derive(Debug)]
 pub struct GraphFacts {
     words: Mutex<BTreeSet<GraphWord>>,
-    launches: AtomicU64,
 }
 
 impl Default for GraphFacts {
@@ -32,7 +30,7 @@ impl Default for GraphFacts {
 impl GraphFacts {
     /// Without graphs.
     pub const fn new() -> Self {
-        Self { words: Mutex::new(BTreeSet::new()), launches: AtomicU64::new(0) }
+        Self { words: Mutex::new(BTreeSet::new()) }
     }
 
     /// A kernel's argument in a graph, captured or not. Returns `false` if there are too many.
@@ -40,16 +38,6 @@ impl GraphFacts {
         let mut words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
         words.insert(word);
         words.len() <= MOST_WORDS
-    }
-
-    /// A graph is launched.
-    pub fn launched(&self) {
-        self.launches.fetch_add(1, Relaxed);
-    }
-
-    /// Launches of any graph so far.
-    pub fn launches(&self) -> u64 {
-        self.launches.load(Relaxed)
     }
 
     /// Parameters of any graph's kernels that pointed into a range.

@@ -15,7 +15,7 @@ use rustc_hash::FxHashSet;
 use crate::candidates::Candidates;
 use crate::chunk::{CHUNK_BYTES, Fingerprint};
 use crate::client::Lease;
-use crate::readers::{LaunchWindow, ParameterKey};
+use crate::readers::ParameterKey;
 
 /// Parameters that may point into a block. A block with more is excluded.
 const MOST_PARAMETERS: usize = 4096;
@@ -149,13 +149,9 @@ pub struct BlockUsage {
 pub struct BlockFacts {
     /// The bytes that arrived by copies.
     pub candidates: Candidates,
-    /// Launches since the last fingerprints.
-    pub(super) window: LaunchWindow,
     /// Every parameter that pointed here so far.
     pub(super) parameters: FxHashSet<ParameterKey>,
-    /// Launches of any graph when the window began.
-    pub(super) graph_launches: u64,
-    /// By index of the chunk; none since the last write that is not the window's.
+    /// By index of the chunk; none since the last write that a call made.
     pub(super) fingerprints: BTreeMap<u64, Fingerprint>,
     /// Fingerprints in a row that found every byte unchanged.
     pub(super) unchanged: u32,
@@ -169,14 +165,11 @@ pub struct BlockFacts {
 }
 
 impl BlockFacts {
-    /// Of a block of `bytes` bytes that is tracked from now on, after `graph_launches` launches of
-    /// graphs.
-    pub fn new(bytes: u64, graph_launches: u64, now: Instant) -> Self {
+    /// Of a block of `bytes` bytes that is tracked from now on.
+    pub fn new(bytes: u64, now: Instant) -> Self {
         Self {
             candidates: Candidates::new(bytes),
-            window: LaunchWindow::new(),
             parameters: FxHashSet::default(),
-            graph_launches,
             fingerprints: BTreeMap::new(),
             unchanged: 0,
             written_at: now,
@@ -196,37 +189,12 @@ impl BlockFacts {
     }
 
     /// A kernel has a parameter that points here. Returns `true` for the first time.
-    pub fn used_by(&mut self, parameter: ParameterKey, time: UseTime) -> bool {
-        // A parameter of the window is one of the block's.
-        if time == UseTime::Now && self.window.add(parameter) {
-            return false;
-        }
+    pub fn used_by(&mut self, parameter: ParameterKey) -> bool {
         let is_new = self.parameters.insert(parameter);
         if is_new && self.parameters.len() > MOST_PARAMETERS {
             self.exclude(Exclusion::ManyKernels);
         }
         is_new
-    }
-
-    /// The block got a private copy before a kernel with these parameters into it. Earlier launches
-    /// have only read, because a write into shared memory faults, so each later change is this
-    /// kernel's, through one of them.
-    pub fn copied_for(&mut self, parameters: impl IntoIterator<Item = ParameterKey>, time: UseTime) {
-        self.window.clear();
-        for parameter in parameters {
-            self.used_by(parameter, time);
-        }
-    }
-
-    /// The GPU has ended all work on the block, some of which lies in shared memory. A write there
-    /// would have been a fault, so launches of before are no suspects of a later one.
-    pub fn work_is_over(&mut self) {
-        self.window.clear();
-    }
-
-    /// Parameters that kernels in flight may write through, if a kernel has faulted.
-    pub fn suspects(&self) -> Vec<ParameterKey> {
-        self.window.parameters().collect()
     }
 
     /// The block becomes private for a write.

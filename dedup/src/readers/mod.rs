@@ -4,34 +4,20 @@
 //! No number of launches is a proof: a kernel may write the bytes that are there, or write only in
 //! a phase that has not come. So a parameter without a proof may write. A proof may be wrong, if
 //! the code was misunderstood or other code writes through an address in memory. Therefore the
-//! bytes have a veto: a block's launches are noted in a [`LaunchWindow`] between two fingerprints
-//! of all its chunks, and if a byte changed, the window has a writer.
+//! bytes have a veto: if they changed in a block that only readers use, all of these are writers.
 //!
-//! Invariants: a writer stays one; a reader was proven, and no byte changed since that can have
-//! been its. No lock is held between calls.
+//! Invariants: a writer stays one; a reader was proven, and no byte changed since in a block that
+//! only readers use, it among them. No lock is held between calls.
 
 mod key;
-mod window;
 
 use dashmap::DashMap;
-use rustc_hash::FxBuildHasher;
+use rustc_hash::{FxBuildHasher, FxHashSet};
 
 pub use key::{FunctionKey, ParameterKey, ParameterVerdict};
-pub use window::LaunchWindow;
 
 /// Parameters that are remembered. Others stay unknown, which is safe.
 const MOST: usize = 1 << 18;
-
-/// The effect of a window on a block's bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WindowOutcome {
-    /// All fingerprints are the same.
-    Unchanged,
-    /// A fingerprint differs, and only the window's kernels can have written.
-    Changed,
-    /// Other writes are possible: the window teaches nothing.
-    Void,
-}
 
 /// How many parameters there are by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,14 +85,11 @@ impl Readers {
         }
     }
 
-    /// Ends a window. If bytes changed though all its parameters are readers, a proof is refuted,
-    /// and [all are accused](Self::accuse). Any other parameter explains the change. A window with
-    /// unknown functions teaches nothing. Returns the new writers.
-    pub fn close(&self, window: &LaunchWindow, outcome: WindowOutcome) -> Vec<ParameterKey> {
-        let is_refuted = outcome == WindowOutcome::Changed
-            && !window.is_unknown()
-            && window.parameters().all(|of| self.verdict(of) == ParameterVerdict::Reader);
-        if is_refuted { self.accuse(window.parameters()) } else { Vec::new() }
+    /// Bytes changed in a block into which these point. If all are readers, a proof is wrong, and
+    /// [all are accused](Self::accuse); any other parameter explains the change. Returns the new
+    /// writers.
+    pub fn contradict(&self, parameters: &FxHashSet<ParameterKey>) -> Vec<ParameterKey> {
+        if self.judge(parameters) { self.accuse(parameters.iter().copied()) } else { Vec::new() }
     }
 
     /// One of these wrote, against its proof, or another process says so: all of them count as

@@ -1,6 +1,5 @@
-//! Hazard (process crash): a kernel that wrote into a block, or has no proof, counts as a reader,
-//! and then faults in a shared one. Random programs of kernels run over blocks of few bytes; some
-//! proofs are wrong.
+//! Hazard (process crash): a kernel without a proof, or one whose proof was refuted, counts as a
+//! reader, and then faults in a shared block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,8 +7,6 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-
-const BLOCKS: usize = 3;
 
 fn parameter(number: u8) -> ParameterKey {
     ParameterKey {
@@ -20,105 +17,46 @@ fn parameter(number: u8) -> ParameterKey {
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Of a kernel: parameters below 4 read, others write this value into the byte.
-    Launch {
-        number: u8,
-        block: usize,
-        byte: usize,
-        value: u8,
-    },
-    /// Of a function whose parameters are not told, which writes.
-    Unknown {
-        block: usize,
-        value: u8,
-    },
-    /// Of a copy, which the caller knows.
-    Copy {
-        block: usize,
-        value: u8,
-    },
-    Close {
-        block: usize,
-    },
     Prove {
         number: u8,
         only_reads: bool,
     },
+    /// Bytes changed in a block that these use.
+    Contradict(BTreeSet<u8>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => (0..8_u8, 0..BLOCKS, 0..2_usize, 0..2_u8)
-            .prop_map(|(number, block, byte, value)| Step::Launch { number, block, byte, value }),
-        1 => (0..BLOCKS, 0..2_u8).prop_map(|(block, value)| Step::Unknown { block, value }),
-        1 => (0..BLOCKS, 0..2_u8).prop_map(|(block, value)| Step::Copy { block, value }),
-        5 => (0..BLOCKS).prop_map(|block| Step::Close { block }),
-        4 => (0..8_u8, any::<bool>()).prop_map(|(number, only_reads)| Step::Prove { number, only_reads }),
+        3 => (0..8_u8, prop::bool::weighted(0.8))
+            .prop_map(|(number, only_reads)| Step::Prove { number, only_reads }),
+        1 => prop::collection::btree_set(0..8_u8, 0..4).prop_map(Step::Contradict),
     ]
 }
 
-/// A block, its last fingerprint, which is its bytes, and the events since.
-#[derive(Debug, Default)]
-struct Block {
-    bytes: [u8; 2],
-    before: [u8; 2],
-    window: LaunchWindow,
-    launched: BTreeSet<u8>,
-    is_copied: bool,
-    is_unknown: bool,
-}
-
-/// The expected verdicts: none for those that are not there.
-type Model = BTreeMap<u8, ParameterVerdict>;
-
-/// Closes a window. All its parameters were readers, and a byte changed: all are accused.
-fn close(block: &mut Block, readers: &Readers, model: &mut Model) -> Vec<ParameterKey> {
-    let outcome = match block.bytes == block.before {
-        _ if block.is_copied => WindowOutcome::Void,
-        true => WindowOutcome::Unchanged,
-        false => WindowOutcome::Changed,
-    };
-    let is_reader = |number: &u8| model.get(number) == Some(&ParameterVerdict::Reader);
-    let is_refuted =
-        outcome == WindowOutcome::Changed && !block.is_unknown && block.launched.iter().all(is_reader);
-    let expected: BTreeSet<u8> = if is_refuted { block.launched.clone() } else { BTreeSet::new() };
-    let accused = readers.close(&block.window, outcome);
-    let found: BTreeSet<ParameterKey> = accused.iter().copied().collect();
-    assert_eq!(found, expected.iter().map(|number| parameter(*number)).collect());
-    model.extend(expected.into_iter().map(|number| (number, ParameterVerdict::Writer)));
-    *block = Block { bytes: block.bytes, before: block.bytes, ..Block::default() };
-    accused
+fn parameters(numbers: &BTreeSet<u8>) -> FxHashSet<ParameterKey> {
+    numbers.iter().map(|number| parameter(*number)).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    /// The model has the first proof of each parameter, and the accused ones.
     #[test]
-    fn verdicts_are_those_of_the_model(steps in prop::collection::vec(step(), 0..200)) {
-        let (readers, mut model) = (Readers::new(), Model::new());
-        let mut blocks: [Block; BLOCKS] = Default::default();
+    fn verdicts_are_those_of_the_model(steps in prop::collection::vec(step(), 0..60)) {
+        let (readers, mut model) = (Readers::new(), BTreeMap::new());
         for step in steps {
             match step {
-                Step::Launch { number, block, byte, value } => {
-                    let block = &mut blocks[block];
-                    block.window.add(parameter(number));
-                    block.launched.insert(number);
-                    if number >= 4 { block.bytes[byte] = value }
-                }
-                Step::Unknown { block, value } => {
-                    blocks[block].window.add_unknown();
-                    blocks[block].bytes[0] = value;
-                    blocks[block].is_unknown = true;
-                }
-                Step::Copy { block, value } => {
-                    blocks[block].bytes[1] = value;
-                    blocks[block].is_copied = true;
-                }
-                Step::Close { block } => drop(close(&mut blocks[block], &readers, &mut model)),
                 Step::Prove { number, only_reads } => {
                     readers.prove(parameter(number), only_reads);
                     let proven = if only_reads { ParameterVerdict::Reader } else { ParameterVerdict::Writer };
                     model.entry(number).or_insert(proven);
+                }
+                Step::Contradict(numbers) => {
+                    let is_reader = |number: &u8| model.get(number) == Some(&ParameterVerdict::Reader);
+                    let expected = if numbers.iter().all(is_reader) { numbers.clone() } else { BTreeSet::new() };
+                    let accused: FxHashSet<_> = readers.contradict(&parameters(&numbers)).into_iter().collect();
+                    prop_assert_eq!(accused, parameters(&expected));
+                    model.extend(expected.into_iter().map(|number| (number, ParameterVerdict::Writer)));
                 }
             }
             for number in 0..8 {
@@ -131,14 +69,6 @@ proptest! {
         let counts = readers.counts();
         prop_assert_eq!((counts.readers, counts.writers), (listed(ParameterVerdict::Reader), listed(ParameterVerdict::Writer)));
     }
-}
-
-fn window(numbers: &[u8]) -> LaunchWindow {
-    let mut window = LaunchWindow::new();
-    for number in numbers {
-        window.add(parameter(*number));
-    }
-    window
 }
 
 #[test]
@@ -161,12 +91,12 @@ fn what_has_no_verdict_is_named_until_it_has_one() {
 /// A parameter that may write explains the change, so the readers beside it are not accused.
 #[test]
 fn a_change_beside_a_possible_writer_refutes_nothing() {
-    let readers = Readers::new();
+    let (readers, both) = (Readers::new(), parameters(&[0, 1].into()));
     readers.prove(parameter(0), true);
-    assert_eq!(readers.close(&window(&[0, 1]), WindowOutcome::Changed), []);
+    assert_eq!(readers.contradict(&both), []);
     readers.prove(parameter(1), true);
-    assert_eq!(readers.close(&window(&[0, 1]), WindowOutcome::Changed).len(), 2);
-    assert_eq!(readers.close(&window(&[0, 1]), WindowOutcome::Changed), [], "each is told once");
+    assert_eq!(readers.contradict(&both).len(), 2);
+    assert_eq!(readers.contradict(&both), [], "each is told once");
 }
 
 /// A full table gets no new parameter; it still corrects the ones that it has.
@@ -182,14 +112,14 @@ fn endless_functions_are_forgotten_before_they_are_believed() {
 }
 
 #[test]
-fn threads_that_close_windows_refute_a_reader_once() {
+fn threads_that_accuse_at_once_are_told_once() {
     let readers = Arc::new(Readers::new());
     (0..4).for_each(|number| readers.prove(parameter(number), true));
-    let close = |_| {
+    let accuse = |_| {
         let readers = Arc::clone(&readers);
-        std::thread::spawn(move || readers.close(&window(&[0, 1, 2, 3]), WindowOutcome::Changed).len())
+        std::thread::spawn(move || readers.accuse((0..4).map(parameter)).len())
     };
-    let threads: Vec<_> = (0..4).map(close).collect();
-    let refuted: usize = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
-    assert_eq!(refuted, 4);
+    let threads: Vec<_> = (0..4).map(accuse).collect();
+    let accused: usize = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+    assert_eq!(accused, 4);
 }

@@ -1,6 +1,4 @@
 //! Hazard (wrong result): a fact survives the write that ends it, or a lease is lost.
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
 
 use super::*;
@@ -12,7 +10,7 @@ fn parameter(number: u32) -> ParameterKey {
 
 /// A block of eight chunks, all loaded and fingerprinted.
 fn loaded() -> BlockFacts {
-    let mut facts = BlockFacts::new(8 * CHUNK_BYTES, 0, Instant::now());
+    let mut facts = BlockFacts::new(8 * CHUNK_BYTES, Instant::now());
     facts.candidates.loaded(0..8 * CHUNK_BYTES);
     facts.fingerprints = (0..8).map(|index| (index, Fingerprint(index.into()))).collect();
     facts.unchanged = 1;
@@ -70,30 +68,12 @@ fn the_second_private_copy_excludes_the_block() {
 fn kernels_without_end_exclude_the_block() {
     let mut facts = loaded();
     for number in 0..MOST_PARAMETERS as u32 {
-        assert!(facts.used_by(parameter(number), UseTime::InGraph));
+        assert!(facts.used_by(parameter(number)));
     }
-    facts.used_by(parameter(0), UseTime::Now);
+    assert!(!facts.used_by(parameter(0)), "it is known");
     assert_eq!(facts.exclusion(), None);
-    facts.used_by(parameter(u32::MAX), UseTime::Now);
+    facts.used_by(parameter(u32::MAX));
     assert_eq!(facts.exclusion(), Some(Exclusion::ManyKernels));
-}
-
-#[test]
-fn a_captured_kernel_is_no_launch() {
-    let mut facts = loaded();
-    facts.used_by(parameter(1), UseTime::InGraph);
-    assert!(facts.window.is_empty() && facts.parameters.contains(&parameter(1)));
-    facts.used_by(parameter(1), UseTime::Now);
-    assert_eq!(facts.window.parameters().collect::<Vec<_>>(), [parameter(1)]);
-}
-
-#[test]
-fn a_private_copy_blames_no_earlier_kernel() {
-    let mut facts = loaded();
-    facts.used_by(parameter(1), UseTime::Now);
-    facts.copied_for([parameter(2)], UseTime::Now);
-    assert_eq!(facts.window.parameters().collect::<Vec<_>>(), [parameter(2)]);
-    assert!(facts.parameters.contains(&parameter(1)), "it may still be launched");
 }
 
 #[test]
@@ -178,7 +158,7 @@ fn usage_counts_leases_and_memory_of_others() {
 fn every_reason_differs() {
     use Exclusion::{GraphMayWrite, GraphWrites, ManyKernels, RepeatedWrites};
     let all = [ManyKernels, RepeatedWrites, GraphWrites, GraphMayWrite].map(Exclusion::reason);
-    assert_eq!(BTreeSet::from(all).len(), all.len());
+    assert_eq!(std::collections::BTreeSet::from(all).len(), all.len());
 }
 
 proptest! {
@@ -205,42 +185,5 @@ proptest! {
         back.extend(facts.freed());
         back.sort_unstable();
         prop_assert_eq!(back, held);
-    }
-}
-
-proptest! {
-    /// Hazard (wrong result): a launch that the window expects is not counted among the block's
-    /// parameters, and the block passes for one that only readers use.
-    #[test]
-    fn each_kernel_since_the_first_copy_is_remembered_whatever_windows_end(
-        steps in prop::collection::vec((0..6_u8, 0..8_u32), 0..200),
-    ) {
-        let (mut facts, mut model) = (loaded(), BTreeSet::new());
-        let mut since = BTreeSet::new();
-        for (step, number) in steps {
-            match step {
-                0 => {
-                    facts.window.clear();
-                    since.clear();
-                }
-                1 => {
-                    facts.used_by(parameter(number), UseTime::InGraph);
-                }
-                2 => {
-                    facts.copied_for([parameter(number)], UseTime::Now);
-                    since = BTreeSet::from([parameter(number)]);
-                }
-                _ => {
-                    facts.used_by(parameter(number), UseTime::Now);
-                    since.insert(parameter(number));
-                }
-            }
-            if step > 0 {
-                model.insert(parameter(number));
-            }
-            let found: BTreeSet<_> = facts.parameters.iter().copied().collect();
-            prop_assert_eq!(&found, &model);
-            prop_assert_eq!(facts.window.parameters().collect::<BTreeSet<_>>(), since.clone());
-        }
     }
 }

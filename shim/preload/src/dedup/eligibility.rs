@@ -37,7 +37,7 @@ impl Sharing {
     pub(super) fn learn(&self, block: &TrackedBlock, prints: BTreeMap<u64, Fingerprint>, until: Instant) {
         let mut facts = block.facts();
         let refuted = facts.learn(&block.range, prints, self.kernels.readers(), &self.graphs);
-        // Those of graphs that are older than the block's bytes are new to it.
+        // Those of graphs may be new to the block.
         let parameters: Vec<_> = facts.parameters().copied().collect();
         drop(facts);
         self.kernels.ask(&parameters);
@@ -47,7 +47,7 @@ impl Sharing {
     /// A chunk that was to be given has other bytes than its fingerprint says.
     pub(super) fn contradicted(&self, chunk: &NamedChunk) {
         let block = &chunk.block;
-        let refuted = block.facts().contradicted(&block.range, self.kernels.readers(), &self.graphs);
+        let refuted = block.facts().contradicted(self.kernels.readers());
         let _shared = self.refuted(&refuted);
     }
 
@@ -70,6 +70,7 @@ impl Sharing {
         if reversed.is_empty() {
             return Vec::new();
         }
+        self.blocks.all().iter().for_each(|block| block.noted.forget());
         let mut blocks = self.blocks.shared();
         blocks.retain(|block| block.facts().relies_on(reversed));
         self.pending.add(blocks.iter().map(Arc::clone));

@@ -1,9 +1,8 @@
 //! A kernel has faulted while memory was shared: perhaps it wrote there, against its verdict.
 //!
-//! The driver tells neither the address nor the kernel. So each parameter that pointed into shared
-//! memory since the GPU was last seen idle counts as a writer from now on, in every process of the
-//! user: the next run shares less, and faults no more. The file is written at once, because the
-//! program probably ends.
+//! The driver tells neither the address nor the kernel. So each parameter that pointed into a
+//! shared block counts as a writer from now on, in every process of the user: the next run shares
+//! less, and faults no more. The file is written at once, because the program probably ends.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +26,7 @@ impl Sharing {
             .iter()
             .flat_map(|block| {
                 let of_graphs = self.graphs.reaching(&block.range);
-                block.facts().suspects().into_iter().chain(of_graphs)
+                block.facts().parameters().copied().chain(of_graphs).collect::<Vec<_>>()
             })
             .collect();
         if suspects.is_empty() {
@@ -43,12 +42,5 @@ impl Sharing {
              {count} kernel parameters that pointed there count as writers from now on, {lasts}; if the \
              program faults again, set WMSHIM_DEDUP=off"
         );
-    }
-
-    /// The GPU is idle: what was launched before has not faulted.
-    pub(super) fn work_is_over(&self) {
-        for block in self.blocks.shared() {
-            block.facts().work_is_over();
-        }
     }
 }

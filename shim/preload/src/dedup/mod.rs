@@ -7,6 +7,7 @@
 //! | `program` | the calls of the program that matter here |
 //! | `stored_addresses` | blocks whose addresses the program copies to the device |
 //! | `tracked_blocks` | blocks that hold bytes which arrived by copies |
+//! | `noted` | kernels that a block knows already |
 //! | `kernel_effects` | the key of each kernel, and the verdicts |
 //! | `proofs` | the verdicts that come from kernels' code |
 //! | `company` | the other processes that could share |
@@ -40,6 +41,7 @@ mod figures;
 mod kernel_effects;
 mod kernels;
 mod mailbox;
+mod noted;
 mod pass_tools;
 mod passes;
 mod pending;

@@ -114,7 +114,6 @@ impl Sharing {
         if manager.gpu().is_settled(CHECK) != Ok(true) {
             return 0;
         }
-        self.work_is_over();
         self.counts.passes.fetch_add(1, Relaxed);
         let begin = Instant::now();
         let pass = OpenPass { sharing: self, manager, tools, until: begin + PASS, has_worked: false };

@@ -67,7 +67,7 @@ impl Sharing {
             if self.status.is_awake() {
                 self.start_broker_thread();
             }
-            self.blocks.track(registry::owner(address)?, address, self.graphs.launches())
+            self.blocks.track(registry::owner(address)?, address)
         })
     }
 
@@ -196,7 +196,6 @@ impl Sharing {
     /// look-up.
     #[inline]
     fn add_users(&self, launch: &Launch, function: CUfunction, writes: &mut PossibleWrites) {
-        let time = time(launch.submission());
         let mut known = self.kernels.known_key(function);
         for word in launch.words() {
             // A new key asks the driver, so it is made outside the index.
@@ -206,46 +205,48 @@ impl Sharing {
             let Some(function) = known else { continue };
             let key = ParameterKey { function, offset: word.offset };
             self.blocks.with(word.address, |block| {
-                if block.facts().used_by(key, time) {
+                if block.noted.has(key, block.is_shared()) {
+                    return;
+                }
+                if block.facts().used_by(key) {
                     self.kernels.ask(&[key]);
                 }
-                if block.is_shared()
-                    && self.kernels.readers().verdict(key) != ParameterVerdict::Reader
-                    && !writes.iter().any(|known| Arc::ptr_eq(known, block))
-                {
+                let is_reader = || self.kernels.readers().verdict(key) == ParameterVerdict::Reader;
+                block.noted.note(key, is_reader());
+                // An accusation in between has found nothing to forget.
+                let only_reads = is_reader();
+                if !only_reads {
+                    block.noted.note(key, false);
+                }
+                if block.is_shared() && !only_reads && !writes.iter().any(|known| Arc::ptr_eq(known, block)) {
                     writes.push(Arc::clone(block));
                 }
             });
         }
     }
 
-    /// Makes shared blocks private that a kernel may write. A later change of bytes may come
-    /// through any parameter into the block, so all of them count as launched since. A kernel that
-    /// was not judged yet is no write: the block is shared again once it is proven to read.
+    /// Makes shared blocks private that a kernel may write. A kernel that was not judged yet is no
+    /// write: the block is shared again once it is proven to read.
     #[cold]
     fn make_writable(&self, writes: &[Arc<TrackedBlock>], launch: &Launch, function: CUfunction) {
         let function = self.kernels.key(function);
         for block in writes {
             let words = launch.words().iter().filter(|word| block.range.contains(&word.address));
-            let parameters = words.map(|word| ParameterKey { function, offset: word.offset });
-            let parameters: SmallVec<[ParameterKey; 4]> = parameters.collect();
-            let may_read =
-                |of: &ParameterKey| self.kernels.readers().verdict(*of) != ParameterVerdict::Writer;
-            if !parameters.iter().all(may_read) {
+            let mut parameters = words.map(|word| ParameterKey { function, offset: word.offset });
+            let may_read = |of| self.kernels.readers().verdict(of) != ParameterVerdict::Writer;
+            if !parameters.all(may_read) {
                 self.prepare_write(block, launch.submission());
             } else if launch.submission() == Submission::Now {
                 self.make_private(block);
             } else {
                 self.pending.add([Arc::clone(block)]);
             }
-            block.facts().copied_for(parameters, time(launch.submission()));
         }
     }
 
     /// An executable graph is about to be launched.
     fn graph_launched(&self) {
         self.make_pending_private();
-        self.graphs.launched();
         self.counts.launches.fetch_add(1, Relaxed);
     }
 

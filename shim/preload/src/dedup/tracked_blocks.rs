@@ -18,6 +18,8 @@ use wm_dedup::policy::tracked_blocks::BlockFacts;
 use wm_driver::{Device, lock};
 use wm_memory::{Manager, MoveRefusal, MovedRange, Quiet};
 
+use super::noted::NotedParameters;
+
 /// How long a step on the way back to private memory waits for calls that are being made.
 pub(super) const CLOSE: Duration = Duration::from_millis(10);
 
@@ -33,6 +35,7 @@ pub(super) struct TrackedBlock {
     /// Some of its chunks lie in shared memory.
     is_shared: AtomicBool,
     is_gone: AtomicBool,
+    pub(super) noted: NotedParameters,
     facts: Mutex<BlockFacts>,
 }
 
@@ -66,7 +69,7 @@ impl UnshareStep {
 impl TrackedBlock {
     /// The block at an address. `None`: the manager has no block there, or the block is too small
     /// to be shared.
-    fn at(manager: &'static Manager<Device>, address: u64, graph_launches: u64) -> Option<Self> {
+    fn at(manager: &'static Manager<Device>, address: u64) -> Option<Self> {
         let block = manager.block(address)?;
         let bytes = block.tiers.total();
         if bytes < CHUNK_BYTES || !block.address.is_multiple_of(CHUNK_BYTES) {
@@ -78,7 +81,8 @@ impl TrackedBlock {
             id: block.id,
             is_shared: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
-            facts: Mutex::new(BlockFacts::new(bytes, graph_launches, Instant::now())),
+            noted: NotedParameters::new(),
+            facts: Mutex::new(BlockFacts::new(bytes, Instant::now())),
         })
     }
 
@@ -212,14 +216,9 @@ impl TrackedBlocks {
         found
     }
 
-    /// Tracks the block at an address from now on, after so many launches of graphs.
-    pub(super) fn track(
-        &self,
-        manager: &'static Manager<Device>,
-        address: u64,
-        graph_launches: u64,
-    ) -> Option<Arc<TrackedBlock>> {
-        let block = Arc::new(TrackedBlock::at(manager, address, graph_launches)?);
+    /// Tracks the block at an address from now on.
+    pub(super) fn track(&self, manager: &'static Manager<Device>, address: u64) -> Option<Arc<TrackedBlock>> {
+        let block = Arc::new(TrackedBlock::at(manager, address)?);
         let index = self.index.get_or_init(BlockIndex::new);
         index.reach[0].fetch_min(block.range.start, Relaxed);
         index.reach[1].fetch_max(block.range.end, Relaxed);
