@@ -10,6 +10,7 @@
 mod error;
 mod home;
 mod link;
+mod member;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -23,6 +24,7 @@ use wm_trust::peer::is_trusted;
 pub use error::{ConnectError, LinkError, StartError};
 pub use home::{BrokerHome, program_beside};
 pub use link::{BrokerLink, is_end, is_ready};
+pub use member::TurnClient;
 
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
@@ -202,34 +204,10 @@ impl Client {
         told.is_ok()
     }
 
-    /// Connects, and starts a broker if no process listens.
     fn reach(&mut self) -> Result<(), ConnectError> {
-        for _ in 0..ATTEMPTS {
-            match self.open() {
-                Ok((link, process)) => {
-                    (self.link, self.broker) = (Some(link), Some(process));
-                    return Ok(());
-                }
-                Err(LinkError::Absent(_)) => (self.start)(&self.home)?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(ConnectError::NotListening(self.home.folder.clone()))
-    }
-
-    /// The listener must run as our user or as root, because it gets descriptors of memory.
-    fn open(&self) -> Result<(BrokerLink, u32), LinkError> {
-        let path = self.home.folder.join(SOCKET);
-        let link = BrokerLink::connect(&path, PATIENCE)?;
-        if !link.socket().is_ok_and(is_trusted) {
-            return Err(LinkError::Foreign(path));
-        }
-        match link.greet(Role::User) {
-            Ok(process) => Ok((link, process)),
-            // It was just ending.
-            Err(LinkError::Silent(error)) if is_end(&error) => Err(LinkError::Absent(path)),
-            Err(error) => Err(error),
-        }
+        let (link, process) = reach(&self.home, self.start, Role::User)?;
+        (self.link, self.broker) = (Some(link), Some(process));
+        Ok(())
     }
 
     /// Offers one chunk of each name that is held and that the broker does not know.
@@ -346,6 +324,33 @@ impl Client {
         self.held.values_mut().for_each(|held| held.number = None);
         self.retry_at = Instant::now() + self.backoff;
         self.backoff = (self.backoff * 2).min(BACKOFF.1);
+    }
+}
+
+/// Connects, and starts a broker if no process listens. The broker's process is that as it sees it
+/// itself.
+fn reach(home: &BrokerHome, start: StartBroker, role: Role) -> Result<(BrokerLink, u32), ConnectError> {
+    for _ in 0..ATTEMPTS {
+        match open(home, role) {
+            Err(LinkError::Absent(_)) => start(home)?,
+            outcome => return outcome.map_err(ConnectError::from),
+        }
+    }
+    Err(ConnectError::NotListening(home.folder.clone()))
+}
+
+/// The listener must run as our user or as root, because it gets descriptors of memory.
+fn open(home: &BrokerHome, role: Role) -> Result<(BrokerLink, u32), LinkError> {
+    let path = home.folder.join(SOCKET);
+    let link = BrokerLink::connect(&path, PATIENCE)?;
+    if !link.socket().is_ok_and(is_trusted) {
+        return Err(LinkError::Foreign(path));
+    }
+    match link.greet(role) {
+        Ok(process) => Ok((link, process)),
+        // It was just ending.
+        Err(LinkError::Silent(error)) if is_end(&error) => Err(LinkError::Absent(path)),
+        Err(error) => Err(error),
     }
 }
 

@@ -3,7 +3,9 @@
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::report::BrokerReport;
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
+use super::turn;
 use crate::broker::LeaseNumber;
+use crate::turns::message::TurnOrder;
 
 /// In place of a lease, if there is none.
 const NONE: u64 = 0;
@@ -54,6 +56,8 @@ pub enum BrokerAnswer {
     Refused,
     /// To notes: how many there are of each name.
     Noted(Vec<u32>),
+    /// An order to a member that takes turns. It is not asked for.
+    Turn(TurnOrder),
 }
 
 impl BrokerAnswer {
@@ -72,6 +76,7 @@ impl BrokerAnswer {
                 let packet = PacketWriter::new(7, counts.len());
                 counts.iter().fold(packet, |packet, count| packet.u32(*count)).finish()
             }
+            Self::Turn(order) => turn::write_order(8, order),
         }
     }
 
@@ -92,6 +97,7 @@ impl BrokerAnswer {
                 let count = packet.count(0..=NOTES)?;
                 Self::Noted(packet.entries(count, PacketReader::u32)?)
             }
+            8 => Self::Turn(turn::read_order(&mut packet)?),
             _ => return Err(Malformed),
         };
         packet.end()?;
