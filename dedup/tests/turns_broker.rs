@@ -45,6 +45,19 @@ impl Member {
         }
     }
 
+    /// The next order that is more than a question.
+    fn obeys(&mut self) -> TurnOrder {
+        loop {
+            match self.order() {
+                TurnOrder { number, task: TurnTask::Report } => {
+                    self.report.done = number;
+                    self.report();
+                }
+                order => return order,
+            }
+        }
+    }
+
     /// Asks for so much, and answers what the broker wants to know for it.
     fn ask(&mut self, missing: u64) {
         (self.report.ask, self.report.phase) = (self.report.ask + 1, TurnPhase::Away);
@@ -80,7 +93,7 @@ fn one_gives_way_and_the_other_comes_meanwhile() {
     let _broker = RunningBroker::start(&folder, "60");
     let (mut holder, mut asking) = (Member::new(&folder, 800), Member::new(&folder, 200));
     asking.ask(600);
-    let TurnOrder { number, task } = holder.order();
+    let TurnOrder { number, task } = holder.obeys();
     assert_eq!(task, TurnTask::GiveWay { after: Duration::ZERO, bytes: vec![(GPU, 600)] });
     assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: false });
     (holder.report.giving, holder.report.gpus[0].given) = (number, 100);
@@ -95,9 +108,9 @@ fn one_gives_way_and_the_other_comes_meanwhile() {
 fn the_memory_of_a_member_that_dies_is_the_others() {
     let folder = Folder::new();
     let _broker = RunningBroker::start(&folder, "60");
-    let (holder, mut asking) = (Member::new(&folder, 800), Member::new(&folder, 0));
+    let (mut holder, mut asking) = (Member::new(&folder, 800), Member::new(&folder, 0));
     asking.ask(600);
-    let _give_way = holder.order();
+    let _give_way = holder.obeys();
     assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: false });
     drop(holder);
     assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: true });

@@ -55,6 +55,11 @@ impl TurnClient {
         self.link.is_some()
     }
 
+    /// The time of the next attempt to [`connect`](Self::connect).
+    pub fn retry_at(&self) -> Instant {
+        self.retry_at
+    }
+
     /// To wait for orders. `None`: there is no connection.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.link.as_ref()?.socket().ok()

@@ -219,15 +219,13 @@ impl TurnTable {
         if short.is_empty() {
             return true;
         }
-        let may_give = |number: &MemberNumber, member: &Member, service: &AskService| {
-            let has_some = short.keys().any(|gpu| member.present(gpu) > 0);
-            number != asking && has_some && !member.is_silent && !service.givers.contains_key(number)
+        let may_give = |number: &MemberNumber, member: &Member| {
+            let is_there = member.gpus().any(|gpu| short.contains_key(&gpu));
+            number != asking && is_there && !member.is_silent && !service.givers.contains_key(number)
         };
-        let candidates = self.members.iter().filter(|(number, member)| may_give(number, member, service));
+        let candidates = self.members.iter().filter(|(number, member)| may_give(number, member));
         let candidates: Vec<MemberNumber> = candidates.map(|(number, _)| *number).collect();
-        if candidates.len() > 1 {
-            self.question(at, &candidates, now);
-        }
+        self.question(at, &candidates, now);
         // One that has another order may be about to leave.
         let is_open =
             |number: &MemberNumber| self.members.get(number).is_some_and(|member| member.open.is_some());

@@ -54,7 +54,8 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         return OomAnswer::Retry;
     }
     if callers::need_device() {
-        return OomAnswer::Fail;
+        let has_room = PROCESS.turns.make_room_for_block(manager, bytes as u64);
+        return if has_room { OomAnswer::Retry } else { OomAnswer::Fail };
     }
     // PyTorch's cache is unused: it is emptied before live memory moves.
     if !in_stream && callers::is_torch() {
@@ -67,6 +68,9 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> OomAnswer {
         if answer != OomAnswer::Spill {
             return answer;
         }
+    }
+    if PROCESS.turns.make_room_for_block(manager, bytes as u64) {
+        return OomAnswer::Retry;
     }
     // Another GPU's memory is faster than the host's, and than moves to it.
     if PROCESS.moves.is_migrating() && manager.has_peer_room(bytes as u64) {

@@ -37,6 +37,7 @@ mod pause;
 pub mod profile;
 pub mod size;
 mod stats;
+mod turn;
 
 pub use blocks::{BlockEntry, BlockList, DeviceBlocks, PieceEntry, PieceRange};
 pub use change::{DeviceChange, ProcessChange, StayingBytes};
@@ -47,3 +48,4 @@ pub use stats::{
     Bucket, BytesByTier, CallCount, CopyStats, Counters, DedupStats, DeviceStats, DriverCall, DriverInfo,
     FailOpen, GuardStats, MoveStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,
 };
+pub use turn::TurnStats;

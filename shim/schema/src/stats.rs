@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::pause::PauseStats;
+use crate::turn::TurnStats;
 
 /// The answer to `stats` and `final`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub struct Stats {
     pub dedup: Option<DedupStats>,
     /// *Optional*: whether the process is paused; null if it cannot be (`WMSHIM_PAUSE`).
     pub pause: Option<PauseStats>,
+    /// *Optional*: the turns of the process; null if it takes none (`WMSHIM_SHARE`).
+    pub turn: Option<TurnStats>,
     /// Times that the library fell back to the driver.
     pub fail_open: FailOpen,
     /// *Optional*: copies and memsets that ran past the end of a block, and were refused.

@@ -24,7 +24,7 @@
 //! a block stays private.
 
 mod ask;
-mod broker_start;
+pub(crate) mod broker_start;
 mod broker_thread;
 mod captured;
 mod counts;

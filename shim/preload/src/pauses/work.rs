@@ -11,6 +11,7 @@ use wm_driver::{Device, Tier};
 use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
 use wm_schema::{PauseStats, StayedBytes};
 
+use super::giving_way::{self, Extent, TurnEvents};
 use super::plan::{self, MovableBlock};
 use crate::gate::GATE;
 use crate::moves::paused::Undrained;
@@ -51,14 +52,15 @@ pub(crate) enum PauseError {
 /// Blocks that have left a device.
 #[derive(Debug, Clone)]
 pub(super) struct LeftBlocks {
-    device: CUdevice,
-    ids: HashSet<u64>,
+    pub(super) device: CUdevice,
+    pub(super) ids: HashSet<u64>,
 }
 
 /// What a step works with.
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
     pub(super) limit: Duration,
+    pub(super) extent: Extent,
     pub(super) left: Vec<LeftBlocks>,
 }
 
@@ -94,7 +96,16 @@ impl Paused {
         figures.stayed.clone_from(&self.stayed);
     }
 
-    fn stays(&mut self, reason: &str, bytes: u64) {
+    /// Makes moves out of a device, and counts them.
+    pub(super) fn count_moves(&mut self, manager: &Manager<Device>, make: impl FnOnce()) {
+        let before = manager.usage().moves;
+        make();
+        let after = manager.usage().moves;
+        self.out += after.out_bytes - before.out_bytes;
+        self.clean += after.clean_bytes - before.clean_bytes;
+    }
+
+    pub(super) fn stays(&mut self, reason: &str, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -106,21 +117,50 @@ impl Paused {
 }
 
 /// Pauses the process: the gate is closed when this returns.
-pub(super) fn pause(moves: &Migrations, limit: Duration) -> Result<Paused, PauseError> {
-    for manager in registry::all().filter(|manager| may_leave(manager)) {
-        let blocks = movable(moves, manager, |block| block.tiers.device > 0);
-        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+pub(super) fn pause(
+    moves: &Migrations,
+    pausing: &Pausing,
+    events: &TurnEvents,
+) -> Result<Paused, PauseError> {
+    match &pausing.extent {
+        Extent::All => prepare(moves),
+        Extent::Bytes(shares) => giving_way::prepare(moves, shares),
     }
     let begin = Instant::now();
-    let deadline = begin + limit;
-    let done = GATE.keep_closed(deadline, || leave(moves, deadline));
+    let deadline = begin + pausing.limit;
+    let done = GATE.keep_closed(deadline, || leave(moves, deadline, &pausing.extent, events));
     let nothing = if process::exiting() { PauseError::Exiting } else { PauseError::Crowded };
     let paused = done.unwrap_or(Err(nothing))?;
     Ok(Paused { took: begin.elapsed(), ..paused })
 }
 
+/// Host memory for all that can leave.
+fn prepare(moves: &Migrations) {
+    for manager in registry::all().filter(|manager| may_leave(manager)) {
+        let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+        let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
+        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+    }
+}
+
+/// More leaves a process that is paused. The gate stays closed, whatever fails.
+pub(super) fn leave_more(
+    moves: &Migrations,
+    extent: &Extent,
+    events: &TurnEvents,
+) -> Result<Paused, PauseError> {
+    let begin = Instant::now();
+    let paused = leave_extent(moves, extent, events)?;
+    Ok(Paused { took: begin.elapsed(), ..paused })
+}
+
 /// Behind the closed gate.
-fn leave(moves: &Migrations, deadline: Instant) -> Result<Paused, PauseError> {
+fn leave(
+    moves: &Migrations,
+    deadline: Instant,
+    extent: &Extent,
+    events: &TurnEvents,
+) -> Result<Paused, PauseError> {
     if let Some(why) = pin_reason::of_process() {
         return Err(PauseError::Pinned(why));
     }
@@ -133,18 +173,32 @@ fn leave(moves: &Migrations, deadline: Instant) -> Result<Paused, PauseError> {
     for manager in registry::all() {
         moves.drain(manager, deadline).map_err(undrained)?;
     }
+    leave_extent(moves, extent, events)
+}
+
+/// What has left comes back if not all of it can leave.
+fn leave_extent(moves: &Migrations, extent: &Extent, events: &TurnEvents) -> Result<Paused, PauseError> {
     let mut paused = Paused::default();
+    let outcome = match extent {
+        Extent::All => leave_devices(moves, &mut paused),
+        Extent::Bytes(shares) => giving_way::leave(moves, shares, events, &mut paused),
+    };
+    if let Err(why) = outcome {
+        come_back(moves, &paused.left);
+        return Err(why);
+    }
+    Ok(paused)
+}
+
+fn leave_devices(moves: &Migrations, paused: &mut Paused) -> Result<(), PauseError> {
     for manager in registry::all() {
-        if let Err(why) = leave_device(moves, manager, &mut paused) {
-            come_back(moves, &paused.left);
-            return Err(why);
-        }
+        leave_device(moves, manager, paused)?;
     }
     for manager in registry::all() {
         physical::cache().give_back(manager, Tier::Device, u64::MAX);
         manager.relieve(u64::MAX);
     }
-    Ok(paused)
+    Ok(())
 }
 
 fn may_leave(manager: &Manager<Device>) -> bool {
@@ -167,16 +221,13 @@ fn leave_device(
     paused: &mut Paused,
 ) -> Result<(), PauseError> {
     let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+    let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
     let ids = blocks.iter().map(|block| block.id).collect();
     let mut ranges: Vec<RangeMove> =
         plan::leaving(&blocks).into_iter().map(|range| order(range, Tier::Host)).collect();
     // Before any of it moves: if it fails, all of it comes back.
     paused.left.push(LeftBlocks { device: manager.gpu().ordinal(), ids });
-    let before = manager.usage().moves;
-    moves.move_paused(manager, &mut ranges);
-    let after = manager.usage().moves;
-    paused.out += after.out_bytes - before.out_bytes;
-    paused.clean += after.clean_bytes - before.clean_bytes;
+    paused.count_moves(manager, || moves.move_paused(manager, &mut ranges));
     if process::exiting() {
         return Err(PauseError::Exiting);
     }
@@ -209,8 +260,15 @@ fn note_stayed(manager: &Manager<Device>, ranges: &[RangeMove], paused: &mut Pau
 }
 
 /// Resumes the process: the gate is open when this returns.
-pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
-    let resumed = GATE.open_after(|| come_back(moves, left));
+pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
+    let resumed = GATE.open_after(|| {
+        let mut resumed = come_back_timed(moves, left, events);
+        while resumed.rest > 0 && (events.has_more_room)() {
+            let more = come_back_timed(moves, &resumed.left, events);
+            resumed = Resumed { came: resumed.came + more.came, ..more };
+        }
+        resumed
+    });
     for manager in resumed.left.iter().filter_map(|left| registry::existing(left.device)) {
         moves.leave_rest(manager);
     }
@@ -240,13 +298,21 @@ fn rest_of(left: &[LeftBlocks]) -> u64 {
     left.iter().map(of_device).sum()
 }
 
+fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
+    let begin = Instant::now();
+    let resumed = come_back(moves, left);
+    (events.moved)(begin.elapsed());
+    resumed
+}
+
 /// What fits comes back, the memory that was used last first.
 fn come_back(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
     let mut resumed = Resumed::default();
     for LeftBlocks { device, ids } in left {
         let Some(manager) = registry::existing(*device) else { continue };
         let is_away = |block: &Block| block.tiers.host > 0 && ids.contains(&block.id);
-        let ranges = plan::returning(movable(moves, manager, is_away)).into_iter();
+        let away = movable(moves, manager, is_away).into_iter().map(|(_, block)| block);
+        let ranges = plan::returning(away.collect()).into_iter();
         let mut ranges: Vec<RangeMove> =
             ranges.map(|range| order(range, Tier::Device).only_from(Tier::Host)).collect();
         moves.move_paused(manager, &mut ranges);
@@ -261,20 +327,33 @@ fn come_back(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
     resumed
 }
 
-fn movable(
+/// Blocks that may move, each with its bytes on the device.
+pub(super) fn movable(
     moves: &Migrations,
     manager: &Manager<Device>,
     is_wanted: impl Fn(&Block) -> bool,
-) -> Vec<MovableBlock> {
+) -> Vec<(u64, MovableBlock)> {
     let blocks = manager.large_blocks(0).into_iter().filter(is_wanted);
-    let movable = blocks.map(|block| MovableBlock {
-        id: block.id,
-        range: block.address..block.address + block.tiers.total(),
-        last_use: moves.last_use_of(&block),
+    let movable = blocks.map(|block| {
+        let range = block.address..block.address + block.tiers.total();
+        let last_use = moves.last_use_of(&block);
+        (block.tiers.device, MovableBlock { id: block.id, range, last_use })
     });
     movable.collect()
 }
 
-fn order(range: std::ops::Range<u64>, to: Tier) -> RangeMove {
+/// Blocks of one device in one place.
+pub(super) fn merged(left: Vec<LeftBlocks>) -> Vec<LeftBlocks> {
+    let mut merged: Vec<LeftBlocks> = Vec::new();
+    for LeftBlocks { device, ids } in left {
+        match merged.iter_mut().find(|known| known.device == device) {
+            Some(known) => known.ids.extend(ids),
+            None => merged.push(LeftBlocks { device, ids }),
+        }
+    }
+    merged
+}
+
+pub(super) fn order(range: std::ops::Range<u64>, to: Tier) -> RangeMove {
     RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, u64::MAX)
 }

@@ -141,7 +141,14 @@ impl CreateRequest {
         let Some(manager) = self.manager.filter(|_| code == CUresult::OUT_OF_MEMORY) else {
             return Err(code);
         };
-        if let Some(verdict) = self.refusal(manager) {
+        let verdict = self.refusal(manager);
+        if verdict != Some(OverflowVerdict::Later) && PROCESS.turns.make_room(manager, self.bytes as u64) {
+            match self.beside_headroom() {
+                Err(CUresult::OUT_OF_MEMORY) => {}
+                answer => return answer,
+            }
+        }
+        if let Some(verdict) = verdict {
             self.record_refusal(manager, verdict);
             return Err(code);
         }
