@@ -48,14 +48,15 @@ fn turn_report() -> impl Strategy<Value = TurnReport> {
         Just(TurnPhase::Away),
         Just(TurnPhase::Coming)
     ];
-    (any::<[u64; 3]>(), phase, time(), time(), vec(gpu, 0..=GPUS)).prop_map(
-        |([done, giving, ask], phase, idle, moved, gpus)| TurnReport {
+    (any::<[u64; 4]>(), phase, time(), time(), vec(gpu, 0..=GPUS)).prop_map(
+        |([done, giving, ask, short], phase, idle, moved, gpus)| TurnReport {
             done,
             giving,
             ask,
             phase,
             idle,
             moved,
+            short,
             gpus,
         },
     )

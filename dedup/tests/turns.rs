@@ -62,6 +62,36 @@ fn the_one_that_launched_least_recently_gives_what_is_missing_and_no_more() {
     assert_eq!(tasks(&mut table, asking), [TurnTask::Come { ask: 1, is_last: false }]);
 }
 
+/// What moves need beside the memory itself is not known before.
+#[test]
+fn what_is_lacking_when_all_have_given_is_asked_for_again() {
+    let mut table = TurnTable::default();
+    let giver = holders(&mut table, &[5])[0];
+    let asking = table.join(at(0));
+    table.report(asking, asks(GPU, 6, 0), at(1));
+    let mut given = |table: &mut TurnTable, order, present, bytes| {
+        let mut report = TurnReport { giving: order, done: order, ..holds(GPU, present, 5) };
+        report.gpus[0].given = bytes;
+        table.report(giver, report, at(2));
+        tasks(table, giver)
+    };
+    let come = |is_last| TurnTask::Come { ask: 1, is_last };
+    let is_short = |come| TurnReport { short: come, ..asks(GPU, 1, 0) };
+    assert_eq!(given_way(&tasks(&mut table, giver)), Some(6));
+    assert_eq!(tasks(&mut table, asking), [come(false)]);
+    given(&mut table, 1, 4, 6);
+    assert_eq!(tasks(&mut table, asking), [come(false)]);
+    // It does not know of the room yet.
+    table.report(asking, is_short(1), at(3));
+    assert!(!table.has_order(giver));
+    table.report(asking, is_short(2), at(3));
+    assert_eq!(given_way(&tasks(&mut table, giver)), Some(1));
+    given(&mut table, 2, 3, 1);
+    assert_eq!(tasks(&mut table, asking).last(), Some(&come(false)));
+    table.report(asking, TurnReport { ask: 0, ..asks(GPU, 0, 0) }, at(4));
+    assert_eq!((tasks(&mut table, giver), tasks(&mut table, asking)), (vec![], vec![]));
+}
+
 /// The last launch may have been after the last report.
 #[test]
 fn members_are_asked_when_they_launched_and_a_silent_one_is_passed_over() {
@@ -94,7 +124,7 @@ fn what_fits_stays() {
     let members = holders(&mut table, &[5, 500]);
     let asking = table.join(at(0));
     table.report(asking, asks(GPU, 16, 16), at(0));
-    assert_eq!(tasks(&mut table, asking), [TurnTask::Come { ask: 1, is_last: true }]);
+    assert_eq!(tasks(&mut table, asking), [TurnTask::Come { ask: 1, is_last: false }]);
     assert!(members.iter().all(|member| !table.has_order(*member)));
 }
 

@@ -60,7 +60,7 @@ impl Member {
 
     /// Asks for so much, and answers what the broker wants to know for it.
     fn ask(&mut self, missing: u64) {
-        (self.report.ask, self.report.phase) = (self.report.ask + 1, TurnPhase::Away);
+        (self.report.ask, self.report.phase, self.report.short) = (self.report.ask + 1, TurnPhase::Away, 0);
         self.report.gpus[0].missing = missing;
         self.report();
     }
@@ -73,6 +73,11 @@ impl Member {
         loop {
             assert!(Instant::now() < end, "no order");
             match protocol::receive(self.client.0.as_fd()).map(|packet| BrokerAnswer::decode(&packet.bytes)) {
+                Ok(Ok(BrokerAnswer::Turn(TurnOrder { number, task: task @ TurnTask::Come { .. } }))) => {
+                    self.report.short = number;
+                    self.report();
+                    return task;
+                }
                 Ok(Ok(BrokerAnswer::Turn(TurnOrder { task: TurnTask::Wait, .. }))) => {}
                 Ok(Ok(BrokerAnswer::Turn(TurnOrder { number, task: TurnTask::Report }))) => {
                     self.report.done = number;
@@ -101,7 +106,7 @@ fn one_gives_way_and_the_other_comes_meanwhile() {
     assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: false }, "there is some room");
     (holder.report.done, holder.report.gpus[0].given) = (number, 600);
     holder.report();
-    assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: true });
+    assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: false }, "there is all of it");
 }
 
 #[test]
@@ -113,7 +118,12 @@ fn the_memory_of_a_member_that_dies_is_the_others() {
     let _give_way = holder.obeys();
     assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: false });
     drop(holder);
-    assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: true });
+    assert_eq!(asking.next(), TurnTask::Come { ask: 1, is_last: false }, "its memory is free");
+    assert_eq!(
+        asking.next(),
+        TurnTask::Come { ask: 1, is_last: true },
+        "if it is too little, there is no more"
+    );
 }
 
 #[test]

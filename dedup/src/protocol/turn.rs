@@ -19,7 +19,7 @@ pub(super) fn write_report(kind: u32, report: &TurnReport) -> Vec<u8> {
     let gpus = report.gpus.iter().take(GPUS);
     let packet = PacketWriter::new(kind, gpus.len()).u32(report.phase as u32);
     let packet = packet.u64(report.done).u64(report.giving).u64(report.ask);
-    let packet = packet.u64(microseconds(report.idle)).u64(microseconds(report.moved));
+    let packet = packet.u64(microseconds(report.idle)).u64(microseconds(report.moved)).u64(report.short);
     let packet = gpus.fold(packet, |packet, gpu| {
         packet.bytes(&gpu.gpu).u64(gpu.present).u64(gpu.missing).u64(gpu.free).u64(gpu.given)
     });
@@ -36,6 +36,7 @@ pub(super) fn read_report(packet: &mut PacketReader<'_>) -> Result<TurnReport, M
         ask: packet.u64()?,
         idle: time(packet)?,
         moved: time(packet)?,
+        short: packet.u64()?,
         gpus: packet.entries(count, |packet| {
             Ok(GpuUse {
                 gpu: packet.array()?,

@@ -24,6 +24,12 @@ impl Ask {
     }
 }
 
+/// What GPUs have too little of for a member.
+fn lacks_of(report: &TurnReport) -> BTreeMap<Gpu, u64> {
+    let lacks = report.gpus.iter().map(|gpu| (gpu.gpu, gpu.missing.saturating_sub(gpu.free)));
+    lacks.filter(|(_, bytes)| *bytes > 0).collect()
+}
+
 /// A member that gives way for an ask.
 #[derive(Debug)]
 pub(super) struct Giver {
@@ -31,7 +37,7 @@ pub(super) struct Giver {
     pub(super) promised: BTreeMap<Gpu, u64>,
     given: BTreeMap<Gpu, u64>,
     moved: Duration,
-    /// It gives no more.
+    /// It has nothing more to do for the order.
     pub(super) is_over: bool,
     /// It has to be over by then.
     pub(super) due: Duration,
@@ -41,6 +47,12 @@ impl Giver {
     pub(super) fn new(order: u64, promised: BTreeMap<Gpu, u64>, after: Duration, now: Duration) -> Self {
         let (given, moved) = (BTreeMap::new(), Duration::ZERO);
         Self { order, promised, given, moved, is_over: false, due: now + after + LONGEST }
+    }
+
+    /// Has it given all that it was asked for? Then it may have more.
+    fn is_complete(&self) -> bool {
+        let given = |gpu| self.given.get(gpu).copied().unwrap_or(0);
+        self.is_over && self.promised.iter().all(|(gpu, bytes)| given(gpu) >= *bytes)
     }
 
     /// It has reported.
@@ -70,21 +82,57 @@ pub(super) struct AskService {
     /// Memory of members that have ended meanwhile.
     left: BTreeMap<Gpu, u64>,
     pub(super) told: Option<ToldRoom>,
-    /// When it was told something, and something new.
+    /// The order that told it, and when.
+    pub(super) come: u64,
     pub(super) told_at: Duration,
+    /// Of earlier rounds: what was given, and the time of the longest move.
+    given_before: u64,
+    cost_before: Duration,
+    rounds: u32,
 }
+
+/// How often members give way for one ask, each time for what it lacks then. What moves need beside
+/// the memory itself is not known before.
+const ROUNDS: u32 = 4;
 
 impl AskService {
     pub(super) fn begin(report: &TurnReport, now: Duration) -> Self {
-        let lacks = report.gpus.iter().map(|gpu| (gpu.gpu, gpu.missing.saturating_sub(gpu.free)));
         Self {
-            lacks: lacks.filter(|(_, bytes)| *bytes > 0).collect(),
+            lacks: lacks_of(report),
             givers: BTreeMap::new(),
             questioned: BTreeSet::new(),
             left: BTreeMap::new(),
             told: None,
+            come: 0,
             told_at: now,
+            given_before: 0,
+            cost_before: Duration::ZERO,
+            rounds: 1,
         }
+    }
+
+    /// Was the asking member told that no more will be free?
+    pub(super) fn is_last(&self) -> bool {
+        self.told.is_some_and(|told| told.is_last)
+    }
+
+    /// Has the asking member taken all that was given, and lacks more?
+    pub(super) fn is_short(&self, report: &TurnReport) -> bool {
+        self.told.is_some_and(|told| told.given == self.given()) && report.short >= self.come
+    }
+
+    /// Begins another round, with what is lacking now. `false`: there is none.
+    pub(super) fn begin_round(&mut self, report: &TurnReport) -> bool {
+        self.rounds += 1;
+        (self.given_before, self.cost_before) = (self.given(), self.cost());
+        self.givers.retain(|_, giver| !giver.is_complete());
+        for giver in self.givers.values_mut() {
+            giver.given.clear();
+        }
+        self.left.clear();
+        self.questioned.clear();
+        self.lacks = lacks_of(report);
+        self.rounds <= ROUNDS && !self.lacks.is_empty()
     }
 
     /// Bytes that are lacking on each GPU beside what was given or is promised.
@@ -105,7 +153,7 @@ impl AskService {
     /// Bytes that were given so far.
     pub(super) fn given(&self) -> u64 {
         let given = self.givers.values().flat_map(|giver| giver.given.values());
-        given.chain(self.left.values()).copied().fold(0, u64::saturating_add)
+        given.chain(self.left.values()).copied().fold(self.given_before, u64::saturating_add)
     }
 
     pub(super) fn are_givers_over(&self) -> bool {
@@ -114,7 +162,7 @@ impl AskService {
 
     /// The time of the longest move that the ask has cost, beside the asking member's own.
     pub(super) fn cost(&self) -> Duration {
-        self.givers.values().map(|giver| giver.moved).max().unwrap_or_default()
+        self.givers.values().map(|giver| giver.moved).fold(self.cost_before, Duration::max)
     }
 
     /// A member has ended, and its memory is free.

@@ -55,6 +55,8 @@ pub struct TurnReport {
     pub idle: Duration,
     /// How long its memory has been moving for the last ask or order.
     pub moved: Duration,
+    /// The order to come after which it has taken what is free, and lacks more; 0: it does not.
+    pub short: u64,
     /// At most [`GPUS`].
     pub gpus: Vec<GpuUse>,
 }
@@ -76,7 +78,7 @@ pub enum TurnTask {
     },
     /// To forget the last order to give way, unless its memory leaves already.
     Stay,
-    /// To take what is free.
+    /// To take what is free, and to say so if that is too little.
     Come {
         /// The ask that this answers; 0: none, there is room for what lies on the host.
         ask: u64,

@@ -193,21 +193,52 @@ impl TurnTable {
         let Some(asking) = self.members.get_mut(&ask.member) else { return };
         if ask.service.is_none() {
             // What was free when it asked may be another one's now, and it may be giving way itself.
-            if asking.open.is_some() || !asking.is_fresh(now) {
+            let is_leaving = asking.open.is_some() || asking.report.phase == TurnPhase::Leaving;
+            if is_leaving || !asking.is_fresh(now) {
                 asking.question(now);
                 return;
             }
             ask.service = Some(AskService::begin(&asking.report, now));
         }
+        if ask.service.as_ref().is_some_and(AskService::is_last) {
+            return;
+        }
+        let is_last = self.find_givers(at, now) && self.is_short(at) && self.begin_round(at, now);
+        self.tell_room(at, is_last, now);
+    }
+
+    /// Has the asking member taken all that others give, and lacks more?
+    fn is_short(&self, at: usize) -> bool {
+        let ask = &self.asks[at];
+        let (Some(service), Some(asking)) = (&ask.service, self.members.get(&ask.member)) else {
+            return false;
+        };
+        service.are_givers_over() && service.is_short(&asking.report)
+    }
+
+    /// Finds givers for what is still lacking. `true`: no more is given.
+    fn begin_round(&mut self, at: usize, now: Duration) -> bool {
+        let ask = &mut self.asks[at];
+        let (Some(service), Some(asking)) = (&mut ask.service, self.members.get(&ask.member)) else {
+            return true;
+        };
+        if !service.begin_round(&asking.report) {
+            return true;
+        }
         let is_settled = self.find_givers(at, now);
+        is_settled && self.asks[at].service.as_ref().is_none_or(AskService::are_givers_over)
+    }
+
+    /// Tells the asking member of more room, or that there will be none.
+    fn tell_room(&mut self, at: usize, is_last: bool, now: Duration) {
         let ask = &mut self.asks[at];
         let (Some(service), Some(asking)) = (&mut ask.service, self.members.get_mut(&ask.member)) else {
             return;
         };
-        let told = ToldRoom { given: service.given(), is_last: is_settled && service.are_givers_over() };
+        let told = ToldRoom { given: service.given(), is_last };
         if service.told != Some(told) {
             (service.told, service.told_at) = (Some(told), now);
-            asking.order(TurnTask::Come { ask: ask.number, is_last: told.is_last }, now);
+            service.come = asking.order(TurnTask::Come { ask: ask.number, is_last }, now);
         }
     }
 

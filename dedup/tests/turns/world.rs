@@ -58,6 +58,8 @@ pub(crate) struct Program {
     reported: u64,
     asked_at: u64,
     is_last: bool,
+    /// The last order to come.
+    come: u64,
     /// A call waits for its memory.
     is_waiting: bool,
     pub(crate) doing: Doing,
@@ -100,6 +102,7 @@ impl World {
             reported: 0,
             asked_at: 0,
             is_last: false,
+            come: 0,
             is_waiting: false,
             doing,
             is_stopped: false,
@@ -202,7 +205,11 @@ impl Program {
                     problems.push(format!("{now} ms: {bytes} of {} with {free} free", self.present));
                 }
                 if self.phase == TurnPhase::Coming {
-                    problems.push(format!("{now} ms: one that comes gives way"));
+                    // The broker has not heard from it for long.
+                    self.is_last = true;
+                    if !self.was_stopped {
+                        problems.push(format!("{now} ms: one that comes gives way"));
+                    }
                 }
                 (self.given, self.report.giving, self.report.moved) = (0, order.number, Duration::ZERO);
                 self.seen = order.number;
@@ -215,7 +222,7 @@ impl Program {
                 }
             }
             TurnTask::Come { ask, is_last } if ask == self.report.ask && ask > 0 => {
-                self.is_last = is_last;
+                (self.is_last, self.come) = (is_last, order.number);
                 if self.phase == TurnPhase::Away && self.giving.is_none() {
                     self.phase = TurnPhase::Coming;
                     self.report.moved = Duration::ZERO;
@@ -229,7 +236,7 @@ impl Program {
     fn step(&mut self, free: u64, now: u64) -> bool {
         let mut is_news = false;
         if let Some(Giving { until, .. }) = self.giving
-            && self.phase != TurnPhase::Leaving
+            && matches!(self.phase, TurnPhase::Running | TurnPhase::Away)
             && now % LOOK == 0
         {
             let left = if self.phase == TurnPhase::Away { 0 } else { until.saturating_sub(now) };
@@ -268,12 +275,14 @@ impl Program {
         self.report.moved += at(u64::from(part > 0));
         if self.missing() == 0 || self.is_last && part == 0 {
             self.phase = TurnPhase::Running;
-            (self.report.ask, self.is_last) = (0, false);
+            (self.report.ask, self.report.short, self.is_last) = (0, 0, false);
             (self.is_waiting, self.asks_ended) = (false, self.asks_ended + 1);
             self.longest_wait = self.longest_wait.max(now - self.asked_at);
             return true;
         }
-        false
+        // It takes what is free before it says that it lacks more.
+        let short = if part == 0 { self.come } else { 0 };
+        std::mem::replace(&mut self.report.short, short) != short
     }
 
     fn launch(&mut self, now: u64) -> bool {

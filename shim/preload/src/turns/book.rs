@@ -43,8 +43,11 @@ pub(super) struct RoomRequest {
 /// What the broker has said of room for the ask that is under way.
 #[derive(Debug, Default)]
 pub(super) struct RoomNews {
+    /// The order that told of room last; 0: none has yet.
     told: u64,
     seen: u64,
+    /// The order after which there was too little room, and a thread waits for more; 0: none does.
+    short: u64,
     pub(super) is_last: bool,
 }
 
@@ -70,7 +73,7 @@ impl TurnBook {
             requests: Vec::new(),
             last_ticket: 0,
             hopes: (0, 0),
-            room: RoomNews { told: 0, seen: 0, is_last: false },
+            room: RoomNews { told: 0, seen: 0, short: 0, is_last: false },
             is_alone: true,
             given: DeviceBytes(Vec::new()),
             moved: Duration::ZERO,
@@ -130,10 +133,25 @@ impl TurnBook {
         (self.room, self.moved) = (RoomNews::default(), Duration::ZERO);
     }
 
-    /// There is room, or more than before.
-    pub(super) fn tell_room(&mut self, is_last: bool) {
-        self.room.told += 1;
+    /// An order says that there is room, or more than before.
+    pub(super) fn tell_room(&mut self, order: u64, is_last: bool) {
+        (self.room.told, self.room.short) = (order, 0);
         self.room.is_last |= is_last;
+    }
+
+    /// There will be no more room for what comes already.
+    pub(super) fn end_room(&mut self) {
+        self.room.is_last |= self.is_let_in();
+    }
+
+    /// The room that the last order has told of is too little.
+    pub(super) fn is_short(&mut self) {
+        self.room.short = self.room.told;
+    }
+
+    /// The order after which there was too little room.
+    pub(super) fn short(&self) -> u64 {
+        self.room.short
     }
 
     /// Has the broker spoken of room for the ask?
@@ -141,13 +159,18 @@ impl TurnBook {
         self.room.told > 0
     }
 
-    /// May there be more room than when this was asked last? `None`: that is not known yet.
+    /// May there be more room than when this was asked last? `None`: that is not known yet, and the
+    /// broker is to hear that there was too little.
     pub(super) fn room_news(&mut self) -> Option<bool> {
         if self.room.told > self.room.seen {
             self.room.seen = self.room.told;
             return Some(true);
         }
-        (self.room.is_last || self.is_alone).then_some(false)
+        if self.room.is_last || self.is_alone {
+            return Some(false);
+        }
+        self.is_short();
+        None
     }
 
     /// An order to give way begins.
@@ -173,9 +196,11 @@ mod tests {
         book.is_alone = false;
         book.begin_ask();
         assert_eq!(book.room_news(), None);
-        book.tell_room(false);
-        assert_eq!((book.room_news(), book.room_news()), (Some(true), None));
-        book.tell_room(true);
+        book.tell_room(5, false);
+        assert_eq!((book.room_news(), book.short()), (Some(true), 0));
+        assert_eq!((book.room_news(), book.short()), (None, 5));
+        book.tell_room(7, true);
+        assert_eq!(book.short(), 0);
         assert_eq!((book.room_news(), book.room_news()), (Some(true), Some(false)));
         book.begin_ask();
         assert_eq!(book.room_news(), None);

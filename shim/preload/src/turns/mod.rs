@@ -168,6 +168,7 @@ impl Turns {
             if let Some(has_more) = book.room_news() {
                 return has_more;
             }
+            self.wake.get().into_iter().for_each(Wake::send);
             if process::exiting() {
                 return false;
             }

@@ -64,6 +64,8 @@ struct TurnThread {
     reported_at: Instant,
     /// The broker is to hear of a change.
     has_news: bool,
+    /// As it has heard last.
+    short: u64,
     /// What is to be looked at again then.
     look_at: Option<Instant>,
 }
@@ -82,6 +84,7 @@ impl TurnThread {
             heard_at: now,
             reported_at: now,
             has_news: false,
+            short: 0,
             look_at: None,
         }
     }
@@ -152,17 +155,25 @@ impl TurnThread {
             TurnTask::Wait | TurnTask::Report => {}
             TurnTask::GiveWay { after, bytes } => {
                 self.gives = number;
+                self.stop_coming();
                 self.giving = Some(Giving::begin(self.parts, after, &bytes));
             }
             TurnTask::Stay => self.giving = self.giving.take().filter(Giving::is_leaving),
             TurnTask::Come { ask: 0, .. } => self.refill(),
             TurnTask::Come { ask, is_last } => {
                 if self.ask.is_some_and(|open| open.number == ask) {
-                    self.parts.turns.lock().tell_room(is_last);
+                    self.parts.turns.lock().tell_room(number, is_last);
                     self.parts.turns.told.notify_all();
                 }
             }
         }
+    }
+
+    /// One that comes gives way only if the broker has given it up, as after a stop: then it comes
+    /// no further, for it would wait for those that wait for it.
+    fn stop_coming(&self) {
+        self.parts.turns.lock().end_room();
+        self.parts.turns.told.notify_all();
     }
 
     /// A neighbour has ended: what an earlier resume left on the host may have room now.
@@ -265,6 +276,9 @@ impl TurnThread {
                 request.answer = Some(fits);
             }
         }
+        if book.unanswered().next().is_some() {
+            book.is_short();
+        }
         drop(book);
         self.parts.turns.told.notify_all();
     }
@@ -275,10 +289,12 @@ impl TurnThread {
 
     fn report(&mut self) {
         let is_due = self.is_speaking() && self.reported_at.elapsed() >= HEARTBEAT;
-        if !self.client.is_connected() || !self.has_news && !is_due {
+        let short = self.parts.turns.lock().short();
+        let has_news = self.has_news || short != self.short;
+        if !self.client.is_connected() || !has_news && !is_due {
             return;
         }
-        self.has_news = false;
+        (self.has_news, self.short) = (false, short);
         self.reported_at = Instant::now();
         let report = self.told();
         if let Err(error) = self.client.report(&report) {
@@ -289,7 +305,7 @@ impl TurnThread {
     fn told(&self) -> TurnReport {
         let state = self.state();
         let book = self.parts.turns.lock();
-        let moved = book.moved;
+        let (moved, short) = (book.moved, book.short());
         let (requested, given) = (book.requested(), book.given.clone());
         drop(book);
         TurnReport {
@@ -299,6 +315,7 @@ impl TurnThread {
             phase: phase(state),
             idle: GATE.since_last_call(),
             moved,
+            short: if self.ask.is_some() { short } else { 0 },
             gpus: holdings::all(&requested, &given),
         }
     }
