@@ -79,6 +79,8 @@ pub(crate) struct TurnState {
     pub(crate) is_for_others: bool,
     /// A step is under way, or is to come.
     pub(crate) is_working: bool,
+    /// A resume has left memory on the host.
+    pub(crate) has_rest: bool,
 }
 
 /// The parts of the process that a pause works on.
@@ -213,7 +215,14 @@ impl Pauses {
             phase: book.course.phase,
             is_for_others: book.is_for_others,
             is_working: book.course.is_working,
+            has_rest: book.course.has_rest,
         }
+    }
+
+    /// Bytes that have left a device and not come back.
+    pub(crate) fn away_bytes(&self, device: CUdevice) -> u64 {
+        let left = self.lock().left.clone();
+        work::rest_of(left.iter().filter(|left| left.device == device))
     }
 
     /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
@@ -276,10 +285,9 @@ impl Pauses {
     fn next(&self) -> (PauseStep, Pausing) {
         let mut book = self.lock();
         let step = book.course.next();
-        let (extent, left) = (book.extent.clone(), std::mem::take(&mut book.left));
+        let (extent, left) = (book.extent.clone(), book.left.clone());
         let pausing = Pausing { limit: book.deadline, extent, left };
         if step == PauseStep::End {
-            book.left = pausing.left;
             self.changed.notify_all();
             drop(book);
             (self.events().ended)();

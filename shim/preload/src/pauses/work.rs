@@ -290,12 +290,12 @@ pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
 }
 
 /// Bytes of these blocks on the host.
-fn rest_of(left: &[LeftBlocks]) -> u64 {
+pub(super) fn rest_of<'a>(left: impl IntoIterator<Item = &'a LeftBlocks>) -> u64 {
     let of_device = |LeftBlocks { device, ids }: &LeftBlocks| {
         let blocks = registry::existing(*device).map(|manager| manager.large_blocks(0)).unwrap_or_default();
         blocks.iter().filter(|block| ids.contains(&block.id)).map(|block| block.tiers.host).sum::<u64>()
     };
-    left.iter().map(of_device).sum()
+    left.into_iter().map(of_device).sum()
 }
 
 fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {

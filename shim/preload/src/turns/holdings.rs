@@ -6,6 +6,7 @@ use wm_driver::{Api, Device};
 use wm_memory::Manager;
 
 use super::book::DeviceBytes;
+use crate::pauses::Pauses;
 use crate::process::driver;
 use crate::registry;
 
@@ -21,11 +22,17 @@ pub(super) fn device_of(gpu: &GpuId) -> Option<CUdevice> {
 }
 
 /// All of them. `requested`: bytes of devices that threads wait for. `given`: what has left.
-pub(super) fn all(requested: &DeviceBytes, given: &DeviceBytes) -> Vec<GpuUse> {
-    registry::all().take(GPUS).filter_map(|manager| of_device(manager, requested, given)).collect()
+pub(super) fn all(pauses: &Pauses, requested: &DeviceBytes, given: &DeviceBytes) -> Vec<GpuUse> {
+    let of_device = |manager| of_device(manager, pauses, requested, given);
+    registry::all().take(GPUS).filter_map(of_device).collect()
 }
 
-fn of_device(manager: &Manager<Device>, requested: &DeviceBytes, given: &DeviceBytes) -> Option<GpuUse> {
+fn of_device(
+    manager: &Manager<Device>,
+    pauses: &Pauses,
+    requested: &DeviceBytes,
+    given: &DeviceBytes,
+) -> Option<GpuUse> {
     let device = manager.gpu().ordinal();
     let usage = manager.usage();
     let idle = usage.idle.device + usage.pieces.idle.device;
@@ -33,7 +40,7 @@ fn of_device(manager: &Manager<Device>, requested: &DeviceBytes, given: &DeviceB
     Some(GpuUse {
         gpu: identity(device)?,
         present: idle + movable,
-        missing: manager.movable_on_host().saturating_add(requested.of(device)),
+        missing: pauses.away_bytes(device).saturating_add(requested.of(device)),
         free: manager.device_room(),
         given: given.of(device),
     })

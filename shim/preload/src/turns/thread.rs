@@ -43,6 +43,12 @@ fn run(parts: TurnParts) {
     }
 }
 
+/// First and longest time until a process asks again for memory that found no room.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// A program that has made no call for so long does not need its memory now.
+const RESTING: Duration = Duration::from_secs(1);
+
 /// An ask that is under way.
 #[derive(Debug, Clone, Copy)]
 struct OpenAsk {
@@ -68,6 +74,9 @@ struct TurnThread {
     short: u64,
     /// What is to be looked at again then.
     look_at: Option<Instant>,
+    /// When the process asks again for memory that found no room, and how long it waits after that.
+    rest_at: Instant,
+    backoff: Duration,
 }
 
 impl TurnThread {
@@ -86,6 +95,8 @@ impl TurnThread {
             has_news: false,
             short: 0,
             look_at: None,
+            rest_at: now,
+            backoff: RETRY.0,
         }
     }
 
@@ -96,6 +107,7 @@ impl TurnThread {
             self.hear();
             self.give();
             self.want();
+            self.stand_aside();
             self.report();
             self.show();
             self.wait();
@@ -230,11 +242,34 @@ impl TurnThread {
 
     fn end_ask(&mut self, open: OpenAsk) {
         (self.ask, self.has_news) = (None, true);
+        if !self.state().has_rest {
+            self.backoff = RETRY.0;
+        }
+        self.rest_at = Instant::now() + self.backoff;
         let mut book = self.parts.turns.lock();
         let waited = open.since.elapsed().as_secs_f64();
         book.figures.asks += 1;
         book.figures.wait_s = waited;
         book.figures.longest_wait_s = book.figures.longest_wait_s.max(waited);
+    }
+
+    /// Memory that found no room when the process was let in lies on the host, and its calls go on.
+    /// After a while they wait once more, and the next one asks again.
+    fn stand_aside(&mut self) {
+        let state = self.state();
+        let is_busy = self.ask.is_some() || self.giving.is_some() || state.is_working;
+        if is_busy || !state.has_rest || state.phase != PausePhase::Running || !self.client.is_connected() {
+            return;
+        }
+        let now = Instant::now();
+        if now >= self.rest_at {
+            self.rest_at = now + self.backoff;
+            if GATE.since_last_call() < RESTING {
+                self.backoff = (self.backoff * 2).min(RETRY.1);
+                let _asked = Pauses::give_way(self.parts.paused, Vec::new());
+            }
+        }
+        self.look_at = Some(self.look_at.unwrap_or(self.rest_at).min(self.rest_at));
     }
 
     /// Takes the room that there is.
@@ -316,7 +351,7 @@ impl TurnThread {
             idle: GATE.since_last_call(),
             moved,
             short: if self.ask.is_some() { short } else { 0 },
-            gpus: holdings::all(&requested, &given),
+            gpus: holdings::all(self.parts.paused.pauses, &requested, &given),
         }
     }
 
