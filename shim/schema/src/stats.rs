@@ -53,6 +53,14 @@ pub struct Stats {
 impl Stats {
     /// The version of this answer.
     pub const SCHEMA: &'static str = "wmshim-stats/2";
+
+    /// Why the process does not run on, in a word.
+    #[must_use]
+    pub fn halt(&self) -> Option<&str> {
+        let for_others = self.turn.as_ref().and_then(TurnStats::halt);
+        let pause = self.pause.as_ref().filter(|pause| !pause.runs());
+        for_others.or_else(|| pause.map(|pause| pause.state.as_str()))
+    }
 }
 
 /// The real driver.

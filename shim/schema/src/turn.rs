@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TurnStats {
-    /// `running`, `asked` while its turn goes on though another process waits, `giving way`, `away`
-    /// when its memory is, `waiting` for its turn, or `coming`.
+    /// `running`, or `asked` if another process waits for its turn to end; `giving way`; `away` when
+    /// its memory is; `waiting` for its turn; `coming`; `paused` if an operator has paused it.
     pub state: String,
     /// There is a broker. Without one, memory that has no room lies on the host.
     pub has_broker: bool,
@@ -24,12 +24,10 @@ pub struct TurnStats {
 }
 
 impl TurnStats {
-    /// The state of a process that has its turn, and nothing to do for others.
-    pub const RUNNING: &'static str = "running";
-
-    /// Does the process run, and no other one wait for it?
+    /// The state in a word, if the process does not run on for the sake of others.
     #[must_use]
-    pub fn runs(&self) -> bool {
-        matches!(self.state.as_str(), "" | Self::RUNNING)
+    pub fn halt(&self) -> Option<&str> {
+        Some(self.state.as_str())
+            .filter(|state| matches!(*state, "giving way" | "away" | "waiting" | "coming"))
     }
 }

@@ -38,6 +38,7 @@ impl Machine {
             .env("WMSHIM_SHARE", "turns")
             .env("WMSHIM_HEADROOM", "0")
             .env("SIMCUDA_MEMORY", "128MiB")
+            .env("SIMCUDA_RACES", "1")
             .env("SIMCUDA_SHARED", self.scratch.path().join("machine"));
         let host = variables.iter().fold(host, |host, (name, value)| host.env(name, value));
         let mut child = host.start();
@@ -236,6 +237,27 @@ fn two_that_launch_all_the_time_alternate() {
         let turn = program.turn();
         assert!(turn["asks"].as_u64() >= Some(2), "{turn}");
     }
+}
+
+/// Each wants memory that the other one holds, while it gives way itself.
+#[test]
+fn two_that_grow_at_the_same_time_both_get_their_memory() {
+    let machine = Machine::new();
+    let mut programs = machine.with(&[8, 8]);
+    for _ in 0..11 {
+        programs.iter_mut().for_each(|program| program.tell("block 8"));
+        assert!(
+            programs.iter_mut().all(|program| program.hear().parse::<i64>().is_ok_and(|count| count > 0))
+        );
+    }
+    for index in [0, 1] {
+        programs[index].once();
+        assert_eq!(programs[index].place(), (96, 0), "{}", programs[index].turn());
+    }
+    assert!(programs.iter_mut().all(|program| program.say("check") == 1));
+    let longest =
+        programs.iter_mut().map(|program| program.turn()["longest_wait_s"].as_f64().expect("seconds"));
+    assert!(longest.fold(0.0, f64::max) < 20.0, "a wait ended by its deadline alone");
 }
 
 #[test]

@@ -211,10 +211,13 @@ impl TurnThread {
 
     /// Does the program wait for memory?
     fn is_wanting(&self, state: TurnState) -> bool {
-        let is_back = state.phase == PausePhase::Running;
-        let waits = state.is_for_others && GATE.is_awaited() && state.phase == PausePhase::Paused;
-        let comes = self.ask.is_some() && state.phase == PausePhase::Resuming;
-        waits || comes || (is_back || waits) && self.parts.turns.lock().unanswered().next().is_some()
+        let has_requests = self.parts.turns.lock().unanswered().next().is_some();
+        match state.phase {
+            PausePhase::Running => has_requests,
+            PausePhase::Paused => state.is_for_others && (has_requests || GATE.is_awaited()),
+            PausePhase::Pausing => self.ask.is_some() && has_requests,
+            PausePhase::Resuming => self.ask.is_some(),
+        }
     }
 
     fn want(&mut self) {
@@ -356,10 +359,14 @@ impl TurnThread {
     }
 
     fn show(&self) {
-        let state = match phase(self.state()) {
-            _ if self.ask.is_some() => "waiting",
+        let state = self.state();
+        let is_paused = state.phase != PausePhase::Running && !state.is_for_others;
+        let state = match phase(state) {
+            _ if is_paused => "paused",
+            TurnPhase::Away if self.ask.is_some() => "waiting",
+            TurnPhase::Running if self.ask.is_some() => "waiting",
             TurnPhase::Running if self.giving.is_some() => "asked",
-            TurnPhase::Running => wm_schema::TurnStats::RUNNING,
+            TurnPhase::Running => "running",
             TurnPhase::Leaving => "giving way",
             TurnPhase::Away => "away",
             TurnPhase::Coming => "coming",
