@@ -69,7 +69,7 @@ fn what_is_lacking_when_all_have_given_is_asked_for_again() {
     let giver = holders(&mut table, &[5])[0];
     let asking = table.join(at(0));
     table.report(asking, asks(GPU, 6, 0), at(1));
-    let mut given = |table: &mut TurnTable, order, present, bytes| {
+    let given = |table: &mut TurnTable, order, present, bytes| {
         let mut report = TurnReport { giving: order, done: order, ..holds(GPU, present, 5) };
         report.gpus[0].given = bytes;
         table.report(giver, report, at(2));

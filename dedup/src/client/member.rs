@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::error::ConnectError;
 use super::home::BrokerHome;
 use super::link::BrokerLink;
-use super::{BACKOFF, StartBroker, reach};
+use super::reach::{BACKOFF, StartBroker, reach};
 use crate::protocol::{self, BrokerAnswer, BrokerRequest, Malformed, Role};
 use crate::turns::message::{TurnOrder, TurnReport};
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::LONGEST;
+use super::limits::LONGEST;
 use super::member::MemberNumber;
-use super::message::{Gpu, TurnReport};
+use super::message::{GpuId, TurnReport};
 
 /// A member's ask.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Ask {
 }
 
 /// What GPUs have too little of for a member.
-fn lacks_of(report: &TurnReport) -> BTreeMap<Gpu, u64> {
+fn lacks_of(report: &TurnReport) -> BTreeMap<GpuId, u64> {
     let lacks = report.gpus.iter().map(|gpu| (gpu.gpu, gpu.missing.saturating_sub(gpu.free)));
     lacks.filter(|(_, bytes)| *bytes > 0).collect()
 }
@@ -34,8 +34,8 @@ fn lacks_of(report: &TurnReport) -> BTreeMap<Gpu, u64> {
 #[derive(Debug)]
 pub(super) struct Giver {
     pub(super) order: u64,
-    pub(super) promised: BTreeMap<Gpu, u64>,
-    given: BTreeMap<Gpu, u64>,
+    pub(super) promised: BTreeMap<GpuId, u64>,
+    given: BTreeMap<GpuId, u64>,
     moved: Duration,
     /// It has nothing more to do for the order.
     pub(super) is_over: bool,
@@ -44,7 +44,7 @@ pub(super) struct Giver {
 }
 
 impl Giver {
-    pub(super) fn new(order: u64, promised: BTreeMap<Gpu, u64>, after: Duration, now: Duration) -> Self {
+    pub(super) fn new(order: u64, promised: BTreeMap<GpuId, u64>, after: Duration, now: Duration) -> Self {
         let (given, moved) = (BTreeMap::new(), Duration::ZERO);
         Self { order, promised, given, moved, is_over: false, due: now + after + LONGEST }
     }
@@ -75,12 +75,12 @@ pub(super) struct ToldRoom {
 #[derive(Debug)]
 pub(super) struct AskService {
     /// What the GPUs lacked when it began.
-    lacks: BTreeMap<Gpu, u64>,
+    lacks: BTreeMap<GpuId, u64>,
     pub(super) givers: BTreeMap<MemberNumber, Giver>,
     /// Members that were asked for a report.
     pub(super) questioned: BTreeSet<MemberNumber>,
     /// Memory of members that have ended meanwhile.
-    left: BTreeMap<Gpu, u64>,
+    left: BTreeMap<GpuId, u64>,
     pub(super) told: Option<ToldRoom>,
     /// The order that told it, and when.
     pub(super) come: u64,
@@ -136,8 +136,8 @@ impl AskService {
     }
 
     /// Bytes that are lacking on each GPU beside what was given or is promised.
-    pub(super) fn short(&self) -> BTreeMap<Gpu, u64> {
-        let rest = |gpu: &Gpu, lacks: u64| {
+    pub(super) fn short(&self) -> BTreeMap<GpuId, u64> {
+        let rest = |gpu: &GpuId, lacks: u64| {
             let of = |giver: &Giver| {
                 let given = giver.given.get(gpu).copied().unwrap_or(0);
                 let promised = giver.promised.get(gpu).copied().unwrap_or(0);
@@ -166,7 +166,7 @@ impl AskService {
     }
 
     /// A member has ended, and its memory is free.
-    pub(super) fn ended(&mut self, member: MemberNumber, present: impl Iterator<Item = (Gpu, u64)>) {
+    pub(super) fn ended(&mut self, member: MemberNumber, present: impl Iterator<Item = (GpuId, u64)>) {
         for (gpu, bytes) in present {
             let left = self.left.entry(gpu).or_default();
             *left = left.saturating_add(bytes);

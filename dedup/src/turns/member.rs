@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::message::{Gpu, TurnOrder, TurnPhase, TurnReport, TurnTask};
-use super::{FRESH, LONGEST_TURN, PATIENCE, TURN};
+use super::limits::{FRESH, LONGEST_TURN, PATIENCE, TURN};
+use super::message::{GpuId, TurnOrder, TurnPhase, TurnReport, TurnTask};
 
 /// A member, for as long as it is connected. Not given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,12 +93,12 @@ impl Member {
         self.to_giver.take().or_else(|| self.to_taker.take())
     }
 
-    pub(super) fn gpus(&self) -> impl Iterator<Item = Gpu> + '_ {
+    pub(super) fn gpus(&self) -> impl Iterator<Item = GpuId> + '_ {
         self.report.gpus.iter().map(|gpu| gpu.gpu)
     }
 
     /// Bytes that could leave a GPU.
-    pub(super) fn present(&self, gpu: &Gpu) -> u64 {
+    pub(super) fn present(&self, gpu: &GpuId) -> u64 {
         self.report.gpus.iter().find(|other| other.gpu == *gpu).map_or(0, |known| known.present)
     }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// A GPU, by its UUID.
-pub type Gpu = [u8; 16];
+pub type GpuId = [u8; 16];
 
 /// GPUs of one member that take part in turns. More are not told.
 pub const GPUS: usize = 16;
@@ -29,7 +29,7 @@ pub enum TurnPhase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GpuUse {
     /// Which.
-    pub gpu: Gpu,
+    pub gpu: GpuId,
     /// On it, and able to leave.
     pub present: u64,
     /// Not on it, and needed for what the member asks.
@@ -74,7 +74,7 @@ pub enum TurnTask {
         /// The rest of its turn.
         after: Duration,
         /// Bytes of each GPU, at most [`GPUS`].
-        bytes: Vec<(Gpu, u64)>,
+        bytes: Vec<(GpuId, u64)>,
     },
     /// To forget the last order to give way, unless its memory leaves already.
     Stay,

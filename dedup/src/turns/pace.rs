@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// Without a launch for so long, and without work on the GPU, a member is idle. Servers launch each
-/// millisecond while they answer a request.
+/// After that time without a launch, and without work on the GPU, a member is idle. Servers launch
+/// each millisecond while they answer a request.
 pub const QUIET: Duration = Duration::from_millis(20);
 
 /// What a member does about an order to give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pace {
+pub enum GivingPace {
     /// It gives way now.
     Now,
     /// It looks again after that time.
@@ -17,14 +17,14 @@ pub enum Pace {
 
 /// `left`: the rest of the member's turn. `idle`: since its last launch. `works`: does the GPU work
 /// for it? It is asked for a member only that has not launched for [`QUIET`].
-pub fn of(left: Duration, idle: Duration, works: impl FnOnce() -> bool) -> Pace {
+pub fn of(left: Duration, idle: Duration, works: impl FnOnce() -> bool) -> GivingPace {
     if left.is_zero() {
-        return Pace::Now;
+        return GivingPace::Now;
     }
     match QUIET.checked_sub(idle) {
-        Some(rest) if !rest.is_zero() => Pace::Later(rest.min(left)),
-        _ if works() => Pace::Later(QUIET.min(left)),
-        _ => Pace::Now,
+        Some(rest) if !rest.is_zero() => GivingPace::Later(rest.min(left)),
+        _ if works() => GivingPace::Later(QUIET.min(left)),
+        _ => GivingPace::Now,
     }
 }
 
@@ -54,12 +54,12 @@ mod tests {
                 let works = next.is_some_and(|(_, works)| works);
                 let idle = now - launched;
                 match of(end.saturating_sub(now), idle, || works) {
-                    Pace::Now => {
+                    GivingPace::Now => {
                         prop_assert!(now >= end || idle >= QUIET && !works);
                         prop_assert!(now <= end);
                         break;
                     }
-                    Pace::Later(time) => {
+                    GivingPace::Later(time) => {
                         prop_assert!(!time.is_zero() && time <= QUIET);
                         now += time;
                     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::ask::{Ask, AskService, Giver, ToldRoom};
 use super::member::{Member, MemberNumber};
-use super::message::{Gpu, TurnOrder, TurnPhase, TurnReport, TurnTask};
+use super::message::{GpuId, TurnOrder, TurnPhase, TurnReport, TurnTask};
 
 /// The state. Times are since any moment, the same one for all.
 #[derive(Debug, Default)]
@@ -178,7 +178,7 @@ impl TurnTable {
         let mut taken = BTreeSet::new();
         for at in 0..self.asks.len() {
             let Some(member) = self.members.get(&self.asks[at].member) else { continue };
-            let gpus: Vec<Gpu> = member.gpus().collect();
+            let gpus: Vec<GpuId> = member.gpus().collect();
             let is_next = gpus.iter().all(|gpu| !taken.contains(gpu));
             taken.extend(gpus);
             if is_next {
@@ -192,7 +192,7 @@ impl TurnTable {
         let ask = &mut self.asks[at];
         let Some(asking) = self.members.get_mut(&ask.member) else { return };
         if ask.service.is_none() {
-            // What was free when it asked may be another one's now, and it may be giving way itself.
+            // What was free when it asked may be another's now, and it may be giving way itself.
             let is_leaving = asking.open.is_some() || asking.report.phase == TurnPhase::Leaving;
             if is_leaving || !asking.is_fresh(now) {
                 asking.question(now);
@@ -286,7 +286,7 @@ impl TurnTable {
     }
 
     /// A member gives what it has of what is short.
-    fn let_give(&mut self, at: usize, number: MemberNumber, short: &mut BTreeMap<Gpu, u64>, now: Duration) {
+    fn let_give(&mut self, at: usize, number: MemberNumber, short: &mut BTreeMap<GpuId, u64>, now: Duration) {
         let (Some(service), Some(member)) = (&mut self.asks[at].service, self.members.get_mut(&number))
         else {
             return;

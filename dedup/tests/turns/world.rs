@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use wm_dedup::turns::message::{GpuUse, TurnOrder, TurnPhase, TurnReport, TurnTask};
-use wm_dedup::turns::pace::{self, Pace};
+use wm_dedup::turns::pace::{self, GivingPace};
 use wm_dedup::turns::{HEARTBEAT, MemberNumber, TurnTable};
 
 const GPU: [u8; 16] = [1; 16];
@@ -240,7 +240,7 @@ impl Program {
             && now % LOOK == 0
         {
             let left = if self.phase == TurnPhase::Away { 0 } else { until.saturating_sub(now) };
-            if pace::of(at(left), at(now - self.launched), || false) == Pace::Now {
+            if pace::of(at(left), at(now - self.launched), || false) == GivingPace::Now {
                 self.phase = TurnPhase::Leaving;
                 is_news = true;
             }

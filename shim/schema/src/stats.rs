@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::pause::PauseStats;
-use crate::turn::TurnStats;
+use crate::pause::{PauseStats, TurnStats};
 
 /// The answer to `stats` and `final`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -3,46 +3,16 @@
 //! Memory leaves in batches, and what a batch leaves goes to the driver before the next one: the
 //! other process takes it meanwhile.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use wm_abi::CUdevice;
 use wm_driver::{Device, Tier};
 use wm_memory::{Manager, MoveRefusal, RangeMove};
 
+use super::outcome::{LeftBlocks, PauseError, Paused, TurnEvents, movable, order};
 use super::plan::{self, MovableBlock};
-use super::work::{LeftBlocks, PauseError, Paused, movable, order};
 use crate::moves::Migrations;
 use crate::{physical, process, registry};
-
-/// How much memory leaves in a pause.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum Extent {
-    /// All that can.
-    #[default]
-    All,
-    /// So many bytes of some devices.
-    Bytes(Vec<(CUdevice, u64)>),
-}
-
-/// What another subsystem hears and says of pauses for other processes. All are called by the
-/// thread that pauses, without a lock.
-#[derive(Clone, Copy)]
-pub(crate) struct TurnEvents {
-    /// So many bytes of a device are the driver's now.
-    pub(crate) gave: fn(CUdevice, u64),
-    /// Memory has moved for so long.
-    pub(crate) moved: fn(Duration),
-    /// Memory that has no room stays on the host. `true`: there may be more room now; waits until
-    /// that is known.
-    pub(crate) has_more_room: fn() -> bool,
-    /// A step has ended.
-    pub(crate) ended: fn(),
-}
-
-impl TurnEvents {
-    pub(super) const NONE: Self =
-        Self { gave: |_, _| {}, moved: |_| {}, has_more_room: || false, ended: || {} };
-}
 
 /// Most bytes that leave before others hear of it.
 const BATCH: u64 = 512 << 20;

@@ -15,6 +15,7 @@
 //! * At exit the gate opens without a wait; a forked child passes it anyway.
 
 mod giving_way;
+mod outcome;
 mod plan;
 mod work;
 
@@ -33,12 +34,10 @@ use crate::gate::GATE;
 use crate::moves::Migrations;
 use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
-use giving_way::Extent;
-pub(crate) use giving_way::TurnEvents;
+use outcome::{LeftBlocks, PauseExtent, Paused, Pausing, Resumed, merged};
+pub(crate) use outcome::{PauseError, TurnEvents};
 use plan::{Course, PauseGoal, PauseStep};
 pub(crate) use plan::{DEADLINE, PausePhase};
-pub(crate) use work::PauseError;
-use work::{LeftBlocks, Paused, Pausing, Resumed};
 
 /// Stack of the thread, bytes.
 const STACK: usize = 512 << 10;
@@ -62,7 +61,7 @@ struct PauseBook {
     /// The thread of the program that has asked for the pause.
     asker: Option<KernelThread>,
     /// How much leaves.
-    extent: Extent,
+    extent: PauseExtent,
     /// The process is paused for another one, and not because it was asked for.
     is_for_others: bool,
     /// Blocks that left the device in the last pause and have not come back.
@@ -118,7 +117,7 @@ impl Pauses {
             course,
             deadline: DEADLINE,
             asker: None,
-            extent: Extent::All,
+            extent: PauseExtent::All,
             is_for_others: false,
             left: Vec::new(),
             figures,
@@ -186,7 +185,7 @@ impl Pauses {
                 book.failure = None;
             }
             book.asker = asker.or(book.asker);
-            book.extent = Extent::All;
+            book.extent = PauseExtent::All;
             // What stayed when it gave way leaves, too.
             let gave_way = std::mem::take(&mut book.is_for_others);
             if gave_way { book.course.ask_more() } else { book.course.ask(PauseGoal::Paused) }
@@ -203,7 +202,7 @@ impl Pauses {
             if book.course.phase == PausePhase::Running && book.course.goal == PauseGoal::Running {
                 (book.deadline, book.failure, book.is_for_others) = (DEADLINE, None, true);
             }
-            book.extent = Extent::Bytes(bytes);
+            book.extent = PauseExtent::Bytes(bytes);
             book.course.ask_more()
         })
     }
@@ -409,7 +408,7 @@ impl PausedParts {
         self.pauses.ended(|book| match done {
             Ok(paused) => {
                 paused.note(&mut book.figures);
-                book.left = work::merged(paused.left.into_iter().chain(left).collect());
+                book.left = merged(paused.left.into_iter().chain(left).collect());
                 true
             }
             Err(failure) => {

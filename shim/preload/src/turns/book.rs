@@ -62,7 +62,7 @@ pub(super) struct TurnBook {
     pub(super) is_alone: bool,
     /// Given to the driver for the order that is under way.
     pub(super) given: DeviceBytes,
-    /// Memory has moved for so long for the ask or the order that is under way.
+    /// The time for which memory has moved for the ask or the order that is under way.
     pub(super) moved: Duration,
     pub(super) figures: TurnStats,
 }
@@ -186,8 +186,8 @@ impl TurnBook {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (deadlock): a thread waits for room of which nothing more will be heard. Hazard (hang):
-    //! a request asks for ever for room that is of no use to it.
+    //! Hazard (deadlock): a thread waits for room of which nothing more will be heard. Hazard
+    //! (hang): a request asks for ever for room that is of no use to it.
     use super::*;
 
     #[test]

@@ -4,11 +4,12 @@
 use std::time::{Duration, Instant};
 
 use wm_abi::CUdevice;
-use wm_dedup::turns::message::Gpu as GpuId;
-use wm_dedup::turns::pace::{self, Pace};
+use wm_dedup::turns::message::GpuId;
+use wm_dedup::turns::pace::{self, GivingPace};
 use wm_driver::Gpu;
 
-use super::{TurnParts, holdings};
+use super::holdings;
+use super::state::TurnParts;
 use crate::gate::GATE;
 use crate::pauses::{PausePhase, Pauses};
 use crate::{physical, process, registry};
@@ -70,8 +71,8 @@ impl Giving {
             _ => self.until.saturating_duration_since(Instant::now()),
         };
         match pace::of(left, GATE.since_last_call(), is_any_gpu_working) {
-            Pace::Later(time) => GivingNext::Wait(Some(time)),
-            Pace::Now => match Pauses::give_way(parts.paused, lacks) {
+            GivingPace::Later(time) => GivingNext::Wait(Some(time)),
+            GivingPace::Now => match Pauses::give_way(parts.paused, lacks) {
                 Ok(()) => {
                     self.is_leaving = true;
                     GivingNext::Wait(None)

@@ -1,7 +1,7 @@
 //! The process's memory on each GPU, as the broker is told.
 
 use wm_abi::CUdevice;
-use wm_dedup::turns::message::{GPUS, Gpu as GpuId, GpuUse};
+use wm_dedup::turns::message::{GPUS, GpuId, GpuUse};
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 

@@ -13,8 +13,9 @@ use wm_dedup::turns::{HEARTBEAT, PATIENCE};
 use wm_driver::thread;
 
 use super::giving::{Giving, GivingNext};
-use super::wake::Wake;
-use super::{TurnParts, holdings};
+use super::holdings;
+use super::state::TurnParts;
+use super::wake::TurnWake;
 use crate::dedup::broker_start;
 use crate::gate::GATE;
 use crate::pauses::{PausePhase, Pauses, TurnState};
@@ -25,7 +26,7 @@ const STACK: usize = 512 << 10;
 
 /// Starts it.
 pub(super) fn start(parts: TurnParts) {
-    let wake = match Wake::new() {
+    let wake = match TurnWake::new() {
         Ok(wake) => wake,
         Err(error) => return log::warn!("WMSHIM_SHARE has no effect: no pipe could be made: {error}"),
     };
@@ -46,7 +47,7 @@ fn run(parts: TurnParts) {
 /// First and longest time until a process asks again for memory that found no room.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// A program that has made no call for so long does not need its memory now.
+/// A program that has made no call for that time does not need its memory now.
 const RESTING: Duration = Duration::from_secs(1);
 
 /// An ask that is under way.

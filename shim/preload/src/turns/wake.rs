@@ -9,12 +9,12 @@ use wm_sockets::descriptor::Descriptor;
 use crate::process::preserve_errno;
 
 /// Both ends.
-pub(super) struct Wake {
+pub(super) struct TurnWake {
     reader: Descriptor,
     writer: Descriptor,
 }
 
-impl Wake {
+impl TurnWake {
     pub(super) fn new() -> io::Result<Self> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         Ok(Self { reader: Descriptor::adopt(reader)?, writer: Descriptor::adopt(writer)? })

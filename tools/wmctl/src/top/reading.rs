@@ -53,8 +53,8 @@ pub(super) struct ProcessReading {
     pub(super) answers: bool,
     /// A signal or a debugger has stopped it: its figures are those of then.
     pub(super) stopped: bool,
-    /// `pausing`, `paused` or `resuming` of one that does not run on; `giving way`, `away`, `waiting`
-    /// or `coming` of one that others take turns with.
+    /// `pausing`, `paused` or `resuming` of one that does not run on; `giving way`, `away`,
+    /// `waiting` or `coming` of one that others take turns with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pause: Option<String>,
     /// The shim's features are off in it.
