@@ -19,25 +19,24 @@ pub struct TurnClient {
     start: StartBroker,
     link: Option<BrokerLink>,
     backoff: Duration,
-    retry_at: Instant,
+    /// `None`: no attempt is of use.
+    retry_at: Option<Instant>,
 }
 
 impl TurnClient {
     /// Not connected yet.
     pub fn new(home: BrokerHome, start: StartBroker) -> Self {
-        Self { home, start, link: None, backoff: BACKOFF.0, retry_at: Instant::now() }
+        Self { home, start, link: None, backoff: BACKOFF.0, retry_at: Some(Instant::now()) }
     }
 
     /// Is there a connection? Connects if there is none and the last attempt was long enough ago,
-    /// and starts a broker if none listens. Returns `None` if there is none; an error is told once
-    /// for each attempt.
+    /// and starts a broker if none listens. Returns `None` if it is not the time for an attempt. An
+    /// error that [is final](ConnectError::is_final) is the last one.
     pub fn connect(&mut self) -> Option<Result<(), ConnectError>> {
         if self.link.is_some() {
             return Some(Ok(()));
         }
-        if Instant::now() < self.retry_at {
-            return None;
-        }
+        self.retry_at.filter(|at| *at <= Instant::now())?;
         match reach(&self.home, self.start, Role::Member) {
             Ok((link, _)) => {
                 (self.link, self.backoff) = (Some(link), BACKOFF.0);
@@ -45,6 +44,7 @@ impl TurnClient {
             }
             Err(error) => {
                 self.lose();
+                self.retry_at = self.retry_at.filter(|_| !error.is_final());
                 Some(Err(error))
             }
         }
@@ -55,8 +55,8 @@ impl TurnClient {
         self.link.is_some()
     }
 
-    /// The time of the next attempt to [`connect`](Self::connect).
-    pub fn retry_at(&self) -> Instant {
+    /// The time of the next attempt to [`connect`](Self::connect); `None`: there is none.
+    pub fn retry_at(&self) -> Option<Instant> {
         self.retry_at
     }
 
@@ -101,7 +101,7 @@ impl TurnClient {
     /// Forgets the connection: the broker has ended, or does not speak.
     pub fn lose(&mut self) {
         self.link = None;
-        self.retry_at = Instant::now() + self.backoff;
+        self.retry_at = Some(Instant::now() + self.backoff);
         self.backoff = (self.backoff * 2).min(BACKOFF.1);
     }
 

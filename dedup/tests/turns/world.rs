@@ -12,9 +12,6 @@ const GPU: [u8; 16] = [1; 16];
 /// Units of memory that move in a millisecond, in each direction.
 const RATE: u64 = 10;
 
-/// Milliseconds between two looks at an order.
-const LOOK: u64 = 1;
-
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Doing {
     Launches,
@@ -237,7 +234,6 @@ impl Program {
         let mut is_news = false;
         if let Some(Giving { until, .. }) = self.giving
             && matches!(self.phase, TurnPhase::Running | TurnPhase::Away)
-            && now % LOOK == 0
         {
             let left = if self.phase == TurnPhase::Away { 0 } else { until.saturating_sub(now) };
             if pace::of(at(left), at(now - self.launched), || false) == GivingPace::Now {
@@ -266,7 +262,7 @@ impl Program {
             self.giving = None;
             return true;
         }
-        self.given % (8 * RATE) == 0
+        self.given.is_multiple_of(8 * RATE)
     }
 
     fn come(&mut self, free: u64, now: u64) -> bool {

@@ -73,6 +73,8 @@ struct TurnThread {
     has_news: bool,
     /// As it has heard last.
     short: u64,
+    /// It was said that there is no broker.
+    is_told: bool,
     /// What is to be looked at again then.
     look_at: Option<Instant>,
     /// When the process asks again for memory that found no room, and how long it waits after that.
@@ -95,6 +97,7 @@ impl TurnThread {
             reported_at: now,
             has_news: false,
             short: 0,
+            is_told: false,
             look_at: None,
             rest_at: now,
             backoff: RETRY.0,
@@ -130,7 +133,11 @@ impl TurnThread {
                 (self.seen, self.gives, self.has_news) = (0, 0, true);
                 self.parts.turns.lock().is_alone = false;
             }
-            Some(Err(error)) => log::warn!("takes no turns until there is a broker: {error}"),
+            Some(Err(error)) => {
+                let level = if self.is_told { log::Level::Info } else { log::Level::Warn };
+                log::log!(level, "takes no turns with other processes: {error}");
+                self.is_told = true;
+            }
             None => {}
         }
     }
@@ -383,7 +390,7 @@ impl TurnThread {
     fn wait(&self) {
         let now = Instant::now();
         let beat = self.is_speaking().then(|| self.reported_at + HEARTBEAT);
-        let retry = (!self.client.is_connected()).then(|| self.client.retry_at());
+        let retry = self.client.retry_at().filter(|_| !self.client.is_connected());
         let due = beat.into_iter().chain(retry).chain(self.look_at).min();
         // An event that was lost delays nothing for longer.
         let left = due.map_or(HEARTBEAT * 100, |due| due.saturating_duration_since(now));
