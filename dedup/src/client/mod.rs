@@ -10,7 +10,9 @@
 mod error;
 mod home;
 mod link;
+mod member;
 mod presence;
+mod reach;
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -19,28 +21,18 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use wm_sockets::descriptor::Descriptor;
-use wm_trust::peer::is_trusted;
 
 pub use error::{ConnectError, LinkError, StartError};
 pub use home::{BrokerHome, program_beside};
 pub use link::{BrokerLink, is_end, is_ready};
+pub use member::TurnClient;
 pub use presence::Presence;
+pub use reach::StartBroker;
+use reach::{BACKOFF, reach};
 
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
-use crate::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, NOTES, Offered, RELEASES, Role, SOCKET};
-
-/// First and longest time between two attempts to reach a broker.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// Attempts to start a broker before it is tried again later.
-const ATTEMPTS: usize = 3;
-
-/// The time limit of one request. A broker answers in microseconds, unless it is stopped.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Starts the broker of a folder, and waits until it, or another one, listens.
-pub type StartBroker = fn(&BrokerHome) -> Result<(), StartError>;
+use crate::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, NOTES, Offered, RELEASES, Role};
 
 /// One use of a chunk by this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -246,34 +238,10 @@ impl Client {
         told.is_ok()
     }
 
-    /// Connects, and starts a broker if no process listens.
     fn reach(&mut self) -> Result<(), ConnectError> {
-        for _ in 0..ATTEMPTS {
-            match self.open() {
-                Ok((link, process)) => {
-                    (self.link, self.broker) = (Some(link), Some(process));
-                    return Ok(());
-                }
-                Err(LinkError::Absent(_)) => (self.start)(&self.home)?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Err(ConnectError::NotListening(self.home.folder.clone()))
-    }
-
-    /// The listener must run as our user or as root, because it gets descriptors of memory.
-    fn open(&self) -> Result<(BrokerLink, u32), LinkError> {
-        let path = self.home.folder.join(SOCKET);
-        let link = BrokerLink::connect(&path, PATIENCE)?;
-        if !link.socket().is_ok_and(is_trusted) {
-            return Err(LinkError::Foreign(path));
-        }
-        match link.greet(Role::User) {
-            Ok(process) => Ok((link, process)),
-            // It was just ending.
-            Err(LinkError::Silent(error)) if is_end(&error) => Err(LinkError::Absent(path)),
-            Err(error) => Err(error),
-        }
+        let (link, process) = reach(&self.home, self.start, Role::User)?;
+        (self.link, self.broker) = (Some(link), Some(process));
+        Ok(())
     }
 
     /// Offers one chunk of each name that is held and that the broker does not know.

@@ -3,8 +3,10 @@
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::report::BrokerReport;
 use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
+use super::turn;
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
+use crate::turns::message::TurnOrder;
 
 /// In place of a lease, if there is none.
 const NONE: u64 = 0;
@@ -61,6 +63,8 @@ pub enum BrokerAnswer {
     Noted(Vec<u32>),
     /// To a question about arrivals: at most [`NOTES`](super::NOTES) names. There may be more.
     Arrived(Vec<ChunkName>),
+    /// An order to a member that takes turns. It is not asked for.
+    Turn(TurnOrder),
 }
 
 impl BrokerAnswer {
@@ -80,8 +84,9 @@ impl BrokerAnswer {
                 counts.iter().fold(packet, |packet, count| packet.u32(*count)).finish()
             }
             Self::Arrived(names) => {
-                names.iter().fold(PacketWriter::new(8, names.len()), PacketWriter::name).finish()
+                names.iter().fold(PacketWriter::new(9, names.len()), PacketWriter::name).finish()
             }
+            Self::Turn(order) => turn::write_order(8, order),
         }
     }
 
@@ -102,10 +107,11 @@ impl BrokerAnswer {
                 let count = packet.count(0..=NOTES)?;
                 Self::Noted(packet.entries(count, PacketReader::u32)?)
             }
-            8 => {
+            9 => {
                 let count = packet.count(0..=NOTES)?;
                 Self::Arrived(packet.entries(count, PacketReader::name)?)
             }
+            8 => Self::Turn(turn::read_order(&mut packet)?),
             _ => return Err(Malformed),
         };
         packet.end()?;

@@ -145,6 +145,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         guard: PROCESS.guard.statistics(),
         dedup: PROCESS.sharing.figures(),
         pause: PROCESS.pauses.figures(),
+        turn: PROCESS.turns.figures(),
         fail_open: fail_open(),
         out_of_bounds: COUNTERS.out_of_bounds(),
         detached: process::detached(),

@@ -24,6 +24,7 @@ VARIABLES: Dict[str, str] = {
     "migrate": "WMSHIM_MIGRATE",
     "kept_copies": "WMSHIM_KEPT_COPIES",
     "pause": "WMSHIM_PAUSE",
+    "share": "WMSHIM_SHARE",
     "torch_allocator": "WMSHIM_TORCH_ALLOCATOR",
     "torch_pieces": "WMSHIM_TORCH_PIECES",
     "jax_allocator": "WMSHIM_JAX_ALLOCATOR",
@@ -81,6 +82,7 @@ def enable(
     migrate: Optional[Union[bool, Literal["on", "asked", "off"]]] = None,
     kept_copies: Optional[Union[bool, Literal["auto", "on", "off"]]] = None,
     pause: Optional[Union[bool, Literal["on", "auto", "paused", "off"]]] = None,
+    share: Optional[Literal["turns", "off"]] = None,
     torch_allocator: Optional[Literal["auto", "async", "native", "expandable"]] = None,
     torch_pieces: Optional[Literal["keep", "release"]] = None,
     jax_allocator: Optional[Literal["native", "auto", "async"]] = None,
@@ -147,6 +149,9 @@ def enable(
         device memory goes to the host and to the driver, and its calls wait until it is resumed (pause.md). Auto: a
         call that finds it paused resumes it. Paused: it is paused from its first call on (`wmctl run --paused`). Calls
         that submit work cost some nanoseconds more.
+    share (turns, off; default: off): Turns: processes of one user that have this setting take turns at a GPU that is
+        too small for all of them. A call whose memory is away waits, and the process that launched least recently is
+        paused for it, as far as room is needed (pause.md). Calls that submit work cost some nanoseconds more.
     torch_allocator (auto, async, native, expandable; default: auto): PyTorch's allocator, chosen when Python starts.
         `auto` gives PyTorch's own allocator expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for
         large tensors. It leaves a choice of the user alone, and PyTorch's default where processes could not share such

@@ -29,7 +29,7 @@
 //! a block stays private.
 
 mod ask;
-mod broker_start;
+pub(crate) mod broker_start;
 mod broker_thread;
 mod captured;
 mod company;

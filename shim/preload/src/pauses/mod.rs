@@ -14,14 +14,17 @@
 //! * No lock is held across a driver call, and none while memory moves.
 //! * At exit the gate opens without a wait; a forked child passes it anyway.
 
+mod giving_way;
+mod outcome;
 mod plan;
 mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use wm_abi::CUdevice;
 use wm_driver::lock;
 use wm_driver::thread::{self, KernelThread};
 use wm_schema::PauseStats;
@@ -31,10 +34,10 @@ use crate::gate::GATE;
 use crate::moves::Migrations;
 use crate::process::{self, preserve_errno};
 use crate::settings::{Pause, Settings};
-pub(crate) use plan::DEADLINE;
-use plan::{Course, PauseGoal, PausePhase, PauseStep};
-pub(crate) use work::PauseError;
-use work::{LeftBlocks, Pausing, Resumed};
+use outcome::{LeftBlocks, PauseExtent, Paused, Pausing, Resumed, merged};
+pub(crate) use outcome::{PauseError, TurnEvents};
+use plan::{Course, PauseGoal, PauseStep};
+pub(crate) use plan::{DEADLINE, PausePhase};
 
 /// Stack of the thread, bytes.
 const STACK: usize = 512 << 10;
@@ -47,6 +50,8 @@ pub(crate) struct Pauses {
     book: Mutex<PauseBook>,
     /// A step has ended.
     changed: Condvar,
+    /// For pauses for other processes.
+    events: OnceLock<TurnEvents>,
 }
 
 /// The course of the process, and the outcome of its last steps.
@@ -55,10 +60,26 @@ struct PauseBook {
     deadline: Duration,
     /// The thread of the program that has asked for the pause.
     asker: Option<KernelThread>,
+    /// How much leaves.
+    extent: PauseExtent,
+    /// The process is paused for another one, and not because it was asked for.
+    is_for_others: bool,
     /// Blocks that left the device in the last pause and have not come back.
     left: Vec<LeftBlocks>,
     figures: PauseStats,
     failure: Option<PauseError>,
+}
+
+/// How a process stands that others take turns with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TurnState {
+    pub(crate) phase: PausePhase,
+    /// It is paused, or is being paused, for another process.
+    pub(crate) is_for_others: bool,
+    /// A step is under way, or is to come.
+    pub(crate) is_working: bool,
+    /// A resume has left memory on the host.
+    pub(crate) has_rest: bool,
 }
 
 /// The parts of the process that a pause works on.
@@ -90,14 +111,24 @@ impl Pauses {
             is_working: false,
             has_rest: false,
             wants_rest: false,
+            wants_more: false,
         };
-        let book =
-            PauseBook { course, deadline: DEADLINE, asker: None, left: Vec::new(), figures, failure: None };
+        let book = PauseBook {
+            course,
+            deadline: DEADLINE,
+            asker: None,
+            extent: PauseExtent::All,
+            is_for_others: false,
+            left: Vec::new(),
+            figures,
+            failure: None,
+        };
         Self {
             is_on: AtomicBool::new(false),
             is_auto: AtomicBool::new(false),
             book: Mutex::new(book),
             changed: Condvar::new(),
+            events: OnceLock::new(),
         }
     }
 
@@ -120,6 +151,15 @@ impl Pauses {
         book.show();
     }
 
+    /// Another subsystem hears of pauses for other processes. To be called before the first one.
+    pub(crate) fn tell_of_turns(&self, events: TurnEvents) {
+        let _is_first = self.events.set(events);
+    }
+
+    fn events(&self) -> &TurnEvents {
+        self.events.get().unwrap_or(&TurnEvents::NONE)
+    }
+
     /// Can the process be paused?
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Relaxed)
@@ -139,13 +179,49 @@ impl Pauses {
         deadline: Duration,
         asker: Option<KernelThread>,
     ) -> Result<(), PauseError> {
-        parts.ask(PauseGoal::Paused, |book| {
+        parts.ask(|book| {
             if book.course.phase != PausePhase::Paused {
                 book.deadline = deadline;
                 book.failure = None;
             }
             book.asker = asker.or(book.asker);
+            book.extent = PauseExtent::All;
+            // What stayed when it gave way leaves, too.
+            let gave_way = std::mem::take(&mut book.is_for_others);
+            if gave_way { book.course.ask_more() } else { book.course.ask(PauseGoal::Paused) }
         })
+    }
+
+    /// Another process needs so many bytes of some devices: as much leaves, and calls wait until
+    /// the process is resumed. Of a process that is paused already more leaves.
+    ///
+    /// # Errors
+    /// As [`Pauses::pause`].
+    pub(crate) fn give_way(parts: PausedParts, bytes: Vec<(CUdevice, u64)>) -> Result<(), PauseError> {
+        parts.ask(|book| {
+            if book.course.phase == PausePhase::Running && book.course.goal == PauseGoal::Running {
+                (book.deadline, book.failure, book.is_for_others) = (DEADLINE, None, true);
+            }
+            book.extent = PauseExtent::Bytes(bytes);
+            book.course.ask_more()
+        })
+    }
+
+    /// How the process stands.
+    pub(crate) fn turn_state(&self) -> TurnState {
+        let book = self.lock();
+        TurnState {
+            phase: book.course.phase,
+            is_for_others: book.is_for_others,
+            is_working: book.course.is_working,
+            has_rest: book.course.has_rest,
+        }
+    }
+
+    /// Bytes that have left a device and not come back.
+    pub(crate) fn away_bytes(&self, device: CUdevice) -> u64 {
+        let left = self.lock().left.clone();
+        work::rest_of(left.iter().filter(|left| left.device == device))
     }
 
     /// Asks for the end of a pause. In a process that runs, what the last resume left on the host
@@ -155,7 +231,7 @@ impl Pauses {
     /// The process cannot be paused, or no thread could be started. Then the gate opens all the
     /// same, and all memory is where it was.
     pub(crate) fn resume(parts: PausedParts) -> Result<(), PauseError> {
-        parts.ask(PauseGoal::Running, |_| {})
+        parts.ask(|book| book.course.ask(PauseGoal::Running))
     }
 
     /// Waits until nothing is under way.
@@ -172,12 +248,14 @@ impl Pauses {
 
     /// A thread of the program is about to wait at the gate.
     pub(crate) fn arrived(parts: PausedParts) {
-        let asker = parts.pauses.lock().asker;
+        let book = parts.pauses.lock();
+        let (asker, is_for_others) = (book.asker, book.is_for_others);
+        drop(book);
         let is_asker = asker == Some(KernelThread::current());
         if is_asker {
             log::warn!("the thread that has paused the process makes a call that waits: it is resumed");
         }
-        if is_asker || parts.pauses.is_auto.load(Relaxed) {
+        if is_asker || parts.pauses.is_auto.load(Relaxed) && !is_for_others {
             let _started = Self::resume(parts);
         }
     }
@@ -206,10 +284,12 @@ impl Pauses {
     fn next(&self) -> (PauseStep, Pausing) {
         let mut book = self.lock();
         let step = book.course.next();
-        let pausing = Pausing { limit: book.deadline, left: std::mem::take(&mut book.left) };
+        let (extent, left) = (book.extent.clone(), book.left.clone());
+        let pausing = Pausing { limit: book.deadline, extent, left };
         if step == PauseStep::End {
-            book.left = pausing.left;
             self.changed.notify_all();
+            drop(book);
+            (self.events().ended)();
             return (step, Pausing::default());
         }
         book.show();
@@ -223,6 +303,8 @@ impl Pauses {
         book.course.ended(has_succeeded);
         book.show();
         self.changed.notify_all();
+        drop(book);
+        (self.events().ended)();
     }
 }
 
@@ -235,7 +317,8 @@ impl PauseBook {
 }
 
 impl PausedParts {
-    fn ask(self, goal: PauseGoal, note: impl FnOnce(&mut PauseBook)) -> Result<(), PauseError> {
+    /// `note` says whether a thread is to be started.
+    fn ask(self, note: impl FnOnce(&mut PauseBook) -> bool) -> Result<(), PauseError> {
         if !self.pauses.is_on() {
             return Err(PauseError::Off);
         }
@@ -243,8 +326,7 @@ impl PausedParts {
             return Err(PauseError::Exiting);
         }
         let mut book = self.pauses.lock();
-        note(&mut book);
-        if !book.course.ask(goal) {
+        if !note(&mut book) {
             return Ok(());
         }
         drop(book);
@@ -272,8 +354,11 @@ impl PausedParts {
             let (step, pausing) = self.pauses.next();
             let made = catch_unwind(AssertUnwindSafe(|| match step {
                 PauseStep::Pause => self.pause_now(pausing),
-                PauseStep::Resume => self.resume_now(|| work::resume(self.moves, &pausing.left)),
+                PauseStep::Resume => {
+                    self.resume_now(|| work::resume(self.moves, &pausing.left, self.pauses.events()));
+                }
                 PauseStep::Refill => self.resume_now(|| work::refill(self.moves, pausing)),
+                PauseStep::LeaveMore => self.leave_more(pausing),
                 PauseStep::End => {}
             }));
             match (made, step) {
@@ -295,7 +380,23 @@ impl PausedParts {
     }
 
     fn pause_now(self, pausing: Pausing) {
-        let done = work::pause(self.moves, pausing.limit);
+        let done = work::pause(self.moves, &pausing, self.pauses.events());
+        self.has_paused(done, pausing.left);
+        // A call that came before the gate was kept closed has not seen that it is.
+        let is_auto = || self.pauses.is_auto.load(Relaxed) && !self.pauses.lock().is_for_others;
+        if GATE.is_kept() && is_auto() && GATE.is_awaited() {
+            self.pauses.lock().course.ask(PauseGoal::Running);
+        }
+    }
+
+    fn leave_more(self, pausing: Pausing) {
+        let events = self.pauses.events();
+        let done = GATE.while_kept(|| work::leave_more(self.moves, &pausing.extent, events));
+        self.has_paused(done, pausing.left);
+    }
+
+    /// `left`: what an earlier resume left on the host, or what has left before.
+    fn has_paused(self, done: Result<Paused, PauseError>, left: Vec<LeftBlocks>) {
         match &done {
             Ok(paused) => {
                 let [out, stayed] = [paused.out, paused.stayed_bytes()].map(|bytes| bytes >> 20);
@@ -307,22 +408,17 @@ impl PausedParts {
         self.pauses.ended(|book| match done {
             Ok(paused) => {
                 paused.note(&mut book.figures);
-                book.left = paused.left;
-                // What an earlier resume left on the host.
-                book.left.extend(pausing.left);
+                book.left = merged(paused.left.into_iter().chain(left).collect());
                 true
             }
             Err(failure) => {
-                book.left = pausing.left;
+                book.left = left;
                 book.failure = Some(failure);
                 book.asker = None;
+                book.is_for_others &= book.course.phase == PausePhase::Paused;
                 false
             }
         });
-        // A call that came before the gate was kept closed has not seen that it is.
-        if GATE.is_kept() && self.pauses.is_auto.load(Relaxed) && GATE.is_awaited() {
-            self.pauses.lock().course.ask(PauseGoal::Running);
-        }
     }
 
     fn resume_now(self, resume: impl FnOnce() -> Resumed) {
@@ -335,6 +431,7 @@ impl PausedParts {
             book.figures.resume_s = begin.elapsed().as_secs_f64();
             (book.figures.in_bytes, book.figures.left_bytes) = (resumed.came, resumed.rest);
             book.asker = None;
+            book.is_for_others = false;
             book.course.has_rest = !resumed.left.is_empty();
             book.left = resumed.left;
             true

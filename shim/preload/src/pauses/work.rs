@@ -3,124 +3,66 @@
 //! Order of a pause: host memory is made while calls go on; the gate closes; work ends; memory
 //! leaves; what it leaves goes to the driver. Whatever fails before the last step is undone.
 
-use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use wm_abi::{CUdevice, CUresult};
 use wm_driver::{Device, Tier};
-use wm_memory::{Block, Manager, MoveOrder, MoveRefusal, RangeMove};
-use wm_schema::{PauseStats, StayedBytes};
+use wm_memory::{Block, Manager, MoveRefusal, RangeMove};
 
+use super::giving_way;
+use super::outcome::{
+    LeftBlocks, PauseError, PauseExtent, Paused, Pausing, Resumed, TurnEvents, movable, order,
+};
 use super::plan::{self, MovableBlock};
 use crate::gate::GATE;
 use crate::moves::paused::Undrained;
 use crate::moves::{Migrations, pin_reason};
 use crate::{physical, process, registry};
 
-/// Why a process was not paused. Nothing has changed then.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PauseError {
-    #[error("this process cannot be paused: set WMSHIM_PAUSE=on when the program starts")]
-    Off,
-    #[error("the process exits, or was forked")]
-    Exiting,
-    #[error("no thread could be started for it")]
-    NoThread,
-    #[error("calls were being made for too long, as a copy that waits for the host")]
-    Crowded,
-    #[error("the calling thread is inside a CUDA call")]
-    Inside,
-    #[error("a stream waits for the host (a written word, a host function or a callback)")]
-    Held,
-    #[error("the GPU was not idle by the deadline; a kernel may wait for the host")]
-    Busy,
-    #[error("memory stays where it is: {0}")]
-    Pinned(&'static str),
-    #[error("a capture is under way")]
-    Captured,
-    #[error("WMSHIM_OVERFLOW does not allow memory of the host")]
-    NoHost,
-    #[error("the host has no room for the memory (WMSHIM_HOST_LIMIT)")]
-    HostFull,
-    #[error("internal failure; the program goes on")]
-    Panicked,
-    #[error("it is not known whether the GPU is idle: {0}")]
-    Unknown(CUresult),
-}
-
-/// Blocks that have left a device.
-#[derive(Debug, Clone)]
-pub(super) struct LeftBlocks {
-    device: CUdevice,
-    ids: HashSet<u64>,
-}
-
-/// What a step works with.
-#[derive(Debug, Default)]
-pub(super) struct Pausing {
-    pub(super) limit: Duration,
-    pub(super) left: Vec<LeftBlocks>,
-}
-
-/// A pause that was made.
-#[derive(Debug, Default)]
-pub(super) struct Paused {
-    pub(super) left: Vec<LeftBlocks>,
-    pub(super) out: u64,
-    clean: u64,
-    stayed: Vec<StayedBytes>,
-    pub(super) took: Duration,
-}
-
-/// A resume that was made.
-#[derive(Debug, Default)]
-pub(super) struct Resumed {
-    /// Blocks that stay on the host.
-    pub(super) left: Vec<LeftBlocks>,
-    pub(super) came: u64,
-    pub(super) rest: u64,
-}
-
-impl Paused {
-    pub(super) fn stayed_bytes(&self) -> u64 {
-        self.stayed.iter().map(|stayed| stayed.bytes).sum()
-    }
-
-    pub(super) fn note(&self, figures: &mut PauseStats) {
-        figures.pauses += 1;
-        figures.pause_s = self.took.as_secs_f64();
-        (figures.out_bytes, figures.clean_bytes) = (self.out, self.clean);
-        figures.stayed_bytes = self.stayed_bytes();
-        figures.stayed.clone_from(&self.stayed);
-    }
-
-    fn stays(&mut self, reason: &str, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        match self.stayed.iter_mut().find(|known| known.reason == reason) {
-            Some(known) => known.bytes += bytes,
-            None => self.stayed.push(StayedBytes { reason: reason.to_owned(), bytes }),
-        }
-    }
-}
-
 /// Pauses the process: the gate is closed when this returns.
-pub(super) fn pause(moves: &Migrations, limit: Duration) -> Result<Paused, PauseError> {
-    for manager in registry::all().filter(|manager| may_leave(manager)) {
-        let blocks = movable(moves, manager, |block| block.tiers.device > 0);
-        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+pub(super) fn pause(
+    moves: &Migrations,
+    pausing: &Pausing,
+    events: &TurnEvents,
+) -> Result<Paused, PauseError> {
+    match &pausing.extent {
+        PauseExtent::All => prepare(moves),
+        PauseExtent::Bytes(shares) => giving_way::prepare(moves, shares),
     }
     let begin = Instant::now();
-    let deadline = begin + limit;
-    let done = GATE.keep_closed(deadline, || leave(moves, deadline));
+    let deadline = begin + pausing.limit;
+    let done = GATE.keep_closed(deadline, || leave(moves, deadline, &pausing.extent, events));
     let nothing = if process::exiting() { PauseError::Exiting } else { PauseError::Crowded };
     let paused = done.unwrap_or(Err(nothing))?;
     Ok(Paused { took: begin.elapsed(), ..paused })
 }
 
+/// Host memory for all that can leave.
+fn prepare(moves: &Migrations) {
+    for manager in registry::all().filter(|manager| may_leave(manager)) {
+        let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+        let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
+        manager.make_spares_ahead(&plan::leaving(&blocks), || !process::exiting());
+    }
+}
+
+/// More leaves a process that is paused. The gate stays closed, whatever fails.
+pub(super) fn leave_more(
+    moves: &Migrations,
+    extent: &PauseExtent,
+    events: &TurnEvents,
+) -> Result<Paused, PauseError> {
+    let begin = Instant::now();
+    let paused = leave_extent(moves, extent, events)?;
+    Ok(Paused { took: begin.elapsed(), ..paused })
+}
+
 /// Behind the closed gate.
-fn leave(moves: &Migrations, deadline: Instant) -> Result<Paused, PauseError> {
+fn leave(
+    moves: &Migrations,
+    deadline: Instant,
+    extent: &PauseExtent,
+    events: &TurnEvents,
+) -> Result<Paused, PauseError> {
     if let Some(why) = pin_reason::of_process() {
         return Err(PauseError::Pinned(why));
     }
@@ -133,18 +75,32 @@ fn leave(moves: &Migrations, deadline: Instant) -> Result<Paused, PauseError> {
     for manager in registry::all() {
         moves.drain(manager, deadline).map_err(undrained)?;
     }
+    leave_extent(moves, extent, events)
+}
+
+/// What has left comes back if not all of it can leave.
+fn leave_extent(moves: &Migrations, extent: &PauseExtent, events: &TurnEvents) -> Result<Paused, PauseError> {
     let mut paused = Paused::default();
+    let outcome = match extent {
+        PauseExtent::All => leave_devices(moves, &mut paused),
+        PauseExtent::Bytes(shares) => giving_way::leave(moves, shares, events, &mut paused),
+    };
+    if let Err(why) = outcome {
+        come_back(moves, &paused.left);
+        return Err(why);
+    }
+    Ok(paused)
+}
+
+fn leave_devices(moves: &Migrations, paused: &mut Paused) -> Result<(), PauseError> {
     for manager in registry::all() {
-        if let Err(why) = leave_device(moves, manager, &mut paused) {
-            come_back(moves, &paused.left);
-            return Err(why);
-        }
+        leave_device(moves, manager, paused)?;
     }
     for manager in registry::all() {
         physical::cache().give_back(manager, Tier::Device, u64::MAX);
         manager.relieve(u64::MAX);
     }
-    Ok(paused)
+    Ok(())
 }
 
 fn may_leave(manager: &Manager<Device>) -> bool {
@@ -167,16 +123,13 @@ fn leave_device(
     paused: &mut Paused,
 ) -> Result<(), PauseError> {
     let blocks = movable(moves, manager, |block| block.tiers.device > 0);
+    let blocks: Vec<MovableBlock> = blocks.into_iter().map(|(_, block)| block).collect();
     let ids = blocks.iter().map(|block| block.id).collect();
     let mut ranges: Vec<RangeMove> =
         plan::leaving(&blocks).into_iter().map(|range| order(range, Tier::Host)).collect();
     // Before any of it moves: if it fails, all of it comes back.
     paused.left.push(LeftBlocks { device: manager.gpu().ordinal(), ids });
-    let before = manager.usage().moves;
-    moves.move_paused(manager, &mut ranges);
-    let after = manager.usage().moves;
-    paused.out += after.out_bytes - before.out_bytes;
-    paused.clean += after.clean_bytes - before.clean_bytes;
+    paused.count_moves(manager, || moves.move_paused(manager, &mut ranges));
     if process::exiting() {
         return Err(PauseError::Exiting);
     }
@@ -209,8 +162,15 @@ fn note_stayed(manager: &Manager<Device>, ranges: &[RangeMove], paused: &mut Pau
 }
 
 /// Resumes the process: the gate is open when this returns.
-pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
-    let resumed = GATE.open_after(|| come_back(moves, left));
+pub(super) fn resume(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
+    let resumed = GATE.open_after(|| {
+        let mut resumed = come_back_timed(moves, left, events);
+        while resumed.rest > 0 && (events.has_more_room)() {
+            let more = come_back_timed(moves, &resumed.left, events);
+            resumed = Resumed { came: resumed.came + more.came, ..more };
+        }
+        resumed
+    });
     for manager in resumed.left.iter().filter_map(|left| registry::existing(left.device)) {
         moves.leave_rest(manager);
     }
@@ -232,12 +192,19 @@ pub(super) fn refill(moves: &Migrations, pausing: Pausing) -> Resumed {
 }
 
 /// Bytes of these blocks on the host.
-fn rest_of(left: &[LeftBlocks]) -> u64 {
+pub(super) fn rest_of<'a>(left: impl IntoIterator<Item = &'a LeftBlocks>) -> u64 {
     let of_device = |LeftBlocks { device, ids }: &LeftBlocks| {
         let blocks = registry::existing(*device).map(|manager| manager.large_blocks(0)).unwrap_or_default();
         blocks.iter().filter(|block| ids.contains(&block.id)).map(|block| block.tiers.host).sum::<u64>()
     };
-    left.iter().map(of_device).sum()
+    left.into_iter().map(of_device).sum()
+}
+
+fn come_back_timed(moves: &Migrations, left: &[LeftBlocks], events: &TurnEvents) -> Resumed {
+    let begin = Instant::now();
+    let resumed = come_back(moves, left);
+    (events.moved)(begin.elapsed());
+    resumed
 }
 
 /// What fits comes back, the memory that was used last first.
@@ -246,7 +213,8 @@ fn come_back(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
     for LeftBlocks { device, ids } in left {
         let Some(manager) = registry::existing(*device) else { continue };
         let is_away = |block: &Block| block.tiers.host > 0 && ids.contains(&block.id);
-        let ranges = plan::returning(movable(moves, manager, is_away)).into_iter();
+        let away = movable(moves, manager, is_away).into_iter().map(|(_, block)| block);
+        let ranges = plan::returning(away.collect()).into_iter();
         let mut ranges: Vec<RangeMove> =
             ranges.map(|range| order(range, Tier::Device).only_from(Tier::Host)).collect();
         moves.move_paused(manager, &mut ranges);
@@ -259,22 +227,4 @@ fn come_back(moves: &Migrations, left: &[LeftBlocks]) -> Resumed {
         }
     }
     resumed
-}
-
-fn movable(
-    moves: &Migrations,
-    manager: &Manager<Device>,
-    is_wanted: impl Fn(&Block) -> bool,
-) -> Vec<MovableBlock> {
-    let blocks = manager.large_blocks(0).into_iter().filter(is_wanted);
-    let movable = blocks.map(|block| MovableBlock {
-        id: block.id,
-        range: block.address..block.address + block.tiers.total(),
-        last_use: moves.last_use_of(&block),
-    });
-    movable.collect()
-}
-
-fn order(range: std::ops::Range<u64>, to: Tier) -> RangeMove {
-    RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, u64::MAX)
 }

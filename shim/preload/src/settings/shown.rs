@@ -10,7 +10,7 @@ use log::LevelFilter;
 use wm_memory::KeepCopies;
 use wm_schema::size;
 
-use super::moving::{Migrate, Pause};
+use super::moving::{Migrate, Pause, Share};
 use super::values::{
     Created, Dedup, Guard, JaxAllocator, LogFormat, Multipath, Overflow, Size, TorchAllocator, TorchPieces,
     Verify,
@@ -134,6 +134,12 @@ impl Shown for Pause {
             Self::Paused => "paused",
         };
         Some(word.to_owned())
+    }
+}
+
+impl Shown for Share {
+    fn shown(&self) -> Option<String> {
+        Some(if *self == Self::Turns { "turns" } else { "off" }.to_owned())
     }
 }
 

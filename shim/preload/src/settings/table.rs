@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use wm_memory::KeepCopies;
 
-use super::moving::{Migrate, Pause, kept_copies, migrate, pause};
+use super::moving::{Migrate, Pause, Share, kept_copies, migrate, pause, sharing};
 use super::profile_target::{ProfileTarget, profile};
 use super::shown::Shown;
 use super::values::{
@@ -197,6 +197,12 @@ settings! {
         /// nanoseconds more.
         "WMSHIM_PAUSE": "on, auto, paused, off", "off"
             => pause: Pause = Pause::Off, |text| words(text, pause);
+        /// Turns: processes of one user that have this setting take turns at a GPU that is too
+        /// small for all of them. A call whose memory is away waits, and the process that launched
+        /// least recently is paused for it, as far as room is needed
+        /// ([pause.md](pause.md#turns)). Calls that submit work cost some nanoseconds more.
+        "WMSHIM_SHARE": "turns, off", "off"
+            => share: Share = Share::Off, |text| words(text, sharing);
         // PyTorch.
         /// PyTorch's allocator, chosen when Python starts. `auto` gives PyTorch's own allocator
         /// expandable segments, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors.

@@ -128,7 +128,7 @@ pub(super) struct NotUnderstood;
 
 pub(super) type Parsed<T> = Result<T, NotUnderstood>;
 
-fn is_off(text: &str) -> bool {
+pub(super) fn is_off(text: &str) -> bool {
     environment::switch(text) == Some(false)
 }
 
