@@ -198,30 +198,35 @@ impl Sharing {
     fn add_users(&self, launch: &Launch, function: CUfunction, writes: &mut PossibleWrites) {
         let mut known = self.kernels.known_key(function);
         for word in launch.words() {
+            let beside = self.blocks.beside(word.address);
             // A new key asks the driver, so it is made outside the index.
-            if known.is_none() && self.blocks.find(word.address).is_some() {
+            if known.is_none() && (beside.is_some() || self.blocks.find(word.address).is_some()) {
                 known = Some(self.kernels.key(function));
             }
             let Some(function) = known else { continue };
             let key = ParameterKey { function, offset: word.offset };
-            self.blocks.with(word.address, |block| {
-                if block.noted.has(key, block.is_shared()) {
-                    return;
-                }
-                if block.facts().used_by(key) {
-                    self.kernels.ask(&[key]);
-                }
-                let is_reader = || self.kernels.readers().verdict(key) == ParameterVerdict::Reader;
-                block.noted.note(key, is_reader());
-                // An accusation in between has found nothing to forget.
-                let only_reads = is_reader();
-                if !only_reads {
-                    block.noted.note(key, false);
-                }
-                if block.is_shared() && !only_reads && !writes.iter().any(|known| Arc::ptr_eq(known, block)) {
-                    writes.push(Arc::clone(block));
-                }
-            });
+            self.blocks.with(word.address, |block| self.add_user(block, key, writes));
+            beside.iter().for_each(|block| self.add_user(block, key, writes));
+        }
+    }
+
+    #[inline]
+    fn add_user(&self, block: &Arc<TrackedBlock>, key: ParameterKey, writes: &mut PossibleWrites) {
+        if block.noted.has(key, block.is_shared()) {
+            return;
+        }
+        if block.facts().used_by(key) {
+            self.kernels.ask(&[key]);
+        }
+        let is_reader = || self.kernels.readers().verdict(key) == ParameterVerdict::Reader;
+        block.noted.note(key, is_reader());
+        // An accusation in between has found nothing to forget.
+        let only_reads = is_reader();
+        if !only_reads {
+            block.noted.note(key, false);
+        }
+        if block.is_shared() && !only_reads && !writes.iter().any(|known| Arc::ptr_eq(known, block)) {
+            writes.push(Arc::clone(block));
         }
     }
 
@@ -231,7 +236,7 @@ impl Sharing {
     fn make_writable(&self, writes: &[Arc<TrackedBlock>], launch: &Launch, function: CUfunction) {
         let function = self.kernels.key(function);
         for block in writes {
-            let words = launch.words().iter().filter(|word| block.range.contains(&word.address));
+            let words = launch.words().iter().filter(|word| block.reach().contains(&word.address));
             let mut parameters = words.map(|word| ParameterKey { function, offset: word.offset });
             let may_read = |of| self.kernels.readers().verdict(of) != ParameterVerdict::Writer;
             if !parameters.all(may_read) {

@@ -99,6 +99,11 @@ impl TrackedBlock {
         self.is_shared.store(is_shared, Relaxed);
     }
 
+    /// The block with the addresses beside it by which a kernel may reach it.
+    pub(super) fn reach(&self) -> Range<u64> {
+        self.range.start.saturating_sub(BESIDE)..self.range.end + BESIDE
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone.load(Relaxed)
     }
@@ -123,6 +128,11 @@ impl TrackedBlock {
         (address - self.range.start) / CHUNK_BYTES
     }
 }
+
+/// A kernel may get an address that lies this far before a block's first byte or behind its last
+/// one, and reach the block by an offset: an array that is counted from one, an iterator that runs
+/// backwards.
+const BESIDE: u64 = 64 << 10;
 
 /// Entries of the table of bytes.
 const NEAR: usize = 1 << 17;
@@ -185,6 +195,27 @@ impl TrackedBlocks {
         }
         let block = index.blocks.get(&stretch)?;
         block.range.contains(&address).then(|| ask(&block))
+    }
+
+    /// The tracked block that an address is beside: right before it, or right behind it where no
+    /// other block is.
+    #[inline]
+    pub(super) fn beside(&self, address: u64) -> Option<Arc<TrackedBlock>> {
+        let index = self.index.get()?;
+        let (stretch, within) = (address / CHUNK_BYTES, address % CHUNK_BYTES);
+        let is_tracked = |stretch| index.near(stretch).load(Relaxed) != 0;
+        if within >= CHUNK_BYTES - BESIDE && is_tracked(stretch + 1) {
+            let next = index.blocks.get(&(stretch + 1)).map(|block| Arc::clone(&block));
+            return next.filter(|block| block.range.start == (stretch + 1) * CHUNK_BYTES);
+        }
+        // A block may end within a stretch.
+        let before = if within < BESIDE { stretch.wrapping_sub(1) } else { stretch };
+        if !is_tracked(before) {
+            return None;
+        }
+        let last = index.blocks.get(&before).map(|block| Arc::clone(&block))?;
+        let is_behind = last.range.end <= address && address - last.range.end < BESIDE;
+        (is_behind && last.manager.block(address).is_none()).then_some(last)
     }
 
     /// Was there ever a tracked block?

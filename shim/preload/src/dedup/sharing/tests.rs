@@ -94,7 +94,12 @@ impl Scene {
 
     /// Tells sharing of a launch of a kernel, whose first parameter points into the block.
     fn launch(&self, kernel: CUfunction, submission: Submission) {
-        let arguments = FingerprintChunks { chunks: self.address + 8, count: 1, fingerprints: 64 };
+        self.launch_at(kernel, self.address + 8, submission);
+    }
+
+    /// The same with any address.
+    fn launch_at(&self, kernel: CUfunction, address: u64, submission: Submission) {
+        let arguments = FingerprintChunks { chunks: address, count: 1, fingerprints: 64 };
         let pointers = arguments.pointers();
         let parameters = pointers.as_ref().as_ptr().cast_mut().cast();
         let arguments = LaunchArguments { parameters, extra: std::ptr::null_mut() };
@@ -248,6 +253,35 @@ fn a_kernel_that_is_no_reader_gets_a_private_block_before_its_launch() {
     scene.launch(Scene::kernel(), Submission::Now);
     assert_eq!((scene.shared_bytes(), scene.copied_back()), (0, BYTES));
     assert!(scene.holds(7));
+}
+
+/// Hazard (process crash): a kernel gets an address beside a block, and writes into the block by an
+/// offset.
+#[test]
+fn an_address_beside_a_block_counts_for_it() {
+    for beside in [-8_i64, -(64 << 10), BYTES as i64, BYTES as i64 + 4096] {
+        let scene = Scene::shared();
+        scene.launch_at(Scene::kernel(), scene.address.wrapping_add_signed(beside), Submission::Now);
+        assert_eq!(scene.shared_bytes(), 0, "{beside}");
+    }
+    for beside in [-(64 << 10) - 8, BYTES as i64 + (64 << 10)] {
+        let scene = Scene::shared();
+        scene.launch_at(Scene::kernel(), scene.address.wrapping_add_signed(beside), Submission::Now);
+        assert_eq!(scene.shared_bytes(), BYTES, "{beside}");
+    }
+}
+
+#[test]
+fn the_start_of_another_block_is_that_blocks_alone() {
+    let scene = Scene::shared();
+    let mut others = Vec::new();
+    let end = scene.address + BYTES;
+    while scene.manager.block(end).is_none() && others.len() < 64 {
+        others.push(scene.manager.allocate(BYTES as usize, Order::Device).expect("a block"));
+    }
+    scene.launch_at(Scene::kernel(), end, Submission::Now);
+    let expected = if scene.manager.block(end).is_some() { BYTES } else { 0 };
+    assert_eq!(scene.shared_bytes(), expected);
 }
 
 #[test]
