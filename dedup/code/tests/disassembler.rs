@@ -1,7 +1,7 @@
 //! Each instruction of real images, decoded here and by the vendor's disassembler.
 //!
-//! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and `WMSHIM_TEST_CUBINS`, a folder of
-//! cubins. Without them the test skips itself.
+//! Needs `WMSHIM_TEST_NVDISASM`, the path of the disassembler, and `WMSHIM_TEST_CUBINS`, a folder
+//! of cubins. Without them the test skips itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -78,8 +78,8 @@ impl Found {
     }
 }
 
-/// The sources of an address: all its words without what was loaded, and each least alternative with
-/// something loaded.
+/// The sources of an address: all its words without what was loaded, and each least alternative
+/// with something loaded.
 fn sources(value: &Value, offset: usize) -> Result<Vec<AddressSource>, Why> {
     if value.unknown {
         return Err(Why::Address { offset });
