@@ -19,7 +19,8 @@
 
 use super::bytes::{size, u16, u32, u64};
 use super::packed::Packing;
-use super::{CodeForm, ImageEntry, ImageError};
+use super::entry::{CodeForm, ImageEntry};
+use super::error::ImageError;
 
 const HEAD: usize = 16;
 

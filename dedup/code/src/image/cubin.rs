@@ -12,7 +12,7 @@ use object::elf::{EM_CUDA, FileHeader64, STT_FUNC, STT_OBJECT, Sym64};
 use object::read::SymbolIndex;
 use object::read::elf::{FileHeader, Sym, SymbolTable};
 
-use super::ImageError;
+use super::error::ImageError;
 use super::attributes::{self, Attributes};
 use super::bytes::{size, u32};
 use crate::kernel::{Constants, FunctionRange, KernelCode, Relocation, Target};
