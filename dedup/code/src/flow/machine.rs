@@ -7,7 +7,7 @@ use super::state::{Places, State};
 use super::step::{Access, World};
 use super::value::{Id, Values};
 use crate::kernel::Kernel;
-use crate::sass::{Action, Flow, Instruction, Operand, Space};
+use crate::sass::{Action, Flow, Space};
 use crate::verdict::Why;
 
 /// How many times an instruction is followed, on average, before the analysis gives up.
@@ -25,8 +25,6 @@ struct Routine {
     callers: Vec<usize>,
     /// The places that it, or a function that it calls, writes.
     written: Vec<bool>,
-    /// The register with the place to return to.
-    link: Option<u8>,
     /// What is known when it returns.
     exit: Option<State>,
 }
@@ -51,7 +49,8 @@ impl<'a> Machine<'a> {
     pub fn new(kernel: &Kernel, graph: &'a Graph) -> Result<Machine<'a>, Why> {
         let all = || (0..graph.blocks.len()).flat_map(|block| graph.instructions(block));
         let places = Places::of(all().map(|(_, instruction)| instruction));
-        let mut world = World::new(kernel, places);
+        let calls = graph.blocks.iter().filter(|block| block.callee.is_some());
+        let mut world = World::new(kernel, places, calls.map(|block| block.end).collect());
         let forks = graph.forks.iter().enumerate();
         let forks = forks
             .map(|(number, fork)| (fork.at, world.values.word(number.min(u16::MAX as usize - 1) as u16)))
@@ -64,7 +63,7 @@ impl<'a> Machine<'a> {
         if graph.forks.len() >= usize::from(u16::MAX) {
             return Err(Why::Bounds);
         }
-        machine.routines()?;
+        machine.routines();
         machine.entries[graph.entry] = Some(State::new(&machine.world.places));
         Ok(machine)
     }
@@ -129,7 +128,7 @@ impl<'a> Machine<'a> {
                 self.enter(block.next[1], &state);
             }
             Flow::Join { barrier } => self.join(block, barrier, &state)?,
-            Flow::Call { .. } => self.call(number, &state),
+            Flow::Call { .. } => self.call(number, &state)?,
             Flow::CallRegister => return Err(Why::Call { offset: block.end - crate::sass::BYTES }),
             Flow::Return { .. } => {
                 self.leave(number, &state)?;
@@ -174,13 +173,17 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn call(&mut self, number: usize, state: &State) {
+    /// A function is entered; and if it is known how it returns, the code behind the call is.
+    fn call(&mut self, number: usize, state: &State) -> Result<(), Why> {
         let block = &self.graph.blocks[number];
-        let Some(callee) = block.callee else { return };
+        let Some(callee) = block.callee else { return Ok(()) };
+        if !self.is_linked(block.end, state) {
+            return Err(Why::Call { offset: block.end - crate::sass::BYTES });
+        }
         self.enter(callee, state);
         let entered = self.entries[callee].as_ref().and_then(|entry| entry.frame);
-        let Some(routine) = self.routines.get(&callee) else { return };
-        let Some(exit) = &routine.exit else { return };
+        let Some(routine) = self.routines.get(&callee) else { return Ok(()) };
+        let Some(exit) = &routine.exit else { return Ok(()) };
         // What the function does not write is the caller's.
         let mut after = state.clone();
         for (place, value) in after.values.iter_mut().enumerate() {
@@ -190,6 +193,27 @@ impl<'a> Machine<'a> {
         }
         after.frame = state.frame.filter(|_| exit.frame.is_some() && exit.frame == entered);
         self.enter_all(&block.next, &after);
+        Ok(())
+    }
+
+    /// A register holds the place behind the call, so that the function returns there.
+    fn is_linked(&self, end: usize, state: &State) -> bool {
+        let Some(place) = self.world.place(end) else { return false };
+        state.values.iter().any(|value| self.world.values.get(*value).places() == [place])
+    }
+
+    /// The function returns to places behind calls of its own.
+    fn is_return(&self, number: usize, owners: &[usize], state: &State) -> bool {
+        let Some((_, last)) = self.graph.instructions(number).last() else { return false };
+        let link = last.address[0];
+        let place = self.world.places.register(link.file, usize::from(link.first));
+        let places = self.world.values.get(state.values[place]).places();
+        let behind = |caller: &usize| self.world.place(self.graph.blocks[*caller].end);
+        let known: BTreeSet<u16> = owners
+            .iter()
+            .flat_map(|owner| self.routines[owner].callers.iter().filter_map(behind))
+            .collect();
+        link.count > 0 && !places.is_empty() && places.iter().all(|place| known.contains(place))
     }
 
     /// A function returns: each of its callers goes on.
@@ -201,10 +225,10 @@ impl<'a> Machine<'a> {
             .filter(|(_, routine)| routine.blocks.contains(&number))
             .map(|(entry, _)| *entry)
             .collect();
+        if owners.contains(&self.graph.entry) || !self.is_return(number, &owners, state) {
+            return Err(Why::Jump { offset });
+        }
         for owner in owners {
-            if owner == self.graph.entry {
-                return Err(Why::Jump { offset });
-            }
             let Some(routine) = self.routines.get_mut(&owner) else { continue };
             let changed = match &mut routine.exit {
                 Some(exit) => exit.join(state, &mut self.world.values),
@@ -222,7 +246,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Finds the functions, their callers and what they write.
-    fn routines(&mut self) -> Result<(), Why> {
+    fn routines(&mut self) {
         let graph = self.graph;
         let entries: BTreeSet<usize> =
             graph.blocks.iter().filter_map(|block| block.callee).chain([graph.entry]).collect();
@@ -230,12 +254,10 @@ impl<'a> Machine<'a> {
             let blocks = reached(graph, entry);
             let callers = callers(graph, entry);
             let written = self.written(&blocks);
-            let link = link(graph, &blocks)?;
-            let routine = Routine { blocks, callers, written, link, exit: None };
+            let routine = Routine { blocks, callers, written, exit: None };
             self.routines.insert(entry, routine);
         }
         self.spread(&entries);
-        self.check_links()
     }
 
     /// What a function writes is written by its callers, too.
@@ -283,36 +305,6 @@ impl<'a> Machine<'a> {
         }
         written
     }
-
-    /// Each call must put the place behind it into the register that its function returns by.
-    fn check_links(&self) -> Result<(), Why> {
-        for routine in self.routines.values() {
-            let Some(link) = routine.link else { continue };
-            for &caller in &routine.callers {
-                let Block { end, .. } = self.graph.blocks[caller];
-                if linked(self.graph, caller, link) != Some(end as u32) {
-                    return Err(Why::Call { offset: end - crate::sass::BYTES });
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The number that the block puts last into a register.
-fn linked(graph: &Graph, block: usize, register: u8) -> Option<u32> {
-    let writes = |one: &&Instruction| one.destination.iter().any(|at| at == usize::from(register));
-    let last = graph
-        .instructions(block)
-        .map(|(_, instruction)| instruction)
-        .filter(|one| one.destination.file == crate::sass::File::General)
-        .filter(writes)
-        .last()?;
-    match (last.name, last.sources[1], last.sources[2]) {
-        ("MOV", Operand::Immediate(number), _) if !last.fields.guarded() => Some(number),
-        ("IMAD", _, Operand::Immediate(number)) if !last.fields.guarded() => Some(number),
-        _ => None,
-    }
 }
 
 fn loads(graph: &Graph, block: usize) -> bool {
@@ -334,21 +326,4 @@ fn reached(graph: &Graph, entry: usize) -> BTreeSet<usize> {
         }
     }
     seen
-}
-
-/// The register by which a function returns. `None`: it does not return.
-fn link(graph: &Graph, blocks: &BTreeSet<usize>) -> Result<Option<u8>, Why> {
-    let mut link = None;
-    for &block in blocks {
-        let Block { end, flow, .. } = graph.blocks[block];
-        let (Flow::Return { .. }, Some((_, last))) = (flow, graph.instructions(block).last()) else {
-            continue;
-        };
-        let register = last.address[0].first;
-        if link.is_some_and(|other| other != register) {
-            return Err(Why::Call { offset: end - crate::sass::BYTES });
-        }
-        link = Some(register);
-    }
-    Ok(link)
 }
