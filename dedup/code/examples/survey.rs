@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use wm_code::image::Cubin;
-use wm_code::verdict::{Verdict, Why};
+use wm_code::verdict::{CodeVerdict as Verdict, Why};
 
 fn main() {
     let files: Vec<String> = std::env::args().skip(1).collect();

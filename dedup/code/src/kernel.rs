@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// The machine code of a kernel, and the facts about it that the image states.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kernel<'a> {
+pub struct KernelCode<'a> {
     /// The name of its symbol, mangled, by which the driver finds it.
     pub name: &'a str,
     /// The architecture that the code was made for: 80, 86, 89, 90, 100, 103, 120.
@@ -16,11 +16,14 @@ pub struct Kernel<'a> {
     /// The kernel's own bytes in `text`.
     pub entry: Range<usize>,
     /// The other functions in the section, ordered by `at`.
-    pub functions: Vec<Function<'a>>,
+    pub functions: Vec<FunctionRange<'a>>,
     /// Where its parameters lie. `None`: the image states nothing, as of a kernel without any.
     pub parameters: Option<ParameterBank>,
     /// The places in `text` that the driver fills in when it loads the code.
     pub relocations: Vec<Relocation<'a>>,
+    /// The addresses that the driver fills in in bank 4: of variables, and of functions that the
+    /// module calls through registers.
+    pub addresses: Vec<Relocation<'a>>,
     /// The targets of the jumps through registers that the image states.
     pub indirect_branches: Vec<IndirectBranch>,
     /// The constants of its own and of its module, but those of bank 0.
@@ -29,7 +32,7 @@ pub struct Kernel<'a> {
 
 /// A function in the section of a kernel, which the kernel may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Function<'a> {
+pub struct FunctionRange<'a> {
     /// The name of its symbol.
     pub name: &'a str,
     /// Its first byte in the section.
@@ -46,12 +49,12 @@ pub struct ParameterBank {
     /// The bytes of all parameters.
     pub bytes: u32,
     /// The parameters in their order; empty, if the image does not name each.
-    pub parameters: Vec<Parameter>,
+    pub parameters: Vec<ParameterSpan>,
 }
 
 /// One parameter, which may be a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Parameter {
+pub struct ParameterSpan {
     /// Bytes from the start of all parameters.
     pub offset: u32,
     /// Its length in bytes.

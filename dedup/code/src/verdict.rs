@@ -25,10 +25,12 @@ impl WordSet {
         new
     }
 
+    /// Is the word in the set?
     pub fn contains(&self, word: u32) -> bool {
         self.bits.get(word as usize / 64).is_some_and(|bits| bits >> (word % 64) & 1 == 1)
     }
 
+    /// Is there no word?
     pub fn is_empty(&self) -> bool {
         self.bits.is_empty()
     }
@@ -45,6 +47,7 @@ impl WordSet {
         })
     }
 
+    /// Are all its words in the other set, too?
     pub fn is_subset(&self, other: &WordSet) -> bool {
         self.bits.len() <= other.bits.len()
             && self.bits.iter().zip(&other.bits).all(|(mine, theirs)| mine & !theirs == 0)
@@ -60,6 +63,7 @@ impl WordSet {
         }
     }
 
+    /// The words of both.
     #[must_use]
     pub fn union(&self, other: &WordSet) -> WordSet {
         let mut both = self.clone();
@@ -67,6 +71,7 @@ impl WordSet {
         both
     }
 
+    /// The words that are in each of the two.
     #[must_use]
     pub fn intersection(&self, other: &WordSet) -> WordSet {
         let mut bits: Vec<u64> =
@@ -100,12 +105,13 @@ impl FromIterator<u32> for WordSet {
 /// A source with nothing at all is no address of memory that a program has: a constant, or memory of
 /// the block or the thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Source {
+pub struct AddressSource {
     /// Words that are summands of the address.
     pub words: WordSet,
     /// Words that take part in another way: as factors, shifted, negated, masked.
     pub offsets: WordSet,
-    /// Something loaded is a summand.
+    /// Something loaded is a summand. A number of 2^32 or more that is written into the code counts
+    /// as one: programs that make code for one launch write addresses into it.
     pub memory: bool,
     /// The address of a variable of the module is a summand.
     pub globals: bool,
@@ -116,16 +122,16 @@ pub struct Source {
 pub struct Effects {
     /// The addresses of stores, atomics, reductions, bulk and tensor stores, without duplicates. An
     /// address that is one of several alternatives has one source for each.
-    pub stores: Vec<Source>,
+    pub stores: Vec<AddressSource>,
     /// The addresses of loads, in the same form.
-    pub reads: Vec<Source>,
+    pub reads: Vec<AddressSource>,
     /// Words with a value that may be stored to memory, or leave the kernel in another way.
     pub escapes: WordSet,
 }
 
 /// What is known about a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CodeVerdict {
     /// The kernel does no more than this.
     Decided(Effects),
     /// The kernel may write everything that it can reach.
@@ -142,15 +148,64 @@ pub enum Why {
     /// More code, blocks or steps than the bounds of the analysis.
     Bounds,
     /// An instruction that is not known: its lowest 12 bits.
-    Opcode { offset: usize, code: u16 },
+    Opcode {
+        /// The instruction, in bytes.
+        offset: usize,
+        /// Its lowest 12 bits.
+        code: u16,
+    },
     /// A known instruction in a form that is not known.
-    Form { offset: usize, code: u16 },
+    Form {
+        /// The instruction, in bytes.
+        offset: usize,
+        /// Its lowest 12 bits.
+        code: u16,
+    },
     /// A call of a function that is not known.
-    Call { offset: usize },
+    Call {
+        /// The instruction, in bytes.
+        offset: usize,
+    },
     /// A jump to an address that is not known.
-    Jump { offset: usize },
+    Jump {
+        /// The instruction, in bytes.
+        offset: usize,
+    },
     /// A store to an address of unknown origin.
-    Address { offset: usize },
+    Address {
+        /// The instruction, in bytes.
+        offset: usize,
+    },
     /// PTX that is not understood: its line, from one on.
-    Text { line: usize },
+    Text {
+        /// From one on.
+        line: usize,
+    },
+}
+
+impl Why {
+    /// The reason without its place, which is the same for all kernels that share it.
+    pub fn reason(&self) -> String {
+        match self {
+            Why::Architecture(sm) => format!("machine code of sm_{sm}"),
+            Why::Image => "an image that is damaged or says too little".to_owned(),
+            Why::Bounds => "more code than is judged".to_owned(),
+            Why::Opcode { code, .. } => format!("instruction {code:#05x}"),
+            Why::Form { code, .. } => format!("a form of instruction {code:#05x}"),
+            Why::Call { .. } => "a call of unknown code".to_owned(),
+            Why::Jump { .. } => "a jump to an unknown place".to_owned(),
+            Why::Address { .. } => "a store to an unknown address".to_owned(),
+            Why::Text { .. } => "PTX that is not understood".to_owned(),
+        }
+    }
+
+    /// The place in the code, in bytes, or the line of a text.
+    pub fn place(&self) -> Option<usize> {
+        match *self {
+            Why::Architecture(_) | Why::Image | Why::Bounds => None,
+            Why::Opcode { offset, .. } | Why::Form { offset, .. } => Some(offset),
+            Why::Call { offset } | Why::Jump { offset } | Why::Address { offset } => Some(offset),
+            Why::Text { line } => Some(line),
+        }
+    }
 }

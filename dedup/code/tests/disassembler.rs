@@ -133,8 +133,10 @@ fn check_jumps(labels: &HashMap<String, i64>, jumps: &[(String, i64, String)], c
 
 fn same(ours: &(Used, Used), theirs: &(Used, Used), action: sass::Action) -> bool {
     // The sources of a number do not matter.
-    let reads = matches!(action, sass::Action::Number | sass::Action::Nothing | sass::Action::TensorLoad | sass::Action::TensorStore)
-        || ours.1 == theirs.1;
+    let reads = matches!(
+        action,
+        sass::Action::Number | sass::Action::Nothing | sass::Action::TensorLoad | sass::Action::TensorStore
+    ) || ours.1 == theirs.1;
     action == sass::Action::Jump || ours.0 == theirs.0 && reads
 }
 
@@ -207,8 +209,7 @@ impl Columns {
             if !matches!(byte, b'^' | b'x' | b'v') {
                 continue;
             }
-            let Some((_, _, title)) =
-                self.titles.iter().find(|(from, to, _)| (*from..*to).contains(&at))
+            let Some((_, _, title)) = self.titles.iter().find(|(from, to, _)| (*from..*to).contains(&at))
             else {
                 continue;
             };

@@ -6,7 +6,7 @@ mod support;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use support::{Pack, Written, container};
-use wm_code::image::{Cubin, ImageError, Kind, embedded, entries};
+use wm_code::image::{CodeForm, Cubin, ImageError, embedded, entries};
 
 fn written() -> impl Strategy<Value = Written> {
     let pack = prop_oneof![Just(Pack::None), Just(Pack::Lz4), Just(Pack::Zstd)];
@@ -46,7 +46,7 @@ proptest! {
         let found: Vec<_> = entries(&image).map(|entry| entry.expect("an entry")).collect();
         prop_assert_eq!(found.len(), all.concat().len());
         for (entry, written) in found.iter().zip(all.concat()) {
-            let is_ptx = entry.kind == Kind::Ptx;
+            let is_ptx = entry.kind == CodeForm::Ptx;
             prop_assert_eq!((u16::from(!is_ptx) + 1, entry.sm), (written.kind, written.sm));
             let content = entry.open().expect("its content");
             // Padding stays behind an ELF file that is not packed.
@@ -114,7 +114,7 @@ fn an_unknown_kind_hides_no_other_entry() {
     let entry = |kind| Written { kind, sm: 90, pack: Pack::Zstd, content: vec![7; 99] };
     let image = container(&[entry(0x40), entry(2)]);
     let found: Vec<_> = entries(&image).map(|entry| entry.map(|entry| entry.kind)).collect();
-    assert_eq!(found, [Err(ImageError::Kind), Ok(Kind::Cubin)]);
+    assert_eq!(found, [Err(ImageError::CodeForm), Ok(CodeForm::Cubin)]);
 }
 
 #[test]
@@ -155,8 +155,8 @@ fn kernels_have_the_parameters_of_their_declarations() {
 fn each_form_of_an_image_is_told() {
     let image = &wm_kernels::IMAGES[0];
     let kinds = |image: &[u8]| entries(image).map(|entry| entry.map(|entry| entry.kind)).collect::<Vec<_>>();
-    assert_eq!(kinds(image.sm_90), [Ok(Kind::Cubin)]);
-    assert_eq!(kinds(image.ptx.as_bytes()), [Ok(Kind::Ptx)]);
+    assert_eq!(kinds(image.sm_90), [Ok(CodeForm::Cubin)]);
+    assert_eq!(kinds(image.ptx.as_bytes()), [Ok(CodeForm::Ptx)]);
     assert_eq!(kinds(b""), [Err(ImageError::Form)]);
     assert_eq!(kinds(b"\x7fELF"), [Err(ImageError::Elf)]);
     let text = entries(image.ptx.as_bytes()).next().expect("an entry").expect("a text");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::kernel::Kernel;
+use crate::kernel::KernelCode;
 use crate::sass::{self, BYTES, Fields, Flow, Instruction, Unknown};
 use crate::verdict::Why;
 
@@ -52,7 +52,7 @@ impl Graph {
     ///
     /// # Errors
     /// An instruction, a jump or a call is not known.
-    pub fn of(kernel: &Kernel) -> Result<Graph, Why> {
+    pub fn of(kernel: &KernelCode) -> Result<Graph, Why> {
         let mut walk = Walk { kernel, seen: BTreeMap::new(), leaders: BTreeSet::new(), open: Vec::new() };
         walk.enter(kernel.entry.start as i64, kernel.entry.start)?;
         while let Some(at) = walk.open.pop() {
@@ -70,7 +70,7 @@ impl Graph {
 }
 
 struct Walk<'a, 'b> {
-    kernel: &'a Kernel<'b>,
+    kernel: &'a KernelCode<'b>,
     seen: BTreeMap<usize, Instruction>,
     leaders: BTreeSet<usize>,
     open: Vec<usize>,
@@ -169,9 +169,8 @@ impl Walk<'_, '_> {
         flow: Flow,
         number: &dyn Fn(usize) -> Option<usize>,
     ) -> Result<Block, Why> {
-        let at = |target: i64| {
-            usize::try_from(target).ok().and_then(number).ok_or(Why::Jump { offset: last })
-        };
+        let at =
+            |target: i64| usize::try_from(target).ok().and_then(number).ok_or(Why::Jump { offset: last });
         let after = (last + BYTES) as i64;
         let (mut next, mut callee) = (Vec::new(), None);
         match flow {
@@ -205,7 +204,7 @@ impl Walk<'_, '_> {
 }
 
 /// The instruction at this byte.
-fn read(kernel: &Kernel, offset: usize) -> Result<Instruction, Why> {
+fn read(kernel: &KernelCode, offset: usize) -> Result<Instruction, Why> {
     let fields = Fields::at(kernel.text, offset).ok_or(Why::Jump { offset })?;
     sass::decode(fields, kernel.sm).map_err(|unknown| match unknown {
         Unknown::Opcode => Why::Opcode { offset, code: fields.code() },
@@ -214,7 +213,7 @@ fn read(kernel: &Kernel, offset: usize) -> Result<Instruction, Why> {
 }
 
 /// The targets that the image states for a jump through a register.
-fn indirect<'a>(kernel: &'a Kernel, offset: usize) -> Result<&'a [usize], Why> {
+fn indirect<'a>(kernel: &'a KernelCode, offset: usize) -> Result<&'a [usize], Why> {
     let stated = kernel.indirect_branches.iter().find(|branch| branch.at == offset);
     match stated {
         Some(branch) if !branch.targets.is_empty() => Ok(&branch.targets),

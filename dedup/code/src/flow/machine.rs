@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::graph::{Block, Graph};
 use super::state::{Places, State};
 use super::step::{Access, World};
-use super::value::{Id, Values};
-use crate::kernel::Kernel;
-use crate::sass::{Action, Flow, Space};
+use super::value::{Id, NUMBER, UNKNOWN, VARIABLE, Values};
+use crate::kernel::{KernelCode, Target};
+use crate::sass::{Action, File, Flow, Space};
 use crate::verdict::Why;
 
 /// How many times an instruction is followed, on average, before the analysis gives up.
@@ -15,6 +15,13 @@ const ROUNDS: usize = 100;
 
 /// How many different values there may be.
 const VALUES: usize = 200_000;
+
+/// Functions of the driver that store through no pointer of the program: they stop the kernel, or
+/// write to memory of the driver.
+const KNOWN: [&str; 2] = ["__assertfail", "vprintf"];
+
+/// The registers of a function's result.
+const RESULT: [usize; 2] = [4, 5];
 
 /// A function that the kernel calls, or the kernel itself.
 #[derive(Debug, Default)]
@@ -37,6 +44,8 @@ pub struct Machine<'a> {
     /// What is known before the first instruction of each block.
     entries: Vec<Option<State>>,
     open: BTreeSet<usize>,
+    /// No function's address lies in the constants but those of [`KNOWN`].
+    only_known: bool,
     /// Blocks that load from the block's or the thread's memory.
     loading: Vec<usize>,
     /// For each fork, its number as a value.
@@ -46,7 +55,7 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// # Errors
     /// A function that is called is not known, or returns to a place that is not.
-    pub fn new(kernel: &Kernel, graph: &'a Graph) -> Result<Machine<'a>, Why> {
+    pub fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
         let all = || (0..graph.blocks.len()).flat_map(|block| graph.instructions(block));
         let places = Places::of(all().map(|(_, instruction)| instruction));
         let calls = graph.blocks.iter().filter(|block| block.callee.is_some());
@@ -58,8 +67,12 @@ impl<'a> Machine<'a> {
         let loading = (0..graph.blocks.len()).filter(|&block| loads(graph, block)).collect();
         let entries = vec![None; graph.blocks.len()];
         let open = BTreeSet::from([graph.entry]);
+        let only_known = kernel
+            .addresses
+            .iter()
+            .all(|address| address.of == Target::Variable || KNOWN.contains(&address.symbol));
         let mut machine =
-            Machine { graph, world, routines: BTreeMap::new(), entries, open, loading, forks };
+            Machine { graph, only_known, world, routines: BTreeMap::new(), entries, open, loading, forks };
         if graph.forks.len() >= usize::from(u16::MAX) {
             return Err(Why::Bounds);
         }
@@ -129,7 +142,7 @@ impl<'a> Machine<'a> {
             }
             Flow::Join { barrier } => self.join(block, barrier, &state)?,
             Flow::Call { .. } => self.call(number, &state)?,
-            Flow::CallRegister => return Err(Why::Call { offset: block.end - crate::sass::BYTES }),
+            Flow::CallRegister => self.call_known(number, state)?,
             Flow::Return { .. } => {
                 self.leave(number, &state)?;
                 self.enter_all(&block.next, &state);
@@ -177,7 +190,8 @@ impl<'a> Machine<'a> {
     fn call(&mut self, number: usize, state: &State) -> Result<(), Why> {
         let block = &self.graph.blocks[number];
         let Some(callee) = block.callee else { return Ok(()) };
-        if !self.is_linked(block.end, state) {
+        let alone = self.routines.get(&callee).is_some_and(|routine| routine.callers.len() == 1);
+        if !alone && !self.is_linked(block.end, state) {
             return Err(Why::Call { offset: block.end - crate::sass::BYTES });
         }
         self.enter(callee, state);
@@ -193,6 +207,23 @@ impl<'a> Machine<'a> {
         }
         after.frame = state.frame.filter(|_| exit.frame.is_some() && exit.frame == entered);
         self.enter_all(&block.next, &after);
+        Ok(())
+    }
+
+    /// A function of the driver is called through a register. Its result is in the registers in
+    /// which results are; what else it may change, the code behind it does not read.
+    fn call_known(&mut self, number: usize, mut state: State) -> Result<(), Why> {
+        let block = &self.graph.blocks[number];
+        let last = self.graph.instructions(number).last();
+        let target = last.map_or(UNKNOWN, |(_, one)| self.world.target(one, &state));
+        if target != VARIABLE || !self.only_known {
+            return Err(Why::Call { offset: block.end - crate::sass::BYTES });
+        }
+        for register in RESULT {
+            let place = self.world.places.register(File::General, register);
+            state.values[place] = NUMBER;
+        }
+        self.enter_all(&block.next, &state);
         Ok(())
     }
 

@@ -8,8 +8,8 @@ mod state;
 mod step;
 mod value;
 
-use crate::kernel::Kernel;
-use crate::verdict::{Effects, Source, Verdict, Why, WordSet};
+use crate::kernel::KernelCode;
+use crate::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
 use graph::Graph;
 use machine::Machine;
 use step::Access;
@@ -19,11 +19,11 @@ use value::{GLOBAL, Id, PLACES, Value, Values};
 const ARCHITECTURES: [u32; 8] = [80, 86, 87, 89, 90, 100, 103, 120];
 
 /// What the kernel may do to memory.
-pub fn judge(kernel: &Kernel) -> Verdict {
-    effects(kernel).map_or_else(Verdict::Undecided, Verdict::Decided)
+pub fn judge(kernel: &KernelCode) -> CodeVerdict {
+    effects(kernel).map_or_else(CodeVerdict::Undecided, CodeVerdict::Decided)
 }
 
-fn effects(kernel: &Kernel) -> Result<Effects, Why> {
+fn effects(kernel: &KernelCode) -> Result<Effects, Why> {
     if !ARCHITECTURES.contains(&kernel.sm) {
         return Err(Why::Architecture(kernel.sm));
     }
@@ -80,19 +80,19 @@ impl Found {
 
 /// The sources of an address: all its words without what was loaded, and each least alternative with
 /// something loaded.
-fn sources(value: &Value, offset: usize) -> Result<Vec<Source>, Why> {
+fn sources(value: &Value, offset: usize) -> Result<Vec<AddressSource>, Why> {
     if value.unknown {
         return Err(Why::Address { offset });
     }
     let offsets = words(&value.offsets);
-    let mut found = vec![Source {
+    let mut found = vec![AddressSource {
         words: words(&value.words),
         offsets: offsets.clone(),
         memory: false,
         globals: value.words.contains(&GLOBAL),
     }];
     for (summands, _) in value.least.iter().filter(|(_, memory)| *memory) {
-        found.push(Source {
+        found.push(AddressSource {
             words: words(summands),
             offsets: offsets.clone(),
             memory: true,

@@ -2,7 +2,7 @@
 
 use super::state::{Places, State};
 use super::value::{GLOBAL, Id, MEMORY, PLACES, NUMBER, UNKNOWN, VARIABLE, Values};
-use crate::kernel::{Kernel, ParameterBank};
+use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
 /// Parameters have no more bytes.
@@ -43,7 +43,7 @@ pub enum Access {
 }
 
 impl World {
-    pub fn new(kernel: &Kernel, places: Places, returns: Vec<usize>) -> World {
+    pub fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
         let begin = if kernel.sm >= 100 { 0x380 } else if kernel.sm >= 90 { 0x210 } else { 0x160 };
         let none = ParameterBank { begin, bytes: 0, parameters: Vec::new() };
         let parameters = kernel.parameters.clone().unwrap_or(none);
@@ -176,6 +176,12 @@ impl World {
                 self.constant(bank, offset + 4 * word as u32, index.count > 0)
             }
         }
+    }
+
+    /// What a call through registers may call.
+    pub fn target(&self, one: &Instruction, state: &State) -> Id {
+        let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
+        if low == high { low } else { UNKNOWN }
     }
 
     /// The place behind a call, as a word.

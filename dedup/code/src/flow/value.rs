@@ -15,6 +15,8 @@ pub const GLOBAL: u16 = u16::MAX;
 /// As an address in memory they are numbers.
 pub const PLACES: u16 = 1 << 15;
 
+const LAST_PLACE: u16 = GLOBAL - 1;
+
 /// How many alternatives of one kind are kept apart.
 const ALTERNATIVES: usize = 4;
 
@@ -233,7 +235,9 @@ fn fewest(least: Vec<(Set, bool)>) -> Vec<(Set, bool)> {
                 smallest.push(set);
             }
         }
-        if smallest.len() > ALTERNATIVES {
+        // Places to return to are never many, and all of them must be known.
+        let places = smallest.iter().all(|set| matches!(set[..], [PLACES..=LAST_PLACE]));
+        if smallest.len() > ALTERNATIVES && !places {
             let common = |set: Set, other: &Set| {
                 set.into_iter().filter(|word| other.binary_search(word).is_ok()).collect()
             };

@@ -1,10 +1,10 @@
 //! The attributes of a kernel: the section `.nv.info.NAME`.
 //!
-//! It is a row of items: a byte for the form, a byte for the kind, and two bytes that are the value,
-//! or, in the form 4, the number of bytes that follow.
+//! It is a row of items: a byte for the form, a byte for the kind, and two bytes that are the
+//! value, or, in the form 4, the number of bytes that follow.
 
 use super::bytes::{u16, u32};
-use crate::kernel::{IndirectBranch, Parameter, ParameterBank};
+use crate::kernel::{IndirectBranch, ParameterBank, ParameterSpan};
 
 /// The form of an item with bytes behind it.
 const SIZED: u8 = 4;
@@ -57,8 +57,8 @@ fn bank(item: &[u8]) -> Option<ParameterBank> {
     Some(ParameterBank { begin, bytes, parameters: Vec::new() })
 }
 
-fn parameter(item: &[u8], size: impl Fn(u32) -> u32) -> Option<Parameter> {
-    Some(Parameter { offset: u16(item, 6)?.into(), bytes: size(u32(item, 8)?) })
+fn parameter(item: &[u8], size: impl Fn(u32) -> u32) -> Option<ParameterSpan> {
+    Some(ParameterSpan { offset: u16(item, 6)?.into(), bytes: size(u32(item, 8)?) })
 }
 
 /// Each with its targets, one behind the other.

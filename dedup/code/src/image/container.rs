@@ -19,7 +19,7 @@
 
 use super::bytes::{size, u16, u32, u64};
 use super::packed::Packing;
-use super::{Entry, ImageError, Kind};
+use super::{CodeForm, ImageEntry, ImageError};
 
 const HEAD: usize = 16;
 
@@ -42,19 +42,19 @@ pub(super) fn length(image: &[u8]) -> Option<usize> {
 
 /// The entries of all containers in a row. An entry of a kind that is not known is an error, and
 /// the next ones follow; after an error of a size there are none.
-pub(super) fn entries(image: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, ImageError>> {
-    let mut rest = Rest { outside: image, inside: &[] };
+pub(super) fn entries(image: &[u8]) -> impl Iterator<Item = Result<ImageEntry<'_>, ImageError>> {
+    let mut rest = UnreadEntries { outside: image, inside: &[] };
     std::iter::from_fn(move || rest.next())
 }
 
 /// The bytes that are not read yet: those of the container that is being read, and those behind it.
-struct Rest<'a> {
+struct UnreadEntries<'a> {
     outside: &'a [u8],
     inside: &'a [u8],
 }
 
-impl<'a> Rest<'a> {
-    fn next(&mut self) -> Option<Result<Entry<'a>, ImageError>> {
+impl<'a> UnreadEntries<'a> {
+    fn next(&mut self) -> Option<Result<ImageEntry<'a>, ImageError>> {
         while self.inside.is_empty() {
             self.outside = after_padding(self.outside);
             if self.outside.is_empty() {
@@ -104,27 +104,27 @@ fn split(entries: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((head, content, rest))
 }
 
-fn entry<'a>(head: &[u8], content: &'a [u8]) -> Result<Entry<'a>, ImageError> {
+fn entry<'a>(head: &[u8], content: &'a [u8]) -> Result<ImageEntry<'a>, ImageError> {
     let kind = match u16(head, 0) {
-        Some(1) => Kind::Ptx,
-        Some(2) => Kind::Cubin,
-        _ => return Err(ImageError::Kind),
+        Some(1) => CodeForm::Ptx,
+        Some(2) => CodeForm::Cubin,
+        _ => return Err(ImageError::CodeForm),
     };
     let sm = u32(head, 28).ok_or(ImageError::Short)?;
     let flags = u64(head, 40).ok_or(ImageError::Short)?;
     let bytes = size(head, 56).ok_or(ImageError::Short)?;
     let packing = match (flags & LZ4 != 0, flags & ZSTD != 0) {
-        (false, false) => return Ok(Entry::plain(kind, sm, plain(kind, content))),
+        (false, false) => return Ok(ImageEntry::plain(kind, sm, plain(kind, content))),
         (true, false) => Packing::Lz4 { bytes },
         (false, true) => Packing::Zstd { bytes },
-        (true, true) => return Err(ImageError::Kind),
+        (true, true) => return Err(ImageError::CodeForm),
     };
     let packed = usize::try_from(u32(head, 16).unwrap_or(0)).ok();
     let content = packed.and_then(|bytes| content.get(..bytes)).ok_or(ImageError::Short)?;
-    Ok(Entry { kind, sm, content, packing })
+    Ok(ImageEntry { kind, sm, content, packing })
 }
 
 /// Padding behind an ELF file is harmless; a text ends at its zero.
-fn plain(kind: Kind, content: &[u8]) -> &[u8] {
-    if kind == Kind::Ptx { super::packed::text(content) } else { content }
+fn plain(kind: CodeForm, content: &[u8]) -> &[u8] {
+    if kind == CodeForm::Ptx { super::packed::text(content) } else { content }
 }

@@ -15,7 +15,7 @@ use object::read::elf::{FileHeader, Sym, SymbolTable};
 use super::ImageError;
 use super::attributes::{self, Attributes};
 use super::bytes::{size, u32};
-use crate::kernel::{Constants, Function, Kernel, Relocation, Target};
+use crate::kernel::{Constants, FunctionRange, KernelCode, Relocation, Target};
 use sections::Sections;
 
 /// In the field `st_other` of a symbol: a kernel, which the driver can launch.
@@ -60,7 +60,7 @@ impl<'a> Cubin<'a> {
     }
 
     /// The kernels. One that the tables describe in a wrong way comes with its name only.
-    pub fn kernels(&self) -> impl Iterator<Item = Result<Kernel<'a>, &'a str>> {
+    pub fn kernels(&self) -> impl Iterator<Item = Result<KernelCode<'a>, &'a str>> {
         let entries = self.functions.iter().filter(|(_, symbol)| symbol.st_other().0 & ENTRY != 0);
         entries.filter_map(|(section, symbol)| {
             let name = self.name(symbol)?;
@@ -68,7 +68,7 @@ impl<'a> Cubin<'a> {
         })
     }
 
-    fn kernel(&self, name: &'a str, section: usize, symbol: &Sym64<Le>) -> Option<Kernel<'a>> {
+    fn kernel(&self, name: &'a str, section: usize, symbol: &Sym64<Le>) -> Option<KernelCode<'a>> {
         let text = self.sections.data(section)?;
         let Attributes { parameters, indirect_branches } =
             match self.sections.data_of(&format!(".nv.info.{name}")) {
@@ -77,7 +77,7 @@ impl<'a> Cubin<'a> {
             };
         let mut constants = constants(&self.sections, &format!(".{name}"));
         constants.extend(&self.constants);
-        Some(Kernel {
+        Some(KernelCode {
             name,
             sm: self.sm,
             text,
@@ -85,19 +85,20 @@ impl<'a> Cubin<'a> {
             functions: self.beside(section, symbol, text)?,
             parameters,
             relocations: self.relocations(section)?,
+            addresses: self.addresses(name)?,
             indirect_branches,
             constants,
         })
     }
 
     /// The other functions of a section.
-    fn beside(&self, section: usize, kernel: &Sym64<Le>, text: &[u8]) -> Option<Vec<Function<'a>>> {
+    fn beside(&self, section: usize, kernel: &Sym64<Le>, text: &[u8]) -> Option<Vec<FunctionRange<'a>>> {
         let first = self.functions.partition_point(|(of, _)| *of < section);
         let here = self.functions[first..].iter().take_while(|(of, _)| *of == section);
         let others = here.filter(|(_, symbol)| !std::ptr::eq(*symbol, kernel));
         let function = |(_, symbol): &(usize, &'a Sym64<Le>)| {
             let Range { start, end } = range(symbol, text)?;
-            Some(Function { name: self.name(symbol)?, at: start, bytes: end - start })
+            Some(FunctionRange { name: self.name(symbol)?, at: start, bytes: end - start })
         };
         others.map(function).collect()
     }
@@ -108,6 +109,17 @@ impl<'a> Cubin<'a> {
             let (has_addends, table) = table?;
             for entry in table.chunks_exact(if has_addends { 24 } else { 16 }) {
                 found.push(self.relocation(entry)?);
+            }
+        }
+        Some(found)
+    }
+
+    /// What the driver fills in in bank 4, of the kernel's own and of the module.
+    fn addresses(&self, name: &str) -> Option<Vec<Relocation<'a>>> {
+        let mut found = Vec::new();
+        for section in [format!(".nv.constant4.{name}"), ".nv.constant4".to_owned()] {
+            if let Some(section) = self.sections.named(&section) {
+                found.extend(self.relocations(section)?);
             }
         }
         Some(found)

@@ -34,7 +34,7 @@ pub enum ImageError {
     Short,
     /// The entry has a kind or a compression that is not known.
     #[error("the kind of an entry is not known")]
-    Kind,
+    CodeForm,
     /// The entry's content does not unpack to the stated size.
     #[error("an entry does not unpack")]
     Packed,
@@ -44,11 +44,14 @@ pub enum ImageError {
     /// The ELF file of an entry is damaged, or is not one of a GPU.
     #[error("an entry is no cubin")]
     Elf,
+    /// The text of an entry is not PTX that is understood.
+    #[error("an entry is no PTX that is understood")]
+    Text,
 }
 
 /// The form of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CodeForm {
     /// Text that the driver compiles.
     Ptx,
     /// An ELF file with machine code.
@@ -57,16 +60,16 @@ pub enum Kind {
 
 /// One variant of a module's code inside of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct ImageEntry<'a> {
     /// Its form.
-    pub kind: Kind,
+    pub kind: CodeForm,
     /// The architecture that it was made for. 0: not stated outside of it, as of a PTX text alone.
     pub sm: u32,
     content: &'a [u8],
     packing: Packing,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> ImageEntry<'a> {
     /// The entry's bytes, unpacked if need be: an ELF file, or a text without its final zero.
     ///
     /// # Errors
@@ -75,22 +78,22 @@ impl<'a> Entry<'a> {
         self.packing.unpack(self.content)
     }
 
-    fn plain(kind: Kind, sm: u32, content: &'a [u8]) -> Self {
+    fn plain(kind: CodeForm, sm: u32, content: &'a [u8]) -> Self {
         Self { kind, sm, content, packing: Packing::None }
     }
 }
 
 /// The entries of an image: of one fat binary or many in a row, of a cubin or a PTX text alone.
 /// After an error whose place is not bounded there are no more.
-pub fn entries(image: &[u8]) -> Box<dyn Iterator<Item = Result<Entry<'_>, ImageError>> + '_> {
+pub fn entries(image: &[u8]) -> Box<dyn Iterator<Item = Result<ImageEntry<'_>, ImageError>> + '_> {
     if container::begins(image) {
         Box::new(container::entries(image))
     } else if image.starts_with(b"\x7fELF") {
         Box::new(std::iter::once(
-            Cubin::parse(image).map(|cubin| Entry::plain(Kind::Cubin, cubin.sm(), image)),
+            Cubin::parse(image).map(|cubin| ImageEntry::plain(CodeForm::Cubin, cubin.sm(), image)),
         ))
     } else if image.first().is_some_and(|byte| matches!(byte, b'\t'..=b'~')) {
-        Box::new(std::iter::once(Ok(Entry::plain(Kind::Ptx, 0, packed::text(image)))))
+        Box::new(std::iter::once(Ok(ImageEntry::plain(CodeForm::Ptx, 0, packed::text(image)))))
     } else {
         Box::new(std::iter::once(Err(ImageError::Form)))
     }

@@ -193,9 +193,8 @@ impl Reader {
     }
 
     fn arithmetic(self, letters: &str, file: File) -> Result<Layout, Unknown> {
-        let count = |one: char, two: char| {
-            u8::from(letters.contains(one)) + 2 * u8::from(letters.contains(two))
-        };
+        let count =
+            |one: char, two: char| u8::from(letters.contains(one)) + 2 * u8::from(letters.contains(two));
         let destination = self.register(file, 16, count('d', 'D'));
         let [a, b, c] = [count('A', 'a'), count('B', 'b'), count('C', 'c')];
         let [negated_a, negated_b, negated_c] = [72, 63, 75].map(|at| self.fields.bit(at));
@@ -212,7 +211,9 @@ impl Reader {
             (4, _) if b > 0 => (number, high(c, negated_c)),
             (5, false) if b > 0 => (self.constant(b, Registers::NONE, negated_b), high(c, negated_c)),
             // Of uniform opcodes only moves are known in this form.
-            (6, true) if b > 0 && (file == File::General || a == 0) => (warp(b, negated_b), high(c, negated_c)),
+            (6, true) if b > 0 && (file == File::General || a == 0) => {
+                (warp(b, negated_b), high(c, negated_c))
+            }
             (7, true) if c > 0 => (high(b, negated_c), warp(c, negated_b)),
             _ => return Err(Unknown::Form),
         };
@@ -296,11 +297,7 @@ impl Reader {
 
     fn stored(self, space: Space, count: u8) -> Layout {
         let data = Operand::Registers(self.general(32, count), false);
-        Layout {
-            sources: [Operand::None, data, Operand::None],
-            address: self.address(space, 64),
-            ..EMPTY
-        }
+        Layout { sources: [Operand::None, data, Operand::None], address: self.address(space, 64), ..EMPTY }
     }
 
     /// The registers of an atomic operation's data, by its type.
@@ -363,20 +360,12 @@ impl Reader {
 
     fn to_uniform(self) -> Layout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout {
-            destination: self.uniform(16, 1),
-            sources: [source, Operand::None, Operand::None],
-            ..EMPTY
-        }
+        Layout { destination: self.uniform(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
     }
 
     fn predicates(self) -> Layout {
         let source = Operand::Registers(self.general(24, 1), false);
-        Layout {
-            destination: self.general(16, 1),
-            sources: [source, Operand::None, Operand::None],
-            ..EMPTY
-        }
+        Layout { destination: self.general(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
     }
 
     fn barrier(self) -> Layout {
@@ -407,11 +396,7 @@ impl Reader {
 
     fn rows(self) -> Layout {
         let count = 1 << self.fields.bits(72, 2);
-        Layout {
-            destination: self.general(16, count),
-            address: self.address(Space::Shared, 32),
-            ..EMPTY
-        }
+        Layout { destination: self.general(16, count), address: self.address(Space::Shared, 32), ..EMPTY }
     }
 
     fn rows_store(self) -> Layout {
@@ -460,9 +445,7 @@ impl Reader {
 
     fn target(self) -> Layout {
         match self.fields.code() {
-            0x343 | 0x949 | 0x950 => {
-                Layout { address: [self.general(24, 2), Registers::NONE], ..EMPTY }
-            }
+            0x343 | 0x949 | 0x950 => Layout { address: [self.general(24, 2), Registers::NONE], ..EMPTY },
             _ => EMPTY,
         }
     }
