@@ -13,7 +13,7 @@ use crate::verdict::{AddressSource, CodeVerdict, Effects, Why, WordSet};
 use graph::Graph;
 use machine::Machine;
 use step::Access;
-use value::{GLOBAL, Id, Value, Values};
+use value::{GLOBAL, Id, PLACES, Value, Values};
 
 /// The architectures with the encodings that are known.
 const ARCHITECTURES: [u32; 8] = [80, 86, 87, 89, 90, 100, 103, 120];
@@ -103,5 +103,5 @@ fn sources(value: &Value, offset: usize) -> Result<Vec<AddressSource>, Why> {
 }
 
 fn words(set: &[u16]) -> WordSet {
-    set.iter().filter(|word| **word != GLOBAL).map(|word| u32::from(*word)).collect()
+    set.iter().filter(|word| **word < PLACES).map(|word| u32::from(*word)).collect()
 }

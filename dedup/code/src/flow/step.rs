@@ -1,7 +1,7 @@
 //! The effect of one instruction on the values.
 
 use super::state::{Places, State};
-use super::value::{Id, MEMORY, NUMBER, UNKNOWN, VARIABLE, Values};
+use super::value::{GLOBAL, Id, MEMORY, PLACES, NUMBER, UNKNOWN, VARIABLE, Values};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
@@ -25,6 +25,8 @@ pub struct World {
     any: Id,
     /// The places of instructions that the loader changes.
     relocated: Vec<usize>,
+    /// The places behind calls, in rising order.
+    returns: Vec<usize>,
 }
 
 /// What an instruction does to memory that others see.
@@ -41,14 +43,8 @@ pub enum Access {
 }
 
 impl World {
-    pub fn new(kernel: &KernelCode, places: Places) -> World {
-        let begin = if kernel.sm >= 100 {
-            0x380
-        } else if kernel.sm >= 90 {
-            0x210
-        } else {
-            0x160
-        };
+    pub fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
+        let begin = if kernel.sm >= 100 { 0x380 } else if kernel.sm >= 90 { 0x210 } else { 0x160 };
         let none = ParameterBank { begin, bytes: 0, parameters: Vec::new() };
         let parameters = kernel.parameters.clone().unwrap_or(none);
         let mut values = Values::new();
@@ -57,7 +53,7 @@ impl World {
         let mut relocated: Vec<usize> =
             kernel.relocations.iter().map(|relocation| relocation.at & !15).collect();
         relocated.sort_unstable();
-        World { values, places, shared: NUMBER, local: NUMBER, parameters, any, relocated }
+        World { values, places, shared: NUMBER, local: NUMBER, parameters, any, relocated, returns }
     }
 
     /// Changes the state as the instruction at this byte does.
@@ -170,7 +166,9 @@ impl World {
             Operand::None => NUMBER,
             Operand::Registers(registers, _) => self.register(registers, word, state),
             Operand::Immediate(_) if moved => VARIABLE,
-            Operand::Immediate(_) => NUMBER,
+            Operand::Immediate(number) => {
+                self.place(number as usize).map_or(NUMBER, |place| self.values.word(place))
+            }
             Operand::Constant { bank, offset, words, index, .. } => {
                 if word >= usize::from(words) {
                     return NUMBER;
@@ -178,6 +176,18 @@ impl World {
                 self.constant(bank, offset + 4 * word as u32, index.count > 0)
             }
         }
+    }
+
+    /// What a call through registers may call.
+    pub fn target(&self, one: &Instruction, state: &State) -> Id {
+        let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
+        if low == high { low } else { UNKNOWN }
+    }
+
+    /// The place behind a call, as a word.
+    pub fn place(&self, at: usize) -> Option<u16> {
+        let index = self.returns.binary_search(&at).ok()?;
+        PLACES.checked_add(u16::try_from(index).ok()?).filter(|place| *place < GLOBAL)
     }
 
     fn register(&self, registers: Registers, word: usize, state: &State) -> Id {
@@ -194,7 +204,9 @@ impl World {
         match bank {
             0 if indexed => self.any,
             0 if offset < begin => NUMBER,
-            0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
+            0 if offset - begin < bytes.min(PARAMETERS) => {
+                self.values.word(((offset - begin) / 8) as u16)
+            }
             0 => UNKNOWN,
             // The compiler's own constants.
             2 => NUMBER,

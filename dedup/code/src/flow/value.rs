@@ -11,6 +11,12 @@ type Set = Vec<u16>;
 /// Stands among the words for the address of a variable of the module.
 pub const GLOBAL: u16 = u16::MAX;
 
+/// From here to [`GLOBAL`]: stand among the words for places in the code that a function returns to.
+/// As an address in memory they are numbers.
+pub const PLACES: u16 = 1 << 15;
+
+const LAST_PLACE: u16 = GLOBAL - 1;
+
 /// How many alternatives of one kind are kept apart.
 const ALTERNATIVES: usize = 4;
 
@@ -188,7 +194,19 @@ impl Value {
 
     /// Each alternative has an address of the program's memory among its summands, or was loaded.
     pub fn has_base(&self) -> bool {
-        !self.unknown && self.least.iter().all(|(words, memory)| *memory || !words.is_empty())
+        let is_base = |word: &u16| *word < PLACES || *word == GLOBAL;
+        !self.unknown
+            && self.least.iter().all(|(words, memory)| *memory || words.iter().any(is_base))
+    }
+
+    /// The places in the code that this is one of; empty, if it may be something else.
+    pub fn places(&self) -> &[u16] {
+        let place = |word: &u16| (PLACES..GLOBAL).contains(word);
+        let certain = !self.unknown
+            && self.offsets.is_empty()
+            && self.words.iter().all(place)
+            && self.least.iter().all(|(words, memory)| !memory && words.len() == 1);
+        if certain { &self.words } else { &[] }
     }
 }
 
@@ -217,7 +235,9 @@ fn fewest(least: Vec<(Set, bool)>) -> Vec<(Set, bool)> {
                 smallest.push(set);
             }
         }
-        if smallest.len() > ALTERNATIVES {
+        // Places to return to are never many, and all of them must be known.
+        let places = smallest.iter().all(|set| matches!(set[..], [PLACES..=LAST_PLACE]));
+        if smallest.len() > ALTERNATIVES && !places {
             let common = |set: Set, other: &Set| {
                 set.into_iter().filter(|word| other.binary_search(word).is_ok()).collect()
             };

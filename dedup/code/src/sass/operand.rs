@@ -68,6 +68,10 @@ pub enum Shape {
     Packed,
     /// A sum of A and a second source that lies at B as a register and at C else.
     Second,
+    /// The same without a destination.
+    SecondOnly,
+    /// A store to the memory of another block of the cluster.
+    Remote,
     /// Conversions from or to 64 bits.
     Convert,
     /// Products of matrices.
@@ -153,6 +157,8 @@ pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
         Shape::Move(file) => reader.moved(file)?,
         Shape::Packed => reader.packed()?,
         Shape::Second => reader.arithmetic(if fields.form() == 1 { "dAB" } else { "dAC" }, File::General)?,
+        Shape::SecondOnly => reader.arithmetic(if fields.form() == 1 { "AB" } else { "AC" }, File::General)?,
+        Shape::Remote => reader.remote()?,
         Shape::Convert => reader.convert()?,
         Shape::Matrix => reader.matrix(row.code)?,
         Shape::Memory(space) => reader.memory(space)?,
@@ -283,6 +289,12 @@ impl Reader {
         Ok(self.stored(space, count))
     }
 
+    fn remote(self) -> Result<Layout, Unknown> {
+        let mut layout = self.stored(Space::Shared, self.sized()?);
+        layout.address = [self.general(24, 2), Registers::NONE];
+        Ok(layout)
+    }
+
     fn stored(self, space: Space, count: u8) -> Layout {
         let data = Operand::Registers(self.general(32, count), false);
         Layout { sources: [Operand::None, data, Operand::None], address: self.address(space, 64), ..EMPTY }
@@ -291,8 +303,8 @@ impl Reader {
     /// The registers of an atomic operation's data, by its type.
     fn typed(self) -> u8 {
         match (self.fields.code(), self.fields.bits(73, 3)) {
-            (0x9a3 | 0x9a6, 7) => 2,
-            (0x9a3 | 0x9a6, _) => 1,
+            (0x3a3 | 0x9a3 | 0x9a6, 7) => 2,
+            (0x3a3 | 0x9a3 | 0x9a6, _) => 1,
             (_, 2 | 5 | 6) => 2,
             _ => 1,
         }

@@ -92,6 +92,7 @@ const ARITHMETIC: &[Row] = rows! {
     0x007 "SEL" General("dAB") Choice;
     0x008 "FSEL" General("dAB") Choice;
     0x009 "FMNMX" General("dAB") Choice;
+    0x00a "FSET" General("dAB") Mix;
     0x00b "FSETP" General("AB") Nothing;
     0x00c "ISETP" General("AB") Nothing;
     0x00f "VIMNMX3" General("dABC") Choice;
@@ -102,6 +103,8 @@ const ARITHMETIC: &[Row] = rows! {
     0x016 "PRMT" General("dABC") Mix;
     0x017 "IMNMX" General("dAB") Choice;
     0x019 "SHF" General("dABC") Mix;
+    0x01a "SGXT" General("dAB") Mix;
+    0x01b "BMSK" General("dAB") Mix;
     0x020 "FMUL" General("dAB") Mix;
     0x021 "FADD" Second Mix;
     0x023 "FFMA" General("dABC") Mix;
@@ -117,7 +120,7 @@ const ARITHMETIC: &[Row] = rows! {
     0x031 "HFMA2" General("dABC") Mix;
     0x032 "HMUL2" General("dAB") Mix;
     0x033 "HSET2" General("dAB") Mix;
-    0x034 "HSETP2" General("AB") Nothing;
+    0x034 "HSETP2" SecondOnly Nothing;
     0x035 "HFMA2" General("dABC") Mix;
     0x036 "VIADD" General("dAB") Sum;
     0x03e "F2FP" General("dABC") Mix;
@@ -137,6 +140,8 @@ const ARITHMETIC: &[Row] = rows! {
     0x096 "UPRMT" Uniform("dABC") Mix;
     0x097 "UIADD3" Uniform("Dabc") Sum;
     0x099 "USHF" Uniform("dABC") Mix;
+    0x09a "USGXT" Uniform("dAB") Mix;
+    0x09b "UBMSK" Uniform("dAB") Mix;
     0x0a4 "UIMAD" Uniform("dABC") Product;
     0x0a5 "UIMAD" Uniform("DABc") Product;
     0x0a6 "UIMAD" Uniform("dABc") Mix;
@@ -192,8 +197,11 @@ const EXACT: &[Row] = rows! {
     0x38b "ATOM" Atomic(Generic, true) Atomic(Generic);
     0x38c "ATOMS" Atomic(Shared, false) Atomic(Shared);
     0x38d "ATOMS" Atomic(Shared, true) Atomic(Shared);
+    0x3a1 "MATCH" Flag Number;
+    0x3a3 "ATOMG" Atomic(Global, false) Atomic(Global);
     0x3a8 "ATOMG" Atomic(Global, false) Atomic(Global);
     0x3a9 "ATOMG" Atomic(Global, true) Atomic(Global);
+    0x3aa "QSPC" Flag Number;
     0x3b4 "UTMALDG" Tensor TensorLoad;
     0x3b5 "UTMASTG" Tensor TensorStore;
     0x3c2 "R2UR" ToUniformOld Choice;
@@ -271,11 +279,13 @@ const EXACT: &[Row] = rows! {
     0x9c3 "S2UR" UniformFlag Number;
     0x9c7 "UCGABAR_ARV" Bare Nothing;
     0x9c8 "USETMAXREG" Bare Nothing;
+    0x9c9 "USETSHMSZ" Bare Nothing;
     0xab9 "ULDC" Constant(true) Constant;
     0xabb "ULDC" Constant(true) Constant;
     0xb1d "BAR" BlockBarrier Nothing;
     0xb82 "LDC" Constant(false) Constant;
     0xdae "LDGSTS" Copy ToShared;
+    0xdbd "STAS" Remote Store(Shared);
     0xdc7 "UCGABAR_WAIT" Bare Nothing;
     0xf89 "SHFL" Shuffle Choice;
     0xf8c "ATOMS" Atomic(Shared, false) Atomic(Shared);
