@@ -194,7 +194,10 @@ impl Reader {
 
     fn constant(self, words: u8, index: Registers, negated: bool) -> Operand {
         let bank = self.fields.bits(54, 5) as u8;
-        Operand::Constant { bank, offset: self.fields.bits(38, 16), words, index, negated }
+        // The newest loads count from a bit below.
+        let first = if self.fields.code() == 0x7ac { 37 } else { 38 };
+        let offset = self.fields.bits(first, 16);
+        Operand::Constant { bank, offset, words, index, negated }
     }
 
     fn arithmetic(self, letters: &str, file: File) -> Result<Layout, Unknown> {
