@@ -100,6 +100,11 @@ fn compare(tool: &Path, file: &Path, counts: &mut Counts) {
             Ok(decoded) => {
                 let ours = (written(&decoded), read(&decoded));
                 let theirs = columns.used(line);
+                if constant(&decoded) != printed(words) {
+                    let example = format!("{words} ours {:x?}", constant(&decoded));
+                    let name = format!("constant of {}", form());
+                    counts.wrong.entry(name).or_insert((0, example)).0 += 1;
+                }
                 if !same(&ours, &theirs, decoded.action) {
                     let example = format!("{words} ours {ours:?} theirs {theirs:?}");
                     counts.wrong.entry(form()).or_insert((0, example)).0 += 1;
@@ -151,6 +156,23 @@ fn read(instruction: &Instruction) -> Used {
         _ => None,
     });
     sources.chain(instruction.address).chain(instruction.others).flat_map(set).collect()
+}
+
+/// The bank and the first byte of the constants that the instruction uses.
+fn constant(instruction: &Instruction) -> Option<(u32, u32)> {
+    instruction.sources.iter().find_map(|source| match *source {
+        Operand::Constant { bank, offset, .. } => Some((u32::from(bank), offset)),
+        _ => None,
+    })
+}
+
+/// The same from the text: `c[0x0][0x28]`, `c[0x3][R4+0x10]`, `c[0x4][R2]`.
+fn printed(words: &str) -> Option<(u32, u32)> {
+    let number = |text: &str| u32::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok();
+    let (bank, rest) = words.split_once(" c[").or(words.split_once("-c["))?.1.split_once(']')?;
+    let place = rest.trim_start().strip_prefix('[')?.split(']').next()?;
+    let offset = place.rsplit('+').next()?;
+    Some((number(bank)?, number(offset).unwrap_or(0)))
 }
 
 fn set(registers: Registers) -> impl Iterator<Item = (bool, usize)> {

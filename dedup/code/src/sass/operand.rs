@@ -68,7 +68,10 @@ pub enum Shape {
     Packed,
     /// A sum of A and a second source that lies at B as a register and at C else.
     Second,
-    /// The same without a destination.
+    /// Two registers that get a number in the code, and one of two pairs of registers.
+    WideNumber(File),
+    WidePair(File),
+    /// The same as `Second` without a destination.
     SecondOnly,
     /// A store to the memory of another block of the cluster.
     Remote,
@@ -76,6 +79,8 @@ pub enum Shape {
     Convert,
     /// Products of matrices.
     Matrix,
+    /// The same by four warps together.
+    Warpgroup,
     /// A register of a thread as a uniform one.
     ToUniform,
     /// The same, in the form of sm_80.
@@ -189,7 +194,10 @@ impl Reader {
 
     fn constant(self, words: u8, index: Registers, negated: bool) -> Operand {
         let bank = self.fields.bits(54, 5) as u8;
-        Operand::Constant { bank, offset: self.fields.bits(38, 16), words, index, negated }
+        // The newest loads count from a bit below.
+        let first = if self.fields.code() == 0x7ac { 37 } else { 38 };
+        let offset = self.fields.bits(first, 16);
+        Operand::Constant { bank, offset, words, index, negated }
     }
 
     fn arithmetic(self, letters: &str, file: File) -> Result<Layout, Unknown> {
@@ -330,6 +338,9 @@ impl Reader {
             Shape::UniformFlag | Shape::UniformVote | Shape::UniformPredicates | Shape::Elect => {
                 self.to(self.uniform(16, 1))
             }
+            Shape::WideNumber(file) => self.wide_number(file),
+            Shape::WidePair(file) => self.wide_pair(file),
+            Shape::Warpgroup => self.warpgroup(),
             Shape::Special => self.to(self.general(16, 2)),
             Shape::Wide => self.to(self.general(16, 2)),
             Shape::Predicates => self.predicates(),
@@ -361,6 +372,32 @@ impl Reader {
     fn to_uniform(self) -> Layout {
         let source = Operand::Registers(self.general(24, 1), false);
         Layout { destination: self.uniform(16, 1), sources: [source, Operand::None, Operand::None], ..EMPTY }
+    }
+
+    /// 64 rows and a multiple of eight columns, of 32 or 16 bits each, in 128 threads.
+    fn warpgroup(self) -> Layout {
+        let eights = self.fields.bits(53, 5) as u8 + 1;
+        self.to(self.general(16, if self.fields.bit(76) { eights * 4 } else { eights * 2 }))
+    }
+
+    fn wide_number(self, file: File) -> Layout {
+        let number = Operand::Immediate(self.fields.immediate());
+        Layout {
+            destination: self.register(file, 16, 2),
+            sources: [Operand::None, number, Operand::None],
+            ..EMPTY
+        }
+    }
+
+    fn wide_pair(self, file: File) -> Layout {
+        let pair = |at| Operand::Registers(self.register(file, at, 2), false);
+        let number = matches!(self.fields.code(), 0x407 | 0x487);
+        let second = if number { Operand::Immediate(self.fields.immediate()) } else { pair(32) };
+        Layout {
+            destination: self.register(file, 16, 2),
+            sources: [pair(24), second, Operand::None],
+            ..EMPTY
+        }
     }
 
     fn predicates(self) -> Layout {

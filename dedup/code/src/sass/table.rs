@@ -124,6 +124,7 @@ const ARITHMETIC: &[Row] = rows! {
     0x035 "HFMA2" General("dABC") Mix;
     0x036 "VIADD" General("dAB") Sum;
     0x03e "F2FP" General("dABC") Mix;
+    0x040 "HMNMX2" General("dAB") Mix;
     0x043 "F2IP" General("dABC") Mix;
     0x045 "I2FP" General("dB") Mix;
     0x046 "VIADDMNMX" General("dABC") Mix;
@@ -185,7 +186,9 @@ const EXACT: &[Row] = rows! {
     0x31c "B2R" Flag Number;
     0x343 "CALL" Target Jump;
     0x348 "WARPSYNC" Target Jump;
+    0x34e "LEPC" Wide Number;
     0x352 "RPCMOV" Refused Nothing;
+    0x35d "NANOSLEEP" Bare Nothing;
     0x380 "LD" Memory(Generic) Load(Generic);
     0x381 "LDG" Memory(Global) Load(Global);
     0x385 "ST" Memory(Generic) Store(Generic);
@@ -207,6 +210,13 @@ const EXACT: &[Row] = rows! {
     0x3c2 "R2UR" ToUniformOld Choice;
     0x3c4 "REDUX" ToUniformOld Mix;
     0x3c6 "FENCE" Bare Nothing;
+    0x3ca "UGETNEXTWORKID" Bare Nothing;
+    0x402 "MOV" WideNumber(General) Choice;
+    0x407 "SEL" WidePair(General) Choice;
+    0x482 "UMOV" WideNumber(Uniform) Choice;
+    0x487 "USEL" WidePair(Uniform) Choice;
+    0x51d "BAR" Bare Nothing;
+    0x540 "CCTL" Bare Nothing;
     0x547 "BRA" Target Jump;
     0x589 "SHFL" Shuffle Choice;
     0x5a7 "SYNCS" Barrier Number;
@@ -214,6 +224,8 @@ const EXACT: &[Row] = rows! {
     0x5b2 "SYNCS" UniformBarrier Number;
     0x5b4 "UTMALDG" Tensor TensorLoad;
     0x5b5 "UTMASTG" Tensor TensorStore;
+    0x5e3 "UTCATOMSWS" UniformFlag Number;
+    0x607 "SEL" WidePair(General) Choice;
     0x7ac "LDCU" Constant(true) Constant;
     0x802 "MOV" Move(General) Choice;
     0x803 "P2R" Predicates Mix;
@@ -277,13 +289,16 @@ const EXACT: &[Row] = rows! {
     0x9b7 "UTMACMDFLUSH" Bare Nothing;
     0x9b9 "UTMACCTL" Tensor Nothing;
     0x9c3 "S2UR" UniformFlag Number;
+    0x9c5 "WARPGROUP" Bare Nothing;
     0x9c7 "UCGABAR_ARV" Bare Nothing;
     0x9c8 "USETMAXREG" Bare Nothing;
     0x9c9 "USETSHMSZ" Bare Nothing;
+    0x9f0 "HGMMA" Warpgroup Number;
     0xab9 "ULDC" Constant(true) Constant;
     0xabb "ULDC" Constant(true) Constant;
     0xb1d "BAR" BlockBarrier Nothing;
     0xb82 "LDC" Constant(false) Constant;
+    0xc87 "USEL" WidePair(Uniform) Choice;
     0xdae "LDGSTS" Copy ToShared;
     0xdbd "STAS" Remote Store(Shared);
     0xdc7 "UCGABAR_WAIT" Bare Nothing;
