@@ -49,8 +49,7 @@ struct Drawn {
 
 impl Drawn {
     fn kernel(seed: u64) -> Drawn {
-        let registers =
-            (0..POINTERS).map(|at| [Origin::Word((at % PARAMETERS) as u32)].into()).collect();
+        let registers = (0..POINTERS).map(|at| [Origin::Word((at % PARAMETERS) as u32)].into()).collect();
         let mut drawn = Drawn {
             random: fastrand::Rng::with_seed(seed),
             text: String::new(),

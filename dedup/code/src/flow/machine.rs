@@ -109,6 +109,7 @@ impl<'a> Machine<'a> {
     ) -> Result<(), Why> {
         for block in 0..self.graph.blocks.len() {
             let Some(mut state) = self.entries[block].clone() else { continue };
+            self.world.enter_block();
             for (at, instruction) in self.graph.instructions(block) {
                 if let Some(access) = self.world.step(at, instruction, &mut state) {
                     take(&self.world.values, at, access)?;
@@ -127,6 +128,7 @@ impl<'a> Machine<'a> {
         let graph = self.graph;
         let Some(mut state) = self.entries[number].clone() else { return Ok(()) };
         let cells = (self.world.shared, self.world.local);
+        self.world.enter_block();
         for (at, instruction) in graph.instructions(number) {
             self.world.step(at, instruction, &mut state);
         }
@@ -240,10 +242,8 @@ impl<'a> Machine<'a> {
         let place = self.world.places.register(link.file, usize::from(link.first));
         let places = self.world.values.get(state.values[place]).places();
         let behind = |caller: &usize| self.world.place(self.graph.blocks[*caller].end);
-        let known: BTreeSet<u16> = owners
-            .iter()
-            .flat_map(|owner| self.routines[owner].callers.iter().filter_map(behind))
-            .collect();
+        let known: BTreeSet<u16> =
+            owners.iter().flat_map(|owner| self.routines[owner].callers.iter().filter_map(behind)).collect();
         link.count > 0 && !places.is_empty() && places.iter().all(|place| known.contains(place))
     }
 
@@ -339,9 +339,9 @@ impl<'a> Machine<'a> {
 }
 
 fn loads(graph: &Graph, block: usize) -> bool {
-    graph.instructions(block).any(|(_, instruction)| {
-        matches!(instruction.action, Action::Load(_) | Action::Atomic(_))
-    })
+    graph
+        .instructions(block)
+        .any(|(_, instruction)| matches!(instruction.action, Action::Load(_) | Action::Atomic(_)))
 }
 
 fn callers(graph: &Graph, entry: usize) -> Vec<usize> {

@@ -1,7 +1,8 @@
 //! The effect of one instruction on the values.
 
+use super::guards::{Guard, Guards};
 use super::state::{Places, State};
-use super::value::{GLOBAL, Id, MEMORY, PLACES, NUMBER, UNKNOWN, VARIABLE, Values};
+use super::value::{GLOBAL, Id, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
@@ -27,6 +28,9 @@ pub struct World {
     relocated: Vec<usize>,
     /// The places behind calls, in rising order.
     returns: Vec<usize>,
+    guards: Guards,
+    /// The guard of the instruction that is followed.
+    guard: Option<Guard>,
 }
 
 /// What an instruction does to memory that others see.
@@ -44,7 +48,13 @@ pub enum Access {
 
 impl World {
     pub fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
-        let begin = if kernel.sm >= 100 { 0x380 } else if kernel.sm >= 90 { 0x210 } else { 0x160 };
+        let begin = if kernel.sm >= 100 {
+            0x380
+        } else if kernel.sm >= 90 {
+            0x210
+        } else {
+            0x160
+        };
         let none = ParameterBank { begin, bytes: 0, parameters: Vec::new() };
         let parameters = kernel.parameters.clone().unwrap_or(none);
         let mut values = Values::new();
@@ -53,11 +63,35 @@ impl World {
         let mut relocated: Vec<usize> =
             kernel.relocations.iter().map(|relocation| relocation.at & !15).collect();
         relocated.sort_unstable();
-        World { values, places, shared: NUMBER, local: NUMBER, parameters, any, relocated, returns }
+        World {
+            values,
+            places,
+            shared: NUMBER,
+            local: NUMBER,
+            parameters,
+            any,
+            relocated,
+            returns,
+            guards: Guards::default(),
+            guard: None,
+        }
+    }
+
+    /// The instructions of a block are followed next.
+    pub fn enter_block(&mut self) {
+        self.guards.clear();
     }
 
     /// Changes the state as the instruction at this byte does.
     pub fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
+        self.guard = Guard::of(one);
+        let access = self.follow(at, one, state);
+        self.guards.end(one);
+        self.guard = None;
+        access
+    }
+
+    fn follow(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
         let moved = self.relocated.binary_search(&at).is_ok();
         if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_))) {
             return (one.action != Action::Jump).then_some(Access::Unknown);
@@ -195,7 +229,8 @@ impl World {
             return NUMBER;
         }
         let number = usize::from(registers.first) + word;
-        state.values[self.places.register(registers.file, number)]
+        let place = self.places.register(registers.file, number);
+        self.guard.and_then(|guard| self.guards.value(place, guard)).unwrap_or(state.values[place])
     }
 
     /// A word of a bank of constants.
@@ -204,9 +239,7 @@ impl World {
         match bank {
             0 if indexed => self.any,
             0 if offset < begin => NUMBER,
-            0 if offset - begin < bytes.min(PARAMETERS) => {
-                self.values.word(((offset - begin) / 8) as u16)
-            }
+            0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
             0 => UNKNOWN,
             // The compiler's own constants.
             2 => NUMBER,
@@ -223,6 +256,7 @@ impl World {
             let place = self.places.register(one.destination.file, number);
             let value = words[word.min(3)];
             let Some(old) = state.values.get_mut(place) else { continue };
+            self.guards.write(place, self.guard, value);
             *old = if one.fields.guarded() { self.values.join(*old, value) } else { value };
         }
         None

@@ -195,8 +195,7 @@ impl Value {
     /// Each alternative has an address of the program's memory among its summands, or was loaded.
     pub fn has_base(&self) -> bool {
         let is_base = |word: &u16| *word < PLACES || *word == GLOBAL;
-        !self.unknown
-            && self.least.iter().all(|(words, memory)| *memory || words.iter().any(is_base))
+        !self.unknown && self.least.iter().all(|(words, memory)| *memory || words.iter().any(is_base))
     }
 
     /// The places in the code that this is one of; empty, if it may be something else.

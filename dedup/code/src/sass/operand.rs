@@ -162,7 +162,9 @@ pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
         Shape::Move(file) => reader.moved(file)?,
         Shape::Packed => reader.packed()?,
         Shape::Second => reader.arithmetic(if fields.form() == 1 { "dAB" } else { "dAC" }, File::General)?,
-        Shape::SecondOnly => reader.arithmetic(if fields.form() == 1 { "AB" } else { "AC" }, File::General)?,
+        Shape::SecondOnly => {
+            reader.arithmetic(if fields.form() == 1 { "AB" } else { "AC" }, File::General)?
+        }
         Shape::Remote => reader.remote()?,
         Shape::Convert => reader.convert()?,
         Shape::Matrix => reader.matrix(row.code)?,
