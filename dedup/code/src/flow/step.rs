@@ -1,12 +1,15 @@
 //! The effect of one instruction on the values.
 
 use super::state::{Places, State};
-use super::value::{GLOBAL, Id, MEMORY, PLACES, NUMBER, UNKNOWN, VARIABLE, Values};
+use super::value::{GLOBAL, Id, LITERAL, MEMORY, PLACES, NUMBER, UNKNOWN, VARIABLE, Values};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
 /// Parameters have no more bytes.
 const PARAMETERS: u32 = 1 << 15;
+
+/// The upper half of an address, if it is written into the code, is one of these.
+const LITERALS: std::ops::RangeInclusive<u32> = 1..=0x1_ffff;
 
 /// The stack pointer.
 const STACK: u8 = 1;
@@ -59,7 +62,7 @@ impl World {
     /// Changes the state as the instruction at this byte does.
     pub fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
         let moved = self.relocated.binary_search(&at).is_ok();
-        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_))) {
+        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide)) {
             return (one.action != Action::Jump).then_some(Access::Unknown);
         }
         self.stack(one, state);
@@ -167,8 +170,11 @@ impl World {
             Operand::Registers(registers, _) => self.register(registers, word, state),
             Operand::Immediate(_) if moved => VARIABLE,
             Operand::Immediate(number) => {
-                self.place(number as usize).map_or(NUMBER, |place| self.values.word(place))
+                let plain = if LITERALS.contains(&number) { LITERAL } else { NUMBER };
+                self.place(number as usize).map_or(plain, |place| self.values.word(place))
             }
+            Operand::Wide if moved => VARIABLE,
+            Operand::Wide => LITERAL,
             Operand::Constant { bank, offset, words, index, .. } => {
                 if word >= usize::from(words) {
                     return NUMBER;
@@ -209,7 +215,7 @@ impl World {
             }
             0 => UNKNOWN,
             // The compiler's own constants.
-            2 => NUMBER,
+            2 => LITERAL,
             // The program's: the host may have put pointers there.
             3 => MEMORY,
             4 => VARIABLE,
@@ -235,6 +241,11 @@ impl World {
             for word in 0..usize::from(registers.count) {
                 let value = self.register(registers, word, state);
                 sum = self.values.add(sum, value);
+                let value = self.values.get(value);
+                // An address that is written into the code counts as one that was loaded.
+                if word == 1 && value.literal && !value.has_base() {
+                    sum = self.values.join(sum, MEMORY);
+                }
             }
         }
         sum
