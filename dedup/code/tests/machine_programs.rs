@@ -108,14 +108,19 @@ impl Drawn {
         format!("L{}", self.labels)
     }
 
-    /// A predicate of which the compiler knows nothing.
+    /// A number of which the compiler knows nothing, not even that it is another one's equal.
+    fn number(&mut self) {
+        self.say("ld.volatile.global.u32 %r11, [%rd20];");
+    }
+
     fn predicate(&mut self) {
-        let (number, than) = (self.random.usize(0..3), self.random.u32(0..100));
-        self.say(&format!("setp.gt.s32 %p0, %r{number}, {than};"));
+        let than = self.random.u32(0..100);
+        self.number();
+        self.say(&format!("setp.gt.s32 %p0, %r11, {than};"));
     }
 
     fn step(&mut self) {
-        match self.random.usize(0..16) {
+        match self.random.usize(0..17) {
             0 | 1 => self.add(),
             2 | 3 => self.choose(),
             4 => self.branch(),
@@ -128,6 +133,7 @@ impl Drawn {
             12 => self.from_array(),
             13 => self.divide(),
             14 => self.index_from_memory(),
+            15 => self.literal(),
             _ => self.store(),
         }
     }
@@ -159,11 +165,12 @@ impl Drawn {
 
     fn swap_in_loop(&mut self) {
         let (one, other, start) = (self.pointer(), self.pointer(), self.label());
+        self.number();
         self.say("mov.u32 %r10, 0;");
         self.say(&format!("{start}:"));
         self.say(&format!("mov.u64 %rd40, %rd{one}; add.s64 %rd{one}, %rd{other}, 8;"));
         self.say(&format!("mov.u64 %rd{other}, %rd40;"));
-        self.say("add.u32 %r10, %r10, 1; setp.lt.u32 %p1, %r10, %r0;");
+        self.say("add.u32 %r10, %r10, 1; setp.lt.u32 %p1, %r10, %r11;");
         self.say(&format!("@%p1 bra {start};"));
         let both = &self.registers[one] | &self.registers[other];
         self.registers[one] = both.clone();
@@ -181,7 +188,8 @@ impl Drawn {
 
     fn to_local(&mut self) {
         let from = self.pointer();
-        self.say("and.b32 %r11, %r0, 3; mad.wide.u32 %rd41, %r11, 8, %rd21;");
+        self.number();
+        self.say("and.b32 %r11, %r11, 3; mad.wide.u32 %rd41, %r11, 8, %rd21;");
         self.say(&format!("st.local.u64 [%rd41], %rd{from};"));
         for slot in 0..4 {
             self.local[slot] = &self.local[slot] | &self.registers[from];
@@ -196,7 +204,8 @@ impl Drawn {
             self.registers[to] = self.local[slot].clone();
             return;
         }
-        self.say("and.b32 %r11, %r1, 3; mad.wide.u32 %rd41, %r11, 8, %rd21;");
+        self.number();
+        self.say("and.b32 %r11, %r11, 3; mad.wide.u32 %rd41, %r11, 8, %rd21;");
         self.say(&format!("ld.local.u64 %rd{to}, [%rd41];"));
         self.registers[to] = self.local.iter().flatten().copied().collect();
     }
@@ -237,6 +246,13 @@ impl Drawn {
         self.say("ld.global.u32 %r16, [%rd20];");
         self.say(&format!("mad.wide.u32 %rd{to}, %r16, 8, %rd{from};"));
         self.registers[to] = self.registers[from].clone();
+    }
+
+    /// An address that is written into the code, as programs do that compile for one launch.
+    fn literal(&mut self) {
+        let to = self.pointer();
+        self.say(&format!("mov.u64 %rd{to}, 0x7f31a4c00000;"));
+        self.registers[to] = [Origin::Loaded].into();
     }
 
     fn store(&mut self) {

@@ -5,12 +5,12 @@
 //! value that is written under a guard is kept beside the one that joins it with the old value, and
 //! an instruction with the same guard reads it.
 //!
-//! It is kept up to the end of the block, until the register is written in another way, and until an
-//! instruction may write the predicate.
+//! It is kept until the register is written in another way, until an instruction may write the
+//! predicate, and where two ways meet, if both have kept one.
 
 use crate::sass::{File, Instruction};
 
-use super::value::Id;
+use super::value::{Id, Values};
 
 /// A predicate of the thread, 0 to 6, and whether it is negated: four bits of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,12 +34,15 @@ impl Guard {
     }
 }
 
-/// The values of a block's registers where a guard is true.
-#[derive(Debug, Default)]
-pub(super) struct Guards(Vec<(usize, Guard, Id)>);
+/// The values of registers where a guard is true; those that were written last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Guards(Vec<(usize, Guard, Id)>);
+
+/// How many are kept.
+const MOST: usize = 64;
 
 impl Guards {
-    /// Another block begins.
+    /// Predicates may have been written that are not known.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -53,6 +56,23 @@ impl Guards {
     pub(super) fn write(&mut self, place: usize, guard: Option<Guard>, value: Id) {
         self.0.retain(|(of, _, _)| *of != place);
         self.0.extend(guard.map(|guard| (place, guard, value)));
+        if self.0.len() > MOST {
+            self.0.remove(0);
+        }
+    }
+
+    /// Adds what may come from another place, and keeps what both know; true if that changes
+    /// something.
+    pub(super) fn join(&mut self, other: &Self, values: &mut Values) -> bool {
+        let before = self.0.clone();
+        self.0.retain_mut(|(place, guard, value)| match other.value(*place, *guard) {
+            Some(theirs) => {
+                *value = values.join(*value, theirs);
+                true
+            }
+            None => false,
+        });
+        self.0 != before
     }
 
     /// The instruction has ended, and may have written predicates. Those that it writes are named at

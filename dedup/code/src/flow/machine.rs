@@ -109,7 +109,6 @@ impl<'a> Machine<'a> {
     ) -> Result<(), Why> {
         for block in 0..self.graph.blocks.len() {
             let Some(mut state) = self.entries[block].clone() else { continue };
-            self.world.enter_block();
             for (at, instruction) in self.graph.instructions(block) {
                 if let Some(access) = self.world.step(at, instruction, &mut state) {
                     take(&self.world.values, at, access)?;
@@ -128,7 +127,6 @@ impl<'a> Machine<'a> {
         let graph = self.graph;
         let Some(mut state) = self.entries[number].clone() else { return Ok(()) };
         let cells = (self.world.shared, self.world.local);
-        self.world.enter_block();
         for (at, instruction) in graph.instructions(number) {
             self.world.step(at, instruction, &mut state);
         }
@@ -202,6 +200,7 @@ impl<'a> Machine<'a> {
         let Some(exit) = &routine.exit else { return Ok(()) };
         // What the function does not write is the caller's.
         let mut after = state.clone();
+        after.guards.clear();
         for (place, value) in after.values.iter_mut().enumerate() {
             if routine.written[place] {
                 *value = exit.values[place];
@@ -221,6 +220,7 @@ impl<'a> Machine<'a> {
         if target != VARIABLE || !self.only_known {
             return Err(Why::Call { offset: block.end - crate::sass::BYTES });
         }
+        state.guards.clear();
         for register in RESULT {
             let place = self.world.places.register(File::General, register);
             state.values[place] = NUMBER;

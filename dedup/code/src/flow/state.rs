@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::guards::Guards;
 use super::value::{Id, NUMBER, Values};
 use crate::sass::{File, Instruction, Operand, Registers};
 
@@ -91,12 +92,13 @@ pub struct State {
     pub values: Vec<Id>,
     /// How far the stack pointer is from its first value, in bytes. `None`: not known.
     pub frame: Option<i32>,
+    pub guards: Guards,
 }
 
 impl State {
     /// No register has been written.
     pub fn new(places: &Places) -> State {
-        State { values: vec![NUMBER; places.len()], frame: None }
+        State { values: vec![NUMBER; places.len()], frame: None, guards: Guards::default() }
     }
 
     /// Adds what may come from another place; true if that changes something.
@@ -113,6 +115,6 @@ impl State {
             self.frame = None;
             changed = true;
         }
-        changed
+        changed | self.guards.join(&other.guards, values)
     }
 }

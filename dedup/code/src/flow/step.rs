@@ -1,13 +1,16 @@
 //! The effect of one instruction on the values.
 
-use super::guards::{Guard, Guards};
+use super::guards::Guard;
 use super::state::{Places, State};
-use super::value::{GLOBAL, Id, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values};
+use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
 /// Parameters have no more bytes.
 const PARAMETERS: u32 = 1 << 15;
+
+/// The upper half of an address, if it is written into the code, is one of these.
+const LITERALS: std::ops::RangeInclusive<u32> = 1..=0x1_ffff;
 
 /// The stack pointer.
 const STACK: u8 = 1;
@@ -28,7 +31,6 @@ pub struct World {
     relocated: Vec<usize>,
     /// The places behind calls, in rising order.
     returns: Vec<usize>,
-    guards: Guards,
     /// The guard of the instruction that is followed.
     guard: Option<Guard>,
 }
@@ -72,28 +74,23 @@ impl World {
             any,
             relocated,
             returns,
-            guards: Guards::default(),
             guard: None,
         }
-    }
-
-    /// The instructions of a block are followed next.
-    pub fn enter_block(&mut self) {
-        self.guards.clear();
     }
 
     /// Changes the state as the instruction at this byte does.
     pub fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
         self.guard = Guard::of(one);
         let access = self.follow(at, one, state);
-        self.guards.end(one);
+        state.guards.end(one);
         self.guard = None;
         access
     }
 
     fn follow(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
         let moved = self.relocated.binary_search(&at).is_ok();
-        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_))) {
+        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide))
+        {
             return (one.action != Action::Jump).then_some(Access::Unknown);
         }
         self.stack(one, state);
@@ -201,8 +198,11 @@ impl World {
             Operand::Registers(registers, _) => self.register(registers, word, state),
             Operand::Immediate(_) if moved => VARIABLE,
             Operand::Immediate(number) => {
-                self.place(number as usize).map_or(NUMBER, |place| self.values.word(place))
+                let plain = if LITERALS.contains(&number) { LITERAL } else { NUMBER };
+                self.place(number as usize).map_or(plain, |place| self.values.word(place))
             }
+            Operand::Wide if moved => VARIABLE,
+            Operand::Wide => LITERAL,
             Operand::Constant { bank, offset, words, index, .. } => {
                 if word >= usize::from(words) {
                     return NUMBER;
@@ -230,7 +230,7 @@ impl World {
         }
         let number = usize::from(registers.first) + word;
         let place = self.places.register(registers.file, number);
-        self.guard.and_then(|guard| self.guards.value(place, guard)).unwrap_or(state.values[place])
+        self.guard.and_then(|guard| state.guards.value(place, guard)).unwrap_or(state.values[place])
     }
 
     /// A word of a bank of constants.
@@ -242,7 +242,7 @@ impl World {
             0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
             0 => UNKNOWN,
             // The compiler's own constants.
-            2 => NUMBER,
+            2 => LITERAL,
             // The program's: the host may have put pointers there.
             3 => MEMORY,
             4 => VARIABLE,
@@ -256,7 +256,7 @@ impl World {
             let place = self.places.register(one.destination.file, number);
             let value = words[word.min(3)];
             let Some(old) = state.values.get_mut(place) else { continue };
-            self.guards.write(place, self.guard, value);
+            state.guards.write(place, self.guard, value);
             *old = if one.fields.guarded() { self.values.join(*old, value) } else { value };
         }
         None
@@ -269,6 +269,11 @@ impl World {
             for word in 0..usize::from(registers.count) {
                 let value = self.register(registers, word, state);
                 sum = self.values.add(sum, value);
+                let value = self.values.get(value);
+                // An address that is written into the code counts as one that was loaded.
+                if word == 1 && value.literal && !value.has_base() {
+                    sum = self.values.join(sum, MEMORY);
+                }
             }
         }
         sum

@@ -31,6 +31,9 @@ pub struct Value {
     /// For each alternative, one of these has no more summands, and the same flag: something that
     /// was loaded from memory takes part.
     pub least: Vec<(Set, bool)>,
+    /// A small number that stands in the code may be all of it. As the upper half of an address it
+    /// makes one that was written into the code.
+    pub literal: bool,
     /// The bits may come from anywhere.
     pub unknown: bool,
 }
@@ -47,6 +50,9 @@ pub const MEMORY: Id = Id(1);
 pub const VARIABLE: Id = Id(2);
 /// Bits from anywhere.
 pub const UNKNOWN: Id = Id(3);
+
+/// A small number that stands in the code, but not zero.
+pub const LITERAL: Id = Id(4);
 
 type Pairs = HashMap<(Id, Id), Id, BuildHasherDefault<Quick>>;
 
@@ -76,7 +82,8 @@ impl Values {
             (number.clone(), NUMBER),
             (memory, MEMORY),
             (Value::summand(GLOBAL), VARIABLE),
-            (Value { unknown: true, ..number }, UNKNOWN),
+            (Value { unknown: true, ..number.clone() }, UNKNOWN),
+            (Value { literal: true, ..number }, LITERAL),
         ] {
             let made = values.id(value);
             debug_assert_eq!(made, id);
@@ -100,7 +107,7 @@ impl Values {
     /// The value of one of these words, it is not known which.
     pub fn any_of(&mut self, words: std::ops::Range<u16>) -> Id {
         let least = vec![(Set::new(), false)];
-        self.id(Value { words: words.clone().collect(), offsets: words.collect(), least, unknown: false })
+        self.id(Value { words: words.clone().collect(), offsets: words.collect(), least, ..Value::default() })
     }
 
     /// A value that is one of two.
@@ -159,7 +166,7 @@ impl Values {
 impl Value {
     fn summand(word: u16) -> Value {
         let least = vec![(vec![word], false)];
-        Value { words: vec![word], offsets: Set::new(), least, unknown: false }
+        Value { words: vec![word], least, ..Value::default() }
     }
 
     fn join(&self, other: &Value) -> Value {
@@ -180,7 +187,8 @@ impl Value {
     fn offset(&self) -> Value {
         let least = self.least.iter().map(|(_, memory)| (Set::new(), *memory)).collect();
         let words = self.words.clone();
-        Value { offsets: words.clone(), words, least: fewest(least), unknown: self.unknown }
+        let (least, unknown) = (fewest(least), self.unknown);
+        Value { offsets: words.clone(), words, least, literal: false, unknown }
     }
 
     fn both(&self, other: &Value, least: Vec<(Set, bool)>) -> Value {
@@ -188,6 +196,7 @@ impl Value {
             words: union(&self.words, &other.words),
             offsets: union(&self.offsets, &other.offsets),
             least: fewest(least),
+            literal: self.literal | other.literal,
             unknown: self.unknown | other.unknown,
         }
     }

@@ -48,6 +48,8 @@ pub enum Operand {
         negated: bool,
     },
     Immediate(u32),
+    /// A number of 64 bits that stands in the code.
+    Wide,
 }
 
 /// Where the operands of an opcode lie.
@@ -383,10 +385,9 @@ impl Reader {
     }
 
     fn wide_number(self, file: File) -> Layout {
-        let number = Operand::Immediate(self.fields.immediate());
         Layout {
             destination: self.register(file, 16, 2),
-            sources: [Operand::None, number, Operand::None],
+            sources: [Operand::None, Operand::Wide, Operand::None],
             ..EMPTY
         }
     }
@@ -394,7 +395,7 @@ impl Reader {
     fn wide_pair(self, file: File) -> Layout {
         let pair = |at| Operand::Registers(self.register(file, at, 2), false);
         let number = matches!(self.fields.code(), 0x407 | 0x487);
-        let second = if number { Operand::Immediate(self.fields.immediate()) } else { pair(32) };
+        let second = if number { Operand::Wide } else { pair(32) };
         Layout {
             destination: self.register(file, 16, 2),
             sources: [pair(24), second, Operand::None],
