@@ -1,7 +1,7 @@
 //! What registers hold where a guard is true.
 //!
-//! A compiler often loads an address under a predicate, and stores through it under the same one. The
-//! register may hold something else if the predicate is false, but then there is no store. So a
+//! A compiler often loads an address under a predicate, and stores through it under the same one.
+//! The register may hold something else if the predicate is false, but then there is no store. So a
 //! value that is written under a guard is kept beside the one that joins it with the old value, and
 //! an instruction with the same guard reads it.
 //!
@@ -75,8 +75,9 @@ impl Guards {
         self.0 != before
     }
 
-    /// The instruction has ended, and may have written predicates. Those that it writes are named at
-    /// two places; at them other instructions have something else, which drops values in vain.
+    /// The instruction has ended, and may have written predicates. Those that it writes are named
+    /// at two places, at which other instructions may have something else: a value is then
+    /// forgotten without need.
     pub(super) fn end(&mut self, one: &Instruction) {
         if one.name == "R2P" {
             return self.clear();
@@ -88,8 +89,8 @@ impl Guards {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard (wrong result): a register is taken for what it holds under another predicate, or under
-    //! one that has changed since.
+    //! Hazard (wrong result): a register is taken for what it holds under another predicate, or
+    //! under one that has changed since.
     use super::super::value::{MEMORY, NUMBER, VARIABLE};
     use super::*;
     use crate::sass::{Action, Fields, Operand, Registers};
