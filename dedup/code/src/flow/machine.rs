@@ -37,7 +37,7 @@ struct Routine {
 }
 
 /// The analysis of one kernel.
-pub struct Machine<'a> {
+pub(super) struct Machine<'a> {
     graph: &'a Graph,
     world: World,
     routines: BTreeMap<usize, Routine>,
@@ -55,7 +55,7 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// # Errors
     /// A function that is called is not known, or returns to a place that is not.
-    pub fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
+    pub(super) fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
         let all = || (0..graph.blocks.len()).flat_map(|block| graph.instructions(block));
         let places = Places::of(all().map(|(_, instruction)| instruction));
         let calls = graph.blocks.iter().filter(|block| block.callee.is_some());
@@ -85,7 +85,7 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// It takes too long, or control goes to a place that is not known.
-    pub fn run(&mut self) -> Result<(), Why> {
+    pub(super) fn run(&mut self) -> Result<(), Why> {
         let size: usize = (0..self.graph.blocks.len()).map(|at| self.instructions(at)).sum();
         let mut left = size * ROUNDS + 10_000;
         while let Some(block) = self.open.pop_first() {
@@ -103,7 +103,7 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// Those of `take`.
-    pub fn accesses(
+    pub(super) fn accesses(
         &mut self,
         mut take: impl FnMut(&Values, usize, Access) -> Result<(), Why>,
     ) -> Result<(), Why> {
@@ -240,10 +240,8 @@ impl<'a> Machine<'a> {
         let place = self.world.places.register(link.file, usize::from(link.first));
         let places = self.world.values.get(state.values[place]).places();
         let behind = |caller: &usize| self.world.place(self.graph.blocks[*caller].end);
-        let known: BTreeSet<u16> = owners
-            .iter()
-            .flat_map(|owner| self.routines[owner].callers.iter().filter_map(behind))
-            .collect();
+        let known: BTreeSet<u16> =
+            owners.iter().flat_map(|owner| self.routines[owner].callers.iter().filter_map(behind)).collect();
         link.count > 0 && !places.is_empty() && places.iter().all(|place| known.contains(place))
     }
 
@@ -339,9 +337,9 @@ impl<'a> Machine<'a> {
 }
 
 fn loads(graph: &Graph, block: usize) -> bool {
-    graph.instructions(block).any(|(_, instruction)| {
-        matches!(instruction.action, Action::Load(_) | Action::Atomic(_))
-    })
+    graph
+        .instructions(block)
+        .any(|(_, instruction)| matches!(instruction.action, Action::Load(_) | Action::Atomic(_)))
 }
 
 fn callers(graph: &Graph, entry: usize) -> Vec<usize> {

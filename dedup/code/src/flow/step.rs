@@ -1,7 +1,7 @@
 //! The effect of one instruction on the values.
 
 use super::state::{Places, State};
-use super::value::{GLOBAL, Id, LITERAL, MEMORY, PLACES, NUMBER, UNKNOWN, VARIABLE, Values};
+use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
@@ -16,13 +16,13 @@ const STACK: u8 = 1;
 
 /// What the analysis knows beside the state at one place.
 #[derive(Debug)]
-pub struct World {
-    pub values: Values,
-    pub places: Places,
+pub(super) struct World {
+    pub(super) values: Values,
+    pub(super) places: Places,
     /// The memory of the block, as one value.
-    pub shared: Id,
+    pub(super) shared: Id,
     /// The thread's memory behind addresses that are not known, as one value.
-    pub local: Id,
+    pub(super) local: Id,
     parameters: ParameterBank,
     /// One of all words of the parameters.
     any: Id,
@@ -34,7 +34,7 @@ pub struct World {
 
 /// What an instruction does to memory that others see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(super) enum Access {
     /// It reads at this address.
     Read(Id),
     /// It writes this value at this address.
@@ -46,8 +46,14 @@ pub enum Access {
 }
 
 impl World {
-    pub fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
-        let begin = if kernel.sm >= 100 { 0x380 } else if kernel.sm >= 90 { 0x210 } else { 0x160 };
+    pub(super) fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
+        let begin = if kernel.sm >= 100 {
+            0x380
+        } else if kernel.sm >= 90 {
+            0x210
+        } else {
+            0x160
+        };
         let none = ParameterBank { begin, bytes: 0, parameters: Vec::new() };
         let parameters = kernel.parameters.clone().unwrap_or(none);
         let mut values = Values::new();
@@ -60,9 +66,10 @@ impl World {
     }
 
     /// Changes the state as the instruction at this byte does.
-    pub fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
+    pub(super) fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
         let moved = self.relocated.binary_search(&at).is_ok();
-        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide)) {
+        if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide))
+        {
             return (one.action != Action::Jump).then_some(Access::Unknown);
         }
         self.stack(one, state);
@@ -185,13 +192,13 @@ impl World {
     }
 
     /// What a call through registers may call.
-    pub fn target(&self, one: &Instruction, state: &State) -> Id {
+    pub(super) fn target(&self, one: &Instruction, state: &State) -> Id {
         let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
         if low == high { low } else { UNKNOWN }
     }
 
     /// The place behind a call, as a word.
-    pub fn place(&self, at: usize) -> Option<u16> {
+    pub(super) fn place(&self, at: usize) -> Option<u16> {
         let index = self.returns.binary_search(&at).ok()?;
         PLACES.checked_add(u16::try_from(index).ok()?).filter(|place| *place < GLOBAL)
     }
@@ -210,9 +217,7 @@ impl World {
         match bank {
             0 if indexed => self.any,
             0 if offset < begin => NUMBER,
-            0 if offset - begin < bytes.min(PARAMETERS) => {
-                self.values.word(((offset - begin) / 8) as u16)
-            }
+            0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
             0 => UNKNOWN,
             // The compiler's own constants.
             2 => LITERAL,

@@ -18,9 +18,9 @@
 //! | 56..64 | bytes of the unpacked content |
 
 use super::bytes::{size, u16, u32, u64};
-use super::packed::Packing;
 use super::entry::{CodeForm, ImageEntry};
 use super::error::ImageError;
+use super::packed::Packing;
 
 const HEAD: usize = 16;
 

@@ -12,9 +12,9 @@ use object::elf::{EM_CUDA, FileHeader64, STT_FUNC, STT_OBJECT, Sym64};
 use object::read::SymbolIndex;
 use object::read::elf::{FileHeader, Sym, SymbolTable};
 
-use super::error::ImageError;
 use super::attributes::{self, Attributes};
 use super::bytes::{size, u32};
+use super::error::ImageError;
 use crate::kernel::{Constants, FunctionRange, KernelCode, Relocation, Target};
 use sections::Sections;
 

@@ -15,13 +15,16 @@ pub enum File {
 /// Registers in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
+    /// Their file.
     pub file: File,
+    /// The number of the first one.
     pub first: u8,
     /// None: the instruction names no register, or the one that is always zero.
     pub count: u8,
 }
 
 impl Registers {
+    /// No register.
     pub const NONE: Registers = Registers { file: File::General, first: 0, count: 0 };
 
     /// The number of each register in its file.
@@ -33,11 +36,13 @@ impl Registers {
 /// A source of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand {
+    /// The opcode has no such operand.
     None,
     /// Registers, and whether the value is negated or inverted.
     Registers(Registers, bool),
     /// Words of a bank of constants.
     Constant {
+        /// The bank's number.
         bank: u8,
         /// The first byte.
         offset: u32,
@@ -45,8 +50,10 @@ pub enum Operand {
         words: u8,
         /// The place is the sum of `offset` and of these registers.
         index: Registers,
+        /// The value is negated or inverted.
         negated: bool,
     },
+    /// A number of 32 bits that stands in the code.
     Immediate(u32),
     /// A number of 64 bits that stands in the code.
     Wide,
@@ -54,7 +61,7 @@ pub enum Operand {
 
 /// Where the operands of an opcode lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub(super) enum Shape {
     /// Arithmetic over the registers of a thread. `d`, `A`, `B`, `C`: the destination and the
     /// sources, one register each. `D`, `a`, `b`, `c`: two registers.
     General(&'static str),
@@ -131,11 +138,11 @@ pub enum Shape {
 
 /// The operands of one instruction.
 #[derive(Debug, Clone, Copy)]
-pub struct Layout {
-    pub destination: Registers,
-    pub sources: [Operand; 3],
-    pub address: [Registers; 2],
-    pub others: [Registers; 2],
+pub(super) struct Layout {
+    pub(super) destination: Registers,
+    pub(super) sources: [Operand; 3],
+    pub(super) address: [Registers; 2],
+    pub(super) others: [Registers; 2],
 }
 
 const EMPTY: Layout = Layout {
@@ -152,7 +159,7 @@ struct Reader {
     sm: u32,
 }
 
-pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
+pub(super) fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
     let reader = Reader { fields, sm };
     Ok(match row.shape {
         Shape::General(letters) => reader.arithmetic(letters, File::General)?,
@@ -164,7 +171,9 @@ pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
         Shape::Move(file) => reader.moved(file)?,
         Shape::Packed => reader.packed()?,
         Shape::Second => reader.arithmetic(if fields.form() == 1 { "dAB" } else { "dAC" }, File::General)?,
-        Shape::SecondOnly => reader.arithmetic(if fields.form() == 1 { "AB" } else { "AC" }, File::General)?,
+        Shape::SecondOnly => {
+            reader.arithmetic(if fields.form() == 1 { "AB" } else { "AC" }, File::General)?
+        }
         Shape::Remote => reader.remote()?,
         Shape::Convert => reader.convert()?,
         Shape::Matrix => reader.matrix(row.code)?,

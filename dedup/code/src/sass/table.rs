@@ -57,15 +57,15 @@ pub enum Space {
 
 /// One opcode.
 #[derive(Debug)]
-pub struct Row {
-    pub code: u16,
-    pub name: &'static str,
-    pub shape: Shape,
-    pub action: Action,
+pub(super) struct Row {
+    pub(super) code: u16,
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
+    pub(super) action: Action,
 }
 
 /// The row of an opcode with its form.
-pub fn row(code: u16, sm: u32) -> Option<&'static Row> {
+pub(super) fn row(code: u16, sm: u32) -> Option<&'static Row> {
     let of = |rows: &'static [Row], code| {
         rows.binary_search_by_key(&code, |row| row.code).ok().map(|at| &rows[at])
     };
