@@ -13,7 +13,7 @@ pub(super) struct Block {
     pub(super) start: usize,
     /// The byte behind the last instruction.
     pub(super) end: usize,
-    /// The numbers of the blocks that may follow, but for joins, calls and returns.
+    /// The numbers of the blocks that may follow, without those of joins, calls and returns.
     pub(super) next: Vec<usize>,
     /// What its last instruction does with control.
     pub(super) flow: Flow,

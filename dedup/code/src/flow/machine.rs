@@ -200,6 +200,7 @@ impl<'a> Machine<'a> {
         let Some(exit) = &routine.exit else { return Ok(()) };
         // What the function does not write is the caller's.
         let mut after = state.clone();
+        after.guards.clear();
         for (place, value) in after.values.iter_mut().enumerate() {
             if routine.written[place] {
                 *value = exit.values[place];
@@ -219,6 +220,7 @@ impl<'a> Machine<'a> {
         if target != VARIABLE || !self.only_known {
             return Err(Why::Call { offset: block.end - crate::sass::BYTES });
         }
+        state.guards.clear();
         for register in RESULT {
             let place = self.world.places.register(File::General, register);
             state.values[place] = NUMBER;

@@ -2,6 +2,7 @@
 //! code to a fixed point.
 
 mod graph;
+mod guards;
 mod hash;
 mod machine;
 mod state;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::guards::Guards;
 use super::value::{Id, NUMBER, Values};
 use crate::sass::{File, Instruction, Operand, Registers};
 
@@ -91,12 +92,13 @@ pub(super) struct State {
     pub(super) values: Vec<Id>,
     /// How far the stack pointer is from its first value, in bytes. `None`: not known.
     pub(super) frame: Option<i32>,
+    pub(super) guards: Guards,
 }
 
 impl State {
     /// No register has been written.
     pub(super) fn new(places: &Places) -> State {
-        State { values: vec![NUMBER; places.len()], frame: None }
+        State { values: vec![NUMBER; places.len()], frame: None, guards: Guards::default() }
     }
 
     /// Adds what may come from another place; true if that changes something.
@@ -113,6 +115,6 @@ impl State {
             self.frame = None;
             changed = true;
         }
-        changed
+        changed | self.guards.join(&other.guards, values)
     }
 }

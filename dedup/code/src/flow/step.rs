@@ -1,7 +1,8 @@
 //! The effect of one instruction on the values.
 
+use super::guards::Guard;
 use super::state::{Places, State};
-use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values};
+use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
@@ -30,6 +31,8 @@ pub(super) struct World {
     relocated: Vec<usize>,
     /// The places behind calls, in rising order.
     returns: Vec<usize>,
+    /// The guard of the instruction that is followed.
+    guard: Option<Guard>,
 }
 
 /// What an instruction does to memory that others see.
@@ -62,11 +65,29 @@ impl World {
         let mut relocated: Vec<usize> =
             kernel.relocations.iter().map(|relocation| relocation.at & !15).collect();
         relocated.sort_unstable();
-        World { values, places, shared: NUMBER, local: NUMBER, parameters, any, relocated, returns }
+        World {
+            values,
+            places,
+            shared: NUMBER,
+            local: NUMBER,
+            parameters,
+            any,
+            relocated,
+            returns,
+            guard: None,
+        }
     }
 
     /// Changes the state as the instruction at this byte does.
     pub(super) fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
+        self.guard = Guard::of(one);
+        let access = self.follow(at, one, state);
+        state.guards.end(one);
+        self.guard = None;
+        access
+    }
+
+    fn follow(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
         let moved = self.relocated.binary_search(&at).is_ok();
         if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide))
         {
@@ -75,6 +96,7 @@ impl World {
         self.stack(one, state);
         match one.action {
             Action::Nothing | Action::Jump => None,
+            Action::Number if is_window(one) => self.put(one, state, [WINDOW; 4]),
             Action::Number => self.put(one, state, [NUMBER; 4]),
             Action::Load(space) => self.load(space, one, state),
             Action::Store(space) => self.store(space, one, state),
@@ -208,7 +230,8 @@ impl World {
             return NUMBER;
         }
         let number = usize::from(registers.first) + word;
-        state.values[self.places.register(registers.file, number)]
+        let place = self.places.register(registers.file, number);
+        self.guard.and_then(|guard| state.guards.value(place, guard)).unwrap_or(state.values[place])
     }
 
     /// A word of a bank of constants.
@@ -216,7 +239,7 @@ impl World {
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
             0 if indexed => self.any,
-            0 if offset < begin => NUMBER,
+            0 if offset < begin => if is_size(begin, offset) { NUMBER } else { WINDOW },
             0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
             0 => UNKNOWN,
             // The compiler's own constants.
@@ -234,6 +257,7 @@ impl World {
             let place = self.places.register(one.destination.file, number);
             let value = words[word.min(3)];
             let Some(old) = state.values.get_mut(place) else { continue };
+            state.guards.write(place, self.guard, value);
             *old = if one.fields.guarded() { self.values.join(*old, value) } else { value };
         }
         None
@@ -299,9 +323,15 @@ impl World {
             Space::Global | Space::Generic => {
                 let address = self.address(one, state);
                 self.stored(address, data);
-                Some(Access::Write(address, data))
+                Some(self.written(address, data, Access::Write))
             }
         }
+    }
+
+    /// If the address of the block's or the thread's memory is stored where all see it, loads of it
+    /// would later give values that nothing knows of.
+    fn written(&self, address: Id, data: Id, access: fn(Id, Id) -> Access) -> Access {
+        if self.values.get(data).window { Access::Unknown } else { access(address, data) }
     }
 
     /// A store behind an address that may be a window on the block's or the thread's memory.
@@ -335,7 +365,7 @@ impl World {
         self.stored(address, data);
         let loaded = self.loaded(address, state);
         self.put(one, state, [loaded; 4]);
-        Some(Access::Change(address, data))
+        Some(self.written(address, data, Access::Change))
     }
 
     /// The byte of the thread's memory that an instruction uses, if it is known.
@@ -422,4 +452,20 @@ fn is_zero(source: &Operand) -> bool {
 fn is_small(one: &Instruction) -> bool {
     let and = one.fields.bits(72, 8) == 0xc0;
     and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
+}
+
+/// A special register with the place of the block's or the thread's memory.
+fn is_window(one: &Instruction) -> bool {
+    let register = one.fields.bits(72, 8);
+    matches!(one.name, "S2R" | "S2UR" | "CS2R") && matches!(register, 0x2e..=0x30 | 0x34)
+}
+
+/// Of the driver's constants before the parameters: the sizes of block and grid, the first stack
+/// pointer, and the descriptor of global memory. Others may be places of memory.
+fn is_size(begin: u32, offset: u32) -> bool {
+    match begin {
+        0x380.. => (0x358..0x380).contains(&offset),
+        0x210.. => offset < 0x18 || matches!(offset, 0x28 | 0x208 | 0x20c),
+        _ => offset < 0x18 || matches!(offset, 0x28 | 0x118 | 0x11c),
+    }
 }

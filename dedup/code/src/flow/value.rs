@@ -34,6 +34,9 @@ pub(super) struct Value {
     /// A small number that stands in the code may be all of it. As the upper half of an address it
     /// makes one that was written into the code.
     pub(super) literal: bool,
+    /// The place of the block's, the thread's or the parameters' memory among generic addresses may
+    /// take part.
+    pub(super) window: bool,
     /// The bits may come from anywhere.
     pub(super) unknown: bool,
 }
@@ -53,6 +56,9 @@ pub(super) const UNKNOWN: Id = Id(3);
 
 /// A small number that stands in the code, but not zero.
 pub(super) const LITERAL: Id = Id(4);
+
+/// The place of other memory among generic addresses.
+pub(super) const WINDOW: Id = Id(5);
 
 type Pairs = HashMap<(Id, Id), Id, BuildHasherDefault<Quick>>;
 
@@ -83,7 +89,8 @@ impl Values {
             (memory, MEMORY),
             (Value::summand(GLOBAL), VARIABLE),
             (Value { unknown: true, ..number.clone() }, UNKNOWN),
-            (Value { literal: true, ..number }, LITERAL),
+            (Value { literal: true, ..number.clone() }, LITERAL),
+            (Value { window: true, ..number }, WINDOW),
         ] {
             let made = values.id(value);
             debug_assert_eq!(made, id);
@@ -188,7 +195,7 @@ impl Value {
         let least = self.least.iter().map(|(_, memory)| (Set::new(), *memory)).collect();
         let words = self.words.clone();
         let (least, unknown) = (fewest(least), self.unknown);
-        Value { offsets: words.clone(), words, least, literal: false, unknown }
+        Value { offsets: words.clone(), words, least, literal: false, window: self.window, unknown }
     }
 
     fn both(&self, other: &Value, least: Vec<(Set, bool)>) -> Value {
@@ -197,6 +204,7 @@ impl Value {
             offsets: union(&self.offsets, &other.offsets),
             least: fewest(least),
             literal: self.literal | other.literal,
+            window: self.window | other.window,
             unknown: self.unknown | other.unknown,
         }
     }

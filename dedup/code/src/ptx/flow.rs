@@ -235,6 +235,11 @@ impl FoundEffects {
             return None;
         }
         if !sources.is_empty() {
+            // What lies behind such an address would come back as something that was loaded.
+            let is_own = |origin: &Origin| origin.own || is_parameter(origin);
+            if data.origins().iter().any(is_own) {
+                return None;
+            }
             self.escapes.extend_from(&data.words());
         }
         self.stores.extend(sources);

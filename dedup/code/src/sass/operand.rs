@@ -130,6 +130,8 @@ pub(super) enum Shape {
     Tensor,
     /// A jump; the register of an indirect one is A.
     Target,
+    /// An operation on caches.
+    Cache,
     /// No registers.
     Bare,
     /// A known opcode that is not followed.
@@ -179,6 +181,7 @@ pub(super) fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unkno
         Shape::Matrix => reader.matrix(row.code)?,
         Shape::Memory(space) => reader.memory(space)?,
         Shape::Atomic(space, compares) => reader.atomic(space, compares)?,
+        Shape::Cache => reader.cache()?,
         Shape::Refused => return Err(Unknown::Form),
         shape => reader.fixed(shape),
     })
@@ -260,6 +263,16 @@ impl Reader {
             return self.arithmetic("dAB", File::Uniform);
         }
         self.arithmetic("Dab", File::General)
+    }
+
+    /// Only the forms that drop copies of what is in memory. Others change bytes: a *discard* leaves
+    /// them undefined.
+    fn cache(self) -> Result<Layout, Unknown> {
+        let rest = (self.fields.bits(64, 32), self.fields.bits(96, 9));
+        match (self.fields.code(), rest) {
+            (0x98f, (0x0200_0000, 0)) | (0x540, (0x09c0_8000, 0)) => Ok(EMPTY),
+            _ => Err(Unknown::Form),
+        }
     }
 
     fn convert(self) -> Result<Layout, Unknown> {

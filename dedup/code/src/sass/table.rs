@@ -216,7 +216,7 @@ const EXACT: &[Row] = rows! {
     0x482 "UMOV" WideNumber(Uniform) Choice;
     0x487 "USEL" WidePair(Uniform) Choice;
     0x51d "BAR" Bare Nothing;
-    0x540 "CCTL" Bare Nothing;
+    0x540 "CCTL" Cache Nothing;
     0x547 "BRA" Target Jump;
     0x589 "SHFL" Shuffle Choice;
     0x5a7 "SYNCS" Barrier Number;
@@ -274,7 +274,7 @@ const EXACT: &[Row] = rows! {
     0x98c "ATOMS" Atomic(Shared, false) Atomic(Shared);
     0x98d "ATOMS" Atomic(Shared, true) Atomic(Shared);
     0x98e "RED" Reduction Store(Global);
-    0x98f "CCTL" Bare Nothing;
+    0x98f "CCTL" Cache Nothing;
     0x992 "MEMBAR" Bare Nothing;
     0x9a2 "ATOM" Atomic(Generic, false) Atomic(Generic);
     0x9a3 "ATOMG" Atomic(Global, false) Atomic(Global);
