@@ -126,11 +126,11 @@ impl Drawn {
             4 => self.branch(),
             5 => self.swap_in_loop(),
             6 => self.through_shared(),
-            7 => self.to_local(),
-            8 | 9 => self.from_local(),
+            7 => self.save_local(),
+            8 | 9 => self.load_local(),
             10 => self.other_lane(),
-            11 => self.from_table(),
-            12 => self.from_array(),
+            11 => self.load_table(),
+            12 => self.load_array(),
             13 => self.divide(),
             14 => self.index_from_memory(),
             15 => self.literal(),
@@ -186,7 +186,7 @@ impl Drawn {
         self.registers[to] = self.registers[from].clone();
     }
 
-    fn to_local(&mut self) {
+    fn save_local(&mut self) {
         let from = self.pointer();
         self.number();
         self.say("and.b32 %r11, %r11, 3; mad.wide.u32 %rd41, %r11, 8, %rd21;");
@@ -196,7 +196,7 @@ impl Drawn {
         }
     }
 
-    fn from_local(&mut self) {
+    fn load_local(&mut self) {
         let to = self.pointer();
         if self.random.bool() {
             let slot = self.random.usize(0..4);
@@ -218,14 +218,14 @@ impl Drawn {
         self.registers[to] = self.registers[from].clone();
     }
 
-    fn from_table(&mut self) {
+    fn load_table(&mut self) {
         let to = self.pointer();
         self.say("mad.wide.u32 %rd42, %r0, 8, %rd20;");
         self.say(&format!("ld.global.u64 %rd{to}, [%rd42];"));
         self.registers[to] = [Origin::Loaded].into();
     }
 
-    fn from_array(&mut self) {
+    fn load_array(&mut self) {
         let to = self.pointer();
         self.say("and.b32 %r11, %r1, 3; mov.u64 %rd43, many; mad.wide.u32 %rd43, %r11, 8, %rd43;");
         self.say(&format!("ld.param.u64 %rd{to}, [%rd43];"));
@@ -294,7 +294,7 @@ fn each_pointer_of_a_store_is_in_the_verdict() {
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();
-    println!("{decided} of {all} decided");
+    eprintln!("{decided} of {all} decided");
     assert!(decided * 2 > all, "{decided} of {all} decided");
 }
 

@@ -8,40 +8,38 @@ use crate::verdict::Why;
 
 /// A run of instructions that control enters at its first and leaves at its last one.
 #[derive(Debug)]
-pub struct Block {
+pub(super) struct Block {
     /// The first byte.
-    pub start: usize,
+    pub(super) start: usize,
     /// The byte behind the last instruction.
-    pub end: usize,
-    /// The numbers of the blocks that may follow, but for joins, calls and returns.
-    pub next: Vec<usize>,
+    pub(super) end: usize,
+    /// The numbers of the blocks that may follow, without those of joins, calls and returns.
+    pub(super) next: Vec<usize>,
     /// What its last instruction does with control.
-    pub flow: Flow,
+    pub(super) flow: Flow,
     /// For a call: the number of the function's first block.
-    pub callee: Option<usize>,
-    /// For a call through a register: nothing is known of the function.
-    pub foreign: bool,
+    pub(super) callee: Option<usize>,
 }
 
 /// The blocks that the kernel may reach.
 #[derive(Debug)]
-pub struct Graph {
+pub(super) struct Graph {
     /// In the order of their places. The kernel's own first one is `entry`.
-    pub blocks: Vec<Block>,
-    pub entry: usize,
+    pub(super) blocks: Vec<Block>,
+    pub(super) entry: usize,
     /// The places where threads of a barrier join: the block after each, with the barrier's number.
-    pub forks: Vec<Fork>,
+    pub(super) forks: Vec<Fork>,
     instructions: BTreeMap<usize, usize>,
     decoded: Vec<Instruction>,
 }
 
 /// The start of a barrier at which threads join.
 #[derive(Debug)]
-pub struct Fork {
+pub(super) struct Fork {
     /// The byte of its instruction.
-    pub at: usize,
+    pub(super) at: usize,
     /// The number of the block where control goes on.
-    pub block: usize,
+    pub(super) block: usize,
 }
 
 /// No kernel has more instructions; the largest that is known has 120,000.
@@ -52,7 +50,7 @@ impl Graph {
     ///
     /// # Errors
     /// An instruction, a jump or a call is not known.
-    pub fn of(kernel: &KernelCode) -> Result<Graph, Why> {
+    pub(super) fn of(kernel: &KernelCode) -> Result<Graph, Why> {
         let mut walk = Walk { kernel, seen: BTreeMap::new(), leaders: BTreeSet::new(), open: Vec::new() };
         walk.enter(kernel.entry.start as i64, kernel.entry.start)?;
         while let Some(at) = walk.open.pop() {
@@ -62,7 +60,7 @@ impl Graph {
     }
 
     /// The instructions of a block with their places.
-    pub fn instructions(&self, block: usize) -> impl Iterator<Item = (usize, &Instruction)> {
+    pub(super) fn instructions(&self, block: usize) -> impl Iterator<Item = (usize, &Instruction)> {
         let Block { start, end, .. } = self.blocks[block];
         let first = self.instructions[&start];
         (start..end).step_by(BYTES).zip(&self.decoded[first..])
@@ -198,8 +196,7 @@ impl Walk<'_, '_> {
             Flow::Next | Flow::Join { .. } | Flow::CallRegister => next.push(at(after)?),
             Flow::End { next: false } | Flow::Return { next: false } => {}
         }
-        let foreign = flow == Flow::CallRegister;
-        Ok(Block { start, end: last + BYTES, next, flow, callee, foreign })
+        Ok(Block { start, end: last + BYTES, next, flow, callee })
     }
 }
 

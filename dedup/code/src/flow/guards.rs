@@ -36,7 +36,7 @@ impl Guard {
 
 /// The values of registers where a guard is true; those that were written last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Guards(Vec<(usize, Guard, Id)>);
+pub(super) struct Guards(Vec<(usize, Guard, Id)>);
 
 /// How many are kept.
 const MOST: usize = 64;

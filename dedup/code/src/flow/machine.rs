@@ -37,7 +37,7 @@ struct Routine {
 }
 
 /// The analysis of one kernel.
-pub struct Machine<'a> {
+pub(super) struct Machine<'a> {
     graph: &'a Graph,
     world: World,
     routines: BTreeMap<usize, Routine>,
@@ -55,7 +55,7 @@ pub struct Machine<'a> {
 impl<'a> Machine<'a> {
     /// # Errors
     /// A function that is called is not known, or returns to a place that is not.
-    pub fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
+    pub(super) fn new(kernel: &KernelCode, graph: &'a Graph) -> Result<Machine<'a>, Why> {
         let all = || (0..graph.blocks.len()).flat_map(|block| graph.instructions(block));
         let places = Places::of(all().map(|(_, instruction)| instruction));
         let calls = graph.blocks.iter().filter(|block| block.callee.is_some());
@@ -85,7 +85,7 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// It takes too long, or control goes to a place that is not known.
-    pub fn run(&mut self) -> Result<(), Why> {
+    pub(super) fn run(&mut self) -> Result<(), Why> {
         let size: usize = (0..self.graph.blocks.len()).map(|at| self.instructions(at)).sum();
         let mut left = size * ROUNDS + 10_000;
         while let Some(block) = self.open.pop_first() {
@@ -103,7 +103,7 @@ impl<'a> Machine<'a> {
     ///
     /// # Errors
     /// Those of `take`.
-    pub fn accesses(
+    pub(super) fn accesses(
         &mut self,
         mut take: impl FnMut(&Values, usize, Access) -> Result<(), Why>,
     ) -> Result<(), Why> {

@@ -2,7 +2,7 @@
 
 use super::guards::Guard;
 use super::state::{Places, State};
-use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values};
+use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, Instruction, Operand, Registers, Space};
 
@@ -17,13 +17,13 @@ const STACK: u8 = 1;
 
 /// What the analysis knows beside the state at one place.
 #[derive(Debug)]
-pub struct World {
-    pub values: Values,
-    pub places: Places,
+pub(super) struct World {
+    pub(super) values: Values,
+    pub(super) places: Places,
     /// The memory of the block, as one value.
-    pub shared: Id,
+    pub(super) shared: Id,
     /// The thread's memory behind addresses that are not known, as one value.
-    pub local: Id,
+    pub(super) local: Id,
     parameters: ParameterBank,
     /// One of all words of the parameters.
     any: Id,
@@ -37,7 +37,7 @@ pub struct World {
 
 /// What an instruction does to memory that others see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(super) enum Access {
     /// It reads at this address.
     Read(Id),
     /// It writes this value at this address.
@@ -49,7 +49,7 @@ pub enum Access {
 }
 
 impl World {
-    pub fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
+    pub(super) fn new(kernel: &KernelCode, places: Places, returns: Vec<usize>) -> World {
         let begin = if kernel.sm >= 100 {
             0x380
         } else if kernel.sm >= 90 {
@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Changes the state as the instruction at this byte does.
-    pub fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
+    pub(super) fn step(&mut self, at: usize, one: &Instruction, state: &mut State) -> Option<Access> {
         self.guard = Guard::of(one);
         let access = self.follow(at, one, state);
         state.guards.end(one);
@@ -96,6 +96,7 @@ impl World {
         self.stack(one, state);
         match one.action {
             Action::Nothing | Action::Jump => None,
+            Action::Number if is_window(one) => self.put(one, state, [WINDOW; 4]),
             Action::Number => self.put(one, state, [NUMBER; 4]),
             Action::Load(space) => self.load(space, one, state),
             Action::Store(space) => self.store(space, one, state),
@@ -213,13 +214,13 @@ impl World {
     }
 
     /// What a call through registers may call.
-    pub fn target(&self, one: &Instruction, state: &State) -> Id {
+    pub(super) fn target(&self, one: &Instruction, state: &State) -> Id {
         let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
         if low == high { low } else { UNKNOWN }
     }
 
     /// The place behind a call, as a word.
-    pub fn place(&self, at: usize) -> Option<u16> {
+    pub(super) fn place(&self, at: usize) -> Option<u16> {
         let index = self.returns.binary_search(&at).ok()?;
         PLACES.checked_add(u16::try_from(index).ok()?).filter(|place| *place < GLOBAL)
     }
@@ -238,7 +239,7 @@ impl World {
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
             0 if indexed => self.any,
-            0 if offset < begin => NUMBER,
+            0 if offset < begin => if is_size(begin, offset) { NUMBER } else { WINDOW },
             0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
             0 => UNKNOWN,
             // The compiler's own constants.
@@ -322,9 +323,15 @@ impl World {
             Space::Global | Space::Generic => {
                 let address = self.address(one, state);
                 self.stored(address, data);
-                Some(Access::Write(address, data))
+                Some(self.written(address, data, Access::Write))
             }
         }
+    }
+
+    /// If the address of the block's or the thread's memory is stored where all see it, loads of it
+    /// would later give values that nothing knows of.
+    fn written(&self, address: Id, data: Id, access: fn(Id, Id) -> Access) -> Access {
+        if self.values.get(data).window { Access::Unknown } else { access(address, data) }
     }
 
     /// A store behind an address that may be a window on the block's or the thread's memory.
@@ -358,7 +365,7 @@ impl World {
         self.stored(address, data);
         let loaded = self.loaded(address, state);
         self.put(one, state, [loaded; 4]);
-        Some(Access::Change(address, data))
+        Some(self.written(address, data, Access::Change))
     }
 
     /// The byte of the thread's memory that an instruction uses, if it is known.
@@ -445,4 +452,20 @@ fn is_zero(source: &Operand) -> bool {
 fn is_small(one: &Instruction) -> bool {
     let and = one.fields.bits(72, 8) == 0xc0;
     and && matches!(one.sources[1], Operand::Immediate(mask) if mask < 512)
+}
+
+/// A special register with the place of the block's or the thread's memory.
+fn is_window(one: &Instruction) -> bool {
+    let register = one.fields.bits(72, 8);
+    matches!(one.name, "S2R" | "S2UR" | "CS2R") && matches!(register, 0x2e..=0x30 | 0x34)
+}
+
+/// Of the driver's constants before the parameters: the sizes of block and grid, the first stack
+/// pointer, and the descriptor of global memory. Others may be places of memory.
+fn is_size(begin: u32, offset: u32) -> bool {
+    match begin {
+        0x380.. => (0x358..0x380).contains(&offset),
+        0x210.. => offset < 0x18 || matches!(offset, 0x28 | 0x208 | 0x20c),
+        _ => offset < 0x18 || matches!(offset, 0x28 | 0x118 | 0x11c),
+    }
 }

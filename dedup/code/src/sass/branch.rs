@@ -7,22 +7,47 @@ use super::{BYTES, Instruction};
 pub enum Flow {
     /// The next one.
     Next,
-    /// This byte, or also the next instruction.
-    To { target: i64, next: bool },
-    /// Nothing, or, with `next`, also the next instruction.
-    End { next: bool },
+    /// Another place.
+    To {
+        /// A byte of the section; it may lie outside.
+        target: i64,
+        /// Also to the next instruction.
+        next: bool,
+    },
+    /// The end of the thread.
+    End {
+        /// Also to the next instruction.
+        next: bool,
+    },
     /// A function at this byte, then the next instruction.
-    Call { target: i64 },
+    Call {
+        /// A byte of the section; it may lie outside.
+        target: i64,
+    },
     /// A function at the address in a register, then the next instruction.
     CallRegister,
     /// The caller.
-    Return { next: bool },
+    Return {
+        /// Also to the next instruction.
+        next: bool,
+    },
     /// A place that a register names.
-    Register { next: bool },
+    Register {
+        /// Also to the next instruction.
+        next: bool,
+    },
     /// The threads wait for each other, then go where the barrier's start says, or on.
-    Join { barrier: u8 },
+    Join {
+        /// The barrier's number.
+        barrier: u8,
+    },
     /// The place where the threads of a barrier join.
-    Fork { barrier: u8, target: i64 },
+    Fork {
+        /// The barrier's number.
+        barrier: u8,
+        /// A byte of the section; it may lie outside.
+        target: i64,
+    },
 }
 
 /// What follows the instruction at this byte of its section.

@@ -16,6 +16,7 @@ impl Fields {
         ((self.0 >> first) & ((1u128 << count) - 1)) as u32
     }
 
+    /// Whether the bit is set.
     pub fn bit(self, at: u32) -> bool {
         self.bits(at, 1) == 1
     }

@@ -15,13 +15,16 @@ pub enum File {
 /// Registers in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
+    /// Their file.
     pub file: File,
+    /// The number of the first one.
     pub first: u8,
     /// None: the instruction names no register, or the one that is always zero.
     pub count: u8,
 }
 
 impl Registers {
+    /// No register.
     pub const NONE: Registers = Registers { file: File::General, first: 0, count: 0 };
 
     /// The number of each register in its file.
@@ -33,11 +36,13 @@ impl Registers {
 /// A source of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand {
+    /// The opcode has no such operand.
     None,
     /// Registers, and whether the value is negated or inverted.
     Registers(Registers, bool),
     /// Words of a bank of constants.
     Constant {
+        /// The bank's number.
         bank: u8,
         /// The first byte.
         offset: u32,
@@ -45,8 +50,10 @@ pub enum Operand {
         words: u8,
         /// The place is the sum of `offset` and of these registers.
         index: Registers,
+        /// The value is negated or inverted.
         negated: bool,
     },
+    /// A number of 32 bits that stands in the code.
     Immediate(u32),
     /// A number of 64 bits that stands in the code.
     Wide,
@@ -54,7 +61,7 @@ pub enum Operand {
 
 /// Where the operands of an opcode lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub(super) enum Shape {
     /// Arithmetic over the registers of a thread. `d`, `A`, `B`, `C`: the destination and the
     /// sources, one register each. `D`, `a`, `b`, `c`: two registers.
     General(&'static str),
@@ -123,6 +130,8 @@ pub enum Shape {
     Tensor,
     /// A jump; the register of an indirect one is A.
     Target,
+    /// An operation on caches.
+    Cache,
     /// No registers.
     Bare,
     /// A known opcode that is not followed.
@@ -131,11 +140,11 @@ pub enum Shape {
 
 /// The operands of one instruction.
 #[derive(Debug, Clone, Copy)]
-pub struct Layout {
-    pub destination: Registers,
-    pub sources: [Operand; 3],
-    pub address: [Registers; 2],
-    pub others: [Registers; 2],
+pub(super) struct Layout {
+    pub(super) destination: Registers,
+    pub(super) sources: [Operand; 3],
+    pub(super) address: [Registers; 2],
+    pub(super) others: [Registers; 2],
 }
 
 const EMPTY: Layout = Layout {
@@ -152,7 +161,7 @@ struct Reader {
     sm: u32,
 }
 
-pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
+pub(super) fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
     let reader = Reader { fields, sm };
     Ok(match row.shape {
         Shape::General(letters) => reader.arithmetic(letters, File::General)?,
@@ -172,6 +181,7 @@ pub fn layout(row: &Row, fields: Fields, sm: u32) -> Result<Layout, Unknown> {
         Shape::Matrix => reader.matrix(row.code)?,
         Shape::Memory(space) => reader.memory(space)?,
         Shape::Atomic(space, compares) => reader.atomic(space, compares)?,
+        Shape::Cache => reader.cache()?,
         Shape::Refused => return Err(Unknown::Form),
         shape => reader.fixed(shape),
     })
@@ -253,6 +263,16 @@ impl Reader {
             return self.arithmetic("dAB", File::Uniform);
         }
         self.arithmetic("Dab", File::General)
+    }
+
+    /// Only the forms that drop copies of what is in memory. Others change bytes: a *discard* leaves
+    /// them undefined.
+    fn cache(self) -> Result<Layout, Unknown> {
+        let rest = (self.fields.bits(64, 32), self.fields.bits(96, 9));
+        match (self.fields.code(), rest) {
+            (0x98f, (0x0200_0000, 0)) | (0x540, (0x09c0_8000, 0)) => Ok(EMPTY),
+            _ => Err(Unknown::Form),
+        }
     }
 
     fn convert(self) -> Result<Layout, Unknown> {

@@ -57,15 +57,15 @@ pub enum Space {
 
 /// One opcode.
 #[derive(Debug)]
-pub struct Row {
-    pub code: u16,
-    pub name: &'static str,
-    pub shape: Shape,
-    pub action: Action,
+pub(super) struct Row {
+    pub(super) code: u16,
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
+    pub(super) action: Action,
 }
 
 /// The row of an opcode with its form.
-pub fn row(code: u16, sm: u32) -> Option<&'static Row> {
+pub(super) fn row(code: u16, sm: u32) -> Option<&'static Row> {
     let of = |rows: &'static [Row], code| {
         rows.binary_search_by_key(&code, |row| row.code).ok().map(|at| &rows[at])
     };
@@ -216,7 +216,7 @@ const EXACT: &[Row] = rows! {
     0x482 "UMOV" WideNumber(Uniform) Choice;
     0x487 "USEL" WidePair(Uniform) Choice;
     0x51d "BAR" Bare Nothing;
-    0x540 "CCTL" Bare Nothing;
+    0x540 "CCTL" Cache Nothing;
     0x547 "BRA" Target Jump;
     0x589 "SHFL" Shuffle Choice;
     0x5a7 "SYNCS" Barrier Number;
@@ -274,7 +274,7 @@ const EXACT: &[Row] = rows! {
     0x98c "ATOMS" Atomic(Shared, false) Atomic(Shared);
     0x98d "ATOMS" Atomic(Shared, true) Atomic(Shared);
     0x98e "RED" Reduction Store(Global);
-    0x98f "CCTL" Bare Nothing;
+    0x98f "CCTL" Cache Nothing;
     0x992 "MEMBAR" Bare Nothing;
     0x9a2 "ATOM" Atomic(Generic, false) Atomic(Generic);
     0x9a3 "ATOMG" Atomic(Global, false) Atomic(Global);
