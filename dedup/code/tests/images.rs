@@ -1,4 +1,4 @@
-//! Hazard (hostile image): an image with sizes, offsets or compressed bytes that lie brings the
+//! Hazard (corrupt input): an image with sizes, offsets or compressed bytes that lie brings the
 //! process down, takes memory without bound, or is read as another one.
 
 mod support;
