@@ -239,7 +239,13 @@ impl World {
         let ParameterBank { begin, bytes, .. } = self.parameters;
         match bank {
             0 if indexed => self.any,
-            0 if offset < begin => if is_size(begin, offset) { NUMBER } else { WINDOW },
+            0 if offset < begin => {
+                if is_size(begin, offset) {
+                    NUMBER
+                } else {
+                    WINDOW
+                }
+            }
             0 if offset - begin < bytes.min(PARAMETERS) => self.values.word(((offset - begin) / 8) as u16),
             0 => UNKNOWN,
             // The compiler's own constants.

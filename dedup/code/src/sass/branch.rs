@@ -1,6 +1,7 @@
 //! Where control goes after an instruction.
 
-use super::{BYTES, Instruction};
+use super::fields::BYTES;
+use super::vocabulary::Instruction;
 
 /// What follows an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

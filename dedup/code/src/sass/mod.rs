@@ -6,47 +6,16 @@
 
 mod branch;
 mod fields;
-mod operand;
+mod layout;
 mod table;
+mod vocabulary;
 
 pub use branch::{Flow, flow};
-pub use fields::Fields;
-pub use operand::{File, Operand, Registers};
-pub use table::{Action, Space};
+pub use fields::{BYTES, Fields};
+pub use vocabulary::{Action, File, Instruction, Operand, Registers, Space, Unknown};
 
-use operand::{Layout, layout};
+use layout::{Layout, layout};
 use table::Row;
-
-/// The bytes of one instruction.
-pub const BYTES: usize = 16;
-
-/// One decoded instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
-    /// Its fields as the text has them.
-    pub fields: Fields,
-    /// The name of its opcode, without modifiers.
-    pub name: &'static str,
-    /// What it does with values.
-    pub action: Action,
-    /// The registers that it writes.
-    pub destination: Registers,
-    /// Its operands A, B and C; of a store, B is the data.
-    pub sources: [Operand; 3],
-    /// The registers that an address in memory is computed from.
-    pub address: [Registers; 2],
-    /// Further registers that it reads, which never carry an address into its result.
-    pub others: [Registers; 2],
-}
-
-/// The reason that an instruction is not decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
-    /// The table has no such opcode.
-    Opcode,
-    /// The opcode is known, but not in this form.
-    Form,
-}
 
 /// The instruction in these 16 bytes, for the architecture `sm`.
 ///

@@ -1,59 +1,9 @@
 //! The opcodes that are known: one line each.
 
-use Space::{Generic, Global, Local, Shared};
-
-use super::operand::File::{General, Uniform};
-use super::operand::Shape;
-
-/// What an instruction does with the values of its sources.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// The result is the sum of A, B and C.
-    Sum,
-    /// The result is A times B, plus C.
-    Product,
-    /// The result is A (with C above it) shifted, plus B.
-    ShiftedSum,
-    /// The result is A and B and C by a table of bits.
-    Bits,
-    /// The result is one of the sources.
-    Choice,
-    /// The result is a function of the sources.
-    Mix,
-    /// The result is no address, and no part of one.
-    Number,
-    /// No register is written but predicates.
-    Nothing,
-    /// A value is loaded from a bank of constants.
-    Constant,
-    /// A value is loaded.
-    Load(Space),
-    /// A value is stored.
-    Store(Space),
-    /// A value in memory is changed; the result is the old one.
-    Atomic(Space),
-    /// Bytes go from global memory to the block's.
-    ToShared,
-    /// Bytes go from the block's memory to global memory, by a descriptor of a tensor.
-    TensorStore,
-    /// Bytes come from global memory, by a descriptor of a tensor.
-    TensorLoad,
-    /// Control goes elsewhere: see [`super::flow`].
-    Jump,
-}
-
-/// A kind of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
-    /// What all kernels see.
-    Global,
-    /// Any, told by the address.
-    Generic,
-    /// The block's, or the cluster's.
-    Shared,
-    /// The thread's.
-    Local,
-}
+use super::vocabulary::Action;
+use super::vocabulary::File::{General, Uniform};
+use super::vocabulary::Shape;
+use super::vocabulary::Space::{self, Generic, Global, Local, Shared};
 
 /// One opcode.
 #[derive(Debug)]
