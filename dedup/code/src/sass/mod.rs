@@ -12,18 +12,18 @@ mod vocabulary;
 
 pub use branch::{Flow, flow};
 pub use fields::{BYTES, Fields};
-pub use vocabulary::{Action, File, Instruction, Operand, Registers, Space, Unknown};
+pub use vocabulary::{Action, File, MachineInstruction, Operand, Registers, Space, Unknown};
 
-use layout::{Layout, layout};
-use table::Row;
+use layout::{OperandLayout, layout};
+use table::OpcodeRow;
 
 /// The instruction in these 16 bytes, for the architecture `sm`.
 ///
 /// # Errors
 /// The opcode or its form is not known.
-pub fn decode(fields: Fields, sm: u32) -> Result<Instruction, Unknown> {
+pub fn decode(fields: Fields, sm: u32) -> Result<MachineInstruction, Unknown> {
     let row = table::row(fields.code(), sm).ok_or(Unknown::Opcode)?;
-    let Layout { destination, sources, address, others } = layout(row, fields, sm)?;
-    let Row { name, action, .. } = *row;
-    Ok(Instruction { fields, name, action, destination, sources, address, others })
+    let OperandLayout { destination, sources, address, others } = layout(row, fields, sm)?;
+    let OpcodeRow { name, action, .. } = *row;
+    Ok(MachineInstruction { fields, name, action, destination, sources, address, others })
 }

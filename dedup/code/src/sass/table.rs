@@ -7,7 +7,7 @@ use super::vocabulary::Space::{self, Generic, Global, Local, Shared};
 
 /// One opcode.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct OpcodeRow {
     pub(super) code: u16,
     pub(super) name: &'static str,
     pub(super) shape: Shape,
@@ -15,8 +15,8 @@ pub(super) struct Row {
 }
 
 /// The row of an opcode with its form.
-pub(super) fn row(code: u16, sm: u32) -> Option<&'static Row> {
-    let of = |rows: &'static [Row], code| {
+pub(super) fn row(code: u16, sm: u32) -> Option<&'static OpcodeRow> {
+    let of = |rows: &'static [OpcodeRow], code| {
         rows.binary_search_by_key(&code, |row| row.code).ok().map(|at| &rows[at])
     };
     let newer = if sm >= 100 { of(NEWER, code & 0x1ff) } else { None };
@@ -25,7 +25,7 @@ pub(super) fn row(code: u16, sm: u32) -> Option<&'static Row> {
 
 macro_rules! rows {
     ($($code:literal $name:literal $shape:ident$(($($of:tt)*))? $action:ident$(($space:ident))?;)*) => {
-        &[$(Row {
+        &[$(OpcodeRow {
             code: $code,
             name: $name,
             shape: Shape::$shape$(($($of)*))?,
@@ -36,7 +36,7 @@ macro_rules! rows {
 
 /// Arithmetic, by the lower nine bits of the code; the three bits above are the form. The letters
 /// say which operands there are. They come in the order of their codes.
-const ARITHMETIC: &[Row] = rows! {
+const ARITHMETIC: &[OpcodeRow] = rows! {
     0x002 "MOV" Move(General) Choice;
     0x006 "VOTE" General("d") Number;
     0x007 "SEL" General("dAB") Choice;
@@ -116,7 +116,7 @@ const ARITHMETIC: &[Row] = rows! {
 };
 
 /// Arithmetic that has another meaning from sm_100 on.
-const NEWER: &[Row] = rows! {
+const NEWER: &[OpcodeRow] = rows! {
     0x017 "IMNMX" Wider("dAB", 74, true) Choice;
     0x035 "IADD" Wider("dAB", 73, false) Sum;
     0x04a "FMUL2" Packed Mix;
@@ -127,7 +127,7 @@ const NEWER: &[Row] = rows! {
 };
 
 /// Opcodes with forms of their own, by all twelve bits. They come in the order of their codes.
-const EXACT: &[Row] = rows! {
+const EXACT: &[OpcodeRow] = rows! {
     0x237 "IMMA" Matrix Number;
     0x23c "HMMA" Matrix Number;
     0x23f "DMMA" Matrix Number;

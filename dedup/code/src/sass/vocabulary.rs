@@ -1,10 +1,10 @@
-//! The words of machine code: registers, operands, actions, and where the operands of an opcode lie.
+//! The words of machine code: registers, operands, actions, and the places of operands.
 
 use super::fields::Fields;
 
 /// One decoded instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instruction {
+pub struct MachineInstruction {
     /// Its fields as the text has them.
     pub fields: Fields,
     /// The name of its opcode, without modifiers.
