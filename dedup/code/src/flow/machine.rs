@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::graph::{BasicBlock, FlowGraph};
-use super::state::{FlowState, StatePlaces};
+use super::state::{MachineState, StatePlaces};
 use super::step::{MemoryAccess, World};
 use super::value::{Id, NUMBER, UNKNOWN, VARIABLE, Values};
 use crate::kernel::{KernelCode, Target};
@@ -33,7 +33,7 @@ struct Routine {
     /// The places that it, or a function that it calls, writes.
     written: Vec<bool>,
     /// What is known when it returns.
-    exit: Option<FlowState>,
+    exit: Option<MachineState>,
 }
 
 /// The analysis of one kernel.
@@ -42,7 +42,7 @@ pub(super) struct FixedPoint<'a> {
     world: World,
     routines: BTreeMap<usize, Routine>,
     /// What is known before the first instruction of each block.
-    entries: Vec<Option<FlowState>>,
+    entries: Vec<Option<MachineState>>,
     open: BTreeSet<usize>,
     /// No function's address lies in the constants but those of [`KNOWN`].
     only_known: bool,
@@ -77,7 +77,7 @@ impl<'a> FixedPoint<'a> {
             return Err(Why::Bounds);
         }
         machine.routines();
-        machine.entries[graph.entry] = Some(FlowState::new(&machine.world.places));
+        machine.entries[graph.entry] = Some(MachineState::new(&machine.world.places));
         Ok(machine)
     }
 
@@ -152,14 +152,14 @@ impl<'a> FixedPoint<'a> {
         Ok(())
     }
 
-    fn enter_all(&mut self, blocks: &[usize], state: &FlowState) {
+    fn enter_all(&mut self, blocks: &[usize], state: &MachineState) {
         for &block in blocks {
             self.enter(block, state);
         }
     }
 
     /// Control may come to this block with this state.
-    fn enter(&mut self, block: usize, state: &FlowState) {
+    fn enter(&mut self, block: usize, state: &MachineState) {
         let changed = match &mut self.entries[block] {
             Some(known) => known.join(state, &mut self.world.values),
             none => {
@@ -173,7 +173,7 @@ impl<'a> FixedPoint<'a> {
     }
 
     /// Threads join: they go on where the forks say that may have made this barrier, or behind it.
-    fn join(&mut self, block: &BasicBlock, barrier: u8, state: &FlowState) -> Result<(), Why> {
+    fn join(&mut self, block: &BasicBlock, barrier: u8, state: &MachineState) -> Result<(), Why> {
         let place = self.world.places.barrier(barrier);
         let forks = self.world.values.get(state.values[place]).words.clone();
         if forks.is_empty() {
@@ -187,7 +187,7 @@ impl<'a> FixedPoint<'a> {
     }
 
     /// A function is entered; and if it is known how it returns, the code behind the call is.
-    fn call(&mut self, number: usize, state: &FlowState) -> Result<(), Why> {
+    fn call(&mut self, number: usize, state: &MachineState) -> Result<(), Why> {
         let block = &self.graph.blocks[number];
         let Some(callee) = block.callee else { return Ok(()) };
         let alone = self.routines.get(&callee).is_some_and(|routine| routine.callers.len() == 1);
@@ -213,7 +213,7 @@ impl<'a> FixedPoint<'a> {
 
     /// A function of the driver is called through a register. Its result is in the registers in
     /// which results are; what else it may change, the code behind it does not read.
-    fn call_known(&mut self, number: usize, mut state: FlowState) -> Result<(), Why> {
+    fn call_known(&mut self, number: usize, mut state: MachineState) -> Result<(), Why> {
         let block = &self.graph.blocks[number];
         let last = self.graph.instructions(number).last();
         let target = last.map_or(UNKNOWN, |(_, one)| self.world.target(one, &state));
@@ -230,13 +230,13 @@ impl<'a> FixedPoint<'a> {
     }
 
     /// A register holds the place behind the call, so that the function returns there.
-    fn is_linked(&self, end: usize, state: &FlowState) -> bool {
+    fn is_linked(&self, end: usize, state: &MachineState) -> bool {
         let Some(place) = self.world.place(end) else { return false };
         state.values.iter().any(|value| self.world.values.get(*value).places() == [place])
     }
 
     /// The function returns to places behind calls of its own.
-    fn is_return(&self, number: usize, owners: &[usize], state: &FlowState) -> bool {
+    fn is_return(&self, number: usize, owners: &[usize], state: &MachineState) -> bool {
         let Some((_, last)) = self.graph.instructions(number).last() else { return false };
         let link = last.address[0];
         let place = self.world.places.register(link.file, usize::from(link.first));
@@ -248,7 +248,7 @@ impl<'a> FixedPoint<'a> {
     }
 
     /// A function returns: each of its callers goes on.
-    fn leave(&mut self, number: usize, state: &FlowState) -> Result<(), Why> {
+    fn leave(&mut self, number: usize, state: &MachineState) -> Result<(), Why> {
         let offset = self.graph.blocks[number].end - crate::sass::BYTES;
         let owners: Vec<usize> = self
             .routines

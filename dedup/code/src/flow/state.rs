@@ -13,7 +13,7 @@ const SLOTS: usize = 256;
 /// The barriers at which threads join.
 pub(super) const BARRIERS: usize = 16;
 
-/// Where each register and slot lies in a [`FlowState`].
+/// Where each register and slot lies in a [`MachineState`].
 #[derive(Debug)]
 pub(super) struct StatePlaces {
     general: usize,
@@ -88,21 +88,21 @@ fn named(instruction: &MachineInstruction) -> impl Iterator<Item = Registers> {
 
 /// The values at one place of the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FlowState {
+pub(super) struct MachineState {
     pub(super) values: Vec<Id>,
     /// How far the stack pointer is from its first value, in bytes. `None`: not known.
     pub(super) frame: Option<i32>,
     pub(super) guards: GuardedValues,
 }
 
-impl FlowState {
+impl MachineState {
     /// No register has been written.
-    pub(super) fn new(places: &StatePlaces) -> FlowState {
-        FlowState { values: vec![NUMBER; places.len()], frame: None, guards: GuardedValues::default() }
+    pub(super) fn new(places: &StatePlaces) -> MachineState {
+        MachineState { values: vec![NUMBER; places.len()], frame: None, guards: GuardedValues::default() }
     }
 
     /// Adds what may come from another place; true if that changes something.
-    pub(super) fn join(&mut self, other: &FlowState, values: &mut Values) -> bool {
+    pub(super) fn join(&mut self, other: &MachineState, values: &mut Values) -> bool {
         let mut changed = false;
         for (mine, &theirs) in self.values.iter_mut().zip(&other.values) {
             if *mine != theirs {

@@ -1,7 +1,7 @@
 //! The effect of one instruction on the values.
 
 use super::guards::PredicateGuard;
-use super::state::{FlowState, StatePlaces};
+use super::state::{MachineState, StatePlaces};
 use super::value::{GLOBAL, Id, LITERAL, MEMORY, NUMBER, PLACES, UNKNOWN, VARIABLE, Values, WINDOW};
 use crate::kernel::{KernelCode, ParameterBank};
 use crate::sass::{Action, File, MachineInstruction, Operand, Registers, Space};
@@ -83,7 +83,7 @@ impl World {
         &mut self,
         at: usize,
         one: &MachineInstruction,
-        state: &mut FlowState,
+        state: &mut MachineState,
     ) -> Option<MemoryAccess> {
         self.guard = PredicateGuard::of(one);
         let access = self.follow(at, one, state);
@@ -92,7 +92,7 @@ impl World {
         access
     }
 
-    fn follow(&mut self, at: usize, one: &MachineInstruction, state: &mut FlowState) -> Option<MemoryAccess> {
+    fn follow(&mut self, at: usize, one: &MachineInstruction, state: &mut MachineState) -> Option<MemoryAccess> {
         let moved = self.relocated.binary_search(&at).is_ok();
         if moved && !one.sources.iter().any(|source| matches!(source, Operand::Immediate(_) | Operand::Wide))
         {
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// One word of the result of arithmetic.
-    fn result(&mut self, one: &MachineInstruction, word: usize, state: &FlowState, moved: bool) -> Id {
+    fn result(&mut self, one: &MachineInstruction, word: usize, state: &MachineState, moved: bool) -> Id {
         if word >= usize::from(one.destination.count) {
             return NUMBER;
         }
@@ -171,7 +171,7 @@ impl World {
     }
 
     /// A summand; a negated one is no base.
-    fn term(&mut self, source: &Operand, word: usize, state: &FlowState, moved: bool) -> Id {
+    fn term(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
         let value = self.word(source, word, state, moved);
         match source {
             Operand::Registers(_, true) | Operand::Constant { negated: true, .. } => {
@@ -182,7 +182,7 @@ impl World {
     }
 
     /// All words of a source, as something that is no base.
-    fn factor(&mut self, source: &Operand, state: &FlowState, moved: bool) -> Id {
+    fn factor(&mut self, source: &Operand, state: &MachineState, moved: bool) -> Id {
         let count = match source {
             Operand::Registers(registers, _) => registers.count,
             Operand::Constant { words, .. } => *words,
@@ -198,7 +198,7 @@ impl World {
     }
 
     /// One word of a source.
-    fn word(&mut self, source: &Operand, word: usize, state: &FlowState, moved: bool) -> Id {
+    fn word(&mut self, source: &Operand, word: usize, state: &MachineState, moved: bool) -> Id {
         match *source {
             Operand::None => NUMBER,
             Operand::Registers(registers, _) => self.register(registers, word, state),
@@ -219,7 +219,7 @@ impl World {
     }
 
     /// What a call through registers may call.
-    pub(super) fn target(&self, one: &MachineInstruction, state: &FlowState) -> Id {
+    pub(super) fn target(&self, one: &MachineInstruction, state: &MachineState) -> Id {
         let [low, high] = [0, 1].map(|word| self.register(one.address[0], word, state));
         if low == high { low } else { UNKNOWN }
     }
@@ -230,7 +230,7 @@ impl World {
         PLACES.checked_add(u16::try_from(index).ok()?).filter(|place| *place < GLOBAL)
     }
 
-    fn register(&self, registers: Registers, word: usize, state: &FlowState) -> Id {
+    fn register(&self, registers: Registers, word: usize, state: &MachineState) -> Id {
         if word >= usize::from(registers.count) {
             return NUMBER;
         }
@@ -266,7 +266,7 @@ impl World {
     fn put(
         &mut self,
         one: &MachineInstruction,
-        state: &mut FlowState,
+        state: &mut MachineState,
         words: [Id; 4],
     ) -> Option<MemoryAccess> {
         for (word, number) in one.destination.iter().enumerate() {
@@ -280,7 +280,7 @@ impl World {
     }
 
     /// The address in memory: the sum of its registers.
-    fn address(&mut self, one: &MachineInstruction, state: &FlowState) -> Id {
+    fn address(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
         let mut sum = NUMBER;
         for registers in one.address {
             for word in 0..usize::from(registers.count) {
@@ -300,7 +300,7 @@ impl World {
         &mut self,
         space: Space,
         one: &MachineInstruction,
-        state: &mut FlowState,
+        state: &mut MachineState,
     ) -> Option<MemoryAccess> {
         if space == Space::Local {
             let words = std::array::from_fn(|word| self.local_word(one, word, state));
@@ -317,7 +317,7 @@ impl World {
 
     /// What a load from this address may give. If the address may be a window on other memory,
     /// that is the block's or the thread's, or the parameters.
-    fn loaded(&mut self, address: Id, state: &FlowState) -> Id {
+    fn loaded(&mut self, address: Id, state: &MachineState) -> Id {
         if self.values.get(address).has_base() {
             return MEMORY;
         }
@@ -334,7 +334,7 @@ impl World {
         &mut self,
         space: Space,
         one: &MachineInstruction,
-        state: &mut FlowState,
+        state: &mut MachineState,
     ) -> Option<MemoryAccess> {
         let data = self.data(one, state);
         match space {
@@ -369,7 +369,7 @@ impl World {
     }
 
     /// What is stored, all words of it together.
-    fn data(&mut self, one: &MachineInstruction, state: &FlowState) -> Id {
+    fn data(&mut self, one: &MachineInstruction, state: &MachineState) -> Id {
         let mut all = NUMBER;
         for source in &one.sources {
             let Operand::Registers(registers, _) = *source else { continue };
@@ -385,7 +385,7 @@ impl World {
         &mut self,
         space: Space,
         one: &MachineInstruction,
-        state: &mut FlowState,
+        state: &mut MachineState,
     ) -> Option<MemoryAccess> {
         let data = self.data(one, state);
         if space == Space::Shared {
@@ -400,14 +400,14 @@ impl World {
     }
 
     /// The byte of the thread's memory that an instruction uses, if it is known.
-    fn local_byte(&self, one: &MachineInstruction, state: &FlowState) -> Option<i32> {
+    fn local_byte(&self, one: &MachineInstruction, state: &MachineState) -> Option<i32> {
         let [base, other] = one.address;
         let stack = base.count == 1 && base.first == STACK && other.count == 0;
         let offset = one.fields.signed(40, 64) as i32;
         state.frame.filter(|_| stack).and_then(|frame| frame.checked_add(offset))
     }
 
-    fn local_word(&mut self, one: &MachineInstruction, word: usize, state: &FlowState) -> Id {
+    fn local_word(&mut self, one: &MachineInstruction, word: usize, state: &MachineState) -> Id {
         if word >= usize::from(one.destination.count) {
             return NUMBER;
         }
@@ -418,7 +418,7 @@ impl World {
         self.places.slots().fold(self.local, |all, slot| self.values.join(all, state.values[slot]))
     }
 
-    fn store_local(&mut self, one: &MachineInstruction, state: &mut FlowState) {
+    fn store_local(&mut self, one: &MachineInstruction, state: &mut MachineState) {
         let Operand::Registers(registers, _) = one.sources[1] else { return };
         // Less than four bytes leave the rest of the word.
         let whole = one.fields.bits(73, 3) >= 4 && !one.fields.guarded();
@@ -436,7 +436,7 @@ impl World {
     }
 
     /// Follows the stack pointer.
-    fn stack(&self, one: &MachineInstruction, state: &mut FlowState) {
+    fn stack(&self, one: &MachineInstruction, state: &mut MachineState) {
         let Registers { file, .. } = one.destination;
         if file != File::General || !one.destination.iter().any(|number| number == usize::from(STACK)) {
             return;
